@@ -52,6 +52,7 @@ static void on_result(struct pg_query *query, const struct pg_query_result *resu
         note(check, result->sqlstate, result->message);
     } /* else nothing is known: it stays as it is */
     if (check->why_not[0])
+        /* guard: an api that cannot accept finds out by itself when it can */
         uv_timer_start(&check->timer, on_timer, AGAIN_MS, 0);
     check->on_checked(check->context);
 }

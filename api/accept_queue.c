@@ -20,7 +20,9 @@ enum accept_queue_place accept_queue_add(struct accept_queue *queue, struct acce
     acceptance->count_of_user = 1;
     struct acceptance **bucket = bucket_of(queue, acceptance->user_id);
     for (struct acceptance *head = *bucket; head; head = head->next_in_bucket) {
+        /* guard: a user's next request waits for the one before */
         if (strcmp(head->user_id, acceptance->user_id) == 0) {
+            /* guard: the queue of acceptance is never one user's */
             if (head->count_of_user >= ACCEPT_QUEUE_OF_USER)
                 return ACCEPT_QUEUE_FULL;
             queue->held_count++;

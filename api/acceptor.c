@@ -133,6 +133,7 @@ static void on_done(void *context, struct pg_batch_item **items, int count, cons
         read_row(acceptance_of(items[i]), rows, i, window_us);
         decide(acceptor, acceptance_of(items[i]), verdict);
     }
+    /* guard: an acceptance wakes the workers, and a repeat does not */
     if (any_accepted)
         wakeup_send(acceptor->options.wakeup);
 }
@@ -156,6 +157,7 @@ static bool on_refused(void *context, struct pg_batch_item *item, const struct p
         acceptance->was_repeated = true;
         return true;
     }
+    /* guard: what the schema refuses is sent once more after the check */
     if (is_of_schema && !acceptance->was_checked) {
         acceptance->was_checked = true;
         acceptance->next_refused = acceptor->refused;

@@ -206,6 +206,7 @@ void api_call_query(struct api_call *call, const struct sql_statement *statement
                     void (*on_result)(struct pg_query *query, const struct pg_query_result *result))
 {
     call->query.statement = statement;
+    /* guard: reads yield */
     call->query.yields = true; /* a connection is left to acceptance */
     call->query.on_result = on_query_result;
     call->on_result = on_result;

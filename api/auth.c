@@ -91,6 +91,7 @@ static struct refused_entry *refused_slot(struct auth *auth, const unsigned char
 static bool was_refused(struct auth *auth, const unsigned char digest[DIGEST_SIZE])
 {
     const struct refused_entry *entry = refused_slot(auth, digest);
+    /* guard: a bad token that comes again costs no signature check */
     return entry->is_set && clock_mono_ms() - entry->refused_ms < REFUSED_MS &&
            memcmp(entry->digest, digest, sizeof(entry->digest)) == 0;
 }
@@ -121,6 +122,7 @@ static bool check_token(struct auth *auth, struct slice token, char ret_user[AUT
     if (was_refused(auth, digest))
         return auth_refuse(AUTH_REFUSED_SIGNATURE, ret_refusal);
     if (!auth_token_read(&auth->verifier, token, &claims, ret_refusal)) {
+        /* guard: only a bad signature is remembered */
         if (*ret_refusal == AUTH_REFUSED_SIGNATURE)
             remember_refused(auth, digest);
         return false;
@@ -171,6 +173,7 @@ static bool has_few_bytes(const struct secret *secret)
         seen[secret->bytes[i]] = true;
     }
     secret_wipe(seen, sizeof(seen));
+    /* guard: a secret without entropy is refused */
     return different < SECRET_DIFFERENT_MIN;
 }
 
@@ -233,7 +236,11 @@ bool auth_reload(struct auth *auth, const struct config *config, void (*on_error
     }
     /* A token that was verified with a key that may be gone is verified again; one that fitted no key may fit a new
      * one. */
+    /* guard: a refusal that was remembered does not outlive the keys */
+    /* guard: under load a new key's tokens are good at once */
     secret_wipe(auth->refused, REFUSED_SIZE * sizeof(*auth->refused));
+    /* guard: tokens that were remembered prove themselves again */
+    /* guard: under load a key that was taken out ends its tokens at once */
     secret_wipe(auth->cache, CACHE_SIZE * sizeof(*auth->cache));
     return good;
 }

@@ -331,6 +331,7 @@ static bool read_file(const char *path, char *out, size_t out_size, size_t *ret_
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0)
         return err_set(err, ERR_CONFIG, "%s", strerror(errno));
+    /* guard: a key set that others may write is refused */
     if (!secret_check_writers(fd, err)) {
         close(fd);
         return false;

@@ -71,6 +71,7 @@ static bool read_object(struct slice part, char text[PART_MAX], struct json_valu
     size_t cursor = 0;
     *ret_object = json_value_of(text, length);
     while (json_next_member(*ret_object, &cursor, &name, &value))
+        /* guard: the name of a claim is spelled plainly */
         if (is_disguised(name))
             return false;
     return ret_object->kind == JSON_OBJECT;
@@ -168,6 +169,7 @@ static bool check_signature(struct auth_verifier *verifier, const struct parts *
         fits = tried && fits_secret(verifier, parts->signed_text, signature, length);
     } else if (!header->has_kid) {
         for (size_t i = 0; i < verifier->keys.count && !fits; i++) {
+            /* guard: the algorithm belongs to the key */
             if (verifier->keys.keys[i].algorithm != header->algorithm)
                 continue;
             tried = true;

@@ -163,6 +163,7 @@ static void answer_no_ticket(struct api_call *call, const char *id, const struct
     if (!pg_is_null(rows, 0, REVEAL_KEY)) {
         int64_t key = pg_int8(rows, 0, REVEAL_KEY);
         if (!call->has_reloaded_keys && !keyring_can_open(env->keyring, (uint32_t)key))
+            /* guard: an api reads its keys again before it gives up */
             reload_keys(env);
         if (!call->has_reloaded_keys && keyring_can_open(env->keyring, (uint32_t)key)) {
             call->has_reloaded_keys = true;

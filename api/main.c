@@ -153,6 +153,7 @@ static void limit_connections(const struct config *config, struct http_server_op
     options->max_connections = (int)config->api.max_connections;
     if (options->max_connections <= files - surplus)
         return;
+    /* guard: clients leave files to the admin listener */
     options->max_connections = files - surplus > 0 ? (int)(files - surplus) : 1;
     log_warning("too few files for api.max_connections: RLIMIT_NOFILE, LimitNOFILE=",
                 LOG_NUMBER("max_connections", config->api.max_connections), LOG_NUMBER("files", limit),
@@ -180,6 +181,7 @@ static bool listen_for_clients(struct program *program, struct err *err)
     }
     options.on_address_full = on_address_full;
     limit_connections(&program->daemon.config, &options);
+    /* guard: the api judges the head before the body */
     options.on_head = router_on_head;
     options.on_request = router_on_request;
     options.on_refused = router_on_refused;

@@ -11,6 +11,7 @@
 
 static void join_turns(struct read_queue *queue, struct user *user)
 {
+    /* guard: reads are shared out among users */
     if (user->is_in_turn || user->waiting == 0 || user->running >= queue->running_of_user_max)
         return;
     user->is_in_turn = true;
@@ -47,11 +48,13 @@ const char *read_queue_add(struct read_queue *queue, struct reading *reading, in
 {
     struct user *user = reading->user;
     if (queue->running == 0 && queue->waiting == 0) /* a rate from before a pause does not count */
+        /* guard: a pause forgets what was measured before it */
         queue->interval_us = 0;
     if (user->waiting >= READ_QUEUE_WAITING_OF_USER)
         return "Too many calls of this user wait.";
     if (queue->waiting >= READ_QUEUE_WAITING)
         return "Too many calls wait.";
+    /* guard: a read that could not be served in time is refused at once */
     if ((double)count_ahead(queue, user) * queue->interval_us > (double)queue->wait_max_us)
         return "More calls wait than can be answered in time.";
     reading->since_us = now_us;
@@ -104,6 +107,7 @@ struct reading *read_queue_take(struct read_queue *queue)
     stop_waiting(queue, reading);
     queue->running++;
     user->running++;
+    /* guard: a user's reads go when it is the user's turn */
     join_turns(queue, user); /* at the end: the other users come first */
     return reading;
 }

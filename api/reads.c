@@ -80,6 +80,7 @@ static bool is_refused_at_once(struct user *user, int64_t now_ms)
         user->refused_since_ms = now_ms;
         user->refused = 0;
     }
+    /* guard: a user gets a hundred refusals at once */
     return user->refused++ < READS_REFUSED_AT_ONCE;
 }
 
@@ -116,6 +117,7 @@ static void refuse_late(struct reads *reads)
 static void on_tick(uv_timer_t *timer)
 {
     struct reads *reads = container_of(timer, struct reads, tick);
+    /* guard: a read that waited too long is refused */
     refuse_late(reads);
     struct line now = reads->refused_now; /* a client may repeat at once: that is for the next tick */
     reads->refused_now = (struct line){0};

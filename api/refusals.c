@@ -48,6 +48,7 @@ void refusals_note(struct refusals *refusals, enum auth_refusal refusal, const c
 {
     int64_t now_ms = clock_mono_ms();
     metric_add(refusals->series[refusal], 1);
+    /* guard: a flood of refused tokens is one line a second */
     if (refusals->reasons[refusal].has_logged && now_ms - refusals->reasons[refusal].logged_ms < LOG_GAP_MS) {
         refusals->reasons[refusal].unlogged++;
         if (!uv_is_active((uv_handle_t *)&refusals->timer))

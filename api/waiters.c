@@ -115,6 +115,7 @@ static void query_some(struct waiters *waiters)
     for (int i = 0; i < count; i++) {
         struct waiter *waiter = waiters->first;
         pg_array_add_uuid(&ids, &waiter->id);
+        /* guard: a request that was queried goes to the end of the line */
         unlink_leader(waiters, waiter);
         append(waiters, waiter);
     }
@@ -201,6 +202,7 @@ static void join(struct waiters *waiters, struct waiter *waiter)
     struct waiter **link = find_leader(waiters, &waiter->id);
     waiter->is_leader = false;
     waiter->next_same = waiter->previous_same = waiter;
+    /* guard: a request is queried once, however many clients wait */
     if (!link) {
         make_leader(waiters, waiter);
         return;
@@ -234,6 +236,7 @@ bool waiters_add(struct waiters *waiters, struct waiter *waiter, const char *use
     struct user *user = users_take(waiters->users, user_id);
     if (!user)
         return false;
+    /* guard: a user has a limited number of waits */
     if (user->waits >= WAITERS_OF_USER) {
         users_release(waiters->users, user);
         return false;

@@ -177,6 +177,8 @@ static const char *why_not_ready(const struct daemon *daemon)
 {
     if (!pg_pool_ready(daemon->pool))
         return daemon->why_away;
+    /* guard: an api that cannot accept is not ready */
+    /* guard: an api is not ready before its retention is noted */
     return daemon->why_not_ready && !daemon->are_modules_closed ? daemon->why_not_ready(daemon->context) : "";
 }
 
@@ -274,6 +276,7 @@ static void on_pool_state(void *context, bool ready, const char *error_text)
 static void on_db_error(void *context, const char sqlstate[6])
 {
     struct daemon *daemon = context;
+    /* guard: a user of another cell is no failure of the database */
     if (strncmp(sqlstate, "IS", 2) == 0)
         return; /* our own functions say where a user is: no failure of the database */
     char class[3] = {sqlstate[0], sqlstate[1], '\0'};
@@ -335,6 +338,7 @@ static void on_pool_closed(void *context)
 {
     struct daemon *daemon = context;
     struct closing *closing = &daemon->own;
+    /* guard: a second SIGTERM does not change how a daemon ends */
     block_end_signals();
     closing_start(closing, release, daemon, NULL, NULL);
     closing_handle(closing, &daemon->sigterm);
@@ -496,6 +500,7 @@ int daemon_main(struct daemon *daemon, int argc, char **argv)
 {
     struct err err = {0};
     int exit_code;
+    /* guard: SIGHUP never ends a daemon */
     watch_sighup();
     secret_protect_process();
     daemon->argc = argc;

@@ -11,8 +11,10 @@ int64_t issuer_key_sendable_ms(int64_t lifetime_ms, int64_t timeout_ms, int64_t 
     int64_t margin_ms = lifetime_ms / 10 > timeout_ms ? lifetime_ms / 10 : timeout_ms;
     if (margin_ms > MARGIN_MAX_MS)
         margin_ms = MARGIN_MAX_MS;
+    /* guard: a create that is late still meets its key */
     if (margin_ms < settle_ms)
         margin_ms = settle_ms;
+    /* guard: past its lifetime a key is never sent again */
     return lifetime_ms - margin_ms;
 }
 

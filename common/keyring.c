@@ -210,6 +210,8 @@ static bool follows(const struct keyring *fresh, const struct keyring *old, cons
         const struct key *was = &old->keys[i], *is = find_key(fresh, was->entry.id);
         if (is && !secret_equal(is->bytes, KEY_SIZE, was->bytes, KEY_SIZE))
             return err_set(err, ERR_CONFIG, "%s: key %" PRIu32 " is another one than before", path, was->entry.id);
+        /* guard: the key in use stays in the ring */
+        /* guard: a ring in use keeps its active key */
         if (was == old->active && (!is || is->entry.state == KEYRING_RETIRED))
             return err_set(err, ERR_CONFIG, "%s: key %" PRIu32 " is still in use and %s; make it decrypt first", path,
                            was->entry.id, is ? "retired" : "missing");
@@ -289,6 +291,7 @@ static bool add_context(EVP_CIPHER_CTX *cipher, uint32_t key_id, const char *use
         {purpose, sizeof(purpose) - 1},
         {id, sizeof(id)},
         {user_id, strlen(user_id)},
+        /* guard: a record is bound to its row */
         {card_id->bytes, sizeof(card_id->bytes)},
     };
     for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {

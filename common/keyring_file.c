@@ -162,6 +162,7 @@ static bool lock(struct change *change, struct err *err)
         if (fd < 0)
             return err_set(err, errno == ELOOP ? ERR_REFUSED : ERR_CONFIG, "%s: %s", change->path,
                            errno == ELOOP ? "is a symbolic link; name the file itself" : strerror(errno));
+        /* guard: two changes of a keys file wait for each other */
         bool locked = flock(fd, LOCK_EX | LOCK_NB) == 0;
         int error = errno;
         if (locked && fstat(fd, &change->old) == 0 && lstat(change->path, &named) == 0 &&

@@ -157,6 +157,7 @@ bool outbox_held_end_parse(const char *word, enum outbox_held_end *ret_held_end)
 
 bool outbox_user_id_is_valid(const char *user_id, size_t length)
 {
+    /* guard: a user id that is a dot segment is refused */
     if (length == 0 || length > OUTBOX_USER_ID_MAX || text_is(user_id, length, ".") || text_is(user_id, length, ".."))
         return false;
     for (size_t i = 0; i < length; i++)

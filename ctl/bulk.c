@@ -54,7 +54,9 @@ static void show_progress(const struct bulk *bulk, bool last)
 
 void bulk_narrow(const struct bulk_verb *verb, struct filter *filter)
 {
+    /* guard: a cancel by filter takes only what was not sent */
     filter->unsent = verb == &bulk_cancel;
+    /* guard: a filter does not replay two cards */
     filter->leaves_duplicates = verb == &bulk_replay && !filter->code;
 }
 
@@ -157,6 +159,7 @@ static bool run_page(struct bulk *bulk, const struct pg_rows *rows, struct err *
     struct pick_row found;
     for (int row = 0; row < pg_rows_count(rows) && !is_enough(bulk); row++) {
         char id_text[UUID_TEXT_SIZE];
+        /* guard: a bulk action leaves alone what changes after its start */
         if (!pick_row(rows, row, &found) || found.updated_us > bulk->horizon_us)
             continue;
         uuid_format(&found.id, id_text);
@@ -179,6 +182,7 @@ static bool is_meant(struct bulk *bulk)
         return true;
     enum confirm_answer answer =
         confirm_many(bulk->ctl, bulk->verb->question, bulk->total, bulk->verb->status, "", bulk->horizon_us);
+    /* guard: a bulk action at a terminal is confirmed */
     bulk->is_declined = answer == CONFIRM_NO;
     bulk->is_later = answer == CONFIRM_LATER;
     bulk->started_us = clock_mono_us();

@@ -56,6 +56,7 @@ static bool read_answer(char ret_answer[ANSWER_MAX])
 /* Somebody sits there who can answer. */
 static bool is_terminal(void)
 {
+    /* guard: a script is never asked */
     return isatty(STDIN_FILENO) && isatty(STDERR_FILENO);
 }
 

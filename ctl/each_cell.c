@@ -63,6 +63,7 @@ bool each_cell_limit(const struct ctl *ctl, int64_t *limit)
 {
     if (!ctl->each || *limit == 0)
         return true;
+    /* guard: a limit holds for all cells together */
     *limit -= ctl->each->acted;
     return *limit > 0;
 }
@@ -79,6 +80,7 @@ bool each_cell_counted(const struct ctl *ctl, int64_t *ret_matches, int64_t *ret
     if (!each || !each->is_acting || !each->is_asked[each->at])
         return false;
     *ret_matches = each->matches[each->at];
+    /* guard: one answer is for what was counted in all cells */
     *ret_horizon_us = each->horizon_us[each->at];
     return true;
 }
@@ -293,6 +295,7 @@ static int ask_and_act(struct ctl *ctl, const struct ctl_command *command, int c
 
 static int act_if_all_agree(struct ctl *ctl, const struct ctl_command *command, int code, char **arguments, int count)
 {
+    /* guard: a key is retired when every cell agrees */
     if (code != CTL_DONE) {
         fprintf(stderr, "issuing-ctl: nothing was changed: every cell must agree\n");
         return code;

@@ -19,6 +19,7 @@ static bool is_owner(const char *state)
 {
     static const char *const owners[] = {"here", "listing", "draining", "closed"};
     for (size_t i = 0; i < ARRAY_SIZE(owners); i++)
+        /* guard: an operator acts on no copy of an event */
         if (!state || strcmp(state, owners[i]) == 0)
             return true;
     return false;

@@ -55,6 +55,7 @@ bool ctl_connect_only(struct ctl *ctl, struct err *err)
         return err->kind == ERR_AWAY  ? err_prefix(err, "the database is away")
                : is_role_refused(err) ? err_prefix(err, "the database does not let this role in")
                                       : false;
+    /* guard: a session of ctl has its own search_path from the first statement */
     return pg_sync_query(ctl->db, &sql_operator_session, NULL, NULL, err) &&
            pg_sync_query(ctl->db, &sql_operator_lock_timeout, NULL, NULL, err);
 }
@@ -79,6 +80,7 @@ bool ctl_connect(struct ctl *ctl, struct err *err)
     if (pg_sync_query(ctl->db, &sql_schema_version, NULL, &rows, err)) {
         int64_t version = pg_int8(rows, 0, 0);
         if (version == migrations_count)
+            /* guard: an operator does not act in the database of another cell */
             return !ctl->cell || check_cell_name(ctl, err);
         return err_set(err, ERR_CONFIG, "the schema has version %" PRId64 ", this program expects %d: %s", version,
                        migrations_count,

@@ -127,6 +127,7 @@ static void pending(const struct event *event, const struct outlook_past *past, 
     char clause[OUTLOOK_CLAUSE_SIZE], schedule[560];
     const struct cluster_route *route = event_is_card(event) ? NULL : cluster_find_route(cluster, event->type);
     int64_t at_us = event->now_us > event->next_attempt_us ? event->now_us : event->next_attempt_us;
+    /* guard: explain does not deny calls that were made */
     bool any_attempt = past->any || event->retry_count > 0 || event->lost_count > 0;
     outlook_wait_find(event, cluster, &out->wait);
     if (out->wait.what == OUTLOOK_WAIT_FOR_ROUTE) {

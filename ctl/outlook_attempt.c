@@ -37,6 +37,7 @@ static struct attempt_rules rules_of(const struct config *config, const struct c
     const struct config_route *own = configured(config, route->type);
     const struct config_route told = {
         .timeout_ms = own ? own->timeout_ms : 0,
+        /* guard: explain announces no delivery past the lifetime of its key */
         .key_lifetime_ms = route->key_lifetime_ms,
         .max_attempts = route->max_attempts,
         .lookup_url = route->has_lookup ? some_url : NULL,
@@ -71,6 +72,8 @@ void outlook_attempt_fill(const struct event *event, const struct cluster_route 
         .is_saved = event->has_card,
         .wall_offset_us = at_us,
     };
+    /* guard: explain says that nothing is sent while an end is held */
+    /* guard: explain says that a card will be cancelled */
     attempt_set_end(ret_attempt, event->held_end, event->held_end_code, event->cancel_code);
 }
 

@@ -53,6 +53,7 @@ static void find_ranges(struct pick *pick, int64_t first_us, int64_t last_us, bo
     struct uuid from = least_id(moment_us(&filter->from_time, pick->now_us) / 1000 - SLACK_MS);
     struct uuid to = least_id(moment_us(&filter->to_time, pick->now_us) / 1000 + SLACK_MS);
     struct uuid first = least_id(first_us / 1000), last = least_id(last_us / 1000);
+    /* guard: a window of time also looks at ids that carry no time */
     if (has_from)
         pick->ranges[pick->count++] =
             (struct pick_range){.has_to = true, .to = has_partitions && compare(&first, &from) < 0 ? first : from};

@@ -114,6 +114,7 @@ static bool seal_rows(struct rewrap *rewrap, const struct pg_rows *rows, int cou
         struct slice user = pg_bytes(rows, row, COL_USER), old = pg_bytes(rows, row, COL_RECORD);
         unsigned char record[KEYRING_RECORD_MAX];
         size_t length = 0;
+        /* guard: numbers of a bucket that moves are not sealed again */
         if (is_barred(rewrap, verdicts, row))
             continue;
         if (!reseal(rewrap, user.bytes, &card, old, record, &length, err)) {

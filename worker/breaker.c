@@ -88,6 +88,7 @@ static void close_after_probe(struct breaker *breaker, int64_t now_ms)
 
 static void slow_down(struct breaker *breaker)
 {
+    /* guard: calls in flight together halve the limit once */
     begin_epoch(breaker);
     breaker->failures = 0;
     breaker->limit = breaker->limit > 1 ? breaker->limit / 2 : 1;
@@ -145,6 +146,7 @@ static void end_in_closed(struct breaker *breaker, enum breaker_result result, c
         speed_up(breaker);
         return;
     case BREAKER_BAD:
+        /* guard: enough failures in a row open the breaker */
         if (++breaker->failures >= breaker->failures_max)
             trip(breaker, cause, now_ms);
         return;

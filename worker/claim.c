@@ -147,6 +147,7 @@ static void on_claimed(struct pg_query *query, const struct pg_query_result *res
         if (result->kind != PG_NOT_SENT)
             log_warning("a claim failed", LOG_TEXT("type", claim->options.event_type),
                         LOG_TEXT("sqlstate", result->sqlstate), LOG_TEXT("why", result->message));
+        /* guard: a claim for one event alone that fails is followed by one for the others */
         if (claim->is_alone) /* ordinary events are next, also when such a claim always fails */
             turns_end(claim->options.turns, clock_mono_ms());
         return;
@@ -250,6 +251,7 @@ static bool is_worth_it(const struct claim *claim, const struct lane *lane, int 
 static struct lane *next_lane(struct claim *claim)
 {
     struct lane *other = &claim->lanes[claim->lane == claim->lanes];
+    /* guard: clients and services take turns in the claims of cards */
     return other->demand != DEMAND_NONE ? other : claim->lane;
 }
 
@@ -298,6 +300,7 @@ void claim_go_back(struct claim *claim, enum claim_source source, int64_t due_us
     wake(claim, lane);
     if (lane->bookmark_us < 0 || due_us >= lane->bookmark_us)
         return;
+    /* guard: the claims go back to what became visible late */
     lane->bookmark_us = due_us;
     lane->bookmark_is_void = true;
     claim->late_ms = clock_mono_ms();

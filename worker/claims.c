@@ -40,6 +40,7 @@ static void on_clock_set_back(void *context)
     struct claims *claims = context;
     for (int i = 0; i < claims->count; i++)
         for (int source = 0; source < sources_of(&claims->kinds[i]); source++)
+            /* guard: a clock that is set back is answered by a rebase */
             sweep_rebase(claims->kinds[i].sweeps[source]);
 }
 

@@ -15,6 +15,7 @@ static struct flow_verdict closed(struct flow *flow, enum flow_step purpose)
     flow->attempt.was_cancelled = true;
     flow->attempt.unknown = false;
     /* If the card was stored, a link of it may have reached core-api, or may still be on its way. */
+    /* guard: core-api gets an unlink of a card that it may know */
     return flow->attempt.is_saved ? step_go(STEP_UNLINK) : step_end(FLOW_REJECT, flow->attempt.pending_code);
 }
 

@@ -44,6 +44,7 @@ void event_parameters_take(struct event_parameters *parameters, const struct par
     }
     parameters->values = now;
     parameters->is_told =
+        /* guard: no parameter that was only guessed is kept */
         (is_eligible || answer->has_parameters) && !issuer_parameters_missing(env->profile, &parameters->values);
 }
 
@@ -61,6 +62,8 @@ bool event_parameters_must_ask(const struct event_parameters *parameters, const 
 
 bool event_parameters_must_keep(const struct event_parameters *parameters, const struct parameters_env *env)
 {
+    /* guard: what a look-up is built from is kept before the create leaves */
+    /* guard: the same at an issuer whose key is not trusted */
     return !parameters->is_kept && parameters->is_told && issuer_call_has_parameters(env->profile, ISSUER_LOOKUP);
 }
 

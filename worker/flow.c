@@ -71,6 +71,7 @@ static int64_t closed_ms(const struct target *target, int64_t now_ms)
 {
     int64_t closed_ms = target_rest_ms(target, now_ms);
     if (target->breaker.state == BREAKER_OPEN && target->breaker.probe_at_ms - now_ms > closed_ms)
+        /* guard: an event that failed a probe is not the next one */
         closed_ms = target->breaker.probe_at_ms - now_ms;
     return closed_ms;
 }
@@ -106,6 +107,7 @@ struct view flow_view(const struct flow *flow, int64_t now_ms, int64_t wall_us)
     if (peer) {
         int64_t changed_ms = attempt->claimed_ms - attempt->changed_age_ms;
         view.peer_closed_ms = closed_ms(&peer->target, now_ms);
+        /* guard: only another event's answer is evidence, and only of the same kind of call */
         view.others_in_attempt = answers_others(flow, (int)attempt->step, attempt->claimed_ms);
         view.others_since_change = answers_others(flow, (int)attempt->step, changed_ms);
         view.others_in_any_call = answers_others(flow, -1, changed_ms);
@@ -151,6 +153,7 @@ struct peer *flow_peer(const struct flow *flow)
     case FLOW_PEER_CORE:
         return &flow->env->peers->core;
     case FLOW_PEER_ROUTE:
+        /* guard: a route has a breaker of its own */
         return &flow->route->peer;
     }
     return NULL;

@@ -35,6 +35,7 @@ struct flow_verdict flow_before_call(const struct flow *flow, int64_t now_ms, in
         return go(keeps_first(flow, now_ms, wall_us) ? STEP_KEEP : flow->attempt.step);
     event_parameters_missing(missing, ret_outcome);
     /* The look-up cannot be built: after so long it is a question for a person, also where the key lives for ever. */
+    /* guard: a look-up without its holder is a question also where keys live for ever */
     if (flow->attempt.step == STEP_LOOKUP && attempt_is_long_unknown(&flow->attempt, &view))
         return (struct flow_verdict){.kind = FLOW_FAIL, .code = "outcome_unknown"};
     return (struct flow_verdict){.kind = FLOW_RETRY, .code = ret_outcome->code, .wait_ms = -1};

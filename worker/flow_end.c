@@ -26,9 +26,11 @@ static void fill_reason(const struct flow *flow, const struct flow_verdict *verd
     snprintf(end->reason_code, sizeof(end->reason_code), "%s", verdict->code);
     /* A replay clears the event's reason; the attempt's row stays. */
     snprintf(end->cause, sizeof(end->cause), "%s",
+             /* guard: an attempt that ends an event keeps its code */
              flow->attempt.outcome.code[0] ? flow->attempt.outcome.code : verdict->code);
     snprintf(end->detail, sizeof(end->detail), "%s", flow->attempt.outcome.detail);
     /* Whatever this attempt failed by: a replay looks up first. */
+    /* guard: after two cards a failure of another kind is looked up first too */
     if (flow->attempt.end_is_held && flow->attempt.lookup_reason == LOOKUP_DUPLICATE)
         end->held_end = lookup_reason_name(flow->attempt.lookup_reason);
 }
@@ -53,6 +55,7 @@ static void fill_pending(const struct flow *flow, const struct flow_verdict *ver
     end->deferred = verdict->keeps_streak;
     snprintf(end->cause, sizeof(end->cause), "%s", verdict->code);
     snprintf(end->detail, sizeof(end->detail), "%s", flow->attempt.outcome.detail);
+    /* guard: an end that waits is written down */
     if (flow->attempt.end_is_held) {
         end->held_end = lookup_reason_name(flow->attempt.lookup_reason);
         snprintf(end->held_end_code, sizeof(end->held_end_code), "%s", flow->attempt.pending_code);
@@ -81,6 +84,7 @@ struct write_end flow_end_build(const struct flow *flow, const struct flow_verdi
     struct write_end end = {
         .status = ends[verdict->kind].status,
         .outcome = outbox_attempt_name(ends[verdict->kind].attempt),
+        /* guard: UNKNOWN is sticky */
         .clear_sent = !flow->attempt.unknown && !flow->attempt.is_saved && !flow->attempt.is_delivered,
         .may_arrive = flow->attempt.may_arrive,
         .unknown = flow->attempt.unknown && !flow->attempt.is_saved,

@@ -54,6 +54,7 @@ static void end_with_lost_lease(struct flow *flow, const char *at)
                 LOG_TEXT("event_id", flow->event_text), LOG_TEXT("step", flow_step_name(flow->attempt.step)),
                 LOG_TEXT("at", at), LOG_NUMBER("attempt", flow->attempt.number));
     /* The event may have ended meanwhile, over a look-up that could not see the card that this attempt has made. */
+    /* guard: a create of an attempt that had lost its lease is reported */
     if (flow->sent_create)
         flow->env->on_create_lost(flow->env->context, &flow->attempt.event_id);
     free_slot(flow);
@@ -70,6 +71,7 @@ static const char *parameters_to_keep(struct flow *flow, enum write_kind kind)
         (kind != WRITE_END || is_over || (!flow->attempt.unknown && !flow->attempt.is_saved)))
         return NULL;
     if (kind == WRITE_KEEP || step_write_parameters(flow)) /* the step of that write has prepared them */
+        /* guard: an event keeps what the issuer was told */
         return flow->kept.bytes;
     log_warning("no memory to keep what the issuer was told of the user", LOG_TEXT("event_id", flow->event_text));
     return NULL; /* core-api is asked again */
@@ -199,6 +201,7 @@ static void finish_step(struct flow *flow)
     struct flow_verdict verdict = flow_steps[flow->attempt.step].read(flow, &flow->attempt.outcome);
     http_call_forget(&flow->call); /* it may hold a card number, and waiting attempts should be small */
     event_parameters_hide(&flow->parameters, flow->attempt.outcome.detail);
+    /* guard: a peer's words do not repeat our credential */
     credential_hide(flow->credential, flow->attempt.outcome.detail);
     if (flow->route)
         route_signer_hide(flow->route->signer, flow->attempt.outcome.detail);
@@ -228,6 +231,7 @@ static int64_t slack_ms(const struct config *config)
 
 static bool lease_lasts(const struct flow *flow, int64_t for_ms)
 {
+    /* guard: no call may outlast its lease */
     return clock_mono_ms() + for_ms + slack_ms(flow->env->config) <= flow->lease_until_ms;
 }
 
@@ -240,6 +244,7 @@ static bool may_send(struct flow *flow)
     if (verdict.kind == FLOW_DEFER) {
         defer_unsent(flow, verdict.code);
     } else { /* leaves the target without having sent anything; the question of a check has the create's turn already */
+        /* guard: who asks again keeps the turn */
         if (verdict.kind == FLOW_GO && verdict.step == STEP_CHECK)
             flow_turn_keep(flow);
         flow_turn_return(flow);
@@ -303,10 +308,12 @@ static void send_call(struct flow *flow, bool is_extended)
         defer_unsent(flow, outbox_cause_name(OUTBOX_CAUSE_DRAIN));
         return;
     }
+    /* guard: no admitted call leaves once its target is paused */
     if (peer->target.is_paused) { /* since the call was admitted, while the lease was extended */
         defer_unsent(flow, outbox_cause_name(OUTBOX_CAUSE_TARGET_PAUSED));
         return;
     }
+    /* guard: a create is held back at the last moment */
     if (is_closed(flow)) /* since the call was queued */
         return;
     if (flow->attempt.step == flow_rules(flow).send && !may_send(flow))

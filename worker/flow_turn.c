@@ -22,10 +22,12 @@ const char *flow_turn_closed(const struct flow *flow, int64_t now_ms)
 {
     if (flow->attempt.step != STEP_CHECK && flow->attempt.step != STEP_ISSUE)
         return NULL;
+    /* guard: no card is begun that cannot be linked */
     if (is_suspected(flow) && !flow->is_probe)
         return outbox_cause_name(OUTBOX_CAUSE_BREAKER_OPEN);
     /* Both peers are looked at before core-api is called, so that neither an outage nor a rate limit of the issuer
      * causes a storm of eligibility checks. */
+    /* guard: core-api is not called while the issuer's breaker is open, nor while the issuer rests */
     return flow->attempt.step == STEP_CHECK ? target_closed_by(issuer_of(flow), now_ms) : NULL;
 }
 
@@ -46,6 +48,7 @@ bool flow_turn_is_needed(const struct flow *flow)
     if (flow->attempt.step != STEP_CHECK || flow->attempt.asks_for != STEP_COUNT || flow->holds_turn)
         return false;
     const struct breaker *breaker = &issuer_of(flow)->breaker;
+    /* guard: a limited issuer's create has its turn before the question */
     return breaker->state == BREAKER_CLOSED && (breaker->is_doubted || breaker->limit < breaker->limit_max);
 }
 
@@ -82,6 +85,7 @@ bool flow_turn_use(struct flow *flow)
 {
     if (flow->attempt.step != STEP_ISSUE || !flow->holds_turn)
         return false;
+    /* guard: a reserved turn ends with a 429 */
     if (flow->turn.epoch != issuer_of(flow)->breaker.epoch) {
         flow_turn_release(flow);
         return false;
@@ -127,6 +131,7 @@ void flow_turn_leave(struct flow *flow, struct flow_verdict *verdict)
      * attempt. */
     if (verdict->kind == FLOW_RETRY && flow->attempt.outcome.health == BREAKER_BAD &&
         target->breaker.state != BREAKER_CLOSED)
+        /* guard: a failed probe is no attempt */
         verdict->kind = FLOW_DEFER;
     flow->holds_ticket = false;
     flow->ticket.is_repeated = strcmp(flow->attempt.deferral_code, flow->attempt.outcome.code) == 0;

@@ -338,6 +338,7 @@ static void note_failure(struct heartbeat *heartbeat, const struct pg_query_resu
         return;
     if (heartbeat->failures++ == 0)
         log_warning("a heartbeat failed", LOG_TEXT("sqlstate", result->sqlstate), LOG_TEXT("why", result->message));
+    /* guard: controls that cannot be read stop no worker */
     if (heartbeat->phase == PHASE_STARTING && heartbeat->failures >= HEARTBEAT_FAILURES_MAX) {
         log_warning("what operators have paused cannot be read: nothing counts as paused");
         heartbeat->phase = PHASE_WORKING;
@@ -454,6 +455,7 @@ bool heartbeat_open(const struct heartbeat_options *options, struct heartbeat **
     heartbeat->peers[heartbeat->target_count++] = &options->peers->issuer;
     heartbeat->peers[heartbeat->target_count++] = &options->peers->core;
     for (int i = 0; i < options->routes->count; i++)
+        /* guard: a paused route is not called */
         heartbeat->peers[heartbeat->target_count++] = &options->routes->routes[i].peer;
     heartbeat->started_ms = clock_mono_ms();
     heartbeat->was_noted = true;
@@ -462,6 +464,7 @@ bool heartbeat_open(const struct heartbeat_options *options, struct heartbeat **
         buf_init(&heartbeat->arrays[i], ARRAY_MAX);
     for (int i = 0; i < heartbeat->target_count; i++) {
         heartbeat->probes[i] = -1;
+        /* guard: a worker calls nobody before it knows what is paused */
         target_set_paused(&heartbeat->peers[i]->target, true);
     }
     uv_timer_init(options->loop, &heartbeat->timer);

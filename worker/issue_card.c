@@ -73,6 +73,7 @@ struct flow_verdict step_check_read(struct flow *flow, struct outcome *ret_outco
  * look-up. */
 static struct flow_verdict use_card(const struct flow *flow)
 {
+    /* guard: an inactive card is made active before it is linked */
     if (flow->card.state == ISSUER_CARD_INACTIVE && step_has_call(flow, ISSUER_ACTIVATE))
         return step_go(STEP_ACTIVATE);
     bool needs_number = flow->env->keyring && flow->card.number_length == 0;
@@ -121,11 +122,13 @@ static struct flow_verdict found_cancelled(struct flow *flow)
 static struct flow_verdict read_duplicate(struct flow *flow, enum issuer_found what)
 {
     const struct view view = flow_view(flow, clock_mono_ms(), clock_wall_us());
+    /* guard: after two cards nothing is believed before the last send has settled */
     int64_t unsettled_ms = what == ISSUER_FOUND_MORE ? 0 : attempt_unsettled_ms(&flow->attempt, &view);
     bool is_ours = !flow->attempt.is_saved || strcmp(flow->lookup.card.id, flow->card.id) == 0;
     if (unsettled_ms > 0)
         return (struct flow_verdict){
             .kind = FLOW_DEFER, .code = outbox_cause_name(OUTBOX_CAUSE_SETTLING), .wait_ms = unsettled_ms};
+    /* guard: after two cards only the stored one is linked */
     if (what == ISSUER_FOUND_NONE || what == ISSUER_FOUND_MORE || (what == ISSUER_FOUND_ONE && !is_ours))
         return step_end(FLOW_FAIL, "issuer_duplicate");
     if (what == ISSUER_FOUND_CANCELLED) {
@@ -173,6 +176,7 @@ static bool may_repeat_page(const struct flow *flow, const struct outcome *outco
 struct flow_verdict step_lookup_read(struct flow *flow, struct outcome *ret_outcome)
 {
     issuer_read_lookup(step_profile(flow), &flow->call, &flow->attempt.event_id, &flow->lookup, ret_outcome);
+    /* guard: a page that is answered 429 is asked for again */
     if (may_repeat_page(flow, ret_outcome))
         return step_go(STEP_LOOKUP);
     if (ret_outcome->kind != OUTCOME_EXECUTED)
@@ -211,7 +215,9 @@ static struct flow_verdict issue_executed(struct flow *flow)
     if (flow->card.state == ISSUER_CARD_GONE)
         return flow_look_up(flow, LOOKUP_CONTRADICTION, "");
     flow->attempt.card_is_seen = true;
+    /* guard: a create that succeeds behind an unknown one is looked up once more */
     if (was_unknown && !step_profile(flow)->key_is_trusted)
+        /* guard: where keys are not trusted, a create behind an unknown one is looked up once more */
         return flow_look_up(flow, LOOKUP_AFTER_REPEAT, NULL); /* an earlier create may have made another one */
     return use_card(flow);
 }
@@ -220,6 +226,7 @@ struct flow_verdict step_issue_read(struct flow *flow, struct outcome *ret_outco
 {
     issuer_read_create(step_profile(flow), &flow->call, &flow->attempt.event_id, &flow->card, ret_outcome);
     /* The answer is to the second sending; the first may have made a card. */
+    /* guard: a refusal after a second sending leaves the first one open */
     flow->attempt.unknown |= flow->call.was_resent;
     flow->attempt.may_arrive =
         flow->call.was_resent || ret_outcome->kind == OUTCOME_UNKNOWN || ret_outcome->advice == ADVICE_WAIT_IN_PROGRESS;
@@ -232,6 +239,7 @@ struct flow_verdict step_issue_read(struct flow *flow, struct outcome *ret_outco
         if (ret_outcome->advice == ADVICE_FAIL)
             return flow->attempt.unknown ? flow_look_up(flow, LOOKUP_UNFORESEEN, ret_outcome->code)
                                          : step_end(FLOW_FAIL, ret_outcome->code);
+        /* guard: a refusal after UNKNOWN is looked up first */
         return flow->attempt.unknown ? flow_look_up(flow, LOOKUP_REFUSED, ret_outcome->code)
                                      : step_end(FLOW_REJECT, ret_outcome->code);
     case OUTCOME_NOT_EXECUTED: /* proves nothing about earlier attempts: unknown stays as it is */

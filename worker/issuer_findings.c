@@ -295,6 +295,7 @@ static void write_words(const struct issuer_findings_facts *facts, const struct 
     char detail[sizeof(words->detail)];
     memcpy(detail, words->detail, sizeof(detail));
     if (value)
+        /* guard: a check of the issuer shows no words of a peer in which our credential may be */
         outcome_hide(1, &(const char *){value + 1}, detail);
     if (call->status == 401 || call->status == 403 || strcmp(detail, words->detail) != 0)
         detail[0] = '\0';
@@ -376,6 +377,7 @@ void issuer_findings_add_answer(struct issuer_findings *findings, const struct i
         add_refused_credential(findings, facts, call, &words);
     } else if (call->status == 200 && which == ISSUER_LOOKUP) {
         add_looked_up(findings, facts, found, outcome);
+        /* guard: a check of the issuer takes a 404 for no such card only in the issuer's own words */
     } else if (is_about_one && is_no_such && is_worded) {
         add_accepted(findings, facts);
         add(findings, "look-up", OK, NULL,

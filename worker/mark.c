@@ -159,6 +159,7 @@ static void on_orphan_noted(struct pg_query *query, const struct pg_query_result
 static enum breaker_result health_of(const struct mark *mark, const struct outcome *outcome)
 {
     if (outcome->kind == OUTCOME_EXECUTED)
+        /* guard: a look-up that went well does not close the breaker */
         return mark->is_probe ? BREAKER_NOTHING : BREAKER_GOOD;
     return mark->call.result != HTTP_ANSWERED ? BREAKER_BAD : BREAKER_NOTHING;
 }
@@ -474,6 +475,7 @@ static void apply_verdict(struct mark *mark, struct mark_verdict verdict)
         if (mark->facts.has_orphan)
             enter_target(mark, MARK_CALL_CANCEL);
         else
+            /* guard: an orphan is noted before it is cancelled */
             submit(mark, &sql_reconcile_note_orphan, on_orphan_noted);
         return;
     case MARK_UNLINK:

@@ -46,6 +46,7 @@ static void read_facts(struct mark *mark, const struct pg_rows *rows, int row)
     bool clock_stepped = !pg_is_null(rows, row, COL_SENT_AGE) && mark->age_ms < 0;
     mark->facts = (struct mark_facts){
         .is_reissue = text_is(pg_bytes(rows, row, COL_ACTION), "reissue"),
+        /* guard: nothing found decides nothing before it is settled */
         .is_settled = !clock_stepped && attempt_settle_left_ms(mark->age_ms, steady_ms, mark_settle_ms(mark),
                                                                mark->env->config->worker.lease_ms) == 0,
         .has_card = !pg_is_null(rows, row, COL_CARD),

@@ -17,6 +17,7 @@ static struct mark_verdict go(enum mark_step step)
  * nobody else who looks for it. */
 static struct mark_verdict look_up(const struct mark_facts *facts)
 {
+    /* guard: a mark of an event of another issuer looks up nothing */
     if (!facts->is_elsewhere)
         return go(MARK_LOOK_UP);
     if (facts->tries < ELSEWHERE_TRIES || (!facts->is_reissue && facts->status == OUTBOX_REJECTED))

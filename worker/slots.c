@@ -69,6 +69,7 @@ int slots_held(const struct slots_share *share)
 
 bool slots_are_empty(const struct slots *slots)
 {
+    /* guard: a claim that is in flight may bring events beside the one that is tried alone */
     return slots->in_flight == 0 && slots->granted == 0;
 }
 
@@ -107,6 +108,7 @@ static enum slots_choice choose_probe(const struct slots_share *share, int64_t n
         is_again_due &= again;
     }
     if (is_fresh_due)
+        /* guard: a probe is an event that was not refused before */
         return is_again_due ? SLOTS_FRESH_FIRST : SLOTS_FRESH;
     return is_again_due ? SLOTS_REFUSED : SLOTS_NONE;
 }
@@ -116,6 +118,7 @@ enum slots_choice slots_choose(const struct slots_share *share, int64_t now_ms)
     if (slots_is_probe(share))
         return choose_probe(share, now_ms);
     for (int i = 0; i < SLOTS_TARGETS_MAX && share->targets[i]; i++)
+        /* guard: behind a suspicion fresh events go first */
         if (target_is_wary(share->targets[i], now_ms))
             return SLOTS_FRESH_FIRST;
     return SLOTS_OLDEST;
@@ -126,6 +129,7 @@ enum slots_choice slots_choose(const struct slots_share *share, int64_t now_ms)
 static int room_of(const struct target *target, int in_flight, int64_t now_ms)
 {
     const struct breaker *breaker = &target->breaker;
+    /* guard: nothing is claimed while a target is paused */
     if (target->is_paused || target_rest_ms(target, now_ms) > 0)
         return 0;
     switch (breaker->state) {
@@ -217,9 +221,12 @@ static struct needs needs_of_others(const struct slots *slots, const struct slot
         needs.sure += to_sure;
         if (other->has_backlog)
             needs.equal += at_most(at_least(equal - held, 0), room) - to_sure;
+        /* guard: with fewer slots than types the one that waits longest goes first */
         if (other->served < share->served)
             needs.first += to_sure;
     }
+    /* guard: every type is sure of its small part */
+    /* guard: a type keeps places that another one does not get */
     needs.sure += at_most(idle, slots->count / SURE_PART);
     return needs;
 }
@@ -232,6 +239,7 @@ int slots_capacity(const struct slots *slots, const struct slots_share *share, i
         return at_least(wanted, 0);
     int sure = sure_part(slots), equal = at_least(equal_share(slots, share, now_ms), sure), held = slots_held(share);
     struct needs needs = needs_of_others(slots, share, equal, now_ms);
+    /* guard: a type above its equal share leaves the others theirs */
     int capacity = at_least(free - needs.sure - needs.equal, at_most(equal - held, free - needs.sure));
     capacity = at_least(capacity, at_most(sure - held, free - needs.first));
     /* How many are due is not known before a claim was filled, and a claim that finds nothing keeps them from

@@ -39,6 +39,7 @@ static void plan_fresh(struct suspicion *suspicion, int64_t now_ms)
         most_ms = SUSPICION_DEAR_PAUSE_MAX_MS;
     suspicion->fresh_at_ms = now_ms + suspicion->pause_ms;
     suspicion->pause_ms *= suspicion->is_dear ? DEAR_FACTOR : 2;
+    /* guard: refused probes do not double the interval as outages do */
     if (suspicion->pause_ms > most_ms)
         suspicion->pause_ms = most_ms;
 }
@@ -66,9 +67,11 @@ static void count(struct suspicion *suspicion, const struct uuid *event_id)
 
 static bool is_proved(const struct suspicion *suspicion, int64_t now_ms)
 {
+    /* guard: only refusals of different events make a kind of call suspected */
     if (suspicion->in_a_row < suspicion->failures_max || suspicion->event_count < SUSPICION_EVENTS)
         return false;
     bool is_good = suspicion->good_ms != INT64_MIN && now_ms - suspicion->good_ms < SUSPICION_GOOD_MS;
+    /* guard: while others are answered well refusals count against their events */
     return !is_good || suspicion->in_a_row >= suspicion->failures_max * SUSPICION_FACTOR;
 }
 
@@ -82,9 +85,11 @@ bool suspicion_note_refused(struct suspicion *suspicion, const struct refusal *r
         if (!is_proved(suspicion, now_ms))
             return false;
         suspect(suspicion, refusal->is_dear, now_ms);
+        /* guard: calls that began before a suspicion put no probe off */
     } else if (!refusal->is_probe) { /* it began before: nothing new */
         return false;
     } else {
+        /* guard: a refused event that is tried again puts no fresh probe off */
         if (!refusal->is_repeated)
             plan_fresh(suspicion, now_ms);
         suspicion->again_at_ms = now_ms + suspicion->probe_interval_ms;

@@ -70,11 +70,13 @@ static int64_t next_width_ms(int64_t width_ms, int64_t rows_ms)
 int64_t sweep_pace_old(struct sweep_pace *pace, int64_t now_ms, int64_t cost_ms, bool was_full)
 {
     bool was_last = pace->width_ms == SWEEP_UNBOUNDED;
+    /* guard: what a look at nothing costs too does not narrow the next */
     int64_t empty_ms = empty_cost_ms(pace, cost_ms), rows_ms = cost_ms - empty_ms;
     int64_t rest_least_ms = empty_ms * REST_EMPTY_FACTOR;
     int64_t step_least_ms = cost_ms + rest_least_ms;
     int64_t rest_ms = least(rows_ms * REST_FACTOR, REST_MOST_MS);
     if (!was_last)
+        /* guard: a walk of the sweep is faster than events age */
         rest_ms = least(rest_ms, pace->width_ms / SPEED - cost_ms);
     int64_t due_ms = now_ms + most(rest_ms, rest_least_ms);
     if (was_full) /* there is more where it looked */
@@ -83,6 +85,7 @@ int64_t sweep_pace_old(struct sweep_pace *pace, int64_t now_ms, int64_t cost_ms,
     int64_t next_ms = most(next_width_ms(pace->width_ms, rows_ms), SPEED * step_least_ms);
     if (!was_last) {
         pace->age_ms += pace->width_ms;
+        /* guard: a walk of the sweep ends with all that is left */
         if (pace->age_ms >= AGE_MOST_MS || now_ms - pace->began_ms >= pace->patience_ms)
             next_ms = SWEEP_UNBOUNDED;
         else

@@ -27,6 +27,7 @@ static void note_good(struct target *target, const struct target_ticket *ticket,
         last->event_id = ticket->event_id;
     }
     last->at_ms = now_ms;
+    /* guard: a good answer of one kind of call says nothing about another */
     if (suspicion_note_good(&target->suspicions[ticket->kind], now_ms)) {
         target->suspected--;
         breaker_ramp(&target->breaker, now_ms);
@@ -36,6 +37,7 @@ static void note_good(struct target *target, const struct target_ticket *ticket,
 static bool answers_others(const struct target *target, int kind, const struct uuid *event_id, int64_t since_ms)
 {
     const struct target_answer *answer = &target->good[kind].last;
+    /* guard: the event's own answer is no evidence */
     if (uuid_equal(&answer->event_id, event_id))
         answer = &target->good[kind].other;
     return answer->at_ms != INT64_MIN && answer->at_ms >= since_ms;
@@ -61,6 +63,7 @@ static void note_refused(struct target *target, const struct target_ticket *tick
         .is_dear = ticket->is_dear,
         .cause = cause,
     };
+    /* guard: refusals of calls aside open nothing */
     if (!ticket->is_aside && suspicion_note_refused(&target->suspicions[ticket->kind], &refusal, now_ms))
         target->suspected++;
 }
@@ -131,6 +134,7 @@ int64_t target_probe_at_ms(const struct target *target)
 static void rest(struct target *target, int64_t retry_after_ms, int64_t now_ms)
 {
     int64_t rest_ms = TARGET_REST_LEAST_MS;
+    /* guard: one user's 429 rests the others for a moment only */
     if (!target->breaker.is_doubted) {
         target->pause_ms = TARGET_REST_LEAST_MS;
     } else { /* the second in a row: it is not one user's limit */
@@ -183,11 +187,13 @@ static bool is_suspect(const struct target *target, const struct target_ticket *
 {
     const struct suspicion *suspicion = &target->suspicions[ticket->kind];
     return suspicion->is_suspected &&
+           /* guard: calls of a suspected kind go one at a time */
            (suspicion->probes > 0 || (!ticket->may_probe && !suspicion_fresh_is_due(suspicion, now_ms)));
 }
 
 static bool rejects(const struct target *target, const struct target_ticket *ticket, int64_t now_ms)
 {
+    /* guard: no call goes to a paused target */
     return target->is_paused || breaker_rejects(&target->breaker, now_ms) ||
            target_rest_ms(target, now_ms) > TARGET_REST_WAIT_MS || is_suspect(target, ticket, now_ms);
 }

@@ -26,6 +26,7 @@ static const struct turns_member *next_member(const struct turns *turns, int64_t
 {
     const struct turns_member *next = NULL;
     for (const struct turns_member *member = turns->members; member; member = member->next)
+        /* guard: nobody waits for a lost event whose target is away */
         if (member->has_lost && (!next || member->tried < next->tried) && slots_target_is_open(member->share, now_ms))
             next = member;
     return next;

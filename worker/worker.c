@@ -118,6 +118,7 @@ static bool load_authorities(struct worker *worker, struct err *err)
     if (!path)
         return true;
     if (!authorities_load(path, &authorities, err))
+        /* guard: a file of authorities that is none stops the start */
         return err_prefix(err, "tls.ca_file");
     http_client_trust(worker->options.http, authorities);
     authorities_release(authorities);

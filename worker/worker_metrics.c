@@ -135,6 +135,7 @@ struct metrics *worker_metrics_new(void)
         return NULL;
     start_ends(metrics);
     start_causes(metrics, WORKER_METRIC_RETRIES);
+    /* guard: the first deferral of a kind is an increase */
     start_causes(metrics, WORKER_METRIC_DEFERRALS);
     start_words(metrics);
     return metrics;

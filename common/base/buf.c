@@ -137,6 +137,7 @@ void buf_consume(struct buf *buf, size_t length)
         return;
     buf->length -= length;
     memmove(buf->bytes, buf->bytes + length, buf->length);
+    /* guard: what is consumed is overwritten */
     explicit_bzero(buf->bytes + buf->length, length); /* what was moved is not left behind a second time */
 }
 

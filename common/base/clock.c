@@ -37,6 +37,7 @@ static clockid_t mono_id(void)
     int id = chosen;
     struct timespec now;
     if (id < 0)
+        /* guard: the time of a suspension counts */
         chosen = id = clock_gettime(CLOCK_BOOTTIME, &now) == 0 ? CLOCK_BOOTTIME : CLOCK_MONOTONIC;
     return id;
 }

@@ -165,6 +165,7 @@ static bool parse_network(struct slice text, struct ip_network *ret_network, str
             return err_set(err, ERR_CONFIG, "\"%.*s\": a network is ADDRESS/BITS", shown, text.bytes);
         network.bits += is_v4 ? V4_BITS : 0;
     }
+    /* guard: a network has no bits behind its prefix */
     if (!is_clear_behind_prefix(&network))
         return err_set(err, ERR_CONFIG, "\"%.*s\" has bits set behind its prefix", shown, text.bytes);
     *ret_network = network;

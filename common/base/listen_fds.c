@@ -86,6 +86,7 @@ static bool prepare(int fd, struct err *err)
 {
     int status = fcntl(fd, F_GETFL), flags = fcntl(fd, F_GETFD);
     if (status < 0 || flags < 0 || fcntl(fd, F_SETFL, status | O_NONBLOCK) != 0 ||
+        /* guard: a passed socket is not inherited by a child */
         fcntl(fd, F_SETFD, flags | FD_CLOEXEC) != 0)
         return err_set(err, ERR_SYSTEM, "the socket that was passed cannot be used: %s", strerror(errno));
     return true;
@@ -103,6 +104,7 @@ bool listen_fds_take(const char *name, int *ret_fd, struct err *err)
     }
     if (!read_number(passed.values[PID], &pid) || pid == 0)
         return err_set(err, ERR_CONFIG, "LISTEN_PID is no process id");
+    /* guard: sockets of another process are not taken */
     if (pid != (long)getpid()) { /* inherited from a parent that did not remove them */
         *ret_fd = -1;
         return true;

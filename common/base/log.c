@@ -202,6 +202,7 @@ void log_redact(char *text)
             bool group_start = group_left == 0;
             if (group_start) {
                 group_left = group_digits(text);
+                /* guard: a card number with its check value glued on is redacted */
                 long_group = group_left >= LONG_GROUP_MIN;
             }
             group_left--;

@@ -37,9 +37,11 @@ bool secret_check_writers(int fd, struct err *err)
         return err_set(err, ERR_CONFIG, "%s", strerror(errno));
     if (!S_ISREG(status.st_mode))
         return err_set(err, ERR_CONFIG, "not a regular file");
+    /* guard: a secret that the group may write is refused */
     if (status.st_mode & 0022)
         return err_set(err, ERR_CONFIG, "mode %04o lets others than its owner write it; use chmod go-w",
                        (unsigned int)(status.st_mode & 07777));
+    /* guard: a secret of another user is refused */
     if (status.st_uid != 0 && status.st_uid != user && user != 0)
         return err_set(err, ERR_CONFIG, "it belongs to user %lu; the owner must be root or user %lu",
                        (unsigned long)status.st_uid, (unsigned long)user);

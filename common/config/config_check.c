@@ -182,6 +182,7 @@ static bool check_routes(const struct config *config, struct err *err)
 
 static bool check_client_pair(const char *section, const char *cert_file, const char *key_file, struct err *err)
 {
+    /* guard: a certificate without its key is reported at the start */
     if (!cert_file == !key_file)
         return true;
     return err_set(err, ERR_CONFIG, "%s.client_cert_file and %s.client_key_file go together; %s is missing", section,

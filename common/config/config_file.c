@@ -30,6 +30,7 @@ static bool fail_line(struct config_loading *loading)
 /* A password in a file that others can read is not secret. (secret.c has the same rule for files of secrets.) */
 static bool check_password(const struct config_loading *loading, const struct config_option *option, const char *value)
 {
+    /* guard: a password in a file that the group can read is refused */
     if (option->type != OPTION_CONNINFO || (loading->mode & 0066) == 0 || !config_value_has_password(value))
         return true;
     return err_set(loading->err, ERR_CONFIG,

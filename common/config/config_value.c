@@ -376,6 +376,7 @@ bool config_value_has_password(const char *conninfo)
 {
     const char *at = conninfo;
     if (strncmp(at, "postgresql://", 13) == 0 || strncmp(at, "postgres://", 11) == 0)
+        /* guard: a password in a URI is one */
         return uri_has_password(strstr(at, "://") + 3);
     for (at += strspn(at, BLANKS); *at != '\0'; at += strspn(at, BLANKS)) {
         const char *name = at;

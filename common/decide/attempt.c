@@ -16,9 +16,11 @@ struct attempt_rules attempt_rules_of_route(const struct config *config, const s
         .lookup = route->lookup_url ? STEP_ASK : STEP_COUNT,
         .key_expired = "route_key_expired",
         .unreadable = OUTBOX_CAUSE_ROUTE_UNREADABLE,
+        /* guard: the key of a route has the lifetime of its route */
         .key_lifetime_ms = route->key_lifetime_ms,
         .timeout_ms = route->timeout_ms,
         .settle_time_ms = issuer_key_route_settle_ms(route->key_lifetime_ms, route->timeout_ms),
+        /* guard: a route counts attempts of its own */
         .max_attempts = route->max_attempts,
         .retry_base_ms = config->retry.base_ms,
         .retry_cap_ms = config->retry.cap_ms,
@@ -50,6 +52,7 @@ enum lookup_reason lookup_reason_parse(const char *name)
 void attempt_set_end(struct attempt *attempt, const char *held_end, const char *held_end_code, const char *cancel_code)
 {
     bool is_duplicate = held_end && lookup_reason_parse(held_end) == LOOKUP_DUPLICATE;
+    /* guard: a card that must go is looked up first after two cards */
     bool is_held = held_end && held_end[0] && (is_duplicate || !cancel_code);
     const char *code = is_held && !is_duplicate ? held_end_code : cancel_code;
     snprintf(attempt->held_end, sizeof(attempt->held_end), "%s", is_held ? held_end : "");
@@ -80,6 +83,9 @@ int64_t attempt_settle_left_ms(int64_t age_ms, int64_t steady_ms, int64_t settle
 {
     if (age_ms < 0)
         return 0;
+    /* guard: not found is believed only when the last send is as old as the settling time */
+    /* guard: not found is believed only when the clock was steady for so long */
+    /* guard: the steady time covers the lease of a worker that was replaced */
     int64_t left_ms = settle_ms - age_ms, unsteady_ms = settle_ms + lease_ms - steady_ms;
     if (left_ms < unsteady_ms)
         left_ms = unsteady_ms;
@@ -102,6 +108,7 @@ bool attempt_is_expired(const struct attempt *attempt, const struct view *view)
 int64_t attempt_question_lifetime_ms(const struct attempt_rules *rules)
 {
     int64_t lifetime_ms = rules->key_lifetime_ms;
+    /* guard: a question comes up also where the key lives for ever */
     return lifetime_ms < ISSUER_KEY_FOREVER_MS ? lifetime_ms : QUESTION_LIFETIME_MS;
 }
 

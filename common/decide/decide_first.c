@@ -37,12 +37,15 @@ struct flow_verdict decide_look_up(const struct attempt_rules *rules, enum looku
 /* By what earlier attempts have left in the row. */
 static struct flow_verdict choose_first_step(struct attempt *attempt, const struct attempt_rules *rules)
 {
+    /* guard: core-api is called before the issuer */
     attempt->step = attempt->is_saved ? STEP_LINK : rules->first;
     enum lookup_reason reason = lookup_reason_parse(attempt->held_end);
+    /* guard: after two cards the look-up comes first */
     if (reason == LOOKUP_DUPLICATE && rules->lookup == STEP_LOOKUP) { /* also where a card is stored, or must go */
         attempt->lookup_reason = reason;
         attempt->end_is_held = true;
         attempt->step = rules->lookup;
+        /* guard: while an end waits no create is sent */
     } else if (attempt->held_end[0] && attempt->unknown && reason != LOOKUP_NONE) {
         if (!attempt_has_lookup(rules)) /* any more */
             return decide_look_up(rules, reason, attempt->pending_code);
@@ -74,6 +77,7 @@ struct flow_verdict decide_first(struct attempt *attempt, const struct attempt_r
     attempt->lookup_reason = LOOKUP_NONE;
     attempt->outcome = (struct outcome){0};
     struct flow_verdict first = choose_first_step(attempt, rules);
+    /* guard: nothing is done for an event of another issuer */
     if (attempt->is_elsewhere)
         return (struct flow_verdict){
             .kind = FLOW_DEFER, .code = outbox_cause_name(OUTBOX_CAUSE_OTHER_ISSUER), .wait_ms = -1};
@@ -107,6 +111,9 @@ static enum lookup_reason reason_to_look(const struct attempt *attempt, const st
     const struct attempt_rules *rules = &view->rules;
     if (!attempt->unknown || attempt->is_looked_up || !attempt_has_lookup(rules))
         return LOOKUP_NONE;
+    /* guard: a clock that was set back prolongs no key */
+    /* guard: a repeat whose key is not trusted is looked up first, and settles */
+    /* guard: where keys are not trusted, not found must have settled before a repeat */
     if (may_be_older(attempt, view) || !rules->key_is_trusted)
         return LOOKUP_BEFORE_SENDING;
     return rules->looks_first ? LOOKUP_FIRST : LOOKUP_NONE;
@@ -117,6 +124,7 @@ struct flow_verdict decide_before_send(const struct attempt *attempt, const stru
     const struct attempt_rules *rules = &view->rules;
     int64_t drift_us = view->wall_us - view->now_ms * 1000 - attempt->wall_offset_us;
     /* One of our clocks was set, or stopped while the machine was suspended: the lease may be over. */
+    /* guard: no create leaves after a step of our clock */
     if (drift_us > CLOCK_STEP_US || drift_us < -CLOCK_STEP_US)
         return (struct flow_verdict){.kind = FLOW_DEFER, .code = outbox_cause_name(OUTBOX_CAUSE_CLOCK_STEPPED)};
     /* Past its lifetime the key may be forgotten, and the same request would be executed again: look up, never send. */

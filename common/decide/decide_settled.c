@@ -96,6 +96,7 @@ static int64_t short_ms(const struct attempt *attempt, const struct view *view, 
 /* This is at least the third answer of this kind in a row. */
 static bool is_third(const struct attempt *attempt)
 {
+    /* guard: a refusal ends an event only the third time */
     return deferral_number(attempt, attempt->outcome.code) >= DEFERRALS_PROVE;
 }
 
@@ -111,10 +112,12 @@ static bool others_fare_better(const struct attempt *attempt, const struct view 
  * since the one before, which had failed like this. */
 static bool lookup_fails_alone(const struct attempt *attempt, const struct view *view)
 {
+    /* guard: a look-up that fails for everybody is no question */
     if (attempt->outcome.health != BREAKER_BAD)
         return true;
     bool was_sent = attempt->outcome.kind == OUTCOME_UNKNOWN;
     bool is_second = attempt->number > view->rules.max_attempts;
+    /* guard: a look-up that fails for this event alone is a question in the end */
     return was_sent && (is_second ? view->others_since_change : view->others_in_attempt);
 }
 
@@ -130,6 +133,7 @@ static bool is_looking_up(const struct attempt *attempt, const struct view *view
  * retries are configured; 0 for other steps. */
 static int64_t lookup_rest_ms(const struct attempt *attempt, const struct view *view)
 {
+    /* guard: look-ups become rarer */
     int64_t age_ms = is_looking_up(attempt, view) ? attempt->sent_age_ms / LOOKUP_REST_PART : 0;
     return jitter_ms(view, shorter_ms(age_ms, LOOKUP_REST_MAX_MS));
 }
@@ -144,10 +148,13 @@ static bool card_is_at_hand(const struct attempt *attempt)
 /* No more attempts: an unknown outcome is looked up first, then it is a question for a person. code: of the retry. */
 static struct flow_verdict settle_exhausted(const struct attempt *attempt, const struct view *view, const char *code)
 {
+    /* guard: no end state over UNKNOWN without a look-up */
     bool is_open = attempt->unknown && !attempt->is_saved;
+    /* guard: a retire that fails to the end does not fail the request */
     if (attempt_purpose(attempt) == STEP_RETIRE)
         return complete_unretired();
     /* The outcome cannot be known any more, and no key settles it: a question for a person. */
+    /* guard: a look-up that cannot be read is a question in the end */
     if (is_open && is_looking_up(attempt, view) && attempt_is_long_unknown(attempt, view) &&
         lookup_fails_alone(attempt, view))
         return fail("outcome_unknown");
@@ -178,6 +185,7 @@ static struct flow_verdict settle_retry(const struct attempt *attempt, const str
     /* A last look-up is repeated until it is answered (see settle_exhausted()). */
     bool is_last_lookup =
         is_looking_up(attempt, view) && attempt->lookup_reason != LOOKUP_IN_OUTAGE && !attempt->is_saved;
+    /* guard: a failure that is the target's health ends no event without evidence */
     if (attempt->outcome.health == BREAKER_BAD && !is_last_lookup && !others_fare_better(attempt, view))
         return settle_in_outage(attempt, view, attempt->outcome.code);
     return settle_exhausted(attempt, view, verdict.code);

@@ -77,6 +77,7 @@ bool outcome_code_is_usable(const char *code, size_t length)
     for (size_t i = 0; i < length; i++) {
         if (code[i] >= '0' && code[i] <= '9')
             digits++;
+        /* guard: a code with a number in groups is not usable */
         else if (code[i] != '_') /* the one separator that a code may have */
             digits = 0;
         if (digits >= CARD_NUMBER_MIN)
@@ -91,6 +92,7 @@ void outcome_read_detail(struct json_value value, char *ret_detail, size_t detai
     ret_detail[0] = '\0';
     if (json_string(value, detail, sizeof(detail), NULL)) {
         /* The peer's words may hold anything, also a card number. */
+        /* guard: what a peer says keeps no long number */
         log_redact_strictly(detail);
         snprintf(ret_detail, detail_size, "%.*s", (int)detail_size - 1, detail);
         /* A cut in the middle of a character would not be UTF-8, and the database would refuse the whole batch. */
@@ -109,9 +111,11 @@ static size_t repeated_length(const char *text, const char *value)
     for (; value[length]; length++) {
         unsigned char byte = (unsigned char)value[length], is = (unsigned char)text[length];
         bool is_digit = byte >= '0' && byte <= '9';
+        /* guard: a name that was made ASCII is hidden */
         if (is != byte && !(is == '?' && byte > 0x7e) && !(is == '*' && is_digit))
             break;
     }
+    /* guard: a name that was cut is hidden */
     bool is_repeated = !value[length] || !text[length];
     return is_repeated && length >= HIDDEN_MIN ? length : 0;
 }
@@ -169,6 +173,7 @@ static const struct status_row {
     enum outcome_advice advice;
     enum breaker_result health;
 } status_rows[] = {
+    /* guard: a 408 may have been executed */
     {408, 408, OUTCOME_UNKNOWN, ADVICE_RETRY, BREAKER_ANSWERED}, /* a gateway may have forwarded the call */
     {409, 409, OUTCOME_NOT_EXECUTED, ADVICE_WAIT_IN_PROGRESS, BREAKER_ANSWERED},
     {425, 425, OUTCOME_NOT_EXECUTED, ADVICE_WAIT_IN_PROGRESS, BREAKER_ANSWERED},
@@ -181,6 +186,7 @@ static const struct status_row {
     {300, 399, OUTCOME_NOT_EXECUTED, ADVICE_CONFIGURATION, BREAKER_REFUSED},
     {400, 499, OUTCOME_REFUSED, ADVICE_FAIL, BREAKER_GOOD},
     {0, 299, OUTCOME_UNKNOWN, ADVICE_RETRY, BREAKER_ANSWERED},
+    /* guard: 5xx is UNKNOWN */
     {0, INT_MAX, OUTCOME_UNKNOWN, ADVICE_RETRY, BREAKER_BAD},
 };
 
@@ -257,6 +263,7 @@ void outcome_of_unlink(const struct http_call *call, struct outcome *ret_outcome
 
 void outcome_of_delivery(const struct http_call *call, struct outcome *ret_outcome)
 {
+    /* guard: any 2xx is an execution */
     if (call->result == HTTP_ANSWERED && call->status >= 200 && call->status <= 299)
         outcome_executed(ret_outcome);
     else

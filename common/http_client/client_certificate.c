@@ -43,6 +43,8 @@ static bool is_pair(const struct client_certificate *certificate, const char *ce
 {
     X509 *x509 = read_certificate(certificate->chain);
     EVP_PKEY *key = x509 ? read_key(&certificate->key, key_path, err) : NULL;
+    /* guard: half of a new pair does not take the place of the old one */
+    /* guard: the same, under load */
     bool done = key && X509_check_private_key(x509, key) == 1;
     ERR_clear_error();
     if (!x509)

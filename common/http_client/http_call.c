@@ -154,6 +154,7 @@ static void note(struct http_call *call, int index, struct slice value)
     bool is_first = !(call->noted_seen & 1u << index);
     call->noted_seen |= 1u << index;
     if (!is_first && (strlen(noted) != value.length || memcmp(noted, value.bytes, value.length) != 0))
+        /* guard: a header that is sent with two values has none */
         noted[0] = '\0';
     else if (is_first && value.length < HTTP_NOTED_SIZE && is_printable(value))
         memcpy(noted, value.bytes, value.length); /* the rest is zeros */
@@ -199,6 +200,7 @@ void http_call_begin(struct http_call *call, struct http_client *client)
 
 void http_call_leaves(struct http_call *call)
 {
+    /* guard: a second sending is reported */
     call->was_resent = call->may_be_sent;
     call->may_be_sent = true;
 }
@@ -223,6 +225,7 @@ static void set_error(struct http_call *call, const char *text)
 
 void http_call_set_failed(struct http_call *call, const char *why)
 {
+    /* guard: what may be known is lost, not unsent */
     call->result = call->may_be_sent ? HTTP_LOST : HTTP_NOT_SENT;
     call->status = 0;
     wipe_and_free(&call->answer);

@@ -114,6 +114,7 @@ static int on_curl_timer(CURLM *multi, long timeout_ms, void *context)
     struct http_lane *lane = context;
     uv_timer_stop(&lane->timer);
     uv_idle_stop(&lane->next_turn);
+    /* guard: a timer that is named while one is served waits for the next turn */
     if (timeout_ms == 0 && lane->is_in_timer)
         uv_idle_start(&lane->next_turn, on_next_turn);
     else if (timeout_ms >= 0)

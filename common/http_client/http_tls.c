@@ -42,6 +42,7 @@ static int on_verify(int is_fine, X509_STORE_CTX *store)
     if (!is_fine || X509_STORE_CTX_get_error_depth(store) > 0)
         return is_fine;
     X509 *certificate = X509_STORE_CTX_get_current_cert(store);
+    /* guard: a common name is no name of a peer */
     if (certificate && has_names(certificate))
         return 1;
     X509_STORE_CTX_set_error(store, X509_V_ERR_HOSTNAME_MISMATCH);
@@ -71,6 +72,7 @@ static bool may_read(BIO *bio, struct meter *meter)
         meter->seen_turn = meter->turn->number;
         meter->in_turn = 0;
     }
+    /* guard: a connection gets a share of each turn */
     if (meter->left > 0 && meter->in_turn < HTTP_TLS_TURN_BYTES)
         return true;
     if (meter->left == 0 && break_connection(meter))
@@ -92,6 +94,7 @@ static long on_bio(BIO *bio, int operation, const char *bytes, size_t length, in
     case BIO_CB_READ | BIO_CB_RETURN:
         if (result > 0 && processed) {
             meter->in_turn += *processed;
+            /* guard: a call takes so many bytes and no more */
             meter->left -= least(meter->left, *processed);
         }
         return result;
@@ -139,6 +142,7 @@ CURLcode http_tls_prepare(CURL *easy, void *ssl_ctx, void *options)
         SSL_CTX_set1_cert_store(context, wanted->authorities->store);
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER, on_verify);
     /* The latter: OpenSSL decrypts into buffers of its own, which no allocator of libcurl's wipes. */
+    /* guard: OpenSSL wipes what it has decrypted */
     SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_CLEANSE_PLAINTEXT);
     SSL_CTX_set_info_callback(context, on_info);
     return CURLE_OK;

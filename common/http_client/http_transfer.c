@@ -107,10 +107,12 @@ static int on_request_starts(void *context, char *peer, char *local, int peer_po
 {
     (void)peer, (void)local, (void)peer_port, (void)local_port;
     struct http_transfer *transfer = context;
+    /* guard: nothing is sent over https after its time */
     if (http_call_is_late(transfer->call)) {
         transfer->objection = "its time was over before it was sent";
         return CURL_PREREQFUNC_ABORT;
     }
+    /* guard: what must not be sent twice is not, over https */
     if (!http_call_may_resend(transfer->call)) {
         transfer->objection = "the connection broke, and the request must not be sent twice";
         return CURL_PREREQFUNC_ABORT;
@@ -119,6 +121,7 @@ static int on_request_starts(void *context, char *peer, char *local, int peer_po
     if (transfer->objection)
         return CURL_PREREQFUNC_ABORT;
     transfer->header_is_whole = transfer->header_is_last = transfer->is_enough = false;
+    /* guard: a second sending by libcurl is reported */
     http_call_leaves(transfer->call);
     return CURL_PREREQFUNC_OK;
 }
@@ -186,8 +189,10 @@ static bool set_authorities(CURL *easy, const struct http_transfer *transfer)
 {
     const char *ca_file = transfer->transfers->ca_file;
     /* The bundle alone: with a folder beside it curl reads all certificates at every connection, for 15 ms. */
+    /* guard: a call keeps the authorities that it began with */
     if (!transfer->authorities)
         return SET(CURLOPT_CAPATH, NULL) && (!ca_file || !ca_file[0] || SET(CURLOPT_CAINFO, ca_file));
+    /* guard: a connection is not used again with other authorities than its own */
     return SET(CURLOPT_CAINFO, NULL) && SET(CURLOPT_CAPATH, transfer->authorities->marker);
 }
 
@@ -207,6 +212,8 @@ static bool set_constants(CURL *easy, struct http_transfer *transfer)
 {
     return SET(CURLOPT_PRIVATE, transfer) && SET(CURLOPT_HTTPHEADER, transfer->headers) &&
            SET(CURLOPT_PATH_AS_IS, 1L) && SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2) &&
+           /* guard: a peer proves by whom it is known */
+           /* guard: a peer proves its name */
            SET(CURLOPT_SSL_VERIFYPEER, 1L) && SET(CURLOPT_SSL_VERIFYHOST, 2L) && SET(CURLOPT_HTTP09_ALLOWED, 0L) &&
            set_authorities(easy, transfer) && set_certificate(easy, transfer) &&
            SET(CURLOPT_SSL_CTX_FUNCTION, http_tls_prepare) && SET(CURLOPT_SSL_CTX_DATA, &transfer->tls) &&
@@ -262,6 +269,7 @@ static struct http_transfer *new_transfer(struct http_transfers *transfers, stru
     transfer->origin = origin;
     transfer->call = call;
     transfer->authorities = authorities_hold(transfers->authorities);
+    /* guard: a call keeps the certificate that it began with */
     transfer->certificate = client_certificate_hold(call->certificate);
     transfer->tls.turn = &transfers->loop->turn;
     transfer->tls.authorities = transfer->authorities;
@@ -307,6 +315,7 @@ static bool set_call(struct http_transfer *transfer, const struct http_call *cal
     CURL *easy = transfer->easy;
     const struct buf *body = &call->body;
     /* Over HTTP/2 calls share connections. */
+    /* guard: HTTP/2 is not offered unless the call may use it */
     long version = call->may_be_http2 ? (long)CURL_HTTP_VERSION_2TLS : (long)CURL_HTTP_VERSION_1_1;
     bool done = SET(CURLOPT_HTTP_VERSION, version) && SET(CURLOPT_PIPEWAIT, call->may_be_http2 ? 1L : 0L) &&
                 SET(CURLOPT_CURLU, call->origin->address) &&

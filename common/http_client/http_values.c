@@ -103,6 +103,7 @@ bool http_put_encoded(struct buf *out, const char *text, size_t length)
 bool http_put_segment(struct buf *out, const char *text, size_t length)
 {
     bool is_dots = length <= 2 && memcmp(text, "..", length) == 0; /* an empty one too */
+    /* guard: no URL gets a dot segment */
     out->failed |= is_dots;
     return !is_dots && http_put_encoded(out, text, length);
 }

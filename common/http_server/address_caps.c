@@ -30,6 +30,7 @@ static void words_of(const struct ip_address *address, uint64_t ret_words[2])
 {
     memcpy(ret_words, address->bytes, sizeof(address->bytes));
     if (!ip_address_is_v4(address))
+        /* guard: an IPv6 client is counted by its network */
         ret_words[1] = 0;
 }
 
@@ -118,6 +119,7 @@ struct address_entry *address_caps_take(struct address_caps *caps, const struct 
         SLIST_INSERT_HEAD(chain_of(caps, caps->chains, caps->chain_count, words), entry, next);
         caps->address_count++;
     }
+    /* guard: an address has its share of connections */
     if (entry->held >= caps->limit)
         return NULL;
     entry->held++;

@@ -54,6 +54,7 @@ static int64_t deadline_of(const struct http_conn *conn, enum http_conn_state st
     const struct http_server_options *options = &server->options;
     switch (state) {
     case HTTP_CONN_IDLE:
+        /* guard: a PROXY header must come in time */
         if (conn->origin.awaited || server->is_draining)
             return clock_mono_ms() + options->header_timeout_ms;
         return clock_mono_ms() + options->idle_timeout_ms;
@@ -199,6 +200,7 @@ static void refuse_address(struct http_conn *conn)
         http_conn_close(conn);
         return;
     }
+    /* guard: those above the limit of their address are bounded */
     conn->is_surplus = true;
     server->surplus++;
     http_conn_refuse(conn, 429, "too many connections of this address");
@@ -259,6 +261,7 @@ void http_conn_release_slot(struct http_conn *conn)
     struct http_server *server = conn->server;
     struct http_slot *slot = conn->slot;
     conn->slot = NULL;
+    /* guard: an answer gives the place of its request back */
     http_origin_end_request(&conn->origin, server->caps);
     if (!slot)
         return;
@@ -289,6 +292,7 @@ static void on_handle_closed(uv_handle_t *handle)
     } else {
         http_conn_release_slot(conn);
     }
+    /* guard: a connection gives its place back */
     http_origin_close(&conn->origin, server->caps);
     http_server_forget(server, conn);
 }
@@ -329,6 +333,7 @@ void http_conn_drain(struct http_conn *conn)
     char byte;
     if (uv_fileno((uv_handle_t *)&conn->tcp, &fd) == 0 && recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0) {
         http_conn_set_state(conn, HTTP_CONN_IDLE); /* a request has arrived: it is read and answered, in a short time */
+        /* guard: who has just connected is answered by an api that ends */
     } else if (conn->server->options.listen_fd >= 0 && !conn->had_request) {
         /* A restart with a passed socket is not to be seen: who has just connected is about to send a request. */
         conn->deadline_ms = clock_mono_ms() + HTTP_NEW_DRAIN_MS;

@@ -51,6 +51,7 @@ static bool begin_request(struct http_conn *conn)
 
 static void complete(struct http_conn *conn)
 {
+    /* guard: a request that was answered at its head is not handled */
     if (conn->slot->is_answered) {
         http_conn_release_slot(conn);
         http_conn_set_state(conn, HTTP_CONN_IDLE);
@@ -68,6 +69,7 @@ static bool passes_head(struct http_conn *conn)
 {
     const struct http_server_options *options = &conn->server->options;
     struct http_slot *slot = conn->slot;
+    /* guard: the head is judged before the body is read */
     if (!options->on_head)
         return true;
     http_conn_set_state(conn, HTTP_CONN_RUNNING);
@@ -84,6 +86,7 @@ static bool passes_head(struct http_conn *conn)
 
 static void expect_body(struct http_conn *conn)
 {
+    /* guard: a body on its way holds a place */
     if (!begin_request(conn))
         return;
     struct http_server *server = conn->server;
@@ -250,6 +253,7 @@ static void on_read(uv_stream_t *stream, ssize_t length, const uv_buf_t *buf)
         http_conn_linger_took(conn, (size_t)length);
     else
         take_bytes(conn, buf->base, (size_t)length);
+    /* guard: what was read from a client is overwritten */
     if (length > 0)
         explicit_bzero(buf->base, (size_t)length);
     http_conn_update(conn);

@@ -79,6 +79,8 @@ static bool has_progress(struct http_conn *conn)
     watch_reader(conn);
     if (conn->unsent == 0)
         conn->is_watched = false;
+    /* guard: an unread answer is given up */
+    /* guard: a slow reader that goes on is not cut off */
     return conn->unsent == 0 || conn->unsent + PROGRESS_MIN <= before;
 }
 

@@ -217,6 +217,7 @@ struct http_refusal http_check_fields(const struct http_request *request, bool i
         }
     }
     *ret_expects = expects > 0 && !is_1_0;
+    /* guard: a request has one Host */
     if (hosts > 1 || (hosts == 0 && !is_1_0))
         return refuse(400, "exactly one Host field is required");
     if (!is_host_fine)

@@ -39,6 +39,7 @@ enum http_origin_verdict http_origin_open(struct http_origin *origin, int fd, co
         origin->peer = ip_address_of_socket(&address);
     origin->client = origin->peer;
     origin->is_trusted = is_trusted(options, &origin->peer);
+    /* guard: only a trusted proxy begins with a PROXY header */
     if (!origin->is_trusted || !options->proxy_protocol)
         return take_place(&origin->client, options, caps, &origin->held);
     origin->awaited = calloc(1, sizeof(*origin->awaited));
@@ -89,6 +90,7 @@ static bool walk(struct slice list, const struct http_server_options *options, s
         list.length = begin > 0 ? begin - 1 : 0;
         if (hop.length == 0)
             continue;
+        /* guard: the client is the first hop from the right that is not trusted */
         if (!ip_address_parse(hop, client) || !is_trusted(options, client))
             return false;
     }
@@ -99,6 +101,7 @@ enum http_origin_verdict http_origin_begin_request(struct http_origin *origin, s
                                                    const struct http_server_options *options, struct address_caps *caps)
 {
     request->client = origin->client;
+    /* guard: only a trusted proxy names an address in a header */
     if (!origin->is_trusted || !options->client_address_header)
         return HTTP_ORIGIN_FINE;
     /* Several lines of one name are one list. */

@@ -46,6 +46,7 @@ static void finish_chunk_line(struct http_parse *parse)
     size_t extension = parse->line_length - 2 - parse->chunk_digits;
     parse->extension_bytes += extension;
     parse->line_length = 0;
+    /* guard: a chunk extension ends where its grammar says */
     if (http_extension_may_end(parse->extension))
         http_parse_feed(parse, "\r\n", 2);
     else

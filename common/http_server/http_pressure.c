@@ -20,6 +20,7 @@
 #include "common/http_server/http_server_internal.h"
 
 #define FREE_BYTES ((size_t)8 * 1024)
+/* guard: few refused clients are drained at once */
 #define LINGER_MAX 256               /* connections that are drained at once */
 #define TRIES_MAX 8                  /* idle connections whose next request has arrived, and that are passed over */
 #define TRIM_BYTES ((size_t)8 << 20) /* when so much less is in use than before, memory is given back to the system */
@@ -83,6 +84,8 @@ static void count(struct http_conn *conn)
     conn->counted = counted;
     if (server->memory > server->most_memory)
         server->most_memory = server->memory;
+    /* guard: unfinished heads give way when memory is short */
+    /* guard: unread answers give way when memory is short */
     bool is_large = counted > 0 && (conn->wait == HTTP_WAIT_HEAD || conn->wait == HTTP_WAIT_READER);
     if (is_large && !conn->is_large)
         TAILQ_INSERT_TAIL(&server->large, conn, large);
@@ -123,6 +126,7 @@ static bool may_go(const struct http_conn *conn, int64_t now_ms)
 static struct http_conn *longest(const struct http_conn_queue *queue, bool is_preferred)
 {
     struct http_conn *conn = TAILQ_FIRST(queue);
+    /* guard: who has a cookie gives way last */
     while (conn && conn->is_preferred != is_preferred)
         conn = TAILQ_NEXT(conn, waiting);
     return conn;
@@ -133,6 +137,7 @@ static struct http_conn *first_to_go(struct http_server *server, bool is_preferr
     struct http_conn_queue *idle = &server->waiting[HTTP_WAIT_REQUEST];
     struct http_conn *conn;
     for (int i = 0; i < TRIES_MAX && (conn = longest(idle, is_preferred)) != NULL; i++) {
+        /* guard: an idle connection whose request has arrived is passed over */
         if (!has_input(conn))
             return conn;
         TAILQ_REMOVE(idle, conn, waiting);
@@ -196,6 +201,7 @@ void http_pressure_relieve(struct http_conn *conn)
         return;
     if (conn->state != HTTP_CONN_BODY || conn->counted == 0)
         return;
+    /* guard: bodies beyond the memory are refused */
     server->counts.memory++;
     http_conn_turn_away(conn);
 }
@@ -206,5 +212,6 @@ void http_pressure_sweep(struct http_server *server)
     if (server->most_memory < TRIM_BYTES || server->most_memory - TRIM_BYTES < server->memory)
         return;
     server->most_memory = server->memory;
+    /* guard: memory goes back to the system after a flood */
     (void)malloc_trim(0);
 }

@@ -150,6 +150,7 @@ static void take(struct http_server *server, int fd)
         return;
     }
     int open = server->connections - server->surplus - server->closing_count;
+    /* guard: at the limit the connection idle longest gives way */
     bool is_surplus = open >= server->options.max_connections && !http_pressure_close_one(server);
     if (is_surplus && server->surplus >= server->options.surplus_max) {
         close(fd);
@@ -178,6 +179,7 @@ static void accept_some(struct http_server *server, int most)
             return;
         } else if (!is_of_one_connection(errno)) {
             int error = errno;
+            /* guard: without a file an idle connection gives way */
             if (error == EMFILE && http_pressure_close_one(server))
                 continue;
             pause_accepting(server, error);
@@ -418,6 +420,7 @@ void http_server_drain(struct http_server *server)
 {
     if (server->is_draining || server->is_closing)
         return;
+    /* guard: a draining api takes no connection from a passed socket */
     if (server->options.listen_fd >= 0) {
         uv_poll_stop(&server->listener);
     } else {

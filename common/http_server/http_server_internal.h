@@ -30,6 +30,7 @@
 #define HTTP_LINGER_QUIET_MS 5000
 #define HTTP_LINGER_DRAIN_MS 1000
 #define HTTP_NEW_DRAIN_MS 1000 /* for the first request of a connection, when the server drains */
+/* guard: a refused client is drained until it reads */
 #define HTTP_LINGER_BYTES ((size_t)16 << 20)
 /* Bytes drained between two sweeps, of one connection and of all; beyond them TCP makes the client wait. */
 #define HTTP_LINGER_RATE ((size_t)4 << 20)

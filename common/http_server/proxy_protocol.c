@@ -43,6 +43,8 @@ static bool take_head(struct proxy_protocol *header)
 {
     int rest = header->stored[AT_LENGTH] << 8 | header->stored[AT_LENGTH + 1];
     int needed = is_local(header) ? 0 : block_length(header->stored[AT_FAMILY]);
+    /* guard: a PROXY header holds the addresses that it speaks of */
+    /* guard: a PROXY header is not endless */
     if (needed < 0 || rest < needed || rest > PROXY_PROTOCOL_REST_MAX)
         return false;
     header->whole = PROXY_PROTOCOL_HEAD + (size_t)rest;
@@ -78,6 +80,7 @@ enum proxy_progress proxy_protocol_read(struct proxy_protocol *header, const cha
 struct ip_address proxy_protocol_source(const struct proxy_protocol *header)
 {
     struct ip_address address = {0};
+    /* guard: a proxy that speaks for itself names no client */
     if (is_local(header))
         return address;
     if (header->stored[AT_FAMILY] == FAMILY_TCP4)

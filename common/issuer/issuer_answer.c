@@ -32,6 +32,7 @@ static void doubt(const struct issuer_profile *profile, const struct http_call *
     if (profile->key_is_trusted || call->result != HTTP_ANSWERED || outcome->kind == OUTCOME_UNKNOWN)
         return;
     issuer_words_read(profile, call, &words);
+    /* guard: a refusal without the issuer's code decides nothing where the key is not trusted */
     if (outcome->kind == OUTCOME_REFUSED && issuer_words_code(&words)[0])
         return;
     if (outcome->kind == OUTCOME_REFUSED) {
@@ -40,6 +41,7 @@ static void doubt(const struct issuer_profile *profile, const struct http_call *
         outcome->health = BREAKER_ANSWERED;
         memcpy(outcome->detail, words.detail, sizeof(outcome->detail));
     }
+    /* guard: a gateway's answer decides nothing where the key is not trusted */
     outcome->kind = OUTCOME_UNKNOWN;
 }
 

@@ -30,6 +30,7 @@ static bool is_reference(struct json_value value, const struct uuid *event_id)
     size_t length;
     struct uuid reference;
     return json_string(value, text, sizeof(text), &length) && uuid_parse(text, length, &reference) &&
+           /* guard: a card with another reference is not ours */
            uuid_equal(&reference, event_id);
 }
 

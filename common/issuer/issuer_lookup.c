@@ -26,6 +26,7 @@ enum issuer_found issuer_lookup_found(const struct issuer_lookup *lookup)
  * gone card are remembered. A third card may be counted twice, which changes no result. */
 static void count_card(struct issuer_lookup *lookup, const struct issuer_card *card)
 {
+    /* guard: a card that is seen on two pages counts once */
     if (strcmp(card->id, lookup->card.id) == 0 || strcmp(card->id, lookup->gone_id) == 0)
         return;
     if (card->state == ISSUER_CARD_GONE) {

@@ -238,6 +238,7 @@ static void put_key(struct request *request, const struct issuer_call_shape *sha
 {
     char key[UUID_TEXT_SIZE + ISSUER_NAME_MAX + 16];
     int attempt = shape->has_key_of_attempt ? request->subject->attempt : 0;
+    /* guard: the issuer's key is the event id on every attempt */
     int length = snprintf(key, sizeof(key), "%s%s", request->event, shape->key_suffix ? shape->key_suffix : "");
     if (attempt > 1)
         snprintf(key + length, sizeof(key) - (size_t)length, ":%d", attempt);
@@ -284,6 +285,7 @@ bool issuer_build(const struct issuer_profile *profile, enum issuer_call which, 
     call->must_not_resend = which == ISSUER_CREATE && !profile->key_is_trusted;
     if (which == ISSUER_LOOKUP) {
         http_call_allow_answer(call, ISSUER_LOOKUP_ANSWER_MAX);
+        /* guard: a page that is too large is an answer */
         call->status_is_enough = true; /* a page that is too large is an answer, and not the issuer's health */
     }
     put_path(&request, shape->path);

@@ -41,6 +41,7 @@ static const struct issuer_field close_body[] = {
 
 static const struct issuer_rule rules[] = {
     RULE(ANY_CALL, 409, 409, MEANS_IN_PROGRESS, .code = "704"), /* processed already, or in progress */
+    /* guard: Adyen's 704 is no refusal */
     RULE(ANY_CALL, 422, 422, MEANS_IN_PROGRESS, .code = "704"),
     RULE(ANY_CALL, 409, 409, MEANS_IN_PROGRESS, .header = "transient-error: true"),
     RULE(ANY_CALL, 422, 422, MEANS_IN_PROGRESS, .header = "transient-error: true"),
@@ -97,6 +98,7 @@ const struct issuer_profile issuer_adyen = {
              .cards = "/paymentInstruments",
              .more = "/hasNext",
              .has_foreign_rows = true,
+             /* guard: where offsets shift, only a second walk may find nothing */
              .walks = 2},
     .error_codes = (const char *const[]){"/errorCode", NULL},
     .error_detail = "/detail",

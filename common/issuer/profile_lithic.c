@@ -75,6 +75,7 @@ const struct issuer_profile issuer_lithic = {
             RULE(CALLS_OF_A_CARD, 404, 404, MEANS_REFUSED),
             {0},
         },
+    /* guard: an unknown outcome is looked up before the create is repeated */
     .looks_first = true,
     .key_is_trusted = true,
 };

@@ -29,6 +29,7 @@ static const struct issuer_field retire_body[] = {TRANSITION("old-", "TERMINATED
 
 static const struct issuer_rule rules[] = {
     /* The token was used before, with other content: a card or a transition of ours exists. */
+    /* guard: at Marqeta a conflict is looked up */
     RULE(CALL(CREATE) | CALL(ACTIVATE), 409, 409, MEANS_LOOK_UP),
     RULE(CALL(CANCEL) | CALL(RETIRE), 409, 409, MEANS_UNFORESEEN),
     RULE(ANY_CALL, 412, 412, MEANS_REFUSED),

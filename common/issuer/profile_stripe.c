@@ -34,6 +34,7 @@ static const struct issuer_field cancel_body[] = {TEXT("status", "canceled"), {0
 #define CARD "/v1/issuing/cards/{card}"
 /* A status may be set twice, so each attempt has a key of its own: a failure that is stored under one key would be the
  * answer to every repeat for a day. */
+/* guard: a failure that Stripe keeps under the key of a change is no answer to the next attempt */
 #define CHANGE(fields, suffix)                                                                      \
     {                                                                                               \
         .method = "POST", .path = CARD, .body = fields, .encoding = ENCODING_FORM, .has_key = true, \
@@ -50,6 +51,7 @@ static const struct issuer_rule rules[] = {
     RULE(CALL(CREATE) | CALLS_OF_A_CARD, 404, 404, MEANS_REFUSED, .code = "resource_missing"),
     RULE(ANY_CALL, 424, 424, MEANS_UNKNOWN), /* something that Stripe depends on failed */
     /* Stored under the key: every repeat gets this answer. */
+    /* guard: a failure that Stripe's key keeps is looked up */
     RULE(CALL(CREATE), 500, 599, MEANS_LOOK_UP, .header = "idempotent-replayed: true"),
     RULE(CALL(CREATE), 500, 599, MEANS_LOOK_UP, .header = "stripe-should-retry: false"),
     {0},

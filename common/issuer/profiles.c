@@ -32,6 +32,7 @@ struct attempt_rules issuer_attempt_rules(const struct config *config, const str
         .lease_ms = config->worker.lease_ms,
         .stores_numbers = config->card.store == CARD_STORE_ENCRYPTED,
         .keeps_refused_link = config->core.on_link_refused == LINK_REFUSED_KEEP,
+        /* guard: explain announces the look-up before a repeat */
         .looks_first = profile && profile->looks_first,
         .key_is_trusted = profile && profile->key_is_trusted,
         .activates = profile && issuer_profile_has(profile, ISSUER_ACTIVATE),

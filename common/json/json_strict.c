@@ -249,6 +249,7 @@ static bool check_names(const struct scan *scan, struct name *names, size_t coun
         for (size_t i = 1; i < count; i++)
             for (size_t j = 0; j < i; j++)
                 if (names[i].decoded_length == names[j].decoded_length &&
+                    /* guard: a member may stand in an object once */
                     compare_names(scan, &names[i], &names[j]) == 0)
                     return fail_duplicate(scan, &names[i], &names[j]);
         return true;

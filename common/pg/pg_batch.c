@@ -200,6 +200,7 @@ static void refused(struct batch *batch, const struct pg_query_result *result)
     const struct pg_batcher_options *options = &batch->batcher->options;
     if (pg_sqlstate_is_transient(result->sqlstate))
         retry(batch, result->message);
+    /* guard: a batch that is refused is split */
     else if (batch->count > 1)
         split(batch);
     else if (options->hooks->on_refused(options->context, batch->items[0], result))
@@ -225,6 +226,7 @@ static void on_result(struct pg_query *query, const struct pg_query_result *resu
         return;
     case PG_UNKNOWN:
         for (int i = 0; i < batch->count; i++)
+            /* guard: an item whose outcome is unknown is reported as unknown */
             batch->items[i]->may_be_done = true;
         retry(batch, result->message);
         return;
@@ -252,6 +254,7 @@ static bool is_worth_a_batch(const struct pg_batcher *batcher)
         const struct batch *batch = &batcher->batches[i];
         if (!batch->is_busy)
             continue;
+        /* guard: a batch that hangs does not hold up the next */
         if (batch->since_ms <= hung_ms)
             return true;
         out_count++;
@@ -266,6 +269,7 @@ static void on_loop_turn(uv_prepare_t *turn)
     if (!batcher->first)
         return;
     (void)uv_timer_stop(&batcher->wake_timer);
+    /* guard: a request that waited past the time to a verdict is not tried */
     if (batcher->options.away_timeout_ms > 0 && !give_up_overdue(batcher)) {
         wake(batcher);
         return;

@@ -268,6 +268,7 @@ void pg_connection_replace(struct pg_connection *connection, struct pg_query *qu
     void (*on_result)(struct pg_query * query, const struct pg_query_result *result) = replacement->on_result;
     *replacement = *query;
     replacement->on_result = on_result;
+    /* guard: what was late is not sent again by its text */
     replacement->is_given_up = true;
     struct pg_queries *queries = &connection->in_flight;
     struct pg_query **link = &queries->first;
@@ -313,6 +314,7 @@ static void report_first(struct pg_connection *connection)
             send_by_text(connection, query);
             return;
         }
+        /* guard: a commit whose wait for the standby was ended is not reported */
     } else if (doubt.is_there) {
         result = (struct pg_query_result){.kind = PG_UNKNOWN};
         snprintf(result.message, sizeof(result.message), "%s: %s", query->statement->name, doubt.why);

@@ -147,6 +147,7 @@ static PGconn *race(struct dial *dial, bool *ret_has_memory)
     int waiting;
     *ret_has_memory = true;
     while ((waiting = count_waiting(dial)) > 0 || dial->begun < dial->hosts.count) {
+        /* guard: ctl asks the next host before the first has answered */
         bool is_due = dial->begun < dial->hosts.count && (waiting == 0 || clock_mono_ms() >= dial->next_ms);
         if (is_due && !begin(dial)) {
             *ret_has_memory = false;

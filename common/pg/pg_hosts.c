@@ -15,6 +15,7 @@
 #define LIMIT_MS 5000
 #define SHORT_LIMIT_MS 1500 /* longer than the first repetition of a lost SYN, which comes after 1 s */
 #define REST_BASE_MS 100
+/* guard: without a primary a host is tried again within a second */
 #define REST_CAP_MS 1000
 #define REST_CAP_IN_USE_MS 5000
 #define LOST_REST_MS 100
@@ -195,6 +196,7 @@ void pg_hosts_unresolved(struct pg_hosts *hosts, int host, bool is_gone, const c
 {
     assert(host < hosts->count && hosts->list[host].is_name);
     snprintf(hosts->list[host].why, sizeof(hosts->list[host].why), "%s", why);
+    /* guard: silent name servers take no address away */
     for (int i = 0; is_gone && i < PG_TARGETS_MAX; i++)
         if (hosts->targets[i].host == host)
             hosts->targets[i].is_listed = false;
@@ -220,6 +222,7 @@ static bool has_room(const struct pg_hosts *hosts, const struct pg_target *targe
     int all = 0;
     for (int i = 0; i < PG_TARGETS_MAX; i++)
         all += hosts->targets[i].sessions;
+    /* guard: sessions that hang count at their own server */
     return hosts->sessions_most == 0 || (target->sessions < hosts->sessions_most && all < 2 * hosts->sessions_most);
 }
 
@@ -232,9 +235,11 @@ int pg_hosts_choose(const struct pg_hosts *hosts, int64_t now_ms)
 {
     const struct pg_target *targets = hosts->targets;
     int best = hosts->best, first = -1;
+    /* guard: all connections go to the host that was found good */
     if (best >= 0 && targets[best].seen == PG_SEEN_GOOD && may_be_tried(hosts, &targets[best], now_ms))
         return best;
     for (int i = 0; i < PG_TARGETS_MAX; i++) {
+        /* guard: one connection probes a host */
         if (targets[i].probes > 0 || !may_be_tried(hosts, &targets[i], now_ms))
             continue;
         if (first < 0 || targets[i].tried_ms < targets[first].tried_ms ||
@@ -247,6 +252,7 @@ int pg_hosts_choose(const struct pg_hosts *hosts, int64_t now_ms)
 int64_t pg_hosts_limit_ms(const struct pg_hosts *hosts, int target)
 {
     const struct pg_target *it = &hosts->targets[target];
+    /* guard: a silent host is left early where there are others */
     if (listed_count(hosts) < 2 || it->seen == PG_SEEN_GOOD)
         return LIMIT_MS;
     int64_t limit_ms = (int64_t)SHORT_LIMIT_MS << (it->silences < 4 ? it->silences : 4);

@@ -46,6 +46,7 @@ bool pg_names_refused(struct pg_names *names, const struct sql_statement *statem
     bool is_other_session = strcmp(sqlstate, "26000") == 0 || strcmp(sqlstate, "42P05") == 0;
     /* "cached plan must not change result type". If the statement itself raises this code, the text raises it again. */
     bool is_outdated = strcmp(sqlstate, "0A000") == 0;
+    /* guard: a statement whose name is gone is sent by its text */
     names->is_off |= is_other_session;
     name->is_off |= is_outdated;
     name->is_sent = name->is_prepared; /* after a refused Parse the next query tries again */

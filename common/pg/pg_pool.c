@@ -87,6 +87,7 @@ void pg_pool_watch_deadline(struct pg_pool *pool, int64_t deadline_ms)
 static int64_t send_by_ms(const struct pg_query *query)
 {
     int64_t part_ms = query->timeout_ms / ANSWER_LEAST_PART;
+    /* guard: what has too little time left is not sent */
     return query->deadline_ms - (part_ms < ANSWER_LEAST_MS ? part_ms : ANSWER_LEAST_MS);
 }
 
@@ -156,6 +157,7 @@ static bool detach_late(struct slot *slot, int64_t now_ms, struct pg_queries *re
 static void check_slot(struct slot *slot, int64_t now_ms, struct pg_queries *ret_detached)
 {
     const struct pg_query *silent = find_silent(slot, now_ms);
+    /* guard: late behind others is not silent */
     if (!silent && !detach_late(slot, now_ms, ret_detached))
         silent = find_late(slot, now_ms);
     if (!silent)
@@ -163,6 +165,8 @@ static void check_slot(struct slot *slot, int64_t now_ms, struct pg_queries *ret
     char text[200];
     snprintf(text, sizeof(text), "no answer to %s within %lld ms", silent->statement->name,
              (long long)silent->timeout_ms);
+    /* guard: a session that hangs is counted, not closed */
+    /* guard: the same, with a standby that is away */
     pg_connection_abandon(&slot->connection, text);
 }
 
@@ -245,9 +249,11 @@ void pg_pool_submit(struct pg_pool *pool, struct pg_query *query)
     pool->in_flight_count++;
     int waiting = pg_pool_waiting(pool);
     bool is_full = waiting >= pool->options.waiting_max && waiting >= pool->options.waiting_max + capacity(pool);
+    /* guard: when all sessions hang no query waits */
     if (pool->is_closing || is_full || pg_pool_is_hung(pool)) {
         pg_queries_append(&pool->rejected, query);
     } else {
+        /* guard: queries that yield go after the others */
         pg_queries_append(query->yields ? &pool->yielding : &pool->waiting, query);
         pg_pool_watch_deadline(pool, send_by_ms(query));
     }
@@ -295,6 +301,7 @@ static bool leaves_one(const struct pg_pool *pool)
         up += pool->slots[i].state == SLOT_UP;
         with += pool->slots[i].state == SLOT_UP && pool->slots[i].yielding_count > 0;
     }
+    /* guard: queries that yield leave a connection */
     return with < (up > 1 ? up - 1 : 1);
 }
 
@@ -354,6 +361,7 @@ static void on_loop_turn(uv_prepare_t *turn)
     if (!uv_is_active((uv_handle_t *)&pool->keep_awake))
         return;
     (void)uv_idle_stop(&pool->keep_awake);
+    /* guard: a batch is sent in the turn in which its items were added */
     report_rejected(pool);
     if (pool->is_closing) {
         close_connections(pool);

@@ -127,6 +127,7 @@ static void gather(struct slot *settled)
         bool is_in_use = slot->state == SLOT_UP || slot->state == SLOT_RETIRING;
         if (slot->connection.state == PG_STATE_DOWN)
             wake(slot);
+        /* guard: sessions to a primary that was replaced are given up */
         else if (is_in_use && is_older)
             pg_connection_lose(&slot->connection, why);
         else if (!is_in_use && is_elsewhere)
@@ -182,6 +183,7 @@ static void on_cell(struct slot *slot, const struct pg_query_result *result)
         pg_connection_lose(&slot->connection, result->message);
         return;
     }
+    /* guard: a program does not use the database of another cell */
     slot->is_right_cell = name && strcmp(name, pool->options.cell) == 0;
     pool->is_wrong_cell = !slot->is_right_cell;
     if (slot->is_right_cell) {
@@ -282,6 +284,7 @@ static void check_server(struct slot *slot, bool is_standby, bool is_read_only)
              (long long)slot->timeline, (long long)newest);
     if (is_standby)
         pg_connection_refuse(&slot->connection, PG_SEEN_STANDBY, "the database server is a standby");
+    /* guard: a read-only database is not ready */
     else if (is_read_only)
         pg_connection_refuse(&slot->connection, PG_SEEN_READ_ONLY, "the database is read-only");
     else if (slot->timeline > 0 && slot->timeline < newest)
@@ -396,6 +399,7 @@ static void on_result(struct pg_connection *connection, struct pg_query *query, 
     if (pool->waiting.first || pool->yielding.first || slot->state == SLOT_RETIRING)
         pg_pool_request_turn(pool);
     const struct pg_query *next = connection->in_flight.first;
+    /* guard: a statement that was late and hangs in its turn is silence */
     if (next && pg_pool_is_orphan(next)) /* it has no deadline of its own that wakes the timer */
         pg_pool_watch_deadline(pool, connection->turn_ms + next->timeout_ms);
     if (pg_pool_is_orphan(query))

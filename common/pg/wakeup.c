@@ -47,6 +47,7 @@ static void on_result(struct pg_query *query, const struct pg_query_result *resu
     (void)result; /* ignoring: listeners also poll */
     struct wakeup *wakeup = container_of(query, struct wakeup, query);
     wakeup->is_pending = false;
+    /* guard: what happens while a wakeup is on its way gets a wakeup of its own */
     if (wakeup->is_wanted_again)
         wakeup_send(wakeup);
 }

@@ -127,6 +127,7 @@ enum cell_step cell_next_step(enum cell_wish wish, const struct cell_side *sourc
         return steps_of_undo[source->state][column];
     enum cell_step step = steps_of_move[source->state][column];
     if (step == CELL_STEP_COPY && memory->is_copied)
+        /* guard: the source leaves before the destination has the bucket */
         return CELL_STEP_LEAVE;
     if (step == CELL_STEP_ROUTER && memory->is_routed)
         return source->state == CELL_GONE && !memory->keeps_source ? CELL_STEP_EMPTY : CELL_STEP_DONE;

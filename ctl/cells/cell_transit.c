@@ -121,6 +121,7 @@ static bool await_idle(struct transit *transit, int64_t until_us, struct err *er
         if (!cell_query(transit->source, &sql_cell_busy, params, &rows, err))
             return false;
         int64_t busy = pg_int8(rows, 0, 0);
+        /* guard: a move waits for attempts under way */
         if (busy == 0)
             return true;
         if (clock_mono_us() >= until_us)
@@ -215,6 +216,7 @@ static bool run_router(struct transit *transit, struct err *err)
     struct cell_router *router = transit->mover->router;
     int64_t arrived_us = clock_mono_us();
     (void)err;
+    /* guard: the router is told of each bucket as it arrives */
     transit->report->unrouted = cell_router_flip(router, transit->bucket, transit->destination->name);
     end_pause(transit, router->told_us > arrived_us ? router->told_us : arrived_us);
     transit->memory.is_routed = true;
@@ -293,6 +295,7 @@ static bool look_at_destination(struct transit *transit, struct err *err)
 {
     struct cell_db *destination = transit->destination;
     int64_t left_ms = (transit->copy_until_us - clock_mono_us()) / 1000;
+    /* guard: an undo needs no destination to open the source */
     if (can_open(transit) && !has_session(destination)) {
         transit->destination_side = (struct cell_side){.state = CELL_AWAY};
         return true;
@@ -364,6 +367,7 @@ static bool recover_away(struct transit *transit, const struct err *err)
     enum cell_state state = transit->source_side.state;
     bool is_served = transit->wish == CELL_WISH_UNDO && transit->mover->order->wish == CELL_WISH_MOVE;
     transit->memory.is_copied = false;
+    /* guard: a closed source is opened when the destination dies */
     if (state == CELL_CLOSED && !has_session(transit->destination) && transit->wish == CELL_WISH_MOVE) {
         keep_why(transit, err);
         transit->wish = CELL_WISH_UNDO;

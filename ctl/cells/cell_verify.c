@@ -125,6 +125,7 @@ static void check_copy(struct verify *verify, int from, int to, int bucket)
 /* Whether the source's rows of a bucket are at rest. */
 static bool is_at_rest(enum cell_state state)
 {
+    /* guard: verify compares a copy whose source is closed */
     return state == CELL_CLOSED || state == CELL_GONE;
 }
 

@@ -100,6 +100,7 @@ static bool is_ours(const struct admission *admission, struct slice text)
     if (admission->port == 0 ? has_port && !is_number(given)
                              : (has_port ? !slice_is(given, port) : admission->port != 80))
         return false;
+    /* guard: the console answers under its own name only */
     return slice_is_nocase(host, admission->host) || (admission->is_any_address && ip_address_parse(host, &address));
 }
 
@@ -112,6 +113,7 @@ bool admission_has_token(const struct admission *admission, const struct http_re
 {
     char given[ADMISSION_TEXT_SIZE];
     bool is_it = http_query_text(request->query, "token", given, sizeof(given)) &&
+                 /* guard: the token of a URL is good for two minutes */
                  same(admission->token, (struct slice){given, strlen(given)}) && now_ms < admission->token_ends_ms;
     secret_wipe(given, sizeof(given));
     return is_it;
@@ -126,6 +128,8 @@ void admission_end(struct session *session)
 
 static bool is_over(const struct session *session, int64_t now_ms)
 {
+    /* guard: a session that is idle ends */
+    /* guard: a session ends after twelve hours */
     return now_ms >= session->used_ms + ADMISSION_IDLE_MS || now_ms >= session->begun_ms + ADMISSION_LONGEST_MS;
 }
 
@@ -147,6 +151,7 @@ bool admission_begin(struct admission *admission, struct session *old, int64_t n
                      struct err *err)
 {
     struct session *session = old ? old : place_for_one(admission, now_ms);
+    /* guard: the token of the console's URL is good once */
     secret_wipe(admission->token, sizeof(admission->token));
     admission_end(session);
     session->begun_ms = session->used_ms = now_ms;

@@ -87,6 +87,7 @@ bool door_admits(void *context, int fd)
     if (!door->checks_visitors)
         return true;
     bool is_known = visitors_user(&door->visitors, fd, &user);
+    /* guard: another user of the machine is not answered */
     if (is_known && visitors_admit(&door->visitors, user))
         return true;
     int64_t now_ms = clock_mono_ms();

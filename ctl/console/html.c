@@ -82,6 +82,7 @@ void html_bytes(struct buf *out, const char *bytes, size_t length)
     for (size_t at = 0; at < length;) {
         const unsigned char *byte = (const unsigned char *)bytes + at;
         size_t size = html_character(bytes + at, length - at);
+        /* guard: text of others on a page is escaped */
         const char *escape = size == 1 ? escape_of(*byte) : NULL;
         if (size == 0 || is_treacherous(byte, size))
             buf_put_text(out, REPLACEMENT);

@@ -84,6 +84,7 @@ static bool open_trail(const struct form *form, struct trail *trail, struct pg_s
 /* One row more than the page shows tells that another page follows. */
 static bool write_rows(struct page *page, struct trail *trail, struct err *err)
 {
+    /* guard: a page of the audit looks at a bounded number of actions */
     for (int step = 0; step < STEPS_MAX && !trail->walk.is_over && !trail->has_more; step++) {
         pg_rows_scope struct pg_rows *rows = NULL;
         if (!audit_step(&trail->walk, page->console->ctl->db, ROWS + 1 - trail->count, &rows, err))

@@ -185,6 +185,7 @@ static bool confirm(const struct job *job, struct err *err)
     if (!form_number(&job->form, "shown", 1, JOB_EVENTS_MAX, 0, &shown, err) ||
         !form_number(&job->form, "typed", 1, INT64_MAX, 0, &typed, err))
         return false;
+    /* guard: a bulk action of the console takes no more events than were confirmed */
     if (job->bulk.total > shown)
         return err_set(err, ERR_REFUSED,
                        "%" PRId64 " events match now, and %" PRId64 " were shown: nothing was started; look again",

@@ -121,6 +121,7 @@ static struct session *admit(struct console *console, struct http_request *reque
 {
     struct admission *admission = &console->door.admission;
     int64_t now_ms = clock_mono_ms();
+    /* guard: the console answers to no foreign host */
     if (!admission_is_our_host(admission, http_header(request, "host", NULL))) {
         refuse(console, request, 421, "Not this host",
                "The console answers only at the address in the URL that issuing-ctl printed.");
@@ -142,8 +143,10 @@ static struct session *admit(struct console *console, struct http_request *reque
         return NULL;
     }
     http_prefer(request);
+    /* guard: a page that refreshes itself keeps no session alive */
     if (!is_part(request))
         session->used_ms = now_ms;
+    /* guard: a form of another origin changes nothing */
     const char *why = request->method == HTTP_POST ? admission_judge_post(request) : NULL;
     if (why)
         refuse(console, request, 403, "Refused", why);
@@ -193,6 +196,8 @@ static bool read_form(struct page *page, struct form *form, const struct http_re
     if (!form_read(is_post ? request->body : request->query, form, err))
         return false;
     page->form = form;
+    /* guard: a form of the console brings its secret */
+    /* guard: a form belongs to its browser's session */
     if (is_post && !admission_has_form_secret(page->session, form_get(form, "form_secret")))
         return err_set(err, ERR_REFUSED, "the form is not one of this console: load its page again");
     return true;

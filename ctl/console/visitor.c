@@ -132,6 +132,8 @@ static bool read_answer(struct visitors *visitors, struct inet_diag_msg *ret_ans
  * search may end at a listener of its port, which has no other end. */
 static bool is_the_clients(const struct inet_diag_msg *answer, const struct question *question)
 {
+    /* guard: whose socket is closed is unknown */
+    /* guard: a listener at the port of a client is not the client */
     return answer->idiag_inode != 0 && answer->id.idiag_sport == question->request.id.idiag_sport &&
            answer->id.idiag_dport == question->request.id.idiag_dport;
 }

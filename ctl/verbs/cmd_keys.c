@@ -249,6 +249,7 @@ static int retire(struct ctl *ctl, const char *id_text, const char *path)
     if (!ctl_connect(ctl, &err) || !rewrap_count(ctl, &counts, &err))
         return ctl_fail(&err);
     int64_t records = records_of(counts, (uint32_t)id);
+    /* guard: a key that holds numbers is not retired */
     if (records > 0) {
         err_set(&err, ERR_REFUSED, "key %llu still holds %" PRId64 " card numbers: issuing-ctl keys rewrap first", id,
                 records);

@@ -398,6 +398,7 @@ static bool check_direct(struct ctl *ctl, struct err *err)
     bool is_pooled;
     if (!pg_sync_is_pooled(ctl->db, &is_pooled, err))
         return false;
+    /* guard: migrate is refused behind a pooler */
     return !is_pooled || err_set(err, ERR_CONFIG,
                                  "a pooler is between this program and PostgreSQL, and migrate needs one session from "
                                  "its start to its end: name PostgreSQL itself in database.url");
@@ -411,6 +412,7 @@ static bool prepare_session(struct ctl *ctl, struct err *err)
     if (!pg_sync_query(ctl->db, &sql_operator_migrate_settings, NULL, &rows, err))
         return false;
     const char *encoding = pg_bytes(rows, 0, 0).bytes;
+    /* guard: migrate refuses a database that is not UTF8 */
     return strcmp(encoding, "UTF8") == 0 ||
            err_set(err, ERR_CONFIG,
                    "the database has the encoding %s, and must have UTF8: CREATE DATABASE issuing TEMPLATE template0 "

@@ -159,6 +159,7 @@ static bool report_finished(struct reconcile *reconcile, const struct pg_rows *r
         bool was_joined = forget_mark(reconcile, &mark);
         bool is_undecided = strcmp(result, "undecided") == 0 || strcmp(result, "withdrawn") == 0;
         *ret_any = true;
+        /* guard: who joined a mark leaves one of their own afterwards */
         if (is_undecided && was_joined && !is_over(reconcile)) { /* the other one's time is over, ours is not */
             reconcile->requested--;
             if (!leave_marks(reconcile, &event, 1, err))

@@ -33,6 +33,7 @@ static bool preview(struct bulk *bulk, const struct event *event, const char **r
         return false;
     *ret_code = NULL;
     for (size_t i = 0; refused && i < ARRAY_SIZE(codes); i++)
+        /* guard: a dry run of replay refuses what the replay refuses */
         if (!*ret_code && (strcmp(codes[i], refused) == 0 || i + 1 == ARRAY_SIZE(codes)))
             *ret_code = codes[i];
     if (!refused)

@@ -64,6 +64,7 @@ def take(conninfo, order):
     try:
         with transaction(conninfo) as cursor:
             cursor.execute(CHARGE, order)
+            # guard: an order and its charge are one transaction
             cursor.execute(ORDER, {**order, **cursor.fetchone()})
     except psycopg2.errors.UniqueViolation:  # the number exists: the event was rolled back with the order
         known = show(conninfo, order["number"])

@@ -72,6 +72,7 @@ CREATE TABLE issuing.outbox_events_rest PARTITION OF issuing.outbox_events DEFAU
     WITH (fillfactor = 45, autovacuum_vacuum_scale_factor = 0.05);
 
 -- claim, sweep
+-- guard: what a claim writes is in no index
 CREATE INDEX outbox_events_due ON issuing.outbox_events (event_type, due_at) WHERE due_at IS NOT NULL;
 -- operators, gauges
 CREATE INDEX outbox_events_failed ON issuing.outbox_events (id) WHERE failed_at IS NOT NULL;
@@ -133,6 +134,7 @@ CREATE TABLE issuing.rate_limit_log (
 ) PARTITION BY RANGE (at);
 CREATE TABLE issuing.rate_limit_log_rest PARTITION OF issuing.rate_limit_log DEFAULT;
 -- The accepted tries of a user are read without the refused ones, however many those are.
+-- guard: refused tries cost the limit nothing
 CREATE INDEX rate_limit_log_user ON issuing.rate_limit_log (user_id, accepted, at);
 
 -- A user's lock is an advisory lock: the user has no row. Its key is made with a salt of this database that only the
@@ -164,6 +166,7 @@ CREATE TABLE issuing.cards (
     number_record  bytea,            -- NULL: not stored (card.store = never, or the issuer gave only last4)
     issuer         int2,             -- of issuers: where the card was made
     PRIMARY KEY (user_id, id),       -- a card is only ever asked for in its user's name
+    -- guard: one card a request
     CONSTRAINT cards_one_per_request UNIQUE (request_id)
 ) WITH (fillfactor = 95);
 
@@ -233,6 +236,7 @@ CREATE TABLE issuing.operator_actions (
     reason    text,
     before    jsonb,
     after     jsonb,
+    -- guard: the role of an action is the one that the database reports
     db_role   text DEFAULT session_user, -- the login role of the session that acted, or that asked for it
     os_user   text,                     -- the user of the operating system
     sudo_user text                      -- SUDO_USER, where it was set
@@ -438,6 +442,7 @@ CREATE TABLE issuing.retentions (
     CONSTRAINT retentions_least CHECK (kept >= least AND least >= interval '0')
 );
 INSERT INTO issuing.retentions (name, kept, least)
+-- guard: the audit trail has a least retention
 VALUES ('keys', '1 h', '1 h'), ('limits', '1 h', '1 h'), ('events', '1 d', '1 d'), ('audit', '400 d', '365 d'),
        ('routes', '30 d', '1 h');
 
@@ -552,6 +557,7 @@ CREATE INDEX cell_users_bucket ON issuing.cell_users (bucket, user_id);
 -- A parameter of this type is who calls, and its default says so. SECURITY DEFINER hides the caller, and session_user
 -- is not the caller behind SET ROLE, a pool, a function of another owner, or when autovacuum computes an index. The
 -- CHECK looks where the value is made, which is outside of the function, so no other name can be given.
+-- guard: nobody calls in the name of another role
 CREATE DOMAIN issuing.caller AS name CHECK (VALUE = CURRENT_USER);
 
 -- ---- types of parameters and results ----

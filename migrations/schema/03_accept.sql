@@ -17,12 +17,15 @@ CREATE OR REPLACE FUNCTION issuing.key_is_over(event uuid, recorded_at timestamp
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 DECLARE
+    -- guard: a clock that jumps forgets no key
+    -- guard: an api shortens no retention of keys
     before timestamptz := issuing.believed(t) - greatest(retention, (SELECT r.kept
         FROM retentions r WHERE r.name = 'keys'));
 BEGIN
     RETURN recorded_at < before
        AND NOT EXISTS (SELECT FROM outbox_events e
                        WHERE e.id = event
+                         -- guard: the key of what is unfinished or failed counts for ever
                          AND (e.due_at IS NOT NULL OR e.failed_at IS NOT NULL OR coalesce(e.completed_at,
                              e.updated_at) >= before));
 END
@@ -68,6 +71,7 @@ RETURNS bool
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 BEGIN
+    -- guard: refused tries fill no table
     IF (SELECT count(*) >= most
         FROM (SELECT FROM rate_limit_log l
               WHERE l.user_id = who AND NOT l.accepted AND l.at > t - piece
@@ -80,6 +84,7 @@ BEGIN
               WHERE l.user_id = who AND NOT l.accepted AND l.at > t - greatest(limit_window, interval '30 s')
               ORDER BY l.at DESC
               LIMIT 30 * most) n
+        -- guard: a refused try is recorded once
         WHERE n.request_id = request);
 END
 $$;
@@ -109,6 +114,7 @@ RETURNS timestamptz
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 DECLARE
+    -- guard: a refused try without a row prolongs nothing
     counts bool := count_attempts
         AND issuing.gets_a_row(who, request, t, least(limit_window / 10::float8, '1 s'), limit_window, limit_count);
     newer int8 := greatest(limit_count - CASE WHEN counts THEN 2 ELSE 1 END, 0);
@@ -116,6 +122,7 @@ BEGIN
     IF EXISTS (SELECT FROM rate_limit_log l WHERE l.user_id = who AND l.accepted AND l.at > t)
        OR count_attempts
           AND EXISTS (SELECT FROM rate_limit_log l WHERE l.user_id = who AND NOT l.accepted AND l.at > t) THEN
+        -- guard: a try of a clock that was ahead becomes one of now
         PERFORM issuing.mend_tries(who);
     END IF;
     IF counts AND limit_count = 1 THEN
@@ -183,6 +190,7 @@ DECLARE
     t timestamptz;
     barred text[]; -- the verdict of a user who is not here; null = without cells
 BEGIN
+    -- guard: acceptance only under READ COMMITTED
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'issuing.accept needs READ COMMITTED, not %', current_setting('transaction_isolation')
             USING ERRCODE = '25001';
@@ -190,12 +198,15 @@ BEGIN
 
     BEGIN
         IF cardinality(user_ids) = 1 AND array_lower(user_ids, 1) = 1 THEN
+            -- guard: the user's lock comes first
+            -- guard: no stranger can name a user's lock
             PERFORM pg_advisory_xact_lock(issuing.user_lock(user_ids[1], s.salt)) FROM lock_salt s;
         ELSE
             -- Two of one user would be judged by one snapshot, and both pass.
             IF (SELECT count(DISTINCT u.user_id) < count(*) FROM unnest(user_ids) AS u (user_id)) THEN
                 RAISE EXCEPTION 'a batch of issuing.accept holds a user at most once' USING ERRCODE = '22023';
             END IF;
+            -- guard: the locks of a batch come first
             PERFORM pg_advisory_xact_lock(l.h)
             FROM (SELECT issuing.user_lock(u.user_id, s.salt) AS h
                   FROM unnest(user_ids) AS u (user_id), lock_salt s ORDER BY 1 OFFSET 0) AS l;
@@ -215,12 +226,16 @@ BEGIN
             least(w.accepted + coalesce(cardinality(w.refused), 0), limit_count) AS counted,
             least(w.oldest, w.refused[1]) AS oldest,
             CASE
+                -- guard: acceptance looks whether the user's bucket is here
                 WHEN barred[a.n] IS NOT NULL THEN barred[a.n]
+                -- guard: a run after an unknown COMMIT finds its own key
                 WHEN k.event_id = a.id THEN 'accepted'
+                -- guard: another body under the same key is refused
                 WHEN k.fingerprint = a.fingerprint THEN 'replayed'
                 WHEN k.event_id IS NOT NULL THEN 'reused'
                 WHEN a.payload ->> 'replaces' IS NOT NULL
                      AND NOT issuing.is_replaceable(a.user_id, a.payload ->> 'replaces') THEN 'not_replaceable'
+                -- guard: the limit counts what is in the window
                 WHEN w.accepted + coalesce(cardinality(w.refused), 0) >= limit_count THEN 'limited'
                 ELSE 'accepted'
             END AS verdict
@@ -230,6 +245,7 @@ BEGIN
             SELECT n.* FROM (
                 SELECT k.event_id, k.created_at, k.fingerprint FROM idempotency_keys k
                 WHERE k.user_id = a.user_id AND k.key = a.key
+                -- guard: the newest row of a key counts
                 ORDER BY k.created_at DESC
                 LIMIT 1) n
             WHERE n.created_at >= t - key_retention
@@ -275,6 +291,8 @@ BEGIN
     -- statement that writes. A sort that has nothing to do costs as much as a trigger.
     FROM judged j;
 
+    -- guard: a call that only found waits for the disk
+    -- guard: what a standby may not have is not reported
     IF pg_current_xact_id_if_assigned() IS NULL THEN
         PERFORM pg_logical_emit_message(true, 'issuing', '');
     END IF;
@@ -306,6 +324,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 BEGIN
     keys_before_ms := (SELECT (extract(epoch FROM r.kept) * 1000)::int8 FROM retentions r WHERE r.name = 'keys');
+    -- guard: an api lengthens the retention of keys
     keys_ms := (extract(epoch FROM retention_at_least('keys', key_retention)) * 1000)::int8;
     PERFORM retention_at_least('limits', limit_window);
     RETURN NEXT;

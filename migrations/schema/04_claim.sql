@@ -84,6 +84,7 @@ DECLARE
     parked int4[] := issuing.cell_parked();
 BEGIN
     RETURN EXISTS (SELECT FROM lost_events l JOIN outbox_events e ON e.id = l.event_id
+                   -- guard: no event is held back for one that is not due
                    WHERE e.event_type = of_type AND e.status = 'PENDING' AND e.due_at <= now()
                      AND e.lost_count >= 2 AND e.id IS DISTINCT FROM but
                      AND (parked IS NULL OR issuing.bucket_of(e.user_id) <> ALL (parked)));
@@ -147,12 +148,14 @@ BEGIN
     FROM (SELECT e.id, e.user_id, e.due_at, e.updated_at
           FROM outbox_events e
           WHERE e.event_type = of_type AND e.due_at >= since AND e.due_at <= now()
+            -- guard: the claim of an ordered type passes over events that are parked
             AND e.status = 'PENDING' AND e.lost_count < 2
             AND (parked IS NULL OR issuing.bucket_of(e.user_id) <> ALL (parked))
           ORDER BY e.due_at
           LIMIT looks
           FOR UPDATE SKIP LOCKED) d;
     -- In statements of their own: what comes next must see every end that gave its lock back before.
+    -- guard: a claim of an ordered type excludes ends
     SELECT array_agg(NOT l.has_lock ORDER BY l.n)
     INTO waits
     FROM unnest(issuing.try_orders(of_type, users)) WITH ORDINALITY AS l (has_lock, n);
@@ -164,11 +167,16 @@ BEGIN
         LEFT JOIN LATERAL (
             SELECT o.id FROM outbox_events o
             WHERE NOT a.waits AND o.event_type = of_type AND o.event_type <> 'CARD_ISSUE'
+              -- guard: a failed event holds back what comes after it
+              -- guard: a question holds back what is behind it
               AND o.user_id = a.user_id AND o.id < a.id AND (o.due_at IS NOT NULL OR o.failed_at IS NOT NULL)
+            -- guard: an event waits for the earlier ones of its user
+            -- guard: an event is held behind the nearest one
             ORDER BY o.id DESC LIMIT 1) b ON true
     ), held AS (
         UPDATE outbox_events e
         SET held_behind = a.behind,
+            -- guard: a held event is not looked at by every claim
             next_attempt_at = now() + least(greatest(now() - greatest(least(e.created_at, now()), 'epoch'),
                                                      interval '5 minutes'), interval '1 hour'),
             first_sent_at = e.first_sent_at - a.ahead, last_sent_at = e.last_sent_at - a.ahead,
@@ -241,6 +249,7 @@ BEGIN
         UNION ALL
         (SELECT e.id, e.due_at, is_refused(e.deferral_code), random(), 2
          FROM outbox_events e
+         -- guard: refused ones at both ends hide no fresh one
          WHERE e.event_type = of_type AND e.due_at >= any_since AND e.due_at <= now()
            AND e.status = 'PENDING' AND e.lost_count < 2
            AND (parked IS NULL OR issuing.bucket_of(e.user_id) <> ALL (parked))
@@ -250,6 +259,7 @@ BEGIN
         SELECT l.id, l.due_at, l.refused,
                3 * row_number() OVER (PARTITION BY l.place, l.refused ORDER BY l.n) + (l.place + turn) % 3 AS n
         FROM looked l
+        -- guard: the claim leaves refused events where fresh ones are wanted
         WHERE l.refused = (choice = 'refused') OR choice = 'fresh_first'
     )
     SELECT r.id, r.due_at
@@ -319,12 +329,14 @@ DECLARE
 BEGIN
     -- With an old snapshot the database may be a cell that does not look like one.
     IF current_setting('transaction_isolation') <> 'read committed' THEN
+        -- guard: no claim with an old snapshot
         RAISE EXCEPTION 'issuing.claim needs READ COMMITTED, not %', current_setting('transaction_isolation')
             USING ERRCODE = '25001';
     END IF;
     IF is_cell THEN
         -- Every claim shares this lock; whoever parks a bucket has it alone. So the mover waits for the claims that do
         -- not know of it, and what is read in later statements holds until this claim is over.
+        -- guard: a claim holds the lock of claims
         PERFORM pg_advisory_xact_lock_shared(4713, -1);
         parked := issuing.cell_parked();
     END IF;
@@ -335,6 +347,7 @@ BEGIN
                            ORDER BY e.due_at OFFSET looks LIMIT 1), now());
     END IF;
     is_ordered := is_ordered OR of_type <> 'CARD_ISSUE'
+                  -- guard: a claim is ordered where another worker says so
                   AND EXISTS (SELECT FROM routes r WHERE r.event_type = of_type AND r.is_ordered);
     makes_ends := of_type = 'CARD_REQUEST_ENDED' AND NOT alone AND choice <> 'refused' AND issuing.ends_wait();
     IF makes_ends AND choice = 'fresh_first' THEN
@@ -348,6 +361,7 @@ BEGIN
     END IF;
     IF alone THEN
         DELETE FROM lost_events l
+        -- guard: no event is taken from those that are tried alone while a sweep may put it there
         WHERE l.since < now() - interval '1 minute'
           AND NOT EXISTS (SELECT FROM outbox_events e
                           WHERE e.id = l.event_id AND e.due_at IS NOT NULL AND e.lost_count >= 2);
@@ -360,6 +374,7 @@ BEGIN
         FOR UPDATE OF e SKIP LOCKED;
         named := ARRAY[alone_id];
     ELSIF is_chosen THEN
+        -- guard: what is chosen of an ordered type waits for its user's earlier events
         IF is_ordered THEN -- each that need not wait, from the first one that is wanted
             SELECT p.ready INTO named
             FROM (SELECT c.due_at FROM issuing.choose_due(of_type, 1, since, choice, parked) c LIMIT 1) c,
@@ -385,9 +400,16 @@ BEGIN
                CASE WHEN e.updated_at > now() THEN least(e.updated_at, now() + interval '1000 years') - now()
                     ELSE interval '0' END AS ahead
         FROM outbox_events e
+        -- guard: a claim takes events of its own type only
         WHERE NOT alone AND NOT is_ordered AND NOT is_chosen AND e.event_type = of_type
+          -- guard: a claim begins at its bookmark, not after it
+          -- guard: a claim begins at its bookmark, not before it
+          -- guard: an event that lost its worker twice is claimed with no other
+          -- guard: a claim looks at a bounded number of the other source
           AND e.due_at >= since AND e.due_at <= until AND e.status = 'PENDING' AND e.lost_count < 2
+          -- guard: a claim of one source takes none of the other
           AND (inserted IS NULL OR (e.idempotency_key IS NULL) = inserted)
+          -- guard: a claim passes over events that are parked
           AND (parked IS NULL OR issuing.bucket_of(e.user_id) <> ALL (parked))
         ORDER BY e.due_at
         LIMIT due_most
@@ -400,10 +422,15 @@ BEGIN
         WHERE alone OR is_ordered OR is_chosen
     ), held AS (
         UPDATE outbox_events e
+        -- guard: the attempt is counted when it is claimed
         SET status = 'PROCESSING', held_behind = NULL, retry_count = least(e.retry_count + 1, 1000000),
             lease_token = new_token, lease_owner = worker,
             lease_until = now() + lease_ms * interval '1 millisecond',
+            -- guard: a claim notes that something may be sent
+            -- guard: the age of a send stays what it was when the clock is set back
+            -- guard: no send is of a time to come
             first_sent_at = least(coalesce(e.first_sent_at - due.ahead, now()), now()),
+            -- guard: an event belongs to the issuer of its first send
             sent_to = coalesce(e.sent_to, speaks_to),
             last_sent_at = CASE WHEN e.last_sent_at IS NOT NULL THEN least(e.last_sent_at - due.ahead, now()) END,
             deferred_since = CASE WHEN e.deferred_since IS NOT NULL THEN least(e.deferred_since - due.ahead, now()) END,
@@ -411,6 +438,7 @@ BEGIN
         FROM (SELECT d.id, d.first_sent_at, d.updated_at, d.ahead FROM due d UNION ALL SELECT * FROM one) due
         WHERE e.id = due.id
           -- Also not an event that is left behind in a cell where its bucket is `away`.
+          -- guard: no claim takes an event of a bucket that is in another cell
           AND (NOT is_cell OR (SELECT b.state FROM cell_buckets b WHERE b.bucket = issuing.bucket_of(e.user_id)::int2)
                               IN ('here', 'listing'))
         RETURNING e.id, e.due_at, e.user_id, e.payload, e.traceparent, e.retry_count, e.deferred_since, e.cancel_code,
@@ -427,11 +455,13 @@ BEGIN
                CASE WHEN pg_column_size(h.payload) <= 262144 THEN h.payload::text END,
                h.traceparent, h.retry_count,
                CASE WHEN h.sent_before IS NOT NULL
+                    -- guard: a time that no clock has shown stops no claim
                     THEN (extract(epoch FROM now() - greatest(h.first_sent_at, 'epoch')) * 1000)::int8 END,
                (extract(epoch FROM now() - greatest(h.deferred_since, CASE WHEN h.deferred_since IS NOT NULL
                                                                            THEN timestamptz 'epoch' END))
                 * 1000)::int8,
                (c.found).id, (c.found).issuer_card_id, (c.found).last4, (c.found).exp_month, (c.found).exp_year,
+               -- guard: the intention to cancel outlives the worker
                r.issuer_card_id, h.cancel_code,
                CASE WHEN h.sent_before IS NOT NULL
                     THEN (extract(epoch FROM now() - greatest(coalesce(h.last_sent_at, h.first_sent_at), 'epoch'))
@@ -440,6 +470,7 @@ BEGIN
                (extract(epoch FROM now() - least(greatest(h.changed_before, 'epoch'), now())) * 1000)::int8,
                h.held_end, h.held_end_code, h.issuer_parameters::text,
                (extract(epoch FROM least(greatest(h.created_at, 'epoch'), now())) * 1000)::int8,
+               -- guard: a replacement is asked of the issuer that made the card
                h.sent_to IS DISTINCT FROM speaks_to OR coalesce(r.issuer <> speaks_to, false)
         FROM held h
         -- Looked for only where there can be one.
@@ -461,7 +492,10 @@ BEGIN
            CASE WHEN NOT alone AND NOT is_chosen
                 THEN (extract(epoch FROM CASE WHEN is_ordered THEN greatest(least(ordered_since, now() - slack),
                                                                        timestamptz 'epoch' - interval '1 microsecond')
+                                              -- guard: the bookmark lies the slack before now
+                                              -- guard: a full answer leaves its bookmark at the last time taken
                                               WHEN count(*) < due_most THEN least(now() - slack, until)
+                                              -- guard: a bookmark before 1970 is the beginning
                                               ELSE coalesce(max(greatest(h.due_at, timestamptz 'epoch'
                                                                                    - interval '1 microsecond')),
                                                             greatest(since, timestamptz 'epoch'
@@ -474,6 +508,7 @@ BEGIN
                 ELSE count(*) >= due_most OR count(*) + (SELECT count(*) FROM ends) >= most
                      OR until < now() END AND NOT alone
     -- What was looked at, not what was handed out: the bookmark passes an event that was left behind.
+    -- guard: the bookmark follows what a claim has looked at
     FROM due h;
 END
 $$;

@@ -15,6 +15,7 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SE
 AS $$
 BEGIN
     IF EXISTS (SELECT FROM routes r WHERE r.is_ordered) THEN
+        -- guard: an end of an ordered type excludes claims
         PERFORM lock_orders(array_agg(e.event_type), array_agg(e.user_id))
         FROM unnest(events) AS a (id)
         JOIN outbox_events e ON e.id = a.id
@@ -31,8 +32,10 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
     UPDATE outbox_events e
+    -- guard: what waits for an event that ended is due
     SET next_attempt_at = clock_timestamp(), held_behind = NULL,
         updated_at = greatest(e.updated_at, clock_timestamp())
+    -- guard: an end wakes what is held behind it
     WHERE e.held_behind = ANY (events) AND e.status = 'PENDING'
 $$;
 
@@ -52,6 +55,7 @@ BEGIN
     END IF;
     kept := answer::jsonb;
     RETURN CASE WHEN octet_length(kept::text) <= 16384 THEN kept END;
+-- guard: an answer that is no JSON fails no end
 EXCEPTION WHEN data_exception OR program_limit_exceeded THEN
     RETURN NULL;
 END
@@ -90,12 +94,14 @@ BEGIN
         FROM unnest(ids, tokens, card_ids, issuer_card_ids, last4s, exp_months, exp_years, number_records, replaced_ids)
             AS a (event_id, token, card_id, issuer_card_id, last4, exp_month, exp_year, number_record, replaces)
         JOIN outbox_events e ON e.id = a.event_id
+        -- guard: a save names its token
         WHERE e.lease_token = a.token
         FOR NO KEY UPDATE OF e
     ), saved AS (
         INSERT INTO cards (id, request_id, user_id, issuer_card_id, last4, exp_month, exp_year, number_record, replaces,
                            issuer)
         SELECT h.card_id, h.event_id, h.user_id, h.issuer_card_id, h.last4, h.exp_month, h.exp_year, h.number_record,
+               -- guard: a card belongs to the issuer of its event
                h.replaces, h.sent_to
         FROM held h
         ON CONFLICT (request_id) DO NOTHING
@@ -122,6 +128,7 @@ SET jit = off
 AS $$
 #variable_conflict use_column
 BEGIN
+    -- guard: a delivery takes the lock of its order
     IF step <> 'link' THEN
         PERFORM lock_order(ids);
     END IF;
@@ -133,6 +140,7 @@ BEGIN
             updated_at = now(),
             result = CASE WHEN a.result IS NOT NULL THEN kept_result(a.result) ELSE e.result END
         FROM unnest(ids, tokens, tooks_ms, results) AS a (id, token, took_ms, result)
+        -- guard: the usual end names its token
         WHERE e.id = a.id AND e.lease_token = a.token
         RETURNING e.id, e.user_id, e.retry_count, a.token, a.took_ms, e.event_type, e.created_at, e.ends
     ), noted AS (
@@ -146,6 +154,7 @@ BEGIN
         INSERT INTO statistics_changes (ended_at, event_type, event_types, status, reason_code, created_ats, count)
         SELECT now(), min(d.event_type),
                CASE WHEN min(d.event_type) <> max(d.event_type) THEN array_agg(d.event_type) END,
+               -- guard: the usual end is counted
                'COMPLETED', '', array_agg(d.created_at), 1
         FROM completed d
         HAVING count(*) > 0
@@ -153,11 +162,13 @@ BEGIN
         INSERT INTO ends_to_tell (ended_at, ids, is_again)
         SELECT now(), array_agg(d.id), bool_or(d.ends IS NOT NULL)
         FROM completed d
+        -- guard: the usual end of a card request is told
         WHERE step = 'link' AND EXISTS (SELECT FROM routes r WHERE r.event_type = 'CARD_REQUEST_ENDED')
         HAVING count(*) > 0
     )
     SELECT d.id FROM completed d;
     IF step <> 'link' THEN
+        -- guard: a delivery wakes what waits for its event
         PERFORM wake_held(ids);
     END IF;
 END
@@ -184,6 +195,7 @@ DECLARE
     ids uuid[];
 BEGIN
     ids := ARRAY(SELECT a.id FROM unnest(ends) a);
+    -- guard: every other end takes the lock of its order
     PERFORM lock_order(ids);
     RETURN QUERY
     WITH asked AS MATERIALIZED (
@@ -193,14 +205,19 @@ BEGIN
         SET status = a.status,
             lease_token = NULL,
             lease_until = NULL,
+            -- guard: a deferral gives the attempt back
             retry_count = e.retry_count - CASE WHEN a.give_back THEN 1 ELSE 0 END,
             next_attempt_at = CASE WHEN a.status = 'PENDING' THEN now() + a.delay_ms * interval '1 millisecond'
                                    ELSE e.next_attempt_at END,
             -- Only what the claim of this attempt has set: an earlier attempt's send is not this one's to forget.
+            -- guard: an attempt forgets no send of an earlier one
+            -- guard: an attempt forgets no send that was reported meanwhile
             first_sent_at = CASE WHEN a.clear_sent AND e.first_sent_at = e.updated_at AND e.last_sent_at IS NULL
                                  THEN NULL ELSE e.first_sent_at END,
+            -- guard: an attempt that sent nothing binds to no issuer
             sent_to = CASE WHEN NOT a.clear_sent OR e.last_sent_at IS NOT NULL OR e.first_sent_at <> e.updated_at
                            THEN e.sent_to END,
+            -- guard: the last send that may arrive is written down
             last_sent_at = CASE WHEN a.may_arrive THEN now() ELSE e.last_sent_at END,
             held_end = a.held_end, held_end_code = a.held_end_code,
             lost_count = 0,
@@ -216,13 +233,16 @@ BEGIN
             reason_detail = a.reason_detail,
             last_error = a.last_error,
             -- Before another attempt core-api is asked anew, where certainly nothing was sent with these.
+            -- guard: what was kept for a create that may have left is never forgotten
             issuer_parameters = CASE WHEN a.clear_sent AND a.status <> 'REJECTED' AND e.last_sent_at IS NULL
                                          AND e.first_sent_at = e.updated_at
+                                     -- guard: the parameters that are kept first stay
                                      THEN NULL ELSE coalesce(e.issuer_parameters, a.parameters::jsonb) END,
             result = CASE WHEN a.result IS NOT NULL THEN kept_result(a.result) ELSE e.result END,
             completed_at = CASE WHEN a.status <> 'PENDING' THEN now() END,
             updated_at = now()
         FROM asked a
+        -- guard: the end of an attempt names its token
         WHERE e.id = a.id AND e.lease_token = a.token
         RETURNING e.id, e.user_id, e.retry_count, e.deferral_count, e.deferral_code, e.status, e.reason_code,
                   e.event_type, e.created_at
@@ -233,6 +253,7 @@ BEGIN
                d.retry_count + CASE WHEN a.give_back THEN 1 ELSE 0 END, a.unknown, d.user_id, worker, a.step, a.outcome,
                a.code, a.detail
         FROM changed d JOIN asked a ON a.id = d.id
+        -- guard: a repeated deferral is no further row of attempts
         WHERE NOT (a.give_back AND (d.deferral_count > 1 OR d.deferral_code IS DISTINCT FROM a.code))
         ON CONFLICT DO NOTHING
     ), counted AS (
@@ -265,6 +286,7 @@ AS $$
 BEGIN
     PERFORM count_end(before, -1), count_end(after, 1);
     PERFORM wake_held(ARRAY[after.id]);
+    -- guard: an end by operators is told
     PERFORM tell_ends(ARRAY[after.id], NULL);
 END
 $$;
@@ -280,12 +302,15 @@ DECLARE
 BEGIN
     SELECT o.* INTO e FROM outbox_events o
     WHERE o.id = NEW.event_id AND o.status = 'FAILED' AND o.reason_code = 'worker_lost'
+      -- guard: the statistics count an event that a sweep gives up
       AND o.completed_at >= statement_timestamp();
     IF FOUND AND NOT issuing.cell_is_copy(e.user_id) THEN
         BEGIN
+            -- guard: an end by the sweep is told
             PERFORM count_end(e, 1), tell_ends(ARRAY[e.id], NULL);
         EXCEPTION WHEN OTHERS THEN
             INSERT INTO ends_to_tell (ended_at, ids, refused)
+            -- guard: what cannot be written about a lost event undoes no sweep
             VALUES (e.completed_at, ARRAY[e.id], format('it was FAILED worker_lost: %s', SQLERRM));
         END;
     END IF;

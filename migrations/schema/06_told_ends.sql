@@ -51,6 +51,7 @@ AS $$
 DECLARE
     us int8;
 BEGIN
+    -- guard: the ids of one request follow its ends
     IF is_again THEN
         us := (SELECT uuid7_us(n.id) FROM outbox_events n
                WHERE n.user_id = of_user AND n.event_type = 'CARD_REQUEST_ENDED'
@@ -133,6 +134,7 @@ BEGIN
             SELECT a.i, a.ended_at, e.id, e.user_id, e.traceparent, e.created_at,
                    CASE WHEN pg_column_size(e.payload) <= 262144 THEN left(e.payload ->> 'kind', 64) END AS kind,
                    coalesce(a.number, e.ends + 1, 1) AS number,
+                   -- guard: an end that was FAILED is told as it was
                    CASE WHEN a.number IS NULL THEN e.status ELSE 'FAILED' END AS status,
                    CASE WHEN a.number IS NULL THEN e.updated_at ELSE a.ended_at END AS updated_at,
                    CASE WHEN a.number IS NULL THEN e.reason_code ELSE a.code END AS code,
@@ -194,7 +196,9 @@ BEGIN
         ORDER BY t.n
         FOR UPDATE SKIP LOCKED
     LOOP
+        -- guard: whoever has the first end takes all where they are in order
         EXIT WHEN listed >= most OR is_ordered AND listed = 0 AND r.n > head;
+        -- guard: an end waits for the earlier one of its request
         EXIT WHEN r.is_again AND (SELECT count(*) FROM ends_to_tell t
                                   WHERE t.refused IS NULL AND t.n >= head AND t.n < r.n)
                                  <> coalesce(cardinality(places), 0);
@@ -217,6 +221,7 @@ BEGIN
         GET DIAGNOSTICS made = ROW_COUNT;
     EXCEPTION WHEN OTHERS THEN
         GET STACKED DIAGNOSTICS broken = CONSTRAINT_NAME;
+        -- guard: a plan of housekeeping makes no end refused
         IF broken = 'rest_promise' THEN
             -- A plan of the housekeeping, not these ends. The next pass withdraws it; a claim cannot alter a table
             -- that it is writing. The ends stay on the list.
@@ -248,6 +253,7 @@ BEGIN
         places := trim_array(places, 1);
     END IF;
     DELETE FROM ends_to_tell t WHERE t.ctid = ANY (places);
+    -- guard: no end leaves the list without an event or a word
     IF made = cardinality(ids) THEN
         RETURN;
     END IF;

@@ -84,13 +84,16 @@ BEGIN
     CROSS JOIN LATERAL (SELECT bool_or(o.is_ordered) AS is_ordered FROM route_workers_living o
                         WHERE o.event_type = w.event_type) s
     WHERE w.worker = note_routes.worker AND r.event_type = w.event_type;
+    -- guard: what was held is freed when the order is given up
     PERFORM free_held(r.event_type) FROM routes r WHERE r.frees_held AND r.event_type = ANY (types);
     -- By the clock of the retentions: a step of the database's makes no route old.
     FOR left_type IN
         SELECT r.event_type FROM routes r
+        -- guard: a route leaves no sooner than its retention
         WHERE r.seen_at < believed(at) - (SELECT t.kept FROM retentions t WHERE t.name = 'routes')
         FOR UPDATE SKIP LOCKED
     LOOP
+        -- guard: a route whose events are open stays
         CONTINUE WHEN route_is_open(left_type);
         DELETE FROM routes r WHERE r.event_type = left_type;
         INSERT INTO operator_actions (actor, action, reason, before)

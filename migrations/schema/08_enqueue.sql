@@ -93,6 +93,7 @@ BEGIN
     IF (SELECT pg_get_userbyid(c.relowner) FROM pg_class c WHERE c.oid = TG_RELID) = CURRENT_USER THEN
         RETURN NEW;
     END IF;
+    -- guard: only our own functions make the end of a card request
     why := CASE WHEN NEW.event_type = 'CARD_REQUEST_ENDED'
                 THEN 'event_type CARD_REQUEST_ENDED is only made by the end of a card request'
                 ELSE why_unusable(NEW.event_type, NEW.user_id, NEW.payload) END;
@@ -114,6 +115,7 @@ BEGIN
             RETURN NEW;
         END IF;
     END IF;
+    -- guard: a value beyond its range is refused
     IF why IS NOT NULL THEN
         RAISE check_violation USING CONSTRAINT = 'outbox_events_range', TABLE = 'outbox_events', MESSAGE = why;
     END IF;
@@ -132,7 +134,10 @@ AS $$
 DECLARE
     replaced text := lower(NEW.payload ->> 'replaces');
 BEGIN
+    -- guard: only a card reissue takes the place of its card
     IF NEW.event_type <> 'CARD_ISSUE' OR NEW.payload ->> 'kind' IS DISTINCT FROM 'reissue'
+       -- guard: a rejected reissue takes no place
+       -- guard: an event that is copied takes no place of a card
        OR NEW.status = 'REJECTED' OR issuing.cell_is_copy(NEW.user_id) THEN
         RETURN NULL;
     END IF;
@@ -143,12 +148,14 @@ BEGIN
     END IF;
     -- Another event has the place. The lock on the place comes first, in its own statement: only a snapshot taken
     -- after it sees the event of the transaction that was waited for.
+    -- guard: the event that replaces a card is looked up after the lock on its place
     PERFORM FROM card_reissues r WHERE r.user_id = NEW.user_id AND r.card_id = replaced FOR UPDATE;
     UPDATE card_reissues r SET event_id = NEW.id
     WHERE r.user_id = NEW.user_id AND r.card_id = replaced
       AND (r.event_id = NEW.id
            OR NOT EXISTS (SELECT FROM outbox_events e
                           WHERE e.id = r.event_id AND e.status <> 'REJECTED'
+                            -- guard: a reissue whose payload cannot be used gives its place away
                             AND e.reason_code IS DISTINCT FROM 'payload_invalid')
               AND NOT EXISTS (SELECT FROM cards c
                               WHERE c.user_id = NEW.user_id AND c.id::text = replaced AND c.status <> 'active'));
@@ -166,6 +173,7 @@ AS $$
 BEGIN
     RETURN EXISTS (SELECT FROM senders s WHERE s.event_type = of_type AND s.role = caller)
         OR EXISTS (SELECT FROM senders s
+                   -- guard: a role that is gone stops no other sender
                    WHERE s.event_type = of_type AND pg_has_role(caller, to_regrole(quote_ident(s.role)), 'USAGE'));
 END
 $$;
@@ -174,6 +182,7 @@ CREATE OR REPLACE FUNCTION issuing.check_sender(caller name, of_type text) RETUR
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 BEGIN
+    -- guard: a role sends only the types that it was added for
     IF of_type ~ '^[A-Z][A-Z0-9_]{0,63}$' AND may_send(caller, of_type) THEN
         RETURN;
     ELSIF of_type ~ '^[A-Z][A-Z0-9_]{0,63}$' THEN
@@ -217,6 +226,7 @@ BEGIN
         WHERE k.event_type = of_type AND k.key = of_key;
         IF found_user = of_user AND found_body = body THEN
             RETURN held;
+        -- guard: a key belongs to one user and payload
         ELSIF found_user IS NOT NULL THEN
             RAISE EXCEPTION 'the key % of type % was used for another event', quote_literal(of_key), of_type
                 USING ERRCODE = 'IS422', DETAIL = format('event %s has another user or payload', held);
@@ -228,6 +238,7 @@ BEGIN
     END LOOP;
     -- What is due in the past would lie behind the bookmarks of the claims.
     INSERT INTO outbox_events (id, event_type, user_id, payload, next_attempt_at)
+    -- guard: what is due in the past is not put behind the claims
     VALUES (new_id, of_type, of_user, body, greatest(run_at, clock_timestamp()));
     RETURN new_id;
 END
@@ -241,6 +252,7 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 BEGIN
     IF (run_at <= clock_timestamp()) IS NOT FALSE AND coalesce(current_setting('issuing.wake', true), '') <> 'off'
+       -- guard: one open transaction of a type notifies
        AND pg_try_advisory_xact_lock(4716, hashtext(event_type)) THEN
         PERFORM pg_notify('issuing_wake', event_type);
     END IF;
@@ -256,8 +268,10 @@ DECLARE
     durability text := current_setting('synchronous_commit');
 BEGIN
     IF EXISTS (SELECT FROM partition_plans n
+               -- guard: a plan of housekeeping refuses no sender
                WHERE n.from_at < clock_timestamp() + interval '1 minute' AND n.to_at > clock_timestamp()) THEN
         PERFORM withdraw_plans();
+        -- guard: a sender's commit stays as durable as it was when a plan is withdrawn
         PERFORM set_config('synchronous_commit', durability, true);
     END IF;
 END
@@ -273,6 +287,7 @@ RETURNS uuid
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 BEGIN
+    -- guard: who calls is the role of the statement and not of the session
     PERFORM check_sender(caller, type), make_room(), wake_for(type, run_at);
     RETURN put_event(uuid7(), type, user_id, payload, key, run_at);
 END
@@ -317,6 +332,7 @@ BEGIN
     RETURN QUERY
     SELECT e.status, e.reason_code, e.reason_detail, e.result, e.completed_at
     FROM outbox_events e
+    -- guard: a sender sees no request of a client
     WHERE e.id = end_of.id AND e.idempotency_key IS NULL AND may_send(caller, e.event_type);
 END
 $$;
@@ -333,6 +349,7 @@ DECLARE
 BEGIN
     -- A sender may hold a row for long.
     PERFORM set_config('lock_timeout', '1s', true);
+    -- guard: a key outlives its event no longer than a pass of housekeeping
     gone := rest_expire('event_keys', 'r.created_at < $1 AND NOT EXISTS (SELECT FROM outbox_events e
                                                                          WHERE e.id = r.event_id)',
                         now() - (SELECT r.kept FROM retentions r WHERE r.name = 'events'));

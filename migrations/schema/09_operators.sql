@@ -6,6 +6,7 @@ CREATE OR REPLACE FUNCTION issuing.check_who(actor text, os_user text, sudo_user
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, issuing, pg_temp SET standard_conforming_strings = on
 AS $$
 BEGIN
+    -- guard: an action has an actor and a reason
     IF coalesce(btrim(actor), '') = '' OR coalesce(btrim(why, E' \t\r\n'), '') = '' THEN
         RAISE EXCEPTION 'an action needs an actor and a reason' USING ERRCODE = '22023';
     END IF;
@@ -86,20 +87,25 @@ CREATE OR REPLACE FUNCTION issuing.reopen(e issuing.outbox_events, was_found boo
 LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 DECLARE
+    -- guard: a receiver's own code is no second card
     is_duplicate bool := e.event_type = 'CARD_ISSUE'
                          AND (e.reason_code IS NOT DISTINCT FROM 'issuer_duplicate'
                               OR e.held_end IS NOT DISTINCT FROM 'duplicate');
     after outbox_events;
 BEGIN
     UPDATE outbox_events o
+    -- guard: a replay forgets what was counted
     SET status = 'PENDING', retry_count = 0, lost_count = 0, deferral_count = 0, deferral_code = NULL,
+        -- guard: a replay after two cards is marked
         deferred_since = NULL, held_end = CASE WHEN is_duplicate THEN 'duplicate' END, held_end_code = NULL,
         next_attempt_at = now(), updated_at = clock_timestamp(), completed_at = NULL, reason_code = NULL,
         reason_detail = NULL, last_error = NULL,
+        -- guard: an event whose card was found counts as sent
         first_sent_at = CASE WHEN was_found OR is_duplicate THEN coalesce(o.first_sent_at, o.created_at)
                              ELSE o.first_sent_at END
     WHERE o.id = e.id AND o.status = 'FAILED'
     RETURNING o.* INTO STRICT after;
+    -- guard: a replay takes back what the statistics have counted
     PERFORM count_end(e, -1);
     RETURN after;
 END
@@ -123,8 +129,10 @@ BEGIN
         refused := 'not_failed';
     ELSIF (extract(epoch FROM before.updated_at) * 1000000)::int8 <> seen_us THEN
         refused := 'changed';
+    -- guard: what may not be open is not replayed
     ELSIF NOT can_be_open(before) THEN
         refused := 'out_of_range';
+    -- guard: a replay is refused while another event has the place of its card
     ELSIF NOT keeps_place(before) THEN
         refused := 'place_taken';
     ELSE
@@ -202,10 +210,13 @@ BEGIN
         refused := 'not_failed';
     ELSIF (extract(epoch FROM before.updated_at) * 1000000)::int8 <> seen_us THEN
         refused := 'changed';
+    -- guard: resolve ends nothing over a card
     ELSIF has_card(event) THEN
         refused := 'card';
+    -- guard: resolve ends nothing over an unknown outcome without a confirmation
     ELSIF before.first_sent_at IS NOT NULL AND no_card_confirmed IS NOT TRUE THEN
         refused := 'unknown';
+    -- guard: resolve ends nothing while a create may still arrive
     ELSIF sent_age_ms(before) < settle_ms THEN
         refused := 'settling';
     ELSE
@@ -253,6 +264,7 @@ BEGIN
             RETURN; -- a filter matches many that are not meant
         END IF;
         refused := 'same_issuer';
+    -- guard: nothing is adopted while its create may still arrive
     ELSIF sent_age_ms(before) < settle_ms THEN
         refused := 'settling';
     ELSE
@@ -264,6 +276,8 @@ BEGIN
                                      THEN e.issuer_parameters END,
             held_end = CASE WHEN e.first_sent_at IS NULL OR e.cancel_code IS NOT NULL
                                  OR EXISTS (SELECT FROM cards c WHERE c.request_id = e.id) THEN e.held_end
+                            -- guard: an event that was adopted is looked up before anything is sent
+                            -- guard: an event that is adopted stays a duplicate
                             ELSE coalesce(e.held_end, 'before_sending') END,
             next_attempt_at = now(), updated_at = clock_timestamp()
         WHERE e.id = event
@@ -341,6 +355,7 @@ $$;
 REVOKE ALL ON FUNCTION issuing.check_who(text, text, text, text), issuing.state_of(issuing.outbox_events),
     issuing.note_action(text, issuing.outbox_events, issuing.outbox_events, text, text, text, text, jsonb),
     issuing.keeps_place(issuing.outbox_events), issuing.can_be_open(issuing.outbox_events),
+    -- guard: no other role may call what the functions share
     issuing.sent_age_ms(issuing.outbox_events), issuing.has_card(uuid), issuing.reopen(issuing.outbox_events, bool),
     issuing.replay(uuid, int8, text, text, text, text), issuing.reject(issuing.outbox_events, text, text),
     issuing.cancel(uuid, int8, text, text, text, text, text),

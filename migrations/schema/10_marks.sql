@@ -17,7 +17,9 @@ CREATE OR REPLACE FUNCTION issuing.end_overdue(event uuid) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, issuing, pg_temp
 AS $$
     UPDATE peer_checks p SET finished_at = clock_timestamp(), result = 'undecided', lease_token = NULL
+    -- guard: a mark that is overdue stands in nobody's way
     WHERE p.event_id = event AND p.finished_at IS NULL AND p.action <> 'look' AND p.deadline_at <= now()
+      -- guard: a mark that a worker holds is not ended by an operator
       AND (p.lease_token IS NULL OR p.due_at <= now())
 $$;
 
@@ -45,8 +47,10 @@ BEGIN
         INSERT INTO peer_checks AS p (id, event_id, deadline_at, action, actor, os_user, sudo_user, reason)
         VALUES (made, event, deadline, 'reconcile', actor, os_user, sudo_user, why)
         ON CONFLICT (event_id, (action = 'look')) WHERE finished_at IS NULL
+        -- guard: a mark that is joined keeps its deadline
         DO UPDATE SET due_at = CASE WHEN p.lease_token IS NULL THEN least(p.due_at, now()) ELSE p.due_at END,
                       due_set_at = CASE WHEN p.lease_token IS NULL THEN now() ELSE p.due_set_at END
+        -- guard: a mark is joined by its own action only
         WHERE p.action = excluded.action
         RETURNING p.id INTO check_id;
         is_joined := check_id <> made;
@@ -106,6 +110,7 @@ DECLARE
     found_result text;
 BEGIN
     UPDATE peer_checks p SET finished_at = clock_timestamp(), result = 'withdrawn', lease_token = NULL
+    -- guard: only a reissue is withdrawn
     WHERE p.id = check_id AND p.finished_at IS NULL AND p.action = 'reissue';
     SELECT p.result INTO found_result FROM peer_checks p WHERE p.id = check_id;
     RETURN found_result;
@@ -131,15 +136,19 @@ BEGIN
         RETURN false;
     END IF;
     INSERT INTO peer_checks AS p (event_id, deadline_at, action, actor, reason)
+    -- guard: a worker's look is a mark of its own
     SELECT e.id, now() + interval '365 days', 'look', 'worker', left(why, 1000)
     FROM outbox_events e WHERE e.id = event AND e.event_type = 'CARD_ISSUE'
     ON CONFLICT (event_id, (action = 'look')) WHERE finished_at IS NULL
+    -- guard: a report lets an unfinished look begin anew
     DO UPDATE SET deadline_at = greatest(p.deadline_at, excluded.deadline_at), due_at = now(), due_set_at = now(),
                   lease_token = NULL;
     IF NOT FOUND THEN
         RETURN false;
     END IF;
     UPDATE peer_checks p SET due_at = now(), due_set_at = now(), lease_token = NULL
+    -- guard: a report lets an operator's unfinished mark begin anew
+    -- guard: a late create makes an operator's mark begin anew
     WHERE p.event_id = event AND p.finished_at IS NULL AND p.action <> 'look' AND p.lease_token IS NOT NULL;
     -- After the marks, as end_check locks the two.
     UPDATE outbox_events e SET last_sent_at = now(), first_sent_at = coalesce(e.first_sent_at, now())
@@ -180,14 +189,17 @@ BEGIN
     -- come.
     UPDATE peer_checks p SET due_at = p.due_at - (p.due_set_at - now()), due_set_at = now()
     WHERE p.id IN (SELECT o.id FROM peer_checks o
+                   -- guard: a mark that a clock set which was ahead is due as it was meant
                    WHERE o.finished_at IS NULL AND o.due_at > now() AND o.due_set_at > now() + interval '1 second'
                    FOR UPDATE SKIP LOCKED);
     due := ARRAY(SELECT p.id FROM peer_checks p
                  WHERE p.finished_at IS NULL AND p.due_at <= now()
                    -- A value and not EXISTS: this is asked once for each mark that is taken, not joined with all
                    -- events.
+                   -- guard: a mark waits for the end of an attempt that knows nothing of the send
                    AND (SELECT (e.status = 'PROCESSING' AND e.last_sent_at > e.updated_at)
                                OR (e.event_type <> ALL (types) AND p.deadline_at > now())
+                               -- guard: a mark that is parked hides no other
                                OR issuing.bucket_of(e.user_id) = ANY (parked)
                         FROM outbox_events e WHERE e.id = p.event_id) IS NOT TRUE
                  ORDER BY p.due_at
@@ -313,6 +325,7 @@ DECLARE
     made uuid;
 BEGIN
     SELECT p.* INTO c FROM peer_checks p
+    -- guard: the end of a mark names its token
     WHERE p.id = check_id AND p.lease_token = token AND p.finished_at IS NULL
     FOR UPDATE;
     IF NOT FOUND THEN
@@ -320,6 +333,7 @@ BEGIN
     END IF;
     PERFORM lock_order(ARRAY[c.event_id]);
     SELECT e.* INTO before FROM outbox_events e WHERE e.id = c.event_id FOR UPDATE;
+    -- guard: a mark is ended over the state that was judged
     IF FOUND AND (extract(epoch FROM before.updated_at) * 1000000)::int8 <> seen_us THEN
         UPDATE peer_checks p
         SET lease_token = NULL, due_at = now(), due_set_at = now(), detail = 'the event changed meanwhile'
@@ -353,11 +367,13 @@ BEGIN
             SET reason_code = 'issuer_duplicate', reason_detail = found_detail, updated_at = clock_timestamp()
             WHERE e.id = before.id
             RETURNING e.* INTO after;
+            -- guard: a new reason of a question is told
             PERFORM follow_end(before, after);
         END IF;
         IF after IS DISTINCT FROM before THEN
             PERFORM note_check('reconcile', before, after, c, jsonb_build_object('result', found_result));
         END IF;
+    -- guard: a reissue is not made behind its deadline
     ELSIF found_result = 'reissued' AND c.deadline_at <= clock_timestamp() THEN
         ended := 'undecided';
         said := NULL;
@@ -399,6 +415,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 BEGIN
     PERFORM check_who(actor, os_user, sudo_user, why);
+    -- guard: a check of the issuer is not asked while the issuer is paused
     IF EXISTS (SELECT FROM target_controls t WHERE t.target = 'issuer' AND t.paused_at IS NOT NULL) THEN
         refused := 'paused';
     ELSIF (SELECT count(*) FROM issuer_checks c
@@ -463,6 +480,7 @@ BEGIN
     UPDATE issuer_checks c
     SET ended_at = clock_timestamp(), result = found_result, detail = findings, lease_until = NULL,
         lease_token = NULL
+    -- guard: a check of the issuer that another worker has is not ended
     WHERE c.id = check_id AND c.lease_token = token AND c.ended_at IS NULL;
     RETURN FOUND;
 END

@@ -35,29 +35,37 @@ BEGIN
         RAISE EXCEPTION 'issuing.ask_reveal needs READ COMMITTED, not %', current_setting('transaction_isolation')
             USING ERRCODE = '25001';
     END IF;
+    -- guard: the lock of the user comes before a number is counted
     PERFORM issuing.lock_reveal(holder);
+    -- guard: a number is shown only where the bucket is
     PERFORM issuing.demand_open(holder);
     t := clock_timestamp();
 
+    -- guard: an api reveals no more than the ceiling
     allowed := coalesce((SELECT least(c.most, ask_reveal.most) FROM ceilings c WHERE c.name = 'reveals'), 0);
     SELECT c.id, c.request_id, issuing.key_id_of(c.number_record) AS key_id
     INTO found
     FROM cards c
+    -- guard: a number is shown to its user only
     WHERE c.id = card AND c.user_id = holder AND c.number_record IS NOT NULL
       AND (c.status = 'cancelled' OR NOT EXISTS (SELECT FROM outbox_events e
                                                  WHERE e.id = c.request_id AND e.status <> 'COMPLETED'));
     IF found.id IS NULL OR allowed < 1 THEN
         RETURN;
     END IF;
+    -- guard: no audit row for what is not revealed
     IF (found.key_id = ANY (openable)) IS NOT TRUE THEN
+        -- guard: a record that cannot be opened stays in the database
         RETURN QUERY SELECT found.id, NULL::uuid, found.key_id, NULL::int8;
         RETURN;
     END IF;
 
     SELECT r.* INTO before FROM number_reveals r WHERE r.user_id = holder;
+    -- guard: a reveal of a clock that was ahead counts as one of now
     recent := ARRAY(SELECT least(a.at, t) FROM unnest(before.revealed_at) AS a (at)
                     WHERE a.at > t - interval '1 minute' ORDER BY 1);
     IF cardinality(recent) >= allowed THEN
+        -- guard: refused reveals are one row a minute
         IF before.last_at > t OR (before.refused_at > t - interval '1 minute') IS NOT TRUE THEN
             UPDATE number_reveals r SET last_at = t, refused_at = t, revealed_at = recent WHERE r.user_id = holder;
             INSERT INTO operator_actions (event_id, actor, action, after)
@@ -76,6 +84,7 @@ BEGIN
     -- Those that nobody has taken: a crash between the two calls.
     DELETE FROM reveal_tickets k
     WHERE k.id IN (SELECT o.id FROM reveal_tickets o
+                   -- guard: tickets that nobody took go
                    WHERE o.made_at < t - interval '1 minute' OR o.made_at > t + interval '1 minute'
                    LIMIT 100 FOR UPDATE SKIP LOCKED);
     RETURN QUERY
@@ -96,7 +105,9 @@ AS $$
 DECLARE
     k reveal_tickets;
 BEGIN
+    -- guard: a number waits for the commit of its audit row
     DELETE FROM reveal_tickets d WHERE d.id = ticket AND d.made_by <> pg_current_xact_id() RETURNING d.* INTO k;
+    -- guard: a ticket is good for seconds
     IF k.id IS NULL OR clock_timestamp() - k.made_at NOT BETWEEN interval '-10 s' AND interval '10 s' THEN
         RETURN;
     END IF;
@@ -187,6 +198,7 @@ BEGIN
     WITH sealed AS (
         UPDATE cards c SET number_record = a.new_record
         FROM unnest(ids, user_ids, old_records, new_records) AS a (id, user_id, old_record, new_record)
+        -- guard: a record is replaced only by what was made of it
         WHERE c.user_id = a.user_id AND c.id = a.id AND c.number_record = a.old_record
         RETURNING a.old_record, a.new_record
     ), counted AS (

@@ -39,6 +39,7 @@ CREATE OR REPLACE FUNCTION issuing.turn_taken()
 RETURNS TABLE (action text, table_name text, amount int8, detail text, again bool)
 LANGUAGE sql STABLE SET search_path = pg_catalog, issuing, pg_temp
 AS $$
+    -- guard: a turn that is kept is a failure
     SELECT CASE WHEN now() BETWEEN h.at - interval '90 s' AND h.at + interval '90 s' THEN 'busy' ELSE 'failed' END,
            'all', 0::int8,
            format('no pass since %s UTC; its turn has %s',
@@ -89,8 +90,10 @@ AS $$
 DECLARE
     bounded interval := least(coalesce(wanted, interval '0'), interval '36600 days');
 BEGIN
+    -- guard: a worker shortens no retention
     UPDATE retentions r SET kept = bounded WHERE r.name = which AND r.kept < bounded;
     RETURN greatest((SELECT r.kept FROM retentions r WHERE r.name = which),
+                    -- guard: a request is kept while its end waits to be told
                     CASE WHEN which = 'events'
                          THEN (SELECT now() - min(t.ended_at) + interval '1 day' FROM ends_to_tell t
                                WHERE t.refused IS NULL) END);
@@ -122,6 +125,7 @@ AS $$
                                 AND now() BETWEEN h.passed_at - interval '5 minutes'
                                     AND h.passed_at + interval '5 minutes' THEN now()
                            WHEN now() NOT BETWEEN h.passed_at - interval '5 minutes'
+                               -- guard: a step of the clock is no time
                                AND h.passed_at + interval '5 minutes' THEN h.believed_at
                            ELSE h.believed_at + greatest(now() - h.passed_at, interval '0') END
 $$;
@@ -139,6 +143,7 @@ END
 $$;
 
 CREATE OR REPLACE FUNCTION issuing.rest_promise(rest text, from_at timestamptz, to_at timestamptz) RETURNS void
+-- guard: a promise is made in UTC whatever the session says
 LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
 SET datestyle = 'ISO, YMD' SET timezone = 'UTC'
 AS $$
@@ -170,6 +175,7 @@ BEGIN
         SELECT n.parent FROM partition_plans n ORDER BY n.parent
     LOOP
         BEGIN
+            -- guard: whoever a plan refuses withdraws it
             PERFORM issuing.plan_end(of_parent);
             withdrawn := withdrawn + 1;
         EXCEPTION WHEN OTHERS THEN
@@ -183,6 +189,7 @@ $$;
 -- Makes one partition; of the events, with that of their attempts. Whatever writes times into DDL has them in UTC: a
 -- text such as `11:00 IST` is another time when it is read again.
 CREATE OR REPLACE FUNCTION issuing.partition_add(new_parent text, new_from timestamptz, new_to timestamptz) RETURNS void
+-- guard: a partition is made in UTC whatever the session says
 LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
 SET datestyle = 'ISO, YMD' SET timezone = 'UTC'
 AS $$
@@ -196,6 +203,7 @@ DECLARE
         ELSE 'autovacuum_enabled = false' END;
     is_by_id bool := new_parent IN ('outbox_events', 'outbox_attempts');
 BEGIN
+    -- guard: a page keeps free space for what a claim writes
     EXECUTE format('CREATE TABLE issuing.%I (LIKE %I INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING GENERATED)
                     WITH (%s)', new_name, new_parent, storage);
     EXECUTE format('ALTER TABLE %I ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)', new_parent, new_name,
@@ -229,12 +237,14 @@ BEGIN
         SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) INTO columns
         FROM pg_attribute a
         WHERE a.attrelid = 'outbox_events'::regclass AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '';
+        -- guard: the drop of a partition keeps what is open
         EXECUTE format('SELECT ARRAY (SELECT e.id FROM %I e
                                       WHERE e.due_at IS NOT NULL OR e.failed_at IS NOT NULL
                                          OR e.id = ANY ($1) AND coalesce(e.completed_at, e.updated_at) >= $2
                                       LIMIT 10001)', old.name) INTO kept USING old.still_open, before;
         -- Rows that move are not new: no trigger may judge them again, take a place for them, or refuse them. DETACH
         -- has locked `_rest` already.
+        -- guard: an event that moves is not judged as a new one
         ALTER TABLE outbox_events_rest DISABLE TRIGGER USER;
         EXECUTE format('INSERT INTO outbox_events_rest (%s) SELECT %s FROM %I WHERE id = ANY ($1)', columns, columns,
             old.name) USING kept;
@@ -246,6 +256,7 @@ BEGIN
         EXECUTE format('DROP TABLE %I', attempts);
         DELETE FROM partitions p WHERE p.name = attempts;
     WHEN 'idempotency_keys' THEN
+        -- guard: the drop of a partition keeps the keys of what is open
         EXECUTE format('INSERT INTO idempotency_keys
                         SELECT k.* FROM outbox_events e
                         JOIN %I k ON k.user_id = e.user_id AND k.key = e.idempotency_key
@@ -291,6 +302,7 @@ BEGIN
                        ', attempts AS (DELETE FROM outbox_attempts_rest a USING gone WHERE a.event_id = gone.id)'
                            ELSE '' END)
     INTO gone USING before;
+    -- guard: deleting goes on where it ended
     INSERT INTO rest_scans (name, next_block) VALUES (rest, CASE WHEN gone = most
         THEN page WHEN page + pages < end_page THEN page + pages ELSE 0 END)
     ON CONFLICT (name) DO UPDATE SET next_block = excluded.next_block;
@@ -353,6 +365,7 @@ RETURNS TABLE (
                 -- older.
                 ('outbox_events', 'outbox_events_rest',
                  greatest(issuing.retention_in_force('events', event_retention), keys_kept),
+                 -- guard: a worker makes no event old
                  'r.due_at IS NULL AND r.failed_at IS NULL AND r.updated_at < $1 AND r.created_at < $1'),
                 ('operator_actions', 'operator_actions_rest',
                  (SELECT r.kept FROM retentions r WHERE r.name = 'audit'), 'r.at < $1'),
@@ -362,6 +375,7 @@ RETURNS TABLE (
             BEGIN
                 gone := issuing.rest_expire(kind.rest, kind.condition, t - kind.kept);
                 RETURN QUERY SELECT 'expired', kind.parent, gone, NULL, gone >= 1000 WHERE gone > 0;
+            -- guard: rows that cannot be deleted do not keep the others
             EXCEPTION WHEN OTHERS THEN
                 RETURN QUERY SELECT 'failed', kind.parent, 0::int8, SQLERRM, false;
             END;
@@ -369,6 +383,7 @@ RETURNS TABLE (
 
         -- What was settled in a time to come was settled by a clock that was ahead: it is judged anew.
         BEGIN
+            -- guard: what was settled in a time to come is settled anew
             UPDATE partitions q SET settled_at = NULL, still_open = '{}' WHERE q.settled_at > t;
         EXCEPTION WHEN OTHERS THEN
             RETURN QUERY SELECT 'failed', 'partitions', 0::int8, SQLERRM, false;
@@ -385,6 +400,7 @@ RETURNS TABLE (
                 CASE p.parent
                 WHEN 'outbox_events' THEN
                     EXECUTE format(
+                        -- guard: an open event of a route keeps its partition unsettled
                         'SELECT EXISTS (SELECT FROM (SELECT %2$L UNION ALL SELECT r.event_type FROM routes r) t (type)
                                         JOIN %1$I e ON e.event_type = t.type WHERE e.due_at IS NOT NULL),
                                 ARRAY (SELECT e.id FROM %1$I e
@@ -407,7 +423,9 @@ RETURNS TABLE (
                 IF cardinality(open_ids) > 10000 THEN
                     RETURN QUERY SELECT 'postponed', p.parent, 0::int8,
                                         format('%s holds more than 10000 rows that must stay', p.name), false;
+                -- guard: nothing unfinished is in a settled partition
                 ELSIF NOT has_open THEN
+                    -- guard: the retention of what was open when its partition was settled counts from its own end
                     UPDATE partitions q SET settled_at = t, still_open = open_ids WHERE q.name = p.name;
                 END IF;
             EXCEPTION WHEN OTHERS THEN
@@ -435,6 +453,7 @@ RETURNS TABLE (
         shortest interval := least(greatest(least_length, interval '1 hour'), interval '1 day');
         -- Whatever retention a caller asks for, a partition settles within the year, and a retention that the owner
         -- shortens is short again.
+        -- guard: no partition is longer than a year
         longest constant interval := interval '366 days';
         keys_kept interval;
         events_kept interval;
@@ -453,20 +472,24 @@ RETURNS TABLE (
         next_end_at timestamptz;
         alien timestamptz;
     BEGIN
+        -- guard: the housekeeping runs only under READ COMMITTED
         IF current_setting('transaction_isolation') <> 'read committed' THEN
             RAISE EXCEPTION 'issuing.keep_house needs READ COMMITTED, not %', current_setting('transaction_isolation')
                 USING ERRCODE = '25001';
         END IF;
+        -- guard: one worker at a time does the housekeeping
         IF NOT issuing.take_turn('housekeeping') THEN
             RETURN QUERY SELECT 'busy', NULL, 0::int8, NULL, false;
             RETURN;
         END IF;
+        -- guard: the commit of a drop does not wait for standbys
         PERFORM set_config('synchronous_commit', 'local', true);
         keys_kept := issuing.retention_in_force('keys', key_retention);
         limits_kept := issuing.retention_in_force('limits', limit_window);
         events_kept := greatest(issuing.retention_in_force('events', event_retention), keys_kept);
         t := issuing.believed(now());
         -- Several passes over five minutes agree what the time is, this one included.
+        -- guard: no partition is made while the clock steps
         is_steady := (SELECT now() BETWEEN h.steady_from + interval '5 minutes' AND h.passed_at + interval '5 minutes'
                       FROM house_clock h);
 
@@ -474,6 +497,7 @@ RETURNS TABLE (
         PERFORM set_config('lock_timeout', '30ms', true);
         FOR n IN SELECT q.* FROM partition_plans q LOOP
             is_overdue := now() NOT BETWEEN n.planned_at - interval '1 minute' AND n.planned_at + interval '12 minutes';
+            -- guard: a plan that is not done in time is taken back
             IF is_overdue OR now() > n.planned_at + interval '10 minutes'
                OR n.from_at < now() + interval '12 hours' THEN
                 BEGIN
@@ -504,13 +528,16 @@ RETURNS TABLE (
                 AS v (parent, length, retention)
         LOOP
             BEGIN
+                -- guard: a large rest is checked before a partition is attached
                 is_large := pg_relation_size((kind.parent || '_rest')::regclass) > 8388608
                             OR kind.parent = 'outbox_events'
                                AND pg_relation_size('outbox_attempts_rest'::regclass) > 8388608;
                 -- Partitions end so far ahead that the next one begins at least `distance` from now.
+                -- guard: a promised range begins after a day
                 distance := CASE WHEN is_large THEN interval '1 day 15 minutes' ELSE interval '1 minute' END;
                 -- One that a clock far ahead made is not what comes next.
                 end_at := (SELECT max(q.to_at) FROM partitions q
+                           -- guard: a partition of a clock that was ahead is not what comes next
                            WHERE q.parent = kind.parent
                              AND q.from_at <= now() + distance + kind.length + kind.length);
                 SELECT q.* INTO n FROM partition_plans q WHERE q.parent = kind.parent;
@@ -588,6 +615,7 @@ RETURNS TABLE (
                         EXIT;
                     WHEN program_limit_exceeded THEN
                         RETURN QUERY SELECT 'postponed', kind.parent, 0::int8, SQLERRM, false;
+                    -- guard: a partition that cannot be dropped does not keep the others
                     WHEN OTHERS THEN
                         RETURN QUERY SELECT 'failed', kind.parent, 0::int8, format('%s: %s', p.name, SQLERRM), false;
                 END;

@@ -43,8 +43,10 @@ BEGIN
             SELECT o.name FROM workers o
             WHERE o.name <> heartbeat.worker
               AND (o.seen_at < at - interval '1 day' OR o.seen_at > at + interval '1 minute')
+            -- guard: dead workers by the thousand are removed in parts
             LIMIT 1000 -- more would take longer than a worker waits, and it would never learn the controls
             FOR UPDATE SKIP LOCKED);
+    -- guard: locked tables of heartbeats hide no control
     EXCEPTION WHEN OTHERS THEN
         noted := false;
     END;

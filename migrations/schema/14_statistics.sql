@@ -48,6 +48,7 @@ RETURNS TABLE (hour timestamptz, event_type text, status text, reason_code text,
                       * 1000)::int8 AS age_ms
               FROM outbox_events e CROSS JOIN LATERAL (SELECT coalesce(e.completed_at, e.updated_at) AS ended_at) t
               WHERE e.status IN ('COMPLETED', 'REJECTED', 'FAILED')
+                -- guard: rows that are being copied are not counted
                 AND (arriving IS NULL OR issuing.bucket_of(e.user_id) <> ALL (arriving))) g
         WHERE g.hour >= since
         GROUP BY 1, 2, 3, 4, 5;
@@ -68,6 +69,7 @@ AS $$
         ON CONFLICT (hour, event_type, status, reason_code, below_ms)
         DO UPDATE SET count = s.count + excluded.count, sum_ms = s.sum_ms + excluded.sum_ms
     ), taken AS (
+        -- guard: a change of the statistics is folded once
         DELETE FROM statistics_changes c WHERE c.ctid = ANY (places)
         RETURNING 1
     )
@@ -150,6 +152,7 @@ RETURNS TABLE (refused text, corrected int8) -- `busy`; else how many rows of th
                   UNION ALL
                   SELECT w.hour, w.event_type, w.status, w.reason_code, w.below_ms,
                          -w.count::numeric, -w.sum_ms::numeric
+                  -- guard: a rebuild of the statistics knows the changes that wait
                   FROM statistics_waiting w WHERE w.hour >= since) d
             GROUP BY 1, 2, 3, 4, 5
             HAVING sum(d.count) <> 0 OR sum(d.sum_ms) <> 0

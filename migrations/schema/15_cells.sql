@@ -21,13 +21,16 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing
 AS $$
 DECLARE
     of_user int4 := issuing.bucket_of(who);
+    -- guard: an insert of another service holds the bucket's lock
     is_free bool := pg_try_advisory_xact_lock_shared(4713, of_user);
     found_state text;
 BEGIN
     IF current_setting('transaction_isolation') = 'read committed' THEN
         SELECT c.state INTO found_state FROM cell_buckets c WHERE c.bucket = of_user;
     ELSE
+        -- guard: a transaction with an old snapshot locks the row of the bucket
         SELECT c.state INTO found_state FROM cell_buckets c WHERE c.bucket = of_user FOR SHARE;
+        -- guard: a transaction from before the cell passes no gate
         IF NOT FOUND THEN
             RAISE EXCEPTION 'the database became a cell after this transaction began' USING ERRCODE = '40001';
         END IF;
@@ -56,6 +59,7 @@ DECLARE
     states text[];
 BEGIN
     SELECT array_agg(l.bucket), array_agg(l.is_free) INTO buckets, are_free
+    -- guard: whoever passes the gate holds the bucket's lock
     FROM (SELECT b.bucket, pg_try_advisory_xact_lock_shared(4713, b.bucket) AS is_free
           FROM (SELECT DISTINCT issuing.bucket_of(u.id) AS bucket FROM unnest(users) AS u (id)
                 ORDER BY 1 OFFSET 0) b) l;
@@ -64,6 +68,8 @@ BEGIN
     IF 'here' = ALL (states) AND are_free[1] AND true = ALL (are_free) THEN
         RETURN NULL;
     ELSIF states && '{listing,draining}' THEN
+        -- guard: who writes while a bucket is listed is recorded
+        -- guard: a user who writes while the bucket is listed is recorded
         PERFORM issuing.cell_note_users(users);
     END IF;
     RETURN ARRAY(SELECT issuing.cell_verdict(CASE WHEN b.is_free OR b.state IN ('gone', 'away') THEN b.state
@@ -109,6 +115,7 @@ BEGIN
     RETURN EXISTS (SELECT FROM cell_buckets c
                    WHERE c.bucket = issuing.bucket_of(who)::int2 AND c.state = 'arriving')
        -- As this function runs as the owner, current_user says nothing.
+       -- guard: only the owner copies into a bucket that arrives
        AND pg_has_role(coalesce(nullif(current_setting('role'), 'none'), session_user)::name,
                        (SELECT c.relowner FROM pg_class c WHERE c.oid = 'outbox_events'::regclass), 'MEMBER');
 END
@@ -125,6 +132,7 @@ BEGIN
     SELECT c.state INTO found_state FROM cell_buckets c WHERE c.bucket = issuing.bucket_of(who)::int2;
     IF found_state = 'arriving' THEN
         RAISE EXCEPTION 'the bucket of this user is being moved' USING ERRCODE = 'IS001';
+    -- guard: a read is refused where the bucket is not
     ELSIF found_state IN ('gone', 'away') THEN
         RAISE EXCEPTION 'the bucket of this user is in another cell' USING ERRCODE = 'IS002';
     END IF;
@@ -160,6 +168,7 @@ BEGIN
     IF found_state = 'here' THEN
         RETURN NEW;
     ELSIF found_state IN ('listing', 'draining') THEN
+        -- guard: an insert of another service records its user
         PERFORM issuing.cell_note_users(ARRAY[NEW.user_id]);
     ELSIF NOT issuing.cell_is_copy(NEW.user_id) THEN
         PERFORM issuing.cell_refuse_write(found_state, issuing.bucket_of(NEW.user_id));
@@ -295,6 +304,7 @@ BEGIN
     IF cardinality(buckets) < 1024 THEN
         SELECT count(*) INTO strays FROM cell_all_users() AS u (id)
         WHERE issuing.bucket_of(u.id) <> ALL (buckets);
+        -- guard: a cell has only users of its buckets from its beginning
         IF strays > 0 THEN
             RAISE EXCEPTION '% users who have rows here are of other buckets', strays USING ERRCODE = '55000';
         END IF;
@@ -338,6 +348,8 @@ BEGIN
         RETURN NULL;
     ELSIF b.move_id = move AND b.state = after THEN
         RETURN false;
+    -- guard: a step is of its move
+    -- guard: a step is of its state
     ELSIF (b.move_id = move AND b.state = ANY (befores)) IS NOT TRUE THEN
         RAISE EXCEPTION 'bucket % is "%" since %, of move %: not % of move %', of_bucket, b.state, b.since,
             coalesce(b.move_id::text, '-'), array_to_string(befores, ' or '), move USING ERRCODE = 'IS003';
@@ -391,6 +403,7 @@ BEGIN
                        AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
                        AND l.classid = 4713 AND l.objsubid = 2 AND l.objid::int8 = ANY (buckets));
     WHILE EXISTS (SELECT FROM pg_locks l WHERE l.locktype = 'virtualxid' AND l.granted
+                  -- guard: the scan for users waits for those who wrote before the list
                   AND l.virtualtransaction = ANY (writers)) LOOP
         PERFORM pg_sleep(0.01);
     END LOOP;
@@ -410,6 +423,8 @@ CREATE OR REPLACE FUNCTION issuing.cell_drain(of_bucket int4, move uuid) RETURNS
 LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 BEGIN
+    -- guard: whoever parks a bucket waits for the claims under way
+    -- guard: a claim that began before the drain is waited for
     PERFORM pg_advisory_xact_lock(4713, -1);
     RETURN issuing.cell_turn(of_bucket, move, '{listing}', 'draining') IS NOT NULL;
 END
@@ -431,10 +446,12 @@ BEGIN
         SELECT count(*) INTO attempts
         FROM (SELECT DISTINCT k.user_id FROM cell_users k WHERE k.bucket = of_bucket) u
         JOIN outbox_events e ON e.user_id = u.user_id
+        -- guard: a bucket is not closed while attempts are under way behind a backlog
         WHERE e.due_at IS NOT NULL AND e.status = 'PROCESSING';
     END IF;
     RETURN attempts
          + (SELECT count(*) FROM peer_checks p
+            -- guard: a mark that a worker has keeps its bucket open
             WHERE p.finished_at IS NULL AND p.lease_token IS NOT NULL AND p.due_at > now()
               AND (SELECT issuing.bucket_of(e.user_id) FROM outbox_events e WHERE e.id = p.event_id) = of_bucket);
 END
@@ -447,8 +464,10 @@ CREATE OR REPLACE FUNCTION issuing.cell_close(of_bucket int4, move uuid) RETURNS
 LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 BEGIN
+    -- guard: the mover waits for those who have passed the gate
     PERFORM pg_advisory_xact_lock(4713, of_bucket);
     IF (SELECT c.state = 'draining' AND c.move_id = move FROM cell_buckets c WHERE c.bucket = of_bucket)
+       -- guard: a bucket is not closed while attempts are under way
        AND issuing.cell_busy(of_bucket) > 0 THEN
         RETURN false;
     END IF;
@@ -496,6 +515,7 @@ AS $$
 DECLARE
     is_new bool;
 BEGIN
+    -- guard: cells whose clocks differ exchange no bucket
     IF abs(extract(epoch FROM clock_timestamp() - source_clock)) > 1 THEN
         RAISE EXCEPTION 'the clock of the other cell differs by % s',
             round(extract(epoch FROM source_clock - clock_timestamp()), 3) USING ERRCODE = 'IS004';
@@ -531,15 +551,23 @@ BEGIN
                                    WHERE k.bucket = %s) t', of_bucket::int2)),
         (2, 'outbox_events', users || ' JOIN issuing.outbox_events t ON t.user_id = u.user_id'),
         (3, 'outbox_attempts', events || ' JOIN issuing.outbox_attempts t ON t.event_id = e.id'),
+        -- guard: the keys move with their bucket
+        -- guard: keys move with their users
         (4, 'idempotency_keys', users || ' JOIN issuing.idempotency_keys t ON t.user_id = u.user_id'),
+        -- guard: the tries of the limit move with their bucket
+        -- guard: limit rows move with their users
         (5, 'rate_limit_log', users || ' JOIN issuing.rate_limit_log t ON t.user_id = u.user_id'),
+        -- guard: cards move with their users
         (6, 'cards', users || ' JOIN issuing.cards t ON t.user_id = u.user_id'),
+        -- guard: reissues move with their users
         (7, 'card_reissues', users || ' JOIN issuing.card_reissues t ON t.user_id = u.user_id'),
         (8, 'event_reissues', format('(SELECT r.* FROM %s JOIN issuing.event_reissues r ON r.old_id = e.id UNION
                                        SELECT r.* FROM %s JOIN issuing.event_reissues r ON r.new_id = e.id) t',
                                      events, events)),
+        -- guard: reveals move with their users
         (9, 'number_reveals', users || ' JOIN issuing.number_reveals t ON t.user_id = u.user_id'),
         (10, 'lost_events', events || ' JOIN issuing.lost_events t ON t.event_id = e.id'),
+        -- guard: marks move with their users
         (11, 'peer_checks', events || ' JOIN issuing.peer_checks t ON t.event_id = e.id'),
         (12, 'operator_actions', events || ' JOIN issuing.operator_actions t ON t.event_id = e.id'))
         AS t (n, name, source)
@@ -647,9 +675,11 @@ BEGIN
     END IF;
     events := ARRAY(SELECT e.id FROM (SELECT DISTINCT k.user_id FROM cell_users k WHERE k.bucket = of_bucket) u
                     JOIN outbox_events e ON e.user_id = u.user_id);
+    -- guard: ended events are counted where they are
     PERFORM issuing.cell_count(events, 1);
     UPDATE peer_checks p SET lease_token = NULL, due_at = now(), due_set_at = now()
     WHERE p.lease_token IS NOT NULL AND p.finished_at IS NULL AND p.event_id = ANY (events);
+    -- guard: a settled partition that gets rows is judged anew
     UPDATE partitions p SET settled_at = NULL, still_open = '{}'
     WHERE p.settled_at IS NOT NULL AND p.parent IN ('outbox_events', 'idempotency_keys')
       AND EXISTS (SELECT FROM unnest(events) AS a (id) JOIN outbox_events e ON e.id = a.id
@@ -696,6 +726,7 @@ BEGIN
     ELSIF b.state IS DISTINCT FROM 'gone' THEN
         RAISE EXCEPTION 'bucket % is "%" and not gone', of_bucket, b.state USING ERRCODE = 'IS003';
     END IF;
+    -- guard: what leaves a cell leaves its statistics
     deleted := issuing.cell_delete(of_bucket, most, true);
     IF deleted = 0 THEN
         PERFORM issuing.cell_turn(of_bucket, b.move_id, '{gone}', 'away');

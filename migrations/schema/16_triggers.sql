@@ -7,6 +7,7 @@
 -- function finds the owner.
 DO $$
 BEGIN
+    -- guard: a key of a client hides no type from the table's checks
     EXECUTE format('CREATE TRIGGER outbox_events_range BEFORE INSERT ON issuing.outbox_events
                         FOR EACH ROW WHEN ((NEW.idempotency_key IS NULL OR NEW.event_type <> %L
                                             OR pg_column_size(NEW.payload) > 8192) AND CURRENT_USER <> %L)

@@ -15,6 +15,7 @@ BEGIN
           AND a.grantee IN (SELECT r.oid FROM pg_roles r
                             WHERE r.rolname IN ('issuing_api', 'issuing_worker', 'issuing_operator', 'issuing_viewer'))
     LOOP
+        -- guard: what an older release granted is taken back
         EXECUTE format('REVOKE ALL ON %s FROM %s', held.tab, held.role);
     END LOOP;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_api') THEN
@@ -51,6 +52,7 @@ BEGIN
             ON issuing.outbox_events TO issuing_worker;
         GRANT SELECT, INSERT, UPDATE, DELETE ON issuing.lost_events TO issuing_worker;
         GRANT SELECT, INSERT ON issuing.outbox_attempts TO issuing_worker;
+        -- guard: a worker reads no number
         GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, issuer_card_id,
             last4, status, issuer), INSERT
             ON issuing.cards TO issuing_worker;
@@ -94,6 +96,7 @@ BEGIN
             TO issuing_operator;
         GRANT SELECT ON issuing.issuers TO issuing_operator;
         GRANT EXECUTE ON FUNCTION issuing.number_keys(), issuing.house_state() TO issuing_operator;
+        -- guard: what an operator could change by hand before is taken away
         -- Everything that an operator changes is changed by these, which write the audit row.
         GRANT EXECUTE ON FUNCTION issuing.replay(uuid, int8, text, text, text, text), issuing.cancel(uuid, int8, text,
             text, text, text, text),

@@ -159,6 +159,7 @@ ROLLBACK;
 -- why: locks the bucket's row in the destination, so that an undo waits for the copy, and a copy that comes after an
 -- undo finds no row. $1 bucket, $2 move. 0: not arriving under this move.
 WITH held AS (SELECT b.bucket FROM issuing.cell_buckets b
+              -- guard: an undo waits for the copy under way
               WHERE b.bucket = $1::int8::int4 AND b.state = 'arriving' AND b.move_id = $2::uuid FOR UPDATE)
 SELECT count(*)::int8 FROM held;
 

@@ -22,6 +22,7 @@ FROM (SELECT e.event_type, e.first_sent_at,
                     OR (SELECT c.id FROM issuing.cards c WHERE c.request_id = e.id LIMIT 1) IS NULL) AS is_unknown
       FROM (SELECT x.id, x.event_type, x.first_sent_at FROM issuing.outbox_events x
             WHERE x.failed_at IS NOT NULL LIMIT $1::int8) e) f
+-- guard: no type that a user's service wrote becomes a label
 LEFT JOIN delivered d ON d.type = f.event_type
 GROUP BY d.type
 UNION ALL
@@ -30,6 +31,7 @@ FROM delivered d
 CROSS JOIN LATERAL (
     SELECT count(*) AS events
     FROM (SELECT FROM issuing.outbox_events x
+          -- guard: what nobody delivers is counted apart
           WHERE x.event_type > d.type AND (d.next IS NULL OR x.event_type < d.next) AND x.due_at IS NOT NULL
           LIMIT $2::int8) e) n
 LIMIT 200;
@@ -62,6 +64,7 @@ FROM (SELECT o.part, o.status, o.created_at, o.first_sent_at, o.due_at,
             UNION ALL
             (SELECT 'behind', e.id, e.status, e.created_at, e.first_sent_at, e.due_at
              FROM issuing.outbox_events e
+             -- guard: what lies behind the bookmark is counted
              WHERE $2::bool AND e.event_type = $4::text
                AND e.due_at < coalesce(timestamptz 'epoch' + $1::int8 * interval '1 microsecond',
                                        now() - interval '1 hour')
@@ -80,6 +83,8 @@ SELECT 'now', 0, 0, 0, 0, 0, (extract(epoch FROM now()) * 1000000)::int8;
 -- was set back (issuing.heartbeat). At most 50 targets, issuer and core among them. The first row also says how old the
 -- oldest change is that the statistics do not have yet, in ms, among 10000 of them; 0 = they have all. No lock.
 SELECT NULL::text, (SELECT count(*) FROM issuing.workers w
+                    -- guard: a worker that was not seen for a minute is not alive
+                    -- guard: a worker that was seen before the clock was set back is not alive
                     WHERE w.seen_at BETWEEN now() - interval '60 s' AND now() + interval '60 s'), NULL::bool,
        (SELECT coalesce(greatest(extract(epoch FROM clock_timestamp() - min(c.at)) * 1000, 0), 0)::int8
         FROM (SELECT x.at FROM issuing.statistics_changes x WHERE x.refused IS NULL LIMIT 10000) c)

@@ -286,6 +286,7 @@ FROM (SELECT e.id, e.updated_at, count(*) OVER () AS looked,
              -- insert: event_filters
              AS matches
       FROM (SELECT * FROM issuing.outbox_events x
+            -- guard: the FAILED events are found by their index
             WHERE x.failed_at IS NOT NULL AND ($15::uuid IS NULL OR x.id >= $15::uuid)
               AND ($16::uuid IS NULL OR x.id < $16::uuid)
             ORDER BY CASE WHEN $17::bool THEN x.id END DESC, x.id
@@ -358,6 +359,7 @@ s.before ->> 'status', s.after ->> 'status', coalesce(s.after ->> 'target', s.be
 -- $1 since and $2 before, in us since 1970; $3 the id before which it goes on within $2. Null = any.
 ($1::int8 IS NULL OR o.at >= timestamptz 'epoch' + $1::int8 * interval '1 microsecond')
 AND ($2::int8 IS NULL OR o.at <= timestamptz 'epoch' + $2::int8 * interval '1 microsecond')
+-- guard: a walk over the audit goes on among the actions of one time
 AND ($3::int8 IS NULL OR o.at < timestamptz 'epoch' + $2::int8 * interval '1 microsecond' OR o.id < $3::int8)
 
 -- name: operator_audit :many
@@ -368,6 +370,7 @@ AND ($3::int8 IS NULL OR o.at < timestamptz 'epoch' + $2::int8 * interval '1 mic
 -- to $3 audit_window, $4 actor, $5 action, $6 how many to return, $7 also card numbers, $8 how many to look at.
 SELECT
 -- insert: audit_columns
+       -- guard: a walk over the audit ends only where all actions were looked at
        s.matches, s.n = s.looked AND s.looked < $8::int8
 FROM (SELECT m.*, row_number() OVER w AS n, count(*) FILTER (WHERE m.matches) OVER w AS hits, count(*) OVER () AS looked
       FROM (SELECT o.id, o.at, o.event_id, o.actor, o.action, o.reason, o.db_role, o.os_user, o.sudo_user, o.before,
@@ -541,6 +544,7 @@ FROM (SELECT o.event_type = 'CARD_ISSUE' AS is_card,
              (SELECT s.ms FROM unnest($11::text[], $12::int8[]) AS s (type, ms) WHERE s.type = o.event_type)
                  AS settle_ms
       FROM issuing.outbox_events o WHERE o.id = $1::uuid) t
+-- guard: that there is no card does not mean that a charge was not executed
 CROSS JOIN LATERAL issuing.resolve($1::uuid, $2::int8, CASE WHEN t.is_card THEN $3::bool ELSE $10::bool END,
                                    CASE WHEN t.is_card THEN $4::int8 ELSE coalesce(t.settle_ms, $13::int8) END,
                                    CASE WHEN t.is_card THEN $5::text ELSE $14::text END,
@@ -687,6 +691,7 @@ WITH wanted AS MATERIALIZED (
 ), has AS MATERIALIZED (
     SELECT x.grantee AS role, 'table' AS kind, NULL::text AS col, x.privilege_type AS granted, c.oid AS thing
     FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) x
+    -- guard: doctor sees a right too many
     WHERE c.relnamespace = to_regnamespace('issuing') AND x.grantee <> c.relowner
     UNION
     SELECT x.grantee, 'table', t.attname, x.privilege_type, c.oid
@@ -774,6 +779,7 @@ WITH ours AS MATERIALIZED (
            'REVOKE ALL ON FUNCTION ... FROM PUBLIC'
     FROM pg_proc p CROSS JOIN ours o
     WHERE p.prosecdef AND p.proowner = o.owner
+      -- guard: doctor sees a function of the owner that everybody may call
       AND (p.proacl IS NULL OR EXISTS (SELECT FROM aclexplode(p.proacl) x WHERE x.grantee = 0))
     UNION ALL
     SELECT 6, false, format('%s is a member of %s', r.rolname, m.rolname),
@@ -833,6 +839,7 @@ WITH ours AS MATERIALIZED (
                   || 'who connects can hold locks that requests wait for',
                   x.privilege_type, d.datname)
     FROM pg_database d CROSS JOIN LATERAL aclexplode(coalesce(d.datacl, acldefault('d', d.datdba))) x
+    -- guard: doctor reports that everybody may connect
     WHERE d.datname = current_database() AND x.grantee = 0 AND x.privilege_type IN ('CONNECT', 'TEMPORARY')
     UNION ALL
     SELECT 14, r.rolname = 'issuing_viewer', format('%s may not connect to this database', r.rolname),
@@ -840,6 +847,7 @@ WITH ours AS MATERIALIZED (
     FROM pg_roles r
     WHERE r.rolname IN ('issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator', 'issuing_viewer')
       AND NOT r.rolsuper
+      -- guard: doctor reports that a role may not connect
       AND NOT has_database_privilege(r.oid, current_database(), 'CONNECT')
     UNION ALL
     -- A role may change its own settings, and they outlive the program that did it. search_path, synchronous_commit and
@@ -968,6 +976,7 @@ WITH bad AS MATERIALIZED (
     SELECT e.id::text AS id FROM issuing.cards c JOIN issuing.outbox_events e ON e.id = c.request_id
     WHERE e.id >= coalesce(issuing.uuid7_least(now() - $1::int8 * interval '1 microsecond'),
                            '00000000-0000-0000-0000-000000000000')
+      -- guard: doctor sees a refused request with a usable card
       AND (e.status = 'REJECTED' AND c.status <> 'cancelled'
            OR e.status = 'COMPLETED' AND c.status = 'cancelled'
            OR e.status = 'FAILED' AND c.status <> 'cancelled'
@@ -1136,6 +1145,7 @@ WITH living AS MATERIALIZED (
 )
 SELECT s.target, s.workers, s.shut, s.open, s.half_open, s.resting, s.obeying, s.probed, s.since, s.cause, s.next_at,
        s.in_flight, s.waiting, s.paused_at, s.paused_by, s.paused_why,
+       -- guard: a breaker that is open at one worker only has no backlog
        CASE WHEN s.paused_at IS NULL AND (s.workers = 0 OR s.shut < s.workers) THEN 0 ELSE (
            SELECT count(*)
            FROM (SELECT e.status, e.due_at, e.deferral_code FROM issuing.outbox_events e

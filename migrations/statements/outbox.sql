@@ -31,17 +31,23 @@ WITH lost AS MATERIALIZED (
     WHERE e.event_type = $6::text
       AND e.due_at >= coalesce(now() - $1::int8 * interval '1 millisecond', '-infinity')
       AND e.due_at <= least(now() - $2::int8 * interval '1 millisecond',
+                            -- guard: the sweep takes no lease back after the bookmark
                             timestamptz 'epoch' + $3::int8 * interval '1 microsecond')
+      -- guard: only a lease that ran out is taken back
       AND e.status = 'PROCESSING' AND e.lease_until < now()
       AND ($7::bool IS NULL OR (e.idempotency_key IS NULL) = $7::bool)
+    -- guard: two sweeps do not wait for each other
     LIMIT $4::int8
     FOR UPDATE SKIP LOCKED
 ), freed AS (
     UPDATE issuing.outbox_events e
+    -- guard: an event that keeps losing its worker ends
     SET status = CASE WHEN e.lost_count + 1 >= $5::int8 THEN 'FAILED' ELSE 'PENDING' END,
         reason_code = CASE WHEN e.lost_count + 1 >= $5::int8 THEN 'worker_lost' END,
         completed_at = CASE WHEN e.lost_count + 1 >= $5::int8 THEN lost.t END,
+        -- guard: an attempt that is lost with its worker is counted
         lease_token = NULL, lease_until = NULL, lost_count = e.lost_count + 1,
+        -- guard: an attempt that is lost with its worker is given back
         retry_count = greatest(e.retry_count - 1, 0),
         next_attempt_at = lost.next_at, last_sent_at = lost.t, updated_at = lost.t,
         last_error = 'the lease of worker ' || coalesce(lost.lease_owner, '?') || ' ran out'
@@ -58,23 +64,30 @@ WITH lost AS MATERIALIZED (
 ), suspected AS (
     INSERT INTO issuing.lost_events (event_id) SELECT f.id FROM freed f
     WHERE f.lost_count >= 2 AND f.lost_count < $5::int8
+    -- guard: an event that is lost again keeps its place among those that are tried alone
     ON CONFLICT (event_id) DO UPDATE SET since = excluded.since
 ), late AS MATERIALIZED (
     -- A locked row is being claimed at this moment.
+    -- guard: the stretches of the sweep meet
     SELECT e.due_at
     FROM issuing.outbox_events e
     WHERE e.event_type = $6::text
       AND e.due_at >= coalesce(now() - $1::int8 * interval '1 millisecond', '-infinity')
       AND e.due_at <= least(now() - $2::int8 * interval '1 millisecond',
+                            -- guard: the sweep leaves what lies after the bookmark to the claims
                             timestamptz 'epoch' + $3::int8 * interval '1 microsecond')
+      -- guard: the sweep names what became visible late
+      -- guard: the sweep sends no claim back to an event that it passes over
       AND e.status = 'PENDING' AND e.lost_count < 2
       AND ($7::bool IS NULL OR (e.idempotency_key IS NULL) = $7::bool)
+      -- guard: a sweep moves no bookmark back to events that are parked
       AND issuing.bucket_of(e.user_id) <> ALL (coalesce((SELECT issuing.cell_parked()), '{}'))
     ORDER BY e.due_at
     LIMIT 1
     FOR UPDATE SKIP LOCKED
 )
 SELECT (SELECT count(*) FROM freed),
+       -- guard: what is due since before 1970 is named as the beginning
        (SELECT (extract(epoch FROM greatest(late.due_at, timestamptz 'epoch' - interval '1 microsecond'))
                 * 1000000)::int8 FROM late),
        (extract(epoch FROM clock_timestamp() - statement_timestamp()) * 1000)::int8, -- time of this statement
@@ -92,6 +105,7 @@ WITH ahead AS MATERIALIZED (
     FROM issuing.outbox_events e
     WHERE e.due_at IS NOT NULL AND e.event_type = $2::text AND (e.due_at > now() OR e.status = 'PROCESSING')
       AND ($3::bool IS NULL OR (e.idempotency_key IS NULL) = $3::bool)
+      -- guard: what a clock that was ahead has written is found
       AND e.updated_at > now() + interval '1 second'
     LIMIT $1::int8
     FOR UPDATE SKIP LOCKED
@@ -121,6 +135,7 @@ FROM issuing.save($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6
 UPDATE issuing.outbox_events e
 SET lease_until = now() + $3::int8 * interval '1 millisecond'
 FROM unnest($1::uuid[], $2::uuid[]) AS a (id, token)
+-- guard: a longer lease names its token
 WHERE e.id = a.id AND e.lease_token = a.token
 RETURNING e.id;
 
@@ -128,8 +143,10 @@ RETURNING e.id;
 -- why: what the issuer is told of the user outlives a worker that dies with its create, so that the card is looked up
 -- where it was made; same fence. What was kept first stays. $1 ids, $2 tokens, $3 the parameters, as JSON.
 UPDATE issuing.outbox_events e
+-- guard: the parameters that are kept before the first create stay
 SET issuer_parameters = coalesce(e.issuer_parameters, a.parameters::jsonb)
 FROM unnest($1::uuid[], $2::uuid[], $3::text[]) AS a (id, token, parameters)
+-- guard: parameters are kept before a create only by the one who holds the lease
 WHERE e.id = a.id AND e.lease_token = a.token
 RETURNING e.id;
 

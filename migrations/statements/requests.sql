@@ -8,7 +8,9 @@ SELECT e.id, e.payload ->> 'kind', e.status, e.created_at, e.updated_at, e.next_
            OR e.last_error IS NOT NULL
 FROM issuing.outbox_events e
 LEFT JOIN issuing.cards c ON c.request_id = e.id
+-- guard: a bucket that has left is not read in its old cell
 WHERE e.id = $1::uuid AND e.user_id = $2::text AND e.event_type = 'CARD_ISSUE'
+  -- guard: a read of what does not exist is refused where the bucket is not
   AND (SELECT NOT EXISTS (SELECT FROM issuing.cell_buckets) OR issuing.demand_here($2::text));
 
 -- name: request_list :many

@@ -4,6 +4,7 @@
     run.py [--jobs N] [PART...]    only the guards whose name, or whose test's (db/accept), holds one of the parts
     run.py --short                 those of the tests in SHORT: the part of the test run
     run.py --changed REF           those of files that changed since the commit REF
+    run.py --page                  runs none: writes build/guards.md, the guards by what they guard
 
 Each job has a copy of the tree, a build folder and a database cluster of its own below the build folder, so the sources
 are never touched. A guard whose line is not found any more, whose mutant does not compile, or whose test still passes
@@ -29,7 +30,7 @@ import time
 import traceback
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from guards import GUARDS  # noqa: E402
+import guards as tables  # noqa: E402
 
 # Late calls, clocks, lost workers, evidence, operators' functions: what a card depends on, in tests that take a moment.
 SHORT = ("db/clocks", "db/operator", "unit/breaker", "unit/flow", "unit/flow_run", "unit/decide_settled",
@@ -200,17 +201,20 @@ class Job:
 
     def without(self, guard, timeout):
         """What is wrong, or None. The mutant is taken back."""
-        path = self.copy / guard["file"]
+        if not guard.file:
+            return "it has no mark"
+        path = self.copy / guard.file
         text = path.read_text(encoding="utf-8")
-        if text.count(guard["line"]) != 1:
-            return f"its line is not in {guard['file']} exactly once"
-        path.write_text(text.replace(guard["line"], guard["becomes"]), encoding="utf-8")
+        mutant = guard.mutant(text)
+        if not mutant:
+            return f"what its mutant replaces is not below its mark in {guard.file}"
+        path.write_text(mutant, encoding="utf-8")
         try:
-            status, out = self.build(guard["test"])
+            status, out = self.build(guard.test)
             if status:
                 return "the mutant does not build:\n" + out[-2000:]
-            status, out = self.test(guard["test"], timeout)
-            return None if status not in (0, 2) else f"{guard['test']} does not notice:\n" + out[-1500:]
+            status, out = self.test(guard.test, timeout)
+            return None if status not in (0, 2) else f"{guard.test} does not notice:\n" + out[-1500:]
         finally:
             path.write_text(text, encoding="utf-8")
 
@@ -233,7 +237,7 @@ class Job:
         for guard in guards:
             start = time.monotonic()
             wrong = self.without(guard, timeout)
-            say(f"{'FAILED' if wrong else 'ok    '} without: {guard['name']} ({test} fails)"
+            say(f"{'FAILED' if wrong else 'ok    '} without: {guard.name} ({test} fails)"
                 f" {time.monotonic() - start:.1f} s" + (f"\n{wrong}" if wrong else ""))
             failed += bool(wrong)
         return len(guards) - failed, failed
@@ -270,7 +274,7 @@ def run_all(wanted, job_count):
     """Returns how many guards passed and failed. Tests with many guards first, so that the jobs end together."""
     tests = collections.defaultdict(list)
     for guard in wanted:
-        tests[guard["test"]].append(guard)
+        tests[guard.test].append(guard)
     context = multiprocessing.get_context("fork")
     tasks, results, failover = context.SimpleQueue(), context.SimpleQueue(), context.Lock()
     job_count = min(job_count, len(tests))
@@ -308,6 +312,20 @@ def run_all(wanted, job_count):
             job.join()
 
 
+def write_page(path):
+    """Each sentence of what the promise rests on, with the lines that hold it: place, mutant, test."""
+    guards, lines = tables.load(), ["# What holds the promise"]
+    for key, sentence in tables.PROMISE.items():
+        held = [guard for guard in guards if guard.promise == key]
+        lines += ["", f"## {sentence}", "", f"{len(held)} guards."]
+        for guard in held:
+            lines += ["", f"**{guard.name}**: `{guard.file}:{guard.line}`; without it `{guard.test}` fails:", "", "```diff",
+                      *(f"- {line}" for line in guard.was), *(f"+ {line}" for line in guard.becomes), "```"]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    say(f"{len(guards)} guards in {path}")
+
+
 def changed_since(ref):
     return set(subprocess.run(["git", "-C", TOP, "diff", "--name-only", ref], check=True, capture_output=True,
                               text=True).stdout.splitlines())
@@ -319,15 +337,19 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--changed", metavar="REF")
+    parser.add_argument("--page", action="store_true")
     parser.add_argument("--jobs", type=int, default=2, metavar="N")
     parser.add_argument("parts", nargs="*", metavar="PART")
     options = parser.parse_args()
-    wanted = [guard for guard in GUARDS
-              if (not options.short or guard["test"] in SHORT)
-              and (not options.parts or any(part in guard["name"] or part in guard["test"] for part in options.parts))]
+    if options.page:
+        write_page(BUILD / "guards.md")
+        return 0
+    wanted = [guard for guard in tables.load()
+              if (not options.short or guard.test in SHORT)
+              and (not options.parts or any(part in guard.name or part in guard.test for part in options.parts))]
     if options.changed:
         changed = changed_since(options.changed)
-        wanted = [guard for guard in wanted if guard["file"] in changed]
+        wanted = [guard for guard in wanted if guard.file in changed]
         if not wanted:
             say("no guard is in a file that changed\nguards: 0 passed, 0 failed")
             return 0

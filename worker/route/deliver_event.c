@@ -70,6 +70,7 @@ struct flow_verdict step_deliver_read(struct flow *flow, struct outcome *ret_out
     case OUTCOME_REFUSED: {
         bool is_foreseen = ret_outcome->advice == ADVICE_REJECT;
         /* An earlier delivery may have been executed. */
+        /* guard: a refusal behind an unknown delivery is no refusal */
         if (flow->attempt.unknown)
             return flow_look_up(flow, is_foreseen ? LOOKUP_REFUSED : LOOKUP_UNFORESEEN, ret_outcome->code);
         return step_end(is_foreseen ? FLOW_REJECT : FLOW_FAIL, ret_outcome->code);
@@ -79,6 +80,7 @@ struct flow_verdict step_deliver_read(struct flow *flow, struct outcome *ret_out
             flow->attempt.unknown = true; /* a delivery with our key is being executed */
         return decide_retry_or_defer(ret_outcome);
     case OUTCOME_UNKNOWN:
+        /* guard: a delivery without an answer is unknown, not failed */
         flow->attempt.unknown = true;
         return decide_retry_or_defer(ret_outcome);
     }

@@ -22,6 +22,7 @@ static void put_attribute(struct http_call *call, const char *name, const char *
     http_call_header(call, name, "");
     for (; *value; value++) {
         unsigned char byte = (unsigned char)*value;
+        /* guard: a blank in a user id is encoded in ce-subject */
         if (byte > ' ' && byte <= '~' && byte != '"' && byte != '%') {
             buf_put_byte(&call->lines, (char)byte);
         } else {
@@ -67,6 +68,7 @@ bool route_build_deliver(const struct route *route, const struct route_event *ev
     http_call_allow_body(call, ROUTE_PAYLOAD_MAX);
     call->status_is_enough = true; /* a receiver that answers with a large page has taken the event all the same */
     http_call_header(call, "Content-Type", "application/json");
+    /* guard: a delivery has the same key on every attempt */
     http_call_header(call, "Idempotency-Key", id);
     http_call_header(call, "ce-specversion", "1.0");
     http_call_header(call, "ce-id", id);

@@ -18,6 +18,7 @@ static void open_route(struct route *route, const struct config_route *config, c
     };
     *route = (struct route){
         .config = config,
+        /* guard: the look-up of a route is believed only when the last send is settled */
         .settle_time_ms = issuer_key_route_settle_ms(config->key_lifetime_ms, config->timeout_ms),
     };
     peer_open(&route->peer, &peer, options);

@@ -26,6 +26,7 @@ static int reject(struct http_answer *answer, const char *why)
 static int count_header(struct http_answer *answer, size_t length)
 {
     answer->header_bytes += length;
+    /* guard: a header has an end */
     return answer->header_bytes > HTTP_HEADER_MAX ? reject(answer, "the answer's header is too large") : 0;
 }
 
@@ -54,8 +55,10 @@ static bool fits_start(size_t at, char byte)
 static bool check_line(struct http_answer *answer, const char *bytes, size_t length)
 {
     for (size_t i = 0; i < length && answer->start_length < START_LENGTH; i++)
+        /* guard: an answer begins with its status */
         if (!fits_start(answer->start_length++, bytes[i]))
             return false;
+    /* guard: a folded line is none */
     if (answer->line_length == 0 && (bytes[0] == ' ' || bytes[0] == '\t'))
         return false;
     if (bytes[length - 1] == '\n' && (length > 1 ? bytes[length - 2] : answer->last_byte) != '\r')
@@ -144,6 +147,7 @@ static int on_header_value_complete(llhttp_t *parser)
     while (!is_cut && value.length > 0 &&
            (value.bytes[value.length - 1] == ' ' || value.bytes[value.length - 1] == '\t'))
         value.length--;
+    /* guard: a body in another encoding is none */
     if (http_same_word(name, "transfer-encoding") && !http_same_word(value, "chunked"))
         return reject(answer, "an encoding that was not requested");
     http_call_read_header(answer->call, name, value);
@@ -153,6 +157,7 @@ static int on_header_value_complete(llhttp_t *parser)
 /* Whatever its header states. */
 static bool has_no_body(const llhttp_t *parser)
 {
+    /* guard: an interim answer has no body */
     return parser->status_code < 200 || parser->status_code == 204 || parser->status_code == 304;
 }
 
@@ -241,6 +246,7 @@ enum http_answer_state http_answer_take(struct http_answer *answer, const char *
     size_t used = 0;
     answer->has_begun = true;
     size_t left = HTTP_CALL_BYTES(answer->body_max) - answer->all_bytes;
+    /* guard: the zeros of a chunk's size have an end */
     bool is_too_much = length > left; /* zeros of a chunk's size */
     if (is_too_much)
         length = left;

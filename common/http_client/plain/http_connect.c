@@ -45,6 +45,7 @@ static void on_done(CURL *easy, CURLcode code)
     struct http_plain_origin *origin = connect->origin;
     void (*on_end)(struct http_plain_origin *, int, const char *) = connect->on_end;
     free_connect(connect);
+    /* guard: a connection that took too long ends no call that has time */
     on_end(origin, fd, code == CURLE_OPERATION_TIMEDOUT ? NULL : why);
 }
 

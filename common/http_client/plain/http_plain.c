@@ -51,6 +51,7 @@ static void on_connected(struct http_plain_origin *origin, int fd, const char *w
     struct http_pooled_conn *conn = fd >= 0 ? http_pooled_conn_new(origin, fd, on_poll) : NULL;
     if (conn) {
         assign_conn(origin, conn);
+        /* guard: a call does not wait for the answer to another */
         connect_more(origin);
         return;
     }
@@ -128,12 +129,14 @@ static bool send_call(struct http_pooled_conn *conn, struct http_call *call)
                    write_request(&plain->request, conn->origin, call) &&
                    http_pooled_conn_write_first(conn, &plain->request);
     if (plain->request.length > 0)
+        /* guard: a request that was written is wiped */
         secret_wipe(plain->request.bytes, plain->request.length);
     return is_sent;
 }
 
 static bool write_more(struct http_pooled_conn *conn)
 {
+    /* guard: no rest of a request is sent after its time */
     if (http_call_is_late(conn->call)) { /* the rest must not be sent any more */
         wake_deadline(conn->origin->plain);
         return false;
@@ -150,6 +153,7 @@ static struct http_call *detach(struct http_pooled_conn *conn)
     http_calls_remove(call);
     call->conn = NULL;
     conn->call = NULL;
+    /* guard: an idle connection has forgotten the last header */
     http_answer_forget(&conn->answer);
     return call;
 }
@@ -158,9 +162,11 @@ static struct http_call *detach(struct http_pooled_conn *conn)
 static void conn_lost(struct http_pooled_conn *conn, const char *why)
 {
     struct http_plain_origin *origin = conn->origin;
+    /* guard: a byte of an answer forbids to send again */
     bool is_retry = conn->is_reused && !conn->answer.has_begun;
     struct http_call *call = detach(conn);
     http_pooled_conn_drop(conn);
+    /* guard: what must not be sent twice is not, in clear text */
     if (is_retry && http_call_may_resend(call))
         http_calls_add(&origin->retry_on_new_conn, call);
     else
@@ -174,6 +180,7 @@ static struct http_call *first_in_time(struct http_plain_origin *origin, const s
     struct http_call *call = calls->first;
     if (call && http_call_is_late(call))
         wake_deadline(origin->plain);
+    /* guard: nothing is sent in clear text after its time */
     while (call && http_call_is_late(call))
         call = call->next;
     return call;
@@ -182,6 +189,7 @@ static struct http_call *first_in_time(struct http_plain_origin *origin, const s
 /* Gives a connection without a call to the call that waits longest, else to the pool. */
 static void assign_conn(struct http_plain_origin *origin, struct http_pooled_conn *conn)
 {
+    /* guard: the second sending goes on a new connection */
     struct http_call *call = conn->is_reused ? NULL : first_in_time(origin, &origin->retry_on_new_conn);
     if (!call)
         call = first_in_time(origin, &origin->waiting);
@@ -202,6 +210,8 @@ static void finish(struct http_pooled_conn *conn, bool may_keep)
 {
     struct http_plain_origin *origin = conn->origin;
     struct http_call *call = detach(conn);
+    /* guard: a connection is not pooled before the whole request left */
+    /* guard: a connection that the loop watches no longer is not pooled */
     if (may_keep && !conn->is_writing && !conn->is_broken) {
         conn->is_reused = true;
         assign_conn(origin, conn);
@@ -225,15 +235,20 @@ static enum reading read_some(struct http_pooled_conn *conn)
     size_t used = 0, length = count > 0 ? (size_t)count : 0;
     enum http_answer_state state = HTTP_ANSWER_BROKEN;
     const char *why = count < 0 ? "the connection was reset" : "the peer spoke before it was asked";
+    /* guard: what came before a byte of the request left is no answer to it */
     if (count > 0 && conn->has_sent)
         state = http_answer_take(&conn->answer, input, length, &used);
+    /* guard: a reset is not the end of a body */
     else if (count == 0)
         state = http_answer_close(&conn->answer);
+    /* guard: what was read is wiped */
     secret_wipe(input, length);
     switch (state) {
     case HTTP_ANSWER_GOES_ON:
         return READ_SOMETHING;
     case HTTP_ANSWER_WHOLE:
+        /* guard: a connection is not pooled with bytes behind the answer */
+        /* guard: a connection is pooled only if the answer allows it */
         finish(conn, conn->answer.may_keep && used == length);
         break;
     case HTTP_ANSWER_BROKEN:
@@ -247,6 +262,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 {
     struct http_pooled_conn *conn = container_of(poll, struct http_pooled_conn, poll);
     if (!conn->call) { /* the peer closed it, or sent something without a request */
+        /* guard: an idle connection that speaks is dropped */
         http_pooled_conn_remove_idle(conn);
         http_pooled_conn_drop(conn);
         return;

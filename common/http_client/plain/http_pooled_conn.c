@@ -23,6 +23,7 @@ static void on_conn_closed(uv_handle_t *handle)
 
 void http_pooled_conn_drop(struct http_pooled_conn *conn)
 {
+    /* guard: what was not written is wiped */
     buf_wipe(&conn->unsent);
     buf_done(&conn->unsent);
     /* First: the handle must leave epoll before the number of its descriptor is used again. */
@@ -81,6 +82,7 @@ void http_pooled_conn_remove_idle(struct http_pooled_conn *conn)
 bool http_pooled_conn_is_silent(const struct http_pooled_conn *conn)
 {
     struct pollfd poller = {.fd = conn->fd, .events = POLLIN};
+    /* guard: what arrived on a pooled connection before the request is no answer to it */
     return poll(&poller, 1, 0) == 0;
 }
 
@@ -92,6 +94,7 @@ static ssize_t write_some(struct http_pooled_conn *conn, const char *bytes, size
     ssize_t count = send(conn->fd, bytes, length, MSG_NOSIGNAL);
     if (count < 0)
         return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : -1;
+    /* guard: one byte that left is a request that may be known */
     if (count > 0 && !conn->has_sent)
         http_call_leaves(conn->call);
     conn->has_sent |= count > 0;
