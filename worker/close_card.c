@@ -1,5 +1,4 @@
 /* The steps that close a card (step.h): one that a reissue replaces, or one of this event that must go. */
-#include <assert.h>
 #include <stdio.h>
 
 #include "worker/core_api.h"
@@ -7,41 +6,10 @@
 
 /* ---- retire, cancel, verify: a card is closed at the issuer ---- */
 
-/* The card of `purpose` is closed. */
-static struct flow_verdict closed(struct flow *flow, enum flow_step purpose)
-{
-    if (purpose == STEP_RETIRE)
-        return step_end(FLOW_COMPLETE, NULL);
-    flow->attempt.was_cancelled = true;
-    flow->attempt.unknown = false;
-    /* If the card was stored, a link of it may have reached core-api, or may still be on its way. */
-    /* guard: core-api gets an unlink of a card that it may know */
-    return flow->attempt.is_saved ? step_go(STEP_UNLINK) : step_end(FLOW_REJECT, flow->attempt.pending_code);
-}
-
-/* The issuer will not close the card of `purpose`. */
-static struct flow_verdict not_closed(enum flow_step purpose)
-{
-    /* The new card is linked, so the request is completed, with a note for operators. */
-    return purpose == STEP_RETIRE ? step_end(FLOW_COMPLETE, outbox_cause_name(OUTBOX_CAUSE_RETIRE_REFUSED))
-                                  : step_end(FLOW_FAIL, "cancel_failed");
-}
-
 static struct flow_verdict close_read(struct flow *flow, struct outcome *ret_outcome)
 {
     issuer_read_cancel(step_profile(flow), flow_step_call(flow->attempt.step), &flow->call, ret_outcome);
-    switch (ret_outcome->kind) {
-    case OUTCOME_EXECUTED:
-        return closed(flow, flow->attempt.step);
-    case OUTCOME_REFUSED:
-        flow->attempt.verifies = flow->attempt.step;
-        return step_has_call(flow, ISSUER_RETRIEVE) ? step_go(STEP_VERIFY) : not_closed(flow->attempt.step);
-    case OUTCOME_NOT_EXECUTED:
-    case OUTCOME_UNKNOWN: /* repeating it does no harm */
-        return decide_retry_or_defer(ret_outcome);
-    }
-    assert(!"outcome kinds are covered above");
-    return decide_retry_or_defer(ret_outcome);
+    return step_decide(flow, ret_outcome, (struct shown){0});
 }
 
 /* ---- retire: the card that a reissue replaces, once the new one is linked ---- */
@@ -94,20 +62,10 @@ struct flow_verdict step_verify_read(struct flow *flow, struct outcome *ret_outc
     const char *card_id = flow->attempt.verifies == STEP_RETIRE ? flow->replaces_issuer_id : flow->card.id;
     enum issuer_card_state state;
     issuer_read_retrieve(step_profile(flow), &flow->call, card_id, &state, ret_outcome);
-    switch (ret_outcome->kind) {
-    case OUTCOME_EXECUTED:
-        if (state == ISSUER_CARD_GONE)
-            return closed(flow, flow->attempt.verifies);
+    bool is_gone = ret_outcome->kind == OUTCOME_EXECUTED && state == ISSUER_CARD_GONE;
+    if (ret_outcome->kind == OUTCOME_EXECUTED && !is_gone)
         snprintf(ret_outcome->detail, sizeof(ret_outcome->detail), "%s", refusal.detail);
-        return not_closed(flow->attempt.verifies);
-    case OUTCOME_REFUSED:
-        return not_closed(flow->attempt.verifies);
-    case OUTCOME_NOT_EXECUTED:
-    case OUTCOME_UNKNOWN: /* a GET changes nothing */
-        return decide_retry_or_defer(ret_outcome);
-    }
-    assert(!"outcome kinds are covered above");
-    return decide_retry_or_defer(ret_outcome);
+    return step_decide(flow, ret_outcome, (struct shown){.is_gone = is_gone});
 }
 
 /* ---- unlink: core-api removes the link, and refuses a link of this card that comes later ---- */
@@ -121,15 +79,5 @@ bool step_unlink_prepare(struct flow *flow)
 struct flow_verdict step_unlink_read(struct flow *flow, struct outcome *ret_outcome)
 {
     outcome_of_unlink(&flow->call, ret_outcome);
-    switch (ret_outcome->kind) {
-    case OUTCOME_EXECUTED:
-        return step_end(FLOW_REJECT, flow->attempt.pending_code);
-    case OUTCOME_REFUSED: /* a link to a cancelled card remains: a question for an operator */
-        return step_end(FLOW_FAIL, ret_outcome->code);
-    case OUTCOME_NOT_EXECUTED:
-    case OUTCOME_UNKNOWN: /* repeating the unlink does no harm */
-        return decide_retry_or_defer(ret_outcome);
-    }
-    assert(!"outcome kinds are covered above");
-    return decide_retry_or_defer(ret_outcome);
+    return step_decide(flow, ret_outcome, (struct shown){0});
 }

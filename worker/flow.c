@@ -115,12 +115,6 @@ struct view flow_view(const struct flow *flow, int64_t now_ms, int64_t wall_us)
     return view;
 }
 
-struct flow_verdict flow_look_up(const struct flow *flow, enum lookup_reason reason, const char *code)
-{
-    const struct attempt_rules rules = flow_rules(flow);
-    return decide_look_up(&rules, reason, code);
-}
-
 /* ---- names and tables ---- */
 
 static const struct {

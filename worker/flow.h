@@ -156,9 +156,6 @@ struct attempt_rules flow_rules(const struct flow *flow);
 /* now_ms by clock_mono_ms(), wall_us by clock_wall_us(). Draws the jitter from backoff_random(). To settle a verdict
  * it is made after target_leave(), since it shows the state of the peers. */
 struct view flow_view(const struct flow *flow, int64_t now_ms, int64_t wall_us);
-/* decide_look_up() by the flow's rules. */
-struct flow_verdict flow_look_up(const struct flow *flow, enum lookup_reason reason, const char *code);
-
 /* The time from which on a look-up must see cards: well before the event, since our clocks and the issuer's may
  * differ by hours. made_ms: by the database's clock; the id bears the time of another one. Pure. */
 int64_t flow_lookup_since_ms(const struct uuid *event_id, int64_t made_ms);

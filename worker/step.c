@@ -20,15 +20,11 @@ struct flow_verdict step_go(enum flow_step step)
     return (struct flow_verdict){.kind = FLOW_GO, .step = step};
 }
 
-struct flow_verdict step_end(enum flow_verdict_kind kind, const char *code)
-{
-    return (struct flow_verdict){.kind = kind, .code = code};
-}
-
-struct flow_verdict step_not_found(struct flow *flow)
+struct flow_verdict step_decide(struct flow *flow, const struct outcome *outcome, struct shown shown)
 {
     const struct view view = flow_view(flow, clock_mono_ms(), clock_wall_us());
-    return decide_not_found(&flow->attempt, &view);
+    flow->attempt.is_reissue = flow->payload.is_reissue;
+    return decide_answer(&flow->attempt, &view, outcome, &shown);
 }
 
 struct flow_verdict step_read_write(struct flow *flow, enum flow_step next, struct outcome *ret_outcome)
@@ -59,11 +55,6 @@ bool step_write_parameters(struct flow *flow)
 const struct issuer_profile *step_profile(const struct flow *flow)
 {
     return flow->env->parameters->profile;
-}
-
-bool step_has_call(const struct flow *flow, enum issuer_call call)
-{
-    return issuer_profile_has(step_profile(flow), call);
 }
 
 bool step_with_trace(struct flow *flow, bool is_made)

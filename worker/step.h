@@ -29,10 +29,8 @@ FLOW_STEPS(X)
 /* ---- verdicts ---- */
 
 struct flow_verdict step_go(enum flow_step step);
-/* code: the reason, or the note of a completion; NULL = none. */
-struct flow_verdict step_end(enum flow_verdict_kind kind, const char *code);
-/* A look-up was answered: nothing was made, nothing was executed. Decides by the reason of the look-up. */
-struct flow_verdict step_not_found(struct flow *flow);
+/* What follows the answer that the step's call got (decide.h). */
+struct flow_verdict step_decide(struct flow *flow, const struct outcome *outcome, struct shown shown);
 /* The verdict on a step's write; `next` follows if it was written. */
 struct flow_verdict step_read_write(struct flow *flow, enum flow_step next, struct outcome *ret_outcome);
 
@@ -42,7 +40,6 @@ bool step_write_parameters(struct flow *flow);
 /* ---- calls ---- */
 
 const struct issuer_profile *step_profile(const struct flow *flow);
-bool step_has_call(const struct flow *flow, enum issuer_call call);
 /* Adds the header of the client's trace, or of a new trace where the client gave none. */
 bool step_with_trace(struct flow *flow, bool is_made);
 /* Builds the issuer's call of the current step. */

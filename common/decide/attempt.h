@@ -57,6 +57,7 @@ struct attempt {
     bool is_readable;  /* the payload */
     bool is_elsewhere; /* it, or the card that it is to replace, belongs to another issuer: nothing is done */
     bool is_saved;     /* there is a row in cards */
+    bool is_reissue;
 
     /* Where the attempt stands. */
     enum flow_step step;

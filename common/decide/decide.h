@@ -52,11 +52,26 @@ void decide_go(struct attempt *attempt, const struct flow_verdict *verdict);
 struct flow_verdict decide_look_up(const struct attempt_rules *rules, enum lookup_reason reason, const char *code);
 /* The reason code of the end that belongs to a look-up for this reason; pending_code where it has none of its own. */
 const char *decide_end_code(const struct attempt_rules *rules, enum lookup_reason reason, const char *pending_code);
+/* What a look-up of cards has shown. */
+enum issuer_found { ISSUER_FOUND_NONE, ISSUER_FOUND_ONE, ISSUER_FOUND_MORE, ISSUER_FOUND_CANCELLED };
+
+/* What an answer has shown beside its outcome; each member belongs to some steps. Zeros: nothing. */
+struct shown {
+    bool was_resent;         /* issue, deliver: the answer is to the second sending; the first may have been executed */
+    enum issuer_found found; /* lookup */
+    bool is_ours;            /* lookup: the one card, or the cancelled one, is that which is stored or was just made */
+    bool is_gone, is_inactive; /* issue, activate, lookup, verify: the card */
+    bool has_number;           /* the same: its number is known */
+    bool was_executed;         /* ask */
+};
+
+/* What follows the answer to the current step's call. Changes where the attempt stands; writes are no calls. The
+ * verdict's code may be that of the outcome. */
+struct flow_verdict decide_answer(struct attempt *attempt, const struct view *view, const struct outcome *outcome,
+                                  const struct shown *shown);
 /* A look-up was answered: nothing was made, nothing was executed. Decides by its reason; while a send may still be on its
  * way, the end is held, and the verdict is a DEFER. */
 struct flow_verdict decide_not_found(struct attempt *attempt, const struct view *view);
-/* What follows a call that was neither executed nor refused by the peer. */
-struct flow_verdict decide_retry_or_defer(const struct outcome *outcome);
 /* Turns a step's verdict into what is applied: a RETRY after the last attempt becomes a look-up, a FAIL or a DEFER; a
  * DEFER may become a look-up or a FAIL where the evidence is against the event; RETRY and DEFER get their exact delay.
  * Other verdicts pass unchanged. */

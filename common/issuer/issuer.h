@@ -11,7 +11,7 @@
 #include "common/outbox.h"
 #include "common/issuer/parameters.h"
 #include "common/issuer/profile.h"
-#include "common/decide/attempt.h"
+#include "common/decide/decide.h"
 
 struct issuer_card {
     char id[CARD_ISSUER_ID_MAX + 1];  /* the issuer's */
@@ -70,7 +70,6 @@ must_check bool issuer_build(const struct issuer_profile *profile, enum issuer_c
 void issuer_read_create(const struct issuer_profile *profile, const struct http_call *call, const struct uuid *event_id,
                         struct issuer_card *ret_card, struct outcome *ret_outcome);
 
-enum issuer_found { ISSUER_FOUND_NONE, ISSUER_FOUND_ONE, ISSUER_FOUND_MORE, ISSUER_FOUND_CANCELLED };
 /* One page. EXECUTED: it was read into *lookup; is_done tells whether there is another one to ask for. Too many pages,
  * or a page that does not go on, are unreadable. A refusal of the look-up itself decides nothing: UNKNOWN with
  * ADVICE_RETRY. ADVICE_WAIT leaves the look-up where it is, so the same page may be asked for again; any other outcome

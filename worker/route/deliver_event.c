@@ -1,6 +1,5 @@
 /* The steps of a delivery (step.h): deliver sends the event to its receiver under the event's key, ask looks up whether
  * it was executed. */
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -32,12 +31,13 @@ static void keep_result(struct flow *flow)
         log_warning("no memory to keep the answer to a delivery", LOG_TEXT("event_id", flow->event_text));
 }
 
-static struct flow_verdict complete(struct flow *flow)
+static struct flow_verdict decide(struct flow *flow, const struct outcome *outcome, bool was_executed)
 {
-    flow->attempt.unknown = flow->attempt.may_arrive = flow->attempt.end_is_held = false;
-    flow->attempt.is_delivered = true;
-    keep_result(flow);
-    return step_end(FLOW_COMPLETE, NULL);
+    struct flow_verdict verdict =
+        step_decide(flow, outcome, (struct shown){.was_resent = flow->call.was_resent, .was_executed = was_executed});
+    if (verdict.kind == FLOW_COMPLETE)
+        keep_result(flow);
+    return verdict;
 }
 
 /* The code becomes the event's reason, which many may read. */
@@ -61,31 +61,7 @@ struct flow_verdict step_deliver_read(struct flow *flow, struct outcome *ret_out
 {
     outcome_of_delivery(&flow->call, ret_outcome);
     hide_credential(flow, ret_outcome);
-    flow->attempt.unknown |= flow->call.was_resent; /* the answer is to the second sending */
-    flow->attempt.may_arrive =
-        flow->call.was_resent || ret_outcome->kind == OUTCOME_UNKNOWN || ret_outcome->advice == ADVICE_WAIT_IN_PROGRESS;
-    switch (ret_outcome->kind) {
-    case OUTCOME_EXECUTED:
-        return complete(flow);
-    case OUTCOME_REFUSED: {
-        bool is_foreseen = ret_outcome->advice == ADVICE_REJECT;
-        /* An earlier delivery may have been executed. */
-        /* guard: a refusal behind an unknown delivery is no refusal */
-        if (flow->attempt.unknown)
-            return flow_look_up(flow, is_foreseen ? LOOKUP_REFUSED : LOOKUP_UNFORESEEN, ret_outcome->code);
-        return step_end(is_foreseen ? FLOW_REJECT : FLOW_FAIL, ret_outcome->code);
-    }
-    case OUTCOME_NOT_EXECUTED: /* proves nothing about earlier attempts: unknown stays as it is */
-        if (ret_outcome->advice == ADVICE_WAIT_IN_PROGRESS)
-            flow->attempt.unknown = true; /* a delivery with our key is being executed */
-        return decide_retry_or_defer(ret_outcome);
-    case OUTCOME_UNKNOWN:
-        /* guard: a delivery without an answer is unknown, not failed */
-        flow->attempt.unknown = true;
-        return decide_retry_or_defer(ret_outcome);
-    }
-    assert(!"outcome kinds are covered above");
-    return decide_retry_or_defer(ret_outcome);
+    return decide(flow, ret_outcome, false);
 }
 
 /* ---- ask: only this, or the receiver's answer to the same key, ends an unknown outcome ---- */
@@ -101,7 +77,5 @@ struct flow_verdict step_ask_read(struct flow *flow, struct outcome *ret_outcome
 {
     bool was_executed = false;
     outcome_of_question(&flow->call, &was_executed, ret_outcome);
-    if (ret_outcome->kind != OUTCOME_EXECUTED)
-        return decide_retry_or_defer(ret_outcome);
-    return was_executed ? complete(flow) : step_not_found(flow);
+    return decide(flow, ret_outcome, was_executed);
 }
