@@ -16,8 +16,11 @@ def other_url(world):
 
 
 def deferred(world, event):
-    return wait_until(lambda: "other_issuer" in (world.event(event)["last_error"] or "") and world.event(event),
-                      "it is deferred")
+    """Its row between two attempts: a claim writes first_sent_at before the worker knows what it will do."""
+    def between():
+        row = world.event(event)
+        return row["status"] == "PENDING" and "other_issuer" in (row["last_error"] or "") and row
+    return wait_until(between, "it is deferred")
 
 
 def calls(world):

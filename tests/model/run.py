@@ -24,7 +24,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 BUILD = pathlib.Path(os.environ.get("ISSUING_BUILD") or HERE.parents[1] / "build").resolve()
 FOLDER = BUILD / "run" / "model"
 MEMORY_MB = 2000  # for the states of one run
-SECONDS = {"quick": 300, "full": 1200}  # of one run: far more than it needs, for a busy machine
+SECONDS = {"quick": 1200, "full": 3600}  # of one run: far more than it needs, for a busy machine
+COMPILE_SECONDS = 1200  # of one run of spin or gcc, likewise
 
 World = collections.namedtuple("World", "name quick full says compile arguments model",
                                defaults=("-DSAFETY", "", "protocol"))
@@ -200,14 +201,14 @@ def verify(name, model, flags, seconds, compile_flags="-DSAFETY", arguments="", 
     folder.mkdir(parents=True)
     model += ".pml"
     shutil.copy(HERE / model, folder)
-    made = command(["spin", "-a", *flags.split(), model], folder, 60)
-    if not (folder / "pan.c").exists() or "rror" in made:
-        return 0, "spin: " + made.strip()[:500], None, ""
+    made = command(["spin", "-a", *flags.split(), model], folder, COMPILE_SECONDS)
+    if made is None or not (folder / "pan.c").exists() or "rror" in made:
+        return 0, "spin: " + (made or "not finished").strip()[:500], None, ""
     # A short run is over before an optimized program is compiled.
     made = command(["gcc", "-O0" if quick else "-O2", "-w", compile_flags, "-DCOLLAPSE",
-                    "-DMEMLIM=%d" % MEMORY_MB, "-o", "pan", "pan.c"], folder, 300)
-    if not (folder / "pan").exists():
-        return 0, "gcc: " + made.strip()[:500], None, ""
+                    "-DMEMLIM=%d" % MEMORY_MB, "-o", "pan", "pan.c"], folder, COMPILE_SECONDS)
+    if made is None or not (folder / "pan").exists():
+        return 0, "gcc: " + (made or "not finished").strip()[:500], None, ""
     text = command(["./pan", "-m200000", "-w%d" % (22 if quick else 25), *arguments.split()], folder, seconds)
     if text is None:
         return 0, "not finished within %d s" % seconds, None, ""
@@ -216,7 +217,7 @@ def verify(name, model, flags, seconds, compile_flags="-DSAFETY", arguments="", 
         return states, None, None, ""
     if not (folder / (model + ".trail")).exists():
         return states, "not finished: " + " ".join(text.split())[:300], None, ""
-    shown = command(["spin", "-t", *flags.split(), model], folder, 60) or ""
+    shown = command(["spin", "-t", *flags.split(), model], folder, COMPILE_SECONDS) or ""
     actors = re.compile(r" *(worker|database|issuer|core-api|operator|proxy|receiver|target|peer|--|BROKEN)")
     story = [line.strip() for line in shown.splitlines() if actors.match(line)]
     broken = re.search(r"BROKEN: (\w+)", shown)

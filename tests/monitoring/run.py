@@ -35,7 +35,7 @@ QUIET = 15  # evaluations without an alert
 
 def promtool(*words, text=None, cwd=None):
     done = subprocess.run(["promtool", *map(str, words)], input=text, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True, timeout=120, cwd=cwd)
+                          text=True, timeout=900, cwd=cwd)
     return done.returncode, done.stdout
 
 
