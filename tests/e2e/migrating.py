@@ -14,7 +14,7 @@ COLUMN = "SELECT count(*) FROM pg_attribute WHERE attrelid = 'issuing.cards'::re
 
 def own_cluster(world):
     """An empty database in a cluster of its own: roles, and what is set for them, belong to a whole cluster."""
-    started = harness.run([harness.CLUSTER, "start", world.dir / "pg"], 180)
+    started = harness.run([harness.CLUSTER, "start", world.dir / "pg"], 900)
     assert_true(started.returncode == 0, started.stderr)
     world.base = started.stdout.strip()
 

@@ -334,7 +334,7 @@ def node_packages():
     for name in ("package.json", "package-lock.json"):
         shutil.copy(ROOT / "tests" / "e2e" / "node" / name, folder / name)
     done = subprocess.run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error", "--cache",
-                           str(folder / "cache")], cwd=folder, capture_output=True, text=True, timeout=120)
+                           str(folder / "cache")], cwd=folder, capture_output=True, text=True, timeout=900)
     if done.returncode != 0:
         raise Skipped("npm could not get the package pg: " + (done.stderr.strip().splitlines() or ["no reason"])[0])
     mark.write_text(lock)

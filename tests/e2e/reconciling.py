@@ -301,7 +301,7 @@ def a_reissue_is_refused_while_the_issuer_has_a_card(world):
 
 
 @slow
-@test(issuer__settle_time="3s")
+@test(issuer__settle_time="15s")
 def not_found_decides_nothing_while_a_create_may_still_arrive(world):
     world.up()
     event, late = failed(world, "slow", sent="0 s"), failed(world, "late", sent="0 s", status="REJECTED",
@@ -318,7 +318,7 @@ def not_found_decides_nothing_while_a_create_may_still_arrive(world):
         out, _ = other.communicate(timeout=harness.STUCK_AFTER_S)
     finally:
         other.kill()
-    assert_equal(world.sql("SELECT n.created_at >= o.first_sent_at + interval '3 s' FROM outbox_events o,"
+    assert_equal(world.sql("SELECT n.created_at >= o.first_sent_at + interval '15 s' FROM outbox_events o,"
                            " outbox_events n, event_reissues r"
                            " WHERE r.old_id = o.id AND r.new_id = n.id AND o.id = '%s'" % event), "t", "not before")
     assert_equal([json.loads(line)["result"] for line in out.splitlines()], ["orphan_cancelled"],

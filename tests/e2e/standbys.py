@@ -23,7 +23,7 @@ class Standby:
         self.world = world
         world.own_database()
         self.folder = world.dir / "standby"
-        made = run([CLUSTER, "standby", self.folder, world.dir / "pg"], 180)
+        made = run([CLUSTER, "standby", self.folder, world.dir / "pg"], 900)
         if made.returncode != 0:
             raise Failed("no standby: " + made.stderr)
         self.old, self.new = (re.search(r"host=(\S+)", text).group(1) for text in (world.base, made.stdout))

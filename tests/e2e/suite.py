@@ -129,7 +129,7 @@ class Suite:
         self.keys_file = self.dir / "card.keys"
         # A test does not wait for the disk; a crash of the server alone, which is what is tested, loses nothing by
         # that.
-        started = run([CLUSTER, "start", self.dir / "pg", "fsync=off", "autovacuum_naptime=5s"], 180)
+        started = run([CLUSTER, "start", self.dir / "pg", "fsync=off", "autovacuum_naptime=5s"], 900)
         if started.returncode != 0:
             raise SystemExit("%s: no PostgreSQL: %s" % (self.kind, started.stderr))
         self.base = started.stdout.strip()
@@ -156,7 +156,7 @@ class Suite:
 
     def _cluster(self, command, *words):
         done = run([CLUSTER, command, self.dir / "pg", *words,
-                    *(["fsync=off", "autovacuum_naptime=5s"] if command == "start" else [])], 180)
+                    *(["fsync=off", "autovacuum_naptime=5s"] if command == "start" else [])], 900)
         if done.returncode != 0:
             raise Failed("cluster %s: %s" % (command, done.stderr))
 

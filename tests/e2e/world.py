@@ -98,7 +98,7 @@ class World:
         """From here on this world's database is a migrated one in a cluster of its own, under that clock or a new one,
         which is returned. To be called before programs are started."""
         clock = clock or self.clock("database")
-        started = run([CLUSTER, "start", self.dir / self.cluster, "fsync=off"], 180, clock=clock)
+        started = run([CLUSTER, "start", self.dir / self.cluster, "fsync=off"], 900, clock=clock)
         if started.returncode != 0:
             raise Failed("no cluster: " + started.stderr)
         self.base = started.stdout.strip()
