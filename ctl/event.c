@@ -157,7 +157,9 @@ bool event_read_prospect(struct pg_sync *db, struct event *event, struct pg_rows
         FIRST_STATUS,
         WAITING,
         BELONGS_TO,
-        PRESENT_ISSUER
+        PRESENT_ISSUER,
+        DEFERRAL_COUNT,
+        DEFERRAL_CODE
     };
     const struct pg_param params[] = {pg_param_uuid(&event->id)};
     struct pg_rows *rows = NULL;
@@ -172,6 +174,8 @@ bool event_read_prospect(struct pg_sync *db, struct event *event, struct pg_rows
     event->held_end_code = pg_bytes(rows, 0, HELD_END_CODE).bytes;
     event->lost_count = pg_int8(rows, 0, LOST_COUNT);
     event->last_sent_us = pg_time_us(rows, 0, LAST_SENT_AT);
+    event->deferral_count = pg_int8(rows, 0, DEFERRAL_COUNT);
+    event->deferral_code = pg_bytes(rows, 0, DEFERRAL_CODE).bytes;
     event->holder_status = pg_bytes(rows, 0, HOLDER_STATUS).bytes;
     if (!pg_is_null(rows, 0, FIRST_ID)) {
         struct uuid first = pg_uuid(rows, 0, FIRST_ID);

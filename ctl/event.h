@@ -44,6 +44,8 @@ struct event {
     const char *cancel_code;              /* the card will be cancelled, and the event ends REJECTED with this code */
     const char *held_end, *held_end_code; /* the end that waits until no create can arrive any more (worker/flow.h) */
     int64_t lost_count;                   /* attempts in a row that were lost with their worker */
+    int64_t deferral_count;               /* in a row for the same cause, deferral_code */
+    const char *deferral_code;            /* NULL = the last attempt was no deferral */
     int64_t last_sent_us;                 /* from when on the settling time counts */
     const char *holder_status;            /* of the event held_behind; NULL = there is none, or it is gone */
     char first_text[UUID_TEXT_SIZE];      /* held back: the first of its user and type that must end; "" = none */

@@ -39,17 +39,23 @@ const char *outlook_action_text(enum outlook_action action)
 
 #define NO_ROUTE "nobody delivers events of this type, so it waits until a worker has a route for it"
 
-void outlook_replay(const struct event *event, const struct cluster *cluster, const struct config *config,
-                    char *ret_text, size_t size)
+struct event outlook_reopened(const struct event *event)
 {
-    char clause[OUTLOOK_CLAUSE_SIZE] = NO_ROUTE;
-    struct event reopened = *event; /* what a replay resets; that the card will be cancelled stays */
-    const struct cluster_route *route = event_is_card(event) ? NULL : cluster_find_route(cluster, event->type);
+    struct event reopened = *event; /* that the card will be cancelled stays */
     bool is_duplicate = event->reason_code && strcmp(event->reason_code, "issuer_duplicate") == 0;
     bool was_duplicate = event->held_end && lookup_reason_parse(event->held_end) == LOOKUP_DUPLICATE;
     reopened.held_end = is_duplicate || was_duplicate ? "duplicate" : NULL;
     reopened.held_end_code = NULL;
     reopened.lost_count = reopened.retry_count = reopened.deferred_since_us = 0;
+    return reopened;
+}
+
+void outlook_replay(const struct event *event, const struct cluster *cluster, const struct config *config,
+                    char *ret_text, size_t size)
+{
+    char clause[OUTLOOK_CLAUSE_SIZE] = NO_ROUTE;
+    struct event reopened = outlook_reopened(event);
+    const struct cluster_route *route = event_is_card(event) ? NULL : cluster_find_route(cluster, event->type);
     if (event_is_card(event) || route)
         (void)outlook_attempt(&reopened, route, true, config, event->now_us, clause);
     snprintf(ret_text, size, "%s", clause);

@@ -31,6 +31,8 @@ void outlook_of(const struct event *event, const struct outlook_past *past, cons
                 const struct config *config, struct outlook *ret_outlook);
 const char *outlook_action_name(enum outlook_action action);
 const char *outlook_action_text(enum outlook_action action);
+/* A FAILED event as a replay leaves it. */
+struct event outlook_reopened(const struct event *event);
 /* What a replay of this event would lead to, as a clause. */
 void outlook_replay(const struct event *event, const struct cluster *cluster, const struct config *config,
                     char *ret_text, size_t size);

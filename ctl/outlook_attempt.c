@@ -68,10 +68,14 @@ void outlook_attempt_fill(const struct event *event, const struct cluster_route 
         .changed_age_ms = age_ms(at_us, event->updated_us),
         .accepted_age_ms = age_ms(at_us, event->created_us),
         .lost_count = (int)event->lost_count,
+        .deferral_count = (int)event->deferral_count,
         .is_readable = true, /* only the worker reads it */
         .is_saved = event->has_card,
+        .is_reissue = event->kind && strcmp(event->kind, "reissue") == 0,
         .wall_offset_us = at_us,
     };
+    snprintf(ret_attempt->deferral_code, sizeof(ret_attempt->deferral_code), "%s",
+             event->deferral_code ? event->deferral_code : "");
     /* guard: explain says that nothing is sent while an end is held */
     /* guard: explain says that a card will be cancelled */
     attempt_set_end(ret_attempt, event->held_end, event->held_end_code, event->cancel_code);
@@ -300,11 +304,10 @@ enum outlook_action outlook_attempt(const struct event *event, const struct clus
     outlook_attempt_fill(event, route, config, at_us, &attempt, &view);
     struct flow_verdict verdict = decide_plan(&attempt, &view);
     enum flow_step step = verdict.kind == FLOW_GO ? verdict.step : STEP_COUNT;
-    bool is_reissue = event->kind && strcmp(event->kind, "reissue") == 0;
     unsigned is = (attempt.end_is_held ? IS_HELD : 0) | (attempt.unknown ? IS_UNKNOWN : 0) |
                   (attempt.unknown && attempt_is_expired(&attempt, &view) ? IS_EXPIRED : 0) |
                   (any_attempt ? IS_REPEATED : 0) | (view.rules.key_is_trusted ? IS_TRUSTED : 0) |
-                  (is_reissue && view.rules.retires ? CLOSES_OLD : 0);
+                  (attempt.is_reissue && view.rules.retires ? CLOSES_OLD : 0);
     size_t i = 0;
     while (rows[i].step != step || (rows[i].reason != LOOKUP_REASONS && rows[i].reason != attempt.lookup_reason) ||
            (rows[i].needs & is) != rows[i].needs)

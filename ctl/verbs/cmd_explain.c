@@ -14,6 +14,7 @@
 #include "ctl/outlook_code.h"
 #include "ctl/print.h"
 #include "ctl/story.h"
+#include "ctl/what_if.h"
 
 /* ---- for programs ---- */
 
@@ -147,10 +148,44 @@ static bool set_held_by(struct json *object, const struct story *story)
     return false;
 }
 
-static bool print_as_json(const struct story *story)
+static struct json *case_json(const struct what_if_case *one, int case_count)
+{
+    struct json *object = json_new_object();
+    bool waits = one->kind == FLOW_RETRY || one->kind == FLOW_DEFER;
+    if (object &&
+        json_set(object, "others_answered", case_count == 1 ? NULL : json_new_bool(one->others_are_answered)) &&
+        json_set_text(object, "then", what_if_kind_name(one->kind)) &&
+        json_set_text(object, "step", one->kind == FLOW_GO ? flow_step_name(one->step) : NULL) &&
+        json_set_text(object, "code", one->code[0] ? one->code : NULL) &&
+        json_set(object, "least_ms", waits ? json_new_integer(one->least_ms) : NULL) &&
+        json_set(object, "most_ms", waits ? json_new_integer(one->most_ms) : NULL) &&
+        json_set_text(object, "text", one->text))
+        return object;
+    json_free(object);
+    return NULL;
+}
+
+/* NULL: it was not asked for. */
+static bool set_what_if(struct json *object, const struct what_if *what_if)
+{
+    if (!what_if)
+        return true;
+    struct json *value = json_new_object(), *cases = json_new_array();
+    if (!json_set(object, "what_if", value) || !value || !json_set(value, "cases", cases) || !cases)
+        return false;
+    for (int i = 0; i < what_if->case_count; i++) {
+        struct json *one = case_json(&what_if->cases[i], what_if->case_count);
+        if (!one || !json_append(cases, one))
+            return false;
+    }
+    return json_set_text(value, "call", flow_step_name(what_if->step)) &&
+           json_set_text(value, "outcome", outcome_kind_name(what_if->outcome.kind));
+}
+
+static bool print_as_json(const struct story *story, const struct what_if *what_if)
 {
     struct json *object = event_json(&story->event);
-    if (object && set_rows(object, "attempts", story->attempts, true, attempt_json) &&
+    if (object && set_what_if(object, what_if) && set_rows(object, "attempts", story->attempts, true, attempt_json) &&
         set_rows(object, "actions", story->actions, false, action_json) && set_next(object, &story->outlook) &&
         set_waits_for(object, &story->event, &story->outlook) && set_held_by(object, story) && set_route(object, story))
         return print_json(object, stdout);
@@ -361,13 +396,42 @@ static void print_story(const struct story *story)
     print_next(event, &story->outlook, route);
 }
 
+static void print_what_if(const struct what_if *what_if, const char *answer)
+{
+    printf("\nIf the answer to the next call (%s) is %s\n  The outcome is %s.\n", flow_step_name(what_if->step), answer,
+           outcome_kind_name(what_if->outcome.kind));
+    for (int i = 0; i < what_if->case_count; i++)
+        printf("  %s%s.\n",
+               what_if->case_count == 1                ? "Then "
+               : what_if->cases[i].others_are_answered ? "While other events are answered well, "
+                                                       : "While no other event is answered well, ",
+               what_if->cases[i].text);
+}
+
+/* answer: NULL = none was given. */
+static bool print_explained(struct ctl *ctl, const struct story *story, const char *answer, struct err *err)
+{
+    struct what_if what_if;
+    const struct event *event = &story->event;
+    const struct cluster_route *route = event_is_card(event) ? NULL : cluster_find_route(&story->cluster, event->type);
+    if (answer && !what_if_find(event, route, ctl->config, answer, &what_if, err))
+        return false;
+    if (ctl->json)
+        return print_as_json(story, answer ? &what_if : NULL) || err_set(err, ERR_MEMORY, "out of memory");
+    print_story(story);
+    if (answer)
+        print_what_if(&what_if, answer);
+    return true;
+}
+
 static int run_explain(struct ctl *ctl, char **arguments, int count)
 {
-    const struct option_spec none[] = {{.name = NULL}};
+    const char *answer = NULL;
+    const struct option_spec specs[] = {{.name = "what-if", .text = &answer}, {.name = NULL}};
     struct story story = {0};
     struct uuid id;
     struct err err;
-    if (!options_read(none, arguments, count, &count, &err))
+    if (!options_read(specs, arguments, count, &count, &err))
         return ctl_fail(&err);
     if (count != 1) {
         err_set(&err, ERR_USAGE, "explain takes one event id");
@@ -380,14 +444,8 @@ static int run_explain(struct ctl *ctl, char **arguments, int count)
     if (!ctl_connect(ctl, &err))
         return ctl_fail(&err);
     int code = CTL_DONE;
-    if (!story_read(ctl, &id, &story, &err)) {
+    if (!story_read(ctl, &id, &story, &err) || !print_explained(ctl, &story, answer, &err))
         code = ctl_fail(&err);
-    } else if (!ctl->json) {
-        print_story(&story);
-    } else if (!print_as_json(&story)) {
-        err_set(&err, ERR_MEMORY, "out of memory");
-        code = ctl_fail(&err);
-    }
     story_done(&story);
     return code;
 }
@@ -396,17 +454,23 @@ static int run_explain(struct ctl *ctl, char **arguments, int count)
 
 const struct ctl_command ctl_explain = {
     .word = "explain",
-    .usage = "ID",
+    .usage = "ID [--what-if ANSWER]",
     .summary = "what happened to an event, what happens next, and why",
     .help =
         "Shows every attempt for one event and every operator's action in order, then what happens next, when,\n"
         "and why. Whether an event may be sent again depends on issuer.profile, issuer.key_lifetime,\n"
         "issuer.timeout and issuer.settle_time, and on the timeout of a route: give issuing-ctl the worker's\n"
         "configuration. What else is known of a route, workers have written to the database.\n\n"
+        "--what-if ANSWER also says what follows if that is the answer to the next call to the issuer, the receiver\n"
+        "or, for a link, core-api. " WHAT_IF_ANSWERS "\n"
         "--json adds to the event: \"attempts\": [...], \"actions\": [...], \"next\": {\"action\", \"at\", \"why\"},\n"
         "\"waits_for\" (null, or what keeps every worker from it: \"what\" is worker, route (nobody delivers the\n"
         "type), event (an earlier one of its user), pause, breaker or rest, with the state of the target),\n"
-        "\"held_by\" (null, or the worker: \"name\", \"seen_at\", \"alive\") and \"route\" (null, or what it is).\n"
+        "\"held_by\" (null, or the worker: \"name\", \"seen_at\", \"alive\") and \"route\" (null, or what it is); "
+        "with\n"
+        "--what-if \"what_if\": {\"call\", \"outcome\", \"cases\": [{\"others_answered\", \"then\", \"step\", "
+        "\"code\",\n"
+        "\"least_ms\", \"most_ms\", \"text\"}]}, two cases where it depends on how other events are answered.\n"
         "action is one of\n" OUTLOOK_ACTIONS(ACTION_HELP),
     .run = run_explain,
     .is_page = true,

@@ -460,8 +460,8 @@ LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
 -- be refused, by the conditions of issuing.replay, which locks the row and may find it
 -- changed; then, of an ordered type, the status of the event that it waits for, the first one of its user that is open
 -- or FAILED, and how many of that user come after it, 1000 at most; then the issuer that it, or the card that it is to
--- replace, belongs to, where that is not the one that was claimed for last, and that one. Primary key and
--- outbox_events_order. No lock. No row = no such event. $1 event.
+-- replace, belongs to, where that is not the one that was claimed for last, and that one; then the deferrals in a row for one cause,
+-- and that cause. Primary key and outbox_events_order. No lock. No row = no such event. $1 event.
 SELECT e.cancel_code, e.held_end, e.held_end_code, e.lost_count, coalesce(e.last_sent_at, e.first_sent_at),
        CASE WHEN e.status <> 'FAILED' THEN 'not_failed'
             WHEN octet_length(e.payload::text) > 65536 OR octet_length(e.user_id) NOT BETWEEN 1 AND 128
@@ -478,7 +478,7 @@ SELECT e.cancel_code, e.held_end, e.held_end_code, e.lost_count, coalesce(e.last
                 AND o.event_type = e.event_type AND o.event_type <> 'CARD_ISSUE' AND o.user_id = e.user_id
                 AND o.id > e.id AND (o.due_at IS NOT NULL OR o.failed_at IS NOT NULL) AND o.due_at IS NOT NULL
               LIMIT 1000) w),
-       b.profile || ' at ' || b.origin, p.profile || ' at ' || p.origin
+       b.profile || ' at ' || b.origin, p.profile || ' at ' || p.origin, e.deferral_count, e.deferral_code
 FROM issuing.outbox_events e
 LEFT JOIN LATERAL (SELECT i.id, i.profile, i.origin FROM issuing.issuers i
                    WHERE e.event_type = 'CARD_ISSUE' ORDER BY i.seen_at DESC, i.id DESC LIMIT 1) p ON true

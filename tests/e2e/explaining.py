@@ -149,3 +149,32 @@ def explain_tells_of_a_number_and_of_a_close_that_are_refused(world):
     text, found = explained(world, event)
     assert_true("the card that it replaces could not be closed at the issuer: close it there" in found["why"], text)
     assert_true("retire_refused" in text, text)
+
+
+@test
+def what_explain_says_of_an_answer_is_what_the_worker_does_with_it(world):
+    """Story: an operator asks before the issuer is back what its answer will do."""
+    answers = {"alice": (418, "FAILED"), "bob": (422, "REJECTED"), "carol": (503, "retry"), "dave": (404, "defer")}
+    world.start_sandbox()
+    world.start_api()
+    events = {user: world.accept(user) for user in answers}
+    said = {}
+    for user, (status, then) in answers.items():
+        world.sandbox.fault("create", "status", user=user, status=status)
+        answer = "%d:fault" % status  # the sandbox's code of a scripted answer
+        what = lines(world.ctl("explain", events[user], "--what-if", answer, "--json"))[0]["what_if"]
+        assert_equal((what["call"], len(what["cases"])), ("issue", 1), user)
+        said[user] = what["cases"][0]
+        assert_equal(said[user]["then"], then.lower(), user)
+        assert_true(said[user]["text"] in world.ctl("explain", events[user], "--what-if", answer).stdout, user)
+    world.start_worker(**RARELY)
+    for user, (_, then) in answers.items():
+        attempt = world.wait_attempt(events[user])[0]
+        row = world.event(events[user])
+        if then in ("FAILED", "REJECTED"):
+            world.wait_status(events[user], then)
+            assert_equal(world.event(events[user])["reason_code"], said[user]["code"], user)
+        else:
+            assert_equal((attempt["code"], row["status"]), (said[user]["code"], "PENDING"), user)
+    assert_equal(world.ctl("explain", events["alice"], "--what-if", "maybe").returncode, 2, "no such answer")
+    assert_equal(world.ctl("explain", events["bob"], "--what-if", "404").returncode, 1, "it has ended")
