@@ -79,9 +79,9 @@ def options_page():
         default = "`%s`" % default if re.fullmatch(r"[\w.:-]+", default) else default
         rows.append(("`%s`%s" % (option, default and " = " + default), meaning))
     return page(
-        "Options", "The options of all programs with their defaults. `--help` lists those of one, with their ranges. "
-        "Options of `[route.TYPE]` are in [routes.md](routes.md). [run.md](run.md#configuration) says how options are "
-        "given, and which depend on each other.", terms(rows))
+        "Options", "The options of all programs with their defaults; `--help` has their ranges. [run.md](run.md#configuration) "
+        "says how options are given, and which depend on each other. Options of `[route.TYPE]`: [routes.md](routes.md).",
+        terms(rows))
 
 
 # ---- metrics ----
@@ -127,19 +127,20 @@ def metrics_page():
 
 
 def codes_page():
-    problems = [("%s `%s`" % (status, slug), "%s. %s" % (title, text))
-                for _, status, slug, title, text in rows_of("api/problems.h", "PROBLEMS")]
+    problems = [("%s `%s`" % (status, slug), title)
+                for _, status, slug, title, _ in rows_of("api/problems.h", "PROBLEMS")]
     reasons = [("`%s`" % row[0], row[2]) for row in rows_of("common/outbox.h", "OUTBOX_REASONS")]
     causes = [("`%s`" % row[1], row[2]) for row in rows_of("common/outbox.h", "OUTBOX_CAUSES")]
     return page(
         "Codes", "Problems that the api answers with, reasons of requests that ended, and causes of attempts that did "
         "not.",
-        "## Problems", "The member `type` of an error is `/problems/` and one of these.", terms(problems),
+        "## Problems", "The member `type` of an error is `/problems/` and one of these; `GET /problems/TYPE` of the api "
+        "explains it.", terms(problems),
         "## Reasons", "Of REJECTED and FAILED requests, beside a peer's own codes, and `issuer_http_<n>`, "
-        "`core_http_<n>` or `route_http_<n>` for an unexpected status. For operators: [what to "
+        "`core_http_<n>` or `route_http_<n>` for an unexpected status. [What to "
         "do](troubleshoot.md#reasons-of-rejected-and-failed).", terms(reasons),
         "## Causes", "Of attempts that are repeated or deferred, beside `issuer_http_<n>`, `core_http_<n>` and "
-        "`route_http_<n>`. For operators: [what to do](troubleshoot.md#causes-of-retries-and-deferrals).",
+        "`route_http_<n>`. [What to do](troubleshoot.md#causes-of-retries-and-deferrals).",
         terms(causes))
 
 
