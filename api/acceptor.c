@@ -95,8 +95,6 @@ static enum acceptance_verdict verdict_of(struct slice text)
         {"limited", ACCEPTANCE_LIMITED},
         {"reused", ACCEPTANCE_REUSED},
         {"not_replaceable", ACCEPTANCE_NOT_REPLACEABLE},
-        {"moving", ACCEPTANCE_MOVING},
-        {"elsewhere", ACCEPTANCE_ELSEWHERE},
     };
     for (size_t i = 0; i < ARRAY_SIZE(verdicts); i++)
         if (strlen(verdicts[i].text) == text.length && memcmp(verdicts[i].text, text.bytes, text.length) == 0)

@@ -26,8 +26,6 @@ enum acceptance_verdict {
     ACCEPTANCE_REUSED, /* the same key with another body */
     ACCEPTANCE_NOT_REPLACEABLE,
     ACCEPTANCE_LIMITED,
-    ACCEPTANCE_MOVING,      /* not recorded: the user's bucket is being moved to another cell */
-    ACCEPTANCE_ELSEWHERE,   /* not recorded: the user's bucket is in another cell */
     ACCEPTANCE_IN_PROGRESS, /* another of our programs still records a request of this user */
     ACCEPTANCE_UNAVAILABLE, /* not recorded, or unknown: a repeat with the same key finds out */
 };

@@ -28,8 +28,6 @@ bool api_open(struct api *api, struct err *err)
     api_series_open(&api->env.series, api->env.metrics);
     api->env.replays = metrics_series(api->env.metrics, API_METRIC_REPLAYS, NULL, NULL);
     api->env.limited = metrics_series(api->env.metrics, API_METRIC_LIMITED, NULL, NULL);
-    api->env.not_here[0].count = metrics_series(api->env.metrics, API_METRIC_NOT_HERE, "elsewhere", NULL);
-    api->env.not_here[1].count = metrics_series(api->env.metrics, API_METRIC_NOT_HERE, "moving", NULL);
     cards_open(&api->env);
     refusals_open(&api->env.refusals, api->env.loop, api->env.metrics, API_METRIC_AUTH_FAILURES);
     retention_open(&api->retention, api->env.loop, api->env.pool, api->env.config);

@@ -7,16 +7,10 @@
 #include <string.h>
 
 #include "common/base/clock.h"
-#include "common/base/digest.h"
 #include "common/base/log.h"
 
 #define FREE_CALLS_MAX 1024
 #define PAYLOAD_MAX 4096
-#define BUCKETS 1024
-#define LOG_GAP_MS 1000
-/* What issuing.demand_here raises. */
-#define MOVING "IS001"
-#define ELSEWHERE "IS002"
 
 /* ---- life ---- */
 
@@ -128,48 +122,8 @@ void api_call_problem_with_errors(struct api_call *call, enum problem problem, c
     answer_problem(call, problem, detail, errors, NULL);
 }
 
-/* The same number as issuing.bucket_of. */
-static int bucket_of(const char *user_id)
-{
-    unsigned char digest[DIGEST_SIZE];
-    digest_sha256(user_id, strlen(user_id), digest);
-    return (digest[0] << 8 | digest[1]) % BUCKETS;
-}
-
-/* A stale router sends many such calls, so one line a second is written. */
-static void log_not_here(struct api_call *call, bool is_moving)
-{
-    struct api_env *env = call->env;
-    int64_t now_ms = clock_mono_ms();
-    int64_t *logged_ms = &env->not_here[is_moving].logged_ms;
-    if (*logged_ms != 0 && now_ms - *logged_ms < LOG_GAP_MS)
-        return;
-    *logged_ms = now_ms;
-    if (is_moving)
-        log_info("a call was refused: the user's bucket is moving", LOG_NUMBER("bucket", bucket_of(call->user_id)));
-    else
-        log_warning("a call was refused: the user's bucket is in another cell; is the router's map right?",
-                    LOG_NUMBER("bucket", bucket_of(call->user_id)));
-}
-
-void api_call_not_here(struct api_call *call, bool is_moving)
-{
-    static const struct api_header headers[] = {{"Retry-After", "1"}, {0}};
-    metric_add(call->env->not_here[is_moving].count, 1);
-    log_not_here(call, is_moving);
-    api_call_problem(call, is_moving ? PROBLEM_USER_MOVING : PROBLEM_WRONG_CELL,
-                     is_moving ? "This user is being moved; nothing was recorded."
-                               : "This user is served elsewhere; nothing was recorded.",
-                     headers);
-}
-
 void api_call_unavailable(struct api_call *call, const struct pg_query_result *result)
 {
-    if (result && result->kind == PG_REFUSED &&
-        (strcmp(result->sqlstate, MOVING) == 0 || strcmp(result->sqlstate, ELSEWHERE) == 0)) {
-        api_call_not_here(call, strcmp(result->sqlstate, MOVING) == 0);
-        return;
-    }
     if (result && result->kind == PG_REFUSED)
         log_error("a statement was refused", LOG_TEXT("route", route_name(call->route)),
                   LOG_TEXT("sqlstate", result->sqlstate), LOG_TEXT("why", result->message));

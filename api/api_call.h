@@ -51,9 +51,6 @@ void api_call_problem_with_errors(struct api_call *call, enum problem problem, c
 /* 503: what a result other than PG_DONE means for the client. result NULL = the call failed for lack of memory. */
 void api_call_unavailable(struct api_call *call, const struct pg_query_result *result);
 
-/* 503: the user's bucket is moving to another cell, or is in one (docs/scaling.md). Nothing was recorded. */
-void api_call_not_here(struct api_call *call, bool is_moving);
-
 /* Submits a read when it is the user's turn (reads.h). on_result is called once, from the loop; with PG_NOT_SENT where
  * the turn did not come in time. call->query.params are set. */
 void api_call_query(struct api_call *call, const struct sql_statement *statement,

@@ -31,11 +31,6 @@ struct api_env {
     int64_t keys_reloaded_ms; /* monotonic: when the keys were read again for a number of an unknown key; 0 = never */
     struct api_series series;
     struct metric_series *replays, *limited;
-    /* Calls that were refused because of the user's cell: [0] the bucket is elsewhere, [1] it is moving. */
-    struct {
-        struct metric_series *count;
-        int64_t logged_ms; /* monotonic; 0 = never */
-    } not_here[2];
     char limit_policy[96]; /* the value of RateLimit-Policy */
     struct acceptor *acceptor;
     struct users users;

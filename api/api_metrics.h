@@ -28,8 +28,6 @@
     X(REPLAYS, "issuing_idempotency_replays_total", METRIC_COUNTER, "Repeats answered with the stored answer.", NULL,  \
       NULL)                                                                                                            \
     X(LIMITED, "issuing_ratelimited_total", METRIC_COUNTER, "Requests refused by the rate limit.", NULL, NULL)         \
-    X(NOT_HERE, "issuing_cell_refusals_total", METRIC_COUNTER,                                                         \
-      "Calls answered 503 because the user's bucket is moving, or elsewhere.", NULL, "reason")                         \
     X(AUTH_FAILURES, "issuing_auth_failures_total", METRIC_COUNTER, "Tokens that were refused.", NULL, "reason")       \
     X(REVEALS, "issuing_number_reveals_total", METRIC_COUNTER,                                                         \
       "Requests for card numbers: revealed, limited, not_found, unreadable.", NULL, "result")                          \

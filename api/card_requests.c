@@ -289,10 +289,6 @@ static void on_decided(struct acceptance *acceptance, enum acceptance_verdict ve
     case ACCEPTANCE_LIMITED:
         answer_limited(call);
         return;
-    case ACCEPTANCE_MOVING:
-    case ACCEPTANCE_ELSEWHERE:
-        api_call_not_here(call, verdict == ACCEPTANCE_MOVING);
-        return;
     case ACCEPTANCE_IN_PROGRESS:
         api_call_problem(call, PROBLEM_IN_PROGRESS, "A request with this key is being recorded right now.", soon);
         return;

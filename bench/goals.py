@@ -39,22 +39,6 @@ GOALS = {
     "routes.slow.cards": (AT_LEAST, 0.95),
     "routes.slow.notes": (AT_LEAST, 0.95),
     "routes.back": (AT_LEAST, 0.9),          # of a backlog that never had to wait
-    "cells.accept.2": (AT_LEAST, 1.8),       # of one cell of the same share
-    "cells.accept.4": (AT_LEAST, 3.4),
-    "cells.issue.2": (AT_LEAST, 1.8),
-    "cells.issue.4": (AT_LEAST, 3.4),
-    "cells.accept.1.full": (AT_LEAST, 0.9),  # of the share: the cells are the limit, not what is around them
-    "cells.accept.2.full": (AT_LEAST, 0.9),
-    "cells.accept.4.full": (AT_LEAST, 0.9),
-    "cells.issue.1.full": (AT_LEAST, 0.9),
-    "cells.issue.2.full": (AT_LEAST, 0.9),
-    "cells.issue.4.full": (AT_LEAST, 0.9),
-    "cells.killed.p50": (AT_MOST, 1.2),      # of the same clients before the outage
-    "cells.killed.p99": (AT_MOST, 1.2),
-    "cells.killed.errors": (AT_MOST, 0),
-    "cells.frozen.errors": (AT_MOST, 0),
-    "cells.frozen.p50": (AT_MOST, 1.2),
-    "cells.frozen.p99": (AT_MOST, 1.2),
     "growth.stale.drain": (AT_LEAST, 0.8),
     "growth.stale.drain.cpu": (AT_MOST, 1.25),
     "growth.pending.drain.cpu": (AT_MOST, 1.25),

@@ -37,8 +37,8 @@ def wrk(script, url, connections, seconds, *arguments):
             "p99_ms": float(p99_ms)}
 
 
-def wrk_accept(port, connections, seconds, targets=None):
-    return wrk("accept.lua", f"http://127.0.0.1:{port}", connections, seconds, targets or tokens(), run_name())
+def wrk_accept(port, connections, seconds):
+    return wrk("accept.lua", f"http://127.0.0.1:{port}", connections, seconds, tokens(), run_name())
 
 
 class Load:

@@ -17,7 +17,6 @@ import sys
 import time
 
 import accept
-import cells
 import fair
 import growth
 import issue
@@ -35,7 +34,7 @@ from statements import SETTINGS
 from table import Table
 
 PARTS = {"accept": accept, "issue": issue, "latency": latency, "fair": fair, "memory": memory, "slow": slow,
-         "routes": routes, "cells": cells, "growth": growth, "snapshot": snapshot, "wal": wal, "soak": soak,
+         "routes": routes, "growth": growth, "snapshot": snapshot, "wal": wal, "soak": soak,
          "limiters": limiters}
 
 

@@ -101,20 +101,13 @@ UUID7 = ("encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid()) PLACING su
          "FROM 1 FOR 6), 52, 1), 53, 1), 'hex')::uuid")
 
 
-# The bucket of a user, as issuing.bucket_of has it.
-BUCKET = "((get_byte(sha256(convert_to({user}, 'UTF8')), 0) << 8 | get_byte(sha256(convert_to({user}, 'UTF8')), 1)) % 1024)"
-
-
-def pending(first, last, total, span_s, buckets=None):
-    """Due events, with the rows that acceptance leaves, spread over the last span_s seconds. buckets: only of users in
-    these, (first, last)."""
-    user = "'past-' || g"
-    only = "" if buckets is None else f"WHERE {BUCKET.format(user=user)} BETWEEN {buckets[0]} AND {buckets[1]}"
+def pending(first, last, total, span_s):
+    """Due events, with the rows that acceptance leaves, spread over the last span_s seconds."""
     return f"""
 WITH e AS MATERIALIZED (
     SELECT {UUID7.format(at="t.at")} AS id, t.at, 'past-' || t.g AS user_id, 'key-' || t.g AS key
     FROM (SELECT g, now() - ({total} - g) * (interval '{span_s} seconds' / {total}) - interval '1 second' AS at
-          FROM generate_series({first}, {last}) g {only}) t
+          FROM generate_series({first}, {last}) g) t
 ), keys AS (
     INSERT INTO idempotency_keys (event_id, created_at, user_id, key, fingerprint)
     SELECT id, at, user_id, key, {FINGERPRINT}::bytea FROM e

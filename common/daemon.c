@@ -276,9 +276,9 @@ static void on_pool_state(void *context, bool ready, const char *error_text)
 static void on_db_error(void *context, const char sqlstate[6])
 {
     struct daemon *daemon = context;
-    /* guard: a user of another cell is no failure of the database */
+    /* guard: a refusal by our own functions is no failure of the database */
     if (strncmp(sqlstate, "IS", 2) == 0)
-        return; /* our own functions say where a user is: no failure of the database */
+        return;
     char class[3] = {sqlstate[0], sqlstate[1], '\0'};
     metric_add(metrics_series(daemon->metrics, DAEMON_METRIC_DB_ERRORS, class, NULL), 1);
 }
@@ -293,7 +293,6 @@ static bool open_pool(struct daemon *daemon, struct err *err)
         .waiting_max = daemon->waiting_max,
         .schema_least = SCHEMA_LEAST,
         .schema_most = SCHEMA_MOST,
-        .cell = daemon->config.database.cell,
         .on_state = on_pool_state,
         .on_error = on_db_error,
         .context = daemon,

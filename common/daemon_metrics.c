@@ -36,5 +36,4 @@ void daemon_metrics_update(struct metrics *metrics, const struct pg_pool *pool)
     for (int cause = 0; cause < PG_CAUSE_COUNT; cause++)
         metric_set(metrics_series(metrics, DAEMON_METRIC_DB_AWAY, pg_cause_name((enum pg_cause)cause), NULL),
                    (int)pg_pool_cause(pool) == cause);
-    set(metrics, DAEMON_METRIC_WRONG_CELL, pg_pool_is_wrong_cell(pool));
 }

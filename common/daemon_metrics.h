@@ -44,14 +44,6 @@
     X(DB_POOL_WAITING, "issuing_db_pool_waiting", METRIC_GAUGE, "Statements that wait for a connection.", NULL, NULL)  \
     X(READY, "issuing_ready", METRIC_GAUGE, "1 while /readyz is 200, or the program drains.", NULL, NULL)              \
     X(DB_AWAY, "issuing_db_away", METRIC_GAUGE, "1 for the cause why the database cannot be used.", NULL, "cause")     \
-    X(WRONG_CELL, "issuing_wrong_cell", METRIC_GAUGE, "1 while the database is another cell than database.cell.",      \
-      NULL, NULL)                                                                                                      \
-    X(CELL_INFO, "issuing_cell_info", METRIC_GAUGE, "1 for the cell that the database is; since: when it became one.", \
-      NULL, "name", "since")                                                                                           \
-    X(CELL_BUCKETS, "issuing_cell_buckets", METRIC_GAUGE, "Buckets of users by their state in this cell.", NULL,       \
-      "state")                                                                                                         \
-    X(CELL_STATE_AGE, "issuing_cell_state_seconds", METRIC_GAUGE,                                                      \
-      "How long a bucket has been in a state of a move, of those in that state the longest.", NULL, "state")           \
     X(LOOP_LAG, "issuing_loop_lag_seconds", METRIC_GAUGE,                                                              \
       "How late the event loop was at its worst in the last minute.", NULL, NULL)                                      \
     X(BUILD_INFO, "issuing_build_info", METRIC_GAUGE, "Always 1.", NULL, "program", "version")                         \

@@ -16,7 +16,6 @@
 
 #include "common/base/clock.h"
 #include "common/base/closing.h"
-#include "common/cell_metrics.h"
 #include "common/daemon_metrics.h"
 #include "common/outbox.h"
 #include "statements.h"
@@ -411,14 +410,6 @@ static void forget_targets(struct outbox_gauges *gauges)
 
 static void on_workers_timer(uv_timer_t *timer);
 
-static void on_cell(struct pg_query *query, const struct pg_query_result *result)
-{
-    struct question *question = container_of(query, struct question, query);
-    if (result->kind == PG_DONE)
-        cell_metrics_show(question->gauges->options.metrics, result->rows);
-    ask_after(question, pause_ms(question), on_workers_timer);
-}
-
 static void on_workers(struct pg_query *query, const struct pg_query_result *result)
 {
     struct question *question = container_of(query, struct question, query);
@@ -427,10 +418,7 @@ static void on_workers(struct pg_query *query, const struct pg_query_result *res
         show_targets(question->gauges, result->rows);
         question->answered_ms = clock_mono_ms();
     }
-    if (result->kind == PG_DONE && !question->gauges->is_stopped)
-        ask(question, &sql_cell_gauges, on_cell);
-    else
-        ask_after(question, pause_ms(question), on_workers_timer);
+    ask_after(question, pause_ms(question), on_workers_timer);
 }
 
 static void on_workers_timer(uv_timer_t *timer)

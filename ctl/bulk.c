@@ -13,7 +13,6 @@
 
 #include "common/base/clock.h"
 #include "ctl/confirm.h"
-#include "ctl/each_cell.h"
 #include "ctl/pick.h"
 #include "ctl/stop.h"
 
@@ -180,23 +179,18 @@ static bool is_meant(struct bulk *bulk)
 {
     if (bulk->dry_run || bulk->limit > 0 || bulk->total == 0)
         return true;
-    enum confirm_answer answer =
-        confirm_many(bulk->ctl, bulk->verb->question, bulk->total, bulk->verb->status, "", bulk->horizon_us);
     /* guard: a bulk action at a terminal is confirmed */
-    bulk->is_declined = answer == CONFIRM_NO;
-    bulk->is_later = answer == CONFIRM_LATER;
+    bulk->is_declined = !confirm_many(bulk->verb->question, bulk->total, bulk->verb->status, "");
     bulk->started_us = clock_mono_us();
-    return answer == CONFIRM_YES;
+    return !bulk->is_declined;
 }
 
 static bool run_matches(struct bulk *bulk, struct err *err)
 {
     struct pick pick;
-    int64_t matches;
-    if (!each_cell_counted(bulk->ctl, &matches, &bulk->horizon_us) &&
-        !confirm_count(bulk->ctl->db, &bulk->filter, bulk->dry_run ? 0 : bulk->limit, &matches, &bulk->horizon_us, err))
+    int64_t most = bulk->dry_run ? 0 : bulk->limit;
+    if (!confirm_count(bulk->ctl->db, &bulk->filter, most, &bulk->total, &bulk->horizon_us, err))
         return false;
-    bulk->total = matches;
     if (stop_is_requested() || !is_meant(bulk))
         return true;
     if (bulk->dry_run && bulk->limit == 0 && !bulk->ctl->json)
@@ -237,8 +231,6 @@ static void print_summary(const struct bulk *bulk, bool by_filter, bool went_wel
 {
     char done[PRINT_NUMBER_SIZE], total[PRINT_NUMBER_SIZE];
     fflush(stdout);
-    if (bulk->is_later)
-        return;
     if (bulk->is_declined) {
         fprintf(stderr, "%sNothing was changed.\n", stop_is_requested() ? "\n" : "");
         return;
@@ -296,8 +288,6 @@ int bulk_run(struct bulk *bulk, const struct option_spec *specs, char **argument
     struct err err;
     if (!read_command(bulk, specs, arguments, &count, &err))
         return ctl_fail(&err);
-    if (each_cell_is_about_ids(bulk->ctl, arguments, count) || !each_cell_limit(bulk->ctl, &bulk->limit))
-        return CTL_DONE;
     if (!ctl_connect(bulk->ctl, &err))
         return ctl_fail(&err);
     bool by_filter = count == 0;
@@ -311,7 +301,6 @@ int bulk_run(struct bulk *bulk, const struct option_spec *specs, char **argument
     if (went_well)
         send_wakeup(bulk);
     print_summary(bulk, by_filter, went_well);
-    each_cell_acted(bulk->ctl, bulk->done + bulk->refused);
     if (!went_well)
         return ctl_fail(&err);
     return stop_is_requested() || bulk->is_declined || bulk->refused > 0 ? CTL_REFUSED : CTL_DONE;

@@ -53,7 +53,6 @@ struct bulk {
     int64_t started_us, notified_us; /* monotonic */
     bool shows_progress;
     bool is_declined; /* the person at the terminal said no */
-    bool is_later;    /* --cell all: the person is asked when all cells have counted */
 };
 
 extern const struct bulk_verb bulk_replay, bulk_cancel, bulk_resolve;

@@ -9,7 +9,6 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include "ctl/each_cell.h"
 #include "ctl/pick.h"
 #include "ctl/print.h"
 #include "ctl/stop.h"
@@ -60,33 +59,13 @@ static bool is_terminal(void)
     return isatty(STDIN_FILENO) && isatty(STDERR_FILENO);
 }
 
-bool confirm_ask(const char *question)
+bool confirm_many(const char *verb, int64_t count, const char *status, const char *behind)
 {
-    char answer[ANSWER_MAX];
+    char answer[ANSWER_MAX], number[PRINT_NUMBER_SIZE];
     if (!is_terminal())
         return true;
-    fprintf(stderr, "%s [y/N] ", question);
+    fprintf(stderr, "%s %s %s event%s%s? [y/N] ", verb, print_number(count, number), status, count == 1 ? "" : "s",
+            behind);
     fflush(stderr);
     return read_answer(answer) && (strcasecmp(answer, "y") == 0 || strcasecmp(answer, "yes") == 0);
-}
-
-enum confirm_answer confirm_many(const struct ctl *ctl, const char *verb, int64_t count, const char *status,
-                                 const char *behind, int64_t horizon_us)
-{
-    struct each_cell *each = ctl->each;
-    char question[200], number[PRINT_NUMBER_SIZE];
-    if (!is_terminal() || (each && each->is_acting))
-        return CONFIRM_YES;
-    if (each) {
-        each->is_asked[each->at] = true;
-        each->matches[each->at] = count;
-        each->horizon_us[each->at] = horizon_us;
-        snprintf(each->verb, sizeof(each->verb), "%s", verb);
-        snprintf(each->status, sizeof(each->status), "%s", status);
-        snprintf(each->behind, sizeof(each->behind), "%s", behind);
-        return CONFIRM_LATER;
-    }
-    snprintf(question, sizeof(question), "%s %s %s event%s%s?", verb, print_number(count, number), status,
-             count == 1 ? "" : "s", behind);
-    return confirm_ask(question) ? CONFIRM_YES : CONFIRM_NO;
 }

@@ -13,18 +13,9 @@
  * leaves alone what changes behind the horizon. */
 must_check bool confirm_count(struct pg_sync *db, const struct filter *filter, int64_t most, int64_t *ret_count,
                               int64_t *ret_horizon_us, struct err *err);
-/* Asks "<question> [y/N]" on standard error, where standard input and standard error are a terminal; nothing is asked
- * elsewhere, and the answer is yes. False: anything but y or yes, the end of input, or a signal. */
-must_check bool confirm_ask(const char *question);
-
-enum confirm_answer {
-    CONFIRM_YES,
-    CONFIRM_NO,
-    CONFIRM_LATER, /* --cell all: asked when all cells have counted; the command ends without a word */
-};
-
-/* Asks "<verb> <count> <status> events<behind>?", with --cell all once for all cells (each_cell.h). */
-must_check enum confirm_answer confirm_many(const struct ctl *ctl, const char *verb, int64_t count, const char *status,
-                                            const char *behind, int64_t horizon_us);
+/* Asks "<verb> <count> <status> events<behind>? [y/N]" on standard error, where standard input and standard error are a
+ * terminal; nothing is asked elsewhere, and the answer is yes. False: anything but y or yes, the end of input, or a
+ * signal. */
+must_check bool confirm_many(const char *verb, int64_t count, const char *status, const char *behind);
 
 #endif

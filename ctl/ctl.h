@@ -10,14 +10,10 @@
 
 enum ctl_exit { CTL_DONE = 0, CTL_REFUSED = 1, CTL_USAGE = 2, CTL_AWAY = 75, CTL_CONFIG = 78 };
 
-struct each_cell;
-
 struct ctl {
     const struct config *config;
-    const struct config_cell *cell; /* its database instead of database.url; NULL = --cell was not given */
-    struct each_cell *each;         /* --cell all: each_cell.h */
-    bool json;                      /* --json: one object a line on standard output */
-    struct pg_sync *db;             /* owned; NULL until ctl_connect */
+    bool json;          /* --json: one object a line on standard output */
+    struct pg_sync *db; /* owned; NULL until ctl_connect */
 };
 
 struct ctl_command {
@@ -28,22 +24,15 @@ struct ctl_command {
     /* Returns the exit code, and has printed what went wrong. arguments: what stood after the word, without --json. */
     int (*run)(struct ctl *ctl, char **arguments, int count);
     bool ignores_config; /* runs whatever the configuration is */
-    bool is_page;        /* about one event or user: with --cell all the cell stands above, not on every line */
-    const char *no_cell; /* why --cell NAME makes no sense; NULL = it does */
-    const char *not_all; /* why --cell all makes no sense; NULL = it does */
-    /* --cell all in one go; NULL: `run` in every cell. */
-    int (*run_all)(struct ctl *ctl, char **arguments, int count);
-    int (*after_all)(struct ctl *ctl); /* --cell all: behind all cells; returns an exit code. NULL = nothing */
 };
 
 extern const struct ctl_command ctl_migrate, ctl_status, ctl_list, ctl_show, ctl_explain, ctl_replay, ctl_cancel,
     ctl_adopt, ctl_resolve, ctl_reissue, ctl_reconcile, ctl_audit, ctl_limits, ctl_keys, ctl_console, ctl_doctor,
-    ctl_workers, ctl_targets, ctl_pause, ctl_resume, ctl_probe, ctl_route, ctl_stats, ctl_sender, ctl_cell;
+    ctl_workers, ctl_targets, ctl_pause, ctl_resume, ctl_probe, ctl_route, ctl_stats, ctl_sender;
 
-/* Opens ctl->db, the database of ctl->cell or else of the configuration, with our own search_path. A command reads its
- * arguments before: a wrong command line is exit 2 whether or not there is a database. ERR_CONFIG: the role, its
- * password or the database's name is wrong; or the schema is missing, of another version, or not for this role; or the
- * database is another cell than ctl->cell. */
+/* Opens ctl->db, the database of the configuration, with our own search_path. A command reads its arguments before: a
+ * wrong command line is exit 2 whether or not there is a database. ERR_CONFIG: the role, its password or the database's
+ * name is wrong; or the schema is missing, of another version, or not for this role. */
 must_check bool ctl_connect(struct ctl *ctl, struct err *err);
 /* The same without looking at the schema. */
 must_check bool ctl_connect_only(struct ctl *ctl, struct err *err);

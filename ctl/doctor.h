@@ -1,5 +1,6 @@
 /* What the checks of issuing-ctl doctor share: a line for each. cmd_doctor.c has the checks of the database,
- * doctor_running.c those of workers and targets, doctor_locks.c those of others' sessions and settings, doctor_cell.c those of cells, doctor_issuer.c the one that a worker makes. */
+ * doctor_running.c those of workers and targets, doctor_locks.c those of others' sessions and settings,
+ * doctor_issuer.c the one that a worker makes. */
 #ifndef ISSUING_CTL_DOCTOR_H
 #define ISSUING_CTL_DOCTOR_H
 
@@ -29,10 +30,5 @@ must_check bool doctor_check_issuer(struct doctor *doctor, const char *user, int
 /* Whether something in the database slows or stops our sessions: settings, locks of others, a housekeeping that does not
  * pass. False: the database went away, or refused. */
 must_check bool doctor_check_locks(struct doctor *doctor, struct err *err);
-
-/* Which cell the database is, and whether its buckets rest. False: the database went away, or refused. */
-must_check bool doctor_check_cell(struct doctor *doctor, struct err *err);
-/* --cell all: whether each bucket lives in exactly one cell. An exit code. */
-int doctor_check_cells(struct ctl *ctl);
 
 #endif

@@ -14,8 +14,6 @@
 
 #include "common/base/log.h"
 #include "common/base/secret.h"
-#include "ctl/each_cell.h"
-#include "ctl/lines.h"
 #include "ctl/print.h"
 #include "ctl/role.h"
 #include "migrations.h"
@@ -27,10 +25,10 @@
 
 static const struct ctl_command help_command, version_command;
 static const struct ctl_command *const commands[] = {
-    &ctl_migrate, &ctl_status, &ctl_list,    &ctl_show,      &ctl_explain,  &ctl_replay,      &ctl_cancel,
-    &ctl_resolve, &ctl_adopt,  &ctl_reissue, &ctl_reconcile, &ctl_workers,  &ctl_targets,     &ctl_pause,
-    &ctl_resume,  &ctl_probe,  &ctl_route,   &ctl_sender,    &ctl_audit,    &ctl_limits,      &ctl_stats,
-    &ctl_keys,    &ctl_cell,   &ctl_console, &ctl_doctor,    &help_command, &version_command,
+    &ctl_migrate, &ctl_status,  &ctl_list,    &ctl_show,      &ctl_explain,     &ctl_replay,  &ctl_cancel,
+    &ctl_resolve, &ctl_adopt,   &ctl_reissue, &ctl_reconcile, &ctl_workers,     &ctl_targets, &ctl_pause,
+    &ctl_resume,  &ctl_probe,   &ctl_route,   &ctl_sender,    &ctl_audit,       &ctl_limits,  &ctl_stats,
+    &ctl_keys,    &ctl_console, &ctl_doctor,  &help_command,  &version_command,
 };
 
 /* libpq takes PGUSER only where neither database.url nor a service names a user. */
@@ -49,7 +47,7 @@ static bool is_role_refused(const struct err *err)
 
 bool ctl_connect_only(struct ctl *ctl, struct err *err)
 {
-    const char *url = ctl->cell ? ctl->cell->url : ctl->config->database.url;
+    const char *url = ctl->config->database.url;
     choose_role();
     if (!pg_sync_open(url ? url : "", "issuing-ctl", &ctl->db, err))
         return err->kind == ERR_AWAY  ? err_prefix(err, "the database is away")
@@ -60,18 +58,6 @@ bool ctl_connect_only(struct ctl *ctl, struct err *err)
            pg_sync_query(ctl->db, &sql_operator_lock_timeout, NULL, NULL, err);
 }
 
-/* A url that leads to another cell's database must not let an operator act there. A database that is no cell yet has no
- * name. */
-static bool check_cell_name(struct ctl *ctl, struct err *err)
-{
-    pg_rows_scope struct pg_rows *rows = NULL;
-    if (!pg_sync_query(ctl->db, &sql_operator_cell_name, NULL, &rows, err))
-        return false;
-    const char *name = pg_rows_count(rows) > 0 ? pg_bytes(rows, 0, 0).bytes : NULL;
-    return !name || strcmp(name, ctl->cell->name) == 0 ||
-           err_set(err, ERR_CONFIG, "cell.%s.url leads to the database of the cell %.40s", ctl->cell->name, name);
-}
-
 bool ctl_connect(struct ctl *ctl, struct err *err)
 {
     pg_rows_scope struct pg_rows *rows = NULL;
@@ -80,8 +66,7 @@ bool ctl_connect(struct ctl *ctl, struct err *err)
     if (pg_sync_query(ctl->db, &sql_schema_version, NULL, &rows, err)) {
         int64_t version = pg_int8(rows, 0, 0);
         if (version == migrations_count)
-            /* guard: an operator does not act in the database of another cell */
-            return !ctl->cell || check_cell_name(ctl, err);
+            return true;
         return err_set(err, ERR_CONFIG, "the schema has version %" PRId64 ", this program expects %d: %s", version,
                        migrations_count,
                        version < migrations_count ? "run issuing-ctl migrate" : "use the newer issuing-ctl");
@@ -127,10 +112,8 @@ static const char *hint_for(const struct err *err)
 int ctl_fail(const struct err *err)
 {
     const char *hint = hint_for(err);
-    const char *cell = err->kind == ERR_USAGE ? NULL : lines_cell();
     char text[sizeof(err->message) + 400];
-    snprintf(text, sizeof(text), "%s%s%s%s%s", cell ? cell : "", cell ? ": " : "", err->message, hint ? "; " : "",
-             hint ? hint : "");
+    snprintf(text, sizeof(text), "%s%s%s", err->message, hint ? "; " : "", hint ? hint : "");
     fflush(stdout);
     log_complain("issuing-ctl", text); /* issuing-migrate.service is one of those who call */
     return is_configuration(err) ? CTL_CONFIG : err_exit_code(err->kind);
@@ -138,7 +121,7 @@ int ctl_fail(const struct err *err)
 
 static void print_commands(FILE *out)
 {
-    fputs("usage: issuing-ctl [--json] [--cell NAME|all] [--config FILE] COMMAND ...\n\n", out);
+    fputs("usage: issuing-ctl [--json] [--config FILE] COMMAND ...\n\n", out);
     for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
         fprintf(out, "  %-9s %s\n", commands[i]->word, commands[i]->summary);
     fputs("\n`issuing-ctl help COMMAND` explains one of them.\n", out);
@@ -147,16 +130,11 @@ static void print_commands(FILE *out)
 static void print_help(FILE *out)
 {
     print_commands(out);
-    fputs(
-        "--json prints one JSON object a line, for programs.\n"
-        "Exit codes: 0 done, 1 failed or refused, 2 usage, 75 database away (try again later), 78 configuration.\n"
-        "\nConfiguration (--section.key=value, ISSUING_SECTION_KEY, or the file; " CONFIG_DEFAULT_PATH " by default):\n"
-        "  --cell=NAME|all\n"
-        "        Use the database of that cell (cell.NAME.url) in place of database.url, or all cells one after the "
-        "other: "
-        "each line begins with its cell, each JSON object has \"cell\", a cell that is away does not stop the others, "
-        "what is about an event or a user runs in the cell that owns it, and the exit code is the highest one.\n",
-        out);
+    fputs("--json prints one JSON object a line, for programs.\n"
+          "Exit codes: 0 done, 1 failed or refused, 2 usage, 75 database away (try again later), 78 configuration.\n"
+          "\nConfiguration (--section.key=value, ISSUING_SECTION_KEY, or the file; " CONFIG_DEFAULT_PATH
+          " by default):\n",
+          out);
     config_help(CONFIG_CTL, out);
 }
 
@@ -207,7 +185,6 @@ static const struct ctl_command help_command = {
     .help = "Without a command: all commands, the exit codes and the options of the configuration.\n",
     .run = run_help,
     .ignores_config = true,
-    .no_cell = "help is the same in every cell",
 };
 
 static int run_version(struct ctl *ctl, char **arguments, int count)
@@ -229,7 +206,6 @@ static const struct ctl_command version_command = {
     .help = "Prints the version of this program, as --version does.\n",
     .run = run_version,
     .ignores_config = true,
-    .no_cell = "version is the same in every cell",
 };
 
 /* Takes --json out of the arguments, at any place before "--", which begins plain text. */
@@ -252,77 +228,11 @@ static bool take_json(char **arguments, int *count)
     return json;
 }
 
-/* Takes "--cell NAME" and "--cell=NAME" out of the arguments, as take_json(). */
-static bool take_cell(char **arguments, int *count, const char **ret_cell, struct err *err)
-{
-    int left = 0;
-    for (int i = 0; i < *count; i++) {
-        const char *value = NULL;
-        if (strcmp(arguments[i], "--") == 0) {
-            while (i < *count)
-                arguments[left++] = arguments[i++];
-            break;
-        }
-        if (strncmp(arguments[i], "--cell=", 7) == 0)
-            value = arguments[i] + 7;
-        else if (strcmp(arguments[i], "--cell") == 0 && i + 1 < *count)
-            value = arguments[++i];
-        else if (strcmp(arguments[i], "--cell") == 0)
-            return err_set(err, ERR_USAGE, "--cell needs the name of a cell, or all");
-        else
-            arguments[left++] = arguments[i];
-        if (value && *ret_cell)
-            return err_set(err, ERR_USAGE, "--cell is given twice");
-        *ret_cell = value ? value : *ret_cell;
-    }
-    *count = left;
-    return true;
-}
-
-static bool find_cell(struct ctl *ctl, const struct ctl_command *command, const char *cell, struct err *err)
-{
-    const struct config *config = ctl->config;
-    bool is_all = strcmp(cell, "all") == 0;
-    char names[400] = "";
-    if (command->no_cell || (is_all && command->not_all))
-        return err_set(err, ERR_USAGE, "%s", command->no_cell ? command->no_cell : command->not_all);
-    if (config->cell_count == 0)
-        return err_set(err, ERR_CONFIG, "--cell: the configuration has no section [cell.NAME]");
-    if (is_all)
-        return true;
-    int index = config_find_cell(config, cell);
-    ctl->cell = index >= 0 ? &config->cells[index] : NULL;
-    for (int i = 0; i < config->cell_count; i++) {
-        size_t length = strlen(names);
-        snprintf(names + length, sizeof(names) - length, "%s%s", i > 0 ? ", " : "", config->cells[i].name);
-    }
-    return ctl->cell || err_set(err, ERR_USAGE, "there is no cell %.40s; there are: %s", cell, names);
-}
-
-/* cell: as --cell names it; NULL = it was not given. */
-static int run_in_cells(struct ctl *ctl, const struct ctl_command *command, const char *cell, char **arguments,
-                        int count)
-{
-    struct err err;
-    if (!cell)
-        return command->run(ctl, arguments, count);
-    if (!find_cell(ctl, command, cell, &err))
-        return ctl_fail(&err);
-    if (!ctl->cell)
-        return command->run_all ? command->run_all(ctl, arguments, count)
-                                : each_cell_run(ctl, command, arguments, count);
-    lines_name(ctl->cell->name);
-    return command->run(ctl, arguments, count);
-}
-
 static int run(struct config *config)
 {
     int count = config->argument_count;
     struct ctl ctl = {.config = config, .json = take_json(config->arguments, &count)};
-    const char *cell = NULL;
     struct err err;
-    if (!take_cell(config->arguments, &count, &cell, &err))
-        return ctl_fail(&err);
     if (count == 0) {
         if (!config->help)
             print_commands(stderr);
@@ -339,7 +249,7 @@ static int run(struct config *config)
     }
     if (!command->ignores_config && !config_check(config, CONFIG_CTL, &err))
         return ctl_fail(&err);
-    int code = run_in_cells(&ctl, command, cell, config->arguments + 1, count - 1);
+    int code = command->run(&ctl, config->arguments + 1, count - 1);
     if (code == CTL_USAGE)
         fprintf(stderr, "usage: issuing-ctl %s%s%s\n", command->word, command->usage[0] ? " " : "", command->usage);
     pg_sync_close(ctl.db);

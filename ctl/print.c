@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "common/base/clock.h"
-#include "ctl/lines.h"
 
 #define CELL_PAD_MAX 48 /* a longer cell pushes its row to the right, not the whole table */
 #define JSON_LINE_MAX (16 * 1024 * 1024)
@@ -56,23 +55,6 @@ static int characters(const char *text)
     return count;
 }
 
-/* Where lines begin with the name of a cell: the table that was printed last. The same one of the next cell goes on
- * below it, with its widths and without its heads. */
-static struct table last_table;
-
-static bool continues_last(const struct table *table)
-{
-    return lines_are_headed() && last_table.columns == table->columns &&
-           memcmp(last_table.heads, table->heads, sizeof(table->heads)) == 0;
-}
-
-static void keep_last(const struct table *table)
-{
-    last_table.columns = table->columns;
-    memcpy(last_table.heads, table->heads, sizeof(last_table.heads));
-    memcpy(last_table.widths, table->widths, sizeof(last_table.widths));
-}
-
 void table_init(struct table *table, const char *const *heads)
 {
     *table = (struct table){0};
@@ -80,10 +62,6 @@ void table_init(struct table *table, const char *const *heads)
         table->heads[table->columns] = heads[table->columns];
         table->widths[table->columns] = characters(heads[table->columns]);
         table->columns++;
-    }
-    if (continues_last(table)) {
-        table->headed = true;
-        memcpy(table->widths, last_table.widths, sizeof(table->widths));
     }
 }
 
@@ -137,13 +115,9 @@ bool table_flush(struct table *table, FILE *out)
     /* A cell that is missing would shift all that follow it. */
     size_t rows = table->failed ? 0 : table->count / (size_t)table->columns;
     if (!table->headed && rows > 0) {
-        lines_label("CELL");
         print_row(table, table->heads, out);
-        lines_label(NULL);
         table->headed = true;
     }
-    if (rows > 0)
-        keep_last(table);
     for (size_t row = 0; row < rows; row++)
         print_row(table, (const char *const *)table->cells + row * (size_t)table->columns, out);
     for (size_t i = 0; i < table->count; i++)
@@ -164,8 +138,7 @@ bool print_json(struct json *json, FILE *out)
 {
     struct buf line;
     buf_init(&line, JSON_LINE_MAX);
-    bool is_named = !lines_cell() || (json && json_set_text(json, "cell", lines_cell()));
-    bool whole = json && is_named && json_write(json, &line) && buf_put_byte(&line, '\n');
+    bool whole = json && json_write(json, &line) && buf_put_byte(&line, '\n');
     if (whole)
         fwrite(line.bytes, 1, line.length, out);
     buf_done(&line);

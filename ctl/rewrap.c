@@ -2,7 +2,7 @@
  *
  * Invariants: a new record is opened and compared with the number before it replaces the old one; each batch is one
  * transaction with its audit row, so the command may be stopped at any time and run again; rows that another session
- * holds are left for the next pass, those of users whose bucket moves or is in another cell for the next command. A card number is in memory only while its record is sealed, and is never printed.
+ * holds are left for the next pass. A card number is in memory only while its record is sealed, and is never printed.
  * Left out: any other role than the owner's, which the database refuses. */
 #include "ctl/rewrap.h"
 
@@ -72,39 +72,14 @@ static void report_unreadable(struct rewrap *rewrap, const struct uuid *card, co
         fprintf(stderr, "issuing-ctl: card %s: %s\n", id, why->message);
 }
 
-/* Which of the rows may be changed: see the statement. */
-static bool ask_gate(struct rewrap *rewrap, const struct pg_rows *rows, int count, struct pg_rows **ret_verdicts,
-                     struct err *err)
-{
-    struct pg_array users;
-    pg_array_start(&users, &rewrap->users, PG_TEXT);
-    for (int row = 0; row < count; row++) {
-        struct slice user = pg_bytes(rows, row, COL_USER);
-        pg_array_add(&users, user.bytes, user.length);
-    }
-    const struct pg_param params[] = {pg_array_param(&users)};
-    return rewrap->users.failed ? err_set(err, ERR_MEMORY, "out of memory")
-                                : pg_sync_query(rewrap->ctl->db, &sql_owner_rewrap_gate, params, ret_verdicts, err);
-}
-
-static bool is_barred(struct rewrap *rewrap, const struct pg_rows *verdicts, int row)
-{
-    bool is_barred = row < pg_rows_count(verdicts) && !pg_is_null(verdicts, row, 0);
-    rewrap->result->barred += is_barred;
-    return is_barred;
-}
-
 /* The parameters that store one batch. False: no memory, or sealing itself does not work. */
 static bool seal_rows(struct rewrap *rewrap, const struct pg_rows *rows, int count, struct pg_param params[4],
                       int *ret_sealed, struct err *err)
 {
-    pg_rows_scope struct pg_rows *verdicts = NULL;
     struct pg_array ids, users, olds, news;
     *ret_sealed = 0;
     if (count == 0)
         return true;
-    if (!ask_gate(rewrap, rows, count, &verdicts, err))
-        return false;
     pg_array_start(&ids, &rewrap->ids, PG_UUID);
     pg_array_start(&users, &rewrap->users, PG_TEXT);
     pg_array_start(&olds, &rewrap->old_records, PG_BYTEA);
@@ -114,9 +89,6 @@ static bool seal_rows(struct rewrap *rewrap, const struct pg_rows *rows, int cou
         struct slice user = pg_bytes(rows, row, COL_USER), old = pg_bytes(rows, row, COL_RECORD);
         unsigned char record[KEYRING_RECORD_MAX];
         size_t length = 0;
-        /* guard: numbers of a bucket that moves are not sealed again */
-        if (is_barred(rewrap, verdicts, row))
-            continue;
         if (!reseal(rewrap, user.bytes, &card, old, record, &length, err)) {
             if (err->kind != ERR_NOT_FOUND && err->kind != ERR_REFUSED && err->kind != ERR_MALFORMED)
                 return false;
@@ -209,7 +181,7 @@ static bool run_pass(struct rewrap *rewrap, struct err *err)
     rewrap->after_user = NULL;
     rewrap->at_end = false;
     rewrap->left_out = 0;
-    rewrap->result->unreadable = rewrap->result->barred = 0;
+    rewrap->result->unreadable = 0;
     while (!rewrap->at_end && !stop_is_requested()) {
         if (!run_batch(rewrap, err))
             return false;

@@ -10,7 +10,6 @@
 struct rewrap_result {
     int64_t done;       /* stored again */
     int64_t unreadable; /* cannot be opened with these keys; named on standard error */
-    int64_t barred;     /* left out, since the user's bucket moves, or is in another cell by now */
     int64_t left;       /* sealed with other keys at the end, the unreadable ones among them */
     bool is_stopped;    /* by SIGINT or SIGTERM; the same command does the rest */
 };

@@ -14,7 +14,7 @@ import re
 import sys
 
 # Run in a new database only: from then on tables change by upgrades.
-ONCE = ("02_tables.sql", "16_triggers.sql")
+ONCE = ("02_tables.sql", "15_triggers.sql")
 
 HEADER = """/* Made by migrations/embed_schema.py. Do not edit. */
 #ifndef ISSUING_MIGRATIONS_H

@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 """Writes the dashboard for Grafana 9 and later: dashboard.py [OUTPUT]
 
-A panel is a row: its title, its unit, what it shows, and its queries, each with its legend. In a query `{}` and
-`{label="..."}` get the choice of cells, and [] is the interval of a rate."""
+A panel is a row: its title, its unit, what it shows, and its queries, each with its legend. In a query [] is the
+interval of a rate."""
 import json
-import re
 import sys
 
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
@@ -12,17 +11,17 @@ SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 # Title, unit, description, query, and (colour, from which value).
 FIGURES = [
     ("Workers alive", "short", "Seen by the database within 60 s.",
-     "sum(max by (cell) (issuing_workers_alive{}))", [("red", None), ("green", 1)]),
+     "max(issuing_workers_alive)", [("red", None), ("green", 1)]),
     ("Oldest waiting", "s", "Age of the oldest PENDING event.",
-     "max(issuing_outbox_oldest_pending_seconds{})", [("green", None), ("orange", 60), ("red", 300)]),
+     "max(issuing_outbox_oldest_pending_seconds)", [("green", None), ("orange", 60), ("red", 300)]),
     ("Open questions", "short", "FAILED events: an operator decides.",
-     'sum(max by (cell) (issuing_outbox_events{status="FAILED"}))', [("green", None), ("red", 1)]),
+     'max(issuing_outbox_events{status="FAILED"})', [("green", None), ("red", 1)]),
     ("Unknown outcomes", "short", "The issuer may have a card that is not stored here.",
-     "sum(max by (cell) (issuing_outcome_unknown{}))", [("green", None), ("orange", 1)]),
+     "max(issuing_outcome_unknown)", [("green", None), ("orange", 1)]),
     ("Breakers not closed", "short", "Targets whose breaker is closed in no worker.",
-     "count(min by (cell, target) (issuing_breaker_state{}) > 0) or vector(0)", [("green", None), ("orange", 1)]),
+     "count(min by (target) (issuing_breaker_state) > 0) or vector(0)", [("green", None), ("orange", 1)]),
     ("Paused targets", "short", "By an operator.",
-     "count(max by (cell, target) (issuing_target_paused{}) == 1) or vector(0)", [("green", None), ("orange", 1)]),
+     "count(max by (target) (issuing_target_paused) == 1) or vector(0)", [("green", None), ("orange", 1)]),
 ]
 
 POST = 'issuing_http_requests_total{route=~"/v1/card-requests.*",method="POST",%s}'
@@ -41,64 +40,57 @@ def quantiles(bucket, by=""):
 # Title, unit, description, and (query, legend).
 PLOTS = [
     ("Requests", "reqps", "Requests for a card, by their answer.", [
-        ("%s - %s" % (rate(POST % 'code=~"20."'), rate("issuing_idempotency_replays_total{}")), "accepted"),
-        (rate("issuing_idempotency_replays_total{}"), "repeated"),
-        (rate("issuing_ratelimited_total{}"), "limited"),
+        ("%s - %s" % (rate(POST % 'code=~"20."'), rate("issuing_idempotency_replays_total")), "accepted"),
+        (rate("issuing_idempotency_replays_total"), "repeated"),
+        (rate("issuing_ratelimited_total"), "limited"),
         (rate(POST % 'code=~"4..",code!="429"'), "refused"),
         (rate(POST % 'code="503"'), "503")]),
     ("Ended", "reqps", "Events that reached a final status, a second.", [
-        (rate("issuing_events_ended_total{}", "status"), "{{status}}")]),
+        (rate("issuing_events_ended_total", "status"), "{{status}}")]),
     ("Backlog", "short", "Open and FAILED events.", [
-        ("sum by (status) (max by (cell, status) (issuing_outbox_events{}))", "{{status}}")]),
+        ("max by (status) (issuing_outbox_events)", "{{status}}")]),
     ("Age of the oldest", "s", "Oldest PENDING event, and oldest outcome that is unknown.", [
-        ("max(issuing_outbox_oldest_pending_seconds{})", "pending"),
-        ("max(issuing_outcome_unknown_oldest_seconds{})", "unknown outcome")]),
+        ("max(issuing_outbox_oldest_pending_seconds)", "pending"),
+        ("max(issuing_outcome_unknown_oldest_seconds)", "unknown outcome")]),
     ("Time to accept", "s", "First byte to answer, without calls that waited.",
      quantiles('issuing_http_request_seconds_bucket{route="/v1/card-requests",method="POST"}')),
     ("Time to the final status", "s", "From the acceptance of a request.",
-     quantiles("issuing_request_seconds_bucket{}")),
+     quantiles("issuing_request_seconds_bucket")),
     ("Calls", "reqps", "Calls to issuer and core-api by their answer.", [
-        (rate("issuing_call_seconds_count{}", "target, code"), "{{target}} {{code}}")]),
-    ("Time of calls", "s", "Without waiting for a turn.", quantiles("issuing_call_seconds_bucket{}", "target, ")),
+        (rate("issuing_call_seconds_count", "target, code"), "{{target}} {{code}}")]),
+    ("Time of calls", "s", "Without waiting for a turn.", quantiles("issuing_call_seconds_bucket", "target, ")),
     ("Breakers and pauses", "short", "0 closed, 1 half-open, 2 open: the worst worker. 1 = paused.", [
-        ("max by (target) (issuing_breaker_state{})", "{{target}} breaker"),
-        ("max by (target) (issuing_target_paused{})", "{{target}} paused")]),
+        ("max by (target) (issuing_breaker_state)", "{{target}} breaker"),
+        ("max by (target) (issuing_target_paused)", "{{target}} paused")]),
     ("Workers", "short", "Living workers, and what they hold together.", [
-        ("sum(max by (cell) (issuing_workers_alive{}))", "alive"), ("sum(issuing_in_flight{})", "events held")]),
+        ("max(issuing_workers_alive)", "alive"), ("sum(issuing_in_flight)", "events held")]),
     ("Deferrals", "reqps", "Deferred attempts, by cause.", [
-        (rate("issuing_deferrals_total{}", "reason") + " > 0", "{{reason}}")]),
+        (rate("issuing_deferrals_total", "reason") + " > 0", "{{reason}}")]),
     ("Retries", "reqps", "Attempts that failed and are repeated, by cause.", [
-        (rate("issuing_retries_total{}", "reason") + " > 0", "{{reason}}")]),
+        (rate("issuing_retries_total", "reason") + " > 0", "{{reason}}")]),
     ("Ends without a card", "reqps", "REJECTED and FAILED, by reason.", [
         (rate('issuing_events_ended_total{status!="COMPLETED"}', "status, reason") + " > 0", "{{status}} {{reason}}")]),
-    ("Claims", "s", "Time of the statement that takes due events.", quantiles("issuing_claim_seconds_bucket{}")),
+    ("Claims", "s", "Time of the statement that takes due events.", quantiles("issuing_claim_seconds_bucket")),
     ("Database", "short", "Queues before the database, and refused statements.", [
-        ("sum(issuing_db_pool_waiting{})", "statements waiting"),
-        ("sum(issuing_accept_queue{})", "requests being recorded"),
-        ("sum(issuing_reads_waiting{})", "reads waiting"),
-        (rate("issuing_db_errors_total{}", "sqlstate_class") + " > 0", "errors a second, class {{sqlstate_class}}")]),
+        ("sum(issuing_db_pool_waiting)", "statements waiting"),
+        ("sum(issuing_accept_queue)", "requests being recorded"),
+        ("sum(issuing_reads_waiting)", "reads waiting"),
+        (rate("issuing_db_errors_total", "sqlstate_class") + " > 0", "errors a second, class {{sqlstate_class}}")]),
     ("Stalls", "s", "How late the loop was at its worst in the last minute.", [
-        ("issuing_loop_lag_seconds{}", "{{instance}}")]),
+        ("issuing_loop_lag_seconds", "{{instance}}")]),
     ("Memory", "bytes", "Resident.", [('process_resident_memory_bytes{job=~"issuing.*"}', "{{instance}}")]),
     ("Processor", "percentunit", "1 = one core.", [
         ('rate(process_cpu_seconds_total{job=~"issuing.*"}[])', "{{instance}}")]),
     ("Backlog of each type", "short",
      "PENDING events of each type that is delivered, and open events of types that nobody delivers.", [
-         ('sum by (type) (max by (cell, type) (issuing_outbox_type_events{status="PENDING"}))', "{{type}}"),
-         ("sum(max by (cell) (issuing_outbox_undelivered_events{}))", "nobody delivers")]),
+         ('max by (type) (issuing_outbox_type_events{status="PENDING"})', "{{type}}"),
+         ("max(issuing_outbox_undelivered_events)", "nobody delivers")]),
     ("Age of the oldest of each type", "s", "Oldest PENDING event of each type that is delivered.", [
-        ("max by (type) (issuing_outbox_type_oldest_pending_seconds{})", "{{type}}")]),
-    ("Age of the oldest of each cell", "s", "Oldest PENDING event of each cell; without cells one line.", [
-        ("max by (cell) (issuing_outbox_oldest_pending_seconds{})", "{{cell}}")]),
-    ("Moves between cells", "short",
-     "Buckets on the move by state, and calls a second that were refused because of the user's cell.", [
-         ('sum by (state) (max by (cell, state) (issuing_cell_buckets{state!~"here|away"})) > 0', "{{state}}"),
-         (rate("issuing_cell_refusals_total{}", "reason"), "refused, {{reason}}")]),
+        ("max by (type) (issuing_outbox_type_oldest_pending_seconds)", "{{type}}")]),
 ]
 
 
 def target(place, query, legend, more):
-    query = re.sub(r"\{(.*?)\}", lambda match: '{%scell=~"$cell"}' % (match.group(1) and match.group(1) + ","), query)
     return {"refId": "ABCDE"[place], "datasource": SOURCE, "expr": query.replace("[]", "[$__rate_interval]"),
             "legendFormat": legend, **more}
 
@@ -136,14 +128,9 @@ def plot(place, row):
 
 
 def board():
-    cells = "label_values(issuing_build_info, cell)"
     variables = [
         {"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus", "refresh": 1,
-         "hide": 0, "includeAll": False, "multi": False, "options": [], "current": {}},
-        {"name": "cell", "label": "Cell", "type": "query", "datasource": SOURCE, "definition": cells,
-         "query": {"query": cells, "refId": "cell"}, "refresh": 2, "sort": 1, "hide": 0, "includeAll": True,
-         "allValue": ".*", "multi": True, "options": [],
-         "current": {"selected": True, "text": ["All"], "value": ["$__all"]}}]
+         "hide": 0, "includeAll": False, "multi": False, "options": [], "current": {}}]
     return {"title": "issuing", "uid": "issuing", "tags": ["issuing"], "timezone": "browser", "schemaVersion": 37,
             "version": 1, "editable": True, "graphTooltip": 1, "refresh": "30s", "time": {"from": "now-3h", "to": "now"},
             "annotations": {"list": []}, "links": [], "templating": {"list": variables},

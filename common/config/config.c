@@ -16,8 +16,6 @@
 #include "common/config/config_table.h"
 #include "common/config/config_value.h"
 
-#define CONFIG_SOCKET_SIZE 256 /* of one of router.sockets */
-
 /* ---- setting one option ---- */
 
 static void free_text(char **text)
@@ -37,30 +35,6 @@ static bool read_url(const struct config_option *option, const char *text, char 
     return config_value_url(text, ret_url, err);
 }
 
-static bool check_cell(const char *text, struct err *err)
-{
-    const char *wrong = config_check_cell_name(text, strlen(text));
-    return !wrong || err_set(err, ERR_CONFIG, "%s", wrong);
-}
-
-/* Each is the path of a Unix socket or an address. */
-static bool check_sockets(const char *text, struct err *err)
-{
-    char host[CONFIG_HOST_SIZE], word[CONFIG_SOCKET_SIZE];
-    int port;
-
-    for (const char *at = text + strspn(text, " "); *at; at += strspn(at, " ")) {
-        size_t length = strcspn(at, " ");
-        if (length >= sizeof(word))
-            return err_set(err, ERR_CONFIG, "\"%.40s...\" is over %zu bytes long", at, sizeof(word) - 1);
-        snprintf(word, sizeof(word), "%.*s", (int)length, at);
-        if (word[0] != '/' && !config_value_address(word, host, &port, err))
-            return err_prefix(err, "\"%s\" is no path that begins with '/', and no address", word);
-        at += length;
-    }
-    return true;
-}
-
 /* Replaces the text only when the new one is valid. */
 static bool set_text(char **place, const struct config_option *option, const char *text, struct err *err)
 {
@@ -69,14 +43,11 @@ static bool set_text(char **place, const struct config_option *option, const cha
     int64_t index;
     int port;
 
-    if (option->type == OPTION_SOCKETS && !check_sockets(text, err))
-        return false;
     if (option->type == OPTION_URL || option->type == OPTION_FULL_URL || option->type == OPTION_ID_URL) {
         if (!read_url(option, text, &copy, err))
             return false;
     } else {
         if ((option->type == OPTION_ADDRESS && !config_value_address(text, host, &port, err)) ||
-            (option->type == OPTION_CELL && !check_cell(text, err)) ||
             (option->type == OPTION_WORD && !config_value_choice(text, option->words, &index, err)))
             return false;
         if (length >= 2 && text[0] == '"' && text[length - 1] == '"')
@@ -110,8 +81,6 @@ bool config_read_value(void *place, const struct config_option *option, const ch
     switch (option->type) {
     case OPTION_TEXT:
     case OPTION_WORD:
-    case OPTION_CELL:
-    case OPTION_SOCKETS:
     case OPTION_CONNINFO:
     case OPTION_FILE:
     case OPTION_ADDRESS:
@@ -200,8 +169,6 @@ static bool take_option_flag(struct config_loading *loading, int argc, char **ar
     snprintf(name, sizeof(name), "%.*s", (int)strcspn(argument + 2, "="), argument + 2);
     if (strncmp(name, "route.", 6) == 0)
         return config_take_route_flag(loading, name, flag_value(argc, argv, index));
-    if (strncmp(name, "cell.", 5) == 0)
-        return config_take_cell_flag(loading, name, flag_value(argc, argv, index));
     found = config_find_option(name, config_option_name, nearest);
     if (found == config_option_count)
         return err_set(loading->err, ERR_USAGE, "unknown option --%s; the nearest is --%s", name, nearest);
@@ -271,8 +238,7 @@ static bool take_arguments(struct config_loading *loading, int argc, char **argv
 
     config->arguments = calloc((size_t)(argc > 0 ? argc : 0) + 1, sizeof(*config->arguments));
     loading->route_flags = calloc((size_t)(argc > 0 ? argc : 0) + 1, sizeof(*loading->route_flags));
-    loading->cell_flags = calloc((size_t)(argc > 0 ? argc : 0) + 1, sizeof(*loading->cell_flags));
-    if (!config->arguments || !loading->route_flags || !loading->cell_flags)
+    if (!config->arguments || !loading->route_flags)
         return err_set(loading->err, ERR_MEMORY, "no memory for the command line");
     for (int i = 1; i < argc; i++) {
         if (!options_end && strncmp(argv[i], "--", 2) == 0 && looks_like_option(argv[i])) {
@@ -298,7 +264,7 @@ static bool set_from_flags(struct config_loading *loading)
     for (size_t i = 0; i < config_option_count; i++)
         if (loading->flags[i] && !config_set_option(loading, i, loading->flags[i], ORIGIN_FLAG))
             return err_prefix(loading->err, "--%s.%s", config_options[i].section, config_options[i].key);
-    return config_set_routes_from_flags(loading) && config_set_cells_from_flags(loading);
+    return config_set_routes_from_flags(loading);
 }
 
 /* ---- the environment ---- */
@@ -316,11 +282,6 @@ static bool set_from_environment(struct config_loading *loading)
         snprintf(name, sizeof(name), "%.*s", (int)(equals - *variable), *variable);
         if (strncmp(name, "ISSUING_ROUTE_", 14) == 0) {
             if (!config_set_route_from_variable(loading, name, equals + 1))
-                return false;
-            continue;
-        }
-        if (strncmp(name, "ISSUING_CELL_", 13) == 0) {
-            if (!config_set_cell_from_variable(loading, name, equals + 1))
                 return false;
             continue;
         }
@@ -382,7 +343,6 @@ bool config_load(struct config *ret_config, enum config_program program, int arg
     bool is_loaded = load(&loading, argc, argv);
 
     free(loading.route_flags);
-    free(loading.cell_flags);
     if (!is_loaded) {
         config_done(&loading.config);
         return false;
@@ -398,7 +358,6 @@ void config_done(struct config *config)
         if (config_is_text(&config_options[i]))
             free_text(config_place_of(config, &config_options[i]));
     config_routes_done(config);
-    config_cells_done(config);
     if (config->origins)
         free(config->origins->path);
     free(config->origins);

@@ -40,21 +40,11 @@ struct config_route {
     bool allow_http;
 };
 
-#define CONFIG_CELLS_MAX 64
-#define CONFIG_CELL_NAME_SIZE 33 /* [a-z][a-z0-9_-]{0,31} */
-
-/* One section [cell.NAME]: a database that has a part of the users (docs/scaling.md). */
-struct config_cell {
-    char name[CONFIG_CELL_NAME_SIZE];
-    char *url; /* required; may hold a password */
-};
-
 /* Texts are owned by the configuration; an unset text is NULL. Durations are in milliseconds. */
 struct config {
     struct {
         char *url;
         int64_t connections;
-        char *cell; /* the name that the database must have; NULL = any or none */
     } database;
     struct {
         char *listen;
@@ -134,12 +124,6 @@ struct config {
     } card;
     struct config_route routes[CONFIG_ROUTES_MAX]; /* route_count of them, ordered by type */
     int route_count;
-    struct config_cell cells[CONFIG_CELLS_MAX]; /* cell_count of them, ordered by name */
-    int cell_count;
-    struct {
-        char *map_file;
-        char *sockets; /* paths, or host:port; separated by blanks */
-    } router;
     struct {
         int64_t level;  /* enum log_level */
         int64_t format; /* enum log_format; default by isatty(2) */
@@ -166,10 +150,6 @@ must_check bool config_check(const struct config *config, enum config_program pr
 void config_done(struct config *config);
 /* One line an option: `section.key = value  # origin`; a password inside a url of a database is masked. */
 void config_show(const struct config *config, FILE *out);
-/* The index of the cell of this name; -1 = there is none. */
-int config_find_cell(const struct config *config, const char *name);
-/* What is wrong with the first `length` bytes as the name of a cell. NULL = nothing. */
-const char *config_check_cell_name(const char *name, size_t length);
 /* Whether anything but the default gives this option ("api.listen") its value. */
 bool config_is_set(const struct config *config, const char *name);
 /* Calls on_difference with the name of each option of this program that differs between the two. */

@@ -80,22 +80,6 @@ static bool set_route_from_line(struct config_loading *loading, const char *key,
            err_prefix(loading->err, "%s", name);
 }
 
-static bool set_cell_from_line(struct config_loading *loading, const char *key, const char *value)
-{
-    char name[CONFIG_NAME_SIZE];
-    int line = loading->config.origins->cells[config_find_cell(&loading->config, loading->cell)].line;
-
-    if (strcmp(key, config_cell_option.key) != 0)
-        return err_set(loading->err, ERR_CONFIG, "unknown option %.60s in [cell.%s]; a cell has only %s", key,
-                       loading->cell, config_cell_option.key);
-    config_cell_option_name(loading->cell, name);
-    if (line > 0)
-        return err_set(loading->err, ERR_CONFIG, "%s is set a second time; the first is line %d", name, line);
-    return (check_password(loading, &config_cell_option, value) &&
-            config_set_cell_url(loading, loading->cell, value, ORIGIN_FILE, loading->line)) ||
-           err_prefix(loading->err, "%s", name);
-}
-
 static int on_pair(void *user, const char *section, const char *key, const char *value)
 {
     struct config_loading *loading = user;
@@ -103,9 +87,8 @@ static int on_pair(void *user, const char *section, const char *key, const char 
     /* inih continues after a fault; only the first one is reported. */
     if (loading->has_failed)
         return 0;
-    return (loading->route[0]  ? set_route_from_line(loading, key, value)
-            : loading->cell[0] ? set_cell_from_line(loading, key, value)
-                               : set_from_line(loading, section, key, value)) ||
+    return (loading->route[0] ? set_route_from_line(loading, key, value)
+                              : set_from_line(loading, section, key, value)) ||
            fail_line(loading);
 }
 
@@ -125,22 +108,6 @@ static bool open_route(struct config_loading *loading, const char *type)
     return true;
 }
 
-/* name: what stands behind "cell.". */
-static bool open_cell(struct config_loading *loading, const char *name)
-{
-    const char *wrong = config_check_cell_name(name, strlen(name));
-
-    if (wrong)
-        return err_set(loading->err, ERR_CONFIG, "[cell.%.64s]: %s", name, wrong);
-    if (config_find_cell(&loading->config, name) >= 0)
-        return err_set(loading->err, ERR_CONFIG, "the section [cell.%s] for the second time", name);
-    if (!config_add_cell(loading, name))
-        return false;
-    loading->config.origins->cells[config_find_cell(&loading->config, name)].section_line = loading->line;
-    snprintf(loading->cell, sizeof(loading->cell), "%.*s", (int)sizeof(loading->cell) - 1, name);
-    return true;
-}
-
 /* inih does not report sections, accepts any text behind ']' and cuts long names, so section headers are checked
  * here. */
 static bool check_header(struct config_loading *loading, const char *line)
@@ -151,15 +118,11 @@ static bool check_header(struct config_loading *loading, const char *line)
     if (line[1 + length] != ']' || line[2 + length + strspn(line + 2 + length, " \t\r")] != '\0')
         return err_set(loading->err, ERR_CONFIG, "a section is [name] and nothing else on its line");
     snprintf(name, sizeof(name), "%.*s", (int)length, line + 1);
-    loading->route[0] = loading->cell[0] = '\0';
+    loading->route[0] = '\0';
     if (strncmp(name, "route.", 6) == 0)
         return open_route(loading, name + 6);
     if (strcmp(name, "route") == 0)
         return err_set(loading->err, ERR_CONFIG, "a route is [route.TYPE], TYPE being the type of its events");
-    if (strncmp(name, "cell.", 5) == 0)
-        return open_cell(loading, name + 5);
-    if (strcmp(name, "cell") == 0)
-        return err_set(loading->err, ERR_CONFIG, "a cell is [cell.NAME], NAME being the name of its database");
     for (size_t i = 0; i < config_option_count; i++) {
         size_t distance = config_value_distance(config_options[i].section, name);
         if (distance < least) {

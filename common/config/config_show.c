@@ -15,8 +15,6 @@ static void write_value(const void *place, const struct config_option *option, F
     switch (option->type) {
     case OPTION_TEXT:
     case OPTION_WORD:
-    case OPTION_CELL:
-    case OPTION_SOCKETS:
     case OPTION_FILE:
     case OPTION_ADDRESS:
     case OPTION_FULL_URL:
@@ -163,21 +161,15 @@ void config_show(const struct config *config, FILE *out)
     }
     for (int i = 0; i < config->route_count; i++)
         show_route(config, i, out);
-    for (int i = 0; i < config->cell_count; i++) {
-        config_cell_option_name(config->cells[i].name, name);
-        write_line(config, name, &config->cells[i].url, &config_cell_option, config->origins->cells[i].of,
-                   config->origins->cells[i].line, out);
-    }
 }
 
 static void write_type(const struct config_option *option, FILE *out)
 {
     static const char *const types[] = {
-        [OPTION_TEXT] = "TEXT",         [OPTION_CELL] = "NAME",         [OPTION_SOCKETS] = "SOCKETS",
-        [OPTION_CONNINFO] = "CONNINFO", [OPTION_FILE] = "FILE",         [OPTION_ADDRESS] = "HOST:PORT",
-        [OPTION_FULL_URL] = "URL",      [OPTION_ID_URL] = "URL",        [OPTION_URL] = "URL",
-        [OPTION_INTEGER] = "NUMBER",    [OPTION_DURATION] = "DURATION", [OPTION_SIZE] = "SIZE",
-        [OPTION_BOOL] = "true|false",
+        [OPTION_TEXT] = "TEXT",         [OPTION_CONNINFO] = "CONNINFO", [OPTION_FILE] = "FILE",
+        [OPTION_ADDRESS] = "HOST:PORT", [OPTION_FULL_URL] = "URL",      [OPTION_ID_URL] = "URL",
+        [OPTION_URL] = "URL",           [OPTION_INTEGER] = "NUMBER",    [OPTION_DURATION] = "DURATION",
+        [OPTION_SIZE] = "SIZE",         [OPTION_BOOL] = "true|false",
     };
 
     if (!option->words) {
@@ -259,15 +251,6 @@ static void write_routes_help(FILE *out)
     }
 }
 
-static void write_cells_help(FILE *out)
-{
-    fprintf(out,
-            "\nCells: the databases over which the users are divided. Each has a section [cell.NAME], at most %d. In "
-            "the\nenvironment its option is ISSUING_CELL_NAME_URL, in capitals and with _ in place of -.\n",
-            CONFIG_CELLS_MAX);
-    write_help(&config_cell_option, "cell.NAME", NULL, out);
-}
-
 void config_help(enum config_program program, FILE *out)
 {
     fputs("  --config=FILE\n        The configuration file. Default: " CONFIG_DEFAULT_PATH ", which may be absent.\n"
@@ -285,6 +268,4 @@ void config_help(enum config_program program, FILE *out)
           out);
     if (program & CONFIG_WORKER)
         write_routes_help(out);
-    if (program & CONFIG_CTL)
-        write_cells_help(out);
 }

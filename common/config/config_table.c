@@ -46,10 +46,6 @@ const struct config_option config_options[] = {
      .programs = API | WORKER | CTL, .help = "Where PostgreSQL is: a libpq conninfo or URI."},
     {"database", "connections", OPTION_INTEGER, TO(database.connections), .default_text = "4", RANGE(1, 256),
      .programs = API | WORKER, .help = "Connections to PostgreSQL of one process."},
-    {"database", "cell", OPTION_CELL, TO(database.cell), .programs = API | WORKER,
-     .help =
-         "The name of the cell that the database must be; another one, or none, is not used. Unset: any database is "
-         "used."},
 
     {"api", "listen", OPTION_ADDRESS, TO(api.listen), .default_text = "127.0.0.1:8080", .programs = API,
      .help = "Where clients are served."},
@@ -179,13 +175,6 @@ const struct config_option config_options[] = {
     {"card", "reveal_limit", OPTION_INTEGER, TO(card.reveal_limit), .default_text = "10", RANGE(0, 1000),
      .programs = API,
      .help = "Card numbers shown to one user within a minute; 0 = none. Never more than the database's ceiling."},
-
-    {"router", "map_file", OPTION_FILE, TO(router.map_file), .programs = CTL,
-     .help = "The map of HAProxy that says which cell has a bucket; issuing-ctl cell writes it."},
-    {"router", "sockets", OPTION_SOCKETS, TO(router.sockets), .programs = CTL,
-     .help =
-         "The runtime sockets of every HAProxy, paths or HOST:PORT separated by blanks: issuing-ctl cell tells each "
-         "where a bucket has gone."},
 
     {"log", "level", OPTION_CHOICE, TO(log.level), .default_text = "info", .words = words_level,
      .synonym = {"warn", LOG_WARNING}, .programs = API | WORKER | CTL,

@@ -15,8 +15,6 @@
 enum config_type {
     OPTION_TEXT,
     OPTION_WORD,     /* one of the words, as a text */
-    OPTION_CELL,     /* the name of a cell */
-    OPTION_SOCKETS,  /* paths that begin with '/', or host:port; separated by blanks */
     OPTION_CONNINFO, /* may hold a password: never shown as it is */
     OPTION_FILE,
     OPTION_ADDRESS,
@@ -70,18 +68,11 @@ struct config_route_origins {
     int section_line; /* 0 = the file does not have the route */
 };
 
-struct config_cell_origin {
-    enum config_origin of;
-    int line;         /* of the url in the file; 0 = not in it */
-    int section_line; /* 0 = the file does not have the cell */
-};
-
 struct config_origins {
     char *path; /* of the file that was read; owned */
     enum config_origin of[CONFIG_OPTIONS_MAX];
     int lines[CONFIG_OPTIONS_MAX];                         /* in the file; 0 = not in it */
     struct config_route_origins routes[CONFIG_ROUTES_MAX]; /* by the index of config->routes */
-    struct config_cell_origin cells[CONFIG_CELLS_MAX];     /* by the index of config->cells */
 };
 
 /* "section.key" and "ISSUING_SECTION_KEY". */
@@ -109,26 +100,12 @@ void config_route_credential_name(const char *type, const struct config_option *
                                   char ret_name[CONFIG_NAME_SIZE]);
 void *config_route_place_of(const struct config_route *route, const struct config_option *option);
 
-/* ---- the option of a cell (config_cells.c) ---- */
-
-extern const struct config_option config_cell_option; /* its section is "cell", its key "url" */
-
-/* "cell.NAME.url" and "ISSUING_CELL_NAME_URL". */
-void config_cell_option_name(const char *name, char ret_name[CONFIG_NAME_SIZE]);
-void config_cell_variable_name(const char *name, char ret_name[CONFIG_NAME_SIZE]);
-
 /* ---- one run of config_load() ---- */
 
 /* --route.TYPE.key=value */
 struct config_route_flag {
     char type[CONFIG_ROUTE_TYPE_SIZE];
     const struct config_option *option;
-    const char *value;
-};
-
-/* --cell.NAME.url=value */
-struct config_cell_flag {
-    char name[CONFIG_CELL_NAME_SIZE];
     const char *value;
 };
 
@@ -140,8 +117,6 @@ struct config_loading {
     const char *flags[CONFIG_OPTIONS_MAX]; /* values from the command line; NULL = not given */
     struct config_route_flag *route_flags; /* as many as there are arguments, at most; owned */
     int route_flag_count;
-    struct config_cell_flag *cell_flags; /* the same */
-    int cell_flag_count;
     struct err *err;
     /* config_file.c */
     const char *at, *end; /* what is left of the file's text */
@@ -149,7 +124,6 @@ struct config_loading {
     int line;
     bool section_seen[CONFIG_OPTIONS_MAX]; /* by the index of the section's first option */
     char route[CONFIG_ROUTE_TYPE_SIZE];    /* the type of the section [route.TYPE] that is being read; "" = another */
-    char cell[CONFIG_CELL_NAME_SIZE];      /* the same of a section [cell.NAME] */
     bool has_failed;
 };
 
@@ -184,19 +158,5 @@ must_check bool config_set_routes_from_credentials(struct config_loading *loadin
 /* When everything else is read: defaults that are other options' values. */
 void config_finish_routes(struct config *config);
 void config_routes_done(struct config *config);
-
-/* ---- config_cells.c ---- */
-
-/* Adds a cell that is not there yet. Precondition: the name was checked. */
-must_check bool config_add_cell(struct config_loading *loading, const char *name);
-/* Sets the url of a cell, which is added where it is not there yet. line: in the file, or 0. */
-must_check bool config_set_cell_url(struct config_loading *loading, const char *name, const char *text,
-                                    enum config_origin origin, int line);
-/* Takes "cell.NAME.url", the name of a flag, apart. ERR_USAGE. */
-must_check bool config_take_cell_flag(struct config_loading *loading, const char *name, const char *value);
-must_check bool config_set_cells_from_flags(struct config_loading *loading);
-/* Takes "ISSUING_CELL_NAME_URL" apart. */
-must_check bool config_set_cell_from_variable(struct config_loading *loading, const char *name, const char *value);
-void config_cells_done(struct config *config);
 
 #endif

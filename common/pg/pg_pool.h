@@ -35,8 +35,6 @@ struct pg_pool_options {
     /* The newest version of the schema must be one of these, and the server a primary that can be written; both are
      * checked on each new connection (sql_schema_version, sql_session_server). 0 = neither is checked. */
     int schema_least, schema_most;
-    /* The name that the database's cell must have (issuing.cell); checked as the schema. NULL = it is not. */
-    const char *cell;
     /* Both may be NULL; both are called from the loop, and may close the pool. on_state: the pool became ready or not
      * ready, or it is not ready for another reason than before (error_text, "" when ready). on_error: a query was
      * refused (for a metric). */
@@ -57,8 +55,6 @@ bool pg_pool_ready(const struct pg_pool *pool);
 /* The newest session that was checked runs in another process than the connection was told: a pooler is in between.
  * Only where the schema is checked. */
 bool pg_pool_is_behind_pooler(const struct pg_pool *pool);
-/* The newest session that was checked is to another cell than options.cell. */
-bool pg_pool_is_wrong_cell(const struct pg_pool *pool);
 /* Why it is not ready; PG_CAUSE_COUNT = it is, or nothing was tried yet. */
 enum pg_cause pg_pool_cause(const struct pg_pool *pool);
 /* Queries without a result, those that wait included. */

@@ -38,8 +38,6 @@ struct slot {
     int64_t timeline;   /* of the server, which each promotion raises; 0 = unknown */
     struct pg_query schema_query, server_query, waits_query;
     struct buf pids; /* of waits_query */
-    struct pg_query cell_query;
-    bool is_right_cell; /* of this session */
 };
 
 struct pg_pool {
@@ -68,7 +66,6 @@ struct pg_pool {
     char reason[256];    /* why it is down, as reported */
     enum pg_cause cause; /* the same in one word; PG_CAUSE_COUNT = it is ready */
     bool is_behind_pooler;
-    bool is_wrong_cell;
     bool is_closing, are_connections_closed;
     void (*on_closed)(void *context);
     void *closed_context;

@@ -91,11 +91,6 @@ static void report_state(struct pg_pool *pool, const char *reason)
         pool->options.on_state(pool->options.context, is_ready, pool->reason);
 }
 
-bool pg_pool_is_wrong_cell(const struct pg_pool *pool)
-{
-    return pool->is_wrong_cell;
-}
-
 void pg_pool_on_news(void *context)
 {
     struct pg_pool *pool = context;
@@ -140,14 +135,8 @@ static void gather(struct slot *settled)
 
 /* ---- the checks of a new session ---- */
 
-static void check_cell(struct slot *slot);
-
 static void set_up(struct slot *slot)
 {
-    if (slot->pool->options.cell && !slot->is_right_cell) {
-        check_cell(slot); /* the last check, which comes back here */
-        return;
-    }
     slot_set_state(slot, SLOT_UP);
     pg_connection_settle(&slot->connection);
     pg_pool_request_turn(slot->pool);
@@ -163,36 +152,6 @@ static void send_check(struct slot *slot, struct pg_query *query)
         pg_connection_flush(&slot->connection);
     else
         pg_connection_lose(&slot->connection, NULL);
-}
-
-/* A database of another cell has other users: what is recorded there for ours would be lost for them. */
-static void check_cell(struct slot *slot)
-{
-    slot->cell_query = (struct pg_query){.statement = &sql_session_cell};
-    send_check(slot, &slot->cell_query);
-}
-
-static void on_cell(struct slot *slot, const struct pg_query_result *result)
-{
-    struct pg_pool *pool = slot->pool;
-    const char *name = result->kind == PG_DONE ? pg_bytes(result->rows, 0, 0).bytes : NULL;
-    char text[200];
-    if (result->kind == PG_UNKNOWN || result->kind == PG_NOT_SENT)
-        return; /* the connection is lost already */
-    if (result->kind == PG_REFUSED) {
-        pg_connection_lose(&slot->connection, result->message);
-        return;
-    }
-    /* guard: a program does not use the database of another cell */
-    slot->is_right_cell = name && strcmp(name, pool->options.cell) == 0;
-    pool->is_wrong_cell = !slot->is_right_cell;
-    if (slot->is_right_cell) {
-        set_up(slot);
-        return;
-    }
-    snprintf(text, sizeof(text), "the database is %s%.40s, and database.cell is %s: correct database.url",
-             name ? "the cell " : "no cell", name ? name : "", pool->options.cell);
-    pg_connection_lose(&slot->connection, text);
 }
 
 /* The checks have passed. While sessions hang there, this one can find out what they wait for; later it may hang
@@ -365,7 +324,6 @@ static void on_down(struct pg_connection *connection, const char *reason)
     struct slot *slot = slot_of(connection);
     slot_set_state(slot, SLOT_DOWN);
     slot->is_unflushed = false;
-    slot->is_right_cell = false;
     if (pg_pool_ready(slot->pool))
         return;
     report_state(slot->pool, reason);
@@ -387,10 +345,6 @@ static void on_result(struct pg_connection *connection, struct pg_query *query, 
     }
     if (query == &slot->waits_query) {
         on_waits(slot, result);
-        return;
-    }
-    if (query == &slot->cell_query) {
-        on_cell(slot, result);
         return;
     }
     if (slot->state == SLOT_UP && result->kind == PG_REFUSED && strcmp(result->sqlstate, "25006") == 0)

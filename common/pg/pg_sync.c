@@ -3,6 +3,8 @@
  * Invariants: a connection is never opened again; when it is lost, every later call returns ERR_AWAY. A connection that
  * is lost during a call leaves the outcome unknown; the caller knows whether that matters. Left out: timeouts of
  * statements, except pg_sync_limit(); the operator has Ctrl-C. */
+#include "common/pg/pg_sync.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <poll.h>
@@ -11,8 +13,15 @@
 
 #include "common/base/clock.h"
 #include "common/pg/pg_dial.h"
-#include "common/pg/pg_sync_internal.h"
+#include "common/pg/pg_libpq.h"
 #include "statements.h"
+
+struct pg_sync {
+    PGconn *connection;
+    int64_t answer_ms;     /* the longest wait for an answer; 0 = for ever */
+    bool is_late;          /* an answer did not come in time: the connection is of no use any more */
+    struct pg_doubt doubt; /* about the commit of the current call */
+};
 
 bool pg_sync_open(const char *conninfo, const char *application_name, struct pg_sync **ret_db, struct err *err)
 {
@@ -45,7 +54,9 @@ void pg_sync_closep(struct pg_sync **db)
     *db = NULL;
 }
 
-bool pg_sync_take(struct pg_sync *db, PGresult *result, const char *name, struct pg_rows **ret_rows, struct err *err)
+/* Takes the result over when it is a success and wanted, else frees it. result NULL: the connection failed. */
+static bool take_result(struct pg_sync *db, PGresult *result, const char *name, struct pg_rows **ret_rows,
+                        struct err *err)
 {
     ExecStatusType status = PQresultStatus(result); /* of NULL: PGRES_FATAL_ERROR */
     bool is_success = status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK || status == PGRES_EMPTY_QUERY;
@@ -124,17 +135,17 @@ bool pg_sync_query(struct pg_sync *db, const struct sql_statement *statement, co
         PGresult *answer = ask_in_time(db, statement, &values);
         return db->is_late ? err_set(err, ERR_AWAY, "%s: no answer within %lld s", statement->name,
                                      (long long)db->answer_ms / 1000)
-                           : pg_sync_take(db, answer, statement->name, ret_rows, err);
+                           : take_result(db, answer, statement->name, ret_rows, err);
     }
     PGresult *result = PQexecParams(db->connection, statement->text, statement->parameters, NULL, values.values,
                                     values.lengths, values.formats, 1);
-    return pg_sync_take(db, result, statement->name, ret_rows, err);
+    return take_result(db, result, statement->name, ret_rows, err);
 }
 
 bool pg_sync_exec(struct pg_sync *db, const char *text, struct err *err)
 {
     db->doubt = (struct pg_doubt){.is_there = false};
-    return pg_sync_take(db, PQexec(db->connection, text), "", NULL, err);
+    return take_result(db, PQexec(db->connection, text), "", NULL, err);
 }
 
 bool pg_sync_is_pooled(struct pg_sync *db, bool *ret_is_pooled, struct err *err)

@@ -26,20 +26,6 @@ must_check bool pg_sync_query(struct pg_sync *db, const struct sql_statement *st
 /* Any text, several statements allowed, no parameters: migrations, BEGIN, COMMIT. One simple query is one transaction
  * unless the text begins or ends transactions itself. */
 must_check bool pg_sync_exec(struct pg_sync *db, const char *text, struct err *err);
-/* What one COPY has moved. */
-struct pg_copied {
-    int64_t rows, bytes;
-};
-
-/* Streams `out` (COPY ... TO STDOUT) of one connection into `in` (COPY ... FROM STDIN) of another; one row is in memory
- * at a time. until_ms: a time of clock_mono_ms() by which it must be done, 0 = none; ERR_REFUSED when it is not.
- * ERR_AWAY and ERR_DATABASE as above, with "the source" or "the destination" before the message; no message contains a
- * row. After a failure neither COPY goes on: a connection that could not be told so is of no use any more, and the
- * caller rolls back in the destination. */
-must_check bool pg_sync_copy(struct pg_sync *from, const char *out, struct pg_sync *into, const char *in,
-                             int64_t until_ms, struct pg_copied *ret_copied, struct err *err);
-/* Whether the connection was lost or given up: open another one. */
-bool pg_sync_is_lost(const struct pg_sync *db);
 /* Whether a pooler is in between: the server's process is not the one that the connection was told when it was made. A
  * pooler that passes the true process on is not noticed. */
 must_check bool pg_sync_is_pooled(struct pg_sync *db, bool *ret_is_pooled, struct err *err);

@@ -38,7 +38,6 @@ static bool read_session(struct console *console, struct err *err)
         return false;
     copy_text(console->role, sizeof(console->role), pg_bytes(rows, 0, 0).bytes);
     copy_text(console->database, sizeof(console->database), pg_bytes(rows, 0, 1).bytes);
-    copy_text(console->cell, sizeof(console->cell), pg_bytes(rows, 0, 4).bytes);
     console->may_act = !console->is_read_only && pg_bool(rows, 0, 2);
     console->may_control = !console->is_read_only && pg_bool(rows, 0, 3);
     return true;

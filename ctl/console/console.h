@@ -25,9 +25,8 @@ struct console {
     bool is_ending;
     /* of the session with the database */
     char role[64], database[64];
-    char cell[CONFIG_CELL_NAME_SIZE]; /* the cell that the database is; "" = none */
-    bool may_act, may_control;        /* the role has the right, and the console is not read-only */
-    struct buf main, document;        /* of the request at hand */
+    bool may_act, may_control; /* the role has the right, and the console is not read-only */
+    struct buf main, document; /* of the request at hand */
 };
 
 struct console_options {

@@ -11,17 +11,16 @@ static const struct {
     {"/jobs", "Bulk actions"}, {"/audit", "Audit"},   {"/statistics", "Statistics"},
 };
 
-/* cell: "" = none; in the title, so that the tabs of several consoles can be told apart. */
-static void write_head(struct buf *out, const char *title, const char *cell)
+static void write_head(struct buf *out, const char *title)
 {
     html_put(out,
-             "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>{}{}{} - issuing</title>\n"
+             "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>{} - issuing</title>\n"
              "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
              "<meta name=\"color-scheme\" content=\"light dark\">\n"
              "<link rel=\"stylesheet\" href=\"/console.css\">\n"
              "<link rel=\"icon\" href=\"/icon.svg\" type=\"image/svg+xml\">\n"
              "<script src=\"/console.js\" defer></script>\n</head>\n",
-             3, title, cell[0] ? " - " : "", cell);
+             1, title);
 }
 
 static void write_navigation(struct buf *out, const struct page *page)
@@ -41,8 +40,6 @@ static void write_navigation(struct buf *out, const struct page *page)
     buf_put_text(out, "</ul></nav>\n<p class=\"who\">");
     if (console->role[0])
         html_put(out, "<span class=\"role\">{}</span> on {}", 2, console->role, console->database);
-    if (console->cell[0])
-        html_put(out, ", cell <strong>{}</strong>", 1, console->cell);
     if (console->role[0] && !console->may_act)
         buf_put_text(out, " <span class=\"pill\">read only</span>");
     html_put(out,
@@ -54,7 +51,7 @@ static void write_navigation(struct buf *out, const struct page *page)
 void layout_write(struct buf *document, const struct page *page)
 {
     const struct jobs *jobs = &page->console->jobs;
-    write_head(document, page->title, page->console->cell);
+    write_head(document, page->title);
     buf_put_text(document, "<body>\n<a class=\"skip\" href=\"#main\">Skip to the content</a>\n");
     write_navigation(document, page);
     if (jobs_running(jobs) && (!page->place || strcmp(page->place, "/jobs") != 0))
@@ -74,7 +71,7 @@ void layout_write(struct buf *document, const struct page *page)
 
 void layout_notice(struct buf *document, const char *title, const char *why)
 {
-    write_head(document, title, "");
+    write_head(document, title);
     html_put(document,
              "<body>\n<header class=\"top\"><span class=\"brand\">issuing</span></header>\n<main id=\"main\">\n"
              "<h1>{}</h1>\n<p>{}</p>\n<p><a href=\"/\">Try again</a></p>\n</main>\n</body>\n</html>\n",

@@ -6,7 +6,6 @@
 
 #include "ctl/audit.h"
 #include "ctl/ctl.h"
-#include "ctl/each_cell.h"
 #include "ctl/options.h"
 #include "ctl/print.h"
 #include "ctl/stop.h"
@@ -137,8 +136,6 @@ static int run_audit(struct ctl *ctl, char **arguments, int count)
     struct err err;
     if (!read_command(&audit, arguments, count, &err))
         return ctl_fail(&err);
-    if (each_cell_is_about_event(ctl, audit.filter.event))
-        return CTL_DONE;
     if (!ctl_connect(ctl, &err))
         return ctl_fail(&err);
     stop_watch();

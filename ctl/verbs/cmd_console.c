@@ -61,7 +61,6 @@ const struct ctl_command ctl_console = {
             "  --read-only    no page changes anything, whatever the role may do\n"
             "  --expose TEXT  why it is safe to listen on an address that other machines can reach; such an\n"
             "                 address is refused without it, since the console speaks clear text\n\n"
-            "With cells: --cell NAME, and a console for each cell. docs/console.md describes the pages.\n",
+            "docs/console.md describes the pages.\n",
     .run = run_console,
-    .not_all = "a console shows one cell: start one for each, with --cell NAME and a --listen of its own",
 };

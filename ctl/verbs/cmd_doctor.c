@@ -358,9 +358,8 @@ static bool check_database(struct doctor *doctor, bool *ret_fits, struct err *er
     int64_t after_us = clock_wall_us();
     check_server(doctor, facts);
     if (!check_schema(doctor, &fits, err) || !check_roles(doctor, err) ||
-        (fits &&
-         (!check_rights(doctor, err) || !check_guards(doctor, err) || !check_retention(doctor, err) ||
-          !doctor_check_cell(doctor, err) || !doctor_check_running(doctor, err) || !doctor_check_locks(doctor, err))))
+        (fits && (!check_rights(doctor, err) || !check_guards(doctor, err) || !check_retention(doctor, err) ||
+                  !doctor_check_running(doctor, err) || !doctor_check_locks(doctor, err))))
         return false;
     check_durability(doctor, facts);
     check_clock(doctor, facts, before_us, after_us);
@@ -463,8 +462,7 @@ const struct ctl_command ctl_doctor = {
         "which must be exactly those of the release, owners, search_path, functions that run as the owner and\n"
         "memberships, which workers run and whether their targets take calls, the settings that keep commits\n"
         "safe, standbys, autovacuum, the clocks, whether there is a pooler, and the keys file where one is\n"
-        "configured. Each line is ok, warn or FAIL; the last two with a fix. With --cell all also that each bucket of\n"
-        "users lives in exactly one cell.\n\n"
+        "configured. Each line is ok, warn or FAIL; the last two with a fix.\n\n"
         "  --data       also that nothing was lost or doubled: accepted = ended + open, keys and their events,\n"
         "               cards and their requests. Reads the tables, changes nothing\n"
         "  --since D    only what was created within the last D: 12h, 7d; all otherwise\n"
@@ -477,5 +475,4 @@ const struct ctl_command ctl_doctor = {
         "Exit 0 when nothing FAILs, 1 otherwise, 75 when the database is away or no worker answers in time, 78 when\n"
         "the database refuses the role.\n",
     .run = run_doctor,
-    .after_all = doctor_check_cells,
 };

@@ -9,7 +9,6 @@
 
 #include "ctl/action.h"
 #include "ctl/ctl.h"
-#include "ctl/each_cell.h"
 #include "ctl/options.h"
 #include "ctl/outlook_code.h"
 #include "ctl/print.h"
@@ -439,8 +438,6 @@ static int run_explain(struct ctl *ctl, char **arguments, int count)
     }
     if (!action_parse_id(arguments[0], &id, &err))
         return ctl_fail(&err);
-    if (each_cell_is_about_ids(ctl, arguments, count))
-        return CTL_DONE;
     if (!ctl_connect(ctl, &err))
         return ctl_fail(&err);
     int code = CTL_DONE;
@@ -473,5 +470,4 @@ const struct ctl_command ctl_explain = {
         "\"least_ms\", \"most_ms\", \"text\"}]}, two cases where it depends on how other events are answered.\n"
         "action is one of\n" OUTLOOK_ACTIONS(ACTION_HELP),
     .run = run_explain,
-    .is_page = true,
 };

@@ -9,7 +9,6 @@
 
 #include "common/keyring.h"
 #include "ctl/ctl.h"
-#include "ctl/each_cell.h"
 #include "ctl/options.h"
 #include "ctl/print.h"
 #include "ctl/rewrap.h"
@@ -209,11 +208,6 @@ static int report_rewrap(const struct ctl *ctl, const struct keyring *keyring, c
         fputs("issuing-ctl: stopped; run the same command again for the rest\n", stderr);
     else if (result->unreadable > 0)
         fprintf(stderr, "issuing-ctl: %" PRId64 " cannot be opened with these keys\n", result->unreadable);
-    else if (result->barred > 0)
-        fprintf(stderr,
-                "issuing-ctl: %" PRId64 " are of users whose bucket moves or has left: repeat this when `cell status` "
-                "shows none on its way and none left\n",
-                result->barred);
     else if (result->left > 0)
         fputs("issuing-ctl: a worker still seals with another key: let it read the keys file again, then repeat this "
               "command\n",
@@ -255,8 +249,6 @@ static int retire(struct ctl *ctl, const char *id_text, const char *path)
                 records);
         return ctl_fail(&err);
     }
-    if (each_cell_agrees(ctl))
-        return CTL_DONE;
     if (!keyring_retire(path, (uint32_t)id, &err))
         return ctl_fail(&err);
     if (!ctl->json)
@@ -278,16 +270,6 @@ static int run_with_file(struct ctl *ctl, const char *verb, const char *id, cons
                                          : retire(ctl, id, path);
 }
 
-/* One keys file serves every cell: a number moves with its user. So no key may be retired by what one database says. */
-static bool check_cells(const struct ctl *ctl, const char *verb, struct err *err)
-{
-    if (strcmp(verb, "retire") == 0 && ctl->config->cell_count > 0 && !ctl->each)
-        return err_set(err, ERR_USAGE, "every cell may hold numbers of this key: keys retire needs --cell all");
-    if (ctl->cell && (strcmp(verb, "generate") == 0 || strcmp(verb, "rotate") == 0))
-        return err_set(err, ERR_USAGE, "keys %s changes a file and no database: leave out --cell", verb);
-    return true;
-}
-
 static int run_keys(struct ctl *ctl, char **arguments, int count)
 {
     int64_t rate = 0;
@@ -301,8 +283,6 @@ static int run_keys(struct ctl *ctl, char **arguments, int count)
         err_set(&err, ERR_USAGE, "--rate belongs to keys rewrap");
         return ctl_fail(&err);
     }
-    if (!check_cells(ctl, verb, &err))
-        return ctl_fail(&err);
     if (count == 2 && strcmp(verb, "generate") == 0)
         return generate(ctl, arguments[1]);
     if (count == 2 && strcmp(verb, "rotate") == 0)
@@ -329,7 +309,6 @@ const struct ctl_command ctl_keys = {
         "                 stopped and repeated at any time, also while api and worker run. Exit 1 when some are left\n"
         "  --rate N       at most N a second\n"
         "retire ID [FILE] marks a key as not used any more; refused while it holds card numbers\n\n"
-        "With cells one file serves all of them, and retire needs --cell all.\n"
         "FILE is card.keys_file where it is not given. The order of a roll-out is in docs/run.md.\n",
     .run = run_keys,
 };

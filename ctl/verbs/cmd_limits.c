@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "ctl/ctl.h"
-#include "ctl/each_cell.h"
 #include "ctl/options.h"
 #include "ctl/print.h"
 #include "statements.h"
@@ -158,8 +157,6 @@ static int run_limits(struct ctl *ctl, char **arguments, int count)
         return ctl_fail(&err);
     }
     limits.user = arguments[0];
-    if (each_cell_is_about_user(ctl, limits.user))
-        return CTL_DONE;
     return ctl_connect(ctl, &err) && show(ctl, &limits, &err) ? CTL_DONE : ctl_fail(&err);
 }
 
@@ -172,5 +169,4 @@ const struct ctl_command ctl_limits = {
         "and refused tries. The limit is limit.count, limit.window and limit.counts of the configuration that\n"
         "issuing-ctl reads: let the api have the same. Of refused tries at most one a second is recorded.\n",
     .run = run_limits,
-    .is_page = true,
 };

@@ -26,6 +26,7 @@
 
 struct state {
     bool has_table;
+    bool has_buckets;                 /* its users are divided by buckets: made by a version that was never released */
     char connected_as[64], owner[64]; /* owner "" = not allowed to become the owner */
     struct pg_rows *applied;          /* owned; NULL without a table */
 };
@@ -59,6 +60,7 @@ static bool read_state(struct ctl *ctl, struct state *ret_state, struct err *err
     if (!pg_sync_query(ctl->db, &sql_operator_migrate_state, NULL, &rows, err))
         return false;
     state.has_table = pg_bool(rows, 0, 0);
+    state.has_buckets = pg_bool(rows, 0, 3);
     snprintf(state.connected_as, sizeof(state.connected_as), "%s", pg_bytes(rows, 0, 1).bytes);
     const char *owner = pg_bytes(rows, 0, 2).bytes;
     snprintf(state.owner, sizeof(state.owner), "%s", owner ? owner : "");
@@ -90,14 +92,18 @@ static bool checksum_fits(const struct state *state, int row, const struct migra
 
 static bool check_applied(const struct state *state, struct err *err)
 {
+    /* guard: a database that is divided by buckets is not migrated */
+    if (state->has_buckets)
+        return err_set(err, ERR_CONFIG,
+                       "an unreleased version made this database, and divided its users by buckets: it cannot be "
+                       "migrated, make a new one");
     for (int row = 0; row < pg_rows_count(state->applied); row++) {
         int64_t version = pg_int8(state->applied, row, VERSION);
         const struct migration *migration = find_migration(version);
         const char *name = pg_bytes(state->applied, row, NAME).bytes;
         if (version == 1 && strcmp(name, migration->name) != 0)
-            return err_set(err, ERR_REFUSED,
-                           "the database was made by a version that was never released (%s); it cannot be upgraded, "
-                           "make a new one",
+            return err_set(err, ERR_CONFIG,
+                           "an unreleased version made this database (%s): it cannot be migrated, make a new one",
                            name);
         if (!migration)
             return err_set(err, ERR_REFUSED,
@@ -447,7 +453,8 @@ const struct ctl_command ctl_migrate = {
         "Creates the roles where it may; then, in one transaction, applies the upgrades that are missing, replaces\n"
         "the functions and grants each role its rights. Run it as a superuser, or as a role that owns the\n"
         "database; twice does no harm, two at once wait for each other. It needs a direct connection, and is\n"
-        "refused (exit 78) when a pooler is in between, or when the database is not UTF8.\n\n"
+        "refused (exit 78) when a pooler is in between, when the database is not UTF8, or when a version that was\n"
+        "never released made it.\n\n"
         "  --status  which versions are applied, and which are pending\n"
         "  --plan    which files would be run\n\n"
         "Refused (exit 1) when an applied upgrade was edited since, or when the database is newer than this\n"

@@ -14,7 +14,6 @@
 #include "ctl/action.h"
 #include "ctl/confirm.h"
 #include "ctl/ctl.h"
-#include "ctl/each_cell.h"
 #include "ctl/event.h"
 #include "ctl/filter.h"
 #include "ctl/marks.h"
@@ -34,7 +33,6 @@ struct reconcile {
     int64_t limit;                   /* 0 = all */
     int64_t interval_us, started_us; /* between two marks, by --rate; monotonic */
     bool dry_run, is_declined;
-    bool is_later;             /* --cell all: asked when all cells have counted */
     int64_t total, horizon_us; /* matched at the start; what changes after it is left alone */
     int64_t requested, finished, undecided, problems, refused;
     int64_t busy; /* of the refused: another operator's reissue is not finished */
@@ -268,19 +266,15 @@ static bool is_meant(struct reconcile *reconcile)
 {
     if (reconcile->dry_run || reconcile->limit > 0 || reconcile->total == 0)
         return true;
-    enum confirm_answer answer = confirm_many(reconcile->ctl, "Look up", reconcile->total, reconcile->filter.status,
-                                              " at the peer", reconcile->horizon_us);
-    reconcile->is_declined = answer == CONFIRM_NO;
-    reconcile->is_later = answer == CONFIRM_LATER;
-    return answer == CONFIRM_YES;
+    reconcile->is_declined = !confirm_many("Look up", reconcile->total, reconcile->filter.status, " at the peer");
+    return !reconcile->is_declined;
 }
 
 static bool run_matches(struct reconcile *reconcile, struct err *err)
 {
     struct pick pick;
     int64_t most = reconcile->dry_run ? 0 : reconcile->limit;
-    if (!each_cell_counted(reconcile->ctl, &reconcile->total, &reconcile->horizon_us) &&
-        !confirm_count(reconcile->ctl->db, &reconcile->filter, most, &reconcile->total, &reconcile->horizon_us, err))
+    if (!confirm_count(reconcile->ctl->db, &reconcile->filter, most, &reconcile->total, &reconcile->horizon_us, err))
         return false;
     if (stop_is_requested() || !is_meant(reconcile))
         return true;
@@ -363,8 +357,6 @@ static void print_dry_run(const struct reconcile *reconcile)
 static void print_summary(const struct reconcile *reconcile, bool by_filter)
 {
     fflush(stdout);
-    if (reconcile->is_later)
-        return;
     if (reconcile->is_declined) {
         fprintf(stderr, "%sNothing was looked up.\n", stop_is_requested() ? "\n" : "");
         return;
@@ -393,8 +385,6 @@ static int run_reconcile(struct ctl *ctl, char **arguments, int count)
     struct err err;
     if (!read_command(&reconcile, arguments, &count, &err))
         return ctl_fail(&err);
-    if (each_cell_is_about_ids(ctl, arguments, count) || !each_cell_limit(ctl, &reconcile.limit))
-        return CTL_DONE;
     if (!ctl_connect(ctl, &err))
         return ctl_fail(&err);
     reconcile.deadline_ms = clock_mono_ms() + reconcile.timeout_ms;
@@ -409,12 +399,11 @@ static int run_reconcile(struct ctl *ctl, char **arguments, int count)
         went_well = report(&reconcile, id_text, "undecided", NULL, NULL, &err);
     }
     print_summary(&reconcile, count == 0);
-    each_cell_acted(ctl, reconcile.requested);
     if (!went_well)
         return ctl_fail(&err);
     if (stop_is_requested() || reconcile.is_declined)
         return CTL_REFUSED;
-    if (reconcile.dry_run || reconcile.is_later)
+    if (reconcile.dry_run)
         return CTL_DONE;
     if (reconcile.undecided > 0 || reconcile.open > 0 || reconcile.busy > 0 || clock_mono_ms() >= reconcile.deadline_ms)
         return CTL_AWAY;

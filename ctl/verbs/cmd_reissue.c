@@ -9,7 +9,6 @@
 #include "common/base/clock.h"
 #include "ctl/action.h"
 #include "ctl/ctl.h"
-#include "ctl/each_cell.h"
 #include "ctl/event.h"
 #include "ctl/marks.h"
 #include "ctl/options.h"
@@ -155,8 +154,6 @@ static int run_reissue(struct ctl *ctl, char **arguments, int count)
     char id_text[UUID_TEXT_SIZE];
     uuid_format(&reissue.id, id_text);
     reissue.id_text = id_text;
-    if (each_cell_is_about_ids(ctl, arguments, count))
-        return CTL_DONE;
     if (!ctl_connect(ctl, &err))
         return ctl_fail(&err);
     reissue.deadline_ms = clock_mono_ms() + timeout_ms;

@@ -3,7 +3,6 @@
 
 #include "ctl/action.h"
 #include "ctl/ctl.h"
-#include "ctl/each_cell.h"
 #include "ctl/event.h"
 #include "ctl/options.h"
 
@@ -22,8 +21,6 @@ static int run_show(struct ctl *ctl, char **arguments, int count)
     }
     if (!action_parse_id(arguments[0], &id, &err))
         return ctl_fail(&err);
-    if (each_cell_is_about_ids(ctl, arguments, count))
-        return CTL_DONE;
     if (!ctl_connect(ctl, &err) || !event_find(ctl->db, &id, &rows, &event, &err))
         return ctl_fail(&err);
     if (!ctl->json) {
@@ -42,5 +39,4 @@ const struct ctl_command ctl_show = {
     .help = "Shows one event: status, times, reason, lease, and its card without the number.\n"
             "`explain` adds what happened and what happens next.\n",
     .run = run_show,
-    .is_page = true,
 };

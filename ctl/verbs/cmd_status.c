@@ -1,4 +1,4 @@
-/* issuing-ctl status: how many events are where, of one database or of all cells (counts.h, status_cells.h). */
+/* issuing-ctl status: how many events are where (counts.h). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +8,6 @@
 #include "ctl/ctl.h"
 #include "ctl/options.h"
 #include "ctl/print.h"
-#include "ctl/status_cells.h"
 
 /* ---- text ---- */
 
@@ -135,13 +134,6 @@ static int run_status(struct ctl *ctl, char **arguments, int count)
     return done ? CTL_DONE : ctl_fail(&err);
 }
 
-static int run_all(struct ctl *ctl, char **arguments, int count)
-{
-    bool exact = false;
-    struct err err;
-    return read_command(arguments, count, &exact, &err) ? status_cells(ctl, exact) : ctl_fail(&err);
-}
-
 const struct ctl_command ctl_status = {
     .word = "status",
     .usage = "[--exact]",
@@ -153,13 +145,10 @@ const struct ctl_command ctl_status = {
         "counted up to 100,000. Where there are routes, or events of a type that nobody delivers, a second table\n"
         "has each type: what waits, what is held back behind an earlier event of its user, and who delivers it.\n\n"
         "  --exact        count all events: seconds for each million\n\n"
-        "With --cell all: a line for each cell with its living workers and its buckets, the sums, and of what FAILED\n"
-        "events died in which cell. NOTE says what is wrong there; exit 75 when a cell is away.\n\n"
         "--json: {\"events\": {STATUS: n, ...}, \"oldest_pending_seconds\": n,\n"
         "\"failed\": [{\"code\": C, \"type\": T, \"events\": n, \"since\": TIME}, ...],\n"
         "\"types\": [{\"type\": T, \"delivered\": B, \"alive\": B, \"pending\": n, \"processing\": n, \"held_back\": "
         "n,\n"
         "\"failed\": n, \"oldest_pending_seconds\": n}, ...], \"estimated\": [STATUS, ...]}\n",
     .run = run_status,
-    .run_all = run_all,
 };

@@ -66,7 +66,6 @@ BASH_FIND_COMMAND = """\
 
 TARGETS = ("issuer", "core")
 JSON = {"name": "--json", "value": None, "help": "one JSON object a line, for programs"}
-CELL = {"name": "--cell", "value": "NAME", "choices": ["all"], "help": "in that cell, or in all of them"}
 HELP = {"name": "--help", "value": None, "help": "explain this command and end"}
 
 
@@ -125,7 +124,7 @@ def first_words(command, names):
 
 
 def bash_command(function, command, names):
-    options = " ".join(option["name"] for option in [*command["options"], JSON, CELL, HELP])
+    options = " ".join(option["name"] for option in [*command["options"], JSON, HELP])
     offer = f'{function}_words "$word" {options}'
     first = " ".join(first_words(command, names))
     if first:
@@ -181,7 +180,7 @@ def zsh_command(command, names):
         more.append(f"'1:what:({' '.join(words)})'")
     if "FILE" in command["arguments"]:
         more.append("'*:file:_files'")
-    return f"    {command['word']})\n        {zsh_arguments([*command['options'], JSON, CELL, HELP], *more)}\n        ;;"
+    return f"    {command['word']})\n        {zsh_arguments([*command['options'], JSON, HELP], *more)}\n        ;;"
 
 
 def zsh(program, said):

@@ -99,15 +99,15 @@ def setting_lines(said):
 
 
 def configuration_lines(tables):
-    """Sections and options in the order of the table; each option with the programs that read it. The sections of
-    routes and cells are the last ones: what has no value by default is in no list but a program's help."""
+    """Sections and options in the order of the table; each option with the programs that read it. The
+    section of routes is the last one: what has no value by default is in no list but a program's help."""
     described, readers = {}, {}
     for program, said in tables["programs"].items():
         for flag in said["flags"]:
             described[flag["name"][2:]] = flag
             readers.setdefault(flag["name"][2:], []).append(program.removeprefix("issuing-"))
     lines, section = [], ""
-    for name in tables["options"] + [name for name in described if re.match(r"(route\.TYPE|cell\.NAME)\.", name)]:
+    for name in tables["options"] + [name for name in described if name.startswith("route.TYPE.")]:
         if name.rpartition(".")[0] != section:
             section = name.rpartition(".")[0]
             lines += [f"## [{section}]", ""]

@@ -39,6 +39,14 @@ CREATE OR REPLACE FUNCTION issuing.order_lock(event_type text, user_id text, sal
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN hashtextextended(event_type || ' ' || user_id, salt # 2);
 
+-- One of 1024 groups of users: the first two bytes of the SHA-256 of the user id. The body is parsed here, so it
+-- depends on no search_path, and has none: a function with one is not inlined. (convert_to is not immutable; decode
+-- leaves every byte but the backslash as it is.)
+CREATE OR REPLACE FUNCTION issuing.bucket_of(user_id text) RETURNS int4
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN ('x' || substr(encode(sha256(decode(replace(user_id, '\', '\\'), 'escape')), 'hex'), 1, 4))::bit(16)::int4
+       % 1024;
+
 -- Time-ordered ids (RFC 9562, version 7) for events that other services insert; our programs make their own. The 12
 -- bits behind the milliseconds are the fraction of the millisecond (6.2, method 3): where events of one user are
 -- delivered in the order of their ids, those of one transaction have to be in order too.

@@ -524,36 +524,6 @@ CREATE TABLE issuing.statistics_changes (
 ) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0, toast_tuple_target = 8000);
 ALTER TABLE issuing.statistics_changes ALTER created_ats SET STORAGE EXTERNAL, ALTER event_types SET STORAGE EXTERNAL;
 
--- ---- cells ----
-
--- The name of this cell; no row = the database is no cell and serves every user.
-CREATE TABLE issuing.cell (
-    is_only bool PRIMARY KEY DEFAULT true CHECK (is_only),
-    name    text NOT NULL CHECK (name ~ '^[a-z][a-z0-9_-]{0,31}$'),
-    made_at timestamptz NOT NULL DEFAULT clock_timestamp()
-);
-
--- All 1024 buckets, as docs/scaling.md explains their states; or no row, in a database that is no cell.
-CREATE TABLE issuing.cell_buckets (
-    bucket  int2 PRIMARY KEY CHECK (bucket BETWEEN 0 AND 1023),
-    state   text NOT NULL CHECK (state IN ('here', 'listing', 'draining', 'closed', 'gone', 'arriving', 'away')),
-    other   text CHECK (other ~ '^[a-z][a-z0-9_-]{0,31}$'), -- the other cell of the move that is on, or was last
-    move_id uuid,                                           -- that move
-    since   timestamptz NOT NULL DEFAULT clock_timestamp(),
-    CONSTRAINT cell_buckets_move CHECK (state IN ('here', 'away') OR other IS NOT NULL AND move_id IS NOT NULL)
-) WITH (fillfactor = 50);
--- Whose events no claim hands out: usually none.
-CREATE INDEX cell_buckets_parked ON issuing.cell_buckets (bucket)
-    WHERE state IN ('draining', 'closed', 'gone', 'arriving');
-
--- The users of a bucket that moves: who was there when the move began, by one scan, and who has written since. Not
--- unique: two transactions that record the same user do not wait for each other.
-CREATE TABLE issuing.cell_users (
-    bucket  int2 NOT NULL,
-    user_id text NOT NULL
-) WITH (autovacuum_vacuum_scale_factor = 0.05);
-CREATE INDEX cell_users_bucket ON issuing.cell_users (bucket, user_id);
-
 -- A parameter of this type is who calls, and its default says so. SECURITY DEFINER hides the caller, and session_user
 -- is not the caller behind SET ROLE, a pool, a function of another owner, or when autovacuum computes an index. The
 -- CHECK looks where the value is made, which is outside of the function, so no other name can be given.

@@ -162,17 +162,15 @@ $$;
 --     may be visible and not replicated: the session that wrote it was ended while it waited. The commit of a
 --     transaction that only read waits for nothing, nor does one that has just a transaction id; so such a call writes
 --     a message to the write-ahead log, which nobody reads.
---  7. In a cell the gate comes after the locks of the users and before all that is judged. A user who is not here is
---     refused alone, and a repeat is refused too, since its key lives where the bucket lives. A batch holds a user at
---     most once (the caller's promise; checked here). lock_timeout bounds the wait for another session that still
---     records the same key. The planner switches keep the index paths even where statistics were taken on an empty
---     table. What only few requests need is asked in functions of their own: as a part of the one statement it would
---     make every call pay. They are STABLE, so each sees what the statement sees.
+--  7. A batch holds a user at most once (the caller's promise; checked here). lock_timeout bounds the wait for another
+--     session that still records the same key. The planner switches keep the index paths even where statistics were
+--     taken on an empty table. What only few requests need is asked in functions of their own: as a part of the one
+--     statement it would make every call pay. They are STABLE, so each sees what the statement sees.
 CREATE OR REPLACE FUNCTION issuing.accept(
     ids uuid[], user_ids text[], keys text[], fingerprints bytea[], payloads text[], traceparents text[],
     limit_count int8, limit_window interval, count_attempts bool, key_retention interval)
 RETURNS TABLE (
-    verdict    text,        -- accepted, replayed, reused, not_replaceable, limited; moving, elsewhere
+    verdict    text,        -- accepted, replayed, reused, not_replaceable, limited
     event_id   uuid,        -- of the accepted or replayed event
     created_at timestamptz, -- of that event
     used       int8,        -- counted tries in the window, limit_count of them at most, and this one where it counts
@@ -188,7 +186,6 @@ AS $$
 #variable_conflict use_column
 DECLARE
     t timestamptz;
-    barred text[]; -- the verdict of a user who is not here; null = without cells
 BEGIN
     -- guard: acceptance only under READ COMMITTED
     IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -215,9 +212,6 @@ BEGIN
         -- Told apart from other locks: only our programs can hold this one, while they record a request of the user.
         RAISE EXCEPTION 'another request of this user is being recorded' USING ERRCODE = 'ISBSY';
     END;
-    IF EXISTS (SELECT FROM cell_buckets) THEN
-        barred := issuing.cell_gate(user_ids);
-    END IF;
     t := clock_timestamp();
 
     RETURN QUERY
@@ -226,8 +220,6 @@ BEGIN
             least(w.accepted + coalesce(cardinality(w.refused), 0), limit_count) AS counted,
             least(w.oldest, w.refused[1]) AS oldest,
             CASE
-                -- guard: acceptance looks whether the user's bucket is here
-                WHEN barred[a.n] IS NOT NULL THEN barred[a.n]
                 -- guard: a run after an unknown COMMIT finds its own key
                 WHEN k.event_id = a.id THEN 'accepted'
                 -- guard: another body under the same key is refused

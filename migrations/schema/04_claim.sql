@@ -80,14 +80,11 @@ CREATE OR REPLACE FUNCTION issuing.lost_is_due(but uuid, of_type text) RETURNS b
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
-DECLARE
-    parked int4[] := issuing.cell_parked();
 BEGIN
     RETURN EXISTS (SELECT FROM lost_events l JOIN outbox_events e ON e.id = l.event_id
                    -- guard: no event is held back for one that is not due
                    WHERE e.event_type = of_type AND e.status = 'PENDING' AND e.due_at <= now()
-                     AND e.lost_count >= 2 AND e.id IS DISTINCT FROM but
-                     AND (parked IS NULL OR issuing.bucket_of(e.user_id) <> ALL (parked)));
+                     AND e.lost_count >= 2 AND e.id IS DISTINCT FROM but);
 END
 $$;
 
@@ -137,7 +134,6 @@ DECLARE
     dues timestamptz[];
     changes timestamptz[];
     waits bool[];
-    parked int4[] := issuing.cell_parked();
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'issuing.claim of an ordered type needs READ COMMITTED, not %',
@@ -148,9 +144,7 @@ BEGIN
     FROM (SELECT e.id, e.user_id, e.due_at, e.updated_at
           FROM outbox_events e
           WHERE e.event_type = of_type AND e.due_at >= since AND e.due_at <= now()
-            -- guard: the claim of an ordered type passes over events that are parked
             AND e.status = 'PENDING' AND e.lost_count < 2
-            AND (parked IS NULL OR issuing.bucket_of(e.user_id) <> ALL (parked))
           ORDER BY e.due_at
           LIMIT looks
           FOR UPDATE SKIP LOCKED) d;
@@ -209,7 +203,7 @@ RETURN coalesce(deferral_code ~ '^(issuer|core|route)_http_[34]..$' AND right(de
 -- faster than claims do; and any behind a time left to chance, so that nothing hides an event for ever. `looks` rows
 -- are looked at in each place, whatever lies there. Which place is first is left to chance, too. Nothing is locked:
 -- claim locks.
-CREATE OR REPLACE FUNCTION issuing.choose_due(of_type text, most int8, since timestamptz, choice text, parked int4[])
+CREATE OR REPLACE FUNCTION issuing.choose_due(of_type text, most int8, since timestamptz, choice text)
 RETURNS TABLE (id uuid, due_at timestamptz)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
 SET enable_seqscan = off
@@ -235,7 +229,6 @@ BEGIN
          FROM outbox_events e
          WHERE e.event_type = of_type AND e.due_at >= since AND e.due_at <= now()
            AND e.status = 'PENDING' AND e.lost_count < 2
-           AND (parked IS NULL OR issuing.bucket_of(e.user_id) <> ALL (parked))
          ORDER BY e.due_at
          LIMIT looks)
         UNION ALL
@@ -243,7 +236,6 @@ BEGIN
          FROM outbox_events e
          WHERE e.event_type = of_type AND e.due_at >= since AND e.due_at <= now()
            AND e.status = 'PENDING' AND e.lost_count < 2
-           AND (parked IS NULL OR issuing.bucket_of(e.user_id) <> ALL (parked))
          ORDER BY e.due_at DESC
          LIMIT looks)
         UNION ALL
@@ -252,7 +244,6 @@ BEGIN
          -- guard: refused ones at both ends hide no fresh one
          WHERE e.event_type = of_type AND e.due_at >= any_since AND e.due_at <= now()
            AND e.status = 'PENDING' AND e.lost_count < 2
-           AND (parked IS NULL OR issuing.bucket_of(e.user_id) <> ALL (parked))
          ORDER BY e.due_at
          LIMIT looks)
     ), ranked AS (
@@ -320,26 +311,11 @@ DECLARE
     ordered_since timestamptz;
     ordered_is_filled bool;
     is_chosen bool := NOT alone AND choice <> 'oldest';
-    is_cell bool := EXISTS (SELECT FROM cell_buckets);
-    parked int4[]; -- buckets whose events stay where they are; null = none
     speaks_to int2 := CASE WHEN issuer_origin IS NOT NULL THEN note_issuer(issuer_profile, issuer_origin) END;
     until timestamptz := now();
     makes_ends bool;         -- it also makes events of ends that are to be told (claim_ends)
     due_most int8 := most;   -- of the events that are there
 BEGIN
-    -- With an old snapshot the database may be a cell that does not look like one.
-    IF current_setting('transaction_isolation') <> 'read committed' THEN
-        -- guard: no claim with an old snapshot
-        RAISE EXCEPTION 'issuing.claim needs READ COMMITTED, not %', current_setting('transaction_isolation')
-            USING ERRCODE = '25001';
-    END IF;
-    IF is_cell THEN
-        -- Every claim shares this lock; whoever parks a bucket has it alone. So the mover waits for the claims that do
-        -- not know of it, and what is read in later statements holds until this claim is over.
-        -- guard: a claim holds the lock of claims
-        PERFORM pg_advisory_xact_lock_shared(4713, -1);
-        parked := issuing.cell_parked();
-    END IF;
     IF looks IS NOT NULL THEN
         -- Those of the other source are passed by, and there may be any number.
         until := coalesce((SELECT e.due_at FROM outbox_events e
@@ -368,7 +344,6 @@ BEGIN
         SELECT e.id INTO alone_id
         FROM lost_events l JOIN outbox_events e ON e.id = l.event_id
         WHERE e.event_type = of_type AND e.status = 'PENDING' AND e.due_at <= now() AND e.lost_count >= 2
-          AND (parked IS NULL OR issuing.bucket_of(e.user_id) <> ALL (parked))
         ORDER BY e.due_at
         LIMIT 1
         FOR UPDATE OF e SKIP LOCKED;
@@ -377,10 +352,10 @@ BEGIN
         -- guard: what is chosen of an ordered type waits for its user's earlier events
         IF is_ordered THEN -- each that need not wait, from the first one that is wanted
             SELECT p.ready INTO named
-            FROM (SELECT c.due_at FROM issuing.choose_due(of_type, 1, since, choice, parked) c LIMIT 1) c,
+            FROM (SELECT c.due_at FROM issuing.choose_due(of_type, 1, since, choice) c LIMIT 1) c,
                  issuing.hold_behind(of_type, 32, c.due_at) p;
         ELSE
-            named := ARRAY(SELECT c.id FROM issuing.choose_due(of_type, most, since, choice, parked) c);
+            named := ARRAY(SELECT c.id FROM issuing.choose_due(of_type, most, since, choice) c);
         END IF;
         SELECT array_agg(n.id) INTO named
         FROM (SELECT e.id
@@ -409,8 +384,6 @@ BEGIN
           AND e.due_at >= since AND e.due_at <= until AND e.status = 'PENDING' AND e.lost_count < 2
           -- guard: a claim of one source takes none of the other
           AND (inserted IS NULL OR (e.idempotency_key IS NULL) = inserted)
-          -- guard: a claim passes over events that are parked
-          AND (parked IS NULL OR issuing.bucket_of(e.user_id) <> ALL (parked))
         ORDER BY e.due_at
         LIMIT due_most
         FOR UPDATE SKIP LOCKED
@@ -437,10 +410,6 @@ BEGIN
             updated_at = now()
         FROM (SELECT d.id, d.first_sent_at, d.updated_at, d.ahead FROM due d UNION ALL SELECT * FROM one) due
         WHERE e.id = due.id
-          -- Also not an event that is left behind in a cell where its bucket is `away`.
-          -- guard: no claim takes an event of a bucket that is in another cell
-          AND (NOT is_cell OR (SELECT b.state FROM cell_buckets b WHERE b.bucket = issuing.bucket_of(e.user_id)::int2)
-                              IN ('here', 'listing'))
         RETURNING e.id, e.due_at, e.user_id, e.payload, e.traceparent, e.retry_count, e.deferred_since, e.cancel_code,
                   e.lost_count, e.first_sent_at, e.last_sent_at, due.first_sent_at AS sent_before,
                   e.deferral_count, e.deferral_code, due.updated_at AS changed_before, e.held_end, e.held_end_code,
@@ -507,8 +476,6 @@ BEGIN
                 WHEN is_ordered THEN coalesce(ordered_is_filled, false)
                 ELSE count(*) >= due_most OR count(*) + (SELECT count(*) FROM ends) >= most
                      OR until < now() END AND NOT alone
-    -- What was looked at, not what was handed out: the bookmark passes an event that was left behind.
-    -- guard: the bookmark follows what a claim has looked at
     FROM due h;
 END
 $$;

@@ -304,7 +304,7 @@ BEGIN
     WHERE o.id = NEW.event_id AND o.status = 'FAILED' AND o.reason_code = 'worker_lost'
       -- guard: the statistics count an event that a sweep gives up
       AND o.completed_at >= statement_timestamp();
-    IF FOUND AND NOT issuing.cell_is_copy(e.user_id) THEN
+    IF FOUND THEN
         BEGIN
             -- guard: an end by the sweep is told
             PERFORM count_end(e, 1), tell_ends(ARRAY[e.id], NULL);

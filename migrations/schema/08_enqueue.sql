@@ -83,7 +83,7 @@ $$;
 -- A row of a foreign role, beyond what the claim of all others can take. A trigger and not a CHECK: a CHECK, also one
 -- that is NOT VALID, is looked at again by every UPDATE, so a row beyond it that is there already would itself stop
 -- the claim of all others, and the drop of its partition. Rows of the owner's functions are looked at by these, or are
--- as they were found (housekeeping moves such rows). A row that is copied from another cell is not new.
+-- as they were found (housekeeping moves such rows).
 CREATE OR REPLACE FUNCTION issuing.refuse_row() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
 AS $$
@@ -108,13 +108,6 @@ BEGIN
             WHEN NEW.updated_at > NEW.created_at + interval '1000 years'
             THEN format('updated_at is %s, and may be 1000 years after created_at', NEW.updated_at) END;
     END IF;
-    -- A row that is copied from another cell is not new.
-    IF why IS NOT NULL AND pg_has_role(CURRENT_USER, (SELECT c.relowner FROM pg_class c WHERE c.oid = TG_RELID),
-                                       'MEMBER') THEN
-        IF cell_is_copy(NEW.user_id) THEN
-            RETURN NEW;
-        END IF;
-    END IF;
     -- guard: a value beyond its range is refused
     IF why IS NOT NULL THEN
         RAISE check_violation USING CONSTRAINT = 'outbox_events_range', TABLE = 'outbox_events', MESSAGE = why;
@@ -137,8 +130,7 @@ BEGIN
     -- guard: only a card reissue takes the place of its card
     IF NEW.event_type <> 'CARD_ISSUE' OR NEW.payload ->> 'kind' IS DISTINCT FROM 'reissue'
        -- guard: a rejected reissue takes no place
-       -- guard: an event that is copied takes no place of a card
-       OR NEW.status = 'REJECTED' OR issuing.cell_is_copy(NEW.user_id) THEN
+       OR NEW.status = 'REJECTED' THEN
         RETURN NULL;
     END IF;
     INSERT INTO card_reissues (event_id, user_id, card_id) VALUES (NEW.id, NEW.user_id, replaced)

@@ -126,15 +126,6 @@ CREATE OR REPLACE FUNCTION issuing.ask_check(event uuid, why text) RETURNS bool
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 BEGIN
-    -- No error: a worker reports many events in one statement. While a bucket is being moved the trigger refuses the
-    -- mark, and the worker reports the event again. The other cell looks the event up before it decides anything.
-    IF EXISTS (SELECT FROM cell_buckets c
-               WHERE c.bucket = (SELECT issuing.bucket_of(e.user_id) FROM outbox_events e WHERE e.id = event)
-                 AND c.state IN ('gone', 'away')) THEN
-        RAISE LOG 'issuing: the event % is in another cell, where nobody learns of a late answer: %', event,
-            left(why, 200);
-        RETURN false;
-    END IF;
     INSERT INTO peer_checks AS p (event_id, deadline_at, action, actor, reason)
     -- guard: a worker's look is a mark of its own
     SELECT e.id, now() + interval '365 days', 'look', 'worker', left(why, 1000)
@@ -180,7 +171,6 @@ AS $$
 #variable_conflict use_column
 DECLARE
     due uuid[];
-    parked int4[] := issuing.cell_parked();
 BEGIN
     DELETE FROM peer_checks p
     WHERE p.id IN (SELECT o.id FROM peer_checks o
@@ -199,8 +189,6 @@ BEGIN
                    -- guard: a mark waits for the end of an attempt that knows nothing of the send
                    AND (SELECT (e.status = 'PROCESSING' AND e.last_sent_at > e.updated_at)
                                OR (e.event_type <> ALL (types) AND p.deadline_at > now())
-                               -- guard: a mark that is parked hides no other
-                               OR issuing.bucket_of(e.user_id) = ANY (parked)
                         FROM outbox_events e WHERE e.id = p.event_id) IS NOT TRUE
                  ORDER BY p.due_at
                  LIMIT most

@@ -37,8 +37,6 @@ BEGIN
     END IF;
     -- guard: the lock of the user comes before a number is counted
     PERFORM issuing.lock_reveal(holder);
-    -- guard: a number is shown only where the bucket is
-    PERFORM issuing.demand_open(holder);
     t := clock_timestamp();
 
     -- guard: an api reveals no more than the ceiling
@@ -111,7 +109,6 @@ BEGIN
     IF k.id IS NULL OR clock_timestamp() - k.made_at NOT BETWEEN interval '-10 s' AND interval '10 s' THEN
         RETURN;
     END IF;
-    PERFORM issuing.demand_open(k.user_id);
     RAISE LOG 'issuing: the number of card % is revealed to %', k.card_id, session_user;
     RETURN QUERY SELECT c.id, c.exp_month, c.exp_year, c.number_record FROM cards c
                  WHERE c.user_id = k.user_id AND c.id = k.card_id AND c.number_record IS NOT NULL;

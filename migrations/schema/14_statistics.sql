@@ -27,8 +27,7 @@ FROM issuing.statistics_changes c
 WHERE c.refused IS NULL AND c.created_ats IS NULL;
 
 -- The count from the rows that are there. Reads the whole outbox. STABLE: a statement that calls it and reads
--- outbox_statistics sees both at the same moment. Rows that are being copied from another cell are left out:
--- cell_arrive counts these.
+-- outbox_statistics sees both at the same moment.
 CREATE OR REPLACE FUNCTION issuing.count_events(since timestamptz) -- hours that begin before are left out
 RETURNS TABLE (hour timestamptz, event_type text, status text, reason_code text, below_ms int8, count int8, sum_ms int8)
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
@@ -36,7 +35,6 @@ RETURNS TABLE (hour timestamptz, event_type text, status text, reason_code text,
     #variable_conflict use_column
     DECLARE
         bounds float8[] := statistics_bounds();
-        arriving int4[] := (SELECT array_agg(c.bucket::int4) FROM cell_buckets c WHERE c.state = 'arriving');
     BEGIN
         RETURN QUERY
         SELECT g.hour, g.event_type, g.status, g.reason_code, bounds[width_bucket(g.age_ms::float8, bounds) + 1]::int8,
@@ -47,9 +45,7 @@ RETURNS TABLE (hour timestamptz, event_type text, status text, reason_code text,
                      (least(greatest(date_part('epoch', t.ended_at) - date_part('epoch', e.created_at), 0), 999999999)
                       * 1000)::int8 AS age_ms
               FROM outbox_events e CROSS JOIN LATERAL (SELECT coalesce(e.completed_at, e.updated_at) AS ended_at) t
-              WHERE e.status IN ('COMPLETED', 'REJECTED', 'FAILED')
-                -- guard: rows that are being copied are not counted
-                AND (arriving IS NULL OR issuing.bucket_of(e.user_id) <> ALL (arriving))) g
+              WHERE e.status IN ('COMPLETED', 'REJECTED', 'FAILED')) g
         WHERE g.hour >= since
         GROUP BY 1, 2, 3, 4, 5;
     END

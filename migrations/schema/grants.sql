@@ -36,8 +36,6 @@ BEGIN
         GRANT SELECT (at, refused) ON issuing.statistics_changes TO issuing_api;
         GRANT EXECUTE ON FUNCTION issuing.mend_tries(text), issuing.withdraw_plans() TO issuing_api;
         GRANT SELECT ON issuing.lock_salt TO issuing_api;
-        GRANT SELECT ON issuing.cell, issuing.cell_buckets TO issuing_api;
-        GRANT EXECUTE ON FUNCTION issuing.cell_gate(text[]) TO issuing_api;
     END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_worker') THEN
         GRANT USAGE ON SCHEMA issuing TO issuing_worker;
@@ -84,7 +82,6 @@ BEGIN
         GRANT EXECUTE ON FUNCTION issuing.forget_keys() TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.fold_statistics(int8), issuing.tell_ends(uuid[], timestamptz)
             TO issuing_worker;
-        GRANT SELECT ON issuing.cell, issuing.cell_buckets TO issuing_worker;
     END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_operator') THEN
         GRANT USAGE ON SCHEMA issuing TO issuing_operator;
@@ -115,7 +112,6 @@ BEGIN
         GRANT EXECUTE ON FUNCTION issuing.ask_issuer_check(text, int8, text, text, text, text) TO issuing_operator;
         GRANT SELECT ON issuing.outbox_statistics, issuing.statistics_changes TO issuing_operator;
         GRANT EXECUTE ON FUNCTION issuing.rebuild_statistics(int8, text, text, text, text) TO issuing_operator;
-        GRANT SELECT ON issuing.cell, issuing.cell_buckets TO issuing_operator;
         GRANT SELECT ON issuing.senders TO issuing_operator;
         GRANT EXECUTE ON FUNCTION issuing.change_sender(text, text, text, text, text, text, text) TO issuing_operator;
     END IF;
@@ -136,7 +132,6 @@ BEGIN
             TO issuing_viewer;
         GRANT SELECT ON issuing.issuer_checks TO issuing_viewer;
         GRANT SELECT ON issuing.outbox_statistics, issuing.statistics_changes TO issuing_viewer;
-        GRANT SELECT ON issuing.cell, issuing.cell_buckets TO issuing_viewer;
         GRANT SELECT ON issuing.senders TO issuing_viewer;
     END IF;
     -- Other services: what `issuing-ctl sender add` granted, also on functions that were made anew.

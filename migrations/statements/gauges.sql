@@ -97,13 +97,3 @@ UNION ALL
        GROUP BY t.target) s
  FULL JOIN issuing.target_controls c ON c.target = s.target
  ORDER BY coalesce(s.target, c.target) IN ('issuer', 'core') DESC, 1 LIMIT 50);
-
--- name: cell_gauges :many
--- why: the cell that the database is, since when (seconds since 1970), and for each state of a bucket how many there
--- are and for how many ms the one that is in it for longest; no row where the database is no cell. At most 7 rows, from
--- at most 1024. No lock.
-SELECT c.name, extract(epoch FROM c.made_at)::int8, b.state, b.buckets, b.ms
-FROM issuing.cell c
-LEFT JOIN (SELECT x.state, count(*) AS buckets,
-                  (extract(epoch FROM greatest(clock_timestamp() - min(x.since), interval '0')) * 1000)::int8 AS ms
-           FROM issuing.cell_buckets x GROUP BY x.state) b ON true;

@@ -54,44 +54,6 @@ SET search_path = pg_catalog, issuing, pg_temp;
 -- operator cannot see what it waits for. migrate and the console set a shorter time.
 SET lock_timeout = '10s';
 
--- name: operator_cell_name :many
--- why: the name of the cell that this database is; none where users are not divided over cells. No lock.
-SELECT c.name FROM issuing.cell c;
-
--- name: operator_cell_of_events :many
--- why: which of these events are in this database, and the state of their bucket here, by which one cell of all owns
--- them; NULL where the database has no buckets. $1 ids. No lock.
-SELECT e.id, b.state
-FROM issuing.outbox_events e
-LEFT JOIN issuing.cell_buckets b ON b.bucket = issuing.bucket_of(e.user_id)
-WHERE e.id = ANY ($1::uuid[]);
-
--- name: operator_cell_of_user :one
--- why: the state of the user's bucket in this database; NULL where the database has no buckets. $1 user id. No lock.
-SELECT (SELECT b.state FROM issuing.cell_buckets b WHERE b.bucket = issuing.bucket_of($1::text));
-
--- name: operator_cell_counts :one
--- why: how many buckets this cell owns, how many are in a state of a move, and how many rows there are: none in a
--- database that is no cell. No lock.
-SELECT count(*) FILTER (WHERE b.state IN ('here', 'listing', 'draining', 'closed')),
-       count(*) FILTER (WHERE b.state NOT IN ('here', 'away')), count(*)
-FROM issuing.cell_buckets b;
-
--- name: operator_doctor_cell :many
--- why: the cell that this database is (null = none), how many buckets it owns, and a row for each state of a move that
--- a bucket is in: how many, and for how many ms the one that is in it for longest. At least one row. No lock.
-SELECT (SELECT c.name FROM issuing.cell c),
-       (SELECT count(*) FROM issuing.cell_buckets o WHERE o.state IN ('here', 'listing', 'draining', 'closed')),
-       b.state, b.buckets, b.ms
-FROM (SELECT 1) one
-LEFT JOIN (SELECT x.state, count(*) AS buckets,
-                  (extract(epoch FROM greatest(clock_timestamp() - min(x.since), interval '0')) * 1000)::int8 AS ms
-           FROM issuing.cell_buckets x WHERE x.state NOT IN ('here', 'away') GROUP BY x.state) b ON true;
-
--- name: operator_owned_buckets :many
--- why: the buckets that this cell owns. At most 1024 rows. No lock.
-SELECT b.bucket FROM issuing.cell_buckets b WHERE b.state IN ('here', 'listing', 'draining', 'closed');
-
 -- name: operator_status_exact :many
 -- why: the number of events in each status, and the age of the oldest in seconds. It reads the whole table. No lock.
 SELECT e.status, count(*), coalesce(greatest(extract(epoch FROM clock_timestamp() - min(e.created_at)), 0), 0)::int8
@@ -1018,10 +980,10 @@ SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id
 SELECT pg_try_advisory_lock(4711, 3);
 
 -- name: operator_migrate_state :one
--- why: whether there is a schema, who owns it, and as which role to go on. The role is the owner of the existing
--- tables, or issuing_owner; null when the connected role may not become it. From PostgreSQL 16 on membership alone does
--- not allow SET ROLE.
-SELECT m.oid IS NOT NULL, current_user::text, r.rolname::text
+-- why: whether there is a schema, who owns it, as which role to go on, and whether it is divided by buckets, as a
+-- version that was never released made it. The role is the owner of the existing tables, or issuing_owner; null when
+-- the connected role may not become it. From PostgreSQL 16 on membership alone does not allow SET ROLE.
+SELECT m.oid IS NOT NULL, current_user::text, r.rolname::text, to_regclass('issuing.cell_buckets') IS NOT NULL
 FROM (SELECT to_regclass('issuing.schema_migration')::oid AS oid) m
 LEFT JOIN pg_class c ON c.oid = m.oid
 LEFT JOIN pg_roles r ON (CASE WHEN c.oid IS NULL THEN r.rolname = 'issuing_owner' ELSE r.oid = c.relowner END)
@@ -1082,15 +1044,6 @@ FROM issuing.number_keys();
 -- which to go on (null = from the beginning), $3 active key, $4 number of cards to look at.
 SELECT id, user_id, number_record, looked_at_user, looked_at_card, left_out
 FROM issuing.rewrap_take($1::text, $2::uuid, $3::int8, $4::int8);
-
--- name: owner_rewrap_gate :many
--- why: where users are divided over cells, whose numbers may be changed now: a number of a bucket that is on its way or
--- elsewhere is left out, since its copy would stay as it was. The locks of the gate are held until the end of the
--- transaction, so a mover waits. A verdict that is null lets pass; no row lets all pass. $1 users.
-SELECT v.verdict
-FROM pg_catalog.unnest(issuing.cell_gate($1::text[])) WITH ORDINALITY AS v (verdict, n)
-WHERE EXISTS (SELECT FROM issuing.cell_buckets)
-ORDER BY v.n;
 
 -- name: owner_rewrap_put :one
 -- why: stores them sealed again, each over the record that was opened, with an audit row: issuing.rewrap_put. $1 cards,

@@ -17,12 +17,11 @@ LEFT JOIN unnest(events) ON true;
 -- connection), and PENDING ones that became visible late. The former return to PENDING. The lost attempt counts as lost
 -- and not as an attempt of the event, first_sent_at stays, and a row of outbox_attempts records the loss for its
 -- worker. An event that keeps losing its worker ends FAILED `worker_lost` here, where no worker touches it: its outcome
--- stays unknown. The row of the loss makes a trigger do what belongs to that end. Of the
--- PENDING ones the oldest time is returned, so that the bookmark moves back to it; not of events that no claim takes,
--- since their bucket is being moved (issuing.cell_parked). One call covers one range of time, by outbox_events_due.
--- SKIP LOCKED: two sweeps, or a sweep and a late write, never wait for each other. $1 from this age in ms (null = from
--- the beginning), $2 to this age in ms, $3 the bookmark (null = no bound), $4 limit, $5 number of attempts lost in a
--- row that ends an event, $6 event type, $7 true = only what services sent, false = only what clients requested.
+-- stays unknown. The row of the loss makes a trigger do what belongs to that end. Of the PENDING ones the oldest time
+-- is returned, so that the bookmark moves back to it. One call covers one range of time, by outbox_events_due. SKIP
+-- LOCKED: two sweeps, or a sweep and a late write, never wait for each other. $1 from this age in ms (null = from the
+-- beginning), $2 to this age in ms, $3 the bookmark (null = no bound), $4 limit, $5 number of attempts lost in a row
+-- that ends an event, $6 event type, $7 true = only what services sent, false = only what clients requested.
 WITH lost AS MATERIALIZED (
     SELECT e.id, e.lease_token, e.lease_owner, e.updated_at, clock_timestamp() AS t,
            clock_timestamp() + CASE WHEN e.lost_count > 0 THEN interval '1 second' * least(e.lost_count, 60)
@@ -80,8 +79,6 @@ WITH lost AS MATERIALIZED (
       -- guard: the sweep sends no claim back to an event that it passes over
       AND e.status = 'PENDING' AND e.lost_count < 2
       AND ($7::bool IS NULL OR (e.idempotency_key IS NULL) = $7::bool)
-      -- guard: a sweep moves no bookmark back to events that are parked
-      AND issuing.bucket_of(e.user_id) <> ALL (coalesce((SELECT issuing.cell_parked()), '{}'))
     ORDER BY e.due_at
     LIMIT 1
     FOR UPDATE SKIP LOCKED

@@ -1,17 +1,13 @@
 -- name: request_get :many
 -- why: one card request of one user, with its card. No lock. user_id is in the condition, so another user's id finds
 -- nothing, and so does the id of an event of another type. issuing.make_ends writes the same
--- answer into an event. issuing.demand_here refuses a user of another cell, found or not; the look whether there are
--- cells is a part of the plan. $1 request, $2 user.
+-- answer into an event. $1 request, $2 user.
 SELECT e.id, e.payload ->> 'kind', e.status, e.created_at, e.updated_at, e.next_attempt_at, e.retry_count,
        e.reason_code, e.reason_detail, c.id, c.last4, c.exp_month, c.exp_year, c.status, e.deferred_since IS NOT NULL
            OR e.last_error IS NOT NULL
 FROM issuing.outbox_events e
 LEFT JOIN issuing.cards c ON c.request_id = e.id
--- guard: a bucket that has left is not read in its old cell
-WHERE e.id = $1::uuid AND e.user_id = $2::text AND e.event_type = 'CARD_ISSUE'
-  -- guard: a read of what does not exist is refused where the bucket is not
-  AND (SELECT NOT EXISTS (SELECT FROM issuing.cell_buckets) OR issuing.demand_here($2::text));
+WHERE e.id = $1::uuid AND e.user_id = $2::text AND e.event_type = 'CARD_ISSUE';
 
 -- name: request_list :many
 -- why: newest first by id (time-ordered), keyset paging on outbox_events_user, where events of other types are passed
@@ -24,7 +20,6 @@ FROM issuing.outbox_events e
 LEFT JOIN issuing.cards c ON c.request_id = e.id
 WHERE e.user_id = $1::text AND e.id < coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)
   AND e.event_type = 'CARD_ISSUE'
-  AND (SELECT NOT EXISTS (SELECT FROM issuing.cell_buckets) OR issuing.demand_here($1::text))
 ORDER BY e.id DESC
 LIMIT $3::int8;
 
@@ -43,8 +38,7 @@ SELECT c.id, c.last4, c.exp_month, c.exp_year, c.status
 FROM issuing.cards c
 WHERE c.id = $1::uuid AND c.user_id = $2::text
   AND (c.status = 'cancelled' OR NOT EXISTS (SELECT FROM issuing.outbox_events e
-                                             WHERE e.id = c.request_id AND e.status <> 'COMPLETED'))
-  AND (SELECT NOT EXISTS (SELECT FROM issuing.cell_buckets) OR issuing.demand_here($2::text));
+                                             WHERE e.id = c.request_id AND e.status <> 'COMPLETED'));
 
 -- name: card_list :many
 -- why: like card_get; newest first, keyset paging on the primary key. $1 user, $2 the last id of the previous page or
@@ -54,7 +48,6 @@ FROM issuing.cards c
 WHERE c.user_id = $1::text AND c.id < coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)
   AND (c.status = 'cancelled' OR NOT EXISTS (SELECT FROM issuing.outbox_events e
                                              WHERE e.id = c.request_id AND e.status <> 'COMPLETED'))
-  AND (SELECT NOT EXISTS (SELECT FROM issuing.cell_buckets) OR issuing.demand_here($1::text))
 ORDER BY c.id DESC
 LIMIT $3::int8;
 

@@ -11,11 +11,6 @@ WHERE a.pid = ANY ($1::int8[]);
 -- why: the server's process, to be compared with the one that the connection was told when it was made. No lock.
 SELECT pg_catalog.pg_backend_pid()::pg_catalog.int8;
 
--- name: session_cell :one
--- why: the cell that the database is, NULL where it is none; on each new connection of a program that must not use
--- another cell's. No lock.
-SELECT (SELECT c.name FROM issuing.cell c);
-
 -- name: session_server :one
 -- why: what the server is, on each new connection: its timeline, which each promotion raises (0 = unknown, because it
 -- is a standby), whether it is a standby, and whether it takes no writes. A session to a server that another one has

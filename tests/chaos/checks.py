@@ -271,8 +271,7 @@ def check_doctor(checks, world, clock):
 def check_all_logs(world):
     """Those of the programs, of issuing-ctl, of PostgreSQL (kept: its folder goes with the cluster), and what this
     program wrote down itself."""
-    for number, each in enumerate(world.databases()):
-        shutil.copyfile(each.dir / each.cluster / "log", world.dir / ("postgresql-%d.log" % (number + 1)))
+    shutil.copyfile(world.dir / "pg" / "log", world.dir / "postgresql.log")
     wrong = invariants.check_logs(world)
     for path in world.dir.glob("*.jsonl"):
         wrong += invariants._search(path.read_text(errors="replace"), world.numbers, path.name)

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""run.py [SECONDS] [--seed N] [--issuer NAME] [--routes] [--cells]: the long campaign. Load from clients that repeat
-themselves, while programs are killed with -9, stopped, suspended and sent SIGTERM, clocks of the database, of workers
-and apis are set by hours, the database is restarted or crashed, its synchronous standby goes away, its sessions are
-ended, and the issuer, core-api and with --routes the receiver misbehave, also late.
+"""run.py [SECONDS] [--seed N] [--issuer NAME] [--routes]: the long campaign. Load from clients that repeat themselves,
+while programs are killed with -9, stopped, suspended and sent SIGTERM, clocks of the database, of workers and apis are
+set by hours, the database is restarted or crashed, its synchronous standby goes away, its sessions are ended, and the
+issuer, core-api and with --routes the receiver misbehave, also late.
 
 The choices follow the seed: same seed, same phases, each with the same faults and the same incident (how long a machine
 takes for them is the machine's). They are printed as they happen, and are in history.jsonl with every answer to
@@ -18,10 +18,6 @@ every second) and "everything". With --routes another service inserts charges, w
 order matters, and the ends of card requests are told to it; the receiver misbehaves, too, and its ledger is compared
 with the tables: each charge once, notes in order, no type starved (services.py).
 
-With --cells there are two databases, each in a cluster of its own, with their own api and workers and their own
-troubles, while buckets of users are moved between them all the time and the movers are killed, too (moves.py). At the
-end all users are in the first one, and the same must hold there.
-
 The issuer is the one that --issuer names, or one that the seed chooses. --short is for ./dev test: each incident once
 with the issuer of the project's own, in an order that the seed chooses, some phases with each of the others, and some
 with routes.
@@ -34,7 +30,6 @@ import collections
 import pathlib
 import random
 import sys
-import threading
 import time
 
 sys.dont_write_bytecode = True
@@ -45,7 +40,6 @@ import checks as ends  # noqa: E402
 import harness  # noqa: E402
 import invariants  # noqa: E402
 import load  # noqa: E402
-import moves  # noqa: E402
 import services  # noqa: E402
 import troubles  # noqa: E402
 
@@ -65,44 +59,30 @@ SETTINGS = {
 class Campaign:
     """One world, from its start to the last check."""
 
-    def __init__(self, suite, seed, checks, name, workers, pace, issuer="generic", has_routes=False,
-                 has_cells=False):
+    def __init__(self, suite, seed, checks, name, workers, pace, issuer="generic", has_routes=False):
         self.suite, self.seed, self.checks, self.name = suite, seed, checks, name
         self.world = suite.world({**SETTINGS, "issuer": issuer}, label="%s_%s" % (name, issuer.replace("-", "_")))
         self.world.tokens = load.Tokens(self.world.secret)
         self.history = load.History(self.world.dir / "history.jsonl")
-        self.moves = moves.Moves(seed, self.world, self.history, load.USERS) if has_cells else None
-        clocks = [self.world.own_database()] if not has_cells else list(self.moves.clocks.values())
-        databases = self.world.databases()
-        if has_cells:
-            self.moves.cells.init()
+        self.clocks = {"database": self.world.own_database()}
         self.world.start_sandbox()
         if has_routes:
             self.world.settings.update(services.settings(self.world.sandbox.route))
-        for each in databases:
-            for number in range(2):
-                each.start_api(wait_ready=False, clock=self.clock("api"))
-            for number in range(workers):
-                each.start_worker(wait_ready=False, clock=self.clock("worker"))
+        for number in range(2):
+            self.world.start_api(wait_ready=False, clock=self.world.clock("api-%d" % (number + 1)))
+        for number in range(workers):
+            self.world.start_worker(wait_ready=False, clock=self.world.clock("worker-%d" % (number + 1)))
         for daemon in self.daemons():
             daemon.wait_ready()
         self.recorder = load.Recorder(self.world.sandbox)
         self.clients = [load.Client(number, seed, self.world, self.history, pace) for number in range(CLIENTS)]
-        self.service = (moves if has_cells else services).Service(seed, self.world, self.history, 2 * pace,
-                                                                  load.USERS) if has_routes else None
+        self.service = services.Service(seed, self.world, self.history, 2 * pace, load.USERS) if has_routes else None
         if has_routes:
             self.clients.append(self.service)
-            for each in databases:
-                harness.wait_until(lambda each=each: each.sql("SELECT count(*) FROM issuing.routes") ==
-                                   str(len(services.TYPES)), "the workers have told of their routes")
-        kind = (moves if has_cells else troubles).Troubles
-        self.troubles = [kind("%s-%d" % (seed, number) if number else seed, each, self.history, self.clients,
-                              {"database": clock}, load.USERS, has_routes)
-                         for number, (each, clock) in enumerate(zip(databases, clocks))]
-
-    def clock(self, kind):
-        number = 1 + sum(program.name.startswith(kind) for program in self.world.programs)
-        return self.world.clock("%s-%d" % (kind, number))
+            harness.wait_until(lambda: self.world.sql("SELECT count(*) FROM issuing.routes") ==
+                               str(len(services.TYPES)), "the workers have told of their routes")
+        self.troubles = troubles.Troubles(seed, self.world, self.history, self.clients, self.clocks, load.USERS,
+                                          has_routes)
 
     def daemons(self):
         return [*self.world.apis(), *self.world.workers()]
@@ -111,38 +91,23 @@ class Campaign:
         """cause(campaign, until): trouble, until that moment."""
         print("%s at %s: %d s" % (self.name, self.world.issuer.name, seconds), flush=True)
         self.history.put("start", seed=self.seed, seconds=seconds, issuer=self.world.issuer.name)
-        movers = self.moves.movers if self.moves else []
-        for each in [self.recorder, *self.clients, *movers]:
+        for each in [self.recorder, *self.clients]:
             each.start()
-        wrong = self.in_all(cause, time.monotonic() + seconds)
-        for each in [*self.clients, *movers]:
-            each.is_over.set()
+        wrong = []
+        try:
+            cause(self, time.monotonic() + seconds)
+        except harness.Failed as error:
+            wrong.append(str(error))
         for each in self.clients:
+            each.is_over.set()
             each.may_send.set()
-        for each in [*self.clients, *movers]:
+        for each in self.clients:
             each.join(120)
-        ended = sum((services.ended_by_type(each) for each in self.world.databases()),
-                    collections.Counter()) if self.service else None
+        ended = services.ended_by_type(self.world) if self.service else None
         self.calm()
         if self.service:
             services.check_no_type_starved(self.checks, ended)
-        self.check(wrong + [text for each in self.troubles for text in each.wrong])
-
-    def in_all(self, cause, until):
-        """The cause of trouble, in each database at the same time. Returns what went wrong."""
-        wrong = []
-
-        def run(each):
-            try:
-                cause(self, each, until)
-            except harness.Failed as error:
-                wrong.append(str(error))
-        threads = [threading.Thread(target=run, args=(each,)) for each in self.troubles]
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join()
-        return wrong
+        self.check(wrong + self.troubles.wrong)
 
     def calm(self):
         """Trouble is over: everything runs. The clocks stay as wrong as they are."""
@@ -150,8 +115,7 @@ class Campaign:
         self.world.sandbox.clear()
         for target in ("issuer", "core", "route"):
             self.world.sandbox.down(target, False)
-        for each in self.troubles:
-            each.standby(None)
+        self.troubles.standby(None)
         for daemon in self.daemons():
             if not daemon.alive():
                 self.world.restart(daemon, wait_ready=False)
@@ -162,9 +126,6 @@ class Campaign:
         world, checks = self.world, self.checks
         checks.complaints = []
         checks.one("%s: the troubles were made, and single events outlived them" % self.name, wrong)
-        if self.moves:
-            checks.one("every move was finished, and every user is in the first cell", self.moves.finish())
-            world = self.moves.cells.all[0]
         try:
             ends.settle(checks, world, "after the trouble")
             answers = ends.check_history(checks, world, self.history)
@@ -178,14 +139,13 @@ class Campaign:
                 completed, summary = ends.ends(world, "CARD_ISSUE")["COMPLETED"], world.sandbox.summary()
                 checks.one("%d completed, %d cards, %d links" % (completed, summary["cards"], summary["links"]),
                            [] if completed == summary["cards"] == summary["links"] else ["they differ"])
-            checks.one("no card number in metrics or database", invariants.check_metrics_and_dump(self.world))
-            ends.check_doctor(checks, world, self.troubles[0].clocks["database"])
+            checks.one("no card number in metrics or database", invariants.check_metrics_and_dump(world))
+            ends.check_doctor(checks, world, self.clocks["database"])
         except harness.Failed as error:
             checks.one("%s: the checks could be made" % self.name, [str(error)])
         self.recorder.stop()
-        self.figures(world)
+        self.figures()
         ends.print_stories(checks, world, self.recorder, self.history)
-        world = self.world
         checks.one("the programs drain as promised", world.stop_all())
         checks.one("no card number in a log", ends.check_all_logs(world))
         print("       history: %s" % self.history.path)
@@ -193,44 +153,44 @@ class Campaign:
         self.suite.worlds.remove(world)
         world.drop_database()
 
-    def figures(self, world):
+    def figures(self):
         faults = collections.Counter(row["fault"] for row in self.recorder.rows() if row["fault"])
         calls = collections.Counter(row["call"] for row in self.recorder.rows())
         print("       troubles: %s" % ends.figures({kind: count for kind, count in self.history.counts.items()
                                                    if not kind.startswith("issuing-ctl")}))
-        print("       marks: %s" % ends.figures({row["result"]: row["n"] for row in world.rows(
+        print("       marks: %s" % ends.figures({row["result"]: row["n"] for row in self.world.rows(
             "SELECT action || ' ' || result AS result, count(*) AS n FROM issuing.peer_checks WHERE result IS NOT"
             " NULL GROUP BY 1")}))
         print("       calls: %s" % ends.figures(calls))
         print("       calls that met a fault: %s" % ends.figures(faults))
 
 
-def drops_and_kills(campaign, here, until):
+def drops_and_kills(campaign, until):
     """The issuer makes the card and drops the connection on 30 % of calls; the worker dies every second."""
     campaign.world.sandbox.fault("create", "create_then_drop", rate=0.3)
-    worker = here.world.workers()[0]
+    worker = campaign.world.workers()[0]
     while time.monotonic() < until:
         time.sleep(1)
-        here.kill(worker)
-        here.world.restart(worker, wait_ready=False)
+        campaign.troubles.kill(worker)
+        campaign.world.restart(worker, wait_ready=False)
 
 
 def everything(phase):
-    def cause(_, here, until):
+    def cause(campaign, until):
         number = 0
         while time.monotonic() < until:
             number += 1
-            here.one(number if phase is None else phase)
+            campaign.troubles.one(number if phase is None else phase)
     return cause
 
 
-def tour(campaign, here, _):
+def tour(campaign, _):
     """Each kind of incident once; and answers that end in questions, so that operators have something to do."""
-    kinds = [kind for kind, _ in here.kinds]
+    kinds = [kind for kind, _ in campaign.troubles.kinds]
     random.Random("%s-tour" % campaign.seed).shuffle(kinds)
     for number, kind in enumerate(kinds, 1):
-        here.one(number, kind)
-    here.refusals()
+        campaign.troubles.one(number, kind)
+    campaign.troubles.refusals()
 
 
 def main():
@@ -242,7 +202,6 @@ def main():
     parser.add_argument("--issuer", choices=(*harness.EVERY, "random"), default="random",
                         help="random (the default): the seed chooses")
     parser.add_argument("--routes", action="store_true", help="three other event types beside the cards")
-    parser.add_argument("--cells", action="store_true", help="two cells, and buckets that move between them")
     parser.add_argument("--short", action="store_true", help="each incident once (some 40 s), then each issuer")
     options = parser.parse_args()
     seed = options.seed
@@ -262,10 +221,6 @@ def main():
                 else:
                     Campaign(suite, seed, checks, "phases", 2, 0.15, name).run(SHORT_SECONDS, everything(None))
             Campaign(suite, seed, checks, "routes", 3, 0.15, has_routes=True).run(4 * SHORT_SECONDS, everything(None))
-            Campaign(suite, seed, checks, "cells", 2, 0.15, has_cells=True).run(4 * SHORT_SECONDS, everything(None))
-        elif options.cells:
-            Campaign(suite, seed, checks, "cells", 2, 0.15, issuer, options.routes, True).run(
-                options.seconds, everything(options.phase))
         else:
             drops = 0 if options.phase is not None else max(1, min(60, options.seconds // 6))
             if drops:

@@ -242,7 +242,7 @@ class Troubles:
     # ---- the database ----
 
     def restart(self, how):
-        done = harness.run([harness.CLUSTER, "restart", self.world.dir / self.world.cluster, how], 900,
+        done = harness.run([harness.CLUSTER, "restart", self.world.dir / "pg", how], 900,
                            clock=self.clocks["database"])
         if done.returncode != 0:
             raise harness.Failed("cluster restart: " + done.stderr)

@@ -127,7 +127,7 @@ START_TEST(a_claim_looks_at_few_rows_however_many_were_refused)
 {
     add_many_refused();
     char *plan = database_text(worker, "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) SELECT * FROM "
-                                       "issuing.choose_due('CARD_ISSUE', 1, '-infinity', 'fresh', NULL)");
+                                       "issuing.choose_due('CARD_ISSUE', 1, '-infinity', 'fresh')");
     const char *hits = strstr(plan, "\"Shared Hit Blocks\": ");
     ck_assert_ptr_nonnull(hits);
     ck_assert_int_lt(atoi(hits + strlen("\"Shared Hit Blocks\": ")), 5000);

@@ -41,11 +41,6 @@ static const struct {
     {"notify_final", {"issuing_worker"}},
     {"outbox_gauges", {"issuing_api", "issuing_worker"}},
     {"worker_gauges", {"issuing_api", "issuing_worker"}},
-    {"cell_gauges", {"issuing_api", "issuing_worker"}},
-    {"cell_session", {"issuing_operator", "issuing_owner"}},
-    {"cell_identity", {"issuing_operator", "issuing_owner"}},
-    {"cell_side", {"issuing_operator", "issuing_owner"}},
-    {"cell_", {"issuing_owner"}},
     {"outbox_", {"issuing_worker"}},
     {"keep_rows", {"issuing_worker"}},
     {"keep_house", {"issuing_worker"}},
@@ -167,10 +162,6 @@ static void fill(struct values *values, const struct sql_statement *statement, c
     if (strcmp(statement->name, "heartbeat_routes") == 0)
         for (int i = 1; i < n; i++)
             values->params[i] = pg_param_null(); /* no route: the text is not the name of a type */
-    if (strcmp(statement->name, "cell_init") == 0)
-        values->params[0] = pg_param_text("none", 4); /* the name of a cell */
-    if (strcmp(statement->name, "cell_expect") == 0)
-        values->params[3] = pg_param_null(); /* the clock of the other cell */
     if (strcmp(statement->name, "operator_rights") == 0)
         values->params[0] = pg_param_text(schema_rights, strlen(schema_rights));
 }

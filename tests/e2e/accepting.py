@@ -111,6 +111,7 @@ def a_key_that_is_still_being_recorded_gives_409_and_retry_after(world):
         assert_equal(answer.status, 409, "status")
         assert_true(int(answer.header("Retry-After")) >= 1, "Retry-After")
         assert_equal(answer.json()["type"], "/problems/request-in-progress")
+    assert_equal(world.apis()[0].metric_sum("issuing_db_errors_total"), 0, "the database refused nothing")
     assert_equal(world.post("alice", '"slow"').header("Idempotent-Replayed"), "false",
                  "the other one rolled back, so this one is the first")
 

@@ -8,40 +8,23 @@ also when the last call under way has arrived.
 World.allowed names what a test provokes on purpose: "two_cards" (it made a second card at the issuer by itself),
 "other_issuer" (the cards are not in the sandbox's ledger), "orphan" (it removed or invented rows), "rejected_card" or
 "rejected_link" (it made a card or a link for a rejected request by itself), "late" (late executions are outstanding and
-are not waited for), "moving" (the move of a bucket is not over).
+are not waited for).
 """
 import collections
 import re
 
 import harness
-from world import LIVES_HERE
 
 
 def _snapshot(world):
-    events = world.rows_here("SELECT id, status, user_id, event_type, retry_count, next_attempt_at, lease_until,"
-                             " lease_token, reason_code, completed_at,"
-                             " idempotency_key, payload ->> 'replaces' AS replaces, EXISTS (SELECT FROM"
-                             " issuing.event_reissues r"
-                             " WHERE r.new_id = outbox_events.id) AS is_reissued FROM outbox_events")
-    cards = world.rows_here("SELECT id, request_id, user_id, status, issuer_card_id, last4, replaces FROM cards")
-    keys = world.rows_here("SELECT event_id, user_id, key FROM idempotency_keys")
+    events = world.rows("SELECT id, status, user_id, event_type, retry_count, next_attempt_at, lease_until,"
+                        " lease_token, reason_code, completed_at,"
+                        " idempotency_key, payload ->> 'replaces' AS replaces, EXISTS (SELECT FROM"
+                        " issuing.event_reissues r"
+                        " WHERE r.new_id = outbox_events.id) AS is_reissued FROM outbox_events")
+    cards = world.rows("SELECT id, request_id, user_id, status, issuer_card_id, last4, replaces FROM cards")
+    keys = world.rows("SELECT event_id, user_id, key FROM idempotency_keys")
     return events, cards, keys
-
-
-def check_cells(world):
-    """Each bucket lives in one cell, no move is open, and an event is in one database."""
-    states, complaints = collections.defaultdict(list), []
-    for cell in world.cells:
-        for row in cell.rows("SELECT bucket, state FROM issuing.cell_buckets"):
-            states[row["bucket"]].append("%s in %s" % (row["state"], cell.name))
-        strangers = cell.sql("SELECT count(*) FROM outbox_events WHERE NOT " + LIVES_HERE)
-        if strangers != "0":
-            complaints.append("cell %s has %s events of users that live elsewhere" % (cell.name, strangers))
-    for bucket, found in states.items():
-        wanted = sorted(["away"] * (len(world.cells) - 1) + ["here"])
-        if sorted(each.split()[0] for each in found) != wanted:
-            complaints.append("bucket %d is %s" % (bucket, ", ".join(found)))
-    return complaints[:20]
 
 
 def _check_event(event, cards, issued, links, complain, allowed):
@@ -96,8 +79,6 @@ def check_ledgers(world):
         except harness.Failed as error:
             complaints.append(str(error))
     events, cards, keys = _snapshot(world)
-    if world.cells and "moving" not in world.allowed:
-        complaints += check_cells(world)
     ledger = world.sandbox.ledger() if world.sandbox and world.sandbox.alive() else {"cards": [], "links": [],
                                                                                      "leaks": 0, "truncated": False}
     by_request, by_reference, by_link = (collections.defaultdict(list) for _ in range(3))
@@ -174,12 +155,10 @@ def check_metrics_and_dump(world):
         if daemon.alive() and not getattr(daemon, "is_stopped", False):
             complaints += _search(daemon.get("/metrics").body.decode(), numbers, "the metrics of " + daemon.name)
     pg_dump = harness.psql_program().replace("psql", "pg_dump")
-    for each in world.databases():
-        dump = harness.run([pg_dump, "--data-only", "-d", each.conninfo("postgres")], 120)
-        if dump.returncode != 0:
-            complaints.append("pg_dump: " + dump.stderr)
-        complaints += _search(dump.stdout, numbers, "the database")
-    return complaints
+    dump = harness.run([pg_dump, "--data-only", "-d", world.conninfo("postgres")], 120)
+    if dump.returncode != 0:
+        complaints.append("pg_dump: " + dump.stderr)
+    return complaints + _search(dump.stdout, numbers, "the database")
 
 
 def check_logs(world):

@@ -169,9 +169,8 @@ class Receiver:
         """What must hold whatever the answers were, by the receiver's own record; see invariants.py."""
         with self.lock:
             calls, executed, held = list(self.calls), dict(self.executed), {key for key, _ in self.outstanding}
-        events = {row["id"]: row for row in world.rows_here("SELECT id, status, event_type, reason_code,"
-                                                            " payload::text AS payload, first_sent_at"
-                                                            " FROM outbox_events")}
+        events = {row["id"]: row for row in world.rows("SELECT id, status, event_type, reason_code,"
+                                                       " payload::text AS payload, first_sent_at FROM outbox_events")}
         wrong, first = [], {}
         for call in calls:
             if call.event not in events:

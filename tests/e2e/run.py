@@ -27,9 +27,8 @@ import harness  # noqa: E402
 import invariants  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
-NO_TESTS = ("run", "assertions", "cells", "client", "harness", "hostile", "invariants", "processes", "profiles",
-            "receiver", "suite", "terminator",
-            "world")
+NO_TESTS = ("run", "assertions", "client", "harness", "hostile", "invariants", "processes", "profiles",
+            "receiver", "suite", "terminator", "world")
 PR_SET_PDEATHSIG = 1
 TAIL = 25  # lines of each log that a failure shows
 SLOWEST = 60  # tests that --durations names

@@ -20,11 +20,6 @@ def ms(text):
     return int(number) * {"ms": 1, "s": 1000, "m": 60000, "h": 3600000, "d": 86400000}[unit]
 
 
-# In a database of a cell: the user lives there. What a move has left behind, or not yet brought, does not.
-LIVES_HERE = ("EXISTS (SELECT FROM issuing.cell_buckets b WHERE b.bucket = issuing.bucket_of(user_id)"
-              " AND b.state IN ('here', 'listing', 'draining', 'closed'))")
-
-
 class World:
     """One test's own database, ports and programs. Settings given here hold for all its programs; those given to a
     program are its own."""
@@ -59,9 +54,7 @@ class World:
         self.tokens = {}
         self.sandbox = None
         self.receivers = []  # of receiver.py
-        self.cells = []  # of cells.py; the first one's database is this world's
         self.base = None  # the conninfo of a cluster of its own
-        self.cluster = "pg"  # the folder of that
         self.checks_end = True
 
     def issuer_settings(self):
@@ -81,13 +74,7 @@ class World:
         self.suite.sql("CREATE DATABASE %s TEMPLATE %s" % (self.database, self.suite.template))
         return self
 
-    def databases(self):
-        """Worlds, one for each database."""
-        return self.cells or [self]
-
     def drop_database(self):
-        for cell in self.cells[1:]:
-            cell.drop_database()
         self.suite.sql("DROP DATABASE IF EXISTS %s WITH (FORCE)" % self.database)
 
     def clock(self, name):
@@ -98,7 +85,7 @@ class World:
         """From here on this world's database is a migrated one in a cluster of its own, under that clock or a new one,
         which is returned. To be called before programs are started."""
         clock = clock or self.clock("database")
-        started = run([CLUSTER, "start", self.dir / self.cluster, "fsync=off"], 900, clock=clock)
+        started = run([CLUSTER, "start", self.dir / "pg", "fsync=off"], 900, clock=clock)
         if started.returncode != 0:
             raise Failed("no cluster: " + started.stderr)
         self.base = started.stdout.strip()
@@ -117,12 +104,6 @@ class World:
 
     def rows(self, query):
         return json.loads(self.sql("SELECT coalesce(json_agg(q), '[]') FROM (%s) AS q" % query) or "[]")
-
-    def rows_here(self, query):
-        """The same; of a world of cells, from each cell the rows of the users that live there. query: without WHERE."""
-        if not self.cells:
-            return self.rows(query)
-        return [row for cell in self.cells for row in cell.rows("%s WHERE %s" % (query, LIVES_HERE))]
 
     def row(self, query):
         found = self.rows(query)
@@ -391,8 +372,7 @@ class World:
         for session in list(self.sessions):
             session.kill()
             session.wait()
-        for each in [self, *self.cells]:
-            if each.base:
-                run([CLUSTER, "stop", each.dir / each.cluster], 120)
-                shutil.rmtree(each.dir / each.cluster, ignore_errors=True)
-                each.base = None
+        if self.base:
+            run([CLUSTER, "stop", self.dir / "pg"], 120)
+            shutil.rmtree(self.dir / "pg", ignore_errors=True)
+            self.base = None

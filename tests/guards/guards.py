@@ -38,7 +38,6 @@ PROMISE = {
     "failure": "A database or a program that fails is noticed, and never taken for an answer.",
     "operators": "Operators' actions obey the same rules, and are recorded.",
     "kept": "What a key, a limit or an open event needs is not deleted.",
-    "cells": "A user is in one cell at a time.",
     "trust": "Nobody reads or acts in the name of somebody else.",
     "secrets": "Card numbers and credentials are seen by nobody who need not see them.",
 }

@@ -80,7 +80,7 @@ def curves_of(prometheus, panel, times):
     """[(label, [(seconds since the start, value)])], the largest ones."""
     found, is_bytes = [], panel["fieldConfig"]["defaults"]["unit"] == "bytes"
     for target in panel["targets"]:
-        expression = target["expr"].replace("$__rate_interval", RATE_WINDOW).replace("$cell", ".*")
+        expression = target["expr"].replace("$__rate_interval", RATE_WINDOW)
         for labels, points in prometheus.range(expression, times[0], times[3], STEP_S):
             points = [(at - times[0], value / 1e6 if is_bytes else value) for at, value in points
                       if math.isfinite(value)]

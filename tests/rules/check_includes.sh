@@ -37,10 +37,9 @@ may_include() {
     common/issuer) echo common common/base common/config common/decide common/json common/http_client ;;
     common/decide) echo common common/base common/config common/json common/http_client ;; # http_call.h: a plain struct
     common) echo common/base common/json common/config common/pg migrations/statements common/http_server common/http_client ;;
-    ctl) echo common 'common/*' ctl/cells ;;
-    ctl/cells) echo common 'common/*' ctl ;;
+    ctl) echo common 'common/*' ;;
     ctl/console) echo common 'common/*' ctl ;;
-    ctl/verbs) echo common 'common/*' ctl ctl/cells ctl/console ;; # the console: only cmd_console.c, see below
+    ctl/verbs) echo common 'common/*' ctl ctl/console ;; # the console: only cmd_console.c, see below
     api | sandbox) echo common 'common/*' ;;
     worker) echo common 'common/*' worker/route ;;
     worker/route) echo common 'common/*' worker ;; # a route is a peer, and its deliveries are steps of a flow

@@ -55,27 +55,11 @@ wait_daemon() {
     done
 }
 
-# kill_daemon NAME: at once, as a crash would; it counts as stopped in good order.
-kill_daemon() {
-    kill -KILL "$(daemon_pid "$1")" 2>/dev/null
-    wait "$(daemon_pid "$1")" 2>/dev/null
-    left=
-    for name in $daemons; do
-        [ "$name" = "$1" ] || left="$left$name "
-    done
-    daemons=$left
-}
-
 stop_daemons() {
     # All get TERM first and are then waited for: they drain side by side. The sandbox gets it last, because they drain
     # to it.
     for name in $daemons; do
-        # HAProxy drains by USR1, and drops its clients by TERM.
-        case $name in
-        sandbox) ;;
-        router) kill -USR1 "$(daemon_pid "$name")" 2>/dev/null ;;
-        *) kill -TERM "$(daemon_pid "$name")" 2>/dev/null ;;
-        esac
+        [ "$name" = sandbox ] || kill -TERM "$(daemon_pid "$name")" 2>/dev/null
     done
     for name in $daemons; do
         # Once only: a second signal would meet a daemon that is past its handlers, just before its exit.

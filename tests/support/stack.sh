@@ -29,19 +29,6 @@ configure_issuer() {
     printf 'settle_time = 2s\n'
 }
 
-# add_options FILE SECTION.KEY=VALUE...: section by section, in sections that the file does not have.
-add_options() {
-    file=$1
-    shift
-    section=
-    for option; do
-        option_name=${option%%=*}
-        [ "${option_name%%.*}" = "$section" ] || printf '[%s]\n' "${option_name%%.*}" >>"$file"
-        section=${option_name%%.*}
-        printf '%s = %s\n' "${option_name#*.}" "${option#*=}" >>"$file"
-    done
-}
-
 # write_configuration SECTION.KEY=VALUE...: what differs between demo and up, section by section, in sections not named
 # here.
 write_configuration() {
@@ -66,7 +53,13 @@ timeout = 1s
 [card]
 keys_file = $run/card.keys
 CONF
-    add_options "$run/issuing.conf" "$@"
+    section=
+    for option; do
+        option_name=${option%%=*}
+        [ "${option_name%%.*}" = "$section" ] || printf '[%s]\n' "${option_name%%.*}" >>"$run/issuing.conf"
+        section=${option_name%%.*}
+        printf '%s = %s\n' "${option_name#*.}" "${option#*=}" >>"$run/issuing.conf"
+    done
     [ -z "$example" ] ||
         sed "s/127\.0\.0\.1:8073/127.0.0.1:$route_port/" "$top/examples/$example/issuing.conf" >>"$run/issuing.conf"
 }
@@ -131,16 +124,6 @@ The example $example, an order service beside issuing (examples/orders/README.md
 EXAMPLE
 }
 
-# watch_daemons: until Ctrl-C, or one of them ends.
-watch_daemons() {
-    while :; do
-        for name in $daemons; do
-            alive "$(daemon_pid "$name")" || failed_start "$name ended by itself" "$run/$name.log"
-        done
-        sleep 1
-    done
-}
-
 up() {
     trap 'exit 0' INT TERM
     start_stack '8080 8081 8091 8070 8071 8072 8073'
@@ -177,5 +160,10 @@ What an operator sees (also: list, explain ID, doctor, help), and whether the is
 
 UP
     [ -z "$example" ] || show_example
-    watch_daemons
+    while :; do
+        for name in $daemons; do
+            alive "$(daemon_pid "$name")" || failed_start "$name ended by itself" "$run/$name.log"
+        done
+        sleep 1
+    done
 }
