@@ -363,6 +363,9 @@ static bool take_result(struct pg_connection *connection, PGresult *result)
     case PGRES_BAD_RESPONSE:
     case PGRES_NONFATAL_ERROR:
     case PGRES_SINGLE_TUPLE:
+#ifdef LIBPQ_HAS_CHUNK_MODE /* libpq 17 */
+    case PGRES_TUPLES_CHUNK:
+#endif
         break;
     }
     PQclear(result);
