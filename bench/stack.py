@@ -161,8 +161,7 @@ class Stack:
 
     def program(self, name):
         """One of PostgreSQL's own that is not in everybody's path."""
-        folder = pathlib.Path(self.run(["pg_config", "--bindir"]).strip())
-        return folder / name if (folder / name).exists() else pathlib.Path("/usr/lib/postgresql/15/bin") / name
+        return pathlib.Path(self.run([TOP / "tests/support/postgres_bin"]).strip()) / name
 
     def reset_sandbox(self, ports=None):
         get(f"http://127.0.0.1:{(ports or self.ports)['control']}/reset", b"")

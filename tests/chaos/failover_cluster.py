@@ -9,7 +9,7 @@ import time
 import failover_lab as lab
 import harness
 
-QUERY = ("/usr/lib/postgresql/15/bin/psql", "-XAtq", "-v", "ON_ERROR_STOP=1", "-h", "/run/postgresql")
+QUERY = (harness.psql_program(), "-XAtq", "-v", "ON_ERROR_STOP=1", "-h", "/run/postgresql")
 
 
 class Cluster:

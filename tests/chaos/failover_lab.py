@@ -25,7 +25,7 @@ FRONT = "192.0.2.1"
 NOWHERE = "02:00:00:00:00:fe"  # the address of no network card
 DISK_BYTES = 2 << 30
 OFF_SECONDS = 120  # for a busy kernel to end many processes
-PROGRAMS = ("/usr/bin/etcd", "/usr/bin/patroni", "/usr/lib/postgresql/15/bin/postgres", "/usr/bin/nsenter")
+PROGRAMS = ("/usr/bin/etcd", "/usr/bin/patroni", harness.psql_program(), "/usr/bin/nsenter")
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
 # The first process of a system: it inherits the orphans and waits for them.
 FIRST = """
@@ -179,6 +179,7 @@ class Host:
         text = "\n".join(lines) + "\n"
         for word, password in self.passwords.items():
             text = text.replace("CHANGE-ME-" + word, password)
+        text = text.replace("/usr/lib/postgresql/CHANGE-ME-version/bin", os.path.dirname(harness.psql_program()))
         return text
 
     def power_on(self):

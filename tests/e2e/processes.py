@@ -3,10 +3,10 @@ admin listener, the sandbox, and the clocks that a program sees.
 
 Programs get no variable of the caller's environment but PATH, so that a stray ISSUING_* or PG* changes nothing.
 """
+import functools
 import os
 import pathlib
 import random
-import shutil
 import socket
 import struct
 import subprocess
@@ -106,9 +106,9 @@ def run(argv, seconds=60, stdin=None, clock=None):
                           capture_output=True, text=True, timeout=seconds, env=environment(clock))
 
 
+@functools.cache
 def psql_program():
-    path = pathlib.Path("/usr/lib/postgresql/15/bin/psql")
-    return str(path if path.exists() else shutil.which("psql") or "psql")
+    return run([ROOT / "tests" / "support" / "postgres_bin"]).stdout.strip() + "/psql"
 
 
 def psql(text, conninfo):

@@ -1,13 +1,17 @@
 """Installs issuing in a machine by docs/install.md: the commands of the page, and what its sentences say to edit."""
+import pathlib
 import re
 import shlex
+import subprocess
 
 from machine import Failed, SOURCE
 from page import Page
 
 HOME = "/opt/issuing"  # the clone that the page is followed in
 VARIABLES = "/root/variables-of-the-page"
-POSTGRES = "/etc/postgresql/15/main"
+VERSION = pathlib.Path(subprocess.run([pathlib.Path(__file__).resolve().parents[1] / "support" / "postgres_bin"],
+                                      capture_output=True, text=True, check=False).stdout.strip()).parent.name
+POSTGRES = "/etc/postgresql/%s/main" % VERSION
 BUILD_WITHIN_S = 600
 # What runs in the machine in place of issuer and core-api; it is not a part of the install.
 SANDBOX = SOURCE + "/build/issuing-sandbox"
@@ -19,7 +23,7 @@ def prepare(machine):
     machine.run("mkdir -p " + HOME)
     machine.run("tar -C %s --exclude=./build --exclude=./build-asan --exclude=./.git -c . | tar -x -C %s"
                 % (SOURCE, HOME))
-    machine.run("pg_createcluster 15 main && systemctl enable --now postgresql", seconds=60)
+    machine.run("pg_createcluster %s main && systemctl enable --now postgresql" % VERSION, seconds=60)
     start_sandbox(machine)
 
 
