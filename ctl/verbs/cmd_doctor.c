@@ -13,6 +13,7 @@
 #include "common/base/clock.h"
 #include "common/keyring.h"
 #include "common/outbox.h"
+#include "common/schema.h"
 #include "ctl/ctl.h"
 #include "ctl/doctor.h"
 #include "ctl/options.h"
@@ -20,7 +21,6 @@
 #include "migrations.h"
 #include "statements.h"
 
-#define SERVER_VERSION_MIN 140000
 #define SKEW_MAX_US (INT64_C(2) * 1000 * 1000)
 #define POOLED_AGE_US (INT64_C(3) * 1000 * 1000)
 
@@ -63,7 +63,9 @@ static bool is_on(const struct pg_rows *rows, int column)
 static void check_server(struct doctor *doctor, const struct pg_rows *facts)
 {
     int64_t version = pg_int8(facts, 0, VERSION_NUM);
-    doctor_report(doctor, "database", version >= SERVER_VERSION_MIN, "use PostgreSQL 14 or later",
+    char fix[40];
+    snprintf(fix, sizeof(fix), "use PostgreSQL %d or later", POSTGRES_LEAST);
+    doctor_report(doctor, "database", version / 10000 >= POSTGRES_LEAST, fix,
                   "PostgreSQL %" PRId64 ".%" PRId64 ", database %s as %s%s", version / 10000, version % 10000,
                   text_of(facts, DATABASE), text_of(facts, ROLE),
                   pg_bool(facts, 0, IS_SUPERUSER) ? " (superuser)" : "");

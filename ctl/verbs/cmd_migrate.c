@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "common/base/clock.h"
+#include "common/schema.h"
 #include "ctl/ctl.h"
 #include "ctl/options.h"
 #include "ctl/print.h"
@@ -417,6 +418,11 @@ static bool prepare_session(struct ctl *ctl, struct err *err)
     pg_rows_scope struct pg_rows *rows = NULL;
     if (!pg_sync_query(ctl->db, &sql_operator_migrate_settings, NULL, &rows, err))
         return false;
+    int64_t version = pg_int8(rows, 0, 1);
+    /* guard: migrate refuses a PostgreSQL that is too old */
+    if (version / 10000 < POSTGRES_LEAST)
+        return err_set(err, ERR_CONFIG, "PostgreSQL %" PRId64 ".%" PRId64 " is too old; use PostgreSQL %d or later",
+                       version / 10000, version % 10000, POSTGRES_LEAST);
     const char *encoding = pg_bytes(rows, 0, 0).bytes;
     /* guard: migrate refuses a database that is not UTF8 */
     return strcmp(encoding, "UTF8") == 0 ||
@@ -453,8 +459,8 @@ const struct ctl_command ctl_migrate = {
         "Creates the roles where it may; then, in one transaction, applies the upgrades that are missing, replaces\n"
         "the functions and grants each role its rights. Run it as a superuser, or as a role that owns the\n"
         "database; twice does no harm, two at once wait for each other. It needs a direct connection, and is\n"
-        "refused (exit 78) when a pooler is in between, when the database is not UTF8, or when a version that was\n"
-        "never released made it.\n\n"
+        "refused (exit 78) when a pooler is in between, when the database is not UTF8, when PostgreSQL is older than\n"
+        "15, or when a version that was never released made it.\n\n"
         "  --status  which versions are applied, and which are pending\n"
         "  --plan    which files would be run\n\n"
         "Refused (exit 1) when an applied upgrade was edited since, or when the database is newer than this\n"

@@ -995,9 +995,10 @@ LEFT JOIN pg_roles r ON (CASE WHEN c.oid IS NULL THEN r.rolname = 'issuing_owner
 SELECT set_config('role', $1::text, false);
 
 -- name: operator_migrate_settings :one
--- why: what the files are read under, whatever the role or the database has set (as schema_version does it), and the
--- encoding of the database.
+-- why: what the files are read under, whatever the role or the database has set (as schema_version does it), the
+-- encoding of the database, and the version of PostgreSQL.
 SELECT current_setting('server_encoding'),
+       current_setting('server_version_num')::int8,
        (SELECT count(set_config(s.name, s.value, false))
         FROM (VALUES ('datestyle', 'ISO, YMD'), ('timezone', 'UTC'), ('intervalstyle', 'postgres'),
                      ('bytea_output', 'hex'), ('standard_conforming_strings', 'on'), ('array_nulls', 'on'),

@@ -142,6 +142,19 @@ def a_database_that_is_not_utf8_is_refused(world):
         world.sql("DROP DATABASE latin")
 
 
+@test
+def a_postgresql_before_15_is_refused(world):
+    """The server says so itself: the function that all ask has another one in its place, in this database."""
+    world.sql("ALTER FUNCTION pg_catalog.current_setting(text) RENAME TO true_setting;"
+              " CREATE FUNCTION pg_catalog.current_setting(text) RETURNS text LANGUAGE sql STABLE AS"
+              " $$SELECT CASE $1 WHEN 'server_version_num' THEN '140013' ELSE true_setting($1) END$$")
+    assert_true("PostgreSQL 14.13 is too old; use PostgreSQL 15 or later" in migrate(world, status=78).stderr,
+                "what migrate says")
+    seen = world.ctl("doctor", role="postgres")
+    assert_equal(seen.returncode, 1, "doctor")
+    assert_true(re.search("FAIL  database +PostgreSQL 14.13,.*\n.* fix: use PostgreSQL 15 or later", seen.stdout), seen.stdout)
+
+
 @slow
 @test
 def the_owner_of_the_database_migrates_and_a_superuser_leaves_the_tables_to_that_owner(world):
