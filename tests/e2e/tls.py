@@ -30,7 +30,8 @@ def make_authority(world, name="authority"):
     """Returns the path of its certificate; the key is beside it."""
     make_key(world.dir, name, "/CN=test authority")
     certificate, extensions = world.dir / (name + ".pem"), world.dir / (name + ".ext")
-    extensions.write_text("basicConstraints = critical, CA:TRUE\n")
+    extensions.write_text("basicConstraints = critical, CA:TRUE\nkeyUsage = critical, keyCertSign, cRLSign\n"
+                          "subjectKeyIdentifier = hash\n")
     openssl("x509", "-req", "-days", "1", "-in", world.dir / (name + ".csr"), "-signkey", world.dir / (name + ".key"),
             "-extfile", extensions, "-out", certificate)
     return certificate
@@ -39,7 +40,8 @@ def make_authority(world, name="authority"):
 def make_certificate(world, authority, name="peer", names="IP:127.0.0.1", subject="/CN=peer", days=1):
     make_key(world.dir, name, subject)
     certificate, extensions = world.dir / (name + ".pem"), world.dir / (name + ".ext")
-    extensions.write_text("basicConstraints = critical, CA:FALSE\n" +
+    extensions.write_text("basicConstraints = critical, CA:FALSE\nkeyUsage = critical, digitalSignature\n"
+                          "subjectKeyIdentifier = hash\nauthorityKeyIdentifier = keyid\n" +
                           ("subjectAltName = %s\n" % names if names else ""))
     openssl("x509", "-req", "-days", str(days), "-in", world.dir / (name + ".csr"), "-CA", authority, "-CAkey",
             authority.with_suffix(".key"), "-CAcreateserial", "-extfile", extensions, "-out", certificate)

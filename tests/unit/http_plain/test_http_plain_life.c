@@ -130,17 +130,19 @@ START_TEST(a_machine_that_slept_sends_nothing_that_waited_for_a_connection)
     scripted_wait(&call);
     ck_assert_str_eq(call.call.error, "no connection in time");
     expect(&call, HTTP_NOT_SENT);
-    int fd = scripted_accept();
-    ck_assert_uint_eq(scripted_peek(fd, text), 0);
+    scripted_settle();
+    int fd = scripted_has_connection() ? scripted_accept() : -1; /* libuv 1.45: it ended before that */
+    if (fd >= 0)
+        ck_assert_uint_eq(scripted_peek(fd, text), 0);
     call_with_time(&other, "/awake", 60000);
-    int last_fd = scripted_has_connection() ? scripted_accept() : fd; /* made for the call that was late */
+    int last_fd = fd < 0 || scripted_has_connection() ? scripted_accept() : fd; /* made for the call that was late */
     scripted_receive_any(last_fd);
     scripted_answer(last_fd, "ok");
     scripted_wait(&other);
     expect(&other, HTTP_ANSWERED);
-    scripted_close(fd);
-    if (last_fd != fd)
-        scripted_close(last_fd);
+    if (fd >= 0 && last_fd != fd)
+        scripted_close(fd);
+    scripted_close(last_fd);
     clock_release();
 }
 END_TEST
