@@ -63,7 +63,7 @@ def tests(packages, folder):
         there = {path.name for path in all_pages()}
         named = [(path.name, name) for path in all_pages() for name in
                  re.findall(r"\b(issuing[a-z.-]*)\((\d)\)", rendered(path.name))]
-        for unit in (packages["issuing"]() / "lib/systemd/system").iterdir():
+        for unit in packages["issuing"]().glob("**/systemd/system/*"):
             named += [(unit.name, name) for name in re.findall(r"man:(issuing[a-z.-]*)\((\d)\)", unit.read_text())]
         check(named, "nothing was found: the test is broken")
         for where, (page, section) in named:
