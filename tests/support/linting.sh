@@ -24,11 +24,11 @@ lint() { # NAME FUNCTION
 }
 
 lint_gcc() {
-    configure "$build/lint/gcc" --buildtype=release -Dwerror=true && compile "$build/lint/gcc"
+    configure "$build/lint/gcc" --buildtype=release "$(CI=1 warnings)" && compile "$build/lint/gcc"
 }
 
 lint_clang() {
-    (export CC=clang && configure "$build/lint/clang" -Dwerror=true) && compile "$build/lint/clang"
+    (export CC=clang && configure "$build/lint/clang" "$(CI=1 warnings)") && compile "$build/lint/clang"
 }
 
 # Every file of a program, with clang's command line; the tests' macros would drown what matters.
@@ -51,7 +51,7 @@ lint_cppcheck() {
 
 lint_shell() {
     # shellcheck disable=SC2046 # a list of our own names
-    limited 300 shellcheck -x dev .ci/run tests/support/cluster tests/support/one_check tests/deb/newer debian/issuing.p* $(find tests bench -name '*.sh' ! -path 'tests/support/*' | sort)
+    limited 300 shellcheck -x dev .ci/run tests/support/cluster tests/support/one_check tests/support/postgres_bin tests/deb/newer debian/issuing.p* $(find tests bench -name '*.sh' ! -path 'tests/support/*' | sort)
 }
 
 lint_python() {
