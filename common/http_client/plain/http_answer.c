@@ -142,7 +142,8 @@ static int on_header_value_complete(llhttp_t *parser)
     bool is_cut = answer->value_is_cut;
     answer->name_length = answer->value_length = 0;
     answer->value_is_cut = false;
-    if (name.length == 0) /* llhttp 6 accepts it */
+    /* llhttp 6 accepts both. */
+    if (name.length == 0 || (answer->header_is_whole && http_same_word(name, "content-length")))
         return reject(answer, "the answer is not HTTP");
     if (answer->header_is_whole) /* a trailer */
         return count_header(answer, 4);
