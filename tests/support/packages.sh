@@ -1,9 +1,10 @@
 # shellcheck shell=sh
 # Installs what is missing, and only that, without asking. Sourced by dev.
 
-# libc6-dev, libc6-dbg and ca-certificates are only recommended by others, and recommendations are not installed.
+# The names are those of Debian 12 and 13; a|b = a, or b where the distribution has no a. libc6-dev, libc6-dbg and
+# ca-certificates are only recommended by others, and recommendations are not installed.
 packages_build='gcc libc6-dev meson ninja-build pkg-config libpq-dev libcurl4-openssl-dev libjson-c-dev libuv1-dev libssl-dev
-    libinih-dev node-llhttp scdoc check libhiredis-dev postgresql-15 python3 curl ca-certificates'
+    libinih-dev libllhttp-dev|node-llhttp scdoc check libhiredis-dev postgresql python3 curl ca-certificates'
 packages_example='python3-psycopg2'
 packages_test='openssl python3-h2 python3-psycopg2 nginx haproxy pgbouncer prometheus redis-tools'
 packages_browser='chromium nodejs npm'
@@ -13,7 +14,7 @@ packages_model='spin'
 packages_failover='patroni etcd-server etcd-client iproute2'
 packages_lint='clang clang-format clang-tidy cppcheck shellcheck valgrind libc6-dbg nodejs npm systemd'
 packages_deb='build-essential debhelper dpkg-dev lintian systemd'
-packages_systemd='systemd systemd-sysv systemd-container dbus sudo postgresql-15 curl scdoc'
+packages_systemd='systemd systemd-sysv systemd-container dbus sudo postgresql curl scdoc'
 packages_pages='man-db mandoc zsh'
 packages_fmt='clang-format'
 
@@ -39,32 +40,52 @@ apt() {
         >>"$build/log/install.log" 2>&1 </dev/null
 }
 
+# find_missing PACKAGE...: sets `missing` to those that are not installed, alternatives as they are.
 find_missing() {
     missing=
-    installed=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' "$@" 2>/dev/null | sed -n 's/^installed //p')
+    # shellcheck disable=SC2046 # a list
+    installed=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' $(printf '%s\n' "$@" | tr '|' ' ') 2>/dev/null |
+        sed -n 's/^installed //p')
     for package; do
-        # Node.js comes from many places, often with its own npm.
+        # Node.js and PostgreSQL come from many places, with packages of their own.
         case $package in
         npm) command -v npx >/dev/null && continue ;;
         nodejs) command -v node >/dev/null && continue ;;
+        postgresql) "$top/tests/support/postgres_bin" >/dev/null 2>&1 && continue ;;
         esac
-        printf '%s\n' "$installed" | grep -Fxq -- "$package" || missing="$missing $package"
+        printf '%s\n' "$installed" | grep -Fxq -e "${package%|*}" -e "${package#*|}" || missing="$missing $package"
     done
     [ -n "$missing" ]
+}
+
+# choose: of each alternative in `missing`, the one that the distribution has. The lists of a fresh machine are empty.
+choose() {
+    chosen_ones=
+    for package in $missing; do
+        for name in "${package%|*}" "${package#*|}"; do
+            apt-cache show "$name" >/dev/null 2>&1 && break
+            name=
+        done
+        [ -n "$name" ] || return 1
+        chosen_ones="$chosen_ones $name"
+    done
+    missing=$chosen_ones
 }
 
 # need PACKAGE...
 need() {
     if ! command -v dpkg-query >/dev/null; then
-        say "no Debian here: nothing installed, these are needed: $*"
+        say "no Debian here, so nothing is installed. Needed, by Debian's names (others: docs/install.md#versions): $*"
         return 0
     fi
     find_missing "$@" || return 0
+    command -v apt-get >/dev/null || die "there is no apt-get here. Install these packages, then try again:$missing"
     find_root
-    say "installing$missing (log: build/log/install.log)"
     mkdir -p "$build/log"
-    [ -d /etc/postgresql/15/main ] && had_cluster=yes || had_cluster=
-    # The lists of a fresh machine are empty and those of an old one stale: both show by a failing install.
+    choose || { apt update && choose; } || die "the package lists lack one of these:$missing (log: build/log/install.log)"
+    say "installing$missing (log: build/log/install.log)"
+    clusters_before=$(echo /etc/postgresql/*/main)
+    # The lists of an old machine are stale, which shows by a failing install.
     # shellcheck disable=SC2086 # a list
     apt install --no-install-recommends $missing || {
         apt update && apt install --no-install-recommends $missing
@@ -72,19 +93,24 @@ need() {
         tail -n 20 "$build/log/install.log" >&2
         die "could not install$missing"
     }
-    # Debian's PostgreSQL makes a cluster `main` on its first installation and starts it. It is not needed here.
-    # Preventing it would mean a file in /etc; removing it would mean removing something we did not make; so it is only
-    # stopped, and only if this very installation has brought it. The same holds for proxies, poolers, Prometheus and etcd,
-    # which start with a configuration of their own. (Patroni does not start without one.)
+    stop_what_was_started
+}
+
+# Debian's PostgreSQL makes a cluster `main` on its first installation and starts it. It is not needed here. Preventing
+# it would mean a file in /etc; removing it would mean removing something we did not make; so it is only stopped, and
+# only if this very installation has brought it. The same holds for proxies, poolers, Prometheus and etcd, which start
+# with a configuration of their own. (Patroni does not start without one.)
+stop_what_was_started() {
     for package in $missing; do
         case $package in nginx | haproxy | pgbouncer | prometheus | etcd-server)
             # shellcheck disable=SC2086
             $root service "${package%-server}" stop >>"$build/log/install.log" 2>&1 </dev/null || say "could not stop the service $package" ;;
         esac
     done
-    if [ -z "$had_cluster" ] && pg_lsclusters -h 2>/dev/null | grep -q '^15 *main .*online'; then
+    for version in $(pg_lsclusters -h 2>/dev/null | awk '$2 == "main" && $4 ~ /^online/ { print $1 }'); do
+        case " $clusters_before " in *" /etc/postgresql/$version/main "*) continue ;; esac
         # shellcheck disable=SC2086
-        $root pg_ctlcluster 15 main stop >>"$build/log/install.log" 2>&1 &&
-            say "stopped PostgreSQL's own cluster 15/main, which the package started; it is not used here"
-    fi
+        $root pg_ctlcluster "$version" main stop >>"$build/log/install.log" 2>&1 &&
+            say "stopped PostgreSQL's own cluster $version/main, which the package started; it is not used here"
+    done
 }
