@@ -43,8 +43,7 @@ enum flow_step {
 const char *flow_step_name(enum flow_step step);
 /* What the step does, for the log. */
 const char *flow_step_text(enum flow_step step);
-/* Not every event makes the step's call. What it is refused for, such as a credential that may not read numbers,
- * must not stop the others. */
+/* Not every event makes the step's call: its refusal says nothing about creates, so it must not open the breaker. */
 bool flow_step_is_aside(enum flow_step step);
 
 #endif

@@ -80,7 +80,7 @@ static void add_name(struct line *line, const struct pg_hosts *hosts, int host)
     }
 }
 
-/* What there is to tell of a host: that of its targets, where they agree, else of the first that differs. */
+/* What was seen of a host: at its first address or, while that is silent, at the next one. */
 static enum pg_seen seen_of(const struct pg_hosts *hosts, int host, const char **ret_why)
 {
     enum pg_seen seen = PG_SEEN_UNRESOLVED;
