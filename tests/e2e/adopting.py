@@ -112,7 +112,7 @@ def a_card_is_replaced_at_the_issuer_that_made_it(world):
     def completed():
         world.ctl("adopt", "--user", "alice", "--issuer", other_url(world), "--reason", "it moved", "--limit", "9")
         return world.status(event) == "COMPLETED"
-    wait_until(completed, "the new card", 20, 0.2)
+    wait_until(completed, "the new card", every=0.2)
     assert_equal(world.get("alice", "/v1/cards/" + card).json()["status"], "replaced", "the old card")
 
 

@@ -28,7 +28,9 @@ def assert_true(value, what):
 
 
 def wait_until(condition, what, seconds=STUCK_AFTER_S, every=0.02):
-    """Polls until the condition gives something true, and returns it. A refused connection counts as not yet."""
+    """Polls until the condition gives something true, and returns it. A refused connection counts as not yet. The limit
+    is for what hangs: seconds lengthen it, and never make it shorter than STUCK_AFTER_S."""
+    seconds = max(seconds, STUCK_AFTER_S)
     deadline = time.monotonic() + seconds
     last = None
     while True:
