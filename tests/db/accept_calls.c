@@ -89,12 +89,17 @@ bool call_accept(struct pg_sync *db, const struct limit *limit, struct one_try *
     return done && ret_sqlstate[0] == '\0';
 }
 
+static bool is_lock_wait(const char *sqlstate)
+{
+    return strcmp(sqlstate, "ISBSY") == 0 || strcmp(sqlstate, "55P03") == 0;
+}
+
 /* Like the acceptor: a lock wait that took too long (a slow machine) is no verdict, and the same call is repeated. */
 static bool call_accept_repeatedly(struct pg_sync *db, const struct limit *limit, struct one_try *tries, int count,
                                    char ret_sqlstate[6])
 {
     for (int i = 0; i < REPEATS_MAX; i++)
-        if (call_accept(db, limit, tries, count, ret_sqlstate) || strcmp(ret_sqlstate, "55P03") != 0)
+        if (call_accept(db, limit, tries, count, ret_sqlstate) || !is_lock_wait(ret_sqlstate))
             break;
     return ret_sqlstate[0] == '\0';
 }
