@@ -29,7 +29,8 @@ def assert_true(value, what):
 
 def wait_until(condition, what, seconds=STUCK_AFTER_S, every=0.02):
     """Polls until the condition gives something true, and returns it. A refused connection counts as not yet. The limit
-    is for what hangs: seconds lengthen it, and never make it shorter than STUCK_AFTER_S."""
+    is for what hangs: seconds lengthen it, and never make it shorter than STUCK_AFTER_S. A look may start a program, so
+    the pauses grow: else those who wait take the cores from what they wait for."""
     seconds = max(seconds, STUCK_AFTER_S)
     deadline = time.monotonic() + seconds
     last = None
@@ -43,3 +44,4 @@ def wait_until(condition, what, seconds=STUCK_AFTER_S, every=0.02):
         if time.monotonic() > deadline:
             raise Failed("not within %s s: %s (at last: %r)" % (seconds, what, last))
         time.sleep(every)
+        every = max(every, min(every * 1.3, 0.25))

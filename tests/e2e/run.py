@@ -4,9 +4,14 @@
 A filter is part of "file: sentence" (spaces or underscores); several are any of them; "=SENTENCE" is exactly that test.
 --list names them all; --short leaves out those that are marked @slow; --durations ends with the slowest ones and the
 sum of each file. Prints each test with ok or FAILED and its time; the last line is "e2e: N passed, N failed". The
-programs come from $ISSUING_BUILD (./build otherwise). --jobs run side by side (6 by default), each with a cluster, ports
-and a folder of its own: most of a test is waiting. Those that are marked @slow begin first, so that none of them is
-still running when all others have ended; those that are marked @alone run after the others, one after the other.
+programs come from $ISSUING_BUILD (./build otherwise). --jobs run side by side (two for each core by default), each with a
+cluster, ports and a folder of its own: most of a test is waiting. Those that are marked @slow begin first, so that none
+of them is still running when all others have ended; those that are marked @alone run after the others, one after the
+other.
+
+A test may miss its moment on a busy machine: it fails by an assertion of its own, while the ledgers, the metrics, the
+logs and the ends of its programs are in order. Such a test runs a second time when no other does, and that result
+counts. What the ledgers or the logs say is never asked twice.
 """
 import argparse
 import collections
@@ -14,6 +19,7 @@ import contextlib
 import ctypes
 import importlib
 import multiprocessing
+import os
 import pathlib
 import signal
 import sys
@@ -60,21 +66,29 @@ def tails(world):
 
 
 def run_one(suite, test):
-    """Returns what went wrong, as lines, none = nothing; and why it was skipped, or None."""
-    world, wrong, skipped = None, [], None
+    """Returns what went wrong, as lines, none = nothing; why it was skipped, or None; whether all that went wrong is an
+    assertion of the test itself."""
+    world, wrong, skipped, is_own = None, [], None, False
     try:
         world = suite.world(test.settings)
-        test(world)
+        try:
+            test(world)
+        except harness.Failed:
+            wrong.append(traceback.format_exc(limit=-4))
+        own = len(wrong)
         wrong += invariants.check_ledgers(world)
-        wrong += invariants.check_metrics_and_dump(world)
+        wrong += invariants.check_metrics_and_dump(world) if not own else []
+        is_own = len(wrong) == own
     except harness.Skipped as reason:
         skipped = str(reason)
     except Exception:  # noqa: BLE001 - a test may fail in any way
         wrong.append(traceback.format_exc(limit=-4))
     if world:
+        before = len(wrong)
         try:
             wrong += world.stop_all()
             wrong += invariants.check_logs(world)
+            is_own = is_own and len(wrong) == before
         finally:
             world.kill_all()
         if wrong:
@@ -84,7 +98,7 @@ def run_one(suite, test):
         with contextlib.suppress(harness.Failed):
             world.drop_database()
         harness.release_ports()
-    return [line for text in wrong for line in text.rstrip().splitlines()], skipped
+    return [line for text in wrong for line in text.rstrip().splitlines()], skipped, is_own
 
 
 def work(tests, tasks, results):
@@ -93,15 +107,15 @@ def work(tests, tasks, results):
     with harness.Suite() as suite:
         for index in iter(tasks.get, None):
             begun = time.monotonic()
-            wrong, skipped = run_one(suite, tests[index])
-            results.put((index, time.monotonic() - begun, wrong, skipped))
+            wrong, skipped, is_own = run_one(suite, tests[index])
+            results.put((index, time.monotonic() - begun, wrong, skipped, is_own))
     results.put(None)
 
 
-def watch(tests, jobs, tasks, results, durations):
+def watch(tests, jobs, tasks, results, durations, missed):
     """Prints what comes in; returns the numbers of passed, failed and skipped tests. A job that dies takes its test
-    along as failed."""
-    missing, running, failed, left_out = set(range(len(tests))), len(jobs), 0, 0
+    along as failed. missed: gets the tests that are to run again; None = none does."""
+    missing, running, failed, left_out, again = set(range(len(tests))), len(jobs), 0, 0, 0
     while missing and (running or not results.empty()):
         if results.empty():
             time.sleep(0.05)
@@ -110,12 +124,16 @@ def watch(tests, jobs, tasks, results, durations):
         result = results.get()
         if result is None:
             continue
-        index, seconds, wrong, skipped = result
+        index, seconds, wrong, skipped, is_own = result
         missing.discard(index)
         durations[tests[index]] = seconds
-        failed += bool(wrong)
+        is_missed = bool(wrong) and is_own and missed is not None
+        if is_missed:
+            missed.append(tests[index])
+        again += is_missed
+        failed += bool(wrong) and not is_missed
         left_out += skipped is not None and not wrong
-        print("%-6s %s (%.1f s)%s" % ("FAILED" if wrong else "ok" if skipped is None else "skip",
+        print("%-6s %s (%.1f s)%s" % ("again" if is_missed else "FAILED" if wrong else "ok" if skipped is None else "skip",
                                       full_name(tests[index]), seconds,
                                       ": " + skipped if skipped else ""))
         for line in wrong:
@@ -123,7 +141,7 @@ def watch(tests, jobs, tasks, results, durations):
         sys.stdout.flush()
     for index in sorted(missing):
         print("FAILED %s (its job ended before it did)" % full_name(tests[index]))
-    return len(tests) - failed - left_out - len(missing), failed + len(missing), left_out
+    return len(tests) - failed - left_out - again - len(missing), failed + len(missing), left_out
 
 
 def print_durations(durations):
@@ -136,7 +154,7 @@ def print_durations(durations):
                   for test in slowest))
 
 
-def run_beside(tests, job_count, durations):
+def run_beside(tests, job_count, durations, missed=None):
     context = multiprocessing.get_context("fork")
     tasks, results = context.SimpleQueue(), context.SimpleQueue()
     jobs = [context.Process(target=work, args=(tests, tasks, results)) for _ in range(job_count)]
@@ -150,7 +168,7 @@ def run_beside(tests, job_count, durations):
     try:
         for index in [*sorted(range(len(tests)), key=lambda index: not tests[index].is_slow), *[None] * job_count]:
             tasks.put(index)
-        return watch(tests, jobs, tasks, results, durations)
+        return watch(tests, jobs, tasks, results, durations, missed)
     finally:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
@@ -162,15 +180,18 @@ def run_beside(tests, job_count, durations):
 
 
 def run_all(tests, job_count, durations):
-    parts = ([test for test in tests if test.is_alone == is_alone] for is_alone in (False, True))
-    found = [run_beside(part, 1 if part[0].is_alone else max(1, min(job_count, len(part))), durations)
-             for part in parts if part]
+    beside, alone = ([test for test in tests if test.is_alone == is_alone] for is_alone in (False, True))
+    job_count, missed, found = max(1, min(job_count, len(beside))), [], []
+    if beside:
+        found.append(run_beside(beside, job_count, durations, missed if job_count > 1 else None))
+    if alone + missed:
+        found.append(run_beside(alone + missed, 1, durations))
     return tuple(map(sum, zip(*found)))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=6)
+    parser.add_argument("--jobs", type=int, default=2 * os.cpu_count())
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--durations", action="store_true")
