@@ -278,7 +278,7 @@ run_python() {
     fi
 }
 
-# stories, made, waiting: the groups of a lane, one after the other.
+# stories, mutants, others: the groups of a lane, one after the other.
 stories() {
     group e2e || return 0
     set --
@@ -292,15 +292,11 @@ stories() {
     run_python e2e 5400 "$@"
 }
 
-made() {
-    ! group model || run_python model 2700 quick
-    ! group deb || run_python deb 1800
-    ! group systemd || run_python systemd 2700 # after deb: also with its packages
-    sed -n 's/^skip  */not run: /p' "$run/logs/systemd.log" 2>/dev/null
+mutants() {
     ! group guards || run_python guards 3600 --short
 }
 
-waiting() {
+others() {
     ! group limiters || run_python limiters 1800
     if group monitoring; then
         case " $wanted " in
@@ -313,6 +309,10 @@ waiting() {
     ! group issuers || run_python issuers 1800
     ! group console || run_python console 2700
     ! group chaos || run_python chaos 2700 --short
+    ! group deb || run_python deb 1800
+    ! group systemd || run_python systemd 2700 # after deb: also with its packages
+    sed -n 's/^skip  */not run: /p' "$run/logs/systemd.log" 2>/dev/null
+    ! group model || run_python model 2700 quick
 }
 
 # lane FUNCTION: runs its groups beside the others; what it prints, and its numbers, are left in $run/lane.FUNCTION.
@@ -324,6 +324,11 @@ lane() {
         printf 'lane: %s %s %s\n' "$passed" "$failed" "$skipped"
     ) >"$run/lane.$1" 2>&1 &
     child_beside="$child_beside $!"
+}
+
+# wait_lane: until the lane that began last has ended.
+wait_lane() {
+    wait "${child_beside##* }"
 }
 
 # wait_lanes: until all have ended; prints what they have printed, and adds their numbers.
@@ -375,12 +380,12 @@ testing() {
     build_normal test_support || die "the build failed"
     use_run_folder test
     mkdir -p "$run/logs"
-    lane made
-    lane waiting
+    lane others
     case " $wanted " in
     *' all '*) ;; # asan has the same tests
     *)
         lane stories
+        lane mutants
         ! group unit || run_checks unit "$build" unit ''
         ! group db || run_checks db "$build" db ''
         ;;
@@ -396,8 +401,13 @@ testing() {
             failure asan "the build with sanitizers failed"
         fi
     fi
-    # The stories have short limits of their own; beside the compilers of asan they would have less than two cores.
-    case " $wanted " in *' all '*) lane stories ;; esac
+    # The stories have short limits of their own: they do not run beside the compilers of asan and of mutants.
+    case " $wanted " in *' all '*)
+        lane stories
+        wait_lane
+        lane mutants
+        ;;
+    esac
     wait_lanes
     finished=yes
     [ $((passed + skipped)) -gt 0 ] && [ "$failed" -eq 0 ]
