@@ -3,11 +3,10 @@
  * answers are the worker's own; what is missing is the flow around them, so the difference to a whole worker is what
  * PostgreSQL and the flow cost.
  *
- *     bench_calls CORE_URL ISSUER_URL IN_FLIGHT SECONDS [CA_FILE [http2]]
+ *     bench_calls CORE_URL ISSUER_URL IN_FLIGHT SECONDS [CA_FILE]
  *     bench_calls deliver URL IN_FLIGHT SECONDS
  *
- * https peers need a certificate that an authority in CA_FILE signed; with http2 they may choose HTTP/2, and where
- * libcurl is too old for it the output is one line, UNSOUND version. One line: RESULT events seconds cpu_us_per_event
+ * https peers need a certificate that an authority in CA_FILE signed. One line: RESULT events seconds cpu_us_per_event
  * rss_kb. Opening the connections is not measured: the clock starts after a second and two events for each place in
  * flight. An unexpected answer ends the program, since the figures would be about something else. */
 #include <stdio.h>
@@ -43,7 +42,7 @@ static struct {
     const char *core, *issuer;
     struct config_route route_config;                    /* url NULL = cards */
     int64_t started_us, run_us, warm_us, end_us, cpu_us; /* cpu_us: used before it was warm */
-    bool is_over, http2;
+    bool is_over;
     long users, done, in_flight, places;
 } bench;
 
@@ -195,15 +194,8 @@ static void on_closed(void *context)
 
 int main(int argc, char **argv)
 {
-    if (argc < 5 || argc > 7 || atoi(argv[3]) < 1 || atof(argv[4]) <= 0)
-        die("usage",
-            "bench_calls CORE_URL ISSUER_URL IN_FLIGHT SECONDS [CA_FILE [http2]] | deliver URL IN_FLIGHT SECONDS");
-    const char *version = "";
-    bench.http2 = argc == 7 && strcmp(argv[6], "http2") == 0;
-    if (bench.http2 && !http_client_http2_is_sound(&version)) {
-        printf("UNSOUND %s\n", version);
-        return 0;
-    }
+    if (argc < 5 || argc > 6 || atoi(argv[3]) < 1 || atof(argv[4]) <= 0)
+        die("usage", "bench_calls CORE_URL ISSUER_URL IN_FLIGHT SECONDS [CA_FILE] | deliver URL IN_FLIGHT SECONDS");
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         files.rlim_cur = files.rlim_max;
@@ -228,7 +220,6 @@ int main(int argc, char **argv)
     for (long i = 0, count = bench.in_flight; i < count; i++) {
         http_call_init(&events[i].call, ANSWER_MAX);
         events[i].call.timeout_ms = TIMEOUT_MS;
-        events[i].call.may_be_http2 = bench.http2;
         events[i].call.on_done = on_done;
         begin(&events[i]);
     }

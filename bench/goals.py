@@ -15,6 +15,9 @@ GOALS = {
     "accept.64.unwoken": (AT_MOST, 1.1),       # a wake-up costs less than the noise
     "issue.1.http": (AT_LEAST, 0.4),           # of wrk, which verifies and stores nothing
     "issue.1.all_cpu": (AT_MOST, 0.1),         # worker and database
+    "issue.https.worker.rate": (AT_LEAST, 0.75), # of the same in clear text
+    "issue.https.worker.cpu": (AT_MOST, 1.6),
+    "issue.peer.https.gain": (AT_LEAST, 3.5),
     "issue.2.gain": (AT_LEAST, 0.95),          # of one worker: a second one never takes away
     "latency.p50": (AT_MOST, 1.5),
     "latency.p99": (AT_MOST, 5.0),

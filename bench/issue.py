@@ -2,11 +2,14 @@
 database) and the database alone.
 
 The peers are called in clear text; then a part of it is measured over https, with nginx in front of the sandbox. Each
-row names its transport.
+row names its transport. Where Node and npm are there, graphile-worker does the same work over both (peer/graphile.mjs).
 """
 import os
+import pathlib
+import shutil
 import statistics
 import subprocess
+import tempfile
 import time
 
 from loads import WORKER_OPTIONS, completed, start_workers, wrk
@@ -16,6 +19,9 @@ from statements import DRAIN, DRAIN_TOOK, FILLED, PAST, RUN_DRAIN, UNFINISHED, p
 CHUNK = 250000
 SPAN_S = 600 # the age of the oldest event of a backlog
 IN_FLIGHT = 128
+PEER = "graphile-worker@0.18.0"
+PEER_JOBS = 10000
+PEER_AT_ONCE = 50 # more makes it no faster
 
 
 def preload(stack, count):
@@ -68,17 +74,40 @@ def drain_by_database(stack, count, clients):
 
 
 def calls_alone(stack, seconds, scheme="http", ports=None, *more):
-    """CPU per 1000 events of the client, and of the sandbox that answers it. None: libcurl is too old for that."""
+    """CPU per 1000 events of the client, and of the sandbox that answers it."""
     before = stack.cpu("sandbox")
     urls = [f"{scheme}://127.0.0.1:{(ports or stack.ports)[name]}" for name in ("core", "issuer")]
     out = stack.run([BUILD / "bench" / "bench_calls", *urls, IN_FLIGHT, seconds, *more])
-    if out.startswith("UNSOUND"):
-        return None
     events, took, cpu_us, rss_kb = out.split("RESULT", 1)[1].split()[:4]
     # The sandbox also answered while it was warming up, a second.
     share = float(took) / (float(took) + 1)
     return {"rate": int(events) / float(took), "cpu": float(cpu_us) / 1000, "rss": int(rss_kb) / 1024,
             "sandbox_cpu": (stack.cpu("sandbox") - before) * share / int(events) * 1000}
+
+
+def install_peer():
+    """Returns its folder below build/, or why there is none."""
+    folder = BUILD / "bench" / "peer"
+    if not shutil.which("node") or not shutil.which("npm"):
+        return None, "there is no Node or no npm"
+    if not (folder / "node_modules" / "graphile-worker").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        done = subprocess.run(["npm", "install", "--prefix", folder, "--no-save", "--no-audit", "--no-fund",
+                               "--loglevel=error", "--cache", BUILD / "bench" / "npm", PEER], capture_output=True,
+                              text=True, timeout=900)
+        if done.returncode != 0:
+            return None, "npm cannot install it"
+    shutil.copy(pathlib.Path(__file__).with_name("peer") / "graphile.mjs", folder)
+    return folder, None
+
+
+def drain_by_peer(stack, folder, scheme, ports, *more):
+    stack.fresh_database()
+    out = stack.run(["node", folder / "graphile.mjs", stack.sockets, stack.settings["dbname"],
+                     f"{scheme}://127.0.0.1:{ports['core']}", f"{scheme}://127.0.0.1:{ports['issuer']}", PEER_JOBS,
+                     PEER_AT_ONCE, *more])
+    jobs, took, cpu_us, rss_kb = out.split("RESULT", 1)[1].split()[:4]
+    return {"rate": int(jobs) / float(took), "cpu": float(cpu_us) / int(jobs) / 1000, "rss": int(rss_kb) / 1024}
 
 
 def one_run(stack, number, options):
@@ -96,44 +125,64 @@ def one_run(stack, number, options):
     stack.reset_sandbox()
     found.update(over_https(stack, options))
     stack.reset_sandbox()
+    if options.peer:
+        found["peer"] = drain_by_peer(stack, options.peer, "http", stack.ports)
+        stack.reset_sandbox()
     return found
 
 
 def over_https(stack, options):
     """The CPU of nginx is not in the figures, but takes its share of the cores: compare CPU and memory, not rates."""
     ports, authority = stack.start_terminator()
-    found = {}
-    for name, more in (("https1", []), ("https2", ["http2"])):
-        found[f"calls.{name}"] = calls_alone(stack, options.seconds, "https", ports, authority, *more)
-        if found[f"calls.{name}"]:
-            words = [f"--tls.ca_file={authority}", *(["--issuer.http2=true", "--core.http2=true"] if more else [])]
-            found[f"worker.{name}"] = drain(stack, options.events, 1, *WORKER_OPTIONS, *words, scheme="https", **ports)
+    found = {"calls.https": calls_alone(stack, options.seconds, "https", ports, authority),
+             "worker.https": drain(stack, options.events, 1, *WORKER_OPTIONS, f"--tls.ca_file={authority}",
+                                   scheme="https", **ports)}
+    if options.peer:
+        stack.reset_sandbox()
+        found["peer.https"] = drain_by_peer(stack, options.peer, "https", ports, authority)
     stack.stop("nginx")
     return found
 
 
-def add_https(table, runs, name, protocol):
-    if not runs[0][f"calls.{name}"]:
-        table.remark(f"https, {protocol}: not measured: this libcurl is too old")
-        return
-    clear, own = ([found[key] for found in runs] for key in ("calls", f"calls.{name}"))
-    workers, own_workers = ([found[key] for found in runs] for key in ("worker1", f"worker.{name}"))
+def add_https(table, runs):
+    clear, own = ([found[key] for found in runs] for key in ("calls", "calls.https"))
+    workers, own_workers = ([found[key] for found in runs] for key in ("worker1", "worker.https"))
 
     def of(results, field):
         return [result[field] for result in results]
 
     for what, key, ours, theirs in (("the worker's three calls, no database", "calls", own, clear),
                                     ("issuing-worker, 1 process", "worker", own_workers, workers)):
-        table.add(f"issue.{name}.{key}.rate", f"https, {protocol}: {what}", of(ours, "rate"), "events/s")
-        table.add(f"issue.{name}.{key}.cpu", "  its CPU per 1000", of(ours, "cpu"), "s",
+        table.add(f"issue.https.{key}.rate", f"https: {what}", of(ours, "rate"), "events/s",
+                  statistics.median(of(theirs, "rate")), "of the same in clear text")
+        table.add(f"issue.https.{key}.cpu", "  its CPU per 1000", of(ours, "cpu"), "s",
                   statistics.median(of(theirs, "cpu")), "of the same in clear text")
-        table.add(f"issue.{name}.{key}.rss", "  its memory", of(ours, "rss"), "MB",
+        table.add(f"issue.https.{key}.rss", "  its memory", of(ours, "rss"), "MB",
                   statistics.median(of(theirs, "rss")), "of the same in clear text")
+
+
+def add_peer(table, runs):
+    for scheme, peer, own in (("clear text", "peer", "worker1"), ("https", "peer.https", "worker.https")):
+        theirs, ours = ([found[key] for found in runs] for key in (peer, own))
+        key = f"issue.{peer}"
+        table.add(f"{key}.rate", f"{scheme}: graphile-worker, {PEER_JOBS:,} jobs, {PEER_AT_ONCE} at once",
+                  [result["rate"] for result in theirs], "events/s")
+        table.add(f"{key}.gain", "  issuing-worker", [result["rate"] for result in ours], "events/s",
+                  statistics.median(result["rate"] for result in theirs), "of graphile-worker")
+        table.add(f"{key}.cpu", "  CPU of graphile-worker per 1000", [result["cpu"] for result in theirs], "s")
+        table.add(f"{key}.rss", "  its memory", [result["rss"] for result in theirs], "MB")
 
 
 def run(stack, table, options):
     table.section("issue", "GET check, POST issue, card row, POST link, done; a backlog of due events; "
                            "clear text where a row does not say https")
+    options.peer, why = install_peer()
+    if why:
+        table.remark(f"graphile-worker: not measured: {why}")
+    else:
+        sockets = tempfile.TemporaryDirectory(prefix="issuing-") # a path below build/ may be too long for a socket
+        os.chmod(sockets.name, 0o777)
+        stack.listen_at(sockets.name)
     runs = [one_run(stack, number, options) for number in range(options.runs)]
 
     def of(name, field=None):
@@ -168,5 +217,6 @@ def run(stack, table, options):
         table.add(f"issue.{count}.all_cpu", "  both",
                   [one + other for one, other in zip(of(name, "cpu"), of(name, "pg_cpu"))], "s")
         table.add(f"issue.{count}.rss", "  memory of a worker after it", of(name, "rss"), "MB")
-    add_https(table, runs, "https1", "HTTP/1.1")
-    add_https(table, runs, "https2", "HTTP/2")
+    add_https(table, runs)
+    if options.peer:
+        add_peer(table, runs)

@@ -77,10 +77,7 @@ class Stack:
         self.descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (self.descriptors, self.descriptors))
         RUN.mkdir(parents=True, exist_ok=True)
-        started = subprocess.run([CLUSTER, "start", str(RUN), "shared_buffers=1GB", "max_wal_size=4GB",
-                                  "min_wal_size=4GB", "max_connections=200"],
-                                 check=True, capture_output=True, text=True)
-        self.conninfo = started.stdout.strip().splitlines()[-1]
+        self.conninfo = self.start_cluster()
         atexit.register(self.close)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: sys.exit(130))
@@ -100,6 +97,18 @@ class Stack:
         self.recycle_wal()
         self.fresh_database()
         self.ports = self.start_sandbox()
+
+    def start_cluster(self, *settings):
+        started = subprocess.run([CLUSTER, "start", str(RUN), "shared_buffers=1GB", "max_wal_size=4GB",
+                                  "min_wal_size=4GB", "max_connections=200", *settings],
+                                 check=True, capture_output=True, text=True)
+        return started.stdout.strip().splitlines()[-1]
+
+    def listen_at(self, folder):
+        """Also at a socket in this folder: not every client knows sockets that are in none. Until the end of this run."""
+        subprocess.run([CLUSTER, "stop", str(RUN)], check=True, capture_output=True)
+        self.start_cluster(f"unix_socket_directories={self.settings['host']}, {folder}")
+        self.sockets = folder
 
     def run(self, command, **more):
         done = subprocess.run([str(word) for word in command], capture_output=True, text=True, env=self.environment,

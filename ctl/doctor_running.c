@@ -12,6 +12,7 @@
 #define TYPE_EVENTS_MAX 10000
 #define HELD_BACK_SHOWN 5
 #define SENDERS_SHOWN 5
+#define CERTIFICATE_DAYS_MIN 14 /* as the alert IssuingCertificateEnds */
 
 /* No worker is a failure as soon as an event waits for one. */
 static bool check_no_worker(struct doctor *doctor, const struct cluster *cluster, struct err *err)
@@ -161,6 +162,25 @@ static bool check_routes(struct doctor *doctor, const struct cluster *cluster, s
     return true;
 }
 
+/* Peers whose certificate ends soon: then no call reaches them. */
+static bool check_certificates(struct doctor *doctor, struct err *err)
+{
+    enum { TARGET, ENDS, DAYS };
+    pg_rows_scope struct pg_rows *rows = NULL;
+    char time[PRINT_TIME_SIZE];
+    if (!pg_sync_query(doctor->ctl->db, &sql_operator_doctor_certificates, NULL, &rows, err))
+        return false;
+    int soon = 0;
+    for (int row = 0; row < pg_rows_count(rows) && pg_int8(rows, row, DAYS) < CERTIFICATE_DAYS_MIN; row++, soon++)
+        doctor_warn(doctor, "certificates", "tell who runs that peer",
+                    "a certificate of %.64s ends at %s, in %" PRId64 " days", pg_bytes(rows, row, TARGET).bytes,
+                    print_time(pg_time_us(rows, row, ENDS), time), pg_int8(rows, row, DAYS));
+    if (soon == 0 && pg_rows_count(rows) > 0)
+        doctor_report(doctor, "certificates", true, NULL, "the first to end is one of %.64s, in %" PRId64 " days",
+                      pg_bytes(rows, 0, TARGET).bytes, pg_int8(rows, 0, DAYS));
+    return true;
+}
+
 /* Events that wait for another issuer than the workers'. */
 static bool check_elsewhere(struct doctor *doctor, struct err *err)
 {
@@ -216,7 +236,8 @@ bool doctor_check_running(struct doctor *doctor, struct err *err)
     else
         check_versions(doctor, &cluster);
     check_targets(doctor, &cluster);
-    done = done && check_routes(doctor, &cluster, err) && check_elsewhere(doctor, err);
+    done =
+        done && check_routes(doctor, &cluster, err) && check_elsewhere(doctor, err) && check_certificates(doctor, err);
     cluster_done(&cluster);
     return done;
 }

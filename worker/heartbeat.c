@@ -34,6 +34,7 @@ enum array {
     WAITS,
     LIMITS,
     PROBES,
+    CERTIFICATES,
     ARRAYS,
 };
 #define FIRST_ARRAY 8 /* the index of its parameter */
@@ -141,6 +142,10 @@ static void add_target(struct heartbeat *heartbeat, int index, struct pg_array a
     pg_array_add_int8(&arrays[WAITS], target->waiting_count);
     pg_array_add_int8(&arrays[LIMITS], breaker->limit);
     pg_array_add_int8(&arrays[PROBES], heartbeat->probes[index] > 0 ? heartbeat->probes[index] : 0);
+    if (peer->certificate_ends_s != 0)
+        pg_array_add_int8(&arrays[CERTIFICATES], peer->certificate_ends_s - clock_wall_us() / 1000000);
+    else
+        pg_array_add(&arrays[CERTIFICATES], NULL, 0);
 }
 
 /* False: out of memory. */
@@ -149,7 +154,7 @@ static bool fill_arrays(struct heartbeat *heartbeat, int64_t now_ms)
     static const enum pg_type types[ARRAYS] = {
         [NAMES] = PG_TEXT, [STATES] = PG_TEXT, [SINCE_AGES] = PG_INT8, [CAUSES] = PG_TEXT,
         [RESTS] = PG_BOOL, [PAUSES] = PG_BOOL, [NEXT_CALLS] = PG_INT8, [FLIGHTS] = PG_INT8,
-        [WAITS] = PG_INT8, [LIMITS] = PG_INT8, [PROBES] = PG_INT8,
+        [WAITS] = PG_INT8, [LIMITS] = PG_INT8, [PROBES] = PG_INT8,     [CERTIFICATES] = PG_INT8,
     };
     struct pg_array arrays[ARRAYS];
     bool is_whole = true;

@@ -101,7 +101,7 @@ void peer_open(struct peer *peer, const struct peer_options *peer_options, const
         .name = peer_options->name,
         .url = peer_options->url,
         .timeout_ms = peer_options->timeout_ms,
-        .may_be_http2 = peer_options->may_be_http2,
+        .proxy = peer_options->proxy,
         .section_prefix = peer_options->section_prefix,
         .credential_file = peer_options->credential_file,
         .certificate_file = peer_options->certificate_file,
@@ -119,28 +119,16 @@ void peer_open(struct peer *peer, const struct peer_options *peer_options, const
     uv_timer_init(options->loop, &peer->rest_timer);
 }
 
-/* HTTP/2 saves less than a card is worth: without a sound libcurl the calls are made over HTTP/1.1. */
-static bool has_http2(const struct config *config)
-{
-    const char *version = NULL;
-    bool is_sound = http_client_http2_is_sound(&version);
-    if (!is_sound && (config->issuer.http2 || config->core.http2))
-        log_warning("this libcurl does not speak HTTP/2 well enough, so HTTP/1.1 is spoken",
-                    LOG_TEXT("libcurl", version), LOG_TEXT("option", "issuer.http2, core.http2"));
-    return is_sound;
-}
-
 void peers_open(struct peers *peers, const struct peers_options *options)
 {
     const struct config *config = options->config;
-    bool may_be_http2 = has_http2(config);
     const struct peer_options issuer = {
         .name = "issuer",
         .section_prefix = "",
         .url = config->issuer.url,
         .timeout_ms = config->issuer.timeout_ms,
         .max_concurrency = config->issuer.max_concurrency,
-        .may_be_http2 = may_be_http2 && config->issuer.http2,
+        .proxy = config->issuer.proxy,
         .credential_form = options->issuer_credential ? options->issuer_credential : &credential_bearer,
         .credential_file = config->issuer.credential_file,
         .certificate_file = config->issuer.client_cert_file,
@@ -152,7 +140,6 @@ void peers_open(struct peers *peers, const struct peers_options *options)
         .url = config->core.url,
         .timeout_ms = config->core.timeout_ms,
         .max_concurrency = config->core.max_concurrency,
-        .may_be_http2 = may_be_http2 && config->core.http2,
         .credential_form = &credential_bearer,
         .credential_file = config->core.credential_file,
         .certificate_file = config->core.client_cert_file,
@@ -198,7 +185,7 @@ struct credential *peer_send_within(struct peer *peer, struct http_call *call, i
     show_state(peer); /* a probe makes it half-open */
     call->secret_header = credential_header(credential);
     call->certificate = peer->certificate;
-    call->may_be_http2 = peer->may_be_http2;
+    call->proxy = peer->proxy;
     call->timeout_ms = timeout_ms < peer->timeout_ms ? timeout_ms : peer->timeout_ms;
     http_client_start(peer->http, call);
     return credential;
@@ -212,17 +199,30 @@ struct credential *peer_send(struct peer *peer, struct http_call *call)
 void peer_note_call(struct peer *peer, const struct http_call *call)
 {
     call_series_count(&peer->calls, peer->metrics, peer->name, call);
+    if (call->handshake != HTTP_HANDSHAKE_NONE)
+        worker_metrics_count(peer->metrics, WORKER_METRIC_HANDSHAKES, peer->name,
+                             call->handshake == HTTP_HANDSHAKE_FULL ? "full" : "resumed");
+    if (call->certificate_ends_s != 0)
+        peer->certificate_ends_s = call->certificate_ends_s;
 }
 
 void peer_update_metrics(struct peer *peer)
 {
+    struct metrics *metrics = peer->metrics;
+    int open, idle;
     show_state(peer);
+    http_client_count(peer->http, peer->url, &open, &idle);
+    metric_set(metrics_series(metrics, WORKER_METRIC_CONNECTIONS, peer->name, "open"), open);
+    metric_set(metrics_series(metrics, WORKER_METRIC_CONNECTIONS, peer->name, "idle"), idle);
+    if (peer->certificate_ends_s != 0)
+        metric_set(metrics_series(metrics, WORKER_METRIC_CERTIFICATE_DAYS, peer->name, NULL),
+                   (double)(peer->certificate_ends_s - clock_wall_us() / 1000000) / 86400);
 }
 
 void peers_update_metrics(struct peers *peers)
 {
-    show_state(&peers->issuer);
-    show_state(&peers->core);
+    peer_update_metrics(&peers->issuer);
+    peer_update_metrics(&peers->core);
 }
 
 void peer_close(struct peer *peer, struct closing *closing)

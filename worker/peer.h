@@ -27,8 +27,8 @@ struct peer {
     const char *name;
     const char *url;               /* no slash at its end; borrowed from the configuration */
     char origin[PEER_ORIGIN_SIZE]; /* scheme, host and port of it, in its one form; "" = longer */
+    const char *proxy;             /* NULL = none; borrowed from the configuration */
     int64_t timeout_ms;
-    bool may_be_http2;
     struct target target;
     /* private */
     const char *section_prefix; /* of its options: "" or "route." comes before its name */
@@ -40,6 +40,7 @@ struct peer {
     struct metrics *metrics;
     struct call_series calls;         /* what answers are counted in */
     enum breaker_state shown, logged; /* in the metrics, in the log */
+    int64_t certificate_ends_s;       /* the first of its chain, since 1970; 0 = none was seen */
     uv_timer_t rest_timer;            /* until the target's rest ends, or a probe of a suspected kind is due */
     void (*on_capacity_changed)(void *context);
     void *context;
@@ -65,8 +66,8 @@ struct peers_options {
 /* One peer. All texts are borrowed. */
 struct peer_options {
     const char *name, *section_prefix, *url;
+    const char *proxy; /* NULL = none */
     int64_t timeout_ms, max_concurrency;
-    bool may_be_http2;
     const struct credential_form *credential_form;             /* static */
     const char *credential_file, *certificate_file, *key_file; /* NULL = none */
 };
@@ -75,7 +76,7 @@ struct peer_options {
 void peer_origin(const char *url, char ret_origin[PEER_ORIGIN_SIZE]);
 /* Reads no files: peer_load_credential() and peer_load_certificate() do. */
 void peer_open(struct peer *peer, const struct peer_options *peer_options, const struct peers_options *options);
-/* Sets issuing_breaker_state of the peer to what it is now. */
+/* Sets the gauges of the peer to what they are now: its breaker, its connections, the end of its certificate. */
 void peer_update_metrics(struct peer *peer);
 /* Closes what the loop holds of the peer, as a part of the module that has it; peer_release() follows once that is
  * closed. Precondition: no call is in flight, none waits. */
@@ -96,7 +97,7 @@ struct credential *peer_send(struct peer *peer, struct http_call *call);
 struct credential *peer_send_within(struct peer *peer, struct http_call *call, int64_t timeout_ms);
 /* Counts a call that peer_send() started, once, when it is done. */
 void peer_note_call(struct peer *peer, const struct http_call *call);
-/* Sets issuing_breaker_state of both peers to what it is now. */
+/* peer_update_metrics() of both. */
 void peers_update_metrics(struct peers *peers);
 /* Precondition: no call is in flight, none waits. on_closed is called from the loop; the peers hold no memory after
  * it. */

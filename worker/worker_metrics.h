@@ -25,6 +25,12 @@
     X(CALL_SECONDS, "issuing_call_seconds", METRIC_HISTOGRAM,                                                          \
       "Time of a call, without the wait for its turn. Code: a status or its class (4xx), no_answer, not_sent.",        \
       metric_buckets_calls, "target", "code")                                                                          \
+    X(CONNECTIONS, "issuing_peer_connections", METRIC_GAUGE, "Connections to a peer: open, and of these idle.", NULL,  \
+      "target", "state")                                                                                               \
+    X(HANDSHAKES, "issuing_tls_handshakes_total", METRIC_COUNTER,                                                      \
+      "Handshakes of TLS with a peer: full, or resumed with a session.", NULL, "target", "kind")                       \
+    X(CERTIFICATE_DAYS, "issuing_peer_certificate_days", METRIC_GAUGE,                                                 \
+      "Days until the first certificate of a peer's chain ends, once it was seen.", NULL, "target")                    \
     X(ATTEMPTS, "issuing_attempts_total", METRIC_COUNTER, "Attempts by how they ended.", NULL, "outcome")              \
     X(RETRIES, "issuing_retries_total", METRIC_COUNTER, "Attempts that failed and are repeated, by cause.", NULL,      \
       "reason")                                                                                                        \

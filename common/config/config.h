@@ -89,6 +89,7 @@ struct config {
         char *profile; /* one of config_profiles (config_table.h); never NULL */
         char *parameters;
         char *url;
+        char *proxy;
         char *credential_file;
         char *client_cert_file;
         char *client_key_file;
@@ -97,7 +98,6 @@ struct config {
         int64_t settle_time_ms;
         int64_t max_concurrency;
         bool allow_http;
-        bool http2;
     } issuer;
     struct {
         char *url;
@@ -107,7 +107,6 @@ struct config {
         int64_t timeout_ms;
         int64_t max_concurrency;
         bool allow_http;
-        bool http2;
         int64_t on_link_refused; /* enum config_link_refused */
     } core;
     struct {

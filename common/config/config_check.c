@@ -97,6 +97,14 @@ static bool check_target(const char *section, const char *url, bool allow_http, 
                    section, section);
 }
 
+/* Its TLS would be libcurl's, without the authorities and limits of ours. */
+static bool check_proxy(const char *url, struct err *err)
+{
+    if (!url || !config_value_url_is_https(url))
+        return true;
+    return err_set(err, ERR_CONFIG, "issuer.proxy is https://; a proxy is http://HOST:PORT");
+}
+
 /* ---- routes ---- */
 
 /* Puts the place of a route's option before the message: its line in the file, or the source that has none. An option
@@ -241,6 +249,7 @@ bool config_check(const struct config *config, enum config_program program, stru
                check_retention(config, err);
     case CONFIG_WORKER:
         return check_target("issuer", config->issuer.url, config->issuer.allow_http, err) &&
+               check_proxy(config->issuer.proxy, err) &&
                check_target("core", config->core.url, config->core.allow_http, err) &&
                check_client_pair("issuer", config->issuer.client_cert_file, config->issuer.client_key_file, err) &&
                check_client_pair("core", config->core.client_cert_file, config->core.client_key_file, err) &&

@@ -10,19 +10,17 @@
 
 #define AUTHORITIES_FILE_MAX (4 * 1024 * 1024)
 
+struct stack_st_X509;
 struct x509_store_st;
 
 struct authorities {
     int uses;
-    struct x509_store_st *store; /* owned */
-    /* The value of CURLOPT_CAPATH: a folder that does not exist, with another name for each load. libcurl compares it
-     * before it uses a connection or a TLS session again, so none is used with other authorities than its own. */
-    char marker[48];
-    size_t length;
-    char bytes[]; /* as in the file; NUL-terminated */
+    struct x509_store_st *store;        /* owned */
+    struct stack_st_X509 *certificates; /* owned: those of the file, in its order; NULL = the system's */
 };
 
-/* One use. ERR_CONFIG: not a regular file, too large, no certificate in it, or one that cannot be read. */
+/* One use. path NULL = those of the system, which OpenSSL looks up when it needs them; that fails for want of memory
+ * only. ERR_CONFIG: not a regular file, too large, no certificate in it, or one that cannot be read. */
 must_check bool authorities_load(const char *path, struct authorities **ret_authorities, struct err *err);
 struct authorities *authorities_hold(struct authorities *authorities); /* NULL = NULL */
 void authorities_release(struct authorities *authorities);             /* accepts NULL */

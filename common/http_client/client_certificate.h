@@ -7,13 +7,14 @@
 
 #include "common/base/base.h"
 #include "common/base/err.h"
-#include "common/base/secret.h"
 #include "common/http_client/authorities.h"
+
+struct evp_pkey_st;
 
 struct client_certificate {
     int uses;
     struct authorities *chain; /* the file with the certificates: ours first */
-    struct secret key;         /* PEM */
+    struct evp_pkey_st *key;   /* owned */
 };
 
 /* One use. ERR_CONFIG: a file that cannot be read, a key that others may read (secret.h) or that has a passphrase, a

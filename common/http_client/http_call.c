@@ -172,12 +172,6 @@ void http_call_read_header(struct http_call *call, struct slice name, struct sli
             note(call, i, value);
 }
 
-void http_call_read_folded(struct http_call *call)
-{
-    memset(call->noted, 0, sizeof(call->noted));
-    call->noted_seen = ~0u;
-}
-
 /* ---- from its start to its end ---- */
 
 void http_call_begin(struct http_call *call, struct http_client *client)
@@ -191,6 +185,8 @@ void http_call_begin(struct http_call *call, struct http_client *client)
     call->status = 0;
     http_call_begin_answer(call);
     call->was_resent = false;
+    call->handshake = HTTP_HANDSHAKE_NONE;
+    call->certificate_ends_s = 0;
     call->error[0] = '\0';
     call->took_us = clock_mono_us(); /* until the end: the time of the start */
     if (call->timeout_ms < 1)

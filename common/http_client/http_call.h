@@ -1,4 +1,4 @@
-/* One outgoing request and its result. The caller makes a call, http_client.h starts it, a transport ends it.
+/* One outgoing request and its result. The caller makes a call, http_client.h starts it, the pool ends it.
  *
  * A call ends exactly once, from the loop, never inside http_client_start(). What was sent and what came back is wiped
  * when it is freed: it may hold credentials and card numbers. */
@@ -14,6 +14,13 @@ enum http_result {
     HTTP_ANSWERED, /* status and body are there */
     HTTP_NOT_SENT, /* no byte of the request left: name not resolved, connection refused, TLS refused, closing */
     HTTP_LOST,     /* something was sent and no complete answer came: timeout, reset, answer too large, garbage */
+};
+
+/* What a connection cost that was made for a call. */
+enum http_handshake {
+    HTTP_HANDSHAKE_NONE, /* it served others before, or is in clear text */
+    HTTP_HANDSHAKE_FULL,
+    HTTP_HANDSHAKE_RESUMED, /* took up a session */
 };
 
 #define HTTP_CALL_HEADERS_MAX 16
@@ -32,7 +39,9 @@ struct http_call {
     const char *secret_header;
     int64_t timeout_ms;                     /* for the whole call, connecting included */
     struct client_certificate *certificate; /* ours, over https; NULL = none. Borrowed by http_client_start() */
-    bool may_be_http2;                      /* over https; see http_client_http2_is_sound() */
+    /* "http://host:port" of a proxy that makes the connection by CONNECT, over either scheme; NULL = none. Borrowed as
+     * the certificate. */
+    const char *proxy;
     /* The request is never sent a second time: a pooled connection that turns out dead once a byte may have left makes
      * the call HTTP_LOST. */
     bool must_not_resend;
@@ -52,10 +61,12 @@ struct http_call {
      * long, not printable ASCII, or sent twice with different values. */
     char noted[HTTP_NOTED_MAX][HTTP_NOTED_SIZE];
     bool was_resent; /* sent twice, because a pooled connection was dead: the first may have been acted on */
-    char error[160]; /* why it was not answered; never holds header or body bytes */
+    enum http_handshake handshake;
+    int64_t certificate_ends_s; /* when the first certificate of the peer's chain ends, since 1970; 0 = not known */
+    char error[160];            /* why it was not answered; never holds header or body bytes */
     int64_t took_us;
 
-    /* of the client and the transport */
+    /* of the client and the pool */
     struct http_client *client; /* NULL = not under way */
     struct http_url_origin *origin;
     struct http_calls *list;
@@ -90,7 +101,7 @@ void http_call_header(struct http_call *call, const char *name, const char *valu
 /* false: a part did not fit or is not a segment, or out of memory. */
 must_check bool http_call_is_made(const struct http_call *call);
 
-/* ---- for the client and its transports ---- */
+/* ---- for the client and the pool ---- */
 
 #define HTTP_HEADER_MAX (32 * 1024) /* bytes of one answer's header, interim answers and trailers included */
 /* What a peer may send for one call, framing included: chunks of few bytes, padding, records of TLS, interim
@@ -114,9 +125,6 @@ void http_call_begin_answer(struct http_call *call);
 /* A field of the answer's header, not of its trailers: stores what the call needs of it. The value has no white space
  * around it. */
 void http_call_read_header(struct http_call *call, struct slice name, struct slice value);
-/* A line goes on with the value of a field that was read already (obs-fold): which one is not known any more, so no
- * noted header has a value. */
-void http_call_read_folded(struct http_call *call);
 /* Its time is over. Checked before a byte is sent: the timer that ends the call may fire late, above all after a
  * suspension, and by then the caller may have lost the right to send it. */
 bool http_call_is_late(const struct http_call *call);

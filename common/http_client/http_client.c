@@ -1,9 +1,9 @@
-/* See http_client.h. This file checks a call, finds its origin and hands it to the transport of its scheme.
+/* See http_client.h. This file checks a call, finds its origin and hands it to the pool.
  *
- * Invariants: a call is in exactly one place: its transport, the list of failed starts, or its owner's hands; it never
- * ends inside http_client_start().
- * Left out: redirects, cookies, proxies, files, decoding of Content-Encoding, a limit on parallel calls (the callers
- * have theirs). */
+ * Invariants: a call is in exactly one place: the pool, the list of failed starts, or its owner's hands; it never ends
+ * inside http_client_start().
+ * Left out: redirects, cookies, files, decoding of Content-Encoding, a limit on parallel calls (the callers have
+ * theirs). */
 #include "common/http_client/http_client.h"
 
 #include <assert.h>
@@ -12,28 +12,21 @@
 
 #include "common/base/closing.h"
 #include "common/http_client/http_loop.h"
+#include "common/http_client/http_pool.h"
 #include "common/http_client/http_url_origin.h"
-#include "common/http_client/http_transfer.h"
-#include "common/http_client/plain/http_plain.h"
-
-/* The first release of libcurl after curl/curl#22987 (September 2026): before it a whole answer that came before the
- * end of the request could be thrown away, which RFC 9113, 8.1 forbids. A closed window made it spin until 8.0.0
- * (curl/curl#10627). */
-#define HTTP2_SOUND_SINCE 0x081700
 
 #define ORIGINS_MAX 72 /* issuer, core-api, and 32 routes, each with a look-up of its own; some to spare */
 
 /* An origin without calls is given up when another one is needed. */
 struct origin_slot {
     struct http_url_origin origin;
-    struct http_transfer_origin transfer;
-    struct http_plain_origin plain;
+    struct http_pool_origin pooled;
 };
 
 struct http_client {
     struct http_loop loop;
-    struct http_transfers transfers;
-    struct http_plain plain;
+    struct http_pool pool;
+    struct authorities *authorities; /* NULL = nobody was named, and none was needed */
     struct origin_slot slots[ORIGINS_MAX];
     struct http_call *failed_starts, **failed_starts_tail;
     uv_timer_t close_timer; /* ends the calls that could not be started, and closes; in the next turn of the loop */
@@ -49,32 +42,55 @@ static void leave_origin(struct origin_slot *slot)
 {
     if (!slot->origin.text)
         return;
-    http_plain_leave(&slot->plain);
+    http_pool_leave(&slot->pooled);
     http_url_origin_close(&slot->origin);
 }
 
 /* Returns why there is none, or NULL. */
-static const char *find_origin(struct http_client *client, const char *url, struct origin_slot **ret_slot)
+static const char *find_slot(struct http_client *client, const struct http_url_way *way, struct origin_slot **ret_slot)
 {
-    bool is_https;
-    size_t length = http_url_origin_length(url, &is_https);
-    if (length == 0)
-        return "not an address of HTTP";
     struct origin_slot *unused = NULL;
     for (struct origin_slot *slot = client->slots; slot < client->slots + ORIGINS_MAX; slot++) {
-        const struct http_url_origin *origin = &slot->origin;
-        if (origin->text && origin->text_length == length && memcmp(origin->text, url, length) == 0) {
+        if (http_url_origin_is(&slot->origin, way)) {
             *ret_slot = slot;
             return NULL;
         }
-        if (origin->calls == 0 && (!unused || (unused->origin.text && !origin->text)))
+        if (slot->origin.calls == 0 && (!unused || (unused->origin.text && !slot->origin.text)))
             unused = slot;
     }
     if (!unused)
         return "too many addresses at once";
     leave_origin(unused);
     *ret_slot = unused;
-    return http_url_origin_open(&unused->origin, url, length, is_https);
+    return http_url_origin_open(&unused->origin, way);
+}
+
+static const char *find_origin(struct http_client *client, const struct http_call *call, struct origin_slot **ret_slot)
+{
+    bool is_https;
+    struct http_url_way way = {.url = call->lines.bytes, .proxy = call->proxy};
+    way.length = http_url_origin_length(way.url, &is_https);
+    if (way.length == 0)
+        return "not an address of HTTP";
+    if (is_https && !client->authorities && !authorities_load(NULL, &client->authorities, NULL))
+        return "out of memory for the system's authorities";
+    if (is_https) {
+        way.authorities = client->authorities;
+        way.certificate = call->certificate;
+    }
+    return find_slot(client, &way, ret_slot);
+}
+
+void http_client_count(const struct http_client *client, const char *url, int *ret_open, int *ret_idle)
+{
+    *ret_open = *ret_idle = 0;
+    for (const struct origin_slot *slot = client->slots; slot < client->slots + ORIGINS_MAX; slot++) {
+        size_t length = slot->origin.text_length;
+        if (slot->origin.text && strncmp(url, slot->origin.text, length) == 0 && strchr("/", url[length])) {
+            *ret_open += slot->pooled.open_count;
+            *ret_idle += slot->pooled.idle_count;
+        }
+    }
 }
 
 /* ---- starting a call ---- */
@@ -96,15 +112,14 @@ static const char *start_call(struct http_client *client, struct http_call *call
     struct origin_slot *slot = NULL;
     const char *why = http_call_check(call);
     if (!why)
-        why = find_origin(client, call->lines.bytes, &slot);
+        why = find_origin(client, call, &slot);
     if (!why && !is_target(call->lines.bytes + slot->origin.text_length))
         why = "not an address of HTTP";
     if (why)
         return why;
     call->origin = &slot->origin;
     slot->origin.calls++;
-    return slot->origin.is_https ? http_transfer_start(&client->transfers, &slot->transfer, call)
-                                 : http_plain_start(&slot->plain, call);
+    return http_pool_start(&slot->pooled, call);
 }
 
 static void on_close_timer(uv_timer_t *timer);
@@ -141,24 +156,15 @@ void http_client_start(struct http_client *client, struct http_call *call)
     uv_timer_start(&client->close_timer, on_close_timer, 0, 0);
 }
 
-bool http_client_http2_is_sound(const char **ret_version)
-{
-    const curl_version_info_data *info = curl_version_info(CURLVERSION_NOW);
-    *ret_version = info->version;
-    return (info->features & CURL_VERSION_HTTP2) && info->version_num >= HTTP2_SOUND_SINCE;
-}
-
 /* ---- opening and closing ---- */
 
 static void close_parts(struct http_client *client)
 {
-    for (struct origin_slot *slot = client->slots; slot < client->slots + ORIGINS_MAX; slot++) {
+    for (struct origin_slot *slot = client->slots; slot < client->slots + ORIGINS_MAX; slot++)
         leave_origin(slot);
-        http_transfer_origin_done(&slot->transfer);
-    }
-    http_transfers_done(&client->transfers);
+    authorities_release(client->authorities);
     closing_start(&client->closing, free, client, client->on_closed, client->closed_context);
-    http_plain_close(&client->plain, closing_part_closed, closing_part(&client->closing));
+    http_pool_close(&client->pool, closing_part_closed, closing_part(&client->closing));
     http_loop_close(&client->loop, closing_part_closed, closing_part(&client->closing));
     closing_handle(&client->closing, &client->close_timer);
     closing_end(&client->closing);
@@ -176,8 +182,7 @@ static void on_close_timer(uv_timer_t *timer)
     }
     if (!client->is_closing) /* checked after the calls ended: one of them may have closed the client */
         return;
-    http_transfers_stop_all(&client->transfers, "the client is closing");
-    http_plain_stop_all(&client->plain, "the client is closing");
+    http_pool_stop_all(&client->pool, "the client is closing");
     if (!client->failed_starts) /* else the timer runs again */
         close_parts(client);
 }
@@ -193,7 +198,12 @@ void http_client_close(struct http_client *client, void (*on_closed)(void *conte
 
 void http_client_trust(struct http_client *client, struct authorities *authorities)
 {
-    http_transfers_trust(&client->transfers, authorities);
+    authorities_release(client->authorities);
+    client->authorities = authorities_hold(authorities);
+    /* guard: with other authorities no session and no idle connection goes on */
+    for (struct origin_slot *slot = client->slots; slot < client->slots + ORIGINS_MAX; slot++)
+        if (slot->origin.tls && slot->origin.calls == 0)
+            leave_origin(slot);
 }
 
 bool http_client_open(uv_loop_t *loop, const struct http_client_options *options, struct http_client **ret_client,
@@ -208,11 +218,9 @@ bool http_client_open(uv_loop_t *loop, const struct http_client_options *options
     }
     client->failed_starts_tail = &client->failed_starts;
     uv_timer_init(loop, &client->close_timer);
-    http_transfers_init(&client->transfers, &client->loop, options->connections_max, options->answer_max,
-                        options->ca_file);
-    http_plain_open(&client->plain, loop, &client->loop, options->connections_max, options->answer_max);
+    http_pool_open(&client->pool, loop, &client->loop, options->connections_max, options->answer_max);
     for (struct origin_slot *slot = client->slots; slot < client->slots + ORIGINS_MAX; slot++)
-        http_plain_origin_init(&slot->plain, &client->plain, &slot->origin);
+        http_pool_origin_init(&slot->pooled, &client->pool, &slot->origin);
     *ret_client = client;
     return true;
 }

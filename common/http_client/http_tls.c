@@ -1,169 +1,184 @@
 /* See http_tls.h.
  *
- * The meter of a connection hangs on its BIO: OpenSSL calls it before and after each read, and once when the BIO is
- * freed. libcurl makes the BIO after the SSL_CTX was given to us, so the meter is put there when the handshake begins.
- *
- * Invariants: a meter lives as long as its BIO; a connection without a meter (no memory for one) is not used.
- * Left out: what is sent; clear text (http_plain.c reads a bounded piece in each turn). */
+ * Invariants: a session is offered only to the origin that gave it, under the authorities and the certificate of then,
+ * and not beyond the end of the peer's certificate, which a short handshake does not look at.
+ * Left out: early data, ALPN other than http/1.1, OCSP. */
 #include "common/http_client/http_tls.h"
 
-#include <openssl/bio.h>
+#include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
+#include <time.h>
 
-struct meter {
-    struct http_tls_turn *turn;
-    uint64_t seen_turn;
-    size_t in_turn;
-    size_t left;          /* of what the calls may take */
-    curl_socket_t socket; /* CURL_SOCKET_BAD before the first call */
+#include "common/base/clock.h"
+#include "common/http_client/authorities.h"
+#include "common/http_client/client_certificate.h"
+
+#define HOST_SIZE 256
+
+struct http_tls {
+    SSL_CTX *context;
+    SSL_SESSION *session; /* the last that the peer gave; NULL = none */
+    int64_t ends_s;       /* when a certificate of the peer's chain ends, by the clock of the world; 0 = unknown */
+    char host[HOST_SIZE]; /* without brackets, and without the dot behind it */
 };
 
-/* ---- names ---- */
+/* ---- an origin ---- */
 
-static bool has_names(X509 *certificate)
+/* Called for each session ticket of TLS 1.3, and after a handshake of TLS 1.2. */
+static int on_session(SSL *ssl, SSL_SESSION *session)
 {
-    GENERAL_NAMES *names = X509_get_ext_d2i(certificate, NID_subject_alt_name, NULL, NULL);
-    bool found = false;
-    for (int i = 0; names && i < sk_GENERAL_NAME_num(names); i++) {
-        int type = sk_GENERAL_NAME_value(names, i)->type;
-        found |= type == GEN_DNS || type == GEN_IPADD;
-    }
-    GENERAL_NAMES_free(names);
-    return found;
+    struct http_tls *tls = SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl));
+    SSL_SESSION_free(tls->session);
+    tls->session = session;
+    return 1; /* it is ours now */
 }
 
-/* For each certificate of the chain, the peer's own last. */
-static int on_verify(int is_fine, X509_STORE_CTX *store)
+static bool use_certificate(SSL_CTX *context, const struct client_certificate *certificate)
 {
-    if (!is_fine || X509_STORE_CTX_get_error_depth(store) > 0)
-        return is_fine;
-    X509 *certificate = X509_STORE_CTX_get_current_cert(store);
-    /* guard: a common name is no name of a peer */
-    if (certificate && has_names(certificate))
-        return 1;
-    X509_STORE_CTX_set_error(store, X509_V_ERR_HOSTNAME_MISMATCH);
-    return 0;
+    const struct stack_st_X509 *chain = certificate->chain->certificates;
+    bool done = SSL_CTX_use_certificate(context, sk_X509_value(chain, 0)) == 1 &&
+                SSL_CTX_use_PrivateKey(context, certificate->key) == 1;
+    for (int i = 1; done && i < sk_X509_num(chain); i++)
+        done = SSL_CTX_add1_chain_cert(context, sk_X509_value(chain, i)) == 1;
+    return done;
 }
 
-/* ---- the budget ---- */
-
-static size_t least(size_t a, size_t b)
+static bool set_context(struct http_tls *tls, const struct authorities *authorities,
+                        const struct client_certificate *certificate)
 {
-    return a < b ? a : b;
-}
-
-/* A read error alone would not be enough: while libcurl has something to write, it treats it as a pause. So the socket
- * itself is made to fail: it is disconnected, and what has arrived unread is discarded. */
-static bool break_connection(struct meter *meter)
-{
-    struct sockaddr nowhere = {.sa_family = AF_UNSPEC};
-    meter->turn->flooded = meter->turn->number;
-    return meter->socket != CURL_SOCKET_BAD && connect(meter->socket, &nowhere, sizeof(nowhere)) == 0;
-}
-
-/* Whether the socket may be read now. */
-static bool may_read(BIO *bio, struct meter *meter)
-{
-    if (meter->seen_turn != meter->turn->number) {
-        meter->seen_turn = meter->turn->number;
-        meter->in_turn = 0;
-    }
-    /* guard: a connection gets a share of each turn */
-    if (meter->left > 0 && meter->in_turn < HTTP_TLS_TURN_BYTES)
-        return true;
-    if (meter->left == 0 && break_connection(meter))
-        return true;
-    BIO_clear_retry_flags(bio);
-    if (meter->left > 0)
-        BIO_set_retry_read(bio);
-    return false;
-}
-
-static long on_bio(BIO *bio, int operation, const char *bytes, size_t length, int number, long value, int result,
-                   size_t *processed)
-{
-    (void)bytes, (void)length, (void)number, (void)value;
-    struct meter *meter = (struct meter *)(void *)BIO_get_callback_arg(bio);
-    switch (operation) {
-    case BIO_CB_READ:
-        return may_read(bio, meter) ? 1 : -1;
-    case BIO_CB_READ | BIO_CB_RETURN:
-        if (result > 0 && processed) {
-            meter->in_turn += *processed;
-            /* guard: a call takes so many bytes and no more */
-            meter->left -= least(meter->left, *processed);
-        }
-        return result;
-    case BIO_CB_FREE:
-        free(meter);
-        BIO_set_callback_ex(bio, NULL);
-        return 1;
-    }
-    return result;
-}
-
-static struct meter *meter_of(const SSL *ssl)
-{
-    BIO *bio = ssl ? SSL_get_rbio(ssl) : NULL;
-    return bio && BIO_get_callback_ex(bio) == on_bio ? (struct meter *)(void *)BIO_get_callback_arg(bio) : NULL;
-}
-
-static void on_info(const SSL *ssl, int where, int result)
-{
-    (void)result;
-    BIO *bio = where & SSL_CB_HANDSHAKE_START ? SSL_get_rbio(ssl) : NULL;
-    if (!bio || meter_of(ssl))
-        return;
-    SSL_CTX *context = SSL_get_SSL_CTX(ssl);
-    const struct http_tls_options *options = SSL_CTX_get_app_data(context);
-    struct meter *meter = options ? malloc(sizeof(*meter)) : NULL;
-    SSL_CTX_set_app_data(context, NULL); /* the transfer may be gone at a later handshake message */
-    if (!meter)
-        return; /* http_tls_begin_call() misses it */
-    *meter = (struct meter){.turn = options->turn, .left = options->call_max, .socket = CURL_SOCKET_BAD};
-    BIO_set_callback_ex(bio, on_bio);
-    BIO_set_callback_arg(bio, (char *)meter);
-}
-
-/* ---- for the HTTP client ---- */
-
-CURLcode http_tls_prepare(CURL *easy, void *ssl_ctx, void *options)
-{
-    (void)easy;
-    SSL_CTX *context = ssl_ctx;
-    const struct http_tls_options *wanted = options;
-    if (!SSL_CTX_set_app_data(context, options))
-        return CURLE_OUT_OF_MEMORY;
-    if (wanted->authorities)
-        SSL_CTX_set1_cert_store(context, wanted->authorities->store);
-    SSL_CTX_set_verify(context, SSL_VERIFY_PEER, on_verify);
-    /* The latter: OpenSSL decrypts into buffers of its own, which no allocator of libcurl's wipes. */
+    static const unsigned char protocols[] = "\x08http/1.1";
+    SSL_CTX *context = tls->context;
+    SSL_CTX_set_app_data(context, tls);
+    SSL_CTX_set1_cert_store(context, authorities->store);
+    /* guard: a peer proves by whom it is known */
+    SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL);
+    /* The latter: OpenSSL decrypts into buffers of its own, which nothing else wipes. */
     /* guard: OpenSSL wipes what it has decrypted */
     SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_CLEANSE_PLAINTEXT);
-    SSL_CTX_set_info_callback(context, on_info);
-    return CURLE_OK;
+    SSL_CTX_set_mode(context,
+                     SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX_set_read_ahead(context, 1); /* one recv() an answer in place of two */
+    SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
+    SSL_CTX_sess_set_new_cb(context, on_session);
+    return SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) == 1 &&
+           SSL_CTX_set_alpn_protos(context, protocols, sizeof(protocols) - 1) == 0 &&
+           (!certificate || use_certificate(context, certificate));
 }
 
-const char *http_tls_begin_call(CURL *easy, size_t call_max, bool may_be_http2)
+const char *http_tls_open(const char *host, struct authorities *authorities, struct client_certificate *certificate,
+                          struct http_tls **ret_tls)
 {
-    const struct curl_tlssessioninfo *session = NULL;
+    size_t brackets = host[0] == '[', length = strcspn(host + brackets, "]");
+    length -= length > 0 && host[brackets + length - 1] == '.';
+    if (length == 0 || length >= HOST_SIZE)
+        return "not an address of HTTP";
+    struct http_tls *tls = calloc(1, sizeof(*tls));
+    if (!tls)
+        return "out of memory";
+    memcpy(tls->host, host + brackets, length);
+    tls->context = SSL_CTX_new(TLS_client_method());
+    if (!tls->context || !set_context(tls, authorities, certificate)) {
+        http_tls_close(tls);
+        ERR_clear_error();
+        return certificate ? "TLS does not start with this certificate" : "TLS does not start";
+    }
+    *ret_tls = tls;
+    return NULL;
+}
+
+void http_tls_close(struct http_tls *tls)
+{
+    if (!tls)
+        return;
+    SSL_SESSION_free(tls->session);
+    SSL_CTX_free(tls->context);
+    free(tls);
+}
+
+/* ---- a connection ---- */
+
+static bool set_names(SSL *ssl, const char *host)
+{
+    X509_VERIFY_PARAM *param = SSL_get0_param(ssl);
+    X509_VERIFY_PARAM_set_hostflags(param,
+                                    /* guard: a common name is no name of a peer */
+                                    X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
+    if (X509_VERIFY_PARAM_set1_ip_asc(param, host) == 1)
+        return true;
+    /* guard: a peer proves its name */
+    return X509_VERIFY_PARAM_set1_host(param, host, 0) == 1 && SSL_set_tlsext_host_name(ssl, host) == 1;
+}
+
+SSL *http_tls_new(struct http_tls *tls, BIO *bio)
+{
+    SSL *ssl = SSL_new(tls->context);
+    if (!ssl || !set_names(ssl, tls->host)) {
+        SSL_free(ssl);
+        BIO_free(bio);
+        ERR_clear_error();
+        return NULL;
+    }
+    SSL_set_bio(ssl, bio, bio);
+    SSL_set_connect_state(ssl);
+    /* guard: a session does not outlive the peer's certificate */
+    if (tls->session && clock_wall_us() / 1000000 < tls->ends_s)
+        (void)SSL_set_session(ssl, tls->session);
+    return ssl;
+}
+
+static int64_t end_of(const X509 *certificate)
+{
+    struct tm tm;
+    return ASN1_TIME_to_tm(X509_get0_notAfter(certificate), &tm) == 1 ? (int64_t)timegm(&tm) : 0;
+}
+
+static int64_t end_of_chain(const SSL *ssl)
+{
+    const STACK_OF(X509) *chain = SSL_get0_verified_chain(ssl);
+    int64_t first_s = 0;
+    for (int i = 0; i < sk_X509_num(chain); i++) {
+        int64_t ends_s = end_of(sk_X509_value(chain, i));
+        if (i == 0 || ends_s < first_s)
+            first_s = ends_s;
+    }
+    return first_s;
+}
+
+bool http_tls_agrees(struct http_tls *tls, SSL *ssl, char ret_why[HTTP_TLS_WHY_SIZE])
+{
     const unsigned char *protocol = NULL;
     unsigned int length = 0;
-    if (curl_easy_getinfo(easy, CURLINFO_TLS_SSL_PTR, &session) != CURLE_OK || !session ||
-        session->backend != CURLSSLBACKEND_OPENSSL)
-        return "its TLS is not OpenSSL's";
-    struct meter *meter = meter_of(session->internals);
-    if (!meter)
-        return "out of memory";
-    (void)curl_easy_getinfo(easy, CURLINFO_ACTIVESOCKET, &meter->socket);
-    SSL_get0_alpn_selected(session->internals, &protocol, &length);
-    bool is_http2 = length == 2 && memcmp(protocol, "h2", 2) == 0;
-    if (is_http2 && !may_be_http2) /* a newer OpenSSL refuses that by itself */
-        return "the peer chose a protocol that was not offered";
-    meter->left = is_http2 ? least(meter->left + call_max, HTTP_TLS_SHARED_CALLS * call_max) : call_max;
-    return NULL;
+    SSL_get0_alpn_selected(ssl, &protocol, &length);
+    /* guard: a peer that chooses another protocol is refused */
+    if (length > 0 && (length != 8 || memcmp(protocol, "http/1.1", 8) != 0)) {
+        snprintf(ret_why, HTTP_TLS_WHY_SIZE, "TLS: the peer chose a protocol that was not offered");
+        return false;
+    }
+    if (!SSL_session_reused(ssl))
+        tls->ends_s = end_of_chain(ssl);
+    return true;
+}
+
+int64_t http_tls_ends_s(const struct http_tls *tls)
+{
+    return tls->ends_s;
+}
+
+void http_tls_failed(struct http_tls *tls, SSL *ssl, char ret_why[HTTP_TLS_WHY_SIZE])
+{
+    long verified = SSL_get_verify_result(ssl);
+    const char *reason = ERR_reason_error_string(ERR_peek_last_error());
+    if (verified != X509_V_OK)
+        snprintf(ret_why, HTTP_TLS_WHY_SIZE, "TLS: the peer's certificate is refused: %s",
+                 X509_verify_cert_error_string(verified));
+    else
+        snprintf(ret_why, HTTP_TLS_WHY_SIZE, "TLS: %s", reason ? reason : "the peer ended the handshake");
+    ERR_clear_error();
+    /* What the peer remembers of it may be what failed. */
+    SSL_SESSION_free(tls->session);
+    tls->session = NULL;
 }

@@ -333,6 +333,7 @@ CREATE TABLE issuing.worker_targets (
     waiting    int4 NOT NULL,        -- calls that wait for their turn
     call_limit int4 NOT NULL,        -- calls at a time that the worker allows itself now
     probe_number int8 NOT NULL DEFAULT 0, -- of target_controls: the last probe that the worker obeyed
+    certificate_ends_at timestamptz,      -- the first certificate of the target's chain; NULL: none was seen
     PRIMARY KEY (worker, target)
 ) WITH (fillfactor = 50);
 

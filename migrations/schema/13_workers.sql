@@ -8,7 +8,8 @@ CREATE OR REPLACE FUNCTION issuing.heartbeat(
     worker text, host_name text, process int8, release text, up_ms int8, held int8, room int8, draining bool,
     targets text[], states text[], since_ms int8[], causes text[], restings bool[], pauses bool[],
     next_ms int8[], -- null = none
-    flights int8[], waits int8[], limits int8[], probes int8[])
+    flights int8[], waits int8[], limits int8[], probes int8[],
+    certificates_s int8[]) -- null = none was seen
 RETURNS TABLE (target text, is_paused bool, paused_by text, paused_why text, probe_number int8, is_noted bool)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp SET lock_timeout = '200ms'
 AS $$
@@ -27,18 +28,19 @@ BEGIN
             seen_at = excluded.seen_at, in_flight = excluded.in_flight, slots = excluded.slots,
             is_draining = excluded.is_draining;
         INSERT INTO worker_targets AS w (worker, target, state, since, cause, is_resting, is_paused, next_at,
-                                         in_flight, waiting, call_limit, probe_number)
+                                         in_flight, waiting, call_limit, probe_number, certificate_ends_at)
         SELECT heartbeat.worker, t.target, t.state, at - t.since * interval '1 millisecond', t.cause, t.is_resting,
                t.is_paused, at + t.next * interval '1 millisecond', t.in_flight, t.waiting, t.call_limit,
-               t.probe_number
-        FROM unnest(targets, states, since_ms, causes, restings, pauses, next_ms, flights, waits, limits, probes)
+               t.probe_number, at + t.certificate * interval '1 second'
+        FROM unnest(targets, states, since_ms, causes, restings, pauses, next_ms, flights, waits, limits, probes,
+                    certificates_s)
             AS t (target, state, since, cause, is_resting, is_paused, next, in_flight, waiting, call_limit,
-                  probe_number)
+                  probe_number, certificate)
         ON CONFLICT (worker, target) DO UPDATE
         SET state = excluded.state, since = excluded.since, cause = excluded.cause,
             is_resting = excluded.is_resting, is_paused = excluded.is_paused, next_at = excluded.next_at,
-                in_flight = excluded.in_flight,
-            waiting = excluded.waiting, call_limit = excluded.call_limit, probe_number = excluded.probe_number;
+            in_flight = excluded.in_flight, waiting = excluded.waiting, call_limit = excluded.call_limit,
+            probe_number = excluded.probe_number, certificate_ends_at = excluded.certificate_ends_at;
         DELETE FROM workers w WHERE w.name IN (
             SELECT o.name FROM workers o
             WHERE o.name <> heartbeat.worker

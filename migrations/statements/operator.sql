@@ -597,6 +597,16 @@ WHERE r.rolname IN ('issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_o
                   AND o.setting ~* '^jit='
                 ORDER BY s.setdatabase DESC LIMIT 1), '') !~* '^jit=(off|false|no|0)$';
 
+-- name: operator_doctor_certificates :many
+-- why: when the certificates of the targets end, as living workers saw them. No lock.
+SELECT t.target, min(t.certificate_ends_at),
+       floor(extract(epoch FROM min(t.certificate_ends_at) - clock_timestamp()) / 86400)::int8
+FROM issuing.worker_targets t JOIN issuing.workers w ON w.name = t.worker
+WHERE t.certificate_ends_at IS NOT NULL
+  AND w.seen_at BETWEEN clock_timestamp() - interval '60 s' AND clock_timestamp() + interval '60 s'
+GROUP BY t.target
+ORDER BY 2;
+
 -- name: operator_doctor_house :one
 -- why: how long ago the housekeeping passed, who has its turn, and plans that are late with who holds their tables. No
 -- lock.

@@ -247,7 +247,7 @@ START_TEST(one_heartbeat_removes_a_part_of_many_dead_rows)
         owner, "INSERT INTO workers (name, host, pid, version, started_at, seen_at, in_flight, slots) SELECT n::text, "
                "'h', 1, '1', now(), now() - interval '25 h', 0, 1 FROM generate_series(1, 1500) AS n");
     database_run(owner, "SELECT heartbeat('" NAME "', 'host-a', 17, '1', 0, 0, 1, false, '{}', '{}', '{}', '{}', '{}', "
-                        "'{}', '{}', '{}', '{}', '{}', '{}')");
+                        "'{}', '{}', '{}', '{}', '{}', '{}', '{}')");
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM workers WHERE name <> '" NAME "'"), 500);
     start();
     run_until(database_int(owner, "SELECT count(*) FROM workers WHERE name <> '" NAME "'") == 0);

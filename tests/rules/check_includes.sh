@@ -32,8 +32,7 @@ may_include() {
     common/base) echo ;;
     common/pg) echo common/base migrations/statements ;;
     common/json | common/config | common/http_server) echo common/base ;;
-    common/http_client) echo common/base common/http_client/plain ;; # only http_client.c, see below
-    common/http_client/plain) echo common/base common/http_client ;;
+    common/http_client) echo common/base ;;
     common/issuer) echo common common/base common/config common/decide common/json common/http_client ;;
     common/decide) echo common common/base common/config common/json common/http_client ;; # http_call.h: a plain struct
     common) echo common/base common/json common/config common/pg migrations/statements common/http_server common/http_client ;;
@@ -65,10 +64,11 @@ look_at() {
     libpq-fe.h | libpq-events.h | pg_config*.h | postgres*.h) only_in "$1" "$2" libpq 'common/pg/*' 'bench/limiters/*' ;;
     curl/*) only_in "$1" "$2" libcurl 'common/http_client/*' ;;
     json-c/* | json_object.h | json_tokener.h) only_in "$1" "$2" json-c common/json/json.c ;;
-    llhttp.h | llhttp/*) only_in "$1" "$2" llhttp 'common/http_client/plain/*' 'common/http_server/*' ;;
+    llhttp.h | llhttp/*) only_in "$1" "$2" llhttp 'common/http_client/*' 'common/http_server/*' ;;
     openssl/*)
         only_in "$1" "$2" OpenSSL 'api/auth*.c' common/keyring.c common/token.c common/base/secret.c common/base/digest.c \
             common/http_client/authorities.c common/http_client/client_certificate.c common/http_client/http_tls.c \
+            common/http_client/http_stream.c \
             worker/route/route_sign.c
         ;;
     ini.h) only_in "$1" "$2" inih common/config/config_file.c ;;
@@ -79,17 +79,10 @@ look_at() {
     common/http_server/http_server_internal.h | common/http_server/http_parse_internal.h | common/http_server/http_origin.h)
         only_in "$1" "$2" "the inside of the HTTP server" 'common/http_server/*'
         ;;
-    common/http_client/plain/http_plain.h)
-        only_in "$1" "$2" "the clear-text transport" common/http_client/http_client.c 'common/http_client/plain/*'
-        ;;
     ctl/console/*) only_in "$1" "$2" "the inside of the console" ctl/verbs/cmd_console.c 'ctl/console/*' ;;
-    common/http_client/plain/*) only_in "$1" "$2" "the inside of the clear-text transport" 'common/http_client/plain/*' ;;
-    common/http_client/http_loop.h | common/http_client/http_url_origin.h)
-        only_in "$1" "$2" "the inside of the HTTP client" 'common/http_client/*' 'common/http_client/plain/*'
-        ;;
-    common/http_client/http_tls.h | common/http_client/http_transfer.h)
-        only_in "$1" "$2" "the transport of https" 'common/http_client/http_*.[ch]'
-        ;;
+    common/http_client/http_client.h | common/http_client/http_call.h | common/http_client/http_values.h) ;;
+    common/http_client/authorities.h | common/http_client/client_certificate.h) ;;
+    common/http_client/*) only_in "$1" "$2" "the inside of the HTTP client" 'common/http_client/*' ;;
     esac
 }
 

@@ -6,7 +6,7 @@
 packages_build='gcc libc6-dev meson ninja-build pkg-config libpq-dev libcurl4-openssl-dev libjson-c-dev libuv1-dev libssl-dev
     libinih-dev libllhttp-dev|node-llhttp scdoc check libhiredis-dev postgresql python3 curl ca-certificates'
 packages_example='python3-psycopg2'
-packages_test='openssl python3-h2 python3-psycopg2 nginx haproxy pgbouncer prometheus redis-tools'
+packages_test='openssl python3-psycopg2 nginx haproxy pgbouncer prometheus redis-tools'
 packages_browser='chromium nodejs npm'
 packages_bench='wrk nginx haproxy openssl pgbouncer redis-tools'
 packages_sdks='nodejs npm'

@@ -2,6 +2,7 @@
 #include "tests/unit/fault_injection.h"
 
 #include <errno.h>
+#include <openssl/crypto.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 
@@ -19,6 +20,11 @@ void *__wrap_realloc(void *old, size_t size);
 _Thread_local ssize_t (*send_instead)(int fd, const void *bytes, size_t length, int flags);
 _Thread_local ssize_t (*recv_instead)(int fd, void *bytes, size_t length, int flags);
 
+_Thread_local bool spares_handshakes;
+
+#define DESCRIPTORS 4096
+
+static _Thread_local bool is_shaken[DESCRIPTORS];
 static _Thread_local bool is_counting, is_pausing;
 static _Thread_local long count, fails_from, fails_to;
 
@@ -32,9 +38,20 @@ ssize_t real_recv(int fd, void *bytes, size_t length, int flags)
     return __real_recv(fd, bytes, length, flags);
 }
 
+/* A client sends a ClientHello, then its Finished behind a ChangeCipherSpec (RFC 8446, appendix D.4). */
+static bool is_handshake(int fd, const unsigned char *bytes, size_t length)
+{
+    bool is_hello = length > 5 && bytes[0] == 22 && bytes[1] == 3 && bytes[5] == 1;
+    if (!spares_handshakes || fd >= DESCRIPTORS)
+        return false;
+    is_shaken[fd] = !is_hello && (is_shaken[fd] || bytes[0] != 20);
+    return !is_shaken[fd];
+}
+
 ssize_t __wrap_send(int fd, const void *bytes, size_t length, int flags)
 {
-    return send_instead ? send_instead(fd, bytes, length, flags) : __real_send(fd, bytes, length, flags);
+    bool is_spared = is_handshake(fd, bytes, length);
+    return send_instead && !is_spared ? send_instead(fd, bytes, length, flags) : __real_send(fd, bytes, length, flags);
 }
 
 ssize_t __wrap_recv(int fd, void *bytes, size_t length, int flags)
@@ -87,4 +104,29 @@ void *__wrap_calloc(size_t number, size_t size)
 void *__wrap_realloc(void *old, size_t size)
 {
     return fails() ? NULL : __real_realloc(old, size);
+}
+
+static void *allocate(size_t size, const char *file, int line)
+{
+    (void)file, (void)line;
+    return __wrap_malloc(size);
+}
+
+static void *reallocate(void *old, size_t size, const char *file, int line)
+{
+    (void)file, (void)line;
+    return __wrap_realloc(old, size);
+}
+
+static void release(void *bytes, const char *file, int line)
+{
+    (void)file, (void)line;
+    free(bytes);
+}
+
+/* OpenSSL takes them before its first allocation only. */
+__attribute__((constructor)) static void give_to_openssl(void)
+{
+    if (CRYPTO_set_mem_functions(allocate, reallocate, release) != 1)
+        abort();
 }

@@ -1,6 +1,6 @@
 /* Lets send(2), recv(2) and allocations of the tested code fail, or do something else: linked with --wrap
  * (meson.build). Only in this thread, and only while the test requests it. Allocations inside shared libraries are not
- * affected, except those made through functions that we give them. */
+ * affected, except those of OpenSSL. */
 #ifndef ISSUING_TEST_FAULT_INJECTION_H
 #define ISSUING_TEST_FAULT_INJECTION_H
 
@@ -11,6 +11,8 @@
 /* NULL = the real one. */
 extern _Thread_local ssize_t (*send_instead)(int fd, const void *bytes, size_t length, int flags);
 extern _Thread_local ssize_t (*recv_instead)(int fd, void *bytes, size_t length, int flags);
+/* The handshakes of TLS are sent as ever: what may fail are records behind them. */
+extern _Thread_local bool spares_handshakes;
 ssize_t real_send(int fd, const void *bytes, size_t length, int flags);
 ssize_t real_recv(int fd, void *bytes, size_t length, int flags);
 

@@ -21,19 +21,23 @@ static uv_loop_t loop;
 static struct http_client *client;
 static int ended, closed;
 static bool inside_start; /* on_done must never see it */
-static int ca_fd;
 
-/* Until the client is closed. */
-static inline const char *file_of(const struct certificate *certificate)
+static inline void trust(const struct certificate *certificate)
 {
-    static char path[64];
-    ca_fd = certificate_file(certificate, path, sizeof(path));
-    return path;
+    char path[64];
+    struct authorities *authorities = NULL;
+    struct err err = {0};
+    int fd = certificate_file(certificate, path, sizeof(path));
+    ck_assert_msg(authorities_load(path, &authorities, &err), "%s", err.message);
+    http_client_trust(client, authorities);
+    authorities_release(authorities);
+    close(fd); /* the file may be gone afterwards */
 }
 
-static inline void open_client(const char *ca_file)
+/* trusted NULL = the system's authorities. */
+static inline void open_client(const struct certificate *trusted)
 {
-    struct http_client_options options = {.connections_max = 64, .answer_max = ANSWER_MAX, .ca_file = ca_file};
+    struct http_client_options options = {.connections_max = 64, .answer_max = ANSWER_MAX};
     /* 500 parallel calls are 1000 descriptors, in one process. */
     struct rlimit files = {.rlim_cur = 0};
     getrlimit(RLIMIT_NOFILE, &files);
@@ -43,6 +47,8 @@ static inline void open_client(const char *ca_file)
     }
     ck_assert_int_eq(uv_loop_init(&loop), 0);
     ck_assert(http_client_open(&loop, &options, &client, NULL));
+    if (trusted)
+        trust(trusted);
     ended = closed = 0;
 }
 
@@ -62,9 +68,6 @@ static inline void close_client(void)
     }
     ck_assert_int_eq(closed, 1);
     ck_assert_int_eq(uv_loop_close(&loop), 0);
-    if (ca_fd > 0)
-        close(ca_fd);
-    ca_fd = 0;
     clock_release();
 }
 
@@ -76,7 +79,7 @@ static inline void set_up(enum http_peer_kind kind)
     certificate_make(&certificate, &authority, "IP:127.0.0.1", DAY_S);
     http_peer_start(kind, kind == HTTP_PEER_CLEAR || kind == HTTP_PEER_PROTESTING ? NULL : &certificate);
     certificate_done(&certificate);
-    open_client(file_of(&authority));
+    open_client(&authority);
 }
 
 static inline void tear_down(void)
@@ -141,7 +144,6 @@ static inline void prepare(struct http_call *call, const char *method, const cha
     make(call, method, url);
     call->timeout_ms = 10000;
     call->on_done = on_done;
-    call->may_be_http2 = peer.kind == HTTP_PEER_HTTP2;
 }
 
 #endif

@@ -35,7 +35,7 @@ static bool wait_for_space(int fd)
     return !peer.stop;
 }
 
-bool http_peer_send(struct http_peer_connection *connection, const void *bytes, size_t length)
+static bool transmit(struct http_peer_connection *connection, const void *bytes, size_t length)
 {
     const char *at = bytes;
     while (length > 0) {
@@ -68,14 +68,14 @@ static int receive(struct http_peer_connection *connection, char *bytes, size_t 
 
 static void say(struct http_peer_connection *connection, const char *text)
 {
-    http_peer_send(connection, text, strlen(text));
+    transmit(connection, text, strlen(text));
 }
 
 static void say_many(struct http_peer_connection *connection, size_t length)
 {
     char *bytes = malloc(length);
     memset(bytes, 'x', length);
-    http_peer_send(connection, bytes, length);
+    transmit(connection, bytes, length);
     free(bytes);
 }
 
@@ -151,7 +151,7 @@ static const struct flood {
 static bool say_piece(struct http_peer_connection *connection, const struct flood *flood)
 {
     if (!flood->before)
-        return http_peer_send(connection, flood->piece, strlen(flood->piece));
+        return transmit(connection, flood->piece, strlen(flood->piece));
     if (!flood->before(connection->ssl) && SSL_get_state(connection->ssl) == TLS_ST_OK)
         return false;
     for (;;) {
@@ -173,7 +173,7 @@ static bool is_gone(int fd)
 
 static enum http_peer_end say_flood(struct http_peer_connection *connection, const struct flood *flood)
 {
-    (void)http_peer_send(connection, flood->begin, strlen(flood->begin));
+    (void)transmit(connection, flood->begin, strlen(flood->begin));
     while (!peer.stop && !is_gone(connection->fd) && say_piece(connection, flood))
         peer.pieces++;
     return HTTP_PEER_DROPS;
@@ -342,15 +342,13 @@ static int choose_protocol(SSL *ssl, const unsigned char **ret_chosen, unsigned 
 {
     static const unsigned char wanted[] = "\x02h2\x08http/1.1";
     (void)ssl, (void)unused;
-    bool has_http2 = peer.kind == HTTP_PEER_HTTP2;
     unsigned char *chosen;
     if (peer.kind == HTTP_PEER_FORCING) {
         *ret_chosen = wanted + 1;
         *ret_length = 2;
         return SSL_TLSEXT_ERR_OK;
     }
-    int found = SSL_select_next_proto(&chosen, ret_length, has_http2 ? wanted : wanted + 3,
-                                      sizeof(wanted) - (has_http2 ? 1 : 4), offered, offered_length);
+    int found = SSL_select_next_proto(&chosen, ret_length, wanted + 3, sizeof(wanted) - 4, offered, offered_length);
     *ret_chosen = chosen;
     return found == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_NOACK;
 }
@@ -420,10 +418,8 @@ static void end(struct http_peer_connection *connection, enum http_peer_end how)
         struct linger linger = {.l_onoff = 1, .l_linger = 0};
         setsockopt(connection->fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
     }
-    if (how == HTTP_PEER_LEAVES && connection->is_greeted)
-        http2_peer_leave(connection);
     ERR_clear_error();
-    if (connection->ssl && (how == HTTP_PEER_LEAVES || how == HTTP_PEER_CLOSES) && connection->is_shaken)
+    if (connection->ssl && how == HTTP_PEER_CLOSES && connection->is_shaken)
         SSL_shutdown(connection->ssl);
     SSL_free(connection->ssl);
     close(connection->fd);
@@ -438,10 +434,7 @@ static bool shake_hands(struct http_peer_connection *connection, enum http_peer_
     connection->is_shaken = done == 1;
     *ret_end =
         done == 1 || SSL_get_error(connection->ssl, done) == SSL_ERROR_WANT_READ ? HTTP_PEER_GOES_ON : HTTP_PEER_CLOSES;
-    const unsigned char *protocol = NULL;
-    unsigned int length = 0;
-    SSL_get0_alpn_selected(connection->ssl, &protocol, &length);
-    connection->is_http2 = length == 2 && memcmp(protocol, "h2", 2) == 0;
+    peer.resumed += done == 1 && SSL_session_reused(connection->ssl);
     return done == 1;
 }
 
@@ -458,7 +451,7 @@ static enum http_peer_end serve(struct http_peer_connection *connection)
         if (count <= 0)
             return count == 0 ? HTTP_PEER_GOES_ON : HTTP_PEER_CLOSES;
         connection->length += (size_t)count;
-        end = connection->is_http2 ? http2_peer_take(connection) : take_request(connection);
+        end = take_request(connection);
     }
     return end;
 }

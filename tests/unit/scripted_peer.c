@@ -7,7 +7,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
+#include <openssl/err.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +24,9 @@
 struct scripted_peer scripted;
 static bool inside_start;
 static int fillers[2] = {-1, -1};
+
+#define DESCRIPTORS 4096
+static SSL *streams[DESCRIPTORS]; /* by descriptor; NULL = in clear text */
 
 int scripted_descriptors(void)
 {
@@ -40,10 +45,24 @@ static void make_address(struct sockaddr_in *address)
     address->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 }
 
+void scripted_trust(void)
+{
+    char path[64];
+    struct authorities *authorities = NULL;
+    if (!scripted.tls)
+        return;
+    int fd = certificate_file(&scripted.authority, path, sizeof(path));
+    ck_assert(authorities_load(path, &authorities, NULL));
+    http_client_trust(scripted.client, authorities);
+    authorities_release(authorities);
+    close(fd);
+}
+
 void scripted_open(int connections_max)
 {
     struct http_client_options options = {.connections_max = connections_max, .answer_max = SCRIPTED_ANSWER_MAX};
     ck_assert(http_client_open(&scripted.loop, &options, &scripted.client, NULL));
+    scripted_trust();
     scripted.is_closed = false;
 }
 
@@ -76,6 +95,24 @@ void scripted_set_up(void)
     ck_assert_int_eq(uv_loop_init(&scripted.loop), 0);
     uv_timer_init(&scripted.loop, &scripted.anchor);
     uv_timer_start(&scripted.anchor, on_anchor, 3600000, 3600000);
+    scripted_open(64);
+}
+
+void scripted_set_up_tls(void)
+{
+    struct certificate authority, certificate;
+    certificate_make_authority(&authority, "test authority");
+    certificate_make(&certificate, &authority, "IP:127.0.0.1", 86400);
+    scripted_set_up();
+    scripted_close_client();
+    SCRIPTED_UNTIL(scripted.is_closed);
+    scripted.authority = authority;
+    scripted.tls = SSL_CTX_new(TLS_server_method());
+    ck_assert_int_eq(SSL_CTX_use_certificate(scripted.tls, certificate.x509), 1);
+    ck_assert_int_eq(SSL_CTX_use_PrivateKey(scripted.tls, certificate.key), 1);
+    SSL_CTX_set_mode(scripted.tls, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    certificate_done(&certificate);
+    spares_handshakes = true;
     scripted_open(64);
 }
 
@@ -114,6 +151,11 @@ void scripted_tear_down(void)
     scripted_stop_listening();
     ck_assert_int_eq(scripted_descriptors(), scripted.descriptors);
     clock_release();
+    spares_handshakes = false;
+    SSL_CTX_free(scripted.tls);
+    if (scripted.tls)
+        certificate_done(&scripted.authority);
+    scripted.tls = NULL;
 }
 
 void scripted_fill_backlog(void)
@@ -156,7 +198,7 @@ void scripted_make(struct scripted_call *call, const char *method, const char *p
 {
     char base[32] = "";
     if (path[0] == '/')
-        snprintf(base, sizeof(base), "http://127.0.0.1:%d", scripted.port);
+        snprintf(base, sizeof(base), "%s://127.0.0.1:%d", scripted.tls ? "https" : "http", scripted.port);
     http_call_make(&call->call, method, base);
     http_call_url(&call->call, path);
     if (method[0] == 'P')
@@ -210,12 +252,76 @@ bool scripted_has_connection(void)
     return poll(&poller, 1, 0) > 0;
 }
 
-int scripted_accept(void)
+enum act { ACCEPT, READ, PEEK, WRITE, LEAVE };
+
+static int act_on(SSL *ssl, enum act act, void *bytes, int length)
+{
+    switch (act) {
+    case ACCEPT:
+        return SSL_accept(ssl);
+    case READ:
+        return SSL_read(ssl, bytes, length);
+    case PEEK:
+        return SSL_peek(ssl, bytes, length);
+    case WRITE:
+        return SSL_write(ssl, bytes, length);
+    case LEAVE:
+        return SSL_shutdown(ssl);
+    }
+    return -1;
+}
+
+/* OpenSSL writes without MSG_NOSIGNAL, and any of this may write. errno: EAGAIN = not yet. */
+static int over_tls(SSL *ssl, enum act act, void *bytes, size_t length)
+{
+    sigset_t pipe, before;
+    struct timespec now = {0};
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe, &before);
+    ERR_clear_error();
+    int done = act_on(ssl, act, bytes, (int)length), error = done > 0 ? 0 : SSL_get_error(ssl, done);
+    while (sigtimedwait(&pipe, NULL, &now) == SIGPIPE)
+        continue;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE ? EAGAIN : EPROTO;
+    return done > 0 ? done : -1;
+}
+
+void scripted_shake(int fd)
+{
+    struct pollfd poller = {.fd = fd, .events = POLLIN};
+    SSL *ssl = scripted.tls ? SSL_new(scripted.tls) : NULL;
+    if (!scripted.tls)
+        return;
+    ck_assert(ssl && fd < DESCRIPTORS);
+    SSL_set_fd(ssl, fd);
+    while (over_tls(ssl, ACCEPT, NULL, 0) != 1) {
+        if (errno != EAGAIN) {
+            SSL_free(ssl);
+            ERR_clear_error();
+            return;
+        }
+        bool was_paused = allocations_pause(false); /* in the client's turns they may fail */
+        SCRIPTED_UNTIL(poll(&poller, 1, 0) > 0);
+        allocations_pause(was_paused);
+    }
+    streams[fd] = ssl;
+}
+
+int scripted_accept_only(void)
 {
     SCRIPTED_UNTIL(scripted_has_connection());
     int fd = accept4(scripted.listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), yes = 1;
     ck_assert_int_ge(fd, 0);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes)); /* every send leaves at once */
+    return fd;
+}
+
+int scripted_accept(void)
+{
+    int fd = scripted_accept_only();
+    scripted_shake(fd);
     return fd;
 }
 
@@ -227,12 +333,17 @@ static bool is_whole(const char *text, size_t length)
     return end && length >= (size_t)(end + 4 - text) + body;
 }
 
+static ssize_t receive(int fd, char *bytes, size_t size)
+{
+    return streams[fd] ? over_tls(streams[fd], READ, bytes, size) : read(fd, bytes, size);
+}
+
 void scripted_receive(int fd, char *text)
 {
     size_t length = 0;
     text[0] = '\0';
     while (!is_whole(text, length)) {
-        ssize_t count = read(fd, text + length, SCRIPTED_REQUEST_SIZE - 1 - length);
+        ssize_t count = receive(fd, text + length, SCRIPTED_REQUEST_SIZE - 1 - length);
         ck_assert_msg(count > 0 || (count < 0 && errno == EAGAIN), "the client left in its request: %s", text);
         if (count < 0) {
             struct pollfd poller = {.fd = fd, .events = POLLIN};
@@ -258,10 +369,16 @@ size_t scripted_peek(int fd, char *text)
     return length;
 }
 
+static ssize_t transmit(int fd, const char *bytes, size_t length)
+{
+    return streams[fd] ? over_tls(streams[fd], WRITE, (char *)bytes, length)
+                       : real_send(fd, bytes, length, MSG_NOSIGNAL);
+}
+
 void scripted_send_bytes(int fd, const char *bytes, size_t length)
 {
     while (length > 0) {
-        ssize_t count = real_send(fd, bytes, length, MSG_NOSIGNAL);
+        ssize_t count = transmit(fd, bytes, length);
         if (count < 0 && errno == EAGAIN) {
             scripted_turn();
             continue;
@@ -271,6 +388,22 @@ void scripted_send_bytes(int fd, const char *bytes, size_t length)
         bytes += count;
         length -= (size_t)count;
     }
+}
+
+size_t scripted_hear(int fd, char *text)
+{
+    if (!streams[fd])
+        return scripted_peek(fd, text);
+    int count = over_tls(streams[fd], PEEK, text, SCRIPTED_REQUEST_SIZE - 1);
+    size_t length = count > 0 ? (size_t)count : 0;
+    text[length] = '\0';
+    return length;
+}
+
+bool scripted_is_asked(int fd)
+{
+    static char text[SCRIPTED_REQUEST_SIZE];
+    return scripted_hear(fd, text) > 0;
 }
 
 void scripted_send(int fd, const char *text)
@@ -286,8 +419,18 @@ void scripted_answer(int fd, const char *body)
     scripted_send_bytes(fd, text, (size_t)length);
 }
 
+static void free_stream(int fd)
+{
+    SSL_free(streams[fd]);
+    streams[fd] = NULL;
+    ERR_clear_error();
+}
+
 void scripted_close(int fd)
 {
+    if (streams[fd])
+        (void)over_tls(streams[fd], LEAVE, NULL, 0);
+    free_stream(fd);
     close(fd);
 }
 
@@ -295,6 +438,7 @@ void scripted_reset(int fd)
 {
     struct linger linger = {.l_onoff = 1, .l_linger = 0};
     setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
+    free_stream(fd);
     close(fd);
 }
 

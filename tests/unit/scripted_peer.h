@@ -3,7 +3,10 @@
 #ifndef ISSUING_TEST_SCRIPTED_PEER_H
 #define ISSUING_TEST_SCRIPTED_PEER_H
 
+#include <openssl/ssl.h>
+
 #include "common/http_client/http_client.h"
+#include "tests/unit/certificate.h"
 
 #define SCRIPTED_ANSWER_MAX 65536
 #define SCRIPTED_REQUEST_SIZE 32768
@@ -23,13 +26,19 @@ struct scripted_peer {
     int ended;
     bool is_closed;
     int descriptors; /* open before the test */
+    SSL_CTX *tls;    /* NULL = in clear text */
+    struct certificate authority;
 };
 
 extern struct scripted_peer scripted;
 
 void scripted_set_up(void);
+/* The same over TLS: everything below is what TLS carries, except where it says otherwise. */
+void scripted_set_up_tls(void);
 /* Opens a client that pools this number of connections. */
 void scripted_open(int connections_max);
+/* Over TLS: makes scripted.client trust the peer, as scripted_open() does. */
+void scripted_trust(void);
 /* Closes the client if it is open, and checks that the loop is empty and every descriptor closed. */
 void scripted_tear_down(void);
 void scripted_close_client(void);
@@ -65,20 +74,27 @@ void scripted_settle(void);
 /* ---- the peer ---- */
 
 int scripted_accept(void);
+/* Its two parts: over TLS the second one ends when the client has shaken hands, or has left. */
+int scripted_accept_only(void);
+void scripted_shake(int fd);
 bool scripted_has_connection(void); /* that waits to be accepted */
 /* Turns until a whole request has come; text has SCRIPTED_REQUEST_SIZE bytes. */
 void scripted_receive(int fd, char *text);
 /* The same; the request is discarded. */
 void scripted_receive_any(int fd);
-/* The part of a request that has arrived, without waiting. */
+/* The part of a request that has arrived, without waiting; over TLS its records. */
 size_t scripted_peek(int fd, char *text);
+/* The same through TLS: the first record that is whole. */
+size_t scripted_hear(int fd, char *text);
+bool scripted_is_asked(int fd);
 void scripted_send(int fd, const char *text);
 void scripted_send_bytes(int fd, const char *bytes, size_t length);
 /* 200 with this body. */
 void scripted_answer(int fd, const char *body);
+/* In order: over TLS with its close_notify. */
 void scripted_close(int fd);
 void scripted_reset(int fd);
-/* The client has closed its end. */
+/* The client has closed its end. Nothing can be received after it. */
 bool scripted_is_closed(int fd);
 
 int scripted_descriptors(void);

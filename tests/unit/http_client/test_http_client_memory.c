@@ -46,7 +46,7 @@ static void set_up_process(enum http_peer_kind kind)
     ck_assert_int_eq(read(ends[0], &peer.port, sizeof(peer.port)), sizeof(peer.port));
     close(ends[0]);
     close(ends[1]);
-    open_client(file_of(&authority));
+    open_client(&authority);
 }
 
 static void tear_down_process(void)

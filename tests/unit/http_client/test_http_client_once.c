@@ -1,6 +1,5 @@
 /* Where a key is not trusted, a create that is sent twice is two cards. The HTTP client sends a request once more on its
- * own account when a pooled connection turns out dead (libcurl also when HTTP/2 refuses a stream). With must_not_resend
- * it does not: the peer counts the requests that it read, and a call that was not answered is lost. */
+ * own account when a pooled connection turns out dead. With must_not_resend it does not: the peer counts the requests that it read, and a call that was not answered is lost. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,12 +21,6 @@ static void set_up_tls(void)
 {
     scheme = "https";
     set_up(HTTP_PEER_TLS);
-}
-
-static void set_up_http2(void)
-{
-    scheme = "https";
-    set_up(HTTP_PEER_HTTP2);
 }
 
 static void make_path(struct http_call *call, const char *method, const char *path)
@@ -286,68 +279,6 @@ START_TEST(a_body_is_bounded_by_what_its_own_call_was_allowed)
 }
 END_TEST
 
-/* ---- HTTP/2 ---- */
-
-static void expect_lost_over_http2(enum http2_act act)
-{
-    struct http_call call;
-    int before = peer.requests;
-    peer.http2_requests = 0;
-    peer.acts[0] = act;
-    peer.acts_count = 1;
-    init(&call);
-    run_once(&call, "POST", "/ok");
-    ck_assert_msg(call.result == HTTP_LOST && !call.was_resent && peer.requests == before + 1,
-                  "act %d: result %d, %d requests, %s", (int)act, (int)call.result, peer.requests - before, call.error);
-    http_call_done(&call);
-}
-
-START_TEST(a_stream_that_http2_gives_back_is_lost_and_not_sent_again)
-{
-    expect_lost_over_http2(HTTP2_REFUSES);
-    expect_lost_over_http2(HTTP2_INTERIM_REFUSES);
-    expect_lost_over_http2(HTTP2_WANTS_1_1);
-    expect_lost_over_http2(HTTP2_GOES_AWAY);
-    expect_lost_over_http2(HTTP2_LEAVES);
-}
-END_TEST
-
-START_TEST(a_stream_on_a_pooled_connection_that_dies_is_lost_and_not_sent_again)
-{
-    static const enum http2_act acts[] = {HTTP2_CLOSES, HTTP2_DROPS, HTTP2_RESETS, HTTP2_REFUSES, HTTP2_LEAVES};
-    for (size_t i = 0; i < ARRAY_SIZE(acts); i++) {
-        struct http_call call;
-        init(&call);
-        peer.acts_count = 0;
-        pool_one_connection(&call);
-        http_call_done(&call);
-        expect_lost_over_http2(acts[i]);
-    }
-}
-END_TEST
-
-START_TEST(a_put_goes_over_http2_too)
-{
-    struct http_call call;
-    init(&call);
-    run_once(&call, "PUT", "/ok");
-    ck_assert_msg(call.result == HTTP_ANSWERED, "%s", call.error);
-    ck_assert_int_eq(peer.http2_requests, 1);
-    http_call_done(&call);
-}
-END_TEST
-
-START_TEST(a_patch_goes_over_http2_too)
-{
-    struct http_call call;
-    init(&call);
-    run_once(&call, "PATCH", "/ok");
-    ck_assert_msg(call.result == HTTP_ANSWERED, "%s", call.error);
-    ck_assert_int_eq(peer.http2_requests, 1);
-    http_call_done(&call);
-}
-END_TEST
-
 static TCase *add_case(Suite *suite, const char *name, void (*set_up_peer)(void))
 {
     TCase *tests = tcase_create(name);
@@ -375,9 +306,4 @@ SUITE(http_client_once)
 {
     add_tests(add_case(suite, "http", set_up_clear));
     add_tests(add_case(suite, "https", set_up_tls));
-    TCase *http2 = add_case(suite, "http2", set_up_http2);
-    tcase_add_test(http2, a_stream_that_http2_gives_back_is_lost_and_not_sent_again);
-    tcase_add_test(http2, a_stream_on_a_pooled_connection_that_dies_is_lost_and_not_sent_again);
-    tcase_add_test(http2, a_patch_goes_over_http2_too);
-    tcase_add_test(http2, a_put_goes_over_http2_too);
 }

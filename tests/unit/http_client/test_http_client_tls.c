@@ -40,7 +40,7 @@ static void set_up_pair(enum http_peer_kind kind, const char *names, long ends_s
     certificate_make(&certificate, signer, names, ends_s);
     http_peer_start(kind, kind == HTTP_PEER_CLEAR || kind == HTTP_PEER_PROTESTING ? NULL : &certificate);
     certificate_done(&certificate);
-    open_client(trusted ? file_of(trusted) : NULL);
+    open_client(trusted);
 }
 
 static void set_up_authorities(void)
@@ -104,15 +104,65 @@ START_TEST(a_delete_is_one_over_tls_too)
 }
 END_TEST
 
-START_TEST(a_certificate_for_another_name_sends_nothing)
+/* Each call on a connection of its own. */
+static int resumed_after(int calls)
 {
-    set_up_pair(HTTP_PEER_TLS, "IP:127.0.0.2,DNS:issuer.example,DNS:127.0.0.1", DAY_S, &authority, &authority);
-    expect_not_sent("127.0.0.1", 10000);
-    expect_not_sent("localhost", 10000);
+    for (int i = 0; i < calls; i++) {
+        struct http_call call;
+        int before = peer.resumed;
+        prepare(&call, "GET", url_of("127.0.0.1", "/ok-then-close"));
+        run(&call);
+        ck_assert_msg(call.result == HTTP_ANSWERED, "%s", call.error);
+        ck_assert_int_eq(call.handshake, peer.resumed > before ? HTTP_HANDSHAKE_RESUMED : HTTP_HANDSHAKE_FULL);
+        ck_assert_int_gt(call.certificate_ends_s, clock_wall_us() / 1000000);
+        http_call_done(&call);
+        end_idle(HTTP_PEER_DROPS, true);
+    }
+    return peer.resumed;
+}
+
+/* A short handshake costs half of the CPU of a whole one. It does not look at the peer's certificate again. */
+START_TEST(a_session_is_taken_up_until_authorities_change_or_the_certificate_ends)
+{
+    static const enum http_peer_kind kinds[] = {HTTP_PEER_TLS, HTTP_PEER_TLS_1_2};
+    for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
+        set_up_pair(kinds[i], "IP:127.0.0.1", DAY_S, &authority, &authority);
+        ck_assert_int_eq(resumed_after(3), 2);
+        trust(&authority); /* read anew, though they are the same */
+        ck_assert_int_eq(resumed_after(1), 2);
+        ck_assert_int_eq(resumed_after(1), 3);
+        clock_advance((DAY_S + 1) * INT64_C(1000000));
+        struct http_call call;
+        prepare(&call, "GET", url_of("127.0.0.1", "/ok"));
+        run(&call); /* OpenSSL has a clock of its own */
+        ck_assert_int_eq(call.handshake, HTTP_HANDSHAKE_FULL);
+        http_call_done(&call);
+        ck_assert_int_eq(peer.resumed, 3);
+        if (i + 1 < ARRAY_SIZE(kinds)) {
+            close_client();
+            http_peer_stop();
+        }
+    }
 }
 END_TEST
 
-/* "The common name of the certificate" is what libcurl falls back to; RFC 9110, 4.3.4 does not. A party that gets an
+START_TEST(a_certificate_for_another_name_sends_nothing)
+{
+    set_up_pair(HTTP_PEER_TLS,
+                "IP:127.0.0.2,DNS:issuer.example,DNS:127.0.0.1,DNS:*,DNS:l*calhost,DNS:localhost.example,"
+                "DNS:*.issuer.localhost,DNS:ab*.core.localhost",
+                DAY_S, &authority, &authority);
+    expect_not_sent("127.0.0.1", 10000);
+    expect_not_sent("localhost", 10000);
+    expect_not_sent("a.b.issuer.localhost", 10000); /* a wildcard is one label */
+    expect_not_sent("abc.core.localhost", 10000);   /* and a whole one */
+    expect_not_sent("issuer.localhost", 10000);
+    expect_answered("a.issuer.localhost");
+    expect_answered("A.Issuer.Localhost");
+}
+END_TEST
+
+/* OpenSSL falls back to the common name unless it is told not to (RFC 9110, 4.3.4). A party that gets an
  * authority to sign a name of a person or a machine would be the issuer. */
 START_TEST(a_certificate_that_names_the_host_as_its_common_name_only_sends_nothing)
 {
@@ -122,7 +172,7 @@ START_TEST(a_certificate_that_names_the_host_as_its_common_name_only_sends_nothi
         certificate_make_with(&certificate, &authority, "localhost", others[i], DAY_S);
         http_peer_start(HTTP_PEER_TLS, &certificate);
         certificate_done(&certificate);
-        open_client(file_of(&authority));
+        open_client(&authority);
         expect_not_sent("localhost", 10000);
         if (i + 1 < ARRAY_SIZE(others)) {
             close_client();
@@ -132,31 +182,12 @@ START_TEST(a_certificate_that_names_the_host_as_its_common_name_only_sends_nothi
 }
 END_TEST
 
-/* The handshake of TLS agrees on a protocol. A peer that chooses one that was not offered would make libcurl speak
- * HTTP/2, which the operator has not allowed. */
+/* The handshake of TLS agrees on a protocol. A peer that chooses one that was not offered would read
+ * something else than HTTP/1.1. */
 START_TEST(a_peer_that_chooses_a_protocol_that_was_not_offered_is_sent_nothing)
 {
     set_up_pair(HTTP_PEER_FORCING, "IP:127.0.0.1", DAY_S, &authority, &authority);
     expect_not_sent("127.0.0.1", 10000);
-    ck_assert_int_eq(peer.http2_requests, 0);
-}
-END_TEST
-
-START_TEST(a_peer_that_offers_http2_is_called_in_http1_unless_the_call_may_use_it)
-{
-    struct http_call call;
-    set_up_pair(HTTP_PEER_HTTP2, "IP:127.0.0.1", DAY_S, &authority, &authority);
-    prepare(&call, "GET", url_of("127.0.0.1", "/ok"));
-    call.may_be_http2 = true;
-    run(&call);
-    ck_assert_msg(call.result == HTTP_ANSWERED, "%s", call.error);
-    ck_assert_int_eq(peer.http2_requests, 1);
-    make(&call, "GET", url_of("127.0.0.1", "/ok"));
-    call.may_be_http2 = false; /* although there is a connection of HTTP/2 */
-    run(&call);
-    ck_assert_int_eq(call.result, HTTP_ANSWERED);
-    ck_assert_int_eq(peer.http2_requests, 1);
-    http_call_done(&call);
 }
 END_TEST
 
@@ -202,14 +233,14 @@ START_TEST(a_peer_that_knows_old_versions_only_sends_nothing)
 }
 END_TEST
 
-START_TEST(a_file_of_authorities_that_is_gone_or_unreadable_sends_nothing)
+START_TEST(a_file_of_authorities_that_is_gone_or_unreadable_is_none)
 {
     static const char *const files[] = {"/nonexistent/ca.pem", "/dev/null", "/", "/proc/self/cmdline"};
     set_up_pair(HTTP_PEER_TLS, "IP:127.0.0.1", DAY_S, &authority, &authority);
     for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
-        close_client();
-        open_client(files[i]);
-        expect_not_sent("127.0.0.1", 10000);
+        struct authorities *authorities = NULL;
+        ck_assert_msg(!authorities_load(files[i], &authorities, NULL), "%s", files[i]);
+        ck_assert_ptr_null(authorities);
     }
 }
 END_TEST
@@ -221,29 +252,17 @@ START_TEST(a_machine_that_slept_during_the_handshake_sends_nothing)
     prepare_order(&call);
     call.timeout_ms = 60000;
     start(&call);
-    clock_advance(DAY_S * INT64_C(1000000)); /* libcurl's timers do not notice */
+    clock_advance(DAY_S * INT64_C(1000000)); /* libcurl's timer does not notice */
     while (ended == 0)
         uv_run(&loop, UV_RUN_ONCE);
     ck_assert_msg(call.result == HTTP_NOT_SENT, "result %d: %s", (int)call.result, call.error);
-    ck_assert_str_eq(call.error, "its time was over before it was sent");
+    ck_assert_str_eq(call.error, "no connection in time");
     ck_assert_int_eq(peer.requests, 0);
     http_call_done(&call);
     clock_release();
     expect_answered("127.0.0.1");
 }
 END_TEST
-
-static void trust(const struct certificate *certificate)
-{
-    char path[64];
-    struct authorities *authorities = NULL;
-    struct err err = {0};
-    int fd = certificate_file(certificate, path, sizeof(path));
-    ck_assert_msg(authorities_load(path, &authorities, &err), "%s", err.message);
-    http_client_trust(client, authorities);
-    authorities_release(authorities);
-    close(fd); /* the file may be gone afterwards */
-}
 
 START_TEST(authorities_are_changed_while_the_client_works)
 {
@@ -407,8 +426,14 @@ END_TEST
  * when the request may have been read. */
 START_TEST(a_refusal_of_our_certificate_over_tls_1_3_is_not_taken_for_not_sent)
 {
+    int lost = 0;
     set_up_asking(HTTP_PEER_TLS);
-    ck_assert_int_eq(result_with(NULL), HTTP_LOST);
+    for (int i = 0; i < 20 && lost == 0; i++) {
+        enum http_result result = result_with(NULL);
+        ck_assert_int_ne(result, HTTP_ANSWERED); /* not sent: the peer was faster than the first byte */
+        lost += result == HTTP_LOST;
+    }
+    ck_assert_int_gt(lost, 0);
     ck_assert_int_eq(peer.requests, 0);
     certificate_done(&own_authority);
 }
@@ -454,14 +479,12 @@ static void expect_flood_ends(const char *path)
     uv_close((uv_handle_t *)&prepare_handle, NULL);
     uv_run(&loop, UV_RUN_NOWAIT);
     ck_assert_msg(call.result == HTTP_LOST, "%s: result %d", path, (int)call.result);
-    ck_assert_msg(strstr(call.error, "too large") || strstr(call.error, "without end") ||
-                      (strcmp(path, "/flood-zeros") == 0 && strstr(call.error, "receiving")),
-                  "%s: %s", path, call.error);
+    ck_assert_msg(strstr(call.error, "too large") || strstr(call.error, "without end"), "%s: %s", path, call.error);
     ck_assert_uint_eq(call.answer.length, 0);
     http_call_done(&call);
 }
 
-/* A peer sends what no callback of ours sees, as fast as it can. While OpenSSL and libcurl read that, nothing else of
+/* A peer sends what no callback of ours sees, as fast as it can. While OpenSSL reads that, nothing else of
  * the worker would happen: no deadline, no lease, no other call. */
 START_TEST(a_peer_that_sends_without_end_is_given_up_by_size)
 {
@@ -488,7 +511,7 @@ END_TEST
 
 START_TEST(while_a_peer_sends_without_end_the_loop_goes_on)
 {
-    static const char *const paths[] = {"/flood-keys", "/flood-tickets", "/flood-extension"};
+    static const char *const paths[] = {"/flood-keys", "/flood-all-keys", "/flood-tickets"};
     set_up_pair(HTTP_PEER_TLS, "IP:127.0.0.1", DAY_S, &authority, &authority);
     for (size_t i = 0; i < ARRAY_SIZE(paths); i++) {
         expect_flood_ends(paths[i]);
@@ -520,17 +543,17 @@ SUITE(http_client_tls)
     tcase_add_checked_fixture(peers, set_up_authorities, tear_down_pair);
     tcase_add_test(peers, a_peer_that_the_named_authority_vouches_for_is_answered);
     tcase_add_test(peers, a_delete_is_one_over_tls_too);
+    tcase_add_test(peers, a_session_is_taken_up_until_authorities_change_or_the_certificate_ends);
     tcase_add_test(peers, a_certificate_for_another_name_sends_nothing);
     tcase_add_test(peers, a_certificate_that_names_the_host_as_its_common_name_only_sends_nothing);
     tcase_add_test(peers, a_peer_that_chooses_a_protocol_that_was_not_offered_is_sent_nothing);
-    tcase_add_test(peers, a_peer_that_offers_http2_is_called_in_http1_unless_the_call_may_use_it);
     tcase_add_test(peers, an_unknown_authority_sends_nothing);
     tcase_add_test(peers, without_a_file_an_own_authority_is_unknown);
     tcase_add_test(peers, an_expired_certificate_sends_nothing);
     tcase_add_test(peers, a_peer_in_clear_text_sends_nothing);
     tcase_add_test(peers, a_handshake_that_is_never_answered_sends_nothing);
     tcase_add_test(peers, a_peer_that_knows_old_versions_only_sends_nothing);
-    tcase_add_test(peers, a_file_of_authorities_that_is_gone_or_unreadable_sends_nothing);
+    tcase_add_test(peers, a_file_of_authorities_that_is_gone_or_unreadable_is_none);
     tcase_add_test(peers, a_machine_that_slept_during_the_handshake_sends_nothing);
     tcase_add_test(peers, authorities_are_changed_while_the_client_works);
     tcase_add_test(peers, connections_share_the_authorities);

@@ -1,5 +1,5 @@
 /* A list of calls, in the order in which they were added. A call is in one list at most, and knows which. Private to
- * the clear-text transport. */
+ * the HTTP client. */
 #ifndef ISSUING_HTTP_CALLS_H
 #define ISSUING_HTTP_CALLS_H
 

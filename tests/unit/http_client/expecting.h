@@ -1,6 +1,6 @@
-/* What the tests of the clear-text transport expect of one call, and how they leave idle connections behind. */
-#ifndef ISSUING_TEST_HTTP_PLAIN_EXPECTING_H
-#define ISSUING_TEST_HTTP_PLAIN_EXPECTING_H
+/* What the tests of pooled connections expect of one call, and how they leave idle connections behind. */
+#ifndef ISSUING_TEST_HTTP_POOL_EXPECTING_H
+#define ISSUING_TEST_HTTP_POOL_EXPECTING_H
 
 #include <check.h>
 #include <string.h>

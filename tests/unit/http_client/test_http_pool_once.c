@@ -1,4 +1,4 @@
-/* Calls that must not be sent a second time, in clear text: what counts is whether a byte was handed to the kernel. One
+/* Calls that must not be sent a second time: what counts is whether a byte was handed to the kernel. One
  * byte on a pooled connection that dies makes the call lost; without one it goes to a new connection as ever. */
 #include <check.h>
 #include <errno.h>
@@ -9,18 +9,18 @@
 #include <unistd.h>
 
 #include "tests/unit/fault_injection.h"
-#include "tests/unit/http_plain/expecting.h"
+#include "tests/unit/http_client/expecting.h"
 #include "tests/unit/scripted_peer.h"
 #include "tests/support/suite.h"
 
-static int sends, fails_at;
+static int sends, fails_at, fails_with = EPIPE;
 
 /* A byte at each send; the fails_at-th fails, and all behind it. */
 static ssize_t send_and_fail(int fd, const void *bytes, size_t length, int flags)
 {
     (void)length;
     if (++sends >= fails_at) {
-        errno = EPIPE;
+        errno = fails_with;
         return -1;
     }
     return real_send(fd, bytes, 1, flags);
@@ -94,7 +94,7 @@ START_TEST(a_rest_without_memory_loses_the_call_from_the_loop)
     /* One byte left with the start, and there is no memory for the rest of the request. */
     struct scripted_call call;
     int fd = pool_one_connection();
-    sends = 0, fails_at = 1000000;
+    sends = 0, fails_at = 2, fails_with = EAGAIN;
     scripted_prepare(&call, "PATCH", "/once");
     call.call.must_not_resend = true;
     send_instead = send_and_fail;
@@ -103,20 +103,26 @@ START_TEST(a_rest_without_memory_loses_the_call_from_the_loop)
     allocations_stop_failing();
     send_instead = NULL;
     ck_assert_int_eq(call.ends, 0);
-    ck_assert_int_eq(sends, 1);
+    ck_assert_int_le(sends, 2); /* through TLS a record is written on by itself */
     ck_assert_uint_eq(scripted_peek(fd, text), 1);
     expect_lost(&call);
     scripted_close(fd);
 }
 END_TEST
 
-SUITE(http_plain_once)
+static void add_tests(Suite *suite, const char *scheme, void (*set_up)(void))
 {
-    TCase *tests = tcase_create("http_plain_once");
-    tcase_add_checked_fixture(tests, scripted_set_up, scripted_tear_down);
+    TCase *tests = tcase_create(scheme);
+    tcase_add_checked_fixture(tests, set_up, scripted_tear_down);
     tcase_add_test(tests, a_pooled_connection_that_ends_behind_the_request_loses_the_call);
     tcase_add_test(tests, a_pooled_connection_that_takes_no_byte_is_replaced);
     tcase_add_test(tests, one_byte_on_a_pooled_connection_that_dies_loses_the_call);
     tcase_add_test(tests, a_rest_without_memory_loses_the_call_from_the_loop);
     suite_add_tcase(suite, tests);
+}
+
+SUITE(http_pool_once)
+{
+    add_tests(suite, "http", scripted_set_up);
+    add_tests(suite, "https", scripted_set_up_tls);
 }

@@ -1,4 +1,4 @@
-/* See http_plain.h.
+/* See http_pool.h.
  *
  * A call takes an idle connection, the last used first, because that one is most likely still alive. Without one it
  * waits for whatever comes first: a connection whose call has ended, or a new one. A connection serves one call at a
@@ -10,79 +10,32 @@
  * was_resent.
  *
  * Invariants: a call is in one list of its origin, and in `sent` exactly while it has a connection; no call ends inside
- * http_plain_start(); a peer has nothing to say on an idle connection, so whatever arrives there ends the connection.
- * Left out: pipelining, a limit on connections (the callers limit their calls). */
-#include "common/http_client/plain/http_plain.h"
+ * http_pool_start(); a peer has nothing to say on an idle connection, so whatever arrives there ends the connection.
+ * Left out: how connections are made (http_growth.c), pipelining. */
+#include "common/http_client/http_pool.h"
 
-#include <errno.h>
-#include <sys/socket.h>
+#include <string.h>
 
 #include "common/base/clock.h"
 #include "common/base/secret.h"
-#include "common/http_client/plain/http_connect.h"
-#include "common/http_client/plain/http_pooled_conn.h"
+#include "common/http_client/http_growth.h"
+#include "common/http_client/http_pooled_conn.h"
+#include "common/http_client/http_url_origin.h"
 
-#define CONNECTS_MAX 64    /* at a time, of one origin */
 #define IDLE_MAX_MS 118000 /* what middle boxes forget; libcurl's limit, too */
 #define IDLE_CHECK_MS 15000
 #define DEADLINE_LEAST_MS 10 /* the precision of deadlines; it bounds how often all calls are looked through */
-
-static void assign_conn(struct http_plain_origin *origin, struct http_pooled_conn *conn);
-static bool connect_more(struct http_plain_origin *origin);
 
 /* ---- deadlines ---- */
 
 static void on_deadline(uv_timer_t *timer);
 
-/* At the next turn of the loop. */
-static void wake_deadline(struct http_plain *plain)
+/* At the next turn of the loop, which there is. */
+void http_pool_wake(struct http_pool *pool)
 {
-    plain->due_ms = clock_mono_ms();
-    uv_timer_start(&plain->deadline, on_deadline, 0, 0);
-}
-
-/* ---- making connections ---- */
-
-static void on_poll(uv_poll_t *poll, int status, int events);
-
-static void on_connected(struct http_plain_origin *origin, int fd, const char *why)
-{
-    origin->connecting--;
-    struct http_pooled_conn *conn = fd >= 0 ? http_pooled_conn_new(origin, fd, on_poll) : NULL;
-    if (conn) {
-        assign_conn(origin, conn);
-        /* guard: a call does not wait for the answer to another */
-        connect_more(origin);
-        return;
-    }
-    struct http_call *call = origin->retry_on_new_conn.first ? origin->retry_on_new_conn.first : origin->waiting.first;
-    if (call && why) {
-        http_calls_remove(call);
-        http_call_failed(call, fd >= 0 ? "out of memory for a connection" : why);
-    }
-    connect_more(origin);
-}
-
-/* A connection belongs to no call until it is made, so it has the time of the call that came last. When its time is
- * over no call ends: each has a deadline of its own. */
-static int64_t connect_time_ms(const struct http_plain_origin *origin)
-{
-    const struct http_call *waiting = origin->waiting.last, *retry = origin->retry_on_new_conn.last;
-    int64_t waiting_ms = waiting ? waiting->deadline_ms : 0, retry_ms = retry ? retry->deadline_ms : 0;
-    int64_t left_ms = (waiting_ms > retry_ms ? waiting_ms : retry_ms) - clock_mono_ms();
-    return left_ms < 1 ? 1 : left_ms;
-}
-
-/* As many as there are calls without a connection. false: not even one is being made. */
-static bool connect_more(struct http_plain_origin *origin)
-{
-    while (origin->connecting < CONNECTS_MAX &&
-           origin->connecting < origin->waiting.count + origin->retry_on_new_conn.count) {
-        if (!http_connect_start(origin, connect_time_ms(origin), on_connected))
-            break;
-        origin->connecting++;
-    }
-    return origin->connecting > 0;
+    pool->due_ms = clock_mono_ms();
+    uv_ref((uv_handle_t *)&pool->deadline);
+    uv_timer_start(&pool->deadline, on_deadline, 0, 0);
 }
 
 /* ---- sending ---- */
@@ -93,7 +46,7 @@ static void put_header(struct buf *request, const char *header)
     buf_put(request, "\r\n", 2);
 }
 
-static bool write_request(struct buf *request, const struct http_plain_origin *origin, const struct http_call *call)
+static bool write_request(struct buf *request, const struct http_pool_origin *origin, const struct http_call *call)
 {
     buf_reset(request);
     buf_put_text(request, call->method);
@@ -119,18 +72,24 @@ static bool write_request(struct buf *request, const struct http_plain_origin *o
  * memory for the request. */
 static bool send_call(struct http_pooled_conn *conn, struct http_call *call)
 {
-    struct http_plain *plain = conn->origin->plain;
+    struct http_pool *pool = conn->origin->pool;
     conn->call = call;
-    conn->has_sent = false;
+    conn->sent_ms = clock_mono_ms();
+    if (conn->stream.ssl) {
+        call->handshake = conn->handshake;
+        call->certificate_ends_s = http_tls_ends_s(conn->stream.tls);
+        conn->handshake = HTTP_HANDSHAKE_NONE;
+    }
+    http_stream_begin(&conn->stream, HTTP_CALL_BYTES(pool->answer_max));
     call->conn = conn;
     http_calls_add(&conn->origin->sent, call);
-    http_answer_begin(&conn->answer, call, plain->answer_max);
-    bool is_sent = (!conn->is_reused || http_pooled_conn_is_silent(conn)) &&
-                   write_request(&plain->request, conn->origin, call) &&
-                   http_pooled_conn_write_first(conn, &plain->request);
-    if (plain->request.length > 0)
+    http_answer_begin(&conn->answer, call, pool->answer_max);
+    bool is_sent = (!conn->is_reused || http_stream_is_silent(&conn->stream, true)) &&
+                   write_request(&pool->request, conn->origin, call) &&
+                   http_pooled_conn_write_first(conn, &pool->request);
+    if (pool->request.length > 0)
         /* guard: a request that was written is wiped */
-        secret_wipe(plain->request.bytes, plain->request.length);
+        secret_wipe(pool->request.bytes, pool->request.length);
     return is_sent;
 }
 
@@ -138,7 +97,7 @@ static bool write_more(struct http_pooled_conn *conn)
 {
     /* guard: no rest of a request is sent after its time */
     if (http_call_is_late(conn->call)) { /* the rest must not be sent any more */
-        wake_deadline(conn->origin->plain);
+        http_pool_wake(conn->origin->pool);
         return false;
     }
     return http_pooled_conn_write_more(conn);
@@ -161,38 +120,43 @@ static struct http_call *detach(struct http_pooled_conn *conn)
 /* The connection ended while its call was under way. */
 static void conn_lost(struct http_pooled_conn *conn, const char *why)
 {
-    struct http_plain_origin *origin = conn->origin;
+    struct http_pool_origin *origin = conn->origin;
     /* guard: a byte of an answer forbids to send again */
     bool is_retry = conn->is_reused && !conn->answer.has_begun;
     struct http_call *call = detach(conn);
     http_pooled_conn_drop(conn);
-    /* guard: what must not be sent twice is not, in clear text */
+    /* guard: what must not be sent twice is not */
     if (is_retry && http_call_may_resend(call))
         http_calls_add(&origin->retry_on_new_conn, call);
     else
         http_call_failed(call, why);
-    connect_more(origin);
+    http_growth_more(origin);
 }
 
 /* Skips those whose time is over: they end by the deadline timer, so that no callback is called from here. */
-static struct http_call *first_in_time(struct http_plain_origin *origin, const struct http_calls *calls)
+static struct http_call *first_in_time(struct http_pool_origin *origin, const struct http_calls *calls)
 {
     struct http_call *call = calls->first;
     if (call && http_call_is_late(call))
-        wake_deadline(origin->plain);
-    /* guard: nothing is sent in clear text after its time */
+        http_pool_wake(origin->pool);
+    /* guard: nothing is sent after its time */
     while (call && http_call_is_late(call))
         call = call->next;
     return call;
 }
 
 /* Gives a connection without a call to the call that waits longest, else to the pool. */
-static void assign_conn(struct http_plain_origin *origin, struct http_pooled_conn *conn)
+void http_pool_assign(struct http_pool_origin *origin, struct http_pooled_conn *conn)
 {
     /* guard: the second sending goes on a new connection */
     struct http_call *call = conn->is_reused ? NULL : first_in_time(origin, &origin->retry_on_new_conn);
     if (!call)
         call = first_in_time(origin, &origin->waiting);
+    /* It does not pay, see http_conn_limit.h. */
+    if (call && conn->is_reused && origin->open_count > origin->limit.allowed) {
+        http_pooled_conn_drop(conn);
+        return;
+    }
     if (call) {
         http_calls_remove(call);
         if (!send_call(conn, call))
@@ -200,7 +164,7 @@ static void assign_conn(struct http_plain_origin *origin, struct http_pooled_con
         return;
     }
     conn->is_reused = true;
-    if (origin->idle_count < origin->plain->idle_max)
+    if (origin->idle_count < origin->pool->idle_max)
         http_pooled_conn_add_idle(conn);
     else
         http_pooled_conn_drop(conn);
@@ -208,16 +172,19 @@ static void assign_conn(struct http_plain_origin *origin, struct http_pooled_con
 
 static void finish(struct http_pooled_conn *conn, bool may_keep)
 {
-    struct http_plain_origin *origin = conn->origin;
+    struct http_pool_origin *origin = conn->origin;
     struct http_call *call = detach(conn);
+    http_conn_limit_answered(&origin->limit,
+                             origin->waiting.count > 0 && origin->connecting == 0 && http_growth_is_full(origin),
+                             clock_mono_us());
     /* guard: a connection is not pooled before the whole request left */
     /* guard: a connection that the loop watches no longer is not pooled */
     if (may_keep && !conn->is_writing && !conn->is_broken) {
         conn->is_reused = true;
-        assign_conn(origin, conn);
+        http_pool_assign(origin, conn);
     } else {
         http_pooled_conn_drop(conn);
-        connect_more(origin);
+        http_growth_more(origin);
     }
     http_call_answered(call);
 }
@@ -228,15 +195,15 @@ enum reading { READ_SOMETHING, READ_NOTHING, READ_OVER /* the call ended, perhap
 
 static enum reading read_some(struct http_pooled_conn *conn)
 {
-    char *input = conn->origin->plain->input;
-    ssize_t count = recv(conn->fd, input, HTTP_INPUT_SIZE, 0);
-    if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+    char *input = conn->origin->pool->input;
+    ssize_t count = http_stream_read(&conn->stream, input, HTTP_INPUT_SIZE);
+    if (count == HTTP_STREAM_AGAIN)
         return READ_NOTHING;
     size_t used = 0, length = count > 0 ? (size_t)count : 0;
     enum http_answer_state state = HTTP_ANSWER_BROKEN;
-    const char *why = count < 0 ? "the connection was reset" : "the peer spoke before it was asked";
+    const char *why = count < 0 ? conn->stream.why : "the peer spoke before it was asked";
     /* guard: what came before a byte of the request left is no answer to it */
-    if (count > 0 && conn->has_sent)
+    if (count > 0 && conn->stream.has_sent)
         state = http_answer_take(&conn->answer, input, length, &used);
     /* guard: a reset is not the end of a body */
     else if (count == 0)
@@ -249,7 +216,7 @@ static enum reading read_some(struct http_pooled_conn *conn)
     case HTTP_ANSWER_WHOLE:
         /* guard: a connection is not pooled with bytes behind the answer */
         /* guard: a connection is pooled only if the answer allows it */
-        finish(conn, conn->answer.may_keep && used == length);
+        finish(conn, conn->answer.may_keep && used == length && http_stream_is_silent(&conn->stream, false));
         break;
     case HTTP_ANSWER_BROKEN:
         conn_lost(conn, conn->answer.objection ? conn->answer.objection : why);
@@ -258,42 +225,60 @@ static enum reading read_some(struct http_pooled_conn *conn)
     return READ_OVER;
 }
 
-static void on_poll(uv_poll_t *poll, int status, int events)
+/* No call: the peer closed it, said something for itself over TLS, or something without a request. */
+static void on_idle_poll(struct http_pooled_conn *conn, int status)
+{
+    if (status >= 0 && conn->stream.ssl && http_stream_is_silent(&conn->stream, true))
+        return;
+    /* guard: an idle connection that speaks is dropped */
+    http_pooled_conn_remove_idle(conn);
+    http_pooled_conn_drop(conn);
+}
+
+void http_pool_on_poll(uv_poll_t *poll, int status, int events)
 {
     struct http_pooled_conn *conn = container_of(poll, struct http_pooled_conn, poll);
-    if (!conn->call) { /* the peer closed it, or sent something without a request */
-        /* guard: an idle connection that speaks is dropped */
-        http_pooled_conn_remove_idle(conn);
-        http_pooled_conn_drop(conn);
+    enum reading reading = READ_NOTHING;
+    http_stream_turn(&conn->stream);
+    if (conn->is_shaking) {
+        http_growth_shake(conn);
         return;
     }
-    if (status >= 0) {
-        /* A peer that does not read the rest may have answered already. */
-        if (conn->is_writing && (events & UV_WRITABLE) && !write_more(conn))
-            uv_poll_start(poll, UV_READABLE, on_poll);
-        if (events & UV_READABLE)
-            (void)read_some(conn);
+    if (!conn->call) {
+        on_idle_poll(conn, status);
         return;
     }
-    /* It is broken, and no longer watched; what had arrived before counts. */
-    conn->is_broken = true;
-    enum reading reading;
-    do
+    bool is_broken = status < 0; /* and no longer watched; what had arrived before counts */
+    conn->is_broken = is_broken;
+    /* A peer that does not read the rest may have answered already. */
+    if (conn->is_writing && (events & UV_WRITABLE) && !is_broken && !write_more(conn))
+        uv_poll_start(poll, UV_READABLE, http_pool_on_poll);
+    if (!is_broken && !(events & UV_READABLE))
+        return;
+    do {
+        if (is_broken) /* there is no next turn */
+            http_stream_turn(&conn->stream);
         reading = read_some(conn);
-    while (reading == READ_SOMETHING);
-    if (reading == READ_NOTHING)
+    } while (reading == READ_SOMETHING && (is_broken || http_stream_has_more(&conn->stream)));
+    if (reading == READ_NOTHING && is_broken)
         conn_lost(conn, "the connection broke");
 }
 
 /* ---- deadlines, and connections that were idle for long ---- */
 
-static void arm_deadline(struct http_plain *plain, int64_t deadline_ms, int64_t least_ms)
+static void arm_deadline(struct http_pool *pool, int64_t deadline_ms, int64_t least_ms)
 {
     int64_t left_ms = deadline_ms - clock_mono_ms();
     if (left_ms < least_ms)
         left_ms = least_ms;
-    plain->due_ms = deadline_ms;
-    uv_timer_start(&plain->deadline, on_deadline, (uint64_t)left_ms, 0);
+    pool->due_ms = deadline_ms;
+    uv_timer_start(&pool->deadline, on_deadline, (uint64_t)left_ms, 0);
+}
+
+void http_pool_due(struct http_pool *pool, int64_t deadline_ms)
+{
+    if (!uv_is_active((uv_handle_t *)&pool->deadline) || deadline_ms < pool->due_ms)
+        arm_deadline(pool, deadline_ms, 0);
 }
 
 /* Moves the calls whose time is over to `late`; returns the next deadline of the others. */
@@ -329,27 +314,30 @@ static void fail_all(struct http_calls *calls, const char *why, const char *why_
 
 static void on_deadline(uv_timer_t *timer)
 {
-    struct http_plain *plain = container_of(timer, struct http_plain, deadline);
+    struct http_pool *pool = container_of(timer, struct http_pool, deadline);
     int64_t now_ms = clock_mono_ms(), next_ms = INT64_MAX;
     struct http_calls late = {0};
-    for (struct http_plain_origin *origin = plain->origins; origin; origin = origin->next) {
+    uv_unref((uv_handle_t *)timer);
+    for (struct http_pool_origin *origin = pool->origins; origin; origin = origin->next) {
         struct http_calls *lists[] = {&origin->waiting, &origin->retry_on_new_conn, &origin->sent};
         for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {
             int64_t due_ms = take_late(lists[i], now_ms, &late);
             next_ms = due_ms < next_ms ? due_ms : next_ms;
         }
-        connect_more(origin); /* calls may have waited for a connection that is gone now */
+        int64_t due_ms = http_growth_look(origin, now_ms);
+        next_ms = due_ms < next_ms ? due_ms : next_ms;
+        http_growth_more(origin); /* calls may have waited for a connection that is gone now */
     }
     if (next_ms < INT64_MAX)
-        arm_deadline(plain, next_ms, DEADLINE_LEAST_MS);
+        arm_deadline(pool, next_ms, DEADLINE_LEAST_MS);
     fail_all(&late, "no answer in time", "no connection in time");
 }
 
 static void on_idle_timer(uv_timer_t *timer)
 {
-    struct http_plain *plain = container_of(timer, struct http_plain, idle_timer);
+    struct http_pool *pool = container_of(timer, struct http_pool, idle_timer);
     int64_t now_ms = clock_mono_ms();
-    for (struct http_plain_origin *origin = plain->origins; origin; origin = origin->next)
+    for (struct http_pool_origin *origin = pool->origins; origin; origin = origin->next) {
         for (struct http_pooled_conn *conn = origin->idle, *next; conn; conn = next) {
             next = conn->next;
             if (now_ms - conn->idle_ms < IDLE_MAX_MS)
@@ -357,13 +345,16 @@ static void on_idle_timer(uv_timer_t *timer)
             http_pooled_conn_remove_idle(conn);
             http_pooled_conn_drop(conn);
         }
+        if (origin->open_count == 0)
+            http_conn_limit_init(&origin->limit);
+    }
 }
 
 /* ---- for http_client.c ---- */
 
-const char *http_plain_start(struct http_plain_origin *origin, struct http_call *call)
+const char *http_pool_start(struct http_pool_origin *origin, struct http_call *call)
 {
-    struct http_plain *plain = origin->plain;
+    struct http_pool *pool = origin->pool;
     struct http_pooled_conn *conn = origin->idle;
     if (conn)
         http_pooled_conn_remove_idle(conn);
@@ -376,31 +367,29 @@ const char *http_plain_start(struct http_plain_origin *origin, struct http_call 
     } else if (!conn) {
         http_calls_add(&origin->waiting, call);
     }
-    if (!call->conn && !connect_more(origin)) {
+    if (!call->conn && !http_growth_more(origin)) {
         http_calls_remove(call);
         return "out of memory";
     }
-    if (!uv_is_active((uv_handle_t *)&plain->deadline) || call->deadline_ms < plain->due_ms)
-        arm_deadline(plain, call->deadline_ms, 0);
+    http_pool_due(pool, call->deadline_ms);
     return NULL;
 }
 
-void http_plain_stop_all(struct http_plain *plain, const char *why)
+void http_pool_stop_all(struct http_pool *pool, const char *why)
 {
     struct http_calls calls = {0};
-    for (struct http_plain_origin *origin = plain->origins; origin; origin = origin->next) {
+    for (struct http_pool_origin *origin = pool->origins; origin; origin = origin->next) {
         take_late(&origin->waiting, INT64_MAX, &calls);
         take_late(&origin->retry_on_new_conn, INT64_MAX, &calls);
         take_late(&origin->sent, INT64_MAX, &calls);
-        http_plain_leave(origin);
+        http_pool_leave(origin);
     }
     fail_all(&calls, why, why);
 }
 
-void http_plain_leave(struct http_plain_origin *origin)
+void http_pool_leave(struct http_pool_origin *origin)
 {
-    http_connect_stop_all(origin);
-    origin->connecting = 0;
+    http_growth_stop(origin);
     while (origin->idle) {
         struct http_pooled_conn *conn = origin->idle;
         http_pooled_conn_remove_idle(conn);
@@ -408,36 +397,39 @@ void http_plain_leave(struct http_plain_origin *origin)
     }
 }
 
-void http_plain_open(struct http_plain *plain, uv_loop_t *uv, struct http_loop *loop, int idle_max, size_t answer_max)
+void http_pool_open(struct http_pool *pool, uv_loop_t *uv, struct http_loop *loop, int idle_max, size_t answer_max)
 {
-    plain->uv = uv;
-    plain->loop = loop;
-    plain->idle_max = idle_max;
-    plain->answer_max = answer_max;
-    buf_init(&plain->request, HTTP_REQUEST_MAX);
-    uv_timer_init(uv, &plain->deadline);
-    uv_timer_init(uv, &plain->idle_timer);
-    uv_timer_start(&plain->idle_timer, on_idle_timer, IDLE_CHECK_MS, IDLE_CHECK_MS);
+    pool->uv = uv;
+    pool->loop = loop;
+    pool->idle_max = idle_max;
+    pool->answer_max = answer_max;
+    buf_init(&pool->request, HTTP_REQUEST_MAX);
+    uv_timer_init(uv, &pool->deadline);
+    uv_timer_init(uv, &pool->idle_timer);
+    uv_timer_start(&pool->idle_timer, on_idle_timer, IDLE_CHECK_MS, IDLE_CHECK_MS);
     /* A call under way holds the loop by its connection; these timers must not. */
-    uv_unref((uv_handle_t *)&plain->deadline);
-    uv_unref((uv_handle_t *)&plain->idle_timer);
+    uv_unref((uv_handle_t *)&pool->deadline);
+    uv_unref((uv_handle_t *)&pool->idle_timer);
+    http_growth_open(pool);
 }
 
-void http_plain_origin_init(struct http_plain_origin *plain_origin, struct http_plain *plain,
-                            const struct http_url_origin *origin)
+void http_pool_origin_init(struct http_pool_origin *pool_origin, struct http_pool *pool,
+                           const struct http_url_origin *origin)
 {
-    *plain_origin = (struct http_plain_origin){.plain = plain, .next = plain->origins, .origin = origin};
-    plain->origins = plain_origin;
+    *pool_origin = (struct http_pool_origin){.pool = pool, .next = pool->origins, .origin = origin};
+    http_conn_limit_init(&pool_origin->limit);
+    pool->origins = pool_origin;
 }
 
-void http_plain_close(struct http_plain *plain, void (*on_closed)(void *context), void *context)
+void http_pool_close(struct http_pool *pool, void (*on_closed)(void *context), void *context)
 {
-    buf_done(&plain->request);
-    plain->is_closing = true;
-    closing_start(&plain->closing, NULL, NULL, on_closed, context);
-    for (int i = 0; i < plain->conns_open; i++)
-        closing_part(&plain->closing);
-    closing_handle(&plain->closing, &plain->deadline);
-    closing_handle(&plain->closing, &plain->idle_timer);
-    closing_end(&plain->closing);
+    buf_done(&pool->request);
+    pool->is_closing = true;
+    closing_start(&pool->closing, NULL, NULL, on_closed, context);
+    for (int i = 0; i < pool->conns_open; i++)
+        closing_part(&pool->closing);
+    closing_handle(&pool->closing, &pool->deadline);
+    closing_handle(&pool->closing, &pool->idle_timer);
+    closing_handle(&pool->closing, &pool->slow_timer);
+    closing_end(&pool->closing);
 }

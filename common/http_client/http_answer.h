@@ -1,5 +1,5 @@
-/* Parses one answer of HTTP/1 into its call. llhttp (strict build) finds the framing. Private to the clear-text
- * transport. */
+/* Parses one answer of HTTP/1 into its call. llhttp (strict build) finds the framing. Private to the HTTP
+ * client. */
 #ifndef ISSUING_HTTP_ANSWER_H
 #define ISSUING_HTTP_ANSWER_H
 
@@ -18,7 +18,6 @@ struct http_answer {
     struct http_call *call; /* gets status, header and body */
     size_t body_max;
     size_t header_bytes;
-    size_t all_bytes;      /* of the answer, interim answers and framing included */
     size_t line_length;    /* of the header line that is being checked */
     const char *objection; /* static text */
     bool has_begun;        /* a byte of it arrived */

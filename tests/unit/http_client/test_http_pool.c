@@ -1,4 +1,4 @@
-/* Calls in clear text, one event after the other: whatever may happen to a connection is made to happen in each state
+/* Calls over both schemes, one event after the other: whatever may happen to a connection is made to happen in each state
  * that a call can be in, and the result is checked. "Not sent" for a request of which a byte was handed to the
  * kernel can make a second card; "answered" is only for an answer to this very request. */
 #include <arpa/inet.h>
@@ -14,9 +14,9 @@
 #include <unistd.h>
 
 #include "common/http_client/http_client.h"
-#include "common/http_client/plain/http_pooled_conn.h"
+#include "common/http_client/http_pooled_conn.h"
 #include "tests/unit/fault_injection.h"
-#include "tests/unit/http_plain/expecting.h"
+#include "tests/unit/http_client/expecting.h"
 #include "tests/unit/scripted_peer.h"
 #include "tests/support/suite.h"
 
@@ -237,11 +237,11 @@ START_TEST(a_request_that_is_too_large_is_not_sent_and_costs_no_other_call)
     scripted_prepare(&call, "POST", "/large");
     call.call.secret_header = header;
     scripted_start(&call);
+    int other = scripted_accept();
     scripted_wait(&call);
     expect_result(&call, HTTP_NOT_SENT);
-    ck_assert_uint_eq(scripted_peek(fd, text), 0);
-    while (scripted_has_connection())
-        scripted_close(scripted_accept());
+    ck_assert(!scripted_is_asked(fd) && !scripted_is_asked(other));
+    scripted_close(other);
     scripted_close(fd);
     scripted_settle();
     fd = pool_one_connection();
@@ -272,14 +272,23 @@ START_TEST(an_answer_may_come_before_the_whole_request_left_and_its_connection_i
 }
 END_TEST
 
+/* A part, nothing for now, and EPIPE for the rest. */
+static ssize_t send_a_part(int fd, const void *bytes, size_t length, int flags)
+{
+    if (++sends == 1)
+        return real_send(fd, bytes, length < most ? length : most, flags);
+    errno = sends == 2 ? EAGAIN : EPIPE;
+    return -1;
+}
+
 START_TEST(a_peer_that_reads_no_further_may_have_answered)
 {
-    /* For the rest the kernel returns EPIPE, and the answer can be read. */
     struct scripted_call call;
-    send_fails_at(2, EPIPE, 10);
+    send_fails_at(0, 0, 10);
+    send_instead = send_a_part;
     scripted_call(&call, "/early");
     int fd = scripted_accept();
-    SCRIPTED_UNTIL(sends == 2);
+    SCRIPTED_UNTIL(sends == 3);
     scripted_answer(fd, "too much");
     scripted_wait(&call);
     send_instead = NULL;
@@ -297,6 +306,7 @@ static ssize_t receive_fails(int fd, void *bytes, size_t length, int flags)
 {
     (void)fd, (void)bytes, (void)length, (void)flags;
     receives++;
+    recv_instead = NULL;
     errno = fails_with;
     return -1;
 }
@@ -331,6 +341,43 @@ START_TEST(an_answer_that_comes_byte_by_byte_is_one_answer)
 }
 END_TEST
 
+/* Zeros before the size of a chunk are no header and no body, and the reader of answers skips them. */
+START_TEST(a_peer_that_sends_without_end_is_given_up_by_size)
+{
+    static char zeros[8192];
+    struct scripted_call call;
+    int fd = call_and_receive(&call, "/zeros");
+    memset(zeros, '0', sizeof(zeros));
+    scripted_send(fd, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+    size_t sent = 0;
+    for (; call.ends == 0; sent += sizeof(zeros)) {
+        ck_assert_uint_lt(sent, 8 * HTTP_CALL_BYTES(SCRIPTED_ANSWER_MAX));
+        scripted_send_bytes(fd, zeros, sizeof(zeros));
+        scripted_turn();
+    }
+    ck_assert_uint_gt(sent, HTTP_CALL_BYTES(SCRIPTED_ANSWER_MAX) / 2);
+    ck_assert_str_eq(call.call.error, "the peer sends without end");
+    expect_result(&call, HTTP_LOST);
+    scripted_close(fd);
+}
+END_TEST
+
+START_TEST(an_answer_in_pieces_of_one_byte_is_one_answer)
+{
+    static const char answer[] = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nyes\r\n0\r\n\r\n";
+    struct scripted_call call;
+    int fd = call_and_receive(&call, "/pieces");
+    for (size_t i = 0; i < sizeof(answer) - 1; i++) { /* over TLS each is a record */
+        scripted_send_bytes(fd, answer + i, 1);
+        if (i % 3 == 0)
+            scripted_turn();
+    }
+    scripted_wait(&call);
+    expect_answer(&call, "yes");
+    scripted_close(fd);
+}
+END_TEST
+
 START_TEST(a_reset_before_an_answer_is_lost_on_a_new_connection_and_sent_again_on_a_pooled_one)
 {
     struct scripted_call call;
@@ -350,8 +397,7 @@ START_TEST(a_reset_before_an_answer_is_lost_on_a_new_connection_and_sent_again_o
     fails_with = ECONNRESET;
     recv_instead = receive_fails;
     scripted_answer(fd, "never read");
-    SCRIPTED_UNTIL(scripted_has_connection());
-    recv_instead = NULL;
+    SCRIPTED_UNTIL(receives > 0);
     answer_on_new_connection(&call, true);
     scripted_close(fd);
 }
@@ -523,10 +569,10 @@ START_TEST(a_call_whose_second_try_is_refused_is_lost)
 }
 END_TEST
 
-SUITE(http_plain)
+static void add_tests(Suite *suite, const char *scheme, void (*set_up)(void))
 {
-    TCase *tests = tcase_create("http_plain");
-    tcase_add_checked_fixture(tests, scripted_set_up, scripted_tear_down);
+    TCase *tests = tcase_create(scheme);
+    tcase_add_checked_fixture(tests, set_up, scripted_tear_down);
     tcase_add_test(tests, a_request_that_leaves_in_pieces_arrives_whole);
     tcase_add_test(tests, a_kernel_that_takes_nothing_at_first_is_tried_again);
     tcase_add_test(tests, a_request_that_waits_for_the_kernel_is_not_sent_until_a_byte_has_left);
@@ -539,6 +585,8 @@ SUITE(http_plain)
     tcase_add_test(tests, an_answer_may_come_before_the_whole_request_left_and_its_connection_is_not_used_again);
     tcase_add_test(tests, a_peer_that_reads_no_further_may_have_answered);
     tcase_add_test(tests, an_answer_that_comes_byte_by_byte_is_one_answer);
+    tcase_add_test(tests, a_peer_that_sends_without_end_is_given_up_by_size);
+    tcase_add_test(tests, an_answer_in_pieces_of_one_byte_is_one_answer);
     tcase_add_test(tests, a_reset_before_an_answer_is_lost_on_a_new_connection_and_sent_again_on_a_pooled_one);
     tcase_add_test(tests, a_byte_of_an_answer_forbids_to_send_again);
     tcase_add_test(tests, a_body_without_a_length_that_a_reset_ends_is_none);
@@ -549,4 +597,10 @@ SUITE(http_plain)
     tcase_add_test(tests, a_call_that_waits_for_a_new_connection_does_not_take_one_that_served_another);
     tcase_add_test(tests, a_call_whose_second_try_is_refused_is_lost);
     suite_add_tcase(suite, tests);
+}
+
+SUITE(http_pool)
+{
+    add_tests(suite, "http", scripted_set_up);
+    add_tests(suite, "https", scripted_set_up_tls);
 }

@@ -1,5 +1,5 @@
 /* See http_calls.h. */
-#include "common/http_client/plain/http_calls.h"
+#include "common/http_client/http_calls.h"
 
 void http_calls_add(struct http_calls *calls, struct http_call *call)
 {

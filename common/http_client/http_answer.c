@@ -7,7 +7,7 @@
  * Invariants: an interim answer (1xx) is skipped and leaves nothing behind; like 204 and 304 it has no body; of the
  * header only what a call needs is stored, trailers are ignored; every callback that fails sets `objection`.
  * Left out: HTTP/0.9, upgrades, decoding of Content-Encoding. */
-#include "common/http_client/plain/http_answer.h"
+#include "common/http_client/http_answer.h"
 
 #include <string.h>
 
@@ -248,12 +248,6 @@ enum http_answer_state http_answer_take(struct http_answer *answer, const char *
     llhttp_errno_t error = HPE_OK;
     size_t used = 0;
     answer->has_begun = true;
-    size_t left = HTTP_CALL_BYTES(answer->body_max) - answer->all_bytes;
-    /* guard: the zeros of a chunk's size have an end */
-    bool is_too_much = length > left; /* zeros of a chunk's size */
-    if (is_too_much)
-        length = left;
-    answer->all_bytes += length;
     while (used < length && error == HPE_OK) {
         size_t part = length - used;
         if (!answer->header_is_whole)
@@ -263,8 +257,6 @@ enum http_answer_state http_answer_take(struct http_answer *answer, const char *
         error = llhttp_execute(&answer->parser, bytes + used, part);
         used += part;
     }
-    if (is_too_much && error == HPE_OK && !answer->objection)
-        answer->objection = "the peer sends without end";
     *ret_used = answer->is_whole ? (size_t)(llhttp_get_error_pos(&answer->parser) - bytes) : length;
     return state_after(answer, error);
 }

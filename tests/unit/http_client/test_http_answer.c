@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
-#include "common/http_client/plain/http_answer.h"
+#include "common/http_client/http_answer.h"
 #include "tests/unit/fault_injection.h"
 #include "tests/support/suite.h"
 
@@ -475,17 +475,6 @@ START_TEST(a_body_has_an_end)
 }
 END_TEST
 
-/* The size of a chunk may have any number of zeros before it. Without a limit a peer holds its call, and the worker's
- * attention, for as long as the call may take. */
-START_TEST(framing_has_an_end)
-{
-    static const char why[] = "the peer sends without end";
-    expect_large(make_large(CHUNKED, "0000000000000000", 4096, "2\r\nok\r\n0\r\n\r\n"), true, "");
-    expect_large(make_large(CHUNKED, "0000000000000000", 70000, "2\r\nok\r\n0\r\n\r\n"), false, why);
-    expect_large(make_large(CHUNKED "2\r\nok\r\n", "0000000000000000", 70000, "\r\n\r\n"), false, why);
-}
-END_TEST
-
 /* ---- memory ---- */
 
 static enum http_answer_state take_without_memory(size_t length, size_t step, long n, long *ret_count)
@@ -539,7 +528,6 @@ SUITE(http_answer)
     tcase_add_test(tests, retry_after_and_type_are_those_of_the_header_alone);
     tcase_add_test(tests, a_header_has_an_end);
     tcase_add_test(tests, a_body_has_an_end);
-    tcase_add_test(tests, framing_has_an_end);
     tcase_add_test(tests, an_answer_for_which_there_is_no_memory_is_none);
     suite_add_tcase(suite, tests);
 }
