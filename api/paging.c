@@ -80,13 +80,13 @@ static const char *read_page(struct slice query, struct page *ret_page, struct b
 void paging_query(struct api_call *call, const struct sql_statement *statement,
                   void (*on_result)(struct pg_query *query, const struct pg_query_result *result))
 {
+    const struct slice none = {0};
     struct page page;
     struct buf errors;
     buf_init(&errors, ERRORS_MAX);
     const char *fault = read_page(call->request->query, &page, &errors);
     if (fault)
-        api_call_problem_with_errors(call, PROBLEM_INVALID_PARAMETER, fault,
-                                     errors.failed ? (struct slice){0} : buf_slice(&errors));
+        api_call_problem_with_errors(call, PROBLEM_INVALID_PARAMETER, fault, errors.failed ? none : buf_slice(&errors));
     buf_done(&errors);
     if (fault)
         return;

@@ -47,7 +47,8 @@ static void finish(char *text, int wanted)
     make_one_line(text);
 }
 
-static void fill(struct err *err, enum err_kind kind, const char *sqlstate, const char *format, va_list arguments)
+printf_like(4, 0) static void fill(struct err *err, enum err_kind kind, const char *sqlstate, const char *format,
+                                   va_list arguments)
 {
     char text[SIZE];
     finish(text, vsnprintf(text, sizeof(text), format, arguments));

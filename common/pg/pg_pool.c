@@ -49,7 +49,7 @@ void pg_pool_report_result(struct pg_pool *pool, struct pg_query *query, const s
 static void report_not_sent(struct pg_pool *pool, struct pg_query *query, const char *why)
 {
     struct pg_query_result result = {.kind = PG_NOT_SENT};
-    snprintf(result.message, sizeof(result.message), "%s: %s", query->statement->name, why);
+    snprintf(result.message, sizeof(result.message), "%s: %.180s", query->statement->name, why);
     pg_pool_report_result(pool, query, &result);
 }
 

@@ -532,7 +532,7 @@ END_TEST
 
 START_TEST(a_look_up_is_the_same_over_both_transports)
 {
-    static const char *const headers[] = {"User-Agent: issuing", "Accept: */*", "traceparent: " TRACEPARENT};
+    static const char *const headers[] = {"User-Agent: issuing", "Accept: */*", ("traceparent: " TRACEPARENT)};
     config.lookup_url = lookup_url;
     event.traceparent = TRACEPARENT;
     ck_assert(route_build_lookup(&route, &event, &call));
