@@ -426,6 +426,13 @@ static void free_stream(int fd)
     ERR_clear_error();
 }
 
+void scripted_end(int fd)
+{
+    if (streams[fd])
+        (void)over_tls(streams[fd], LEAVE, NULL, 0);
+    shutdown(fd, SHUT_WR);
+}
+
 void scripted_close(int fd)
 {
     if (streams[fd])

@@ -91,6 +91,8 @@ void scripted_send(int fd, const char *text);
 void scripted_send_bytes(int fd, const char *bytes, size_t length);
 /* 200 with this body. */
 void scripted_answer(int fd, const char *body);
+/* Sends nothing more; over TLS with its close_notify. */
+void scripted_end(int fd);
 /* In order: over TLS with its close_notify. */
 void scripted_close(int fd);
 void scripted_reset(int fd);

@@ -1,5 +1,5 @@
-/* Two readers of the same bytes: our reader of answers, over real connections, and libcurl's. The answers are good ones
- * that were spoilt at random. Whenever ours reports that it was answered, libcurl must have been, with the same status
+/* Two readers of the same bytes: our reader of answers, over real connections, in clear text and through TLS, and
+ * libcurl's, in clear text. The answers are good ones that were spoilt at random. Whenever ours reports that it was answered, libcurl must have been, with the same status
  * and body; that ours refuses what libcurl takes is allowed. A longer run: HTTP_DIFFERENTIAL=<answers>[,<seed>]; with
  * HTTP_DIFFERENTIAL_LIST=1 it prints what only libcurl takes. */
 #include <check.h>
@@ -235,6 +235,8 @@ static void read_by_curl(const char *bytes, size_t length, struct reading *readi
     int running = 1, left, fd = -1;
     long status = 0;
     CURL *easy = make_easy(reading);
+    SSL_CTX *tls = scripted.tls;
+    scripted.tls = NULL;
     reading->length = 0;
     reading->retry_after_ms = -1;
     reading->is_whole = reading->is_json = false;
@@ -260,6 +262,7 @@ static void read_by_curl(const char *bytes, size_t length, struct reading *readi
     curl_multi_remove_handle(multi, easy);
     curl_easy_cleanup(easy);
     close(fd);
+    scripted.tls = tls;
 }
 
 /* ---- ours ---- */
@@ -284,7 +287,7 @@ static void read_by_us(const char *bytes, size_t length, enum end end, struct sc
     if (end == RESETS)
         scripted_reset(fd);
     else
-        shutdown(fd, SHUT_WR);
+        scripted_end(fd);
     scripted_wait(call);
     scripted_turn(); /* the next call shall have a connection of its own */
     if (end != RESETS)
@@ -340,7 +343,7 @@ static void expect_no_more_than_curl(const char *bytes, size_t length, const str
 START_TEST(what_is_an_answer_to_us_is_the_same_answer_to_libcurl)
 {
     const char *setting = getenv("HTTP_DIFFERENTIAL"), *comma = setting ? strchr(setting, ',') : NULL;
-    int answers = setting ? atoi(setting) : 5000, ours = 0, both = 0, theirs = 0;
+    int answers = setting ? atoi(setting) : scripted.tls ? 1000 : 5000, ours = 0, both = 0, theirs = 0;
     bool lists = getenv("HTTP_DIFFERENTIAL_LIST") != NULL;
     static struct reading reading;
     static char bytes[TEXT_MAX + 1];
@@ -369,11 +372,17 @@ START_TEST(what_is_an_answer_to_us_is_the_same_answer_to_libcurl)
 }
 END_TEST
 
-SUITE(http_differential)
+static void add_test(Suite *suite, const char *scheme, void (*set_up)(void))
 {
-    TCase *tests = tcase_create("http_differential");
-    tcase_add_checked_fixture(tests, scripted_set_up, scripted_tear_down);
+    TCase *tests = tcase_create(scheme);
+    tcase_add_checked_fixture(tests, set_up, scripted_tear_down);
     tcase_set_timeout(tests, 100000);
     tcase_add_test(tests, what_is_an_answer_to_us_is_the_same_answer_to_libcurl);
     suite_add_tcase(suite, tests);
+}
+
+SUITE(http_differential)
+{
+    add_test(suite, "http", scripted_set_up);
+    add_test(suite, "https", scripted_set_up_tls);
 }
