@@ -56,7 +56,7 @@ static void set_up(void)
     config = (struct config){
         .issuer = {.url = "http://127.0.0.1:1", .max_concurrency = 4},
         .core = {.url = "http://127.0.0.1:2", .max_concurrency = 4},
-        .breaker = {.failures = 2, .probe_interval_ms = 20000},
+        .breaker = {.failures = 2, .probe_interval_ms = 2000000},
     };
     slots = (struct slots){.count = 128, .in_flight = 7};
     metrics = worker_metrics_new();

@@ -60,7 +60,7 @@ START_TEST(each_call_has_its_own_deadline_and_not_less_time)
     static struct scripted_call calls[40];
     static int fds[40];
     for (int i = 0; i < 40; i++) {
-        call_with_time(&calls[i], "/late", 150 + 7 * ((i * 17) % 40));
+        call_with_time(&calls[i], "/late", 1500 + 7 * ((i * 17) % 40));
         fds[i] = scripted_accept();
         scripted_receive_any(fds[i]);
         if (i % 2)
