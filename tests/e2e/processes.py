@@ -7,6 +7,8 @@ import functools
 import os
 import pathlib
 import random
+import re
+import select
 import socket
 import struct
 import subprocess
@@ -116,6 +118,42 @@ def psql(text, conninfo):
     if done.returncode != 0:
         raise Failed("psql: %s: %s" % (text[:200], done.stderr.strip()))
     return done.stdout.strip()
+
+
+class Looker:
+    """One psql that stays, for the many looks of a wait: to start one, and a session of the server, costs more than the
+    look. Only for a single SELECT without a colon that psql might take for a variable; None: ask by psql()."""
+
+    LOOK = re.compile(r"SELECT\b(?:[^;\\:]|::)*", re.S)
+    END = re.compile(rb"-- looked, failed: (true|false)\n$")
+
+    def __init__(self, conninfo):
+        self.psql = subprocess.Popen([psql_program(), "-XAtq", "-d", conninfo], stdin=subprocess.PIPE,
+                                     stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=ENVIRONMENT,
+                                     start_new_session=True)
+
+    def look(self, text):
+        """What psql prints; None: the session has ended, or the statement has failed."""
+        try:
+            self.psql.stdin.write(("%s;\n\\echo -- looked, failed: :ERROR\n" % text).encode())
+            self.psql.stdin.flush()
+            said = b""
+            while not (end := self.END.search(said)):
+                if not select.select([self.psql.stdout], [], [], 120)[0]:
+                    raise Failed("psql: no answer: " + text[:200])
+                more = os.read(self.psql.stdout.fileno(), 65536)
+                if not more:
+                    return None
+                said += more
+        except OSError:
+            return None
+        return None if end[1] == b"true" else said[:end.start()].decode().strip()
+
+    def close(self):
+        self.psql.kill()
+        self.psql.wait()
+        self.psql.stdin.close()
+        self.psql.stdout.close()
 
 
 # The descriptor in $1 becomes 3, and only 3, as sd_listen_fds(3) says; the process stays the same.
