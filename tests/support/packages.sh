@@ -16,6 +16,7 @@ packages_lint='clang clang-format clang-tidy cppcheck shellcheck valgrind libc6-
 packages_deb='build-essential debhelper dpkg-dev lintian systemd'
 packages_systemd='systemd systemd-sysv systemd-container dbus sudo postgresql curl scdoc'
 packages_pages='man-db mandoc zsh'
+packages_debian13='mmdebstrap'
 packages_fmt='clang-format'
 
 # find_root: sets `root` to the words that make a command run as root.

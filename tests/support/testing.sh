@@ -1,7 +1,7 @@
 # shellcheck shell=sh
 # ./dev test: counts every test, goes on after a failure; the last line is "N passed, N failed". Sourced by dev.
 
-test_groups='unit db model limiters e2e monitoring console issuers chaos failover asan guards deb systemd'
+test_groups='unit db model limiters e2e monitoring console issuers chaos failover asan guards deb systemd debian13'
 default_groups='unit db model limiters e2e monitoring' # of the last two the short parts only
 checks_at_a_time=4 # suites of unit and db: most of them wait
 passed=0
@@ -32,10 +32,12 @@ NAME is one of:
   deb        the Debian packages: what is in them, and the man pages and completions
   systemd    the install by docs/install.md under a real systemd, and the packages if build/deb has them; about four
              minutes, as root
+  debian13   the clone in a Debian 13 that mmdebstrap makes below build/, as root: the demo, as root and with sudo, unit,
+             db, e2e, deb and systemd; as a part of all only the demo and unit
   e2e/PART   the end-to-end stories whose file or sentence contains PART
   PART       the suites of unit and db whose name contains PART: flow, db/accept, asan/flow
-The stories, what is built (model, deb, systemd, guards) and what mostly waits (limiters, monitoring, failover,
-issuers, console, chaos) run beside unit and db; of all groups the stories run after asan.
+The other groups run beside unit and db, or beside asan; of all groups, the stories begin when asan has ended, and the
+guards when the stories have.
 HELP
 }
 
@@ -83,7 +85,7 @@ group() {
     for word in ${wanted:-$default_groups}; do
         case $word in
         all | "$1" | "$1"/*) return 0 ;;
-        unit | db | model | limiters | e2e | monitoring | console | issuers | chaos | failover | asan | guards | deb | systemd | e2e/* | asan/*) ;;
+        unit | db | model | limiters | e2e | monitoring | console | issuers | chaos | failover | asan | guards | deb | systemd | debian13 | e2e/* | asan/*) ;;
         *) case $1 in unit | db) return 0 ;; esac ;;
         esac
     done
@@ -95,7 +97,7 @@ chosen() {
     for word in ${wanted:-$default_groups}; do
         case $word in
         all | "$1") return 0 ;;
-        unit | db | model | limiters | e2e | monitoring | console | issuers | chaos | failover | asan | guards | deb | systemd | e2e/*) ;;
+        unit | db | model | limiters | e2e | monitoring | console | issuers | chaos | failover | asan | guards | deb | systemd | debian13 | e2e/*) ;;
         *) case "$2 $1/${2##*/}" in *"$word"*) return 0 ;; esac ;;
         esac
     done
@@ -313,6 +315,13 @@ others() {
     ! group systemd || run_python systemd 2700 # after deb: also with its packages
     sed -n 's/^skip  */not run: /p' "$run/logs/systemd.log" 2>/dev/null
     ! group model || run_python model 2700 quick
+    if group debian13; then
+        case " $wanted " in
+        *' debian13 '*) run_python debian13 20000 ;;
+        *) run_python debian13 3600 --short ;;
+        esac
+        sed -n 's/^debian13: not run: /debian13 not run: /p' "$run/logs/debian13.log"
+    fi
 }
 
 # lane FUNCTION: runs its groups beside the others; what it prints, and its numbers, are left in $run/lane.FUNCTION.
@@ -366,6 +375,7 @@ need_all() {
         need_for issuers npm $packages_sdks
         # Without root the group cannot run, whatever is installed.
         [ "$(id -u)" -ne 0 ] || need_for failover 'Patroni and etcd' $packages_failover
+        [ "$(id -u)" -ne 0 ] || need_for debian13 mmdebstrap $packages_debian13
     }
 }
 
