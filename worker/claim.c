@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/backoff.h"
 #include "common/base/clock.h"
 #include "common/base/closing.h"
 #include "common/base/log.h"
@@ -273,11 +274,22 @@ static void on_loop_turn(uv_prepare_t *prepare)
         send_claim(claim, lane, capacity, is_alone);
 }
 
+static void on_poll(uv_timer_t *timer);
+
+/* The pauses differ, so that a worker does not look forever just before events are due that another one takes. */
+static void wait_for_poll(struct claim *claim)
+{
+    uint64_t interval_ms = (uint64_t)claim->options.config->worker.poll_interval_ms;
+    uint64_t sooner_ms = backoff_random() % (interval_ms / 4 + 1);
+    uv_timer_start(&claim->poll, on_poll, interval_ms - sooner_ms, 0);
+}
+
 static void on_poll(uv_timer_t *timer)
 {
     struct claim *claim = container_of(timer, struct claim, poll);
     if (claim->is_stopped)
         return;
+    wait_for_poll(claim);
     for (int i = 0; i < lanes_count(claim); i++)
         set_demand(claim, &claim->lanes[i], DEMAND_POLL);
     if (claim->slack_ms > SLACK_MIN_MS && clock_mono_ms() - claim->late_ms >= SLACK_HELD_MS) {
@@ -344,8 +356,7 @@ bool claim_open(const struct claim_options *options, struct claim **ret_claim, s
     claim->slack_ms = SLACK_MIN_MS;
     uv_timer_init(options->loop, &claim->poll);
     turns_join(options->turns, &claim->lost, options->share);
-    uv_timer_start(&claim->poll, on_poll, (uint64_t)options->first_poll_ms,
-                   (uint64_t)options->config->worker.poll_interval_ms);
+    uv_timer_start(&claim->poll, on_poll, (uint64_t)options->first_poll_ms, 0);
     uv_prepare_init(options->loop, &claim->prepare);
     uv_prepare_start(&claim->prepare, on_loop_turn);
     *ret_claim = claim;

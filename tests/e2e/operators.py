@@ -360,6 +360,7 @@ def doctor_says_what_is_wrong_and_how_to_repair_it(world):
 
 
 def copied(world, name):
+    world.close_lookers()
     try:
         world.suite.sql("CREATE DATABASE %s TEMPLATE %s" % (name, world.database))
     except harness.Failed as error:

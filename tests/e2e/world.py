@@ -112,6 +112,11 @@ class World:
             looker.close()
         return said
 
+    def close_lookers(self):
+        for looker in self.lookers.values():
+            looker.close()
+        self.lookers = {}
+
     def rows(self, query):
         return json.loads(self.sql("SELECT coalesce(json_agg(q), '[]') FROM (%s) AS q" % query) or "[]")
 
@@ -382,9 +387,7 @@ class World:
         for session in list(self.sessions):
             session.kill()
             session.wait()
-        for looker in self.lookers.values():
-            looker.close()
-        self.lookers = {}
+        self.close_lookers()
         if self.base:
             run([CLUSTER, "stop", self.dir / "pg"], 120)
             shutil.rmtree(self.dir / "pg", ignore_errors=True)
