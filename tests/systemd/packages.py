@@ -56,7 +56,7 @@ def come_back(machine):
     machine.run("dpkg -i %s/issuing_*.deb && systemctl start issuing-migrate %s %s" % (FOLDER, API, WORKERS[0]))
     wait_ready(machine, API)
     wait_ready(machine, WORKERS[0])
-    expect_equal(stories.post(machine, "after-the-return", 10)[0], 201, "a card")
+    expect_equal(stories.post(machine, "after-the-return", stories.WAIT_S)[0], 201, "a card")
 
 
 def purge(machine):

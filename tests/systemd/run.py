@@ -8,6 +8,7 @@ run. The last line is "systemd: N passed, N failed".
 Needs root, namespaces, overlay and systemd-nspawn; where they are not allowed it is skipped, and says why.
 """
 import argparse
+import contextlib
 import os
 import pathlib
 import pwd
@@ -90,7 +91,9 @@ def install_and_tell(report, folder, filters):
             return
         for story in stories.STORIES:
             if not filters or any(word.replace("_", " ") in sentence(story) for word in filters):
-                report.run(sentence(story), story, machine)
+                if not report.run(sentence(story), story, machine):
+                    with contextlib.suppress(machines.Failed):
+                        stories.tidy_up(machine)
         machine.run("systemctl poweroff", check=False)
         machine.wait_off()
 
