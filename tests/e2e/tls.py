@@ -26,13 +26,13 @@ def make_key(folder, name, subject):
             folder / (name + ".key"), "-out", folder / (name + ".csr"))
 
 
-def make_authority(world, name="authority"):
+def make_authority(world, name="authority", days=1):
     """Returns the path of its certificate; the key is beside it."""
     make_key(world.dir, name, "/CN=test authority")
     certificate, extensions = world.dir / (name + ".pem"), world.dir / (name + ".ext")
     extensions.write_text("basicConstraints = critical, CA:TRUE\nkeyUsage = critical, keyCertSign, cRLSign\n"
                           "subjectKeyIdentifier = hash\n")
-    openssl("x509", "-req", "-days", "1", "-in", world.dir / (name + ".csr"), "-signkey", world.dir / (name + ".key"),
+    openssl("x509", "-req", "-days", str(days), "-in", world.dir / (name + ".csr"), "-signkey", world.dir / (name + ".key"),
             "-extfile", extensions, "-out", certificate)
     return certificate
 
@@ -256,6 +256,34 @@ def an_issuer_that_cannot_prove_who_it_is_is_sent_nothing(world):
     worker = world.start_worker(issuer__url=issuers["good"].url, tls__ca_file=authority)
     world.wait_status(request, "COMPLETED")
     assert_equal([card["sends"] for card in world.sandbox.cards()], [1], "sends")
+
+
+@slow
+@test(**OUTAGES)
+def an_issuer_whose_certificate_has_expired_is_sent_nothing_until_it_has_another(world):
+    world.start_sandbox()
+    authority, clock = make_authority(world, days=30), world.clock("worker")
+    issuer, core = (Terminator(world, "tls-" + name, to, make_certificate(world, authority, name, days=days))
+                    .wait_listening() for name, to, days in (("issuer", world.sandbox.issuer, 1),
+                                                             ("core", world.sandbox.core, 20)))
+    world.settings.update({"issuer.url": issuer.url, "core.url": core.url, "tls.ca_file": authority})
+    world.start_api()
+    worker = world.start_worker(clock=clock)
+    world.issue("alice")
+    clock.step(2 * 86400)
+    issuer.kill()  # the next call needs a connection, and its handshake cannot resume the session
+    issuer.again()
+    request = world.accept("bob")
+    event = wait_until(lambda: (row := world.event(request))["last_error"] and row, "an attempt of bob's")
+    assert_equal((event["status"], event["first_sent_at"]), ("PENDING", None), "not sent")
+    assert_true("TLS: " in event["last_error"] and "expired" in event["last_error"], event["last_error"])
+    assert_equal(world.sandbox.calls("create", reference=request), [], "creates")
+    issuer.kill()
+    make_certificate(world, authority, "issuer", days=9)
+    issuer.again()
+    world.wait_status(request, "COMPLETED")
+    days = worker.metric('issuing_peer_certificate_days{target="issuer"}')
+    assert_true(6 <= days <= 7, "days of the new certificate, two of nine are gone: %s" % days)
 
 
 @test
