@@ -169,7 +169,8 @@ def twenty_questions_of_a_bad_night_have_one_command_each(world):
 def no_figure_and_no_list_claims_more_than_was_seen(world):
     """Story: an estimate was below what had been counted, a list was cut without a word, and "No FAILED event matches."
     stood above the error that had kept the command from counting them."""
-    world.sql("INSERT INTO outbox_events (user_id, payload, status, completed_at) SELECT 'u', '{\"kind\": \"new\"}',"
+    world.sql("SET session_replication_role = replica;"  # without the triggers, which take a minute
+              "INSERT INTO outbox_events (user_id, payload, status, completed_at) SELECT 'u', '{\"kind\": \"new\"}',"
               " 'COMPLETED', now() FROM generate_series(1, 130000)")
     event = world.sql("SELECT id FROM outbox_events LIMIT 1")
     world.sql("DELETE FROM pg_statistic; UPDATE pg_class SET reltuples = 10, relpages = 1000000 WHERE relkind = 'r' AND"
@@ -186,6 +187,7 @@ def no_figure_and_no_list_claims_more_than_was_seen(world):
     replay = world.ctl("replay", "--user", "u", "--reason", "x")
     assert_true(replay.returncode != 0 and "permission denied" in replay.stderr, replay.stderr)
     assert_true("matches" not in replay.stderr, replay.stderr)
+    world.sql("TRUNCATE outbox_events, operator_actions CASCADE")  # else all of it is searched for card numbers
 
 
 @test
