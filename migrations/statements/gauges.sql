@@ -22,7 +22,7 @@ FROM (SELECT e.event_type, e.first_sent_at,
                     OR (SELECT c.id FROM issuing.cards c WHERE c.request_id = e.id LIMIT 1) IS NULL) AS is_unknown
       FROM (SELECT x.id, x.event_type, x.first_sent_at FROM issuing.outbox_events x
             WHERE x.failed_at IS NOT NULL LIMIT $1::int8) e) f
--- guard: no type that a user's service wrote becomes a label
+-- guard: many types that users' services write hide no figure
 LEFT JOIN delivered d ON d.type = f.event_type
 GROUP BY d.type
 UNION ALL

@@ -403,6 +403,17 @@ START_TEST(what_nobody_delivers_is_one_figure)
 }
 END_TEST
 
+START_TEST(many_types_of_failed_events_hide_nothing)
+{
+    database_run(db, "INSERT INTO outbox_events (user_id, payload, event_type, status) "
+                     "SELECT 'a', '{}', 'AAA_' || n, 'FAILED' FROM generate_series(1, 300) n");
+    add_of("ZZZ", "", "");
+    start_gauges(true);
+    expect_int(DAEMON_METRIC_UNDELIVERED, NULL, 1);
+    ck_assert_int_eq((int)of_type("other", "FAILED"), 300);
+}
+END_TEST
+
 START_TEST(a_route_that_is_gone_is_zero_and_its_events_are_nobodys)
 {
     add_route("CHARGE");
@@ -451,6 +462,7 @@ SUITE(outbox_gauges)
     tcase_add_test(tcase, a_large_backlog_is_counted_up_to_a_limit_the_oldest_first);
     tcase_add_test(tcase, each_type_that_is_delivered_is_counted);
     tcase_add_test(tcase, what_nobody_delivers_is_one_figure);
+    tcase_add_test(tcase, many_types_of_failed_events_hide_nothing);
     tcase_add_test(tcase, a_route_that_is_gone_is_zero_and_its_events_are_nobodys);
     tcase_add_test(tcase, both_daemons_may_ask);
     suite_add_tcase(suite, tcase);
