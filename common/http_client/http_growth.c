@@ -99,7 +99,7 @@ bool http_growth_more(struct http_pool_origin *origin)
         int64_t deadline_ms = connect_deadline_ms(origin);
         if (deadline_ms <= clock_mono_ms()) {
             http_pool_wake(pool);
-            break;
+            return true;
         }
         if (!http_connect_start(origin, deadline_ms, on_connected))
             break;
