@@ -1,7 +1,6 @@
 """Installs issuing in a machine by docs/install.md: the commands of the page, and what its sentences say to edit."""
 import pathlib
 import re
-import shlex
 import subprocess
 
 from machine import Failed, SOURCE
@@ -99,4 +98,4 @@ def ready(machine, *ports):
 
 
 def sql(machine, text):
-    return machine.out("sudo -u postgres psql -XAtq -d issuing -c %s" % shlex.quote(text))
+    return machine.out("sudo -u postgres psql -XAtq -v ON_ERROR_STOP=1 -d issuing", stdin=text)  # may be long
