@@ -41,9 +41,11 @@ enum fact {
     ASYNC_ROLES,
     DATABASE,
     STANDBY_NAMES,
-    SYNC_STANDBYS
+    SYNC_STANDBYS,
+    LOCKS
 };
 
+#define LOCKS_LEAST 128 /* a transaction: acceptance takes one for each of 64 users, and about 30 of tables */
 #define DATA_TIMEOUT_US (INT64_C(60) * 1000 * 1000)
 #define ISSUER_TIMEOUT_US (INT64_C(30) * 1000 * 1000)
 #define ISSUER_TIMEOUT_MAX_US (INT64_C(3600) * 1000 * 1000)
@@ -120,6 +122,19 @@ static void check_durability(struct doctor *doctor, const struct pg_rows *facts)
     doctor_report(doctor, "isolation", strcmp(text_of(facts, ISOLATION), "read committed") == 0,
                   "reset default_transaction_isolation: requests are accepted under read committed only",
                   "default_transaction_isolation = %s", text_of(facts, ISOLATION));
+}
+
+static void check_lock_table(struct doctor *doctor, const struct pg_rows *facts)
+{
+    int64_t locks = pg_int8(facts, 0, LOCKS);
+    if (locks >= LOCKS_LEAST)
+        doctor_report(doctor, "lock table", true, NULL, "max_locks_per_transaction = %" PRId64, locks);
+    else
+        doctor_warn(
+            doctor, "lock table",
+            "set max_locks_per_transaction = 128 and restart PostgreSQL: where the lock table is full, requests "
+            "are refused (53200)",
+            "max_locks_per_transaction = %" PRId64, locks);
 }
 
 /* before_us, after_us: this machine's clock before and after the query. */
@@ -364,6 +379,7 @@ static bool check_database(struct doctor *doctor, bool *ret_fits, struct err *er
                   !doctor_check_running(doctor, err) || !doctor_check_locks(doctor, err))))
         return false;
     check_durability(doctor, facts);
+    check_lock_table(doctor, facts);
     check_clock(doctor, facts, before_us, after_us);
     *ret_fits = fits;
     return check_pooler(doctor, facts, err);

@@ -583,7 +583,8 @@ SELECT current_setting('server_version_num')::int8,
        current_setting('synchronous_standby_names'),
        -- Only who may read statistics sees the states of others' connections.
        CASE WHEN pg_has_role('pg_read_all_stats', 'USAGE')
-            THEN (SELECT count(*) FROM pg_stat_replication s WHERE s.sync_state IN ('sync', 'quorum')) END;
+            THEN (SELECT count(*) FROM pg_stat_replication s WHERE s.sync_state IN ('sync', 'quorum')) END,
+       current_setting('max_locks_per_transaction')::int8;
 
 -- name: operator_doctor_jit :one
 -- why: those of our roles for which JIT is not off, by what is set for the role, or for the role in this database,

@@ -357,6 +357,11 @@ def doctor_says_what_is_wrong_and_how_to_repair_it(world):
     rows = doctor(world)
     assert_equal([row["check"] for row in rows if row["warning"]], ["guards"], "a warning")
     assert_equal([row["check"] for row in rows if not row["ok"]], ["disk"], "is no failure")
+    world.sql("ALTER FUNCTION pg_catalog.current_setting(text) RENAME TO true_setting;"
+              " CREATE FUNCTION pg_catalog.current_setting(text) RETURNS text LANGUAGE sql STABLE AS"
+              " $$SELECT CASE $1 WHEN 'max_locks_per_transaction' THEN '64' ELSE true_setting($1) END$$")
+    assert_equal([(row["warning"], row["found"]) for row in doctor(world) if row["check"] == "lock table"],
+                 [(True, "max_locks_per_transaction = 64")], "too few locks")
 
 
 def copied(world, name):
