@@ -40,8 +40,6 @@ void http_growth_shake(struct http_pooled_conn *conn)
     case HTTP_STREAM_SHAKEN:
         forget_making(conn);
         http_pool_assign(origin, conn);
-        /* guard: a call does not wait for the answer to another */
-        http_growth_more(origin);
         break;
     case HTTP_STREAM_REFUSED:
         forget_making(conn);

@@ -128,7 +128,8 @@ enum http_stream_shaking http_stream_shake(struct http_stream *stream, char ret_
     int done = SSL_do_handshake(stream->ssl);
     switch (done == 1 ? SSL_ERROR_NONE : SSL_get_error(stream->ssl, done)) {
     case SSL_ERROR_NONE:
-        return http_tls_agrees(stream->tls, stream->ssl, ret_why) ? HTTP_STREAM_SHAKEN : HTTP_STREAM_REFUSED;
+        http_tls_note(stream->tls, stream->ssl);
+        return HTTP_STREAM_SHAKEN;
     case SSL_ERROR_WANT_READ:
         return HTTP_STREAM_READS;
     case SSL_ERROR_WANT_WRITE:

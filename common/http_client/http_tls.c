@@ -148,19 +148,10 @@ static int64_t end_of_chain(const SSL *ssl)
     return first_s;
 }
 
-bool http_tls_agrees(struct http_tls *tls, SSL *ssl, char ret_why[HTTP_TLS_WHY_SIZE])
+void http_tls_note(struct http_tls *tls, const SSL *ssl)
 {
-    const unsigned char *protocol = NULL;
-    unsigned int length = 0;
-    SSL_get0_alpn_selected(ssl, &protocol, &length);
-    /* guard: a peer that chooses another protocol is refused */
-    if (length > 0 && (length != 8 || memcmp(protocol, "http/1.1", 8) != 0)) {
-        snprintf(ret_why, HTTP_TLS_WHY_SIZE, "TLS: the peer chose a protocol that was not offered");
-        return false;
-    }
     if (!SSL_session_reused(ssl))
         tls->ends_s = end_of_chain(ssl);
-    return true;
 }
 
 int64_t http_tls_ends_s(const struct http_tls *tls)

@@ -252,7 +252,7 @@ bool scripted_has_connection(void)
     return poll(&poller, 1, 0) > 0;
 }
 
-enum act { ACCEPT, READ, PEEK, WRITE, LEAVE };
+enum act { ACCEPT, READ, PEEK, WRITE, TICKET, LEAVE };
 
 static int act_on(SSL *ssl, enum act act, void *bytes, int length)
 {
@@ -265,6 +265,8 @@ static int act_on(SSL *ssl, enum act act, void *bytes, int length)
         return SSL_peek(ssl, bytes, length);
     case WRITE:
         return SSL_write(ssl, bytes, length);
+    case TICKET:
+        return SSL_new_session_ticket(ssl) == 1 ? SSL_do_handshake(ssl) : 0;
     case LEAVE:
         return SSL_shutdown(ssl);
     }
@@ -404,6 +406,11 @@ bool scripted_is_asked(int fd)
 {
     static char text[SCRIPTED_REQUEST_SIZE];
     return scripted_hear(fd, text) > 0;
+}
+
+void scripted_send_ticket(int fd)
+{
+    ck_assert_int_eq(over_tls(streams[fd], TICKET, NULL, 0), 1);
 }
 
 void scripted_send(int fd, const char *text)

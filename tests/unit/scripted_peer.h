@@ -88,6 +88,8 @@ size_t scripted_peek(int fd, char *text);
 size_t scripted_hear(int fd, char *text);
 bool scripted_is_asked(int fd);
 void scripted_send(int fd, const char *text);
+/* Over TLS: a session ticket, as a peer may send at any time. */
+void scripted_send_ticket(int fd);
 void scripted_send_bytes(int fd, const char *bytes, size_t length);
 /* 200 with this body. */
 void scripted_answer(int fd, const char *body);

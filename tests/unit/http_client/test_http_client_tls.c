@@ -272,6 +272,11 @@ START_TEST(authorities_are_changed_while_the_client_works)
     expect_answered("127.0.0.1");
     expect_answered("127.0.0.1");
     trust(&others_authority); /* also for a connection that is open */
+    for (int i = 0; peer.open > 0 && i < 5000; i++) {
+        uv_run(&loop, UV_RUN_NOWAIT);
+        uv_sleep(1);
+    }
+    ck_assert_int_eq(peer.open, 0);
     struct http_call call;
     prepare(&call, "GET", url_of("127.0.0.1", "/ok"));
     run(&call);
@@ -285,6 +290,9 @@ START_TEST(authorities_are_changed_while_the_client_works)
     while (ended == before)
         uv_run(&loop, UV_RUN_ONCE);
     ck_assert_msg(call.result == HTTP_ANSWERED, "%s", call.error);
+    make(&call, "GET", url_of("127.0.0.1", "/ok")); /* its connection is not for the next one */
+    run(&call);
+    ck_assert_int_eq(call.result, HTTP_NOT_SENT);
     http_call_done(&call);
 }
 END_TEST

@@ -213,6 +213,25 @@ START_TEST(no_more_connections_are_pooled_than_allowed)
 }
 END_TEST
 
+START_TEST(a_ticket_that_comes_while_a_connection_is_idle_leaves_it_usable)
+{
+    struct scripted_call call;
+    int fd = pool_one_connection();
+    for (int i = 0; i < 2; i++) { /* before the loop has seen it, and after */
+        scripted_send_ticket(fd);
+        if (i)
+            scripted_settle();
+        scripted_call(&call, "/next");
+        scripted_receive_any(fd);
+        scripted_answer(fd, "next");
+        scripted_wait(&call);
+        expect_answer(&call, "next");
+        ck_assert(!scripted_has_connection());
+    }
+    scripted_close(fd);
+}
+END_TEST
+
 static void add_tests(Suite *suite, const char *scheme, void (*set_up)(void))
 {
     TCase *tests = tcase_create(scheme);
@@ -233,4 +252,8 @@ SUITE(http_pool_idle)
 {
     add_tests(suite, "http", scripted_set_up);
     add_tests(suite, "https", scripted_set_up_tls);
+    TCase *tls = tcase_create("tls");
+    tcase_add_checked_fixture(tls, scripted_set_up_tls, scripted_tear_down);
+    tcase_add_test(tls, a_ticket_that_comes_while_a_connection_is_idle_leaves_it_usable);
+    suite_add_tcase(suite, tls);
 }
