@@ -23,7 +23,7 @@ const char *http_tls_open(const char *host, struct authorities *authorities, str
 void http_tls_close(struct http_tls *tls);
 /* The TLS of a new connection, over this BIO, which it takes over, also when it fails. NULL: out of memory. */
 struct ssl_st *http_tls_new(struct http_tls *tls, struct bio_st *bio);
-/* After each handshake. */
+/* After each handshake: http_tls_ends_s() is that of the chain that was shown. */
 void http_tls_note(struct http_tls *tls, const struct ssl_st *ssl);
 /* When the first certificate of the peer's chain ends, since 1970; 0 = not known. */
 int64_t http_tls_ends_s(const struct http_tls *tls);

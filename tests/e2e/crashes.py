@@ -14,6 +14,8 @@ from client import Closed, Wire, request_bytes
 from harness import alone, assert_equal, assert_true, ENVIRONMENT, psql_program, slow, test, wait_until
 
 SHORT = {"issuer__timeout": "500ms", "core__timeout": "500ms", "worker__lease": "2s"}
+# Longer than a busy machine takes to come to the next line.
+LONG = {"issuer__timeout": "20s", "issuer__settle_time": "40s", "core__timeout": "20s", "worker__lease": "90s"}
 
 
 def creates(world, request):
@@ -96,11 +98,11 @@ def killed_when_core_api_has_linked_and_not_answered(world):
     assert_equal([link["count"] for link in world.sandbox.ledger()["links"]], [2], "the same link twice")
 
 
-@test(**SHORT)
+@test(**LONG)
 def killed_between_the_link_and_the_end(world):
     world.up(workers=0)
     worker = world.start_worker()
-    world.sandbox.fault("link", "delay", delay_ms=400)
+    world.sandbox.fault("link", "delay", delay_ms=2500)
     request = world.accept("alice")
     wait_until(lambda: world.sandbox.calls("link"), "the link call")
     with world.holding("SELECT FROM outbox_events FOR UPDATE"):
@@ -111,6 +113,7 @@ def killed_between_the_link_and_the_end(world):
         wait_until(lambda: world.blocked() == 0, "its session is gone")
     world.sandbox.clear()
     assert_equal(world.status(request), "PROCESSING", "status")
+    world.sql("UPDATE outbox_events SET lease_until = clock_timestamp()")
     world.start_worker()
     assert_equal(world.wait_status(request, "COMPLETED", "FAILED")["status"], "COMPLETED", "the end")
     assert_equal((creates(world, request), [link["count"] for link in world.sandbox.ledger()["links"]]), (1, [2]),
@@ -217,8 +220,6 @@ def a_stale_worker_cannot_end_what_another_one_holds(world):
     assert_equal(fresh.metric("issuing_lease_lost_total"), 0.0, "of the other")
 
 
-# Longer than a busy machine takes to come to the next line.
-LONG = {"issuer__timeout": "20s", "issuer__settle_time": "40s", "core__timeout": "20s", "worker__lease": "90s"}
 STEAL = ("UPDATE outbox_events SET lease_token = gen_random_uuid(), lease_owner = 'another',"
          " lease_until = clock_timestamp() + interval '2 s'")
 
