@@ -30,9 +30,9 @@ static void note(struct accept_check *check, const char *sqlstate, const char *w
     snprintf(check->why_not, sizeof(check->why_not), "%s%s", is_refused ? "requests cannot be recorded: " : "",
              is_refused ? why_not : "");
     if (is_refused && !was_refused)
-        log_error("the database refuses every request", LOG_TEXT("why", why_not));
+        log_error("the database refuses every request", LOG_NUMBER("place", check->place), LOG_TEXT("why", why_not));
     else if (was_refused && !is_refused)
-        log_info("the database takes requests again");
+        log_info("the database takes requests again", LOG_NUMBER("place", check->place));
 }
 
 static void on_timer(uv_timer_t *timer);
@@ -54,7 +54,7 @@ static void on_result(struct pg_query *query, const struct pg_query_result *resu
     if (check->why_not[0])
         /* guard: an api that cannot accept finds out by itself when it can */
         uv_timer_start(&check->timer, on_timer, AGAIN_MS, 0);
-    check->on_checked(check->context);
+    check->on_checked(check);
 }
 
 void accept_check_start(struct accept_check *check)
@@ -63,6 +63,7 @@ void accept_check_start(struct accept_check *check)
         return;
     check->is_in_flight = true;
     check->query.statement = &sql_accept_check;
+    check->query.place = check->place;
     check->query.timeout_ms = TIMEOUT_MS;
     check->query.is_slow = true;
     check->query.on_result = on_result;

@@ -2,7 +2,7 @@
  * missing right, a function that is gone), the fault may be that request's or everybody's: a request is then accepted
  * and taken back (issuing.try_accept), and what stands in the way of all and may be removed is removed before
  * (issuing.withdraw_plans). While that fails it is tried again every second, and the api is not ready: nobody would send
- * requests that could show that it works again. */
+ * requests that could show that it works again. Each place (pg_place.h) has a check of its own. */
 #ifndef ISSUING_ACCEPT_CHECK_H
 #define ISSUING_ACCEPT_CHECK_H
 
@@ -15,10 +15,11 @@
 struct accept_check {
     /* in */
     struct pg_pool *pool;
-    void (*on_checked)(void *context); /* from the loop, after each check, whatever came of it */
-    void *context;
+    int place; /* whose requests it is about */
+    /* From the loop, after each check, whatever came of it. */
+    void (*on_checked)(struct accept_check *check);
     /* out */
-    char why_not[200]; /* why nobody's request can be recorded; "" = they can, as far as is known */
+    char why_not[200]; /* why no request of this place can be recorded; "" = they can, as far as is known */
     /* private */
     uv_timer_t timer;
     struct pg_query query;

@@ -14,6 +14,7 @@
 #include "common/base/closing.h"
 #include "common/base/log.h"
 #include "common/pg/pg_batch.h"
+#include "common/pg/pg_place.h"
 #include "statements.h"
 
 #define BATCH_MAX 64
@@ -28,8 +29,11 @@ struct acceptor {
     struct acceptor_options options;
     struct accept_queue queue;
     struct pg_batcher *batcher;
-    struct accept_check check;
-    struct acceptance *refused; /* by the schema; they are sent once more after the check */
+    struct place {
+        struct acceptor *acceptor;
+        struct accept_check check;
+        struct acceptance *refused; /* by the schema; they are sent once more after the check */
+    } places[PG_PLACES_MAX];
     int64_t given_up_logged_ms; /* when the log got the last line about requests that were given up */
     struct closing closing;
 };
@@ -82,6 +86,11 @@ static void add_row(void *context, struct pg_columns *columns, const struct pg_b
     pg_columns_set_scalar(columns, pg_param_int8(config->limit.window_ms));
     pg_columns_set_scalar(columns, pg_param_bool(config->limit.counts == LIMIT_COUNTS_ATTEMPTS));
     pg_columns_set_scalar(columns, pg_param_int8(config->idempotency.retention_ms));
+}
+
+static int place_of(void *context, const struct pg_batch_item *item)
+{
+    return pg_pool_place_of(((struct acceptor *)context)->options.pool, acceptance_of(item)->user_id);
 }
 
 static enum acceptance_verdict verdict_of(struct slice text)
@@ -139,7 +148,10 @@ static void on_done(void *context, struct pg_batch_item **items, int count, cons
 static bool fail(struct acceptor *acceptor, struct acceptance *acceptance, enum acceptance_failure failure)
 {
     metric_add(acceptor->options.failures[failure], 1);
-    decide(acceptor, acceptance, failure == ACCEPTANCE_USER_LOCK ? ACCEPTANCE_IN_PROGRESS : ACCEPTANCE_UNAVAILABLE);
+    decide(acceptor, acceptance,
+           failure == ACCEPTANCE_USER_LOCK ? ACCEPTANCE_IN_PROGRESS
+           : failure == ACCEPTANCE_MOVED   ? ACCEPTANCE_USER_MOVING
+                                           : ACCEPTANCE_UNAVAILABLE);
     return false;
 }
 
@@ -150,6 +162,9 @@ static bool on_refused(void *context, struct pg_batch_item *item, const struct p
     bool is_of_schema = accept_check_is_needed(result->sqlstate);
     if (strcmp(result->sqlstate, "ISBSY") == 0) /* issuing.accept: the user's lock */
         return fail(acceptor, acceptance, ACCEPTANCE_USER_LOCK);
+    /* guard: a place that is not served is told from a database that is away */
+    if (pg_sqlstate_is_moved(result->sqlstate))
+        return fail(acceptor, acceptance, ACCEPTANCE_MOVED);
     /* unique_violation: another service inserted a row between the look and the insert. The next look finds it. */
     if (strcmp(result->sqlstate, "23505") == 0 && !acceptance->was_repeated) {
         acceptance->was_repeated = true;
@@ -158,9 +173,10 @@ static bool on_refused(void *context, struct pg_batch_item *item, const struct p
     /* guard: what the schema refuses is sent once more after the check */
     if (is_of_schema && !acceptance->was_checked) {
         acceptance->was_checked = true;
-        acceptance->next_refused = acceptor->refused;
-        acceptor->refused = acceptance;
-        accept_check_start(&acceptor->check);
+        struct place *place = &acceptor->places[pg_pool_place_of(acceptor->options.pool, acceptance->user_id)];
+        acceptance->next_refused = place->refused;
+        place->refused = acceptance;
+        accept_check_start(&place->check);
         return false;
     }
     log_error("a request could not be recorded", LOG_TEXT("sqlstate", result->sqlstate),
@@ -172,13 +188,13 @@ static bool on_refused(void *context, struct pg_batch_item *item, const struct p
 }
 
 /* What was refused before the check is sent once more: the check may have removed what was in the way. */
-static void on_checked(void *context)
+static void on_checked(struct accept_check *check)
 {
-    struct acceptor *acceptor = context;
-    while (acceptor->refused) {
-        struct acceptance *acceptance = acceptor->refused;
-        acceptor->refused = acceptance->next_refused;
-        pg_batcher_add(acceptor->batcher, &acceptance->item);
+    struct place *place = container_of(check, struct place, check);
+    while (place->refused) {
+        struct acceptance *acceptance = place->refused;
+        place->refused = acceptance->next_refused;
+        pg_batcher_add(place->acceptor->batcher, &acceptance->item);
     }
 }
 
@@ -188,7 +204,8 @@ static void on_given_up(void *context, struct pg_batch_item *item, const char *w
 {
     struct acceptor *acceptor = context;
     int64_t now_ms = clock_mono_ms();
-    if (pg_pool_ready(acceptor->options.pool) && now_ms - acceptor->given_up_logged_ms >= LOG_GAP_MS) {
+    if (pg_pool_ready_for(acceptor->options.pool, place_of(acceptor, item)) &&
+        now_ms - acceptor->given_up_logged_ms >= LOG_GAP_MS) {
         acceptor->given_up_logged_ms = now_ms;
         log_error("requests could not be recorded in time", LOG_TEXT("why", why));
     }
@@ -200,6 +217,7 @@ static const struct pg_batcher_hooks hooks = {
     .on_done = on_done,
     .on_refused = on_refused,
     .on_given_up = on_given_up,
+    .place_of = place_of,
 };
 
 /* ---- open, close ---- */
@@ -232,8 +250,12 @@ bool acceptor_open(const struct acceptor_options *options, struct acceptor **ret
         free(acceptor);
         return false;
     }
-    acceptor->check = (struct accept_check){.pool = options->pool, .on_checked = on_checked, .context = acceptor};
-    accept_check_open(&acceptor->check, options->loop);
+    for (int i = 0; i < PG_PLACES_MAX; i++) {
+        struct place *place = &acceptor->places[i];
+        place->acceptor = acceptor;
+        place->check = (struct accept_check){.pool = options->pool, .place = i, .on_checked = on_checked};
+        accept_check_open(&place->check, options->loop);
+    }
     *ret_acceptor = acceptor;
     return true;
 }
@@ -255,20 +277,30 @@ int acceptor_held(const struct acceptor *acceptor)
 
 const char *acceptor_why_not(const struct acceptor *acceptor)
 {
-    return acceptor->check.why_not;
+    const char *why_not = "";
+    for (int i = 0; i < pg_pool_places(acceptor->options.pool); i++) {
+        why_not = acceptor->places[i].check.why_not;
+        /* guard: a place that takes no requests does not stop those of the others */
+        if (!why_not[0])
+            break;
+    }
+    return why_not;
 }
 
 bool acceptor_is_idle(const struct acceptor *acceptor)
 {
-    return acceptor->queue.held_count == 0 && accept_check_is_idle(&acceptor->check) &&
-           pg_batcher_is_idle(acceptor->batcher);
+    for (int i = 0; i < PG_PLACES_MAX; i++)
+        if (!accept_check_is_idle(&acceptor->places[i].check))
+            return false;
+    return acceptor->queue.held_count == 0 && pg_batcher_is_idle(acceptor->batcher);
 }
 
 void acceptor_close(struct acceptor *acceptor, void (*on_closed)(void *context), void *context)
 {
     assert(acceptor_is_idle(acceptor));
     closing_start(&acceptor->closing, free, acceptor, on_closed, context);
-    accept_check_close(&acceptor->check, &acceptor->closing);
+    for (int i = 0; i < PG_PLACES_MAX; i++)
+        accept_check_close(&acceptor->places[i].check, &acceptor->closing);
     pg_batcher_close(acceptor->batcher, closing_part_closed, closing_part(&acceptor->closing));
     closing_end(&acceptor->closing);
 }

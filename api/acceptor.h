@@ -27,6 +27,7 @@ enum acceptance_verdict {
     ACCEPTANCE_NOT_REPLACEABLE,
     ACCEPTANCE_LIMITED,
     ACCEPTANCE_IN_PROGRESS, /* another of our programs still records a request of this user */
+    ACCEPTANCE_USER_MOVING, /* no database that is known serves the user's place at the moment */
     ACCEPTANCE_UNAVAILABLE, /* not recorded, or unknown: a repeat with the same key finds out */
 };
 
@@ -64,6 +65,7 @@ enum acceptance_failure {
     ACCEPTANCE_LOCK,      /* another lock was waited for too long: somebody holds a table or a row */
     ACCEPTANCE_SCHEMA,    /* a constraint, a right, a missing function */
     ACCEPTANCE_LATE,      /* not in time: the database is away, or refuses for a reason that passes */
+    ACCEPTANCE_MOVED,     /* the user's place has left the database that was asked */
     ACCEPTANCE_OTHER,
     ACCEPTANCE_FAILURES,
 };

@@ -44,7 +44,7 @@ bool api_open(struct api *api, struct err *err)
         .batch_size = metrics_series(api->env.metrics, API_METRIC_BATCH_SIZE, NULL, NULL),
         .wakeup = &api->wakeup,
     };
-    static const char *const failures[ACCEPTANCE_FAILURES] = {"user_lock", "lock", "schema", "late", "other"};
+    static const char *const failures[ACCEPTANCE_FAILURES] = {"user_lock", "lock", "schema", "late", "moved", "other"};
     for (size_t i = 0; i < ARRAY_SIZE(failures); i++)
         acceptor.failures[i] = metrics_series(api->env.metrics, API_METRIC_ACCEPT_FAILURES, failures[i], NULL);
     struct reads_options reads = {
@@ -55,8 +55,10 @@ bool api_open(struct api *api, struct err *err)
         .refused = metrics_series(api->env.metrics, API_METRIC_READS_REFUSED, NULL, NULL),
     };
     return acceptor_open(&acceptor, &api->env.acceptor, err) && reads_open(&reads, &api->env.reads, err) &&
-           waiters_open(api->env.loop, api->env.pool, &api->env.users, api->env.config->database.url, &api->env.waiters,
-                        err);
+           waiters_open(api->env.loop, api->env.pool, &api->env.users, config_database_url(api->env.config, 0),
+                        &api->env.waiters, err) &&
+           issuer_events_open(&api->issuer_events, api->env.loop, api->env.pool, &api->wakeup, api->env.metrics,
+                              api->env.config, err);
 }
 
 bool api_check_files(const struct config *config, struct err *err)
@@ -66,6 +68,7 @@ bool api_check_files(const struct config *config, struct err *err)
     bool is_good = auth_open(config, &auth, err);
     if (is_good && config->card.keys_file)
         is_good = keyring_load(config->card.keys_file, &keyring, err) || err_prefix(err, "card.keys_file");
+    is_good = is_good && issuer_events_check_file(config, err);
     auth_close(auth);
     keyring_free(keyring);
     return is_good;
@@ -86,12 +89,15 @@ void api_reload(struct api *api)
         err_prefix(&err, "card.keys_file");
         log_unusable(err.message);
     }
+    if (!issuer_events_reload(&api->issuer_events, &err))
+        log_unusable(err.message);
 }
 
 bool api_is_idle(const struct api *api)
 {
     return api->env.busy_count == 0 && acceptor_is_idle(api->env.acceptor) && waiters_is_idle(api->env.waiters) &&
-           wakeup_is_idle(&api->wakeup) && retention_is_idle(&api->retention);
+           wakeup_is_idle(&api->wakeup) && retention_is_idle(&api->retention) &&
+           issuer_events_is_idle(&api->issuer_events);
 }
 
 static void release(void *context)
@@ -110,6 +116,7 @@ void api_close(struct api *api, void (*on_closed)(void *context), void *context)
     assert(api_is_idle(api));
     closing_start(closing, release, api, on_closed, context);
     refusals_close(&api->env.refusals, closing_part_closed, closing_part(closing));
+    issuer_events_close(&api->issuer_events, closing_part_closed, closing_part(closing));
     retention_close(&api->retention, closing_part_closed, closing_part(closing));
     acceptor_close(api->env.acceptor, closing_part_closed, closing_part(closing));
     reads_close(api->env.reads, closing_part_closed, closing_part(closing));

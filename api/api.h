@@ -3,6 +3,7 @@
 #define ISSUING_API_H
 
 #include "api/api_env.h"
+#include "api/issuer_events.h"
 #include "api/retention.h"
 #include "common/base/closing.h"
 #include "common/pg/wakeup.h"
@@ -10,6 +11,7 @@
 struct api {
     struct api_env env; /* in: what is borrowed */
     /* owned */
+    struct issuer_events issuer_events;
     struct retention retention;
     struct wakeup wakeup;
     struct closing closing;

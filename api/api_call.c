@@ -124,28 +124,38 @@ void api_call_problem_with_errors(struct api_call *call, enum problem problem, c
 
 void api_call_unavailable(struct api_call *call, const struct pg_query_result *result)
 {
+    static const struct api_header headers[] = {{"Retry-After", "1"}, {0}};
+    if (result && result->kind == PG_REFUSED && pg_sqlstate_is_moved(result->sqlstate)) {
+        api_call_problem(call, PROBLEM_USER_MOVING, "This user is being moved.", headers);
+        return;
+    }
     if (result && result->kind == PG_REFUSED)
         log_error("a statement was refused", LOG_TEXT("route", route_name(call->route)),
                   LOG_TEXT("sqlstate", result->sqlstate), LOG_TEXT("why", result->message));
-    static const struct api_header headers[] = {{"Retry-After", "1"}, {0}};
     const char *reason = result && call->reading.why ? call->reading.why : "The database cannot be asked now.";
     api_call_problem(call, PROBLEM_UNAVAILABLE, reason, headers);
 }
 
 /* ---- reads of the database ---- */
 
-static void on_query_result(struct pg_query *query, const struct pg_query_result *result)
-{
-    struct api_call *call = container_of(query, struct api_call, query);
-    reads_finish(call->env->reads, &call->reading);
-    call->on_result(query, result);
-}
-
 static void on_read_turn(struct reading *reading)
 {
     struct api_call *call = container_of(reading, struct api_call, reading);
+    call->query.place = pg_pool_place_of(call->env->pool, call->user_id);
     call->query.timeout_ms = reads_left_ms(call->env->reads, reading);
     pg_pool_submit(call->env->pool, &call->query);
+}
+
+static void on_query_result(struct pg_query *query, const struct pg_query_result *result)
+{
+    struct api_call *call = container_of(query, struct api_call, query);
+    bool had_place = query->place != PG_PLACE_UNKNOWN || pg_pool_places(call->env->pool) <= 1;
+    if (result->kind == PG_NOT_SENT && !had_place) { /* it is known now */
+        on_read_turn(&call->reading);
+        return;
+    }
+    reads_finish(call->env->reads, &call->reading);
+    call->on_result(query, result);
 }
 
 static void on_read_refused(struct reading *reading, const char *why)

@@ -24,7 +24,7 @@
     X(ACCEPT_QUEUE, "issuing_accept_queue", METRIC_GAUGE, "Requests that wait to be recorded, or are being recorded.", \
       NULL, NULL)                                                                                                      \
     X(ACCEPT_FAILURES, "issuing_accept_failures_total", METRIC_COUNTER,                                                \
-      "Requests that were not recorded: user_lock, lock, schema, late, other.", NULL, "reason")                        \
+      "Requests that were not recorded: user_lock, lock, schema, late, moved, other.", NULL, "reason")                 \
     X(REPLAYS, "issuing_idempotency_replays_total", METRIC_COUNTER, "Repeats answered with the stored answer.", NULL,  \
       NULL)                                                                                                            \
     X(LIMITED, "issuing_ratelimited_total", METRIC_COUNTER, "Requests refused by the rate limit.", NULL, NULL)         \
@@ -33,6 +33,10 @@
       "Requests for card numbers: revealed, limited, not_found, unreadable.", NULL, "result")                          \
     X(UNREADABLE, "issuing_numbers_unreadable_total", METRIC_COUNTER,                                                  \
       "Requested card numbers that could not be decrypted, because their key is missing.", NULL, NULL)                 \
+    X(ISSUER_EVENTS, "issuing_issuer_events_total", METRIC_COUNTER,                                                    \
+      "Events of the issuer: noted, repeated, unknown (no card of ours), other (about no card), forged, late, "        \
+      "unreadable, failed.",                                                                                           \
+      NULL, "result")                                                                                                  \
     X(READS_WAITING, "issuing_reads_waiting", METRIC_GAUGE, "Reads that wait for their user's turn.", NULL, NULL)      \
     X(READS_REFUSED, "issuing_reads_refused_total", METRIC_COUNTER,                                                    \
       "Reads answered 503 because too many waited, or they waited too long.", NULL, NULL)                              \

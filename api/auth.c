@@ -13,7 +13,6 @@
  * Left out: one token without a cache (auth_token.c), revocation, fetching key sets, what a user may do. */
 #include "api/auth.h"
 
-#include <openssl/core_names.h>
 #include <openssl/evp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +20,7 @@
 
 #include "api/auth_token.h"
 #include "common/base/clock.h"
-#include "common/base/digest.h"
+#include "common/base/hmac.h"
 #include "common/base/secret.h"
 #include "common/token.h"
 
@@ -193,22 +192,12 @@ static bool load_secret(struct auth *auth, const char *path, struct err *err)
                        "auth.hs256_secret_file: %s: a secret with fewer than %d different bytes is no secret", path,
                        SECRET_DIFFERENT_MIN);
     }
-    const OSSL_PARAM parameters[] = {
-        OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, "SHA256", 0),
-        OSSL_PARAM_construct_end(),
-    };
-    EVP_MAC *hmac = EVP_MAC_fetch(NULL, "HMAC", NULL);
-    EVP_MAC_CTX *mac = hmac ? EVP_MAC_CTX_new(hmac) : NULL;
-    EVP_MAC_free(hmac); /* the context holds its own reference */
-    /* The context stores the secret; each later EVP_MAC_init() takes it from there. */
-    bool done = mac && EVP_MAC_init(mac, secret.bytes, secret.length, parameters) == 1;
+    struct hmac *hmac = hmac_new(secret.bytes, secret.length, err);
     secret_done(&secret);
-    if (!done) {
-        EVP_MAC_CTX_free(mac);
-        return err_set(err, ERR_SYSTEM, "auth.hs256_secret_file: OpenSSL has no HMAC with SHA-256");
-    }
-    EVP_MAC_CTX_free(auth->verifier.mac);
-    auth->verifier.mac = mac;
+    if (!hmac)
+        return err_prefix(err, "auth.hs256_secret_file");
+    hmac_free(auth->verifier.hmac);
+    auth->verifier.hmac = hmac;
     return true;
 }
 
@@ -291,7 +280,7 @@ void auth_close(struct auth *auth)
     if (!auth)
         return;
     auth_keys_done(&auth->verifier.keys);
-    EVP_MAC_CTX_free(auth->verifier.mac);
+    hmac_free(auth->verifier.hmac);
     EVP_MD_CTX_free(auth->digest);
     EVP_MD_free(auth->sha256);
     if (auth->cache)

@@ -5,13 +5,11 @@
  * Left out: signatures of public keys (auth_key.c), the caches of verified and refused tokens (auth.c). */
 #include "api/auth_token.h"
 
-#include <openssl/evp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 #include "common/base/clock.h"
-#include "common/base/digest.h"
 #include "common/base/secret.h"
 #include "common/json/json_strict.h"
 #include "common/json/json_value.h"
@@ -125,12 +123,9 @@ static bool fits_secret(struct auth_verifier *verifier, struct slice text, const
                         size_t length)
 {
     unsigned char mac[DIGEST_SIZE];
-    size_t mac_length = 0;
     verifier->signatures_checked++;
-    bool fits = EVP_MAC_init(verifier->mac, NULL, 0, NULL) == 1 &&
-                EVP_MAC_update(verifier->mac, (const unsigned char *)text.bytes, text.length) == 1 &&
-                EVP_MAC_final(verifier->mac, mac, &mac_length, sizeof(mac)) == 1 &&
-                secret_equal(mac, mac_length, signature, length);
+    bool fits = hmac_digest(verifier->hmac, (struct slice){"", 0}, text, mac) &&
+                secret_equal(mac, sizeof(mac), signature, length);
     secret_wipe(mac, sizeof(mac));
     return fits;
 }
@@ -165,7 +160,7 @@ static bool check_signature(struct auth_verifier *verifier, const struct parts *
         fits = tried && fits_key(verifier, named, parts->signed_text, signature, length);
     } else if (header->algorithm == AUTH_HS256) {
         /* The secret has no kid, so a token for it may carry any that is not a public key's. */
-        tried = verifier->mac != NULL;
+        tried = verifier->hmac != NULL;
         fits = tried && fits_secret(verifier, parts->signed_text, signature, length);
     } else if (!header->has_kid) {
         for (size_t i = 0; i < verifier->keys.count && !fits; i++) {

@@ -4,6 +4,7 @@
 
 #include "api/auth.h"
 #include "api/auth_key.h"
+#include "common/base/hmac.h"
 
 /* What a token is verified with. */
 struct auth_verifier {
@@ -11,7 +12,7 @@ struct auth_verifier {
     bool require_kid;
     int64_t max_lifetime_us; /* 0 = any */
     struct auth_keys keys;
-    void *mac; /* EVP_MAC_CTX, owned; holds the HS256 secret; NULL = none */
+    struct hmac *hmac; /* owned; of the HS256 secret; NULL = none */
     uint64_t signatures_checked;
 };
 

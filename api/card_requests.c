@@ -292,6 +292,9 @@ static void on_decided(struct acceptance *acceptance, enum acceptance_verdict ve
     case ACCEPTANCE_IN_PROGRESS:
         api_call_problem(call, PROBLEM_IN_PROGRESS, "A request with this key is being recorded right now.", soon);
         return;
+    case ACCEPTANCE_USER_MOVING:
+        api_call_problem(call, PROBLEM_USER_MOVING, "This user is being moved: repeat with the same key.", soon);
+        return;
     case ACCEPTANCE_UNAVAILABLE:
         api_call_problem(call, PROBLEM_UNAVAILABLE, "Not recorded, or not known to be: repeat with the same key.",
                          soon);
@@ -307,6 +310,9 @@ static void write_payload(struct buf *out, const struct outbox_payload *payload)
     json_add_text(&writer, "kind", payload->is_reissue ? "reissue" : "new");
     if (payload->is_reissue)
         json_add_text(&writer, "replaces", payload->replaces);
+    /* Left out where it is the default: a body that names it is the same value. */
+    if (payload->reason != OUTBOX_LOST)
+        json_add_text(&writer, "reason", outbox_reissue_reason_name(payload->reason));
     if (payload->has_program)
         json_add_text(&writer, "program", payload->program);
     if (payload->has_memo)

@@ -45,6 +45,8 @@
       "All headers together may have 16 KiB, in 64 lines.")                                                           \
     X(UNAVAILABLE, 503, "unavailable", "The service cannot answer now",                                               \
       "Of a POST nothing was recorded, or the outcome is not known: repeat it with the same key after Retry-After.")  \
+    X(USER_MOVING, 503, "user-moving", "The data of this user are being moved",                                       \
+      "It takes seconds. Of a POST nothing was recorded, or the outcome is not known: repeat it with the same key.")  \
     X(VERSION, 505, "http-version-not-supported", "This version of HTTP is not spoken here",                          \
       "HTTP/1.1 and HTTP/1.0 are.")
 

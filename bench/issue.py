@@ -132,11 +132,15 @@ def one_run(stack, number, options):
 
 
 def over_https(stack, options):
-    """The CPU of nginx is not in the figures, but takes its share of the cores: compare CPU and memory, not rates."""
-    ports, authority = stack.start_terminator()
+    """The CPU of nginx is not in the figures, but takes its share of the cores. So rates are compared with those in clear
+    text through the same nginx."""
+    ports, clear, authority = stack.start_terminator()
     found = {"calls.https": calls_alone(stack, options.seconds, "https", ports, authority),
              "worker.https": drain(stack, options.events, 1, *WORKER_OPTIONS, f"--tls.ca_file={authority}",
                                    scheme="https", **ports)}
+    stack.reset_sandbox()
+    found["calls.proxied"] = calls_alone(stack, options.seconds, "http", clear)
+    found["worker.proxied"] = drain(stack, options.events, 1, *WORKER_OPTIONS, **clear)
     if options.peer:
         stack.reset_sandbox()
         found["peer.https"] = drain_by_peer(stack, options.peer, "https", ports, authority)
@@ -145,16 +149,19 @@ def over_https(stack, options):
 
 
 def add_https(table, runs):
-    clear, own = ([found[key] for found in runs] for key in ("calls", "calls.https"))
-    workers, own_workers = ([found[key] for found in runs] for key in ("worker1", "worker.https"))
+    clear, proxied, own = ([found[key] for found in runs] for key in ("calls", "calls.proxied", "calls.https"))
+    workers, proxied_workers, own_workers = ([found[key] for found in runs]
+                                             for key in ("worker1", "worker.proxied", "worker.https"))
 
     def of(results, field):
         return [result[field] for result in results]
 
-    for what, key, ours, theirs in (("the worker's three calls, no database", "calls", own, clear),
-                                    ("issuing-worker, 1 process", "worker", own_workers, workers)):
-        table.add(f"issue.https.{key}.rate", f"https: {what}", of(ours, "rate"), "events/s",
-                  statistics.median(of(theirs, "rate")), "of the same in clear text")
+    for what, key, ours, hops, theirs in (("the worker's three calls, no database", "calls", own, proxied, clear),
+                                          ("issuing-worker, 1 process", "worker", own_workers, proxied_workers, workers)):
+        table.add(f"issue.https.{key}.direct", f"https: {what}", of(ours, "rate"), "events/s",
+                  statistics.median(of(theirs, "rate")), "of the same in clear text, without nginx")
+        table.add(f"issue.https.{key}.rate", "  the same", of(ours, "rate"), "events/s",
+                  statistics.median(of(hops, "rate")), "of the same in clear text through the same nginx")
         table.add(f"issue.https.{key}.cpu", "  its CPU per 1000", of(ours, "cpu"), "s",
                   statistics.median(of(theirs, "cpu")), "of the same in clear text")
         table.add(f"issue.https.{key}.rss", "  its memory", of(ours, "rss"), "MB",

@@ -13,6 +13,7 @@ HERE = pathlib.Path(__file__).resolve().parent / "limiters"
 NAMES = ("count_after_commit", "count_before_insert", "count_in_transaction", "row_lock", "session_lock",
          "transaction_lock", "serializable", "unique_window", "exclusion", "redis_set_nx", "redis_sliding_window",
          "lock_document_first", "lock_document_late")
+SCHEDULED = ("session_lock_snapshot", "lock_document_at_once")  # not in the race: the schedule says it all
 NO_REDIS = "-"
 # Debian's redis-tools has the server's program under its other name; the package redis-server would start a service.
 REDIS_PROGRAM = shutil.which("redis-server") or shutil.which("redis-check-rdb")

@@ -23,6 +23,7 @@ import issue
 import latency
 import limiters
 import memory
+import places
 import plots
 import routes
 import slow
@@ -34,7 +35,7 @@ from statements import SETTINGS
 from table import Table
 
 PARTS = {"accept": accept, "issue": issue, "latency": latency, "fair": fair, "memory": memory, "slow": slow,
-         "routes": routes, "growth": growth, "snapshot": snapshot, "wal": wal, "soak": soak,
+         "routes": routes, "places": places, "growth": growth, "snapshot": snapshot, "wal": wal, "soak": soak,
          "limiters": limiters}
 
 

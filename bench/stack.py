@@ -129,11 +129,12 @@ class Stack:
                          END LOOP; END $$""")
             self.sql("CHECKPOINT")
 
-    def fresh_database(self):
+    def fresh_database(self, places=1):
         database = self.settings["dbname"]
         self.run(["psql", "-Xq", "-d", "postgres", "-c", f'DROP DATABASE IF EXISTS "{database}" WITH (FORCE)',
                   "-c", f'CREATE DATABASE "{database}"'])
-        self.run([BUILD / "issuing-ctl", "migrate", f"--database.url={self.conninfo} user=postgres"])
+        self.run([BUILD / "issuing-ctl", "migrate", "--places", places,
+                  f"--database.url={self.conninfo} user=postgres"])
         self.sql("CHECKPOINT")
 
     def setting(self, name, value=None):
@@ -219,8 +220,8 @@ class Stack:
         return json.loads(ports.read_text())
 
     def start_terminator(self, name="nginx"):
-        """nginx with TLS in front of the sandbox. Returns its ports and the file of the authority that signed its
-        certificate."""
+        """nginx in front of the sandbox. Returns its ports for https, those for clear text, and the file of the authority
+        that signed its certificate."""
         folder = RUN / name
         folder.mkdir(exist_ok=True)
         authority, key, request, certificate = (folder / file
@@ -233,13 +234,14 @@ class Stack:
         self.run(["openssl", "x509", "-req", "-days", "2", "-in", request, "-CA", authority,
                   "-CAkey", folder / "ca.key", "-CAcreateserial",
                   "-extfile", folder / "peer.ext", "-out", certificate])
-        ports = {"issuer": free_port(), "core": free_port()}
-        names = {"folder": folder, **self.ports, **{f"tls_{peer}": port for peer, port in ports.items()}}
+        tls, clear = ({"issuer": free_port(), "core": free_port()} for _ in range(2))
+        names = {"folder": folder, **self.ports, **{f"{scheme}_{peer}": port for scheme, ports in
+                                                    (("tls", tls), ("clear", clear)) for peer, port in ports.items()}}
         text = pathlib.Path(__file__).with_name("nginx.conf").read_text()
         (folder / "nginx.conf").write_text(re.sub(r"@(\w+)@", lambda found: str(names.get(found[1], found[0])), text))
         self.start(name, ["/usr/sbin/nginx", "-p", folder, "-c", folder / "nginx.conf"])
-        self.until(lambda: accepts(ports["issuer"]) and accepts(ports["core"]))
-        return ports, authority
+        self.until(lambda: all(accepts(port) for port in (*tls.values(), *clear.values())))
+        return tls, clear, authority
 
     def start_api(self, *options, name="api"):
         port, admin = free_port(), free_port()

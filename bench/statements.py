@@ -101,13 +101,13 @@ UUID7 = ("encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid()) PLACING su
          "FROM 1 FOR 6), 52, 1), 53, 1), 'hex')::uuid")
 
 
-def pending(first, last, total, span_s):
-    """Due events, with the rows that acceptance leaves, spread over the last span_s seconds."""
+def pending(first, last, total, span_s, which="true"):
+    """Due events, with the rows that acceptance leaves, spread over the last span_s seconds; which: a condition of g."""
     return f"""
 WITH e AS MATERIALIZED (
     SELECT {UUID7.format(at="t.at")} AS id, t.at, 'past-' || t.g AS user_id, 'key-' || t.g AS key
     FROM (SELECT g, now() - ({total} - g) * (interval '{span_s} seconds' / {total}) - interval '1 second' AS at
-          FROM generate_series({first}, {last}) g) t
+          FROM generate_series({first}, {last}) g WHERE {which}) t
 ), keys AS (
     INSERT INTO idempotency_keys (event_id, created_at, user_id, key, fingerprint)
     SELECT id, at, user_id, key, {FINGERPRINT}::bytea FROM e

@@ -12,6 +12,7 @@
 #include "common/base/sd.h"
 #include "common/base/secret.h"
 #include "common/daemon_metrics.h"
+#include "common/daemon_reload.h"
 #include "common/schema.h"
 
 #define TICK_MS 250
@@ -55,66 +56,6 @@ void daemon_log_accept_pauses(int error)
     log_warning("accepting connections is paused", LOG_TEXT("why", strerror(error)));
 }
 
-/* ---- SIGHUP ---- */
-
-/* Any number of signals are one reload, at the next tick. A handler of our own and not libuv's, which removes its
- * handler with its handle: after that a late signal would end the process. */
-static volatile sig_atomic_t is_reload_wanted;
-
-static void on_sighup(int number)
-{
-    (void)number;
-    is_reload_wanted = 1;
-}
-
-static void watch_sighup(void)
-{
-    struct sigaction action = {.sa_handler = on_sighup, .sa_flags = SA_RESTART};
-    (void)sigemptyset(&action.sa_mask);
-    (void)sigaction(SIGHUP, &action, NULL); /* cannot fail */
-}
-
-static void log_changed_option(void *context, const char *name)
-{
-    (void)context;
-    if (strcmp(name, "log.level") != 0)
-        log_warning("an option has changed and needs a restart", LOG_TEXT("option", name));
-}
-
-static void apply_log_options(const struct daemon *daemon)
-{
-    log_init(daemon->name, (enum log_level)daemon->config.log.level, (enum log_format)daemon->config.log.format);
-}
-
-/* When anything in the new configuration cannot be used, all of the old one stays in force. */
-static void reload_options(struct daemon *daemon)
-{
-    struct config fresh, *config = &daemon->config;
-    struct err err = {0};
-    bool is_loaded = config_load(&fresh, daemon->program, daemon->argc, daemon->argv, &err);
-    if (!is_loaded || !config_check(&fresh, daemon->program, &err)) {
-        log_error("the configuration cannot be used, the old one stays in force", LOG_TEXT("why", err.message));
-    } else {
-        config_compare(config, &fresh, daemon->program, log_changed_option, NULL);
-        if (config->log.level != fresh.log.level)
-            log_info("the log level changes", LOG_TEXT("log_level", log_level_name((enum log_level)fresh.log.level)));
-        config->log.level = fresh.log.level;
-        apply_log_options(daemon);
-    }
-    if (is_loaded)
-        config_done(&fresh);
-}
-
-static void reload_if_wanted(struct daemon *daemon)
-{
-    if (!is_reload_wanted || daemon->is_stopping)
-        return;
-    is_reload_wanted = 0; /* first: a signal during the reload means the files as they are after it */
-    reload_options(daemon);
-    daemon->on_reload(daemon->context);
-    log_info("configuration and files were read again");
-}
-
 /* ---- options ---- */
 
 static int print_error(const struct daemon *daemon, const struct err *err)
@@ -128,7 +69,7 @@ static bool check_options(const struct daemon *daemon, struct err *err)
     const struct config *config = &daemon->config;
     if (!config_check(config, daemon->program, err))
         return false;
-    apply_log_options(daemon); /* what follows may warn */
+    daemon_reload_log_options(daemon); /* what follows may warn */
     return !config->check_only || !daemon->check_more || daemon->check_more(config, err);
 }
 
@@ -172,14 +113,33 @@ static void reply_text(struct http_request *request, int status, const char *tex
     http_reply(request, &reply);
 }
 
-/* "" = ready. */
-static const char *why_not_ready(const struct daemon *daemon)
+/* "" = ready. With several databases one that is there is enough: who needs another one gets 503 from it alone. */
+static const char *why_not_ready(struct daemon *daemon)
 {
-    if (!pg_pool_ready(daemon->pool))
-        return daemon->why_away;
-    /* guard: an api that cannot accept is not ready */
-    /* guard: an api is not ready before its retention is noted */
-    return daemon->why_not_ready && !daemon->are_modules_closed ? daemon->why_not_ready(daemon->context) : "";
+    int count = daemon->config.database_count;
+    for (int i = 0; i < count; i++)
+        if (pg_pool_ready(daemon->databases[i].pool))
+            /* guard: an api that cannot accept is not ready */
+            /* guard: an api is not ready before its retention is noted */
+            return daemon->why_not_ready && !daemon->are_modules_closed ? daemon->why_not_ready(daemon->context) : "";
+    return daemon->databases[0].why_away;
+}
+
+/* Those that are away, a line each. */
+static void write_away(const struct daemon *daemon, struct buf *out)
+{
+    for (int i = 0; i < daemon->config.database_count && daemon->config.database_count > 1; i++)
+        if (daemon->databases[i].why_away[0])
+            buf_put_format(out, "database %s: %s\n", daemon->databases[i].name, daemon->databases[i].why_away);
+}
+
+static void reply_ready(struct daemon *daemon, struct http_request *request)
+{
+    const char *why = why_not_ready(daemon);
+    buf_reset(&daemon->text);
+    buf_put_format(&daemon->text, "%s\n", why[0] ? why : "ok");
+    write_away(daemon, &daemon->text);
+    reply_text(request, why[0] ? 503 : 200, daemon->text.failed ? "out of memory\n" : daemon->text.bytes);
 }
 
 static void reply_metrics(struct daemon *daemon, struct http_request *request)
@@ -187,6 +147,9 @@ static void reply_metrics(struct daemon *daemon, struct http_request *request)
     metric_set(metrics_series(daemon->metrics, DAEMON_METRIC_LOOP_LAG, NULL, NULL),
                (double)peak_highest(&daemon->lag, clock_mono_ms()) / 1e6);
     daemon_metrics_update(daemon->metrics, daemon->pool);
+    for (int i = 0; i < daemon->config.database_count; i++)
+        metric_set(metrics_series(daemon->metrics, DAEMON_METRIC_DB_READY, daemon->databases[i].name, NULL),
+                   pg_pool_ready(daemon->databases[i].pool));
     metric_set(metrics_series(daemon->metrics, DAEMON_METRIC_READY, NULL, NULL), why_not_ready(daemon)[0] == '\0');
     outbox_gauges_update_age(daemon->gauges);
     daemon->on_scrape(daemon->context);
@@ -221,9 +184,7 @@ static void on_admin_request(void *context, struct http_request *request)
     } else if (daemon->is_stopping) {
         reply_text(request, 503, "draining\n");
     } else {
-        char text[sizeof(daemon->why_away) + 1];
-        snprintf(text, sizeof(text), "%s\n", why_not_ready(daemon));
-        reply_text(request, text[0] == '\n' ? 200 : 503, text[0] == '\n' ? "ok\n" : text);
+        reply_ready(daemon, request);
     }
 }
 
@@ -251,23 +212,25 @@ static void tell_status(struct daemon *daemon)
 /* ---- the database ---- */
 
 /* A pooler is no fault, but whoever wonders why cards take a second longer finds the reason here. */
-static void log_database_ready(const struct daemon *daemon)
+static void log_database_ready(const struct daemon_database *database)
 {
-    if (pg_pool_is_behind_pooler(daemon->pool))
-        log_info("database ready", LOG_TEXT("pooler", "a pooler is in between: wake-ups may be lost, and work is then "
-                                                      "found by polling; migrate needs a direct connection"));
-    else
-        log_info("database ready");
+    const char *pooler =
+        pg_pool_is_behind_pooler(database->pool)
+            ? "a pooler is in between: wake-ups may be lost, and work is then found by polling; migrate "
+              "needs a direct connection"
+            : NULL;
+    log_info("database ready", LOG_TEXT("database", database->name), LOG_TEXT("pooler", pooler));
 }
 
 static void on_pool_state(void *context, bool ready, const char *error_text)
 {
-    struct daemon *daemon = context;
-    snprintf(daemon->why_away, sizeof(daemon->why_away), "%s", ready ? "" : error_text);
+    struct daemon_database *database = context;
+    struct daemon *daemon = database->daemon;
+    snprintf(database->why_away, sizeof(database->why_away), "%s", ready ? "" : error_text);
     if (ready)
-        log_database_ready(daemon);
+        log_database_ready(database);
     else
-        log_warning("database away", LOG_TEXT("why", error_text));
+        log_warning("database away", LOG_TEXT("database", database->name), LOG_TEXT("why", error_text));
     tell_status(daemon);
     if (ready && daemon->on_database_ready)
         daemon->on_database_ready(daemon->context);
@@ -275,7 +238,7 @@ static void on_pool_state(void *context, bool ready, const char *error_text)
 
 static void on_db_error(void *context, const char sqlstate[6])
 {
-    struct daemon *daemon = context;
+    struct daemon *daemon = ((struct daemon_database *)context)->daemon;
     /* guard: a refusal by our own functions is no failure of the database */
     if (strncmp(sqlstate, "IS", 2) == 0)
         return;
@@ -283,34 +246,66 @@ static void on_db_error(void *context, const char sqlstate[6])
     metric_add(metrics_series(daemon->metrics, DAEMON_METRIC_DB_ERRORS, class, NULL), 1);
 }
 
-static bool open_pool(struct daemon *daemon, struct err *err)
+static bool open_pool(struct daemon *daemon, int number, struct err *err)
 {
+    const struct config *config = &daemon->config;
+    struct daemon_database *database = &daemon->databases[number];
     struct pg_pool_options pool = {
-        .conninfo = daemon->config.database.url,
+        .conninfo = config_database_url(config, number),
         .application_name = daemon->name,
-        .connections = (int)daemon->config.database.connections,
+        .connections = (int)config->database.connections,
         .pipeline = daemon->pipeline,
         .waiting_max = daemon->waiting_max,
         .schema_least = SCHEMA_LEAST,
         .schema_most = SCHEMA_MOST,
         .on_state = on_pool_state,
         .on_error = on_db_error,
-        .context = daemon,
+        .context = database,
     };
-    snprintf(daemon->why_away, sizeof(daemon->why_away), "not connected yet");
-    return pg_pool_open(&daemon->loop, &pool, &daemon->pool, err);
+    database->daemon = daemon;
+    snprintf(database->name, sizeof(database->name), "database.url");
+    for (int i = config->place_count - 1; i >= 0; i--)
+        if (config->places[i].database == number)
+            snprintf(database->name, sizeof(database->name), "place.%d", config->places[i].first);
+    snprintf(database->why_away, sizeof(database->why_away), "not connected yet");
+    return pg_pool_open(&daemon->loop, &pool, &database->pool, err);
+}
+
+static bool open_pools(struct daemon *daemon, struct err *err)
+{
+    const struct config *config = &daemon->config;
+    struct pg_pool *pools[CONFIG_PLACES_MAX];
+    int database_of[CONFIG_PLACES_MAX];
+    for (int i = 0; i < config->database_count; i++) {
+        if (!open_pool(daemon, i, err))
+            return false;
+        pools[i] = daemon->databases[i].pool;
+    }
+    for (int place = 0; place < config_places(config); place++)
+        database_of[place] = config_database_of(config, place);
+    daemon->pool = pools[0];
+    if (config->place_count > 0)
+        pg_pool_join(daemon->pool, pools, config->database_count, database_of, config_places(config));
+    return true;
 }
 
 static bool open_gauges(struct daemon *daemon, struct err *err)
 {
-    struct outbox_gauges_options options = {
-        .loop = &daemon->loop,
-        .pool = daemon->pool,
-        .metrics = daemon->metrics,
-        .has_breaker_states = daemon->program == CONFIG_API,
-        .has_one_connection = daemon->config.database.connections == 1,
-    };
-    return outbox_gauges_open(&options, &daemon->gauges, err);
+    for (int i = 0; i < daemon->config.database_count; i++) {
+        struct outbox_gauges_options options = {
+            .loop = &daemon->loop,
+            .pool = daemon->pool,
+            .database = i,
+            .first = daemon->gauges,
+            .metrics = daemon->metrics,
+            .has_breaker_states = daemon->program == CONFIG_API,
+            .has_one_connection = daemon->config.database.connections == 1,
+        };
+        if (!outbox_gauges_open(&options, &daemon->databases[i].gauges, err))
+            return false;
+        daemon->gauges = daemon->databases[0].gauges;
+    }
+    return true;
 }
 
 /* ---- the end ---- */
@@ -333,7 +328,7 @@ static void block_end_signals(void)
 }
 
 /* The loop then ends by itself. */
-static void on_pool_closed(void *context)
+static void on_pools_closed(void *context)
 {
     struct daemon *daemon = context;
     struct closing *closing = &daemon->own;
@@ -345,14 +340,18 @@ static void on_pool_closed(void *context)
     closing_handle(closing, &daemon->tick);
     closing_handle(closing, &daemon->drain);
     http_server_close(daemon->admin, closing_part_closed, closing_part(closing));
-    outbox_gauges_close(daemon->gauges, closing_part_closed, closing_part(closing));
+    for (int i = 0; i < daemon->config.database_count; i++)
+        outbox_gauges_close(daemon->databases[i].gauges, closing_part_closed, closing_part(closing));
     closing_end(closing);
 }
 
 static void on_modules_closed(void *context)
 {
     struct daemon *daemon = context;
-    pg_pool_close(daemon->pool, on_pool_closed, daemon);
+    closing_start(&daemon->pools, NULL, NULL, on_pools_closed, daemon);
+    for (int i = 0; i < daemon->config.database_count; i++)
+        pg_pool_close(daemon->databases[i].pool, closing_part_closed, closing_part(&daemon->pools));
+    closing_end(&daemon->pools);
 }
 
 static void on_drained(struct daemon *daemon)
@@ -409,7 +408,8 @@ static void stop(struct daemon *daemon, int signal_number)
     daemon->drain_until_ms = clock_mono_ms() + longest_call_ms(&daemon->config) + DRAIN_EXTRA_MS;
     extend_timeout(daemon);
     daemon->on_stop(daemon->context);
-    outbox_gauges_stop(daemon->gauges);
+    for (int i = 0; i < daemon->config.database_count; i++)
+        outbox_gauges_stop(daemon->databases[i].gauges);
     uv_timer_start(&daemon->drain, on_drain_poll, 0, DRAIN_POLL_MS);
 }
 
@@ -434,7 +434,7 @@ static void on_tick(uv_timer_t *timer)
     if (daemon->is_stopping)
         extend_timeout(daemon);
     tell_status(daemon);
-    reload_if_wanted(daemon);
+    daemon_reload_if_wanted(daemon);
 }
 
 static void start_handles(struct daemon *daemon)
@@ -474,7 +474,7 @@ static bool start(struct daemon *daemon, struct err *err)
     if (!daemon->metrics)
         return err_set(err, ERR_MEMORY, "no memory for the metrics");
     daemon_metrics_start(daemon->metrics);
-    if (!open_pool(daemon, err) || !open_gauges(daemon, err) || !daemon->open(daemon->context, err))
+    if (!open_pools(daemon, err) || !open_gauges(daemon, err) || !daemon->open(daemon->context, err))
         return false;
     buf_init(&daemon->text, METRICS_MAX);
     metric_set(metrics_series(daemon->metrics, DAEMON_METRIC_BUILD_INFO, daemon->name, ISSUING_VERSION), 1);
@@ -500,7 +500,7 @@ int daemon_main(struct daemon *daemon, int argc, char **argv)
     struct err err = {0};
     int exit_code;
     /* guard: SIGHUP never ends a daemon */
-    watch_sighup();
+    daemon_reload_watch();
     secret_protect_process();
     daemon->argc = argc;
     daemon->argv = argv;

@@ -39,6 +39,11 @@ struct daemon {
     const char *(*why_not_ready)(void *context);
     /* SIGHUP, also one from before the start: the files with secrets are to be read again. Not while draining. */
     void (*on_reload)(void *context);
+    /* SIGHUP, when routes have changed: config has the new ones. On success the program owns *retired, which has the old
+     * ones; on failure the old ones come back. NULL = the program has no routes. */
+    bool (*on_routes)(void *context, struct config *retired, struct err *err);
+    /* False: the last reload is not over, and SIGHUP waits. NULL = it always is. */
+    bool (*may_reload)(void *context);
     /* SIGTERM or SIGINT, once: take on nothing new. From then on is_idle is called every 10 ms; when it returns true,
      * close is called. When the drain takes too long (the longer of the two peers' timeouts and 4 s), on_late is called
      * and the process exits with 0: leases and clients' keys cover what is open, exactly as after a kill. */
@@ -51,21 +56,27 @@ struct daemon {
     void (*describe)(void *context, char ret_text[DAEMON_STATUS_SIZE]);
     void *context;
     /* out: valid from open() to the end of close() */
-    struct config config; /* log.level changes with SIGHUP */
+    struct config config; /* log.level and routes change with SIGHUP */
     uv_loop_t loop;
     struct metrics *metrics;
-    struct pg_pool *pool;
+    struct pg_pool *pool; /* of the first database; all go through it (pg_pool_join) */
     /* private */
     uv_signal_t sigterm, sigint;
     uv_timer_t tick, drain;
     int64_t tick_due_us, drain_until_ms, extended_ms;
     struct peak lag; /* of the loop, in us */
-    struct outbox_gauges *gauges;
+    struct daemon_database {
+        struct daemon *daemon;
+        struct pg_pool *pool;
+        struct outbox_gauges *gauges;
+        char name[16];      /* "place.4": its first place, for people; or "database.url" */
+        char why_away[320]; /* "" = it is there */
+    } databases[CONFIG_PLACES_MAX];
+    struct outbox_gauges *gauges; /* of the first database */
     struct daemon_status status;
     struct http_server *admin;
-    struct closing modules, own;
+    struct closing modules, pools, own;
     bool is_stopping, are_modules_closed; /* closed, or about to be: they are not to be asked any more */
-    char why_away[320];                   /* the database; "" = it is there */
     struct buf text;
     int argc; /* the command line, for SIGHUP */
     char **argv;

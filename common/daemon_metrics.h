@@ -37,6 +37,13 @@
       "target")                                                                                                        \
     X(STATISTICS_LAG, "issuing_statistics_lag_seconds", METRIC_GAUGE,                                                  \
       "Age of the oldest end that outbox_statistics does not have yet; 0 = it has all.", NULL, NULL)                   \
+    X(PROOF_AGE, "issuing_data_proof_age_seconds", METRIC_GAUGE,                                                       \
+      "Time since the last whole run of issuing-ctl prove began.", NULL, NULL)                                         \
+    X(PROOF_BROKEN, "issuing_data_proof_broken_rows", METRIC_GAUGE, "Rows that broke a rule in that run.", NULL, NULL) \
+    X(LIST_AGE, "issuing_issuer_list_age_seconds", METRIC_GAUGE,                                                       \
+      "Time since the last whole comparison with the issuer's list of cards began; 0 = there was none.", NULL, NULL)   \
+    X(LIST_UNKNOWN, "issuing_issuer_list_unknown_cards", METRIC_GAUGE,                                                 \
+      "Live cards of the issuer without an event here, in that comparison.", NULL, NULL)                               \
     X(GAUGES_AGE, "issuing_outbox_gauges_age_seconds", METRIC_GAUGE,                                                   \
       "Age of the gauges of outbox, workers and targets.", NULL, NULL)                                                 \
     X(DB_ERRORS, "issuing_db_errors_total", METRIC_COUNTER, "Statements that the database refused.", NULL,             \
@@ -44,6 +51,8 @@
     X(DB_POOL_WAITING, "issuing_db_pool_waiting", METRIC_GAUGE, "Statements that wait for a connection.", NULL, NULL)  \
     X(READY, "issuing_ready", METRIC_GAUGE, "1 while /readyz is 200, or the program drains.", NULL, NULL)              \
     X(DB_AWAY, "issuing_db_away", METRIC_GAUGE, "1 for the cause why the database cannot be used.", NULL, "cause")     \
+    X(DB_READY, "issuing_db_ready", METRIC_GAUGE,                                                                      \
+      "1 while a database has a connection; of several, each by its first place.", NULL, "database")                   \
     X(LOOP_LAG, "issuing_loop_lag_seconds", METRIC_GAUGE,                                                              \
       "How late the event loop was at its worst in the last minute.", NULL, NULL)                                      \
     X(BUILD_INFO, "issuing_build_info", METRIC_GAUGE, "Always 1.", NULL, "program", "version")                         \

@@ -7,11 +7,12 @@
 #ifndef ISSUING_ISSUER_PROFILES_H
 #define ISSUING_ISSUER_PROFILES_H
 
-#define ISSUER_PROFILES(X)                   \
-    X(generic, "3s", "30s", "30s", "24h")    \
-    X(stripe, "30s", "90s", "60s", "24h")    \
-    X(lithic, "30s", "90s", "60s", "24h")    \
-    X(marqeta, "30s", "90s", "60s", "3660d") \
+#define ISSUER_PROFILES(X)                    \
+    X(generic, "3s", "30s", "30s", "24h")     \
+    X(stripe, "30s", "90s", "60s", "24h")     \
+    X(lithic, "30s", "90s", "60s", "24h")     \
+    X(marqeta, "30s", "90s", "60s", "3660d")  \
+    X(increase, "30s", "90s", "60s", "3660d") \
     X(adyen, "30s", "90s", "90s", "168h")
 
 #endif

@@ -21,7 +21,7 @@ struct reader {
     struct outbox_payload payload;
     struct outbox_fault *faults; /* may be NULL */
     int fault_count;
-    bool has_kind, kind_is_known, has_replaces;
+    bool has_kind, kind_is_known, has_replaces, has_reason;
 };
 
 const char *outbox_status_name(enum outbox_status status)
@@ -258,6 +258,31 @@ static void read_replaces(struct reader *reader, struct json_value value)
     uuid_format(&uuid, reader->payload.replaces);
 }
 
+const char *outbox_reissue_reason_name(enum outbox_reissue_reason reason)
+{
+    static const char *const names[OUTBOX_REISSUE_REASONS] = {
+        [OUTBOX_LOST] = "lost", [OUTBOX_STOLEN] = "stolen", [OUTBOX_DAMAGED] = "damaged", [OUTBOX_EXPIRED] = "expired"};
+    return names[reason];
+}
+
+static void read_reason(struct reader *reader, struct json_value value)
+{
+    char text[16];
+    size_t length;
+    reader->has_reason = true;
+    if (!want_string(reader, "#/reason", value))
+        return;
+    if (json_string(value, text, sizeof(text), &length)) {
+        for (int i = 0; i < OUTBOX_REISSUE_REASONS; i++) {
+            if (!text_is(text, length, outbox_reissue_reason_name((enum outbox_reissue_reason)i)))
+                continue;
+            reader->payload.reason = (enum outbox_reissue_reason)i;
+            return;
+        }
+    }
+    add_fault(reader, "#/reason", "must be \"lost\", \"stolen\", \"damaged\" or \"expired\"");
+}
+
 static void read_program(struct reader *reader, struct json_value value)
 {
     char *program = reader->payload.program;
@@ -294,6 +319,8 @@ static void read_member(struct reader *reader, struct slice raw_name, struct jso
         read_kind(reader, value);
     else if (text_is(name, length, "replaces"))
         read_replaces(reader, value);
+    else if (text_is(name, length, "reason"))
+        read_reason(reader, value);
     else if (text_is(name, length, "program"))
         read_program(reader, value);
     else if (text_is(name, length, "memo"))
@@ -313,6 +340,8 @@ static void check_together(struct reader *reader)
         add_fault(reader, "#/replaces", "is required for a reissue");
     if (!reader->payload.is_reissue && reader->payload.replaces[0] != '\0')
         add_fault(reader, "#/replaces", "is only for a reissue");
+    if (!reader->payload.is_reissue && reader->has_reason)
+        add_fault(reader, "#/reason", "is only for a reissue");
 }
 
 int outbox_payload_read(const char *text, size_t length, struct outbox_payload *ret_payload,

@@ -26,6 +26,8 @@ enum outbox_status {
     X(core_refused, "The request was refused.", "core-api refused, without a code of its own")                        \
     X(issuer_key_expired, "It could not be established in time whether the card was made.",                           \
       "whether the card was made could not be established within the lifetime of the issuer key")                     \
+    X(issuer_key_spent, "The card issuer could not make the card.",                                                   \
+      "the issuer has no card, and repeats a failure that it keeps under the event's key: `reissue` gives a new key") \
     X(issuer_duplicate, "The card issuer shows more than one card for this request.",                                 \
       "the issuer shows more than one active card for this event")                                                    \
     X(attempts_exhausted, "The request could not be completed after several attempts.", "all attempts were used up")  \
@@ -50,37 +52,43 @@ enum outbox_status {
  * begins with "issuer_", "core_" or "route_" is an answer of that peer to this event, and the database counts such
  * answers in a row (issuing.end_attempts); every other cause is ours. Beside these there are issuer_http_<status>,
  * core_http_<status> and route_http_<status>. */
-#define OUTBOX_CAUSES(X)                                                                                               \
-    X(ISSUER_UNREACHABLE, issuer_unreachable, "the issuer could not be reached, so this call was not sent")            \
-    X(ISSUER_NO_ANSWER, issuer_no_answer, "the issuer did not answer in time; it may have made the card")              \
-    X(ISSUER_UNREADABLE, issuer_unreadable, "the issuer's answer could not be understood; it may have made the card")  \
-    X(CORE_UNREACHABLE, core_unreachable, "core-api could not be reached")                                             \
-    X(CORE_NO_ANSWER, core_no_answer, "core-api did not answer in time")                                               \
-    X(CORE_UNREADABLE, core_unreadable, "core-api's answer could not be understood")                                   \
-    X(ROUTE_UNREACHABLE, route_unreachable, "the receiver could not be reached, so this call was not sent")            \
-    X(ROUTE_NO_ANSWER, route_no_answer, "the receiver did not answer in time; it may have executed the request")       \
-    X(ROUTE_UNREADABLE, route_unreadable,                                                                              \
-      "the receiver's answer could not be understood; it may have executed the request")                               \
-    X(BREAKER_OPEN, breaker_open, "calls are paused, because calls failed in a row, for this or other events")         \
-    X(TARGET_RESTING, target_resting,                                                                                  \
-      "the peer answered that it gets too many requests, so nothing is sent there for a while")                        \
-    X(TARGET_PAUSED, target_paused, "an operator has paused the target, so nothing is sent there until it is resumed") \
-    X(OTHER_ISSUER, other_issuer,                                                                                      \
-      "it, or the card that it is to replace, belongs to another issuer than the worker's: nothing is done")           \
-    X(SETTLING, settling,                                                                                              \
-      "a request that was sent may still arrive, so a look-up that finds nothing decides nothing yet")                 \
-    X(DRAIN, drain, "the worker was shutting down")                                                                    \
-    X(CLOCK_STEPPED, clock_stepped,                                                                                    \
-      "a clock of the worker's machine was set, or the machine was suspended, so nothing was sent")                    \
-    X(LEASE_TOO_SHORT, lease_too_short,                                                                                \
-      "our database was slow to extend the lease, so a call that could have outlasted it was not made")                \
-    X(WRITE_FAILED, write_failed,                                                                                      \
-      "our database did not take the write in time; if the write was a card, the issuer has that card")                \
-    X(SEAL_FAILED, seal_failed,                                                                                        \
-      "the card number could not be encrypted: check card.keys_file; the issuer has the card")                         \
-    X(OUT_OF_MEMORY, out_of_memory, "the worker ran out of memory")                                                    \
-    X(RETIRE_REFUSED, retire_refused, "the card that was replaced could not be closed at the issuer: close it there")  \
-    X(LEASE_EXPIRED, lease_expired, "the worker died, hung or was cut off; another one took over")                     \
+#define OUTBOX_CAUSES(X)                                                                                              \
+    X(ISSUER_UNREACHABLE, issuer_unreachable, "the issuer could not be reached, so this call was not sent")           \
+    X(ISSUER_NO_ANSWER, issuer_no_answer, "the issuer did not answer in time; it may have made the card")             \
+    X(ISSUER_UNREADABLE, issuer_unreadable, "the issuer's answer could not be understood; it may have made the card") \
+    X(CORE_UNREACHABLE, core_unreachable, "core-api could not be reached")                                            \
+    X(CORE_NO_ANSWER, core_no_answer, "core-api did not answer in time")                                              \
+    X(CORE_UNREADABLE, core_unreadable, "core-api's answer could not be understood")                                  \
+    X(ROUTE_UNREACHABLE, route_unreachable, "the receiver could not be reached, so this call was not sent")           \
+    X(ROUTE_NO_ANSWER, route_no_answer, "the receiver did not answer in time; it may have executed the request")      \
+    X(ROUTE_UNREADABLE, route_unreadable,                                                                             \
+      "the receiver's answer could not be understood; it may have executed the request")                              \
+    X(ROUTE_REFUSES, route_refuses,                                                                                   \
+      "the receiver refuses different events and takes none: the secret, a clock or its release may be wrong")        \
+    X(BREAKER_OPEN, breaker_open, "calls are paused, because calls failed in a row, for this or other events")        \
+    X(TARGET_RESTING, target_resting,                                                                                 \
+      "the peer answered that it gets too many requests, so nothing is sent there for a while")                       \
+    X(TARGET_PAUSED, target_paused, "the target is paused, so nothing is sent there until an operator resumes it")    \
+    X(OTHER_ISSUER, other_issuer,                                                                                     \
+      "it, or the card that it is to replace, belongs to another issuer than the worker's: nothing is done")          \
+    X(SETTLING, settling,                                                                                             \
+      "a request that was sent may still arrive, so a look-up that finds nothing decides nothing yet")                \
+    X(DRAIN, drain, "the worker was shutting down")                                                                   \
+    X(CLOCK_STEPPED, clock_stepped,                                                                                   \
+      "a clock of the worker's machine was set, or the machine was suspended, so nothing was sent")                   \
+    X(LEASE_TOO_SHORT, lease_too_short,                                                                               \
+      "our database was slow to extend the lease, so a call that could have outlasted it was not made")               \
+    X(WRITE_FAILED, write_failed,                                                                                     \
+      "our database did not take the write in time; if the write was a card, the issuer has that card")               \
+    X(SEAL_FAILED, seal_failed,                                                                                       \
+      "the card number could not be encrypted: check card.keys_file; the issuer has the card")                        \
+    X(OUT_OF_MEMORY, out_of_memory, "the worker ran out of memory")                                                   \
+    X(RETIRE_REFUSED, retire_refused, "the card that was replaced could not be closed at the issuer: close it there") \
+    X(CARD_INACTIVE, card_inactive, "the issuer shows the card as inactive, perhaps frozen: linked, not activated")   \
+    X(NUMBER_HIDDEN, number_hidden,                                                                                   \
+      "the issuer shows us the card without its number: it is stored without the number")                             \
+    X(RESEND_FAILED, resend_failed, "it was executed before, and the receiver did not take it again")                 \
+    X(LEASE_EXPIRED, lease_expired, "the worker died, hung or was cut off; another one took over")                    \
     X(BUG, bug, "the worker met a case that it does not know: please report it")
 
 enum outbox_cause {
@@ -109,6 +117,7 @@ enum outbox_attempt {
     X(BEFORE_SENDING, before_sending) /* no end: an operator adopted the event */ \
     X(EXHAUSTED, exhausted)                                                       \
     X(KEY_EXPIRED, key_expired)                                                   \
+    X(KEY_SPENT, key_spent)                                                       \
     X(INELIGIBLE, ineligible)                                                     \
     X(REFUSED, refused)                                                           \
     X(UNFORESEEN, unforeseen)                                                     \
@@ -155,10 +164,16 @@ const char *outbox_attempt_name(enum outbox_attempt attempt);
 must_check bool outbox_attempt_parse(const char *word, enum outbox_attempt *ret_attempt);
 must_check bool outbox_held_end_parse(const char *word, enum outbox_held_end *ret_held_end);
 
+/* Why a card is replaced; the first is the default. */
+enum outbox_reissue_reason { OUTBOX_LOST, OUTBOX_STOLEN, OUTBOX_DAMAGED, OUTBOX_EXPIRED, OUTBOX_REISSUE_REASONS };
+/* As the member `reason` says it: "lost". */
+const char *outbox_reissue_reason_name(enum outbox_reissue_reason reason);
+
 /* A request (docs/clients.md), read from an HTTP body or from the outbox's payload. */
 struct outbox_payload {
     bool is_reissue;
     char replaces[40]; /* "" = none; 36 characters */
+    enum outbox_reissue_reason reason;
     bool has_program, has_memo;
     char program[OUTBOX_PROGRAM_MAX + 1];
     char memo[OUTBOX_MEMO_MAX + 1];

@@ -69,6 +69,26 @@ void action_params(const struct action *action, struct pg_param params[ACTION_PA
     params[3] = pg_param_text(action->reason, strlen(action->reason));
 }
 
+void action_begin_batch(struct action *action, const char *scope)
+{
+    const struct uuid id = uuid7_make();
+    char id_text[UUID_TEXT_SIZE];
+    uuid_format(&id, id_text);
+    snprintf(action->batch, sizeof(action->batch), "%s %.*s", id_text, ACTION_SCOPE_SIZE - 1, scope);
+    log_redact(action->batch + UUID_TEXT_SIZE);
+}
+
+const char *action_batch_id(const struct action *action, char ret_text[UUID_TEXT_SIZE])
+{
+    snprintf(ret_text, UUID_TEXT_SIZE, "%.*s", UUID_TEXT_SIZE - 1, action->batch);
+    return ret_text;
+}
+
+struct pg_param action_batch(const struct action *action)
+{
+    return action->batch[0] ? pg_param_text(action->batch, strlen(action->batch)) : pg_param_null();
+}
+
 bool action_parse_id(const char *text, struct uuid *ret_id, struct err *err)
 {
     if (uuid_parse(text, strlen(text), ret_id))

@@ -29,6 +29,8 @@ enum column {
     FROM_STATUS,
     TO_STATUS,
     TARGET,
+    BATCH,
+    BATCH_SCOPE,
     MATCHES,
     IS_END
 };
@@ -45,6 +47,10 @@ bool audit_check(struct audit_filter *filter, struct err *err)
         return false;
     if ((filter->actor && !filter->actor[0]) || (filter->action && !filter->action[0]))
         return err_set(err, ERR_USAGE, "--actor and --action need a value");
+    if (filter->event && filter->batch)
+        return err_set(err, ERR_USAGE, "--event and --batch do not go together");
+    if (filter->batch && !uuid_parse(filter->batch, strlen(filter->batch), &filter->batch_id))
+        return err_set(err, ERR_USAGE, "%.60s is not the id of a bulk action, which `audit` shows", filter->batch);
     return !filter->event || action_parse_id(filter->event, &filter->event_id, err);
 }
 
@@ -99,7 +105,7 @@ void audit_go_on_behind(struct audit_walk *walk, const struct audit_cursor *curs
 
 const struct sql_statement *audit_statement(const struct audit_filter *filter)
 {
-    return filter->event ? &sql_operator_audit_event : &sql_operator_audit;
+    return filter->event ? &sql_operator_audit_event : filter->batch ? &sql_operator_audit_batch : &sql_operator_audit;
 }
 
 static struct pg_param text_or_null(const char *text)
@@ -119,8 +125,12 @@ void audit_params(const struct audit_walk *walk, int64_t wanted, struct pg_param
     params[4] = text_or_null(filter->action);
     params[5] = pg_param_int8(wanted);
     /* guard: the audit lists card numbers that users were shown only where they are asked for */
-    params[6] = filter->event ? pg_param_uuid(&filter->event_id) : pg_param_bool(filter->action != NULL);
+    params[6] = filter->event   ? pg_param_uuid(&filter->event_id)
+                : filter->batch ? pg_param_uuid(&filter->batch_id)
+                                : pg_param_bool(filter->action != NULL);
     params[7] = pg_param_int8(AUDIT_LOOK_MAX);
+    params[8] = pg_param_bool(!filter->in_full);
+    params[9] = filter->until ? pg_param_int8(moment_us(&filter->to, walk->now_us)) : pg_param_null();
 }
 
 bool audit_step(struct audit_walk *walk, struct pg_sync *db, int64_t wanted, struct pg_rows **ret_rows, struct err *err)
@@ -162,6 +172,23 @@ bool audit_row(const struct pg_rows *rows, int row, struct audit_row *ret_row)
         .from_status = text_at(rows, row, FROM_STATUS),
         .to_status = text_at(rows, row, TO_STATUS),
         .target = text_at(rows, row, TARGET),
+        .has_batch = !pg_is_null(rows, row, BATCH),
+        .batch = pg_uuid(rows, row, BATCH),
+        .scope = text_at(rows, row, BATCH_SCOPE),
     };
+    return true;
+}
+
+bool audit_read_batch(struct pg_sync *db, const struct audit_row *row, struct audit_batch *ret_batch, struct err *err)
+{
+    pg_rows_scope struct pg_rows *rows = NULL;
+    const struct pg_param params[] = {pg_param_uuid(&row->batch), text_or_null(row->db_role), text_or_null(row->actor),
+                                      text_or_null(row->action), pg_param_int8(AUDIT_LOOK_MAX)};
+    if (!pg_sync_query(db, &sql_operator_batch, params, &rows, err))
+        return false;
+    const char *outcome = pg_bytes(rows, 0, 3).bytes;
+    *ret_batch = (struct audit_batch){pg_int8(rows, 0, 0), pg_time_us(rows, 0, 1), pg_time_us(rows, 0, 2), ""};
+    snprintf(ret_batch->outcome, sizeof(ret_batch->outcome), "%s%s", outcome ? outcome : "",
+             ret_batch->count > AUDIT_LOOK_MAX ? ", of the newest 10,000" : "");
     return true;
 }

@@ -13,16 +13,18 @@
 
 #define AUDIT_LOOK_MAX 10000
 #define AUDIT_CURSOR_SIZE 40
-#define AUDIT_PARAMS 8
+#define AUDIT_PARAMS 10
+#define AUDIT_BATCH_SIZE 400
 
 /* Which actions. Card numbers that users were shown (number_revealed, number_refused) are among them only where an
  * action or an event is given. */
 struct audit_filter {
     /* As given, borrowed; NULL = any. The actor is one of the four names of an action. */
-    const char *since, *until, *actor, *action, *event;
+    const char *since, *until, *actor, *action, *event, *batch;
+    bool in_full; /* each action of a bulk action, and not one line for all of them */
     /* What audit_check() read, where it was given. */
     struct moment from, to;
-    struct uuid event_id;
+    struct uuid event_id, batch_id;
 };
 
 /* The action behind which a walk goes on. */
@@ -46,6 +48,15 @@ struct audit_row {
     const char *before, *after;          /* JSON */
     const char *from_status, *to_status; /* of the event, in `before` and `after` */
     const char *target;                  /* of an action on one */
+    bool has_batch;                      /* it is a part of a bulk action, */
+    struct uuid batch;
+    const char *scope; /* which had selected this */
+};
+
+/* What a bulk action came to. */
+struct audit_batch {
+    int64_t count, first_us, last_us;
+    char outcome[AUDIT_BATCH_SIZE]; /* "12 COMPLETED, 3 FAILED": what its events are now; "" = it has none */
 };
 
 /* ERR_USAGE: a value that can match nothing by its form. */
@@ -65,6 +76,10 @@ must_check bool audit_step(struct audit_walk *walk, struct pg_sync *db, int64_t 
                            struct err *err);
 /* False: it is the last one that the step looked at, and does not match. */
 must_check bool audit_row(const struct pg_rows *rows, int row, struct audit_row *ret_row);
+
+/* The bulk action of this row, which has one. */
+must_check bool audit_read_batch(struct pg_sync *db, const struct audit_row *row, struct audit_batch *ret_batch,
+                                 struct err *err);
 
 /* For tests: the statement of a step, and its parameters. */
 const struct sql_statement *audit_statement(const struct audit_filter *filter);

@@ -59,6 +59,22 @@ void bulk_narrow(const struct bulk_verb *verb, struct filter *filter)
     filter->leaves_duplicates = verb == &bulk_replay && !filter->code;
 }
 
+void bulk_begin(struct bulk *bulk, bool by_filter)
+{
+    char scope[ACTION_SCOPE_SIZE];
+    if (by_filter)
+        filter_describe(&bulk->filter, bulk->total, scope, sizeof(scope));
+    else
+        snprintf(scope, sizeof(scope), "%" PRId64 " ids", bulk->total);
+    action_begin_batch(&bulk->action, scope);
+}
+
+static bool takes(const struct bulk_verb *verb, const struct event *event)
+{
+    return strcmp(event->status_text, verb->status) == 0 ||
+           (verb->route_status && !event_is_card(event) && strcmp(event->status_text, verb->route_status) == 0);
+}
+
 void bulk_why_refused(const struct bulk_verb *verb, const struct event *event, const char *code, char *ret_text,
                       size_t size)
 {
@@ -68,7 +84,7 @@ void bulk_why_refused(const struct bulk_verb *verb, const struct event *event, c
         return;
     if (strcmp(code, "changed") == 0)
         snprintf(ret_text, size, "it changed in the meantime; try again");
-    else if (strcmp(event->status_text, verb->status) != 0)
+    else if (!takes(verb, event))
         snprintf(ret_text, size, "it is %s; only %s events can be %s", event->status_text, verb->status, verb->past);
     else
         snprintf(ret_text, size, "the database refused: %s", code);
@@ -101,8 +117,7 @@ static bool preview(struct bulk *bulk, const struct uuid *id, const char *id_tex
     const char *code = "status";
     if (!event_find(bulk->ctl->db, id, &rows, &event, err))
         return err->kind == ERR_NOT_FOUND && report_missing(bulk, id, id_text, err);
-    bool is_right = strcmp(event.status_text, bulk->verb->status) == 0;
-    if (is_right && !bulk->verb->preview(bulk, &event, &code, why, sizeof(why), err))
+    if (takes(bulk->verb, &event) && !bulk->verb->preview(bulk, &event, &code, why, sizeof(why), err))
         return false;
     if (code)
         return report_refusal(bulk, &event, code, err);
@@ -131,7 +146,7 @@ static bool act(struct bulk *bulk, const struct uuid *id, const char *id_text, i
         bulk->done++;
         return action_report(bulk->ctl, event.id_text, bulk->verb->done, &event, NULL, err);
     }
-    if (seen_us != 0 && (strcmp(refused, "changed") == 0 || strcmp(event.status_text, bulk->verb->status) != 0)) {
+    if (seen_us != 0 && (strcmp(refused, "changed") == 0 || !takes(bulk->verb, &event))) {
         bulk->skipped++;
         return true;
     }
@@ -141,6 +156,8 @@ static bool act(struct bulk *bulk, const struct uuid *id, const char *id_text, i
 static bool run_ids(struct bulk *bulk, char **id_texts, int count, struct err *err)
 {
     bulk->total = count;
+    if (count > 1)
+        bulk_begin(bulk, false);
     for (int i = 0; i < count && !is_enough(bulk); i++) {
         struct uuid id;
         if (!action_parse_id(id_texts[i], &id, err))
@@ -180,7 +197,7 @@ static bool is_meant(struct bulk *bulk)
     if (bulk->dry_run || bulk->limit > 0 || bulk->total == 0)
         return true;
     /* guard: a bulk action at a terminal is confirmed */
-    bulk->is_declined = !confirm_many(bulk->verb->question, bulk->total, bulk->verb->status, "");
+    bulk->is_declined = !confirm_many(bulk->verb->question, bulk->total, bulk->filter.status, "");
     bulk->started_us = clock_mono_us();
     return !bulk->is_declined;
 }
@@ -195,6 +212,7 @@ static bool run_matches(struct bulk *bulk, struct err *err)
         return true;
     if (bulk->dry_run && bulk->limit == 0 && !bulk->ctl->json)
         bulk->limit = PREVIEW_MAX;
+    bulk_begin(bulk, true);
     if (!pick_open(&pick, bulk->ctl->db, &bulk->filter, false, err))
         return false;
     while (!pick_is_over(&pick) && !stop_is_requested() && !is_enough(bulk)) {
@@ -211,7 +229,7 @@ static void print_dry_run(const struct bulk *bulk)
     int64_t seen = bulk->done + bulk->refused;
     if (seen < bulk->total)
         fprintf(stderr, "%s %s events match; only the first %" PRId64 " were looked at, --limit N shows more. ",
-                print_number(bulk->total, total), bulk->verb->status, seen);
+                print_number(bulk->total, total), bulk->filter.status, seen);
     fprintf(stderr, "%s of %s would be %s. Nothing was changed.\n", print_number(bulk->done, done),
             print_number(seen, total), bulk->verb->past);
 }
@@ -226,22 +244,11 @@ static void print_stop(const struct bulk *bulk)
         fprintf(stderr, "issuing-ctl: stopped; run the same command again for the rest\n");
 }
 
-/* On standard error, since standard output has one line for each event. */
-static void print_summary(const struct bulk *bulk, bool by_filter, bool went_well)
+static void print_counts(const struct bulk *bulk)
 {
     char done[PRINT_NUMBER_SIZE], total[PRINT_NUMBER_SIZE];
-    fflush(stdout);
-    if (bulk->is_declined) {
-        fprintf(stderr, "%sNothing was changed.\n", stop_is_requested() ? "\n" : "");
-        return;
-    }
-    if (stop_is_requested())
-        print_stop(bulk);
-    bool is_counted = bulk->total > 0 || (went_well && !stop_is_requested());
-    if (!by_filter || !is_counted)
-        return;
     if (bulk->total == 0)
-        fprintf(stderr, "No %s event matches.\n", bulk->verb->status);
+        fprintf(stderr, "No %s event matches.\n", bulk->filter.status);
     else if (bulk->dry_run)
         print_dry_run(bulk);
     else
@@ -251,6 +258,25 @@ static void print_summary(const struct bulk *bulk, bool by_filter, bool went_wel
         fprintf(stderr,
                 "%" PRId64 " had changed in the meantime, perhaps by another operator, and were left as they are.\n",
                 bulk->skipped);
+}
+
+/* On standard error, since standard output has one line for each event. */
+static void print_summary(const struct bulk *bulk, bool by_filter, bool went_well)
+{
+    char id[UUID_TEXT_SIZE];
+    fflush(stdout);
+    if (bulk->is_declined) {
+        fprintf(stderr, "%sNothing was changed.\n", stop_is_requested() ? "\n" : "");
+        return;
+    }
+    if (stop_is_requested())
+        print_stop(bulk);
+    bool is_counted = bulk->total > 0 || (went_well && !stop_is_requested());
+    if (by_filter && is_counted)
+        print_counts(bulk);
+    if (!bulk->dry_run && bulk->action.batch[0] && bulk->done > 0)
+        fprintf(stderr, "issuing-ctl audit --batch %s shows what becomes of them.\n",
+                action_batch_id(&bulk->action, id));
 }
 
 static bool read_command(struct bulk *bulk, const struct option_spec *specs, char **arguments, int *count,
@@ -270,7 +296,14 @@ static bool read_command(struct bulk *bulk, const struct option_spec *specs, cha
     bulk_narrow(bulk->verb, filter);
     if (!filter_check(filter, err))
         return false;
-    if (strcmp(filter->status, status) != 0)
+    bool is_of_route = filter->type && strcmp(filter->type, OUTBOX_EVENT_TYPE) != 0;
+    bool is_other = strcmp(filter->status, status) != 0;
+    if (is_other && bulk->verb->route_status && strcmp(filter->status, bulk->verb->route_status) == 0) {
+        if (!is_of_route)
+            return err_set(err, ERR_USAGE,
+                           "--status %s needs --type TYPE, of a route: no card request that is %s can be %s",
+                           filter->status, filter->status, bulk->verb->past);
+    } else if (is_other)
         return err_set(err, ERR_USAGE, "only %s events can be %s, not %s ones", status, bulk->verb->past,
                        filter->status);
     bulk->limit = filter->limit;

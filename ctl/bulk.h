@@ -1,4 +1,4 @@
-/* What replay, cancel, resolve and adopt share: one action on events, by ids or by filter. */
+/* What replay, resend, cancel, resolve and adopt share: one action on events, by ids or by filter. */
 #ifndef ISSUING_CTL_BULK_H
 #define ISSUING_CTL_BULK_H
 
@@ -19,7 +19,8 @@ struct bulk_verb {
     const char *word;                   /* "replay" */
     const char *past;                   /* "replayed" */
     const char *question;               /* "Replay" */
-    const char *status;                 /* the one status that it takes: "FAILED" */
+    const char *status;                 /* the status that it takes: "FAILED" */
+    const char *route_status;           /* of events of routes it takes this one, too; NULL = no other */
     enum action_result done, would;     /* the result of a run, of a dry run */
     const struct sql_statement *wakeup; /* NOTIFY for the daemons; when it is lost they poll */
     /* Changes one event. No row: there is no such event; else the columns of ctl/event.h and `refused`. seen_us: acts
@@ -60,6 +61,8 @@ extern const struct bulk_verb bulk_replay, bulk_cancel, bulk_resolve;
 /* What a filter of this verb leaves out whatever it says: what was sent cannot be cancelled, and a replay of FAILED
  * issuer_duplicate needs a person who names it. */
 void bulk_narrow(const struct bulk_verb *verb, struct filter *filter);
+/* From here on what is done is one bulk action in the audit. */
+void bulk_begin(struct bulk *bulk, bool by_filter);
 /* Why an event was or would be refused, in words. */
 void bulk_why_refused(const struct bulk_verb *verb, const struct event *event, const char *code, char *ret_text,
                       size_t size);

@@ -7,6 +7,8 @@
 #include "ctl/print.h"
 #include "statements.h"
 
+#define SILENT_US (15 * (int64_t)1000000) /* a worker writes a heartbeat every 5 s */
+
 enum worker_column { NAME, HOST, PID, VERSION, STARTED, SEEN, HELD, SLOTS, DRAINING, ALIVE, WORKERS_NOW };
 
 enum target_column {
@@ -26,6 +28,7 @@ enum target_column {
     PAUSED_AT,
     PAUSED_BY,
     PAUSED_WHY,
+    PAUSED_UNTIL,
     BACKLOG,
     TARGETS_NOW
 };
@@ -54,6 +57,7 @@ static struct cluster_target target_at(const struct pg_rows *rows, int row)
         .paused_us = time_at(rows, row, PAUSED_AT),
         .paused_by = pg_bytes(rows, row, PAUSED_BY).bytes,
         .paused_why = pg_bytes(rows, row, PAUSED_WHY).bytes,
+        .paused_until_us = time_at(rows, row, PAUSED_UNTIL),
         .backlog = pg_int8(rows, row, BACKLOG),
     };
 }
@@ -106,6 +110,8 @@ static struct cluster_worker worker_at(const struct pg_rows *rows, int row)
         .slots = pg_int8(rows, row, SLOTS),
         .is_draining = pg_bool(rows, row, DRAINING),
         .is_alive = pg_bool(rows, row, ALIVE),
+        .is_silent =
+            pg_bool(rows, row, ALIVE) && pg_time_us(rows, row, WORKERS_NOW) - pg_time_us(rows, row, SEEN) >= SILENT_US,
     };
 }
 
@@ -123,6 +129,7 @@ static bool read_workers(struct cluster *cluster, struct err *err)
         struct cluster_worker *worker = &cluster->workers[i];
         *worker = worker_at(cluster->worker_rows, i);
         cluster->alive_count += worker->is_alive;
+        cluster->silent_count += worker->is_silent;
         cluster->in_flight += worker->is_alive ? worker->in_flight : 0;
         cluster->slots += worker->is_alive ? worker->slots : 0;
     }
@@ -215,6 +222,11 @@ const struct cluster_target *cluster_find_target(const struct cluster *cluster, 
     return NULL;
 }
 
+const char *cluster_worker_state(const struct cluster_worker *worker)
+{
+    return !worker->is_alive ? "dead" : worker->is_silent ? "silent" : worker->is_draining ? "draining" : "working";
+}
+
 const char *cluster_state(const struct cluster_target *target)
 {
     return target->paused_us != 0  ? "paused"
@@ -242,6 +254,7 @@ struct json *cluster_target_json(const struct cluster_target *target)
         print_set_time(object, "paused_at", target->paused_us) &&
         json_set_text(object, "paused_by", target->paused_by) &&
         json_set_text(object, "paused_why", target->paused_why) &&
+        print_set_time(object, "paused_until", target->paused_until_us) &&
         json_set_integer(object, "paused_workers", target->obeying))
         return object;
     json_free(object);

@@ -17,7 +17,8 @@ struct cluster_worker {
     int64_t started_us, seen_us;
     int64_t in_flight, slots;
     bool is_draining;
-    bool is_alive; /* seen within the last minute */
+    bool is_alive;  /* seen within the last minute */
+    bool is_silent; /* alive, and yet not seen for three heartbeats */
 };
 
 /* What workers deliver besides card requests, as the last one that named it has told (issuing.routes); ordered = one
@@ -49,7 +50,8 @@ struct cluster_target {
     int64_t in_flight, waiting;       /* calls */
     int64_t paused_us;                /* 0 = it is not paused */
     const char *paused_by, *paused_why;
-    int64_t backlog; /* events that wait because no worker sends anything there; counted up to 100000 */
+    int64_t paused_until_us; /* 0 = until it is resumed */
+    int64_t backlog;         /* events that wait because no worker sends anything there; counted up to 100000 */
 };
 
 /* All zeros is an empty one. */
@@ -57,6 +59,7 @@ struct cluster {
     struct pg_rows *worker_rows, *last_rows, *target_rows, *route_rows; /* owned */
     struct cluster_worker *workers; /* owned; the living ones first, then those seen last */
     int worker_count, alive_count;
+    int silent_count;      /* of the living ones */
     bool has_more_workers; /* than CLUSTER_WORKERS_MAX */
     /* When a worker was last seen, or ended, and on which host; 0 = never within a day. */
     int64_t last_us;
@@ -80,6 +83,8 @@ const struct cluster_route *cluster_find_route(const struct cluster *cluster, co
 /* NULL: no worker has such a target. */
 const struct cluster_target *cluster_find_target(const struct cluster *cluster, const char *name);
 
+/* dead, silent, draining or working. */
+const char *cluster_worker_state(const struct cluster_worker *worker);
 /* paused, open, half_open, resting, closed, or no_worker. */
 const char *cluster_state(const struct cluster_target *target);
 /* Whether card requests wait for it: the issuer or core-api. Every other target is a route's, named after its type. */

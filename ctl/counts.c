@@ -12,6 +12,8 @@
 #include "common/json/json_value.h"
 #include "statements.h"
 
+#define ESTIMATE_MIN 1000 /* statistics of the planner say nothing about fewer */
+
 /* Rows of (status, count, age of the oldest). */
 static bool take_counts(const struct pg_rows *rows, struct counts *counts, struct err *err)
 {
@@ -67,9 +69,9 @@ static bool read_open(struct ctl *ctl, struct counts *counts, struct err *err)
         return true;
     if (!estimate(ctl, &sql_operator_status_estimate_open, &open, err))
         return false;
-    /* Those that are held are due, so they are among the first by the index. */
+    /* Those that are held are due, so they are among the first by the index: their number is exact. */
     counts->events[OUTBOX_PENDING] = at_least(open - counts->events[OUTBOX_PROCESSING], counts->events[OUTBOX_PENDING]);
-    counts->estimated[OUTBOX_PENDING] = counts->estimated[OUTBOX_PROCESSING] = true;
+    counts->estimated[OUTBOX_PENDING] = true;
     return true;
 }
 
@@ -154,8 +156,15 @@ static int64_t rounded(int64_t number)
 void counts_add(struct table *table, int64_t events, bool is_estimated)
 {
     char number[PRINT_NUMBER_SIZE], text[PRINT_NUMBER_SIZE + 8];
-    snprintf(text, sizeof(text), "%s%s", is_estimated ? "about " : "",
-             print_number(is_estimated ? rounded(events) : events, number));
+    bool is_few = is_estimated && events < ESTIMATE_MIN;
+    snprintf(text, sizeof(text), "%s%s",
+             is_few         ? "below "
+             : is_estimated ? "about "
+                            : "",
+             print_number(is_few         ? ESTIMATE_MIN
+                          : is_estimated ? rounded(events)
+                                         : events,
+                          number));
     table_add(table, text);
 }
 

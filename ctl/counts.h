@@ -32,7 +32,7 @@ void counts_done(struct counts *counts);
 struct json *counts_json(const struct counts *counts);
 /* FAILED events of this type, among those that were counted. */
 int64_t counts_failed_of(const struct counts *counts, const char *type);
-/* "1,204", "about 1,200,000". */
+/* "1,204", "about 1,200,000", "below 1,000". */
 void counts_add(struct table *table, int64_t events, bool is_estimated);
 
 #endif

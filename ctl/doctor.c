@@ -62,3 +62,15 @@ void doctor_note(struct doctor *doctor, const char *check, const char *format, .
     print_line(doctor, check, NOTE, NULL, format, arguments);
     va_end(arguments);
 }
+
+int doctor_code(struct doctor *doctor)
+{
+    struct err err;
+    if (doctor->lost) {
+        err_set(&err, ERR_MEMORY, "out of memory");
+        return ctl_fail(&err);
+    }
+    if (!doctor->ctl->json && doctor->failures > 0)
+        printf("\n%d of these must be fixed.\n", doctor->failures);
+    return doctor->failures > 0 ? CTL_REFUSED : CTL_DONE;
+}

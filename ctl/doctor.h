@@ -1,6 +1,6 @@
-/* What the checks of issuing-ctl doctor share: a line for each. cmd_doctor.c has the checks of the database,
- * doctor_running.c those of workers and targets, doctor_locks.c those of others' sessions and settings,
- * doctor_issuer.c the one that a worker makes. */
+/* What the checks of issuing-ctl doctor and prove share: a line for each. cmd_doctor.c has the checks of the database,
+ * doctor_running.c those of workers and targets, doctor_locks.c those of others' sessions and settings, doctor_setup.c
+ * those of the configuration, doctor_issuer.c the one that a worker makes; cmd_prove.c has those of the rows. */
 #ifndef ISSUING_CTL_DOCTOR_H
 #define ISSUING_CTL_DOCTOR_H
 
@@ -23,12 +23,17 @@ void __attribute__((format(printf, 3, 4)))
 doctor_note(struct doctor *doctor, const char *check, const char *format, ...);
 /* Which workers run, and whether their targets take calls. False: the database went away, or refused. */
 must_check bool doctor_check_running(struct doctor *doctor, struct err *err);
-/* Whether a worker reaches the issuer as it should. user NULL: core-api is asked about nobody. *ret_is_answered false:
+/* Whether a worker reaches the target, "issuer" or the type of a route, as it should. user NULL: core-api is asked about nobody. creates: the issuer makes
+ * a card in its test mode, and closes it. *ret_is_answered false:
  * no worker answered in time, which is reported. False: the database went away, or refused. */
-must_check bool doctor_check_issuer(struct doctor *doctor, const char *user, int64_t timeout_ms, bool *ret_is_answered,
-                                    struct err *err);
+must_check bool doctor_check_target(struct doctor *doctor, const char *target, const char *user, bool creates,
+                                    int64_t timeout_ms, bool *ret_is_answered, struct err *err);
 /* Whether something in the database slows or stops our sessions: settings, locks of others, a housekeeping that does not
  * pass. False: the database went away, or refused. */
 must_check bool doctor_check_locks(struct doctor *doctor, struct err *err);
+/* What the configuration allows that it should not, and who could be in between. */
+void doctor_check_setup(struct doctor *doctor);
+/* After the last line: says how many must be fixed, and returns the exit code. */
+int doctor_code(struct doctor *doctor);
 
 #endif

@@ -4,9 +4,11 @@
 #include <string.h>
 
 #include "common/base/uuid7.h"
+#include "common/outbox.h"
 #include "ctl/cluster.h"
 #include "ctl/doctor.h"
 #include "ctl/print.h"
+#include "ctl/verdict.h"
 #include "statements.h"
 
 #define TYPE_EVENTS_MAX 10000
@@ -48,6 +50,16 @@ static void check_versions(struct doctor *doctor, const struct cluster *cluster)
                       cluster->alive_count == 1 ? "s" : "", first->version);
 }
 
+static void check_silent(struct doctor *doctor, const struct cluster *cluster)
+{
+    char span[PRINT_SPAN_SIZE];
+    for (int i = 0; i < cluster->alive_count; i++)
+        if (cluster->workers[i].is_silent)
+            doctor_warn(doctor, "workers", "look whether it hangs or was killed: its log, and `systemctl status`",
+                        "%s is silent: seen %s ago", cluster->workers[i].name,
+                        print_span(cluster->now_us - cluster->workers[i].seen_us, span));
+}
+
 static void check_targets(struct doctor *doctor, const struct cluster *cluster)
 {
     char time[PRINT_TIME_SIZE];
@@ -55,15 +67,20 @@ static void check_targets(struct doctor *doctor, const struct cluster *cluster)
     for (int i = 0; i < cluster->target_count; i++) {
         const struct cluster_target *target = &cluster->targets[i];
         bool is_open = target->open + target->half_open > 0;
+        const char *text = target->cause ? outbox_code_text(target->cause) : NULL;
         if (target->paused_us != 0)
             doctor_warn(doctor, "targets", "issuing-ctl resume, when the reason for the pause is over",
                         "%s is paused by %s since %s: %s", target->name, target->paused_by,
                         print_time(target->paused_us, time), target->paused_why);
         if (is_open)
-            doctor_warn(doctor, "targets", "find out why its calls fail; issuing-ctl probe sends a probe at once",
-                        "the breaker of %s is open at %" PRId64 " of %" PRId64 " workers since %s: %s", target->name,
-                        target->open + target->half_open, target->workers, print_time(target->since_us, time),
-                        target->cause ? target->cause : "?");
+            doctor_warn(doctor, "targets",
+                        cluster_is_of_cards(target)
+                            ? "issuing-ctl doctor --issuer says why; after the repair, issuing-ctl probe asks at once"
+                            : "its receiver's log says why; after the repair, issuing-ctl probe asks at once",
+                        "the breaker of %s is open at %" PRId64 " of %" PRId64 " workers since %s: %s%s%s",
+                        target->name, target->open + target->half_open, target->workers,
+                        print_time(target->since_us, time), target->cause ? target->cause : "?", text ? ": " : "",
+                        text ? text : "");
         all_fine &= target->paused_us == 0 && !is_open;
     }
     if (all_fine && cluster->alive_count > 0)
@@ -225,6 +242,19 @@ static bool check_senders(struct doctor *doctor, struct err *err)
     return true;
 }
 
+/* A peer that refuses everybody looks well from here: each answer is a definite one. */
+static bool check_ends(struct doctor *doctor, struct err *err)
+{
+    pg_rows_scope struct pg_rows *rows = NULL;
+    char found[VERDICT_SENTENCE_SIZE];
+    if (!pg_sync_query(doctor->ctl->db, &sql_operator_status_rejected, NULL, &rows, err))
+        return false;
+    if (verdict_find_rejected(rows, found))
+        doctor_warn(doctor, "ends", "each user has a final answer: if it is wrong, pause the target and tell that team",
+                    "%s", found);
+    return true;
+}
+
 bool doctor_check_running(struct doctor *doctor, struct err *err)
 {
     struct cluster cluster = {0};
@@ -235,9 +265,10 @@ bool doctor_check_running(struct doctor *doctor, struct err *err)
         done = done && check_no_worker(doctor, &cluster, err);
     else
         check_versions(doctor, &cluster);
+    check_silent(doctor, &cluster);
     check_targets(doctor, &cluster);
-    done =
-        done && check_routes(doctor, &cluster, err) && check_elsewhere(doctor, err) && check_certificates(doctor, err);
+    done = done && check_routes(doctor, &cluster, err) && check_elsewhere(doctor, err) && check_ends(doctor, err) &&
+           check_certificates(doctor, err);
     cluster_done(&cluster);
     return done;
 }

@@ -30,6 +30,7 @@ enum column {
     REASON_DETAIL,
     LAST_ERROR,
     REPLACES,
+    BECAUSE,
     OUTCOME_UNKNOWN,
     CARD_ID,
     CARD_LAST4,
@@ -78,6 +79,7 @@ bool event_read(const struct pg_rows *rows, int row, struct event *ret_event, st
         .reason_detail = pg_bytes(rows, row, REASON_DETAIL).bytes,
         .last_error = pg_bytes(rows, row, LAST_ERROR).bytes,
         .replaces = pg_bytes(rows, row, REPLACES).bytes,
+        .because = pg_bytes(rows, row, BECAUSE).bytes,
         .outcome_unknown = pg_bool(rows, row, OUTCOME_UNKNOWN),
         .has_card = !pg_is_null(rows, row, CARD_ID),
         .last4 = pg_bytes(rows, row, CARD_LAST4).bytes,
@@ -235,7 +237,8 @@ struct json *event_json(const struct event *event)
     bool whole =
         object && json_set_text(object, "id", event->id_text) && json_set_text(object, "user_id", event->user_id) &&
         json_set_text(object, "kind", event->kind) && json_set_text(object, "replaces", event->replaces) &&
-        json_set_text(object, "event_type", event->type) && json_set_text(object, "status", event->status_text) &&
+        json_set_text(object, "because", event->because) && json_set_text(object, "event_type", event->type) &&
+        json_set_text(object, "status", event->status_text) &&
         json_set_integer(object, "retry_count", event->retry_count) &&
         print_set_time(object, "next_attempt_at", event->next_attempt_us) &&
         print_set_time(object, "created_at", event->created_us) &&
@@ -301,6 +304,7 @@ static void print_replaced(const struct event *event, FILE *out)
     print_fact("replaces card", event->replaces, out);
     if (event->replaces && event->replaced_last4)
         fprintf(out, "%-16s .... %s, %s\n", "", event->replaced_last4, event->replaced_status);
+    print_fact("because it is", event->because, out);
 }
 
 void event_print(const struct event *event, FILE *out)

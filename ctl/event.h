@@ -28,6 +28,7 @@ struct event {
     const char *reason_code, *reason_detail;
     const char *last_error;
     const char *replaces; /* card id, of a reissue */
+    const char *because;  /* why that card is replaced: a word of outbox_reissue_reason_name() */
     bool outcome_unknown; /* the issuer may have made a card, and we hold none; the receiver may have executed it */
     bool has_card;
     char card_id_text[UUID_TEXT_SIZE];
@@ -55,7 +56,7 @@ struct event {
 };
 
 /* Of the statements that act on an event, behind its columns: why it was refused, NULL = it was done. */
-#define EVENT_REFUSED_COLUMN 32
+#define EVENT_REFUSED_COLUMN 33
 
 /* A card request; every other event is delivered by a route, if there is one. */
 bool event_is_card(const struct event *event);

@@ -6,6 +6,8 @@
 #include "ctl/filter.h"
 
 #include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -106,6 +108,24 @@ bool filter_set(struct filter *filter, const char *name, const char *value, stru
 {
     const struct option_spec specs[] = {FILTER_OPTIONS(filter), FILTER_ORDER_OPTION(filter), {.name = NULL}};
     return options_set(specs, name + strspn(name, "-"), value, err);
+}
+
+void filter_describe(const struct filter *filter, int64_t matched, char *ret_text, size_t size)
+{
+    struct filter copy = *filter;
+    const struct option_spec specs[] = {FILTER_OPTIONS(&copy), {.name = NULL}};
+    size_t used = (size_t)snprintf(ret_text, size, "%" PRId64 " event%s:", matched, matched == 1 ? "" : "s");
+    for (const struct option_spec *spec = specs; spec->name && used < size; spec++) {
+        char *at = ret_text + used;
+        int length = 0;
+        if (spec->text && *spec->text)
+            length = snprintf(at, size - used, " --%s %s", spec->name, *spec->text);
+        else if (spec->number && *spec->number != 0)
+            length = snprintf(at, size - used, " --%s %" PRId64, spec->name, *spec->number);
+        else if (spec->flag && *spec->flag)
+            length = snprintf(at, size - used, " --%s", spec->name);
+        used += (size_t)length;
+    }
 }
 
 bool filter_is_empty(const struct filter *filter)

@@ -90,6 +90,8 @@ enum filter_source {
 must_check bool filter_set(struct filter *filter, const char *name, const char *value, struct err *err);
 /* Reads what was given; a status may be written in any case. ERR_USAGE: a filter that can match nothing by its form. */
 must_check bool filter_check(struct filter *filter, struct err *err);
+/* "12 events: --status FAILED --code issuer_http_422": what a bulk action has selected. Cut at the size. */
+void filter_describe(const struct filter *filter, int64_t matched, char *ret_text, size_t size);
 /* Whether every event matches; the limit and the order are no filters. */
 bool filter_is_empty(const struct filter *filter);
 enum filter_source filter_source(const struct filter *filter);

@@ -50,6 +50,7 @@ const char *marks_text(const char *result, const char *detail)
     } results[] =
         {
             {"ok", "the peer has what it should have"},
+            {"frozen", "the issuer has our card, and it is frozen"},
             {"open", "it is open: a worker has it or will take it"},
             {"found", "the issuer has a card: the event is PENDING again, a worker stores and links the card"},
             {"not_found", "the issuer has no card; the event is unchanged"},
@@ -83,6 +84,7 @@ const char *marks_text(const char *result, const char *detail)
           {"card_found", "the issuer has a card for it: replay it instead"},
           {"card_cancelled", "the issuer has a cancelled card for it: reconcile it instead"},
           {"payload_invalid", "its payload cannot be used, and a new event would have the same"},
+          {"replaces_none", "it replaces no card, so there is no reason for that: leave --because out"},
           {"place_taken", "another reissue of its card was accepted"},
           {"out_of_range", "the issuer has a card for it, and its payload or user id is too large for a worker to take "
                            "it: have the card cancelled at the issuer, then reconcile again"},

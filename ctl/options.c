@@ -7,8 +7,13 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "common/config/config_value.h"
+
+#define NAME_SHOWN 100
 
 #define DURATION_MAX_MS (INT64_C(100) * 366 * 24 * 3600 * 1000)
 
@@ -21,6 +26,19 @@ static const struct option_spec *find(const struct option_spec *specs, const cha
         }
     }
     return NULL;
+}
+
+static bool fail_unknown(const struct option_spec *specs, const char *argument, size_t length, struct err *err)
+{
+    char given[NAME_SHOWN];
+    const char *nearest = specs[0].name;
+    snprintf(given, sizeof(given), "%.*s", (int)length, argument);
+    for (int i = 1; nearest && specs[i].name; i++)
+        if (config_value_distance(specs[i].name, given + strspn(given, "-")) <
+            config_value_distance(nearest, given + strspn(given, "-")))
+            nearest = specs[i].name;
+    return err_set(err, ERR_USAGE, "unknown option %s%s%s", given, nearest ? "; the nearest is --" : "",
+                   nearest ? nearest : "");
 }
 
 static bool read_number(const struct option_spec *spec, const char *text, struct err *err)
@@ -68,7 +86,7 @@ bool options_read(const struct option_spec *specs, char **arguments, int count, 
         int index = 0;
         const struct option_spec *spec = argument[1] == '-' ? find(specs, name, length, &index) : NULL;
         if (!spec)
-            return err_set(err, ERR_USAGE, "unknown option %.*s", (int)(length + (size_t)(name - argument)), argument);
+            return fail_unknown(specs, argument, length + (size_t)(name - argument), err);
         assert(index < 64);
         if (seen & UINT64_C(1) << index)
             return err_set(err, ERR_USAGE, "--%s is given twice", spec->name);
@@ -145,6 +163,12 @@ static bool read_decimal(const char *text, size_t length, double *ret_number)
         return false;
     *ret_number = strtod(copy, NULL);
     return true;
+}
+
+bool options_span(const char *name, const char *text, int64_t *ret_us, struct err *err)
+{
+    return !text || (options_duration(text, ret_us) && *ret_us > 0) ||
+           err_set(err, ERR_USAGE, "--%s needs a duration such as 90s, 12h or 7d", name);
 }
 
 bool options_rate(const char *text, int64_t *ret_interval_us)

@@ -92,8 +92,9 @@ static void schedule_clause(const struct event *event, const struct outlook_past
     else if (past->last == OUTBOX_ATTEMPT_DEFERRED)
         snprintf(ret_text, size, "it waits for a cause outside this event (%s: %s)", past->last_code, code_text);
     else
-        snprintf(ret_text, size, "it waits after attempt %lld of %lld (%s: %s)", (long long)event->retry_count,
-                 (long long)max_attempts, past->last_code, code_text);
+        snprintf(ret_text, size, "it waits after attempt %lld of %lld%s (%s: %s)", (long long)event->retry_count,
+                 (long long)max_attempts, event->retry_count > max_attempts ? ", within retry_for" : "",
+                 past->last_code, code_text);
 }
 
 /* The earliest time of the coming attempt; 0 = nobody knows. */
@@ -214,6 +215,9 @@ static void failed(const struct event *event, const struct cluster *cluster, con
         first = "its payload must be corrected first, or it fails again; ";
     else if (strcmp(code, "issuer_duplicate") == 0)
         first = "all but one of the cards must be cancelled at the issuer first, or it fails again; ";
+    else if (strcmp(code, "issuer_key_spent") == 0)
+        first = "the issuer answers each repeat under its key with a failure that it keeps: `reissue` gives it a new "
+                "key; ";
     else if (strcmp(code, "reveal_refused") == 0)
         first = "the issuer has the card and refuses to show its number: our credential must get that right there "
                 "first, or card.store = never must be set, or it fails again; ";
@@ -225,13 +229,24 @@ static void failed(const struct event *event, const struct cluster *cluster, con
              verbs_of(event, cluster), behind, first, clause);
 }
 
+/* What is to be known of an event that is COMPLETED; NULL = nothing. */
+static const char *note_of(const struct outlook_past *past)
+{
+    static const enum outbox_cause notes[] = {OUTBOX_CAUSE_RETIRE_REFUSED, OUTBOX_CAUSE_CARD_INACTIVE,
+                                              OUTBOX_CAUSE_NUMBER_HIDDEN};
+    for (size_t i = 0; past->last_code && i < ARRAY_SIZE(notes); i++)
+        if (strcmp(past->last_code, outbox_cause_name(notes[i])) == 0)
+            return outbox_code_text(past->last_code);
+    return NULL;
+}
+
 static const char *rejected_route(const struct event *event)
 {
     if (event->reason_code && strcmp(event->reason_code, "cancelled") == 0)
         return "an operator cancelled it before it was sent";
     if (event->reason_code && strcmp(event->reason_code, "resolved") == 0)
         return "an operator ended it: it counts as not executed";
-    return "the receiver refused it, and has not executed it";
+    return "the receiver refused it, and has not executed it; an operator may replay it";
 }
 
 void outlook_of(const struct event *event, const struct outlook_past *past, const struct cluster *cluster,
@@ -246,11 +261,9 @@ void outlook_of(const struct event *event, const struct outlook_past *past, cons
         processing(event, cluster, ret_outlook);
         return;
     case OUTBOX_COMPLETED:
-        snprintf(ret_outlook->why, sizeof(ret_outlook->why), "it is completed: the %s%s",
+        snprintf(ret_outlook->why, sizeof(ret_outlook->why), "it is completed: the %s%s%s",
                  event_is_card(event) ? "card is stored and linked" : "receiver has executed it",
-                 past->last_code && strcmp(past->last_code, outbox_cause_name(OUTBOX_CAUSE_RETIRE_REFUSED)) == 0
-                     ? "; the card that it replaces could not be closed at the issuer: close it there"
-                     : "");
+                 note_of(past) ? "; " : "", note_of(past) ? note_of(past) : "");
         return;
     case OUTBOX_REJECTED:
         snprintf(ret_outlook->why, sizeof(ret_outlook->why), "%s",

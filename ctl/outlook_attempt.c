@@ -41,6 +41,12 @@ static struct attempt_rules rules_of(const struct config *config, const struct c
         .key_lifetime_ms = route->key_lifetime_ms,
         .max_attempts = route->max_attempts,
         .lookup_url = route->has_lookup ? some_url : NULL,
+        .retry_base_ms = own ? own->retry_base_ms : config->retry.base_ms,
+        .retry_cap_ms = own ? own->retry_cap_ms : config->retry.cap_ms,
+        .retry_for_ms = own ? own->retry_for_ms : 0,
+        .on_refused = own                ? own->on_refused
+                      : route->is_signed ? ON_REFUSED_QUESTION
+                                         : ON_REFUSED_REJECT,
     };
     return attempt_rules_of_route(config, &told);
 }
@@ -199,6 +205,7 @@ static const struct {
     [LOOKUP_BEFORE_SENDING] = {NULL, "it is looked up first"},
     [LOOKUP_EXHAUSTED] = {"all attempts are used up", "all attempts are used up"},
     [LOOKUP_KEY_EXPIRED] = {"the issuer key is past its lifetime", "the key is past its lifetime"},
+    [LOOKUP_KEY_SPENT] = {"the issuer repeats a failure that it keeps under the key", "it was refused"},
     [LOOKUP_INELIGIBLE] = {"core-api answered that the user may have no card", "it was refused"},
     [LOOKUP_REFUSED] = {"the issuer refused", "the receiver refused"},
     [LOOKUP_UNFORESEEN] = {"a peer gave an answer that was not foreseen",

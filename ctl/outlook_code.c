@@ -52,7 +52,7 @@ static const char *route_text(const char *code)
                             "refused"},
         {"target_resting",
          "the receiver answered that it gets too many requests, so nothing is sent there for a while"},
-        {"target_paused", "an operator has paused this route, so nothing is sent there until it is resumed"},
+        {"target_paused", "this route is paused, so nothing is sent there until an operator resumes it"},
         {"settling", "a request that was sent may still arrive at the receiver, so the answer that it was not executed "
                      "decides nothing yet"},
         {"clock_stepped", "a clock of the worker's machine was set, or the machine was suspended, so it was not sent"},

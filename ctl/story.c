@@ -102,11 +102,13 @@ const char *story_action_words(const char *action)
         const char *action, *words;
     } words[] = {
         {"replay", "replayed by"},
+        {"resend", "sent again by"},
         {"cancel", "cancelled by"},
         {"resolve", "resolved by"},
         {"reconcile", "looked up at its peer for"},
         {"reissue", "replaced by a new event for"},
         {"number_revealed", "card number shown to"},
+        {"card_status", "the card's status changed by a look-up for"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(words); i++)
         if (strcmp(words[i].action, action) == 0)

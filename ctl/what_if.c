@@ -217,6 +217,7 @@ static void follow(const struct attempt *before, struct view view, const struct 
 {
     struct attempt attempt = *before;
     view.others_in_attempt = view.others_since_change = view.others_in_any_call = others_are_answered;
+    view.is_suspected = !others_are_answered;
     struct flow_verdict verdict = decide_answer(&attempt, &view, &attempt.outcome, shown);
     struct flow_verdict least = decide_settled(&attempt, &view, verdict);
     view.random = UINT64_MAX;

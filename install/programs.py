@@ -4,7 +4,11 @@
 
 writes one JSON file, from which man pages (man/page.py) and completions (completions/complete.py) are made, so that an
 option or a command is described in one place only: the table in C. The programs are run without configuration and
-without ISSUING_* variables. What cannot be read as described in README.md ends the build.
+without ISSUING_* variables. What cannot be read ends the build.
+
+Of an option its line is expected, and the line below it, as config_help() writes them; of a command `usage: issuing-ctl
+[--json] WORD ...`, an empty line, then paragraphs and lists. A row of a list is a term, two blanks or more, and its
+description; lines that are indented further continue it. `--name VALUE` as a term is an option.
 """
 
 import json
@@ -13,7 +17,7 @@ import re
 import subprocess
 import sys
 
-FLAG = re.compile(r"^  (?:-\w, )?(--(?:route\.TYPE\.)?[a-z0-9_.-]+)(?:=(\S+))?$")
+FLAG = re.compile(r"^  (?:-\w, )?(--(?:route\.TYPE\.|place\.N-M\.)?[a-z0-9_.-]+)(?:=(\S+))?$")
 COMMAND = re.compile(r"^  ([a-z]+) +(\S.*)$")
 # A row of a list: a term, two blanks or more, its description; lines that are indented further continue it. A term is
 # an option with its value, or words of the usage line.

@@ -11,6 +11,7 @@ enum call_target { TARGET_ISSUER, TARGET_CORE, TARGET_ROUTE };
 #define CALL_KINDS(X)                                                                                      \
     X(CREATE, "create", ISSUER)                                                                            \
     X(LOOKUP, "lookup", ISSUER)                                                                            \
+    X(LIST, "list", ISSUER) /* all cards that were made since a time */                                    \
     X(CANCEL, "cancel", ISSUER)                                                                            \
     X(ACTIVATE, "activate", ISSUER) /* makes an inactive card active */                                    \
     X(REVEAL, "reveal", ISSUER)     /* the card's number */                                                \
@@ -23,6 +24,7 @@ enum call_target { TARGET_ISSUER, TARGET_CORE, TARGET_ROUTE };
     X(CHARGE, "charge", ROUTE)                                                                             \
     X(CHARGE_LOOKUP, "charge_lookup", ROUTE)                                                               \
     X(HOOK, "hook", ROUTE)                                                                                 \
+    X(HOOK_LOOKUP, "hook_lookup", ROUTE)                                                                   \
     X(STRAY_ROUTE, "stray", ROUTE)
 
 enum call_kind {

@@ -108,7 +108,7 @@ bool card_uuid_read(struct slice uuid, uint64_t *ret_bits)
 
 static const char *prefix_of(enum card_id_form form)
 {
-    return form == CARD_ID_PI ? "PI" : "ic_";
+    return form == CARD_ID_PI ? "PI" : form == CARD_ID_CARD ? "card_" : "ic_";
 }
 
 void card_id_write(const struct card_numbers *numbers, enum card_id_form form, uint64_t n, char ret_id[CARD_ID_SIZE])

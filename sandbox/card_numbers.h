@@ -13,6 +13,7 @@
 enum card_id_form {
     CARD_ID_IC,        /* "ic_" and 16 letters */
     CARD_ID_PI,        /* "PI" and 16 letters */
+    CARD_ID_CARD,      /* "card_" and 16 letters */
     CARD_ID_UUID,      /* a UUID of letters, but for its version */
     CARD_ID_REFERENCE, /* the card's reference, which the caller chose: not made here */
 };

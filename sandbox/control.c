@@ -161,7 +161,9 @@ static void put_down(struct sandbox *sandbox, struct http_request *request)
                      "want {\"target\": \"issuer\", \"core\" or \"route\", \"down\": true or false}");
         return;
     }
-    if (json_is_true(down))
+    if (!sandbox->listeners[target])
+        answer_error(request, 404, "no_such_target", "a receiver has the target \"route\" only");
+    else if (json_is_true(down))
         take_down(sandbox, target, request);
     else if (listener_up(sandbox->listeners[target], &err))
         answer_down(request, sandbox->listeners[target]);
@@ -387,11 +389,12 @@ static const struct {
 static void put_help(struct sandbox *sandbox, struct buf *out)
 {
     const char *address = listener_address(sandbox->listeners[LISTENER_CONTROL]);
-    buf_put_format(out,
-                   "issuing-sandbox: a stand-in card issuer (%s) on http://%s, a stand-in core-api on http://%s,\n"
-                   "a payment service (/v1/charges) and a receiver of webhooks (/hooks/NAME) on http://%s.\n\n",
-                   sandbox->dialect->name, listener_address(sandbox->listeners[LISTENER_ISSUER]),
-                   listener_address(sandbox->listeners[LISTENER_CORE]),
+    buf_put_text(out, "issuing-sandbox: ");
+    if (sandbox->listeners[LISTENER_ISSUER])
+        buf_put_format(out, "a stand-in card issuer (%s) on http://%s, a stand-in core-api on http://%s,\n",
+                       sandbox->dialect->name, listener_address(sandbox->listeners[LISTENER_ISSUER]),
+                       listener_address(sandbox->listeners[LISTENER_CORE]));
+    buf_put_format(out, "a payment service (/v1/charges) and a receiver of webhooks (/hooks/NAME) on http://%s.\n\n",
                    listener_address(sandbox->listeners[LISTENER_ROUTE]));
     for (size_t i = 0; i < ARRAY_SIZE(paths); i++) {
         buf_put_format(out, "%-6s %-16s %s\n", paths[i].method_name, paths[i].path, paths[i].help);
@@ -405,7 +408,7 @@ static void put_help(struct sandbox *sandbox, struct buf *out)
     buf_put_text(
         out, "\nA rule: {\"target\":\"issuer\"|\"core\"|\"route\", "
              "\"call\":\"create\"|\"lookup\"|\"activate\"|\"reveal\"|\"retrieve\"|\"cancel\"|\"check\"|\"link\"|"
-             "\"unlink\"|\"charge\"|\"charge_lookup\"|\"hook\"|\"any\", "
+             "\"unlink\"|\"charge\"|\"charge_lookup\"|\"hook\"|\"hook_lookup\"|\"any\", "
              "\"user\":exact, \"path\":exact, \"fault\":..., \"count\":n,\n"
              "\"skip\":calls that pass first, \"rate\":0..1, \"status\":n, \"code\":text, \"detail\":text, "
              "\"retry_after\":text, "

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/http_server/http_path.h"
 #include "sandbox/store.h"
@@ -16,6 +17,7 @@ static const struct dialect *const dialects[] = {
     &dialect_lithic,
     &dialect_marqeta,
     &dialect_adyen,
+    &dialect_increase,
 };
 /* clang-format on */
 
@@ -137,4 +139,34 @@ void dialect_uuid_of(const char *text, char *ret_uuid, size_t size)
     char uuid[CARD_ID_SIZE];
     card_uuid_write(store_hash(2, slice_of(text)), uuid);
     snprintf(ret_uuid, size, "%s", uuid);
+}
+
+/* RFC 3339; the fraction is read to the microsecond. */
+static must_check bool read_time(const char *text, int64_t *ret_us)
+{
+    struct tm tm = {0};
+    const char *rest = strptime(text, "%Y-%m-%dT%H:%M:%S", &tm);
+    if (!rest)
+        return false;
+    int64_t us = (int64_t)timegm(&tm) * 1000000, unit = 100000;
+    if (*rest == '.') {
+        for (rest++; *rest >= '0' && *rest <= '9'; rest++, unit /= 10)
+            us += (*rest - '0') * unit;
+    }
+    int hours = 0, minutes = 0;
+    char sign = *rest;
+    if (strcmp(rest, "Z") != 0) {
+        if ((sign != '+' && sign != '-') || strlen(rest) != 6 || sscanf(rest + 1, "%2d:%2d", &hours, &minutes) != 2)
+            return false;
+    }
+    int64_t offset_us = (hours * 60 + minutes) * INT64_C(60000000);
+    *ret_us = sign == '-' ? us + offset_us : us - offset_us;
+    return true;
+}
+
+bool dialect_query_time(struct slice query, const char *name, int64_t otherwise, int64_t *ret_us)
+{
+    char text[64];
+    *ret_us = otherwise;
+    return !http_query_text(query, name, text, sizeof(text)) || read_time(text, ret_us);
 }

@@ -46,6 +46,7 @@ struct dialect {
     /* The first answer to a key is kept and given again. False: the dialect asks the ledger itself. */
     bool stores_answers;
     const char *replayed_header;         /* of an answer that is given again, value "true"; NULL = none */
+    const char *honoured_header;         /* of every answer to a call with a key, value: the key; NULL = none */
     struct dialect_refusal key_mismatch; /* the key was used with another fingerprint */
     struct dialect_refusal key_at_work;  /* a call with this key is still being executed */
     int refused_status;                  /* of a late refusal (late_code), which the key keeps */
@@ -64,7 +65,8 @@ struct dialect {
     const char *last4_before, *last4_after; /* for contradictory: the same; four digits are written between the two */
 };
 
-extern const struct dialect dialect_generic, dialect_stripe, dialect_lithic, dialect_marqeta, dialect_adyen;
+extern const struct dialect dialect_generic, dialect_stripe, dialect_lithic, dialect_marqeta, dialect_adyen,
+    dialect_increase;
 
 /* NULL = there is none of that name. */
 const struct dialect *dialect_find(const char *name);
@@ -82,6 +84,8 @@ must_check bool dialect_find_card(const struct sandbox *sandbox, struct slice id
                                   uint32_t *ret_card);
 /* A number of the query; *number is unchanged if the query has none. False: it is no decimal number from min to max. */
 must_check bool dialect_query_number(struct slice query, const char *name, size_t min, size_t max, size_t *number);
+/* A time of the query, as RFC 3339 writes it, in microseconds; `otherwise` if the query has none. False: it is no time. */
+must_check bool dialect_query_time(struct slice query, const char *name, int64_t otherwise, int64_t *ret_us);
 /* Adds the `issuer` object of core-api, with what the issuer must be told of the user, and makes the holder known to the
  * issuer. holder: NULL = the one that the dialect makes up. Nothing is added where the dialect has no holders. */
 void dialect_put_issuer(struct sandbox *sandbox, struct slice user_id, const char *holder, struct json_writer *writer);

@@ -388,6 +388,7 @@ const struct dialect dialect_adyen = {
     .write_holder = write_holder,
     .put_parameters = put_parameters,
     .stores_answers = true,
+    .honoured_header = "idempotency-key",
     .key_mismatch = {422, CODE_KEY, "request already processed or in progress"},
     .key_at_work = {422, CODE_KEY, "request already processed or in progress"},
     .refused_status = 422,

@@ -1,6 +1,7 @@
 /* See dialect_call.h. */
 #include "sandbox/dialect_call.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -114,6 +115,11 @@ static enum ledger_result execute(struct sandbox *sandbox, enum call_kind kind, 
 {
     const struct dialect *dialect = sandbox->dialect;
     const struct ledger_key *known = NULL;
+    if (dialect->honoured_header && order->card.key.length && !sandbox->ignores_keys) {
+        char key[64];
+        snprintf(key, sizeof(key), "%.*s", (int)order->card.key.length, order->card.key.bytes);
+        sandbox_answer_header(answer, dialect->honoured_header, key);
+    }
     if (order->card.key.length && !sandbox->ignores_keys)
         known = ledger_key_find(sandbox->ledger, order->card.key, sandbox_now_ms(sandbox));
     if (known && kind == CALL_CREATE && dialect->stores_answers)
@@ -144,10 +150,10 @@ static void store(struct sandbox_call *call)
 static void count_call(struct sandbox *sandbox, enum call_kind kind)
 {
     static const enum ledger_count counts[] = {
-        [CALL_CREATE] = LEDGER_COUNT_ISSUER_CREATE, [CALL_LOOKUP] = LEDGER_COUNT_ISSUER_LOOKUP,
-        [CALL_CANCEL] = LEDGER_COUNT_ISSUER_CANCEL, [CALL_ACTIVATE] = LEDGER_COUNT_ISSUER_ACTIVATE,
-        [CALL_REVEAL] = LEDGER_COUNT_ISSUER_REVEAL, [CALL_RETRIEVE] = LEDGER_COUNT_ISSUER_RETRIEVE,
-        [CALL_STRAY_ISSUER] = LEDGER_COUNT_STRAY,
+        [CALL_CREATE] = LEDGER_COUNT_ISSUER_CREATE,     [CALL_LOOKUP] = LEDGER_COUNT_ISSUER_LOOKUP,
+        [CALL_LIST] = LEDGER_COUNT_ISSUER_LOOKUP,       [CALL_CANCEL] = LEDGER_COUNT_ISSUER_CANCEL,
+        [CALL_ACTIVATE] = LEDGER_COUNT_ISSUER_ACTIVATE, [CALL_REVEAL] = LEDGER_COUNT_ISSUER_REVEAL,
+        [CALL_RETRIEVE] = LEDGER_COUNT_ISSUER_RETRIEVE, [CALL_STRAY_ISSUER] = LEDGER_COUNT_STRAY,
     };
     ledger_add(sandbox->ledger, counts[kind]);
 }

@@ -232,6 +232,47 @@ static void look_up(struct sandbox *sandbox, struct http_request *request)
     sandbox_call_finish(&call);
 }
 
+/* All cards from a time on, oldest first, behind the card `after`. */
+static void answer_list(struct sandbox_call *call, int64_t from_us, uint32_t at, size_t limit)
+{
+    struct sandbox *sandbox = call->sandbox;
+    struct json_writer writer = dialect_begin_answer(sandbox, &call->answer, 200);
+    size_t shown = 0;
+    json_open_object(&writer, NULL);
+    json_open_array(&writer, "cards");
+    for (; at < ledger_cards(sandbox->ledger) && shown < limit; at++) {
+        const struct ledger_card *card = ledger_card(sandbox->ledger, at);
+        enum ledger_card_status status;
+        if (dialect_made_us(sandbox, card) < from_us || !ledger_status_at(card, sandbox_call_shown_ms(call), &status))
+            continue;
+        shown++;
+        add_card(&writer, sandbox, at, ledger_status_name(status));
+    }
+    json_close_array(&writer);
+    json_add_bool(&writer, "has_more", at < ledger_cards(sandbox->ledger));
+    json_close_object(&writer);
+}
+
+static void list(struct sandbox *sandbox, struct http_request *request)
+{
+    char after[LEDGER_CARD_ID_SIZE];
+    int64_t from_us = 0;
+    uint32_t card;
+    size_t limit = http_query_number(request->query, "limit", 100);
+    struct sandbox_order order = {.card.reference = slice_of("")};
+    struct sandbox_call call;
+    if (dialect_begin(&call, sandbox, request, CALL_LIST, &order)) {
+        bool has_after = http_query_text(request->query, "after", after, sizeof(after));
+        if (!dialect_query_time(request->query, "created_from", 0, &from_us) || limit < 1 || limit > 100)
+            dialect_refuse(&call, 400, "bad_request", "created_from is a time of RFC 3339, limit from 1 to 100");
+        else if (has_after && !ledger_card_of_id(sandbox->ledger, slice_of(after), &card))
+            dialect_refuse(&call, 400, "bad_request", "after names no card");
+        else
+            answer_list(&call, from_us, has_after ? card + 1 : 0, limit);
+    }
+    sandbox_call_finish(&call);
+}
+
 static void cancel(struct sandbox *sandbox, struct http_request *request, struct slice id)
 {
     uint32_t card;
@@ -253,9 +294,13 @@ static void on_request(void *context, struct http_request *request)
 {
     struct sandbox *sandbox = context;
     struct slice id;
+    char text[LEDGER_TEXT_MAX + 1];
     bool reads = request->method == HTTP_GET || request->method == HTTP_HEAD;
     if (slice_is(request->path, "/v1/cards") && request->method == HTTP_POST)
         create(sandbox, request);
+    else if (slice_is(request->path, "/v1/cards") && reads &&
+             http_query_text(request->query, "created_from", text, sizeof(text)))
+        list(sandbox, request);
     else if (slice_is(request->path, "/v1/cards") && reads)
         look_up(sandbox, request);
     else if (http_path_matches(request->path, "/v1/cards/{id}/cancel", &id) && request->method == HTTP_POST)

@@ -3,7 +3,7 @@
  * errors without codes, and two writes a second (fault `limited` with "per_second":2,"retry_after":"1").
  *
  * Not known from the documents, and decided here: a closed card that is closed again is refused with 400, an unknown
- * account with 400; a replaced card stays as it is. Left out: limits of spending, webhooks. */
+ * account with 400; a create with `replacement_for` closes that card. Left out: limits of spending, webhooks. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -140,6 +140,7 @@ static const char *read_members(struct sandbox *sandbox, struct json_value body,
         (order->replaces.length && !ledger_card_of_id(sandbox->ledger, order->replaces, &replaced)))
         return "replacement_for names no card";
     order->is_reissue = order->replaces.length > 0;
+    order->replacing = LEDGER_CLOSES_AT_CREATE;
     return NULL;
 }
 

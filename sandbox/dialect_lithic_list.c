@@ -1,7 +1,5 @@
 /* The list of cards of the dialect `lithic`, newest first: its filters and its pages. */
-#include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "common/base/uuid7.h"
 #include "common/http_server/http_path.h"
@@ -22,36 +20,6 @@ struct filter {
     uint32_t from; /* rows below this one are candidates */
 };
 
-/* RFC 3339, as Lithic's document demands; the fraction is read to the microsecond. */
-static must_check bool read_time(const char *text, int64_t *ret_us)
-{
-    struct tm tm = {0};
-    const char *rest = strptime(text, "%Y-%m-%dT%H:%M:%S", &tm);
-    if (!rest)
-        return false;
-    int64_t us = (int64_t)timegm(&tm) * 1000000, unit = 100000;
-    if (*rest == '.') {
-        for (rest++; *rest >= '0' && *rest <= '9'; rest++, unit /= 10)
-            us += (*rest - '0') * unit;
-    }
-    int hours = 0, minutes = 0;
-    char sign = *rest;
-    if (strcmp(rest, "Z") != 0) {
-        if ((sign != '+' && sign != '-') || strlen(rest) != 6 || sscanf(rest + 1, "%2d:%2d", &hours, &minutes) != 2)
-            return false;
-    }
-    int64_t offset_us = (hours * 60 + minutes) * INT64_C(60000000);
-    *ret_us = sign == '-' ? us + offset_us : us - offset_us;
-    return true;
-}
-
-static must_check bool read_query_time(struct slice query, const char *name, int64_t otherwise, int64_t *ret_us)
-{
-    char text[64];
-    *ret_us = otherwise;
-    return !http_query_text(query, name, text, sizeof(text)) || read_time(text, ret_us);
-}
-
 static const char *read_filter(const struct sandbox *sandbox, struct slice query, struct filter *ret_filter)
 {
     uint32_t after;
@@ -61,8 +29,8 @@ static const char *read_filter(const struct sandbox *sandbox, struct slice query
     ret_filter->page_size = http_query_number(query, "page_size", PAGE_DEFAULT);
     if (ret_filter->page_size < 1 || ret_filter->page_size > PAGE_MAX)
         return "page_size is not between 1 and 100";
-    if (!read_query_time(query, "begin", 0, &ret_filter->begin_us) ||
-        !read_query_time(query, "end", INT64_MAX, &ret_filter->end_us))
+    if (!dialect_query_time(query, "begin", 0, &ret_filter->begin_us) ||
+        !dialect_query_time(query, "end", INT64_MAX, &ret_filter->end_us))
         return "begin or end is no time of RFC 3339";
     if (!http_query_text(query, "starting_after", ret_filter->after, sizeof(ret_filter->after)))
         return NULL;
@@ -115,7 +83,7 @@ void lithic_look_up(struct sandbox *sandbox, struct http_request *request)
     if (*filter.memo && ledger_next_of_reference(sandbox->ledger, order.card.reference, &card))
         order.card.user_id = slice_of(ledger_card(sandbox->ledger, card)->user_id);
     struct sandbox_call call;
-    if (lithic_begin(&call, sandbox, request, CALL_LOOKUP, &order)) {
+    if (lithic_begin(&call, sandbox, request, *filter.memo ? CALL_LOOKUP : CALL_LIST, &order)) {
         if (wrong)
             dialect_refuse(&call, 400, "Bad Request", wrong);
         else

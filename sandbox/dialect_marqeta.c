@@ -91,13 +91,16 @@ static must_check bool read_product(struct json_value body, enum ledger_card_sta
     return *ret_status == LEDGER_INACTIVE || strcmp(product, "virtual_activated") == 0;
 }
 
-/* The old card of a reissue, from the member that names it. */
+/* The old card of a reissue, from the member that names it: with a new number it is terminated at once, with its own
+ * number when the new card is activated. */
 static const char *read_replaced(const struct sandbox *sandbox, struct json_value body, struct create_words *words)
 {
     uint32_t replaced;
-    if (!marqeta_token(body, "new_pan_from_card_token", words->replaces) &&
-        !marqeta_token(body, "reissue_pan_from_card_token", words->replaces))
+    bool has_new_number = marqeta_token(body, "new_pan_from_card_token", words->replaces);
+    if (!has_new_number && !marqeta_token(body, "reissue_pan_from_card_token", words->replaces))
         return NULL;
+    words->order.card.keeps_number = !has_new_number;
+    words->order.card.replacing = has_new_number ? LEDGER_CLOSES_AT_CREATE : LEDGER_CLOSES_WHEN_ACTIVE;
     words->order.card.replaces = slice_of(words->replaces);
     words->order.card.is_reissue = true;
     return ledger_card_of_id(sandbox->ledger, words->order.card.replaces, &replaced)
@@ -214,7 +217,7 @@ static void show_card(struct sandbox *sandbox, struct http_request *request, enu
             answer_card(sandbox, &call.answer, 200, card, status, kind == CALL_REVEAL,
                         query_is_true(request, "show_cvv_number"));
         else
-            dialect_answer_error(sandbox, &call.answer, 404, "404", "the card does not exist");
+            dialect_answer_error(sandbox, &call.answer, 404, "404057", "the card does not exist");
     }
     sandbox_call_finish(&call);
 }
@@ -345,7 +348,7 @@ const struct dialect dialect_marqeta = {
     .key_at_work = {409, MARQETA_OTHER_CONTENT_CODE, MARQETA_OTHER_CONTENT},
     .refused_status = 400,
     .unauthorized = {401, "401", "Enter valid credentials"},
-    .not_found = {404, "404", "there is no such path or method"},
+    .not_found = {404, "404000", "there is no such path or method"},
     .put_error = put_error,
     .execute = execute,
     .list = "data",

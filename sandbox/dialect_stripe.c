@@ -5,7 +5,8 @@
  * The answer is stored under the key once execution has begun, so a 401, a 429 and the refusal of a malformed call are
  * not. "The same
  * parameters" means the same path and the same bytes. Decided here, since the documents do not say it: an unknown
- * cardholder is 400 resource_missing, and a cancel of a cancelled card is 400. A replaced card stays as it is.
+ * cardholder is 400 resource_missing, and a cancel of a cancelled card is 400. A replacement for `damaged` or `expired` keeps the
+ * number, and cancels the old card once it is active; one for `lost` or `stolen` wants the old card cancelled before.
  * Left out: other API versions, Connect accounts, webhooks. */
 #include <stdio.h>
 #include <string.h>
@@ -238,6 +239,7 @@ static must_check bool check_replacement(const struct sandbox *sandbox, struct w
                                          struct stripe_error *ret_error)
 {
     static const char *const reasons[] = {"damaged", "expired", "lost", "stolen", NULL};
+    static const char *const keep_number[] = {"damaged", "expired", NULL};
     struct ledger_order *order = &words->order.card;
     uint32_t card;
     order->replaces = slice_of(words->replaces);
@@ -247,8 +249,14 @@ static must_check bool check_replacement(const struct sandbox *sandbox, struct w
     if (order->is_reissue != (*words->reason != '\0'))
         return stripe_set_error(ret_error, "parameter_missing", "replacement_reason",
                                 "replacement_for and replacement_reason belong together");
-    return !order->is_reissue || is_word(words->reason, reasons) ||
-           stripe_set_error(ret_error, "invalid_request_error", "replacement_reason", "no such reason");
+    if (order->is_reissue && !is_word(words->reason, reasons))
+        return stripe_set_error(ret_error, "invalid_request_error", "replacement_reason", "no such reason");
+    order->keeps_number = is_word(words->reason, keep_number);
+    order->replacing = LEDGER_CLOSES_WHEN_ACTIVE;
+    return !order->is_reissue || order->keeps_number ||
+           ledger_card(sandbox->ledger, card)->status == LEDGER_CANCELLED ||
+           stripe_set_error(ret_error, "invalid_request_error", "replacement_for",
+                            "a card that is lost or stolen must be canceled before it is replaced");
 }
 
 static must_check bool check_create(const struct sandbox *sandbox, struct words *words, struct stripe_error *ret_error)

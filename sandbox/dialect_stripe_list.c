@@ -151,7 +151,7 @@ void stripe_look_up(struct sandbox *sandbox, struct http_request *request)
     const char *user = dialect_user_of(sandbox, slice_of(filter.holder));
     struct sandbox_order order = {.card.user_id = slice_of(user ? user : "")};
     struct sandbox_call call;
-    if (stripe_begin(&call, sandbox, request, CALL_LOOKUP, &order)) {
+    if (stripe_begin(&call, sandbox, request, *filter.holder ? CALL_LOOKUP : CALL_LIST, &order)) {
         if (error.code)
             stripe_refuse(&call, 400, &error);
         else

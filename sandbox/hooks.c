@@ -85,6 +85,14 @@ static struct hook *find(const struct hooks *hooks, struct slice name, struct sl
     return NULL;
 }
 
+bool hooks_know(const struct hooks *hooks, struct slice name, struct slice id, struct slice body, bool *ret_same)
+{
+    const struct hook *hook = find(hooks, name, id);
+    if (hook && ret_same)
+        *ret_same = hook->fingerprint == store_hash(0, body);
+    return hook;
+}
+
 static struct hook *add(struct hooks *hooks, const struct hook_delivery *delivery)
 {
     struct hook fresh = {

@@ -26,6 +26,10 @@ must_check bool hooks_reset(struct hooks *hooks);
 /* False: out of memory, and nothing is counted. */
 must_check bool hooks_put(struct hooks *hooks, const struct hook_delivery *delivery);
 
+/* Whether a delivery with this id took effect. *ret_same (may be NULL): the newest had this body. */
+must_check bool hooks_know(const struct hooks *hooks, struct slice name, struct slice id, struct slice body,
+                           bool *ret_same);
+
 /* Which rows a report shows. */
 struct hooks_range {
     const char *name, *id, *user_id; /* NULL = any */

@@ -59,6 +59,9 @@ enum ledger_count {
 /* Active, inactive and paused cards are live. */
 enum ledger_card_status { LEDGER_ACTIVE, LEDGER_REPLACED, LEDGER_CANCELLED, LEDGER_INACTIVE, LEDGER_PAUSED };
 
+/* What becomes of the card that an order replaces. */
+enum ledger_replacing { LEDGER_LEAVES_IT, LEDGER_CLOSES_AT_CREATE, LEDGER_CLOSES_WHEN_ACTIVE };
+
 /* Borrowed texts; all valid until ledger_reset(). */
 struct ledger_card {
     const char *key, *reference, *user_id;
@@ -68,6 +71,8 @@ struct ledger_card {
     int64_t changed_ms;    /* when status became what it is */
     uint64_t fingerprint;  /* of the body that made it */
     uint32_t sends;        /* create calls with its key, the one that made it and those after */
+    uint32_t number_of;    /* the card whose number it has: itself, or one that it replaces */
+    uint32_t closes;       /* 1 + the card that is closed when this one becomes active; 0 = none */
     uint8_t status;        /* enum ledger_card_status */
     uint8_t status_before; /* the last change */
     bool is_reissue;
@@ -80,6 +85,8 @@ struct ledger_order {
     struct slice body;              /* as sent: "same body" means the same bytes */
     struct slice holder, details;   /* of struct ledger_card; empty = none */
     enum ledger_card_status status; /* that the card begins with */
+    enum ledger_replacing replacing;
+    bool keeps_number; /* of the card that it replaces */
     bool is_reissue;
     bool is_late;
 };
@@ -160,7 +167,8 @@ must_check bool ledger_reset(struct ledger *ledger);
  * refusal and no card. */
 enum ledger_result ledger_create(struct ledger *ledger, const struct ledger_order *order, int64_t now_ms,
                                  uint32_t *ret_card);
-/* The same without a look at keys: always a new card. False: out of memory. The old card of a reissue stays as it is. */
+/* The same without a look at keys: always a new card. False: out of memory. The order says what becomes of the old card
+ * of a reissue. */
 must_check bool ledger_make_card(struct ledger *ledger, const struct ledger_order *order, int64_t now_ms,
                                  uint32_t *ret_card);
 /* Stored answers. NULL = nothing is known of the key, or its lifetime is over. Valid until ledger_reset(). */

@@ -69,6 +69,22 @@ uint32_t ledger_live_cards(const struct ledger *ledger, struct slice reference)
     return count_cards(ledger, reference, true);
 }
 
+/* The card that it replaces, as the order wants it. */
+static void replace_card(struct ledger *ledger, const struct ledger_order *order, uint32_t card, int64_t now_ms)
+{
+    uint32_t old;
+    struct ledger_card *row = ledger_card(ledger, card);
+    row->number_of = card;
+    if (!order->is_reissue || !ledger_card_of_id(ledger, order->replaces, &old))
+        return;
+    if (order->keeps_number)
+        row->number_of = ledger_card(ledger, old)->number_of;
+    if (order->replacing == LEDGER_CLOSES_WHEN_ACTIVE && order->status != LEDGER_ACTIVE)
+        row->closes = old + 1;
+    else if (order->replacing != LEDGER_LEAVES_IT)
+        (void)!ledger_cancel(ledger, old, now_ms); /* false: it was cancelled before */
+}
+
 bool ledger_make_card(struct ledger *ledger, const struct ledger_order *order, int64_t now_ms, uint32_t *ret_card)
 {
     if (ledger->base + ledger->cards.count >= CARD_NUMBERS)
@@ -94,6 +110,7 @@ bool ledger_make_card(struct ledger *ledger, const struct ledger_order *order, i
     ledger->references_with_two_live_cards += live_siblings == 1;
     ledger_add(ledger, LEDGER_COUNT_ISSUER_EXECUTED);
     *ret_card = ledger->cards.count - 1;
+    replace_card(ledger, order, *ret_card, now_ms);
     return true;
 }
 
@@ -196,6 +213,11 @@ bool ledger_set_status(struct ledger *ledger, uint32_t card, enum ledger_card_st
         ledger_add(ledger, LEDGER_COUNT_ISSUER_CANCELLED);
     if (status == LEDGER_ACTIVE)
         ledger_add(ledger, LEDGER_COUNT_ISSUER_ACTIVATED);
+    if (status == LEDGER_ACTIVE && row->closes) {
+        uint32_t old = row->closes - 1;
+        row->closes = 0;
+        (void)!ledger_cancel(ledger, old, now_ms); /* false: it was cancelled before */
+    }
     return true;
 }
 
@@ -217,7 +239,8 @@ const char *ledger_status_name(enum ledger_card_status status)
 
 void ledger_card_number(const struct ledger *ledger, uint32_t card, char ret_number[LEDGER_NUMBER_SIZE])
 {
-    card_number_write(&ledger->numbers, ledger->base + card, ret_number);
+    uint32_t number = card < ledger->cards.count ? ledger_card(ledger, card)->number_of : card; /* not made yet */
+    card_number_write(&ledger->numbers, ledger->base + number, ret_number);
 }
 
 void ledger_card_id(const struct ledger *ledger, uint32_t card, char ret_id[LEDGER_CARD_ID_SIZE])

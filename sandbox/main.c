@@ -25,6 +25,7 @@
 #include "sandbox/postponed.h"
 #include "sandbox/route.h"
 #include "sandbox/sandbox.h"
+#include "sandbox/signature.h"
 #include "sandbox/token_command.h"
 
 #define BODY_MAX ((size_t)64 * 1024)
@@ -96,12 +97,15 @@ static must_check bool open_listeners(struct program *program, const struct opti
     for (int i = 0; i < LISTENERS; i++) {
         struct listener_options listener = listeners[i];
         listener.context = &program->sandbox;
+        if (options->is_receiver && i != LISTENER_ROUTE && i != LISTENER_CONTROL)
+            continue;
         if (!listener_open(&program->loop, &listener, &program->sandbox.listeners[i], err))
             return false;
     }
     for (int i = 0; i < LISTENERS; i++)
-        log_info("listening", LOG_TEXT("what", listeners[i].name),
-                 LOG_TEXT("address", listener_address(program->sandbox.listeners[i])));
+        if (program->sandbox.listeners[i])
+            log_info("listening", LOG_TEXT("what", listeners[i].name),
+                     LOG_TEXT("address", listener_address(program->sandbox.listeners[i])));
     return true;
 }
 
@@ -115,9 +119,14 @@ static must_check bool write_ports(const struct sandbox *sandbox, const char *pa
     FILE *file = fopen(aside, "we");
     if (!file)
         return err_set(err, ERR_SYSTEM, "ports file: %s", strerror(errno));
-    for (int i = 0; i < LISTENERS; i++)
-        fprintf(file, "%s\"%s\":%d", i ? "," : "{", listener_name(sandbox->listeners[i]),
+    const char *before = "{";
+    for (int i = 0; i < LISTENERS; i++) {
+        if (!sandbox->listeners[i])
+            continue;
+        fprintf(file, "%s\"%s\":%d", before, listener_name(sandbox->listeners[i]),
                 listener_port(sandbox->listeners[i]));
+        before = ",";
+    }
     fputs("}\n", file);
     bool written = !ferror(file);
     written &= fclose(file) == 0;
@@ -164,6 +173,9 @@ static must_check bool start(struct program *program, const struct options *opti
         return false;
     if (options->route_credential_file && !secret_load(&sandbox->route_credential, options->route_credential_file, err))
         return false;
+    if (options->webhook_secret_file && !signature_load(options->webhook_secret_file, &sandbox->webhook_key, err))
+        return err_prefix(err, "--webhook-secret-file");
+    sandbox->bad_signature_status = options->bad_signature_status;
     if (options->charges_file && !charges_file_open(options->charges_file, sandbox->charges, sandbox_now_ms(sandbox),
                                                     &sandbox->charges_file, err))
         return false;

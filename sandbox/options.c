@@ -5,6 +5,8 @@
 
 #include "common/config/config_value.h"
 
+#define RECEIVER_LISTEN "127.0.0.1:8075"
+#define RECEIVER_CONTROL "127.0.0.1:8076"
 #define YEAR_MS (INT64_C(366) * 24 * 60 * 60 * 1000)
 
 enum option_kind { OPTION_TEXT, OPTION_NUMBER, OPTION_DURATION, OPTION_SIGNED_DURATION, OPTION_SWITCH };
@@ -28,9 +30,9 @@ static const struct option_row {
      "gets {\"issuer\":n,\"core\":n,\"route\":n,\"control\":n} once all listen"},
     {"--seed", AT(seed), OPTION_NUMBER, false, NULL, "N", "same seed, same cards and same luck of faults with a rate"},
     {"--issuer", AT(dialect), OPTION_TEXT, false, "generic", "NAME",
-     "whose API the issuer speaks: generic, stripe, lithic, marqeta or adyen"},
+     "whose API the issuer speaks: generic, stripe, lithic, marqeta, increase or adyen"},
     {"--key-lifetime", AT(key_lifetime_ms), OPTION_DURATION, false, NULL, "TIME",
-     "how long the issuer knows a key (24h; marqeta: for ever; adyen: 168h)"},
+     "how long the issuer knows a key (24h; marqeta, increase: for ever; adyen: 168h)"},
     {"--ignore-keys", AT(ignores_keys), OPTION_SWITCH, false, NULL, NULL,
      "the issuer does not honour Idempotency-Key (lithic, adyen)"},
     {"--hide-numbers", AT(hides_numbers), OPTION_SWITCH, false, NULL, NULL,
@@ -44,6 +46,9 @@ static const struct option_row {
      "how long the payment service knows a key"},
     {"--charges-file", AT(charges_file), OPTION_TEXT, false, NULL, "FILE",
      "where the payment service keeps its charges, so that it knows them after a crash"},
+    {"--webhook-secret-file", AT(webhook_secret_file), OPTION_TEXT, false, NULL, "FILE",
+     "webhooks that are not signed with this whsec_... secret are refused"},
+    {"--bad-signature", AT(bad_signature_status), OPTION_NUMBER, false, "401", "STATUS", "what those are answered"},
     {"--latency-ms", AT(latency_ms), OPTION_NUMBER, false, "0", "N", "before every answer but those of control"},
     {"--quiet", AT(quiet), OPTION_SWITCH, false, NULL, NULL, "log only what goes wrong"},
     {"--user", AT(user), OPTION_TEXT, true, NULL, "ID", "required: who the token is for"},
@@ -125,7 +130,12 @@ bool options_read(int argc, char **argv, struct options *ret_options, struct err
             return false;
     }
     options.is_token = argc > 1 && strcmp(argv[1], "token") == 0;
-    for (int at = options.is_token ? 2 : 1; at < argc; at++) {
+    options.is_receiver = argc > 1 && strcmp(argv[1], "receiver") == 0;
+    if (options.is_receiver) { /* beside a stand-in */
+        options.route_listen = RECEIVER_LISTEN;
+        options.control_listen = RECEIVER_CONTROL;
+    }
+    for (int at = options.is_token || options.is_receiver ? 2 : 1; at < argc; at++) {
         if (strcmp(argv[at], "--help") == 0 || strcmp(argv[at], "-h") == 0)
             options.wants_help = true;
         else if (!read_option(&options, argc, argv, &at, err))
@@ -133,6 +143,10 @@ bool options_read(int argc, char **argv, struct options *ret_options, struct err
     }
     if (options.is_token && !options.wants_help && !options.user)
         return err_set(err, ERR_USAGE, "token needs --user");
+    if (options.is_receiver && !options.wants_help && !options.webhook_secret_file)
+        return err_set(err, ERR_USAGE, "receiver needs --webhook-secret-file, which has what sign_secret_file has");
+    if (options.bad_signature_status < 400 || options.bad_signature_status > 599)
+        return err_set(err, ERR_USAGE, "--bad-signature is a status from 400 to 599");
     *ret_options = options;
     return true;
 }
@@ -162,6 +176,9 @@ void options_put_help(struct buf *out)
                  "issuing-sandbox [OPTIONS]: a stand-in card issuer and core-api, a payment service and a receiver of\n"
                  "webhooks, with faults on demand\n\n");
     put_rows(out, false);
+    buf_put_text(out,
+                 "\nissuing-sandbox receiver --webhook-secret-file FILE [OPTIONS]: only a receiver of webhooks, on\n"
+                 "http://" RECEIVER_LISTEN "/hooks/NAME, and its control on " RECEIVER_CONTROL "\n");
     buf_put_text(out,
                  "\nissuing-sandbox token --user ID --secret-file FILE [OPTIONS]: prints a token for issuing-api\n\n");
     put_rows(out, true);

@@ -9,11 +9,13 @@
 
 struct options {
     bool wants_help;
-    bool is_token; /* `issuing-sandbox token ...` */
+    bool is_token;    /* `issuing-sandbox token ...` */
+    bool is_receiver; /* `issuing-sandbox receiver ...`: routes and control only */
     /* of the stand-in */
     const char *issuer_listen, *core_listen, *route_listen, *control_listen;
     const char *ports_file, *credential_file, *core_credential_file, *route_credential_file;
-    const char *charges_file;
+    const char *charges_file, *webhook_secret_file;
+    int64_t bad_signature_status;
     int64_t seed; /* -1 = a new one */
     const char *dialect;
     int64_t key_lifetime_ms, route_key_lifetime_ms, latency_ms; /* key_lifetime_ms: -1 = the dialect's */

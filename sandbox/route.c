@@ -4,14 +4,17 @@
  * kept and given again, marked `Idempotent-Replayed`; the same key with another body is 422. While a call with the key
  * is at work (a rule with "at_work"), another one and the look-up are 409 with Retry-After: neither "charged" nor "not
  * charged" would be true. The user of a call is its header ce-subject. Card numbers must not get here: every byte that
- * arrives is searched for the numbers that the stand-in issuer made, and each one found is a leak in the ledger. Left
- * out: checking signatures of webhooks, which is the business of the test that reads GET /hooks. */
+ * arrives is searched for the numbers that the stand-in issuer made, and each one found is a leak in the ledger.
+ *
+ * With a key (--webhook-secret-file) the receiver of webhooks is strict: a delivery whose signature does not verify has
+ * no effect, nor has the same webhook-id with another body; a repeat is answered and executes nothing. */
 #include "sandbox/route.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/http_server/http_path.h"
 #include "common/json/json_strict.h"
 #include "common/json/json_value.h"
@@ -21,6 +24,7 @@
 #include "sandbox/dialect.h"
 #include "sandbox/hooks.h"
 #include "sandbox/sandbox_call.h"
+#include "sandbox/signature.h"
 #include "sandbox/store.h"
 
 #define REFUSED_STATUS 422 /* of a late refusal (late_code), which the key keeps */
@@ -301,6 +305,33 @@ static struct slice id_of(const struct http_request *request)
     return id;
 }
 
+/* One line for each, which a person watches. */
+static void log_hook(const struct sandbox_call *call, struct slice id, const char *what)
+{
+    char text[LEDGER_TEXT_MAX + 1], type[HOOK_NAME_SIZE];
+    struct slice said = http_header(call->request, "ce-type", NULL);
+    snprintf(text, sizeof(text), "%.*s", (int)(id.length < LEDGER_TEXT_MAX ? id.length : LEDGER_TEXT_MAX), id.bytes);
+    snprintf(type, sizeof(type), "%.*s", (int)said.length, said.length ? said.bytes : "");
+    log_info("webhook", LOG_TEXT("id", text), LOG_TEXT("type", type), LOG_TEXT("result", what));
+}
+
+/* Refuses what a strict receiver does not execute. */
+static must_check bool is_strictly_good(struct sandbox_call *call, struct slice name, struct slice id)
+{
+    struct sandbox *sandbox = call->sandbox;
+    bool is_same = true;
+    if (!sandbox->webhook_key.length)
+        return true;
+    const char *wrong = signature_check(&sandbox->webhook_key, call->request, clock_wall_us() / 1000000);
+    bool is_known = hooks_know(sandbox->hooks, name, id, call->request->body, &is_same);
+    if (wrong)
+        refuse(call, (int)sandbox->bad_signature_status, wrong, "the delivery is not signed with our secret, just now");
+    else if (!is_same)
+        refuse(call, 422, wrong = "other_body", "this webhook-id was used with another body");
+    log_hook(call, id, wrong ? wrong : is_known ? "repeated" : "executed");
+    return !wrong && is_same;
+}
+
 static void take_hook(struct sandbox_call *call, struct slice name, struct slice id)
 {
     struct sandbox *sandbox = call->sandbox;
@@ -335,8 +366,26 @@ static void hook(struct sandbox *sandbox, struct http_request *request, struct s
         if (!readable || !id.length || id.length > LEDGER_TEXT_MAX)
             refuse(&call, 400, "bad_request",
                    "want a name of at most 64 bytes and one of webhook-id, ce-id, Idempotency-Key");
-        else
+        else if (is_strictly_good(&call, named, id))
             take_hook(&call, named, id);
+    }
+    sandbox_call_finish(&call);
+}
+
+static void look_up_hook(struct sandbox *sandbox, struct http_request *request, const struct slice segments[2])
+{
+    char name[HOOK_NAME_SIZE], id[LEDGER_TEXT_MAX + 1];
+    bool readable =
+        http_percent_decode(segments[0], name, sizeof(name)) && http_percent_decode(segments[1], id, sizeof(id));
+    struct sandbox_call call;
+    ledger_add(sandbox->ledger, LEDGER_COUNT_ROUTE_LOOKUP);
+    if (sandbox_call_begin(&call, sandbox, request, CALL_HOOK_LOOKUP,
+                           &(struct call_words){.reference = slice_of(readable ? id : "")}) &&
+        admit(&call)) {
+        if (readable && hooks_know(sandbox->hooks, slice_of(name), slice_of(id), (struct slice){0}, NULL))
+            call.answer.status = 200;
+        else
+            sandbox_call_refuse(&call, 404, "not_executed", "no delivery with this webhook-id took effect");
     }
     sandbox_call_finish(&call);
 }
@@ -353,7 +402,7 @@ static void stray(struct sandbox *sandbox, struct http_request *request)
 void route_on_request(void *context, struct http_request *request)
 {
     struct sandbox *sandbox = context;
-    struct slice segment;
+    struct slice segment, pair[2];
     bool reads = request->method == HTTP_GET || request->method == HTTP_HEAD;
     bool writes = request->method == HTTP_POST || request->method == HTTP_OTHER; /* PUT, or near enough */
     find_leaks(sandbox, request);
@@ -363,6 +412,8 @@ void route_on_request(void *context, struct http_request *request)
         look_up(sandbox, request, segment);
     else if (http_path_matches(request->path, "/hooks/{name}", &segment) && writes)
         hook(sandbox, request, segment);
+    else if (http_path_matches(request->path, "/hooks/{name}/{id}", pair) && reads)
+        look_up_hook(sandbox, request, pair);
     else
         stray(sandbox, request);
 }

@@ -37,6 +37,7 @@ void sandbox_done(struct sandbox *sandbox)
     charges_free(sandbox->charges);
     charges_file_close(sandbox->charges_file);
     hooks_free(sandbox->hooks);
+    secret_done(&sandbox->webhook_key);
     calls_free(sandbox->calls);
     faults_done(&sandbox->faults);
     secret_done(&sandbox->issuer_credential);

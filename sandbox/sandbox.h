@@ -42,11 +42,13 @@ struct sandbox {
     struct calls *calls;
     struct faults faults;
     struct secret issuer_credential, core_credential, route_credential; /* empty = anybody may call */
-    int64_t latency_ms;                                                 /* before every answer but those of control */
-    int64_t clock_advance_ms;                                           /* POST /clock */
-    int64_t started_wall_us, started_ms;                                /* the same moment on both clocks */
-    bool ignores_keys;                                                  /* the issuer does not honour Idempotency-Key */
-    bool hides_numbers;          /* the issuer's program may not see card numbers */
+    struct secret webhook_key;                                          /* empty = signatures are not checked */
+    int64_t bad_signature_status;
+    int64_t latency_ms;                  /* before every answer but those of control */
+    int64_t clock_advance_ms;            /* POST /clock */
+    int64_t started_wall_us, started_ms; /* the same moment on both clocks */
+    bool ignores_keys;                   /* the issuer does not honour Idempotency-Key */
+    bool hides_numbers;                  /* the issuer's program may not see card numbers */
     struct buf body, altered;    /* scratch of the one call that is being handled; an answer is sent from here */
     struct held_answer *held;    /* requests that are answered later, or never: delivery.c */
     struct postponed *postponed; /* calls that are executed later: postponed.c */

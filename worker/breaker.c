@@ -119,6 +119,9 @@ static void end_probe(struct breaker *breaker, enum breaker_result result, const
         close_after_probe(breaker, now_ms);
         slow_down(breaker);
         return;
+    case BREAKER_GONE:
+        trip(breaker, cause, now_ms);
+        return;
     case BREAKER_BAD:
         breaker->probe_interval_ms *= 2;
         if (breaker->probe_interval_ms > BREAKER_PROBE_INTERVAL_MAX_MS)
@@ -149,6 +152,9 @@ static void end_in_closed(struct breaker *breaker, enum breaker_result result, c
         /* guard: enough failures in a row open the breaker */
         if (++breaker->failures >= breaker->failures_max)
             trip(breaker, cause, now_ms);
+        return;
+    case BREAKER_GONE:
+        trip(breaker, cause, now_ms);
         return;
     case BREAKER_BUSY:
         slow_down(breaker);

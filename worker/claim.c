@@ -12,6 +12,7 @@
 #include "statements.h"
 #include "worker/claim_rows.h"
 #include "worker/flow_run.h"
+#include "worker/places.h"
 #include "worker/turns.h"
 
 #define CLAIM_MAX 256    /* events by one statement */
@@ -32,7 +33,7 @@ enum demand {
     DEMAND_POLL,
 };
 
-/* The events of one source. */
+/* The events of one source in one place. */
 struct lane {
     enum demand demand;
     bool has_backlog;      /* its last claim was filled: more are due */
@@ -46,9 +47,13 @@ struct claim {
     uv_timer_t poll;
     uv_prepare_t prepare; /* the end of a loop turn */
     bool is_stopped;
-    struct lane lanes[CLAIM_SOURCES]; /* of a route's events there is only the first, for all of them */
-    struct lane *lane;                /* of the last claim */
-    struct turns_member lost;         /* events of the type that are tried alone */
+    /* lanes_count() of them: those of the first place, then those of the next. */
+    struct lane lanes[PG_PLACES_MAX * CLAIM_SOURCES];
+    int demands;                  /* lanes that have a demand */
+    struct lane *lane;            /* of the last claim */
+    bool has_begun;               /* it has chosen the place where its turns begin */
+    bool has_lost[PG_PLACES_MAX]; /* the place has events of the type that are tried alone */
+    struct turns_member lost;     /* those of all places */
 
     struct pg_query query;
     bool is_in_flight;
@@ -63,28 +68,60 @@ struct claim {
     struct closing closing;
 };
 
-static int lanes_count(const struct claim *claim)
+/* In each place; of a route's events all are one. */
+static int sources_count(const struct claim *claim)
 {
     return claim->options.route ? 1 : CLAIM_SOURCES;
 }
 
+static int lanes_count(const struct claim *claim)
+{
+    return places_count(claim->options.pool) * sources_count(claim);
+}
+
+static int place_of(const struct claim *claim, const struct lane *lane)
+{
+    return (int)(lane - claim->lanes) / sources_count(claim);
+}
+
+static enum claim_source source_of(const struct claim *claim, const struct lane *lane)
+{
+    return (enum claim_source)((lane - claim->lanes) % sources_count(claim));
+}
+
+static int lane_number(const struct claim *claim, int place, enum claim_source source)
+{
+    return place * sources_count(claim) + (int)source;
+}
+
 static bool has_demand(const struct claim *claim)
 {
-    return claim->lanes[CLAIM_CLIENTS].demand != DEMAND_NONE || claim->lanes[CLAIM_SERVICES].demand != DEMAND_NONE;
+    return claim->demands > 0;
 }
 
 /* The others leave room for a type that has something to claim and may. */
 static void set_demand(struct claim *claim, struct lane *lane, enum demand demand)
 {
+    claim->demands += (demand != DEMAND_NONE) - (lane->demand != DEMAND_NONE);
     lane->demand = demand;
     claim->options.share->is_hungry = has_demand(claim) && !claim->is_in_flight && !claim->is_stopped;
 }
 
 static void note_backlog(struct claim *claim, bool is_filled)
 {
+    struct slots_share *share = claim->options.share;
     claim->lane->has_backlog = is_filled;
-    claim->options.share->has_backlog =
-        claim->lanes[CLAIM_CLIENTS].has_backlog || claim->lanes[CLAIM_SERVICES].has_backlog;
+    share->has_backlog = false;
+    for (int i = 0; i < lanes_count(claim); i++)
+        share->has_backlog |= claim->lanes[i].has_backlog;
+}
+
+static void note_lost(struct claim *claim, bool has_lost)
+{
+    claim->has_lost[place_of(claim, claim->lane)] = has_lost;
+    claim->lost.has_lost = false;
+    for (int place = 0; place < PG_PLACES_MAX; place++)
+        claim->lost.has_lost |= claim->has_lost[place];
 }
 
 static void wake(struct claim *claim, struct lane *lane)
@@ -97,18 +134,25 @@ static void start_attempt(struct claim *claim, const struct pg_rows *rows, int r
 {
     struct flow *flow = slots_take(claim->options.slots, claim->options.share, claim->is_probe);
     assert(flow); /* the limit was granted of the free slots */
+    flow->place = place_of(claim, claim->lane);
     flow->token = claim->token;
     flow->attempt.claimed_ms = claim->sent_ms;
+    flow->attempt.claim_took_ms = clock_mono_ms() - claim->sent_ms;
     flow->lease_until_ms = claim->sent_ms + claim->options.config->worker.lease_ms;
     flow_run_start(flow, claim_rows_read(rows, row, claim->options.route, flow));
 }
 
 /* ---- the answer ---- */
 
+/* Before the first answer nobody has looked at the clock: it may have been set back, also while no worker ran. */
 static void note_clock(struct claim *claim, int64_t db_us)
 {
+    bool is_first = !claim->options.db_clock->is_known;
     switch (db_clock_note(claim->options.db_clock, db_us, claim->sent_us, clock_mono_us())) {
     case DB_CLOCK_STEADY:
+        /* guard: the first answer of the database is followed by a rebase */
+        if (is_first)
+            claim->options.on_clock_set_back(claim->options.context);
         return;
     case DB_CLOCK_SET_FORWARD:
         log_warning("the database's clock was set forward");
@@ -127,7 +171,7 @@ static void note_claim(struct claim *claim, const struct pg_rows *rows, int coun
         claim->lane->bookmark_us = claim_rows_bookmark_us(rows);
     if (!claim->is_alone)
         claim->lane->answered_ms = now_ms;
-    claim->lost.has_lost = claim_rows_has_lost(rows);
+    note_lost(claim, claim_rows_has_lost(rows));
     if (claim->is_alone && count > 0)
         turns_note_taken(claim->options.turns);
     else if (claim->is_alone) /* another worker has them */
@@ -145,9 +189,10 @@ static void on_claimed(struct pg_query *query, const struct pg_query_result *res
     set_demand(claim, claim->lane, claim->lane->demand);
     if (result->kind != PG_DONE) {
         /* Unknown: events may be leased without a worker; their leases run out. The poll comes back. */
-        if (result->kind != PG_NOT_SENT)
+        if (result->kind != PG_NOT_SENT && !pg_sqlstate_is_moved(result->sqlstate))
             log_warning("a claim failed", LOG_TEXT("type", claim->options.event_type),
-                        LOG_TEXT("sqlstate", result->sqlstate), LOG_TEXT("why", result->message));
+                        LOG_NUMBER("place", query->place), LOG_TEXT("sqlstate", result->sqlstate),
+                        LOG_TEXT("why", result->message));
         /* guard: a claim for one event alone that fails is followed by one for the others */
         if (claim->is_alone) /* ordinary events are next, also when such a claim always fails */
             turns_end(claim->options.turns, clock_mono_ms());
@@ -180,11 +225,13 @@ static const char *choice_word(enum slots_choice choice)
     return words[choice];
 }
 
-/* The other source may have any number of events where this one's lie; or nobody knows yet. */
+/* The other source of the place may have any number of events where this one's lie; or nobody knows yet. */
 static bool is_beside_many(const struct claim *claim)
 {
-    const struct lane *other = &claim->lanes[claim->lane == claim->lanes];
-    return lanes_count(claim) > 1 && (other->has_backlog || other->answered_ms == 0);
+    if (sources_count(claim) == 1)
+        return false;
+    const struct lane *other = claim->lane + (source_of(claim, claim->lane) == CLAIM_CLIENTS ? 1 : -1);
+    return other->has_backlog || other->answered_ms == 0;
 }
 
 static void set_params(struct claim *claim, int limit, enum slots_choice choice)
@@ -208,7 +255,7 @@ static void set_params(struct claim *claim, int limit, enum slots_choice choice)
         params[10] = pg_param_text(options->issuer_origin, strlen(options->issuer_origin));
     }
     params[11] = pg_param_text(choice_word(choice), strlen(choice_word(choice)));
-    params[12] = claim_source_param(options->route, lane - claim->lanes);
+    params[12] = claim_source_param(options->route, source_of(claim, lane));
     params[13] = is_bounded ? pg_param_int8(LOOKS_MAX) : pg_param_null();
 }
 
@@ -233,6 +280,7 @@ static void send_claim(struct claim *claim, struct lane *lane, int capacity, boo
     lane->bookmark_is_void = false;
     claim->token = uuid4_make();
     query->statement = &sql_outbox_claim;
+    query->place = place_of(claim, lane);
     set_params(claim, limit, choice);
     query->timeout_ms = CLAIM_TIMEOUT_MS;
     query->on_result = on_claimed;
@@ -248,12 +296,42 @@ static bool is_worth_it(const struct claim *claim, const struct lane *lane, int 
     return capacity >= (may_wait ? slots_claim_threshold(claim->options.slots, share, now_ms) : 1);
 }
 
-/* The sources take turns. */
-static struct lane *next_lane(struct claim *claim)
+/* Workers begin at different places, so that they do not stand at the same front. */
+static void begin_somewhere(struct claim *claim)
 {
-    struct lane *other = &claim->lanes[claim->lane == claim->lanes];
+    int places = pg_pool_places(claim->options.pool);
+    if (claim->has_begun || places == 0)
+        return;
+    claim->has_begun = true;
+    int place = (int)(backoff_random() % (uint64_t)places);
+    claim->lane = &claim->lanes[lane_number(claim, place, source_of(claim, claim->lane))];
+}
+
+/* In the next place that has events that are tried alone. */
+static struct lane *next_lost_lane(struct claim *claim)
+{
+    int places = places_count(claim->options.pool), place = place_of(claim, claim->lane);
+    for (int i = 0; i < places; i++) {
+        place = (place + 1) % places;
+        if (claim->has_lost[place])
+            break;
+    }
+    return &claim->lanes[lane_number(claim, place, source_of(claim, claim->lane))];
+}
+
+/* The places and the sources take turns. */
+static struct lane *next_lane(struct claim *claim, bool is_alone)
+{
+    int count = lanes_count(claim);
+    begin_somewhere(claim);
+    int last = (int)(claim->lane - claim->lanes);
     /* guard: clients and services take turns in the claims of cards */
-    return other->demand != DEMAND_NONE ? other : claim->lane;
+    for (int i = 1; i <= count; i++) {
+        struct lane *lane = &claim->lanes[(last + i) % count];
+        if (lane->demand != DEMAND_NONE && (!is_alone || claim->has_lost[place_of(claim, lane)]))
+            return lane;
+    }
+    return next_lost_lane(claim);
 }
 
 static void on_loop_turn(uv_prepare_t *prepare)
@@ -269,7 +347,7 @@ static void on_loop_turn(uv_prepare_t *prepare)
     bool is_alone = turn == TURNS_TAKE_ALONE; /* then the slots are all free */
     int capacity =
         is_alone ? slots_target_room(options->share, now_ms) : slots_capacity(options->slots, options->share, now_ms);
-    struct lane *lane = next_lane(claim);
+    struct lane *lane = next_lane(claim, is_alone);
     if (is_worth_it(claim, lane, capacity, now_ms)) /* else the demand stays */
         send_claim(claim, lane, capacity, is_alone);
 }
@@ -298,17 +376,17 @@ static void on_poll(uv_timer_t *timer)
     }
 }
 
-int64_t claim_bookmark_us(const struct claim *claim, enum claim_source source)
+int64_t claim_bookmark_us(const struct claim *claim, int place, enum claim_source source)
 {
-    const struct lane *lane = &claim->lanes[source];
+    const struct lane *lane = &claim->lanes[lane_number(claim, place, source)];
     /* When nothing could be claimed for long, the bookmark of a dead worker may have been ahead of ours. */
     bool is_fresh = clock_mono_ms() - lane->answered_ms < claim->options.config->worker.lease_ms;
     return is_fresh ? lane->bookmark_us : -1;
 }
 
-void claim_go_back(struct claim *claim, enum claim_source source, int64_t due_us)
+void claim_go_back(struct claim *claim, int place, enum claim_source source, int64_t due_us)
 {
-    struct lane *lane = &claim->lanes[source];
+    struct lane *lane = &claim->lanes[lane_number(claim, place, source)];
     wake(claim, lane);
     if (lane->bookmark_us < 0 || due_us >= lane->bookmark_us)
         return;
@@ -322,7 +400,8 @@ void claim_go_back(struct claim *claim, enum claim_source source, int64_t due_us
 
 void claim_wake_source(struct claim *claim, enum claim_source source)
 {
-    wake(claim, &claim->lanes[source]);
+    for (int place = 0; place < places_count(claim->options.pool); place++)
+        wake(claim, &claim->lanes[lane_number(claim, place, source)]);
 }
 
 void claim_wake(struct claim *claim)
@@ -352,7 +431,8 @@ bool claim_open(const struct claim_options *options, struct claim **ret_claim, s
         return err_set(err, ERR_MEMORY, "no memory for the claims");
     claim->options = *options;
     claim->lane = claim->lanes;
-    claim->lanes[CLAIM_CLIENTS].bookmark_us = claim->lanes[CLAIM_SERVICES].bookmark_us = -1;
+    for (size_t i = 0; i < ARRAY_SIZE(claim->lanes); i++)
+        claim->lanes[i].bookmark_us = -1;
     claim->slack_ms = SLACK_MIN_MS;
     uv_timer_init(options->loop, &claim->poll);
     turns_join(options->turns, &claim->lost, options->share);

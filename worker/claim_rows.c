@@ -34,6 +34,8 @@ enum {
     COL_PARAMETERS,
     COL_MADE,
     COL_ELSEWHERE,
+    COL_REPLACES_REQUEST,
+    COL_RESENT,
     COL_BOOKMARK,
     COL_HAS_LOST,
     COL_NOW,
@@ -68,6 +70,8 @@ static bool read_request(struct flow *flow, const struct pg_rows *rows, int row)
     struct outbox_fault faults[OUTBOX_FAULTS_MAX];
     copy_text(flow->user_id, sizeof(flow->user_id), user);
     copy_text(flow->replaces_issuer_id, sizeof(flow->replaces_issuer_id), pg_bytes(rows, row, COL_REPLACES_ISSUER_ID));
+    if (!pg_is_null(rows, row, COL_REPLACES_REQUEST))
+        flow->replaces_request_id = pg_uuid(rows, row, COL_REPLACES_REQUEST);
     if (!outbox_user_id_is_valid(user.bytes, user.length) ||
         outbox_payload_read(payload.bytes, payload.length, &flow->payload, faults) != 0)
         return false;
@@ -106,6 +110,7 @@ static void read_attempts(struct flow *flow, const struct pg_rows *rows, int row
     copy_text(flow->attempt.deferral_code, sizeof(flow->attempt.deferral_code), pg_bytes(rows, row, COL_DEFERRAL_CODE));
     flow->attempt.changed_age_ms = pg_int8(rows, row, COL_CHANGED_AGE);
     flow->made_ms = pg_int8(rows, row, COL_MADE);
+    flow->attempt.is_resent = pg_bool(rows, row, COL_RESENT);
     attempt_set_end(&flow->attempt, pg_bytes(rows, row, COL_HELD_END).bytes,
                     pg_bytes(rows, row, COL_HELD_END_CODE).bytes, pg_bytes(rows, row, COL_CANCEL_CODE).bytes);
 }

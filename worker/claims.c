@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "common/base/closing.h"
+#include "common/base/log.h"
+#include "worker/places.h"
 #include "worker/sweep.h"
 
 /* One type. */
@@ -13,7 +15,9 @@ struct kind {
     const char *event_type;
     struct slots_share *share;
     struct claim *claim;
-    struct sweep *sweeps[CLAIM_SOURCES]; /* of a route only the first */
+    /* sweeps_count of them, for each source of the first place, then of the next. */
+    struct sweep *sweeps[PG_PLACES_MAX * CLAIM_SOURCES];
+    int sweeps_count;
 };
 
 struct claims {
@@ -22,6 +26,7 @@ struct claims {
     int sweeps_in_flight;
     struct kind kinds[1 + CONFIG_ROUTES_MAX]; /* count of them; the first is card requests */
     int count;
+    bool is_stopped;
     struct closing closing;
 };
 
@@ -39,9 +44,9 @@ static void on_clock_set_back(void *context)
 {
     struct claims *claims = context;
     for (int i = 0; i < claims->count; i++)
-        for (int source = 0; source < sources_of(&claims->kinds[i]); source++)
+        for (int number = 0; number < claims->kinds[i].sweeps_count; number++)
             /* guard: a clock that is set back is answered by a rebase */
-            sweep_rebase(claims->kinds[i].sweeps[source]);
+            sweep_rebase(claims->kinds[i].sweeps[number]);
 }
 
 /* ---- open ---- */
@@ -56,10 +61,10 @@ static void set_targets(struct claims *claims, struct kind *kind)
     kind->share->targets[1] = &claims->options.peers->core.target;
 }
 
-/* How long after the first type this one polls first, so that the statements of all types do not come at once. */
-static int64_t turn_ms(const struct claims *claims, int number)
+/* How long after the first one of so many this one polls first, so that their statements do not come at once. */
+static int64_t turn_ms(const struct claims *claims, int number, int count)
 {
-    return 1 + claims->options.config->worker.poll_interval_ms * number / claims_types(claims->options.routes);
+    return 1 + claims->options.config->worker.poll_interval_ms * number / count;
 }
 
 static bool open_claim(struct claims *claims, struct kind *kind, int64_t first_ms, struct err *err)
@@ -85,8 +90,7 @@ static bool open_claim(struct claims *claims, struct kind *kind, int64_t first_m
     return claim_open(&claim, &kind->claim, err);
 }
 
-static bool open_sweep(struct claims *claims, struct kind *kind, enum claim_source source, int64_t first_ms,
-                       struct err *err)
+static bool open_sweep(struct claims *claims, struct kind *kind, int64_t first_ms, struct err *err)
 {
     struct sweep_options sweep = {
         .loop = claims->options.loop,
@@ -94,18 +98,37 @@ static bool open_sweep(struct claims *claims, struct kind *kind, enum claim_sour
         .claim = kind->claim,
         .event_type = kind->event_type,
         .route = kind->route,
-        .source = source,
+        .place = kind->sweeps_count / sources_of(kind),
+        .source = (enum claim_source)(kind->sweeps_count % sources_of(kind)),
         .in_flight = &claims->sweeps_in_flight,
         .first_ms = first_ms,
         .series = claims->options.series,
         .poll_interval_ms = claims->options.config->worker.poll_interval_ms,
     };
-    return sweep_open(&sweep, &kind->sweeps[source], err);
+    if (!sweep_open(&sweep, &kind->sweeps[kind->sweeps_count], err))
+        return false;
+    kind->sweeps_count++;
+    return true;
+}
+
+/* As soon as the number of places is known. What failed is tried again. */
+static void open_more_sweeps(struct claims *claims, struct kind *kind)
+{
+    int places = places_count(claims->options.pool), count = places * sources_of(kind);
+    struct err err = {0};
+    while (kind->sweeps_count < count && !claims->is_stopped) {
+        int place = kind->sweeps_count / sources_of(kind);
+        if (!open_sweep(claims, kind, turn_ms(claims, place, places), &err)) {
+            log_error("leases of a place are not taken back", LOG_TEXT("type", kind->event_type),
+                      LOG_NUMBER("place", place), LOG_TEXT("why", err.message));
+            return;
+        }
+    }
 }
 
 static bool open_kind(struct claims *claims, struct route *route, struct err *err)
 {
-    int64_t first_ms = turn_ms(claims, claims->count);
+    int64_t first_ms = turn_ms(claims, claims->count, claims_types(claims->options.routes));
     struct kind *kind = &claims->kinds[claims->count];
     *kind = (struct kind){
         .route = route,
@@ -115,8 +138,8 @@ static bool open_kind(struct claims *claims, struct route *route, struct err *er
     claims->count++;
     set_targets(claims, kind);
     bool is_open = open_claim(claims, kind, first_ms, err);
-    for (int source = 0; is_open && source < sources_of(kind); source++)
-        is_open = open_sweep(claims, kind, source, first_ms, err);
+    while (is_open && kind->sweeps_count < sources_of(kind)) /* of the first place */
+        is_open = open_sweep(claims, kind, first_ms, err);
     return is_open;
 }
 
@@ -127,11 +150,13 @@ bool claims_open(const struct claims_options *options, struct claims **ret_claim
         return err_set(err, ERR_MEMORY, "no memory for the claims");
     claims->options = *options;
     turns_init(&claims->turns, options->slots);
-    if (!open_kind(claims, NULL, err))
+    bool is_open = open_kind(claims, NULL, err);
+    for (int i = 0; is_open && i < options->routes->count; i++)
+        is_open = open_kind(claims, &options->routes->routes[i], err);
+    if (!is_open) {
+        claims_close(claims, NULL, NULL);
         return false;
-    for (int i = 0; i < options->routes->count; i++)
-        if (!open_kind(claims, &options->routes->routes[i], err))
-            return false;
+    }
     *ret_claims = claims;
     return true;
 }
@@ -140,6 +165,8 @@ bool claims_open(const struct claims_options *options, struct claims **ret_claim
 
 void claims_wake(struct claims *claims, const char *type)
 {
+    for (int i = 0; i < claims->count; i++)
+        open_more_sweeps(claims, &claims->kinds[i]);
     if (type && type[0] == '\0')
         claim_wake_source(claims->kinds[0].claim, CLAIM_CLIENTS);
     else if (type && strcmp(type, OUTBOX_EVENT_TYPE) == 0)
@@ -170,10 +197,11 @@ void claims_event_ended(struct claims *claims, const struct slots_share *share)
 
 void claims_stop(struct claims *claims)
 {
+    claims->is_stopped = true;
     for (int i = 0; i < claims->count; i++) {
         claim_stop(claims->kinds[i].claim);
-        for (int source = 0; source < sources_of(&claims->kinds[i]); source++)
-            sweep_stop(claims->kinds[i].sweeps[source]);
+        for (int number = 0; number < claims->kinds[i].sweeps_count; number++)
+            sweep_stop(claims->kinds[i].sweeps[number]);
     }
 }
 
@@ -182,8 +210,8 @@ bool claims_are_idle(const struct claims *claims)
     for (int i = 0; i < claims->count; i++) {
         if (!claim_is_idle(claims->kinds[i].claim))
             return false;
-        for (int source = 0; source < sources_of(&claims->kinds[i]); source++)
-            if (!sweep_is_idle(claims->kinds[i].sweeps[source]))
+        for (int number = 0; number < claims->kinds[i].sweeps_count; number++)
+            if (!sweep_is_idle(claims->kinds[i].sweeps[number]))
                 return false;
     }
     return true;
@@ -193,9 +221,10 @@ void claims_close(struct claims *claims, void (*on_closed)(void *context), void 
 {
     closing_start(&claims->closing, free, claims, on_closed, context);
     for (int i = 0; i < claims->count; i++) {
-        claim_close(claims->kinds[i].claim, closing_part_closed, closing_part(&claims->closing));
-        for (int source = 0; source < sources_of(&claims->kinds[i]); source++)
-            sweep_close(claims->kinds[i].sweeps[source], closing_part_closed, closing_part(&claims->closing));
+        if (claims->kinds[i].claim) /* the last one may have failed to open */
+            claim_close(claims->kinds[i].claim, closing_part_closed, closing_part(&claims->closing));
+        for (int number = 0; number < claims->kinds[i].sweeps_count; number++)
+            sweep_close(claims->kinds[i].sweeps[number], closing_part_closed, closing_part(&claims->closing));
     }
     closing_end(&claims->closing);
 }

@@ -1,5 +1,6 @@
-/* The claims and the sweep of each type of events that the worker handles: card requests, and the type of each
- * route. */
+/* The claims and the sweeps of each type of events that the worker handles: card requests, and the type of each
+ * route. The sweeps of all places but the first are opened by the first wakeup after the number of places is known
+ * (worker/places.h). */
 #ifndef ISSUING_CLAIMS_H
 #define ISSUING_CLAIMS_H
 

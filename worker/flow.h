@@ -4,6 +4,8 @@
  *     claim -> check -> keep -> issue -> activate -> reveal -> save -> link -> retire -> end
  *                  \-> lookup -> (the same) | mark -> cancel -> unlink -> end
  *
+ * A reissue that ends REJECTED or FAILED: -> review -> disown -> that end (flow_review.h).
+ *
  * The steps of a delivery, an event of another type that a route (route/route.h) has:
  *
  *     claim -> deliver -> end
@@ -84,8 +86,19 @@ struct flow_env {
     void (*on_ended)(void *context, struct flow *flow);
     /* The lease was lost after a create was sent: the event may have ended over a look-up that could not see the
      * card. */
-    void (*on_create_lost)(void *context, const struct uuid *event_id);
+    void (*on_create_lost)(void *context, int place, const struct uuid *event_id);
     void *context;
+};
+
+/* The end of a reissue that made no card, while its old card is read (flow_review.h). */
+struct flow_review {
+    bool is_on;
+    bool is_gone; /* the old card is closed at the issuer */
+    int tries;    /* of its calls that got no definite answer */
+    enum flow_verdict_kind kind;
+    enum flow_step step; /* in which it ended */
+    struct outcome outcome;
+    char code[OUTBOX_REASON_CODE_SIZE];
 };
 
 struct flow {
@@ -95,12 +108,14 @@ struct flow {
     struct route *route;       /* that delivers the event; NULL = the event is a card request */
 
     /* The event, as claimed. Ages are in ms, at the claim. */
+    int place; /* of the database, where it lies */
     struct uuid token;
     char event_text[UUID_TEXT_SIZE];
     char user_id[OUTBOX_USER_ID_MAX + 1];
     struct outbox_payload payload; /* of a card request */
     struct buf body;               /* of a delivery: the payload as PostgreSQL writes it */
     char replaces_issuer_id[CARD_ISSUER_ID_MAX + 1];
+    struct uuid replaces_request_id;    /* that the card to replace was made for */
     char traceparent[TRACE_SIZE];       /* "" = none */
     int64_t lease_until_ms;             /* by clock_mono_ms() */
     int64_t made_ms;                    /* when the event was made: Unix time by the database's clock */
@@ -116,6 +131,7 @@ struct flow {
     struct issuer_card card;
     struct issuer_lookup lookup; /* the pages that were read; begins anew with each reason */
     struct write_save save;
+    struct flow_review review;
 
     /* The one operation in flight. */
     struct http_call call;

@@ -33,6 +33,8 @@ static void fill_reason(const struct flow *flow, const struct flow_verdict *verd
     /* guard: after two cards a failure of another kind is looked up first too */
     if (flow->attempt.end_is_held && flow->attempt.lookup_reason == LOOKUP_DUPLICATE)
         end->held_end = lookup_reason_name(flow->attempt.lookup_reason);
+    if (flow->review.is_on && flow->review.is_gone)
+        end->replaces = uuid_parse(flow->payload.replaces, strlen(flow->payload.replaces), &end->replaced);
 }
 
 /* A completed event has no reason; its note is the cause in the attempt's row, and the event's last error. */

@@ -9,6 +9,7 @@
 #include "common/base/log.h"
 #include "worker/flow_before.h"
 #include "worker/flow_end.h"
+#include "worker/flow_review.h"
 #include "worker/flow_turn.h"
 #include "worker/step.h"
 #include "worker/worker_metrics.h"
@@ -56,7 +57,7 @@ static void end_with_lost_lease(struct flow *flow, const char *at)
     /* The event may have ended meanwhile, over a look-up that could not see the card that this attempt has made. */
     /* guard: a create of an attempt that had lost its lease is reported */
     if (flow->sent_create)
-        flow->env->on_create_lost(flow->env->context, &flow->attempt.event_id);
+        flow->env->on_create_lost(flow->env->context, flow->place, &flow->attempt.event_id);
     free_slot(flow);
 }
 
@@ -83,6 +84,7 @@ static void submit_write(struct flow *flow, enum write_kind kind, enum flow_wait
 {
     flow->write = (struct write_op){
         .kind = kind,
+        .place = flow->place,
         .event_id = flow->attempt.event_id,
         .token = flow->token,
         .deadline_ms = flow->lease_until_ms,
@@ -160,8 +162,13 @@ static void go_to_step(struct flow *flow, const struct flow_verdict *verdict)
 /* The one place where a verdict takes effect. Precondition: nothing is in flight, and the ticket is returned. */
 static void apply_verdict(struct flow *flow, struct flow_verdict verdict)
 {
+    if (flow->review.is_on && verdict.kind != FLOW_GO && verdict.kind != FLOW_DROP)
+        verdict = flow_review_end(flow);
     const struct view view = flow_view(flow, clock_mono_ms(), clock_wall_us());
     verdict = decide_settled(&flow->attempt, &view, verdict);
+    /* guard: the card of a reissue that made none is read before the end */
+    if (flow_review_begins(flow, &verdict))
+        verdict = step_go(STEP_REVIEW);
     switch (verdict.kind) {
     case FLOW_GO:
         go_to_step(flow, &verdict);
@@ -203,8 +210,10 @@ static void finish_step(struct flow *flow)
     event_parameters_hide(&flow->parameters, flow->attempt.outcome.detail);
     /* guard: a peer's words do not repeat our credential */
     credential_hide(flow->credential, flow->attempt.outcome.detail);
-    if (flow->route)
+    if (flow->route) {
         route_signer_hide(flow->route->signer, flow->attempt.outcome.detail);
+        route_headers_hide(flow->route->headers, flow->attempt.outcome.detail);
+    }
     credential_release(flow->credential);
     flow->credential = NULL;
     count_step(flow);
@@ -447,6 +456,7 @@ void flow_run_start(struct flow *flow, bool payload_is_usable)
     const struct attempt_rules rules = flow_rules(flow);
     flow->is_busy = true;
     flow->sent_create = false;
+    flow->review.is_on = false;
     flow->attempt.is_readable = payload_is_usable;
     flow->attempt.wall_offset_us = clock_wall_us() - clock_mono_us();
     issuer_lookup_forget(&flow->lookup);

@@ -127,14 +127,20 @@ void flow_turn_return(struct flow *flow)
 void flow_turn_leave(struct flow *flow, struct flow_verdict *verdict)
 {
     struct target *target = &flow_peer(flow)->target;
+    const struct outcome *outcome = &flow->attempt.outcome;
     /* Only a closed breaker counts failures: neither a failed probe nor a call that was in flight when it opened is an
      * attempt. */
-    if (verdict->kind == FLOW_RETRY && flow->attempt.outcome.health == BREAKER_BAD &&
-        target->breaker.state != BREAKER_CLOSED)
+    if (verdict->kind == FLOW_RETRY && outcome->health == BREAKER_BAD && target->breaker.state != BREAKER_CLOSED)
         /* guard: a failed probe is no attempt */
         verdict->kind = FLOW_DEFER;
     flow->holds_ticket = false;
-    flow->ticket.is_repeated = strcmp(flow->attempt.deferral_code, flow->attempt.outcome.code) == 0;
-    target_leave(target, &flow->ticket, flow->attempt.outcome.health, flow->attempt.outcome.code,
-                 flow->attempt.outcome.wait_ms);
+    /* guard: the link of a card that was there before puts no fresh probe off */
+    flow->ticket.is_repeated = (flow->attempt.step == STEP_LINK && !flow->attempt.card_is_new) ||
+                               strcmp(flow->attempt.deferral_code, outcome_cause(outcome)) == 0;
+    /* guard: a refusal after a create that may have been executed does not show that none was */
+    if (flow->attempt.step == STEP_ISSUE && outcome->kind == OUTCOME_REFUSED && !flow->attempt.unknown)
+        target_note_create(target, &flow->attempt.event_id, outcome->code);
+    else if (flow->attempt.step == STEP_ISSUE && outcome->kind == OUTCOME_EXECUTED)
+        target_note_create(target, &flow->attempt.event_id, NULL);
+    target_leave(target, &flow->ticket, outcome->health, outcome_cause(outcome), outcome->wait_ms);
 }

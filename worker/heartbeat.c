@@ -39,8 +39,8 @@ enum array {
 };
 #define FIRST_ARRAY 8 /* the index of its parameter */
 
-/* The parameters of note_routes that have one element for each route, from $2 on. */
-enum route_array { TYPES, ORDERED, LOOKUPS, LIFETIMES, ATTEMPTS, SIGNED, ROUTE_ARRAYS };
+/* The parameters of note_routes from $2 on: one element for each route, or for each target that this worker stopped. */
+enum route_array { TYPES, ORDERED, LOOKUPS, LIFETIMES, ATTEMPTS, SIGNED, STOPPED, WHYS, ROUTE_ARRAYS };
 #define FIRST_ROUTE_ARRAY 1
 static_assert((int)ROUTE_ARRAYS <= (int)ARRAYS, "the buffers serve both statements");
 
@@ -67,7 +67,8 @@ struct heartbeat {
     int target_count;
     enum breaker_state sent_states[TARGETS_MAX];
     int64_t probes[TARGETS_MAX]; /* the last one that was obeyed; -1 = the controls are not known */
-    bool pauses[TARGETS_MAX];    /* by operators */
+    bool pauses[TARGETS_MAX];    /* by the controls */
+    bool sent_stop[TARGETS_MAX]; /* the last note of the routes says that this worker stopped it */
     uv_timer_t timer;
     int64_t started_ms, sent_ms;
     char host[64];
@@ -78,6 +79,8 @@ struct heartbeat {
     bool shows_drain;
     enum phase phase;
     bool routes_are_noted; /* once */
+    bool may_beat;         /* the first database has noted them, or had before */
+    bool has_changed;      /* the last heartbeat has brought a control */
     int failures;          /* in a row */
     bool was_noted;
     struct closing closing;
@@ -179,12 +182,25 @@ static void submit(struct heartbeat *heartbeat, const struct sql_statement *stat
     struct pg_query *query = &heartbeat->query;
     heartbeat->is_in_flight = true;
     query->statement = statement;
+    query->database = 0;
     query->params[0] = pg_param_text(options->worker_name, strlen(options->worker_name));
     query->timeout_ms = QUERY_TIMEOUT_MS;
     query->is_slow = true;
     query->yields = true;
     query->on_result = on_result;
     pg_pool_submit(options->pool, query);
+}
+
+/* The same in the next database, whose answer means nothing: the controls are in the first one. false: there is none. */
+static bool repeat_in_next(struct heartbeat *heartbeat)
+{
+    struct pg_query *query = &heartbeat->query;
+    if (query->database + 1 >= pg_pool_databases(heartbeat->options.pool))
+        return false;
+    heartbeat->is_in_flight = true;
+    query->database++;
+    pg_pool_submit(heartbeat->options.pool, query);
+    return true;
 }
 
 static void send_beat(struct heartbeat *heartbeat)
@@ -215,8 +231,8 @@ static void send_beat(struct heartbeat *heartbeat)
 static bool fill_route_arrays(struct heartbeat *heartbeat)
 {
     static const enum pg_type types[ROUTE_ARRAYS] = {
-        [TYPES] = PG_TEXT,     [ORDERED] = PG_BOOL,  [LOOKUPS] = PG_BOOL,
-        [LIFETIMES] = PG_INT8, [ATTEMPTS] = PG_INT8, [SIGNED] = PG_BOOL,
+        [TYPES] = PG_TEXT,    [ORDERED] = PG_BOOL, [LOOKUPS] = PG_BOOL, [LIFETIMES] = PG_INT8,
+        [ATTEMPTS] = PG_INT8, [SIGNED] = PG_BOOL,  [STOPPED] = PG_TEXT, [WHYS] = PG_TEXT,
     };
     const struct routes *routes = heartbeat->options.routes;
     struct pg_array arrays[ROUTE_ARRAYS];
@@ -231,6 +247,14 @@ static bool fill_route_arrays(struct heartbeat *heartbeat)
         pg_array_add_int8(&arrays[LIFETIMES], route->key_lifetime_ms);
         pg_array_add_int8(&arrays[ATTEMPTS], route->max_attempts);
         pg_array_add_bool(&arrays[SIGNED], route->sign_secret_file != NULL);
+    }
+    for (int i = 0; i < heartbeat->target_count; i++) {
+        const struct peer *peer = heartbeat->peers[i];
+        heartbeat->sent_stop[i] = peer->target.stopped_why[0];
+        if (!heartbeat->sent_stop[i])
+            continue;
+        add_text(&arrays[STOPPED], peer->name);
+        add_text(&arrays[WHYS], peer->target.stopped_why);
     }
     for (int i = 0; i < ROUTE_ARRAYS; i++) {
         heartbeat->query.params[FIRST_ROUTE_ARRAY + i] = pg_array_param(&arrays[i]);
@@ -261,22 +285,43 @@ static void work_without_controls(struct heartbeat *heartbeat)
     heartbeat->options.on_obeyed(heartbeat->options.context);
 }
 
+/* The database has the pauses: from now on the controls say when they end. */
+static void forget_stops(struct heartbeat *heartbeat)
+{
+    for (int i = 0; i < heartbeat->target_count; i++) {
+        struct peer *peer = heartbeat->peers[i];
+        if (!heartbeat->sent_stop[i])
+            continue;
+        log_warning("a target is paused until an operator resumes it", LOG_TEXT("target", peer->name),
+                    LOG_TEXT("why", peer->target.stopped_why));
+        peer->target.stopped_why[0] = '\0';
+    }
+}
+
 /* After the first one, a note that fails changes nothing. */
 static void on_routes_noted(struct pg_query *query, const struct pg_query_result *result)
 {
     struct heartbeat *heartbeat = container_of(query, struct heartbeat, query);
     heartbeat->is_in_flight = false;
-    if (result->kind == PG_DONE && !heartbeat->routes_are_noted) {
-        heartbeat->routes_are_noted = true;
-        if (heartbeat->phase == PHASE_WORKING)
-            work_without_controls(heartbeat);
+    if (query->database == 0) {
+        heartbeat->may_beat = result->kind == PG_DONE || heartbeat->phase != PHASE_STARTING;
+        if (result->kind == PG_DONE && !heartbeat->routes_are_noted) {
+            heartbeat->routes_are_noted = true;
+            if (heartbeat->phase == PHASE_WORKING)
+                work_without_controls(heartbeat);
+        }
+        if (result->kind == PG_DONE)
+            forget_stops(heartbeat);
+        if (!heartbeat->may_beat)
+            note_failure(heartbeat, result);
+        heartbeat->query.params[FIRST_ROUTE_ARRAY + STOPPED] = pg_param_null(); /* pauses are in the first one */
     }
-    if (result->kind == PG_DONE || heartbeat->phase != PHASE_STARTING) {
-        send_beat(heartbeat);
+    if (repeat_in_next(heartbeat))
         return;
-    }
-    note_failure(heartbeat, result);
-    beat_in(heartbeat, heartbeat->phase == PHASE_STARTING ? FIRST_PAUSE_MS : HEARTBEAT_INTERVAL_MS);
+    if (heartbeat->may_beat)
+        send_beat(heartbeat);
+    else
+        beat_in(heartbeat, heartbeat->phase == PHASE_STARTING ? FIRST_PAUSE_MS : HEARTBEAT_INTERVAL_MS);
 }
 
 static void note_routes(struct heartbeat *heartbeat)
@@ -303,11 +348,11 @@ static struct peer *peer_named(struct heartbeat *heartbeat, struct slice name, i
 static void log_pause(const struct peer *peer, bool is_paused, const struct pg_rows *rows, int row)
 {
     if (is_paused)
-        log_info("a target is paused by an operator", LOG_TEXT("target", peer->name),
+        log_info("a target is paused", LOG_TEXT("target", peer->name),
                  LOG_TEXT("by", pg_bytes(rows, row, COL_PAUSED_BY).bytes),
                  LOG_TEXT("why", pg_bytes(rows, row, COL_PAUSED_WHY).bytes));
     else
-        log_info("a target is resumed by an operator", LOG_TEXT("target", peer->name));
+        log_info("a target is resumed", LOG_TEXT("target", peer->name));
 }
 
 /* Returns whether something changed. */
@@ -319,7 +364,8 @@ static bool obey(struct heartbeat *heartbeat, const struct pg_rows *rows, int ro
         return false;
     bool is_paused = pg_bool(rows, row, COL_IS_PAUSED), is_first = heartbeat->probes[index] < 0;
     int64_t probe = pg_int8(rows, row, COL_PROBE_NUMBER), last_probe = heartbeat->probes[index];
-    bool was_paused = heartbeat->pauses[index], waits = is_paused || must_wait(heartbeat, index);
+    bool was_paused = heartbeat->pauses[index],
+         waits = is_paused || must_wait(heartbeat, index) || peer->target.stopped_why[0];
     heartbeat->probes[index] = probe;
     heartbeat->pauses[index] = is_paused;
     if (is_paused != was_paused)
@@ -380,20 +426,22 @@ static int64_t gap_left_ms(const struct heartbeat *heartbeat)
 static void on_beat(struct pg_query *query, const struct pg_query_result *result)
 {
     struct heartbeat *heartbeat = container_of(query, struct heartbeat, query);
-    bool has_changed = false;
     heartbeat->is_in_flight = false;
-    if (result->kind == PG_DONE)
-        has_changed = note_answer(heartbeat, result->rows);
-    else
-        note_failure(heartbeat, result);
-    if (heartbeat->phase == PHASE_DRAINING || has_changed) /* others wait to see it */
+    if (query->database == 0) {
+        heartbeat->has_changed = result->kind == PG_DONE && note_answer(heartbeat, result->rows);
+        if (result->kind != PG_DONE)
+            note_failure(heartbeat, result);
+        if (heartbeat->has_changed)
+            heartbeat->options.on_obeyed(heartbeat->options.context);
+    }
+    if (repeat_in_next(heartbeat))
+        return;
+    if (heartbeat->phase == PHASE_DRAINING || heartbeat->has_changed) /* others wait to see it */
         beat_in(heartbeat, 0);
     else if (heartbeat->phase == PHASE_STARTING)
         beat_in(heartbeat, FIRST_PAUSE_MS);
     else
         beat_in(heartbeat, heartbeat->is_wanted ? gap_left_ms(heartbeat) : HEARTBEAT_INTERVAL_MS);
-    if (has_changed)
-        heartbeat->options.on_obeyed(heartbeat->options.context);
 }
 
 /* ---- the end ---- */
@@ -403,6 +451,7 @@ static void on_left(struct pg_query *query, const struct pg_query_result *result
     (void)result; /* ignoring: without it the worker counts as dead in a minute */
     struct heartbeat *heartbeat = container_of(query, struct heartbeat, query);
     heartbeat->is_in_flight = false;
+    (void)repeat_in_next(heartbeat);
 }
 
 static void leave(struct heartbeat *heartbeat)
@@ -414,6 +463,7 @@ static void leave(struct heartbeat *heartbeat)
         return;
     heartbeat->is_in_flight = true;
     query->statement = &sql_heartbeat_leave;
+    query->database = 0;
     query->params[0] = pg_param_text(options->worker_name, strlen(options->worker_name));
     query->timeout_ms = LEAVE_TIMEOUT_MS;
     query->is_slow = true;

@@ -1,5 +1,5 @@
-/* See housekeeping.h. A pass is four statements, each a transaction, so that one that fails does not undo the others;
- * at most one of them is in flight. */
+/* See housekeeping.h. A pass is three statements for each place and one for all, each a transaction, so that one that
+ * fails does not undo the others; at most one of them is in flight. */
 #include "worker/housekeeping.h"
 
 #include <assert.h>
@@ -10,11 +10,11 @@
 #include "common/base/closing.h"
 #include "common/base/log.h"
 #include "statements.h"
+#include "worker/places.h"
 #include "worker/worker_metrics.h"
 
 #define PASS_INTERVAL_MS 30000
 #define PASS_CONTINUES_MS 200
-#define PASS_STATEMENTS 4
 #define PARTITION_LEAST_MS 3600000
 #define QUERY_TIMEOUT_MS 10000
 #define CHECK_TIMEOUT_MS 16000 /* the server ends it before, after the role's statement_timeout */
@@ -25,14 +25,23 @@ struct housekeeping {
     struct pg_query pass_query;
     int64_t pass_started_us;
     bool pass_is_running;
-    int statement; /* of this pass: which of the four is in flight */
+    int statement; /* of this pass: the number of the one in flight */
     bool has_more; /* one of them has more to do */
     bool is_stopped;
     struct closing closing;
 };
 
-/* Columns of keep_rows, keep_house, check_rest, forget_keys: the statements of a pass, in this order. */
+/* Of a pass: these for each place, then sql_forget_keys for each database, since its places share the keys. */
+static const struct sql_statement *const place_statements[] = {&sql_keep_rows, &sql_keep_house, &sql_check_rest};
+#define PLACE_STATEMENTS ((int)ARRAY_SIZE(place_statements))
+
+/* Columns of all of them. */
 enum { COL_ACTION, COL_TABLE, COL_AMOUNT, COL_DETAIL, COL_HAS_MORE };
+
+static int statements_count(const struct housekeeping *housekeeping)
+{
+    return places_count(housekeeping->options.pool) * PLACE_STATEMENTS + pg_pool_databases(housekeeping->options.pool);
+}
 
 /* What one statement did, a row each: counted, and logged where an operator would want to know. Returns whether there
  * is more to do. */
@@ -77,15 +86,16 @@ static void on_statement_done(struct pg_query *query, const struct pg_query_resu
     struct metrics *metrics = housekeeping->options.metrics;
     if (result->kind == PG_DONE) {
         housekeeping->has_more |= note_pass(housekeeping, result->rows);
-    } else if (result->kind == PG_REFUSED || result->kind == PG_UNKNOWN) {
+    } else if ((result->kind == PG_REFUSED || result->kind == PG_UNKNOWN) && !pg_sqlstate_is_moved(result->sqlstate)) {
         bool is_refused = result->kind == PG_REFUSED;
         metric_add(metrics_series(metrics, WORKER_METRIC_HOUSEKEEPING_FAILURES, "all", NULL), 1);
         log_warning("housekeeping failed", LOG_TEXT("statement", query->statement->name),
-                    LOG_TEXT("sqlstate", is_refused ? result->sqlstate : ""),
+                    LOG_NUMBER("place", query->place), LOG_TEXT("sqlstate", is_refused ? result->sqlstate : ""),
                     LOG_TEXT("why", is_refused ? result->message : "no answer in time, or the connection was lost"));
     }
     housekeeping->statement++;
-    if (result->kind != PG_NOT_SENT && housekeeping->statement < PASS_STATEMENTS && !housekeeping->is_stopped) {
+    bool may_go_on = result->kind != PG_NOT_SENT || pg_pool_databases(housekeeping->options.pool) > 1;
+    if (may_go_on && housekeeping->statement < statements_count(housekeeping) && !housekeeping->is_stopped) {
         send_statement(housekeeping);
         return;
     }
@@ -102,14 +112,23 @@ static int64_t longer_ms(int64_t left_ms, int64_t right_ms)
     return left_ms > right_ms ? left_ms : right_ms;
 }
 
+/* That the database has; 0 where it has none at the moment. */
+static int first_place(const struct housekeeping *housekeeping, int database)
+{
+    for (int place = 0; place < places_count(housekeeping->options.pool); place++)
+        if (pg_pool_database_of(housekeeping->options.pool, place) == database)
+            return place;
+    return 0;
+}
+
 static void send_statement(struct housekeeping *housekeeping)
 {
-    static const struct sql_statement *const calls[PASS_STATEMENTS] = {&sql_keep_rows, &sql_keep_house, &sql_check_rest,
-                                                                       &sql_forget_keys};
     const struct config *config = housekeeping->options.config;
     int64_t keys_ms = config->idempotency.retention_ms;
     struct pg_query *query = &housekeeping->pass_query;
-    query->statement = calls[housekeeping->statement];
+    int beyond = housekeeping->statement - places_count(housekeeping->options.pool) * PLACE_STATEMENTS;
+    query->statement = beyond >= 0 ? &sql_forget_keys : place_statements[housekeeping->statement % PLACE_STATEMENTS];
+    query->place = beyond >= 0 ? first_place(housekeeping, beyond) : housekeeping->statement / PLACE_STATEMENTS;
     query->params[0] = pg_param_int8(keys_ms);
     /* The api may run with a longer window than this worker knows: the retention is a second bound. */
     query->params[1] = pg_param_int8(longer_ms(config->limit.window_ms, keys_ms));

@@ -109,7 +109,9 @@ struct flow_verdict step_issue_read(struct flow *flow, struct outcome *ret_outco
     issuer_read_create(step_profile(flow), &flow->call, &flow->attempt.event_id, &flow->card, ret_outcome);
     if (flow->call.result == HTTP_NOT_SENT && !flow->call.was_resent)
         flow->sent_create = false;
-    return step_decide(flow, ret_outcome, shown_of(flow));
+    struct shown shown = shown_of(flow);
+    shown.key_is_honoured = issuer_honoured_key(step_profile(flow), &flow->call, &flow->attempt.event_id);
+    return step_decide(flow, ret_outcome, shown);
 }
 
 /* ---- activate: the issuer makes cards inactive ---- */
@@ -137,7 +139,9 @@ bool step_reveal_prepare(struct flow *flow)
 struct flow_verdict step_reveal_read(struct flow *flow, struct outcome *ret_outcome)
 {
     issuer_read_reveal(step_profile(flow), &flow->call, &flow->card, ret_outcome);
-    return step_decide(flow, ret_outcome, (struct shown){0});
+    if (ret_outcome->kind == OUTCOME_REFUSED && flow->env->config->card.number_refused == NUMBER_REFUSED_KEEP)
+        ret_outcome->health = BREAKER_GOOD; /* it is expected, and stops nobody */
+    return step_decide(flow, ret_outcome, shown_of(flow));
 }
 
 /* ---- save: before core-api learns of the card ---- */
@@ -167,7 +171,7 @@ bool step_save_prepare(struct flow *flow)
 
 struct flow_verdict step_save_read(struct flow *flow, struct outcome *ret_outcome)
 {
-    flow->attempt.is_saved = flow->write_result == WRITE_DONE;
+    flow->attempt.is_saved = flow->attempt.card_is_new = flow->write_result == WRITE_DONE;
     flow->attempt.end_is_held &= !flow->attempt.is_saved;
     return step_read_write(flow, STEP_LINK, ret_outcome);
 }

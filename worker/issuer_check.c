@@ -2,6 +2,7 @@
 #include "worker/issuer_check.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,24 +12,36 @@
 #include "statements.h"
 #include "worker/core_api.h"
 #include "worker/issuer_findings.h"
+#include "worker/issuer_trial.h"
+#include "worker/route/route_call.h"
+#include "worker/route/route_findings.h"
 
 #define POLL_MS 1000
 #define QUERY_TIMEOUT_MS 5000
 #define ANSWER_MAX (64 * 1024)
-#define CALL_MAX_MS 10000    /* somebody waits for the answer */
-#define LEASE_MORE_MS 2000   /* that the lease is longer than the two calls may take */
+#define CALL_MAX_MS 10000  /* somebody waits for the answer */
+#define LEASE_MORE_MS 2000 /* that the lease is longer than the two calls may take */
+#define TARGETS_BYTES_MAX 4096
+#define TEST_SIZE 256
 #define SINCE_MS (60 * 1000) /* the look-up lists the cards of this time only, so there are few to read */
 
 /* What a check waits for. One operation is in flight unless it is IDLE. */
 enum phase {
-    /* Nothing. Every POLL_MS: TAKING, unless the worker drains or the issuer is paused. */
+    /* Nothing. Every POLL_MS: TAKING, unless the worker drains or all targets are paused. */
     PHASE_IDLE,
-    /* The statement that takes a check. None there: IDLE. Else ASKING, or without a user CALLING. */
+    /* The statement that takes a check. None there: IDLE. Else ASKING, without a user or of a route CALLING. */
     PHASE_TAKING,
     /* core-api's answer. Then CALLING. */
     PHASE_ASKING,
-    /* The issuer's answer. Then ENDING. */
+    /* The issuer's or the receiver's answer. Then REVEALING, where numbers are stored and shown by a call of their own,
+     * or ENDING. */
     PHASE_CALLING,
+    /* The issuer's answer to the question for the number of a card that does not exist. Then ENDING. */
+    PHASE_REVEALING,
+    /* The issuer's answer to a call of the trial. Then TRYING again, PAUSING or ENDING. */
+    PHASE_TRYING,
+    /* The next POLL_MS: a card that was made is not shown yet. Then TRYING. */
+    PHASE_PAUSING,
     /* The statement that writes the findings, or that puts the check back. Then IDLE. */
     PHASE_ENDING,
 };
@@ -39,13 +52,17 @@ struct issuer_check {
     bool is_draining;
     uv_timer_t timer;
     struct pg_query query;
-    struct uuid id, token, event_id; /* event_id: made up, no event has it */
+    struct buf targets;              /* a parameter of the query: what can be checked now */
+    struct uuid id, token, event_id; /* event_id: made up, no event has it; of the trial it is id */
+    struct route *route;             /* that is checked; NULL = the issuer */
     char user_id[OUTBOX_USER_ID_MAX + 1];
     struct issuer_findings_facts facts;
-    struct issuer_findings findings;
+    struct findings findings;
     struct issuer_parameters known; /* all parameters that are known for this user */
     enum issuer_call which;         /* the call that was made to the issuer; ISSUER_CALLS = none */
     struct issuer_lookup lookup;
+    bool creates, is_test; /* a trial follows; the issuer is in its test mode */
+    struct issuer_trial trial;
     struct http_call call;
     struct credential *credential; /* that the call was sent with; NULL = none */
     struct closing closing;
@@ -79,13 +96,18 @@ static void put_back(struct issuer_check *check)
 
 static void end(struct issuer_check *check)
 {
-    struct issuer_findings *findings = &check->findings;
-    if (!issuer_findings_end(findings, &check->facts, check->which, &check->known)) {
+    struct findings *findings = &check->findings;
+    bool was_tried = uuid_equal(&check->event_id, &check->id);
+    bool is_whole = check->route || was_tried
+                        ? findings_end(findings)
+                        : issuer_findings_end(findings, &check->facts, check->which, &check->known);
+    if (!is_whole) {
         put_back(check);
         return;
     }
     const char *result = findings->has_failure ? "fail" : "ok";
-    log_info("checked the issuer for an operator", LOG_TEXT("result", result));
+    log_info("checked a target for an operator",
+             LOG_TEXT("target", check->route ? check->route->config->type : "issuer"), LOG_TEXT("result", result));
     check->phase = PHASE_ENDING;
     check->query.params[0] = pg_param_uuid(&check->id);
     check->query.params[1] = pg_param_uuid(&check->token);
@@ -113,31 +135,117 @@ static void forget_call(struct issuer_check *check, struct peer *peer)
     check->facts.issuer_header = NULL;
 }
 
+/* card_id NULL: of no card. */
+static bool build_issuer_call(struct issuer_check *check, enum issuer_call which, const char *card_id)
+{
+    static const struct outbox_payload payload; /* a new card */
+    char made_up[UUID_TEXT_SIZE];
+    uuid_format(&check->event_id, made_up);
+    struct issuer_subject subject = {
+        .base = check->options.peers->issuer.url,
+        .event_id = check->event_id,
+        .user_id = check->user_id,
+        .payload = &payload,
+        .card_id = card_id ? card_id : made_up,
+        .since_ms = clock_wall_us() / 1000 - SINCE_MS,
+        .parameters = &check->known,
+        .lookup = &check->lookup,
+    };
+    return issuer_build(check->facts.profile, which, &subject, &check->call);
+}
+
+/* Numbers are stored, and shown by a call of their own. */
+static bool wants_numbers(const struct issuer_check *check)
+{
+    return check->options.config->card.store == CARD_STORE_ENCRYPTED &&
+           issuer_profile_has(check->facts.profile, ISSUER_REVEAL) &&
+           !issuer_parameters_missing_for(check->facts.profile, &check->known, ISSUER_REVEAL);
+}
+
+static void on_trial_answered(struct http_call *call);
+
+static void send_trial_call(struct issuer_check *check)
+{
+    enum issuer_call next = check->trial.next;
+    if (next != ISSUER_CALLS && build_issuer_call(check, next, issuer_trial_card(&check->trial))) {
+        send_call(check, &check->options.peers->issuer, PHASE_TRYING, on_trial_answered);
+        return;
+    }
+    if (next != ISSUER_CALLS)
+        findings_add(&check->findings, "create", FINDINGS_FAIL, "ask again", "no memory for a call");
+    issuer_trial_done(&check->trial);
+    end(check);
+}
+
+static void on_trial_answered(struct http_call *call)
+{
+    struct issuer_check *check = container_of(call, struct issuer_check, call);
+    check->trial.credential = check->credential;
+    bool pauses = issuer_trial_answer(&check->trial, &check->findings, &check->facts, call, &check->event_id,
+                                      &check->lookup, clock_mono_ms());
+    forget_call(check, &check->options.peers->issuer);
+    if (check->is_draining)
+        issuer_trial_hurry(&check->trial);
+    if (pauses && !check->is_draining)
+        check->phase = PHASE_PAUSING;
+    else
+        send_trial_call(check);
+}
+
+/* What is asked without a card is answered. */
+static void go_on(struct issuer_check *check)
+{
+    const char *missing = issuer_parameters_missing_for(check->facts.profile, &check->known, ISSUER_CREATE);
+    if (!check->creates || check->findings.has_failure || check->is_draining) {
+        end(check);
+        return;
+    }
+    if (!check->is_test || missing) {
+        findings_add(&check->findings, "create", FINDINGS_FAIL,
+                     missing ? "issuer.parameters, or core-api's answer"
+                             : "use address and credential of the test mode",
+                     missing ? "no card was made: %s is missing"
+                             : "no card was made: nothing shows that this is the test mode of %s",
+                     missing ? missing : check->facts.profile->name);
+        end(check);
+        return;
+    }
+    check->event_id = check->id;
+    issuer_lookup_forget(&check->lookup);
+    issuer_trial_begin(&check->trial, &check->known, wants_numbers(check));
+    send_trial_call(check);
+}
+
+static void on_revealed(struct http_call *call)
+{
+    struct issuer_check *check = container_of(call, struct issuer_check, call);
+    if (call->result == HTTP_ANSWERED && (call->status == 401 || call->status == 403))
+        issuer_findings_add_number_refused(&check->findings, &check->facts, call->status);
+    forget_call(check, &check->options.peers->issuer);
+    go_on(check);
+}
+
 static void on_issuer_answered(struct http_call *call)
 {
     struct issuer_check *check = container_of(call, struct issuer_check, call);
     struct outcome outcome = {0};
     if (check->which == ISSUER_LOOKUP)
         issuer_read_lookup(check->facts.profile, call, &check->event_id, &check->lookup, &outcome);
+    bool is_half = check->lookup.none_code[0] && !check->lookup.is_done && outcome.kind == OUTCOME_EXECUTED;
+    if (is_half && !check->is_draining) {
+        forget_call(check, &check->options.peers->issuer);
+        if (build_issuer_call(check, ISSUER_LOOKUP, NULL))
+            send_call(check, &check->options.peers->issuer, PHASE_CALLING, on_issuer_answered);
+        else
+            put_back(check);
+        return;
+    }
     issuer_findings_add_answer(&check->findings, &check->facts, check->which, call, &check->lookup, &outcome);
     forget_call(check, &check->options.peers->issuer);
-    end(check);
-}
-
-static bool build_issuer_call(struct issuer_check *check)
-{
-    char card_id[UUID_TEXT_SIZE];
-    uuid_format(&check->event_id, card_id);
-    struct issuer_subject subject = {
-        .base = check->options.peers->issuer.url,
-        .event_id = check->event_id,
-        .user_id = check->user_id,
-        .card_id = card_id,
-        .since_ms = clock_wall_us() / 1000 - SINCE_MS,
-        .parameters = &check->known,
-        .lookup = &check->lookup,
-    };
-    return issuer_build(check->facts.profile, check->which, &subject, &check->call);
+    if (!check->findings.has_failure && wants_numbers(check) && build_issuer_call(check, ISSUER_REVEAL, NULL))
+        send_call(check, &check->options.peers->issuer, PHASE_REVEALING, on_revealed);
+    else
+        go_on(check);
 }
 
 static void call_issuer(struct issuer_check *check)
@@ -155,12 +263,13 @@ static void call_issuer(struct issuer_check *check)
         return;
     }
     check->event_id = uuid7_make();
-    if (!build_issuer_call(check)) {
+    if (!build_issuer_call(check, check->which, NULL)) {
         put_back(check); /* out of memory */
         return;
     }
     send_call(check, issuer, PHASE_CALLING, on_issuer_answered);
     check->facts.issuer_header = credential_header(check->credential); /* as long as the call lasts */
+    check->is_test = issuer_trial_is_test(check->facts.profile, issuer->url, check->facts.issuer_header);
 }
 
 /* given: by core-api; all zeros = nothing. */
@@ -181,6 +290,41 @@ static void on_core_answered(struct http_call *call)
     forget_call(check, &check->options.peers->core);
     merge_parameters(check, &given);
     call_issuer(check);
+}
+
+/* ---- a route ---- */
+
+static void on_receiver_answered(struct http_call *call)
+{
+    struct issuer_check *check = container_of(call, struct issuer_check, call);
+    route_findings_add_answer(&check->findings, check->route, call, check->credential);
+    forget_call(check, &check->route->peer);
+    end(check);
+}
+
+static void call_receiver(struct issuer_check *check)
+{
+    char body[TEST_SIZE], time[CLOCK_RFC3339_SIZE];
+    int64_t now_us = clock_wall_us();
+    clock_format(now_us, time);
+    int length =
+        snprintf(body, sizeof(body), "{\"type\": \"test\", \"timestamp\": \"%s\", \"data\": {\"route\": \"%s\"}}", time,
+                 check->route->config->type);
+    const struct route_event event = {
+        .event_id = uuid7_make(),
+        .user_id = "test",
+        .payload = {.bytes = body, .length = (size_t)length},
+        .created_ms = now_us / 1000,
+        .traceparent = "",
+        .is_test = true,
+    };
+    route_findings_begin(&check->findings, check->route, check->facts.worker);
+    if (check->route->peer.target.is_paused ||
+        !route_build_deliver(check->route, &event, now_us / 1000, &check->call)) {
+        put_back(check);
+        return;
+    }
+    send_call(check, &check->route->peer, PHASE_CALLING, on_receiver_answered);
 }
 
 /* ---- taking ---- */
@@ -212,13 +356,20 @@ static void on_taken(struct pg_query *query, const struct pg_query_result *resul
         return; /* if the statement was executed after all, the lease runs out */
     struct slice user = pg_bytes(result->rows, 0, 1);
     bool has_user = user.bytes && user.length < sizeof(check->user_id);
+    char target[CONFIG_ROUTE_TYPE_SIZE];
+    struct slice named = pg_bytes(result->rows, 0, 2);
+    snprintf(target, sizeof(target), "%.*s", (int)named.length, named.bytes);
+    check->route = routes_find(check->options.routes, target);
     check->id = pg_uuid(result->rows, 0, 0);
     if (has_user)
         memcpy(check->user_id, user.bytes, user.length);
     check->user_id[has_user ? user.length : 0] = '\0';
     check->facts.user_id = has_user ? check->user_id : NULL;
+    check->creates = pg_bool(result->rows, 0, 3);
     if (check->is_draining)
         put_back(check);
+    else if (check->route)
+        call_receiver(check);
     else
         start(check);
 }
@@ -228,17 +379,47 @@ static int64_t call_ms(const struct peer *peer)
     return peer->timeout_ms < CALL_MAX_MS ? peer->timeout_ms : CALL_MAX_MS;
 }
 
+/* The longest check. */
+static int64_t lease_ms(const struct issuer_check_options *options)
+{
+    int64_t longest_ms = call_ms(&options->peers->core) + 3 * call_ms(&options->peers->issuer);
+    for (int i = 0; i < options->routes->count; i++)
+        if (call_ms(&options->routes->routes[i].peer) > longest_ms)
+            longest_ms = call_ms(&options->routes->routes[i].peer);
+    return longest_ms + LEASE_MORE_MS;
+}
+
+/* False: all are paused, or out of memory. */
+static bool fill_targets(struct issuer_check *check)
+{
+    const struct issuer_check_options *options = &check->options;
+    struct pg_array targets;
+    int count = 0;
+    pg_array_start(&targets, &check->targets, PG_TEXT);
+    for (int i = -1; i < options->routes->count; i++) {
+        const struct peer *peer = i < 0 ? &options->peers->issuer : &options->routes->routes[i].peer;
+        if (peer->target.is_paused)
+            continue;
+        pg_array_add(&targets, peer->name, strlen(peer->name));
+        count++;
+    }
+    check->query.params[3] = pg_array_param(&targets);
+    return count > 0 && !check->targets.failed;
+}
+
 static void on_timer(uv_timer_t *timer)
 {
     struct issuer_check *check = container_of(timer, struct issuer_check, timer);
     const struct issuer_check_options *options = &check->options;
     struct pg_query *query = &check->query;
-    if (check->phase != PHASE_IDLE || options->peers->issuer.target.is_paused)
+    if (check->phase == PHASE_PAUSING)
+        send_trial_call(check);
+    if (check->phase != PHASE_IDLE || !fill_targets(check))
         return;
     check->phase = PHASE_TAKING;
     check->token = uuid4_make();
     query->params[0] = pg_param_uuid(&check->token);
-    query->params[1] = pg_param_int8(call_ms(&options->peers->core) + call_ms(&options->peers->issuer) + LEASE_MORE_MS);
+    query->params[1] = pg_param_int8(lease_ms(options));
     query->params[2] = pg_param_text(options->worker_name, strlen(options->worker_name));
     submit(check, &sql_issuer_check_take, on_taken);
 }
@@ -266,7 +447,8 @@ bool issuer_check_open(const struct issuer_check_options *options, struct issuer
     check->options = *options;
     set_facts(check);
     http_call_init(&check->call, ANSWER_MAX);
-    issuer_findings_init(&check->findings);
+    findings_init(&check->findings);
+    buf_init(&check->targets, TARGETS_BYTES_MAX);
     uv_timer_init(options->loop, &check->timer);
     uv_timer_start(&check->timer, on_timer, POLL_MS, POLL_MS);
     *ret_check = check;
@@ -277,6 +459,10 @@ void issuer_check_stop(struct issuer_check *check)
 {
     check->is_draining = true;
     uv_timer_stop(&check->timer);
+    if (check->phase == PHASE_PAUSING) {
+        issuer_trial_hurry(&check->trial);
+        send_trial_call(check);
+    }
 }
 
 bool issuer_check_is_idle(const struct issuer_check *check)
@@ -288,7 +474,8 @@ static void release(void *module)
 {
     struct issuer_check *check = module;
     http_call_done(&check->call);
-    issuer_findings_done(&check->findings);
+    findings_done(&check->findings);
+    buf_done(&check->targets);
     free(check);
 }
 

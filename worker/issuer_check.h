@@ -1,12 +1,15 @@
-/* Checks whether the issuer is configured correctly, for somebody who has just set up the worker. An operator leaves a
- * check (issuing-ctl doctor --issuer, issuing.issuer_checks); one worker takes it and makes harmless calls:
+/* Checks whether the issuer or a route is configured correctly, for somebody who has just set up the worker. An operator
+ * leaves a check (issuing-ctl doctor --issuer, route test; issuing.issuer_checks); one worker takes it and makes
+ * harmless calls:
  *
  *     take -> [GET core-api: the parameters of this user] -> GET issuer: a card that does not exist -> end
+ *     take -> POST receiver: a delivery of the type TEST -> end
  *
+ * An operator may ask for a trial (issuer_trial.h) behind the first: a card of the issuer's test mode.
  * A worker polls for checks every second and holds one at a time, under a lease and a token, so another worker takes
  * over the check of a worker that died. The calls do not go through the targets (target.h): they are also made while a
- * breaker is open, which is when operators ask, and their results are no evidence for or against events. While the
- * issuer is paused no check is taken; while core-api is paused it is not asked. */
+ * breaker is open, which is when operators ask, and their results are no evidence for or against events. No check of a
+ * paused target is taken; while core-api is paused it is not asked. */
 #ifndef ISSUING_ISSUER_CHECK_H
 #define ISSUING_ISSUER_CHECK_H
 
@@ -18,6 +21,7 @@
 #include "common/pg/pg_pool.h"
 #include "worker/event_parameters.h"
 #include "worker/peer.h"
+#include "worker/route/route.h"
 
 struct issuer_check;
 
@@ -28,6 +32,7 @@ struct issuer_check_options {
     const struct config *config;
     const char *worker_name; /* of the lease */
     struct peers *peers;
+    struct routes *routes;
     const struct parameters_env *parameters; /* with the issuer's profile */
 };
 

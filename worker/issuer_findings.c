@@ -2,52 +2,18 @@
 #include "worker/issuer_findings.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/log.h"
+#include "common/config/config.h"
 #include "common/json/json_value.h"
 #include "worker/core_api.h"
 #include "common/issuer/issuer_rules.h"
 
-#define FINDINGS_MAX (32 * 1024)
-#define FOUND_SIZE 500
-#define FIX_SIZE 500
+#define FOUND_SIZE FINDINGS_FOUND_SIZE
+#define FIX_SIZE FINDINGS_FIX_SIZE
 #define NAMES_SIZE 400
-
-enum level { OK, NOTE, WARN, FAIL };
-
-void issuer_findings_init(struct issuer_findings *findings)
-{
-    *findings = (struct issuer_findings){0};
-    buf_init(&findings->text, FINDINGS_MAX);
-}
-
-void issuer_findings_done(struct issuer_findings *findings)
-{
-    buf_done(&findings->text);
-}
-
-/* fix: NULL where there is nothing to do. */
-static void __attribute__((format(printf, 5, 6)))
-add(struct issuer_findings *findings, const char *check, enum level level, const char *fix, const char *format, ...)
-{
-    static const char *const words[] = {[OK] = "ok", [NOTE] = "note", [WARN] = "warn", [FAIL] = "fail"};
-    char found[FOUND_SIZE];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(found, sizeof(found), format, arguments);
-    va_end(arguments);
-    log_redact(found);
-    findings->has_failure |= level == FAIL;
-    json_open_object(&findings->writer, NULL);
-    json_add_text(&findings->writer, "check", check);
-    json_add_text(&findings->writer, "level", words[level]);
-    json_add_text(&findings->writer, "found", found);
-    json_add_text(&findings->writer, "fix", fix);
-    json_close_object(&findings->writer);
-}
+#define PLACE_SIZE FINDINGS_PLACE_SIZE
 
 /* ", " between them. What does not fit is left out. */
 static void add_name(char names[NAMES_SIZE], const char *name)
@@ -62,69 +28,32 @@ static const char *bare_name(const char *parameter)
     return parameter[0] == '?' ? parameter + 1 : parameter;
 }
 
-void issuer_findings_begin(struct issuer_findings *findings, const struct issuer_findings_facts *facts)
+void issuer_findings_begin(struct findings *findings, const struct issuer_findings_facts *facts)
 {
-    buf_reset(&findings->text);
-    findings->writer = json_writer_of(&findings->text);
-    findings->has_failure = false;
-    json_open_array(&findings->writer, NULL);
-    add(findings, "profile", OK, NULL, "%s, written from: %s. Asked by worker %s", facts->profile->name,
-        facts->profile->documents, facts->worker);
-}
-
-/* ---- a call that was not answered ---- */
-
-static bool says(const char *error, const char *const *words)
-{
-    while (*words && !strcasestr(error, *words))
-        words++;
-    return *words != NULL;
-}
-
-/* section: of the options of this peer. */
-static void add_unanswered(struct issuer_findings *findings, const char *check, const char *section, const char *url,
-                           const struct http_call *call)
-{
-    static const char *const names[] = {"resolve", NULL};
-    static const char *const tls[] = {"SSL", "TLS", "certificate", NULL};
-    static const char *const late[] = {"time", NULL};
-    char fix[FIX_SIZE];
-    const char *error = call->error[0] ? call->error : "no answer";
-    if (says(error, names))
-        snprintf(fix, sizeof(fix), "correct the host in %s.url; does this host resolve names? (getent hosts NAME)",
-                 section);
-    else if (says(error, tls))
-        snprintf(fix, sizeof(fix),
-                 "is the host in %s.url the one of the certificate? A private authority goes into tls.ca_file, a "
-                 "certificate of ours into %s.client_cert_file (docs/https.md)",
-                 section, section);
-    else if (says(error, late))
-        snprintf(fix, sizeof(fix), "look for a firewall or a proxy on the way; is %s.timeout long enough?", section);
-    else
-        snprintf(fix, sizeof(fix), "correct host and port in %s.url, or look for a firewall on the way", section);
-    add(findings, check, FAIL, fix, "%s: %s, after %" PRId64 " ms (%s)", url, error, call->took_us / 1000,
-        call->result == HTTP_NOT_SENT ? "nothing was sent" : "sent, and not answered");
+    findings_begin(findings);
+    findings_add(findings, "profile", FINDINGS_OK, NULL, "%s, written from: %s. Asked by worker %s",
+                 facts->profile->name, facts->profile->documents, facts->worker);
 }
 
 /* ---- core-api ---- */
 
-static void add_core_status(struct issuer_findings *findings, const struct issuer_findings_facts *facts, int status)
+static void add_core_status(struct findings *findings, const struct issuer_findings_facts *facts, int status)
 {
-    char fix[FIX_SIZE];
+    char fix[FIX_SIZE], place[PLACE_SIZE];
+    findings_write_place("core.credential_file", facts->core.credential_file, place, sizeof(place));
     if (status == 401 || status == 403)
-        snprintf(fix, sizeof(fix), "core.credential_file (%s): one line, the token that core-api expects; then SIGHUP",
-                 facts->core.credential_file ? facts->core.credential_file : "not set");
+        snprintf(fix, sizeof(fix), "%s: one line, the token that core-api expects", place);
     else if (status >= 500)
         snprintf(fix, sizeof(fix), "tell the team of core-api; it is no setting of the worker");
     else
         snprintf(fix, sizeof(fix),
                  "correct core.url: core-api answers .../v1/users/{id}/card-eligibility "
                  "(docs/peers.md)");
-    add(findings, "core-api", FAIL, fix, "%s answered %d", facts->core.url, status);
+    findings_add(findings, "core-api", FINDINGS_FAIL, fix, "%s answered %d", facts->core.url, status);
 }
 
 /* Names that the profile does not know: the worker ignores them, and they are often spelled wrongly. */
-static void add_unknown_names(struct issuer_findings *findings, const struct issuer_findings_facts *facts,
+static void add_unknown_names(struct findings *findings, const struct issuer_findings_facts *facts,
                               struct json_value object)
 {
     char unknown[NAMES_SIZE] = "", known[NAMES_SIZE] = "", fix[FIX_SIZE];
@@ -146,11 +75,11 @@ static void add_unknown_names(struct issuer_findings *findings, const struct iss
     }
     snprintf(fix, sizeof(fix), "nothing, or spell them as the profile does: %.400s", known[0] ? known : "it has none");
     if (unknown[0])
-        add(findings, "parameters", WARN, fix, "core-api's \"issuer\" has names that the profile %s ignores: %s",
-            facts->profile->name, unknown);
+        findings_add(findings, "parameters", FINDINGS_WARN, fix,
+                     "core-api's \"issuer\" has names that the profile %s ignores: %s", facts->profile->name, unknown);
 }
 
-void issuer_findings_add_core(struct issuer_findings *findings, const struct issuer_findings_facts *facts,
+void issuer_findings_add_core(struct findings *findings, const struct issuer_findings_facts *facts,
                               const struct http_call *call, struct issuer_parameters *ret_given)
 {
     struct outcome outcome;
@@ -158,21 +87,23 @@ void issuer_findings_add_core(struct issuer_findings *findings, const struct iss
     int64_t took_ms = call->took_us / 1000;
     *ret_given = (struct issuer_parameters){0};
     if (call->result != HTTP_ANSWERED) {
-        add_unanswered(findings, "core-api", "core", facts->core.url, call);
+        findings_add_unanswered(findings, "core-api", "core", facts->core.url, call);
         return;
     }
     core_read_check(call, facts->profile, &answer, &outcome);
     if (outcome.kind == OUTCOME_EXECUTED)
-        add(findings, "core-api", OK, NULL, "%s may have a card; answered in %" PRId64 " ms", facts->user_id, took_ms);
+        findings_add(findings, "core-api", FINDINGS_OK, NULL, "%s may have a card; answered in %" PRId64 " ms",
+                     facts->user_id, took_ms);
     else if (outcome.kind == OUTCOME_REFUSED && call->status == 404)
-        add(findings, "core-api", FAIL, "ask with a user that core-api knows, or correct core.url",
-            "%s answered 404: it does not know the user %s", facts->core.url, facts->user_id);
+        findings_add(findings, "core-api", FINDINGS_FAIL, "ask with a user that core-api knows, or correct core.url",
+                     "%s answered 404: it does not know the user %s", facts->core.url, facts->user_id);
     else if (outcome.kind == OUTCOME_REFUSED && outcome.advice == ADVICE_REJECT)
-        add(findings, "core-api", WARN, "ask with a user who may have a card",
-            "%s may not have a card: %s (answered in %" PRId64 " ms)", facts->user_id, outcome.code, took_ms);
+        findings_add(findings, "core-api", FINDINGS_WARN, "ask with a user who may have a card",
+                     "%s may not have a card: %s (answered in %" PRId64 " ms)", facts->user_id, outcome.code, took_ms);
     else if (call->status == 200)
-        add(findings, "core-api", FAIL, "core-api answers {\"eligible\": true, \"issuer\": {...}} (docs/peers.md)",
-            "%s answered 200 with what cannot be read: %s", facts->core.url, outcome.detail);
+        findings_add(findings, "core-api", FINDINGS_FAIL,
+                     "core-api answers {\"eligible\": true, \"issuer\": {...}} (docs/peers.md)",
+                     "%s answered 200 with what cannot be read: %s", facts->core.url, outcome.detail);
     else
         add_core_status(findings, facts, call->status);
     bool is_read = outcome.kind == OUTCOME_EXECUTED || outcome.kind == OUTCOME_REFUSED;
@@ -182,9 +113,9 @@ void issuer_findings_add_core(struct issuer_findings *findings, const struct iss
     add_unknown_names(findings, facts, json_member(json_value_of(call->answer.bytes, call->answer.length), "issuer"));
 }
 
-void issuer_findings_add_core_unasked(struct issuer_findings *findings, const char *why, const char *fix)
+void issuer_findings_add_core_unasked(struct findings *findings, const char *why, const char *fix)
 {
-    add(findings, "core-api", WARN, fix, "not asked: %s", why);
+    findings_add(findings, "core-api", FINDINGS_WARN, fix, "not asked: %s", why);
 }
 
 /* ---- parameters ---- */
@@ -236,7 +167,7 @@ static void write_origins(const struct origins *origins, char *text, size_t size
                                        groups[i].names, groups[i].from);
 }
 
-void issuer_findings_add_parameters(struct issuer_findings *findings, const struct issuer_findings_facts *facts,
+void issuer_findings_add_parameters(struct findings *findings, const struct issuer_findings_facts *facts,
                                     const struct issuer_parameters *given, const struct issuer_parameters *known)
 {
     struct origins origins = {0};
@@ -245,7 +176,7 @@ void issuer_findings_add_parameters(struct issuer_findings *findings, const stru
     write_origins(&origins, there, sizeof(there));
     const char *first = origins.first_missing, *profile = facts->profile->name;
     if (!first) {
-        add(findings, "parameters", OK, NULL, "%s", there[0] ? there : "the profile needs none");
+        findings_add(findings, "parameters", FINDINGS_OK, NULL, "%s", there[0] ? there : "the profile needs none");
         return;
     }
     if (facts->user_id)
@@ -259,8 +190,8 @@ void issuer_findings_add_parameters(struct issuer_findings *findings, const stru
                  "add --user USER to ask core-api; or issuer.parameters = %s=... where it is the same for everybody "
                  "(docs/issuers/%s.md)",
                  first, profile);
-    add(findings, "parameters", facts->user_id ? FAIL : WARN, fix, "missing: %s%s%s", origins.missing,
-        there[0] ? "; " : "", there);
+    findings_add(findings, "parameters", facts->user_id ? FINDINGS_FAIL : FINDINGS_WARN, fix, "missing: %s%s%s",
+                 origins.missing, there[0] ? "; " : "", there);
 }
 
 enum issuer_call issuer_findings_call(const struct issuer_profile *profile, const struct issuer_parameters *known)
@@ -278,12 +209,13 @@ enum issuer_call issuer_findings_call(const struct issuer_profile *profile, cons
 static void write_form(const struct issuer_findings_facts *facts, char *fix, size_t size)
 {
     const struct credential_form *form = &facts->profile->credential;
+    char place[PLACE_SIZE];
+    findings_write_place("issuer.credential_file", facts->issuer.credential_file, place, sizeof(place));
     snprintf(fix, size,
-             "issuer.credential_file (%s): one line, %s, sent as \"%s...\"; then SIGHUP to the workers. A key of the "
-             "test host is not valid at the live host. Its rights: docs/issuers/%s.md",
-             facts->issuer.credential_file ? facts->issuer.credential_file : "not set",
-             form->is_base64 ? "name:password (it is encoded by the worker)" : "the key and nothing else", form->prefix,
-             facts->profile->name);
+             "%s: one line, %s, sent as \"%s...\". A key of the test host is not valid at the live host. Its rights: "
+             "docs/issuers/%s.md",
+             place, form->is_base64 ? "name:password (it is encoded by the worker)" : "the key and nothing else",
+             form->prefix, facts->profile->name);
 }
 
 /* ": code: detail" of the peer, without a detail that may contain our credential; or "". */
@@ -302,28 +234,29 @@ static void write_words(const struct issuer_findings_facts *facts, const struct 
     snprintf(text, size, "%s%s%s%s", code[0] ? ": " : "", code, detail[0] ? ": " : "", detail);
 }
 
-static void add_reached(struct issuer_findings *findings, const struct issuer_findings_facts *facts,
+static void add_reached(struct findings *findings, const struct issuer_findings_facts *facts,
                         const struct http_call *call)
 {
-    add(findings, "issuer", OK, NULL, "%s answered in %" PRId64 " ms", facts->issuer.url, call->took_us / 1000);
+    findings_add(findings, "issuer", FINDINGS_OK, NULL, "%s answered in %" PRId64 " ms", facts->issuer.url,
+                 call->took_us / 1000);
 }
 
-static void add_accepted(struct issuer_findings *findings, const struct issuer_findings_facts *facts)
+static void add_accepted(struct findings *findings, const struct issuer_findings_facts *facts)
 {
     if (facts->issuer.credential_file)
-        add(findings, "credential", OK, NULL, "accepted: %s", facts->issuer.credential_file);
+        findings_add(findings, "credential", FINDINGS_OK, NULL, "accepted: %s", facts->issuer.credential_file);
     else
-        add(findings, "credential", NOTE, NULL, "none is configured, and the issuer asks for none");
+        findings_add(findings, "credential", FINDINGS_NOTE, NULL, "none is configured, and the issuer asks for none");
 }
 
-static void add_refused_credential(struct issuer_findings *findings, const struct issuer_findings_facts *facts,
+static void add_refused_credential(struct findings *findings, const struct issuer_findings_facts *facts,
                                    const struct http_call *call, const struct issuer_words *words)
 {
     char fix[FIX_SIZE], text[FOUND_SIZE];
     write_form(facts, fix, sizeof(fix));
     write_words(facts, call, words, text, sizeof(text));
-    add(findings, "credential", FAIL, fix, "refused: the issuer answered %d%s%s", call->status, text,
-        call->status == 403 ? " (it may know the key, and not allow it this)" : "");
+    findings_add(findings, "credential", FINDINGS_FAIL, fix, "refused: the issuer answered %d%s%s", call->status, text,
+                 call->status == 403 ? " (it may know the key, and not allow it this)" : "");
 }
 
 /* What to do about an unexpected answer, by its status. */
@@ -342,61 +275,79 @@ static const char *fix_of_status(int status)
 }
 
 /* The look-up was answered 200. */
-static void add_looked_up(struct issuer_findings *findings, const struct issuer_findings_facts *facts,
+static void add_looked_up(struct findings *findings, const struct issuer_findings_facts *facts,
                           const struct issuer_lookup *found, const struct outcome *outcome)
 {
     add_accepted(findings, facts);
     if (outcome->kind != OUTCOME_EXECUTED)
-        add(findings, "look-up", FAIL,
-            "is issuer.profile the issuer's, and issuer.url its API (no page of a proxy or a console)?",
-            "answered 200 with what the profile %s cannot read: %s", facts->profile->name, outcome->detail);
+        findings_add(findings, "look-up", FINDINGS_FAIL,
+                     "is issuer.profile the issuer's, and issuer.url its API (no page of a proxy or a console)?",
+                     "answered 200 with what the profile %s cannot read: %s", facts->profile->name, outcome->detail);
     else if (found->live > 0 || found->gone > 0)
-        add(findings, "look-up", FAIL, "ask the issuer: a look-up by reference must show cards of that reference only",
-            "a reference that was never used is answered with a card");
+        findings_add(findings, "look-up", FINDINGS_FAIL,
+                     "ask the issuer: a look-up by reference must show cards of that reference only",
+                     "a reference that was never used is answered with a card");
     else
-        add(findings, "look-up", OK, NULL, "a reference that does not exist is not found, as it should be");
+        findings_add(findings, "look-up", FINDINGS_OK, NULL,
+                     "a reference that does not exist is not found, as it should be");
 }
 
-void issuer_findings_add_answer(struct issuer_findings *findings, const struct issuer_findings_facts *facts,
+void issuer_findings_add_answer(struct findings *findings, const struct issuer_findings_facts *facts,
                                 enum issuer_call which, const struct http_call *call, const struct issuer_lookup *found,
                                 const struct outcome *outcome)
 {
     struct issuer_words words;
     char text[FOUND_SIZE];
     if (call->result != HTTP_ANSWERED) {
-        add_unanswered(findings, "issuer", "issuer", facts->issuer.url, call);
+        findings_add_unanswered(findings, "issuer", "issuer", facts->issuer.url, call);
         return;
     }
     add_reached(findings, facts, call);
     issuer_words_read(facts->profile, call, &words);
     write_words(facts, call, &words, text, sizeof(text));
     bool is_worded = issuer_words_code(&words)[0] || words.detail[0];
-    bool is_about_one = which == ISSUER_RETRIEVE || facts->profile->list.paging == PAGING_ONE_CARD;
-    bool is_no_such = call->status == 404 || (which == ISSUER_RETRIEVE && (call->status == 400 || call->status == 422));
-    if (call->status == 401 || call->status == 403) {
+    bool is_no_such = which == ISSUER_RETRIEVE && (call->status == 404 || call->status == 400 || call->status == 422);
+    if (which == ISSUER_LOOKUP && found->none_code[0] && found->is_done) {
+        add_accepted(findings, facts);
+        findings_add(findings, "look-up", FINDINGS_OK, NULL,
+                     "a card that does not exist is not found, and a path that does not exist is answered otherwise");
+    } else if (call->status == 401 || call->status == 403) {
         add_refused_credential(findings, facts, call, &words);
     } else if (call->status == 200 && which == ISSUER_LOOKUP) {
         add_looked_up(findings, facts, found, outcome);
         /* guard: a check of the issuer takes a 404 for no such card only in the issuer's own words */
-    } else if (is_about_one && is_no_such && is_worded) {
+    } else if (is_no_such && is_worded) {
         add_accepted(findings, facts);
-        add(findings, "look-up", OK, NULL,
+        findings_add(
+            findings, "look-up", FINDINGS_OK, NULL,
             "a card that does not exist is not found: right, if these words are about a card and not about the path: "
             "%d%s",
             call->status, text);
     } else if (call->status == 200) {
-        add(findings, "look-up", FAIL, "is issuer.profile the issuer's, and issuer.url its API?",
-            "a card that does not exist is answered with 200");
+        findings_add(findings, "look-up", FINDINGS_FAIL, "is issuer.profile the issuer's, and issuer.url its API?",
+                     "a card that does not exist is answered with 200");
     } else {
-        add(findings, "look-up", call->status == 429 ? WARN : FAIL, fix_of_status(call->status),
-            "answered %d%s%s; whether the credential is right does not show", call->status, text,
-            is_worded ? "" : ", without an error of the issuer's form");
+        findings_add(findings, "look-up", call->status == 429 ? FINDINGS_WARN : FINDINGS_FAIL,
+                     fix_of_status(call->status), "answered %d%s%s; whether the credential is right does not show",
+                     call->status, text, is_worded ? "" : ", without an error of the issuer's form");
     }
 }
 
-void issuer_findings_add_uncalled(struct issuer_findings *findings, const char *why, const char *fix)
+void issuer_findings_add_number_refused(struct findings *findings, const struct issuer_findings_facts *facts,
+                                        int status)
 {
-    add(findings, "issuer", FAIL, fix, "not called: %s", why);
+    char fix[FIX_SIZE];
+    snprintf(fix, sizeof(fix),
+             "give the credential the right to see card numbers (docs/issuers/%s.md), or set card.store = never, or "
+             "card.number_refused = keep",
+             facts->profile->name);
+    findings_add(findings, "numbers", FINDINGS_FAIL, fix,
+                 "card.store is encrypted, and the issuer answers %d when asked for a number", status);
+}
+
+void issuer_findings_add_uncalled(struct findings *findings, const char *why, const char *fix)
+{
+    findings_add(findings, "issuer", FINDINGS_FAIL, fix, "not called: %s", why);
 }
 
 /* ---- the end ---- */
@@ -414,8 +365,8 @@ static bool uses(const struct issuer_profile *profile, enum issuer_call which, c
     return missing && strcmp(bare_name(missing), name) == 0;
 }
 
-bool issuer_findings_end(struct issuer_findings *findings, const struct issuer_findings_facts *facts,
-                         enum issuer_call which, const struct issuer_parameters *known)
+bool issuer_findings_end(struct findings *findings, const struct issuer_findings_facts *facts, enum issuer_call which,
+                         const struct issuer_parameters *known)
 {
     const struct issuer_profile *profile = facts->profile;
     char unseen[NAMES_SIZE] = "";
@@ -424,8 +375,8 @@ bool issuer_findings_end(struct issuer_findings *findings, const struct issuer_f
         if (has_value(profile, known, name) && (which == ISSUER_CALLS || !uses(profile, which, name)))
             add_name(unseen, name);
     }
-    add(findings, "not checked", NOTE, NULL, "%s%s%sthe right to make, show and close cards. The first card shows it",
-        unseen[0] ? "whether the issuer takes the values of " : "", unseen, unseen[0] ? "; " : "");
-    json_close_array(&findings->writer);
-    return !findings->text.failed;
+    findings_add(findings, "not checked", FINDINGS_NOTE, NULL,
+                 "%s%s%sthe right to make, show and close cards (--create, in the test mode)",
+                 unseen[0] ? "whether the issuer takes the values of " : "", unseen, unseen[0] ? "; " : "");
+    return findings_end(findings);
 }

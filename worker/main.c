@@ -5,6 +5,7 @@
  * drain in the opposite order. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
@@ -16,27 +17,50 @@
 #include "common/pg/pg_listen.h"
 #include "worker/breaker.h"
 #include "common/issuer/issuer.h"
-#include "common/issuer/parameters.h"
 #include "worker/worker.h"
 #include "worker/worker_metrics.h"
 #include "worker/worker_status.h"
 
 #define PIPELINE 8
 #define WAITING_MAX 10000
+#define RETIRE_POLL_MS 20
 
+/* A worker with the configuration that it was opened with. */
+struct generation {
+    char name[96];         /* host:pid, after a reload of the routes host:pid.2 and so on, as in lease_owner */
+    struct config config;  /* its texts belong to the daemon's, or to program.retired */
+    struct worker *worker; /* NULL = closed, or being closed */
+};
+
+/* Routes that change are taken up by a new worker, while the old one drains beside it. */
 struct program {
     struct daemon daemon;
-    char name[96]; /* host:pid, as in lease_owner */
     struct http_client *http;
-    struct worker *worker;
+    struct generation generations[2];
+    struct generation *now;
+    int number;            /* of generations so far */
+    struct config retired; /* has the routes of the worker that drains */
+    bool is_retiring;      /* one drains or is being closed */
+    uv_timer_t retire;
     struct pg_listen *listen;
     struct worker_status status;
 };
 
+static struct generation *other_of(struct program *program)
+{
+    return &program->generations[program->now == &program->generations[0]];
+}
+
+static int in_flight(struct program *program)
+{
+    const struct worker *other = other_of(program)->worker;
+    return worker_in_flight(program->now->worker) + (other ? worker_in_flight(other) : 0);
+}
+
 static void on_scrape(void *context)
 {
     struct program *program = context;
-    worker_update_metrics(program->worker);
+    worker_update_metrics(program->now->worker);
 }
 
 static void describe(void *context, char ret_text[DAEMON_STATUS_SIZE])
@@ -44,11 +68,11 @@ static void describe(void *context, char ret_text[DAEMON_STATUS_SIZE])
     struct program *program = context;
     struct worker_status *status = &program->status;
     int64_t now_us = clock_wall_us();
-    status->in_flight = worker_in_flight(program->worker);
+    status->in_flight = in_flight(program);
     /* While the database is away the last count says nothing of now. */
     status->knows_backlog = pg_pool_ready(program->daemon.pool) &&
                             outbox_gauges_backlog(program->daemon.gauges, &status->pending, &status->oldest_ms);
-    worker_update_metrics(program->worker);
+    worker_update_metrics(program->now->worker);
     for (size_t i = 0; i < ARRAY_SIZE(status->targets) && status->targets[i].name; i++) {
         const struct metric_series *breaker =
             metrics_series(program->daemon.metrics, DAEMON_METRIC_BREAKER_STATE, status->targets[i].name, NULL);
@@ -61,7 +85,7 @@ static void describe(void *context, char ret_text[DAEMON_STATUS_SIZE])
 static void on_wakeup(void *context, const char *payload)
 {
     struct program *program = context;
-    worker_wake(program->worker, payload);
+    worker_wake(program->now->worker, payload);
 }
 
 static void on_database_ready(void *context)
@@ -72,7 +96,52 @@ static void on_database_ready(void *context)
 static void on_reload(void *context)
 {
     struct program *program = context;
-    worker_reload(program->worker);
+    worker_reload(program->now->worker);
+}
+
+/* ---- routes that change ---- */
+
+static bool open_generation(struct program *program, struct generation *generation, struct err *err);
+static void name_targets(struct program *program);
+
+static void on_retired(void *context)
+{
+    struct program *program = context;
+    config_done(&program->retired);
+    program->is_retiring = false;
+    log_info("the old routes are gone");
+}
+
+static void on_retire_timer(uv_timer_t *timer)
+{
+    struct program *program = container_of(timer, struct program, retire);
+    struct generation *old = other_of(program);
+    if (!worker_is_idle(old->worker))
+        return;
+    uv_timer_stop(timer);
+    worker_close(old->worker, on_retired, program);
+    old->worker = NULL;
+}
+
+static bool may_reload(void *context)
+{
+    const struct program *program = context;
+    return !program->is_retiring;
+}
+
+static bool on_routes(void *context, struct config *retired, struct err *err)
+{
+    struct program *program = context;
+    struct generation *old = program->now, *fresh = other_of(program);
+    if (!open_generation(program, fresh, err))
+        return false;
+    program->now = fresh;
+    program->retired = *retired;
+    program->is_retiring = true;
+    name_targets(program);
+    worker_drain(old->worker);
+    uv_timer_start(&program->retire, on_retire_timer, RETIRE_POLL_MS, RETIRE_POLL_MS);
+    return true;
 }
 
 /* ---- stopping: worker drained -> worker, HTTP client, listener -> daemon ---- */
@@ -80,42 +149,46 @@ static void on_reload(void *context)
 static void on_stop(void *context)
 {
     struct program *program = context;
-    worker_drain(program->worker);
+    worker_drain(program->now->worker);
 }
 
 static bool is_idle(void *context)
 {
     struct program *program = context;
-    return worker_is_idle(program->worker);
+    return !program->is_retiring && worker_is_idle(program->now->worker);
 }
 
 static void on_late(void *context)
 {
     struct program *program = context;
-    log_warning("leases will run out", LOG_NUMBER("in_flight", worker_in_flight(program->worker)));
+    log_warning("leases will run out", LOG_NUMBER("in_flight", in_flight(program)));
 }
 
 static void close_modules(void *context, struct closing *closing)
 {
     struct program *program = context;
-    worker_close(program->worker, closing_part_closed, closing_part(closing));
+    closing_handle(closing, &program->retire);
+    worker_close(program->now->worker, closing_part_closed, closing_part(closing));
     http_client_close(program->http, closing_part_closed, closing_part(closing));
     pg_listen_close(program->listen, closing_part_closed, closing_part(closing));
 }
 
 /* ---- starting ---- */
 
-static void set_name(struct program *program)
+static void set_name(struct program *program, struct generation *generation)
 {
-    char host[64] = "host";
+    char host[64] = "host", suffix[16] = "";
     (void)gethostname(host, sizeof(host) - 1); /* ignoring: the name is for people */
-    snprintf(program->name, sizeof(program->name), "%s:%ld", host, (long)getpid());
+    if (program->number++ > 0)
+        snprintf(suffix, sizeof(suffix), ".%d", program->number);
+    snprintf(generation->name, sizeof(generation->name), "%s:%ld%s", host, (long)getpid(), suffix);
 }
 
 static void name_targets(struct program *program)
 {
     const struct config *config = &program->daemon.config;
     struct worker_status_target *targets = program->status.targets;
+    memset(targets, 0, sizeof(program->status.targets));
     targets[0].name = "issuer";
     targets[1].name = "core";
     for (int i = 0; i < config->route_count; i++)
@@ -135,28 +208,31 @@ static bool open_http(struct program *program, struct err *err)
     return http_client_open(&program->daemon.loop, &options, &program->http, err);
 }
 
-static bool open_worker(struct program *program, struct err *err)
+static bool open_generation(struct program *program, struct generation *generation, struct err *err)
 {
     struct worker_options options = {
         .loop = &program->daemon.loop,
-        .config = &program->daemon.config,
-        .name = program->name,
+        .config = &generation->config,
+        .name = generation->name,
         .pool = program->daemon.pool,
         .http = program->http,
         .metrics = program->daemon.metrics,
     };
-    return worker_open(&options, &program->worker, err);
+    set_name(program, generation);
+    generation->config = program->daemon.config;
+    return worker_open(&options, &generation->worker, err);
 }
 
 static bool open_modules(void *context, struct err *err)
 {
     struct program *program = context;
     struct daemon *daemon = &program->daemon;
-    set_name(program);
+    program->now = &program->generations[0];
     name_targets(program);
-    return open_http(program, err) && open_worker(program, err) &&
-           pg_listen_open(&daemon->loop, daemon->config.database.url, OUTBOX_WAKE_CHANNEL, on_wakeup, program,
-                          &program->listen, err);
+    uv_timer_init(&daemon->loop, &program->retire);
+    return open_http(program, err) && open_generation(program, program->now, err) &&
+           pg_listen_open(&daemon->loop, config_database_url(&daemon->config, 0), OUTBOX_WAKE_CHANNEL, on_wakeup,
+                          program, &program->listen, err);
 }
 
 /* The unit passes on what is in /etc/credstore and does not report what is missing there; the peer's 401 would be the
@@ -181,13 +257,17 @@ static void warn_of_missing_credentials(const struct config *config)
     warn_of_missing_credential("core", config->core.credential_file, config->core.client_cert_file);
 }
 
-/* What the options' table does not know: the parameters of the issuer's profile, and that vendors want a credential. */
+/* What the options' table does not know: the issuer's profile, the files that are named, and that vendors want a
+ * credential. */
 static bool check_more(const struct config *config, struct err *err)
 {
-    struct issuer_parameters parameters;
+    struct http_client_options http = {.connections_max = 1, .answer_max = ISSUER_LOOKUP_ANSWER_MAX};
+    struct worker_options options = {
+        .loop = uv_default_loop(), .config = config, .name = "", .metrics = worker_metrics_new()};
     warn_of_missing_credentials(config);
-    return issuer_parameters_parse(issuer_profile_find(config->issuer.profile), config->issuer.parameters, &parameters,
-                                   err);
+    if (!options.metrics)
+        return err_set(err, ERR_MEMORY, "no memory for the metrics");
+    return http_client_open(options.loop, &http, &options.http, err) && worker_check(&options, err);
 }
 
 static void on_started(void *context)
@@ -195,7 +275,7 @@ static void on_started(void *context)
     struct program *program = context;
     const struct config *config = &program->daemon.config;
     warn_of_missing_credentials(config);
-    log_info("started", LOG_TEXT("worker", program->name), LOG_TEXT("admin", config->worker.admin_listen),
+    log_info("started", LOG_TEXT("worker", program->now->name), LOG_TEXT("admin", config->worker.admin_listen),
              LOG_TEXT("issuer", config->issuer.url), LOG_TEXT("core", config->core.url),
              LOG_NUMBER("routes", config->route_count), LOG_NUMBER("max_in_flight", config->worker.max_in_flight));
 }
@@ -215,6 +295,8 @@ int main(int argc, char **argv)
         .on_database_ready = on_database_ready,
         .on_scrape = on_scrape,
         .on_reload = on_reload,
+        .on_routes = on_routes,
+        .may_reload = may_reload,
         .on_stop = on_stop,
         .is_idle = is_idle,
         .close = close_modules,

@@ -41,7 +41,9 @@ void mark_done(struct mark *mark)
 
 int64_t mark_settle_ms(const struct mark *mark)
 {
-    return mark->route ? mark->route->settle_time_ms : mark->env->config->issuer.settle_time_ms;
+    const struct config *config = mark->env->config;
+    return mark->route ? attempt_rules_of_route(config, mark->route->config).settle_time_ms
+                       : config->issuer.settle_time_ms;
 }
 
 static const struct issuer_profile *profile_of(const struct mark *mark)
@@ -65,6 +67,7 @@ static void submit(struct mark *mark, const struct sql_statement *statement,
                    void (*on_result)(struct pg_query *query, const struct pg_query_result *result))
 {
     mark->query.statement = statement;
+    mark->query.place = mark->place;
     mark->query.params[0] = pg_param_uuid(&mark->id);
     mark->query.params[1] = pg_param_uuid(&mark->token);
     mark->query.timeout_ms = QUERY_TIMEOUT_MS;
@@ -146,6 +149,10 @@ static void on_orphan_noted(struct pg_query *query, const struct pg_query_result
         return;
     }
     mark->facts.has_orphan = true;
+    if (mark->facts.status == OUTBOX_COMPLETED) {
+        enter_target(mark, MARK_CALL_UNLINK);
+        return;
+    }
     log_warning("a rejected request has a live card at the issuer: it is cancelled",
                 LOG_TEXT("event_id", mark->event_text));
     enter_target(mark, MARK_CALL_CANCEL);
@@ -183,6 +190,7 @@ static void read_lookup(struct mark *mark, struct outcome *ret_outcome)
     mark->found = issuer_lookup_found(&mark->lookup);
     mark->card = mark->lookup.card;
     issuer_lookup_forget(&mark->lookup);
+    mark->facts.is_frozen = mark->card.state == ISSUER_CARD_FROZEN || mark->card.state == ISSUER_CARD_INACTIVE;
     mark->is_ours = mark->stored_issuer_id[0] && strcmp(mark->card.id, mark->stored_issuer_id) == 0;
     secret_wipe(mark->card.number, sizeof(mark->card.number)); /* a mark has no use for it */
 }
@@ -479,7 +487,11 @@ static void apply_verdict(struct mark *mark, struct mark_verdict verdict)
             submit(mark, &sql_reconcile_note_orphan, on_orphan_noted);
         return;
     case MARK_UNLINK:
-        enter_target(mark, MARK_CALL_UNLINK);
+        /* guard: a card is shown as closed whether or not core-api can be told */
+        if (mark->facts.status == OUTBOX_COMPLETED && !mark->facts.has_orphan)
+            submit(mark, &sql_reconcile_note_orphan, on_orphan_noted);
+        else
+            enter_target(mark, MARK_CALL_UNLINK);
         return;
     case MARK_END:
         if (strcmp(verdict.result, "executed") == 0)
@@ -490,10 +502,11 @@ static void apply_verdict(struct mark *mark, struct mark_verdict verdict)
     }
 }
 
-void mark_start(struct mark *mark, const struct uuid *token, const struct pg_rows *rows, int row)
+void mark_start(struct mark *mark, int place, const struct uuid *token, const struct pg_rows *rows, int row)
 {
     assert(!mark->is_busy);
     mark->is_busy = true;
+    mark->place = place;
     mark->token = *token;
     mark->cancels = 0;
     mark_row_read(rows, row, mark);

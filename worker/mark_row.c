@@ -50,7 +50,8 @@ static void read_facts(struct mark *mark, const struct pg_rows *rows, int row)
         .is_settled = !clock_stepped && attempt_settle_left_ms(mark->age_ms, steady_ms, mark_settle_ms(mark),
                                                                mark->env->config->worker.lease_ms) == 0,
         .has_card = !pg_is_null(rows, row, COL_CARD),
-        .card_is_active = text_is(pg_bytes(rows, row, COL_CARD_STATUS), "active"),
+        .card_is_active = text_is(pg_bytes(rows, row, COL_CARD_STATUS), "active") ||
+                          text_is(pg_bytes(rows, row, COL_CARD_STATUS), "frozen"),
         .has_orphan = pg_bool(rows, row, COL_HAS_ORPHAN),
         .is_elsewhere = pg_bool(rows, row, COL_ELSEWHERE),
         .tries = mark->attempts,

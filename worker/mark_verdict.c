@@ -39,7 +39,7 @@ struct mark_verdict mark_verdict_first(const struct mark_facts *facts)
     case OUTBOX_PROCESSING:
         return end_with("open", NULL);
     case OUTBOX_COMPLETED: /* a card that was replaced or cancelled later is not this event's matter */
-        return facts->has_card && !facts->card_is_active ? end_with("ok", NULL) : look_up(facts);
+        return facts->has_card && !facts->card_is_active && !facts->has_orphan ? end_with("ok", NULL) : look_up(facts);
     case OUTBOX_REJECTED:
     case OUTBOX_FAILED:
         return look_up(facts);
@@ -96,16 +96,21 @@ static struct mark_verdict decide_rejected(const struct mark_facts *facts, enum 
     return end_with("orphan_cancelled", NULL);
 }
 
-static struct mark_verdict decide_completed(enum issuer_found found, bool is_ours)
+static struct mark_verdict decide_completed(const struct mark_facts *facts, enum issuer_found found, bool is_ours)
 {
     switch (found) {
     case ISSUER_FOUND_NONE:
         return end_with("missing", NULL);
     case ISSUER_FOUND_ONE:
-        return is_ours ? end_with("ok", NULL) : end_with("duplicate", NULL);
+        if (!is_ours)
+            return end_with("duplicate", NULL);
+        return end_with(facts->is_frozen ? "frozen" : "ok", NULL);
     case ISSUER_FOUND_MORE:
         return end_with("duplicate", NULL);
     case ISSUER_FOUND_CANCELLED:
+        /* guard: core-api learns that the issuer has closed a card */
+        if (facts->has_card && !facts->was_unlinked)
+            return go(MARK_UNLINK);
         return end_with("cancelled_at_issuer", NULL);
     }
     return go(MARK_WAIT);
@@ -124,7 +129,7 @@ struct mark_verdict mark_verdict_after_lookup(const struct mark_facts *facts, en
     case OUTBOX_REJECTED:
         return decide_rejected(facts, found);
     case OUTBOX_COMPLETED:
-        return decide_completed(found, is_ours);
+        return decide_completed(facts, found, is_ours);
     }
     return end_with("open", NULL);
 }

@@ -15,8 +15,11 @@ struct mark_facts {
     enum outbox_status status;
     bool is_settled;     /* no create or delivery of it can still be on its way */
     bool has_card;       /* a card is stored */
-    bool card_is_active; /* and it is neither replaced nor cancelled */
-    bool has_orphan; /* a live card of this REJECTED event was found and cancelled, by this worker or an earlier one */
+    bool card_is_active; /* and it is neither replaced nor cancelled; it may be frozen */
+    bool is_frozen;      /* the one card that was found: the issuer authorizes nothing with it at present */
+    /* A live card of this REJECTED event was found and cancelled, or the card of this COMPLETED one was found closed, by
+     * this worker or an earlier one. */
+    bool has_orphan;
     bool is_elsewhere; /* it belongs to another issuer than this worker's */
     int tries;         /* of the mark, this one included */
     bool was_unlinked; /* core-api knows that the stored card is gone */

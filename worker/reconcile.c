@@ -9,6 +9,7 @@
 #include "statements.h"
 #include "worker/lost_creates.h"
 #include "worker/mark.h"
+#include "worker/places.h"
 
 #define MARKS_MAX 4 /* at a time */
 #define QUERY_TIMEOUT_MS 5000
@@ -21,8 +22,9 @@ struct reconcile {
     struct buf types;      /* its parameter: what this worker can look up now */
     struct uuid token;
     bool is_taking;
-    int taking_count; /* so many may be taken */
-    bool has_backlog; /* the last take was filled */
+    int taking_count;           /* so many may be taken */
+    int place;                  /* of the last take */
+    bool is_due[PG_PLACES_MAX]; /* the place may have marks: the poll asks for it, or its last take was filled */
     struct mark_env env;
     struct mark marks[MARKS_MAX];
     int busy_count;
@@ -38,21 +40,21 @@ static struct mark *free_mark(struct reconcile *reconcile)
     return NULL;
 }
 
+static void take(struct reconcile *reconcile);
+
 static void on_taken(struct pg_query *query, const struct pg_query_result *result)
 {
     struct reconcile *reconcile = container_of(query, struct reconcile, query);
+    int count = result->kind == PG_DONE ? pg_rows_count(result->rows) : 0; /* leases that may be there run out */
     reconcile->is_taking = false;
-    reconcile->has_backlog = false;
-    if (result->kind != PG_DONE)
-        return; /* leases that may be there run out */
-    int count = pg_rows_count(result->rows);
-    reconcile->has_backlog = count > 0 && count == reconcile->taking_count;
+    reconcile->is_due[reconcile->place] = count > 0 && count == reconcile->taking_count;
     for (int row = 0; row < count; row++) {
         struct mark *mark = free_mark(reconcile);
         assert(mark); /* the limit was the free ones, and only a take fills them */
         reconcile->busy_count++;
-        mark_start(mark, &reconcile->token, result->rows, row);
+        mark_start(mark, reconcile->place, &reconcile->token, result->rows, row);
     }
+    take(reconcile);
 }
 
 static void add_type(struct pg_array *types, const char *type)
@@ -84,15 +86,30 @@ static bool fill_types(struct reconcile *reconcile)
     return count > 0 && !reconcile->types.failed;
 }
 
+/* The places that are due take turns. -1: none is due. */
+static int next_place(const struct reconcile *reconcile)
+{
+    int places = places_count(reconcile->options.pool);
+    for (int i = 1; i <= places; i++) {
+        int place = (reconcile->place + i) % places;
+        if (reconcile->is_due[place])
+            return place;
+    }
+    return -1;
+}
+
 static void take(struct reconcile *reconcile)
 {
     const struct reconcile_options *options = &reconcile->options;
     struct pg_query *query = &reconcile->query;
-    if (reconcile->is_taking || reconcile->env.is_draining || reconcile->busy_count >= MARKS_MAX)
+    int place = next_place(reconcile);
+    if (place < 0 || reconcile->is_taking || reconcile->env.is_draining || reconcile->busy_count >= MARKS_MAX)
         return;
     if (!fill_types(reconcile))
         return;
     reconcile->is_taking = true;
+    reconcile->place = query->place = place;
+    reconcile->is_due[place] = false;
     reconcile->token = uuid4_make();
     reconcile->taking_count = MARKS_MAX - reconcile->busy_count;
     query->statement = &sql_reconcile_take;
@@ -112,8 +129,7 @@ static void on_mark_released(void *context)
     struct reconcile *reconcile = context;
     reconcile->busy_count--;
     assert(reconcile->busy_count >= 0);
-    if (reconcile->has_backlog)
-        take(reconcile);
+    take(reconcile);
 }
 
 static void on_mark_result(void *context)
@@ -126,12 +142,15 @@ static void on_timer(uv_timer_t *timer)
 {
     struct reconcile *reconcile = container_of(timer, struct reconcile, timer);
     lost_creates_send(&reconcile->lost_creates);
+    for (int place = 0; place < places_count(reconcile->options.pool); place++)
+        if (!reconcile->is_taking || place != reconcile->place) /* else it is looked at now */
+            reconcile->is_due[place] = true;
     take(reconcile);
 }
 
-void reconcile_report(struct reconcile *reconcile, const struct uuid *event_id)
+void reconcile_report(struct reconcile *reconcile, int place, const struct uuid *event_id)
 {
-    lost_creates_add(&reconcile->lost_creates, event_id);
+    lost_creates_add(&reconcile->lost_creates, place, event_id);
 }
 
 /* ---- open, drain, close ---- */

@@ -7,7 +7,7 @@
 #include "common/base/clock.h"
 #include "common/base/trace.h"
 
-#define KEPT_MAX 4096 /* as outbox_events.issuer_parameters */
+#define KEPT_MAX 4000 /* as JSON; outbox_events.issuer_parameters takes 4096 bytes, in the form of the database */
 
 const struct flow_step_row flow_steps[STEP_COUNT] = {
 #define X(name, word, text, peer, call, write) [STEP_##name] = {step_##word##_prepare, step_##word##_read},
@@ -70,7 +70,8 @@ bool step_with_trace(struct flow *flow, bool is_made)
 bool step_prepare_issuer_call(struct flow *flow)
 {
     const struct issuer_profile *profile = step_profile(flow);
-    bool is_of_old_card = attempt_purpose(&flow->attempt) == STEP_RETIRE;
+    enum flow_step purpose = attempt_purpose(&flow->attempt);
+    bool is_of_old_card = purpose == STEP_RETIRE || purpose == STEP_REVIEW;
     const struct issuer_subject subject = {
         .base = flow_peer(flow)->url,
         .event_id = flow->attempt.event_id,

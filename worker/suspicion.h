@@ -9,7 +9,7 @@
  * refused: its pauses begin with a hundredth of the probe interval and double up to a quarter of it. A refused one may
  * show that its cause is gone: once a probe interval. Where a fresh probe has effects before this call (a card is made
  * before it is linked; is_dear), the pauses begin with a quarter of the interval and grow four times up to
- * SUSPICION_DEAR_PAUSE_MAX_MS.
+ * SUSPICION_DEAR_PAUSE_MAX_MS; the link of a card that an earlier attempt made counts as a refused one.
  *
  * Wary: while it is suspected, and for SUSPICION_WARY_MS after each refusal that follows, fresh events are claimed before
  * refused ones, so that those who were refused do not make it suspected again at once. */
@@ -46,7 +46,7 @@ struct suspicion {
 /* A refusal. */
 struct refusal {
     struct uuid event_id;
-    bool is_repeated; /* the event had this answer the last time, too */
+    bool is_repeated; /* the event had this answer the last time, too, or it cost nothing new */
     bool is_probe;    /* the call began as a probe */
     bool is_dear;     /* calls of this kind come after one that has effects */
     const char *cause;

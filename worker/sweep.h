@@ -1,4 +1,4 @@
-/* Finds what lies behind the bookmark of a type's claims and should not: leases that ran out, and events that became
+/* Finds what lies behind the bookmark of a type's claims in one place and should not: leases that ran out, and events that became
  * visible late.
  *
  * The claims walk the index of due events from their bookmark on and never look back. The sweep does: at the last two
@@ -28,6 +28,7 @@ struct sweep_options {
     struct claim *claim; /* of the type */
     const char *event_type;
     const struct route *route;
+    int place;                /* of the events */
     enum claim_source source; /* of card requests */
     int *in_flight;           /* statements of the sweeps of all types; 0 at first */
     int64_t first_ms;         /* before the first look: the sweeps of several types look one after the other */
@@ -40,7 +41,7 @@ must_check bool sweep_open(const struct sweep_options *options, struct sweep **r
 void sweep_stop(struct sweep *sweep);
 /* No statement is in flight. */
 bool sweep_is_idle(const struct sweep *sweep);
-/* The database's clock was set back: soon, open events that bear times to come get times of now. */
+/* The database's clock was set back, or may have been: soon, open events that bear times to come get times of now. */
 void sweep_rebase(struct sweep *sweep);
 /* Precondition: sweep_is_idle(). on_closed is called from the loop. */
 void sweep_close(struct sweep *sweep, void (*on_closed)(void *context), void *context);

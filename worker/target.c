@@ -2,6 +2,8 @@
 #include "worker/target.h"
 
 #include <assert.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "common/base/clock.h"
 #include "common/outbox.h"
@@ -98,6 +100,34 @@ bool target_is_wary(const struct target *target, int64_t now_ms)
         if (target->suspicions[kind].wary_until_ms > now_ms)
             return true;
     return target->suspected > 0;
+}
+
+/* ---- pauses of our own ---- */
+
+static void stop(struct target *target, const char *why)
+{
+    target->is_paused = true;
+    snprintf(target->stopped_why, sizeof(target->stopped_why), "%s", why);
+}
+
+void target_note_create(struct target *target, const struct uuid *event_id, const char *code)
+{
+    char why[TARGET_WHY_SIZE];
+    target->refused.is_over |= !code;
+    if (target->refused.is_over || uuid_equal(&target->refused.last, event_id))
+        return;
+    if (strcmp(target->refused.code, code) != 0)
+        target->refused.count = 0;
+    target->refused.last = *event_id;
+    snprintf(target->refused.code, sizeof(target->refused.code), "%s", code);
+    if (++target->refused.count < TARGET_REFUSALS_MAX)
+        return;
+    target->refused.count = 0;
+    snprintf(why, sizeof(why),
+             "%d creates in a row were refused with %s, and none was executed: a setting may be wrong",
+             TARGET_REFUSALS_MAX, code);
+    /* guard: what is refused to every user stops */
+    stop(target, why);
 }
 
 /* ---- what operators see ---- */
@@ -280,6 +310,9 @@ void target_leave(struct target *target, struct target_ticket *ticket, enum brea
         note_good(target, ticket, now_ms);
     else if (result == BREAKER_REFUSED)
         note_refused(target, ticket, cause, now_ms);
+    else if (result == BREAKER_GONE)
+        /* guard: nothing is sent after a 410 */
+        stop(target, "its receiver answered 410");
     else if (result == BREAKER_BUSY && !is_old)
         rest(target, retry_after_ms, now_ms);
     breaker_end(&target->breaker, ticket->epoch, result, cause, now_ms);

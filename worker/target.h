@@ -14,7 +14,10 @@
  * a longer one they are rejected.
  *
  * Pause. An operator's request (heartbeat.h): no call starts, and those that wait are rejected as by an open breaker.
- * Calls in flight end as usual, and what they show still counts.
+ * Calls in flight end as usual, and what they show still counts. A 410 to a delivery pauses the target likewise, for all
+ * workers and until an operator resumes it. So do TARGET_REFUSALS_MAX creates of different events in a row that are
+ * refused with one code, while none was executed since the worker began: one wrong value of the configuration refuses
+ * every user for good.
  *
  * Evidence. Whether a failure is the event's or the peer's fault shows in the answers to other events. So the time of
  * the last good answer is stored for each kind of call, together with the last one to any other event: this answers
@@ -32,11 +35,13 @@
 #include "worker/breaker.h"
 #include "worker/suspicion.h"
 
-#define TARGET_KINDS 16 /* of calls; at least as many as flows have steps */
+#define TARGET_KINDS 17 /* of calls; at least as many as flows have steps */
 #define TARGET_REST_LEAST_MS 200
 #define TARGET_PAUSE_MAX_MS 30000
 #define TARGET_REST_MAX_MS (5 * 60 * 1000)
 #define TARGET_REST_WAIT_MS 1000
+#define TARGET_REFUSALS_MAX 25 /* more than the alert IssuingMostRejected needs */
+#define TARGET_WHY_SIZE 200
 
 enum target_entry {
     TARGET_ADMITTED, /* send the call now; target_leave() is owed */
@@ -49,7 +54,7 @@ struct target_ticket {
     bool is_waiting;
     uint32_t epoch;
     int kind;             /* of the call, below TARGET_KINDS */
-    bool is_repeated;     /* at its end: the event had this answer the last time, too */
+    bool is_repeated;     /* at its end: the event had this answer the last time, too, or it cost nothing new */
     bool is_aside;        /* its refusals count against its event only */
     bool is_dear;         /* it comes after a call that has effects */
     bool may_probe;       /* its event was claimed as a probe */
@@ -70,6 +75,15 @@ struct target {
     int waiting_count;
     bool is_admitting; /* on_admitted callbacks run: a call that leaves meanwhile need not admit the next */
     bool is_paused;
+    /* Why this worker has paused it for all, and the database does not know yet (heartbeat.h); "" = it has not. */
+    char stopped_why[TARGET_WHY_SIZE];
+    /* The creates that were refused with one code, as long as none was executed. */
+    struct {
+        bool is_over; /* one was executed */
+        int count;    /* of different events in a row */
+        struct uuid last;
+        char code[BREAKER_CAUSE_SIZE];
+    } refused;
     int64_t rest_until_ms;
     int64_t pause_ms; /* the next rest without a Retry-After */
     /* By kind of call: the last good answer, and the last one to another event than that. */
@@ -89,6 +103,9 @@ enum target_entry target_enter(struct target *target, struct target_ticket *tick
  * from a 429; -1 = it has none. */
 void target_leave(struct target *target, struct target_ticket *ticket, enum breaker_result result, const char *cause,
                   int64_t retry_after_ms);
+/* A create was answered. code: why it was refused, where no earlier create of the event may have been executed; NULL =
+ * it was executed. To be called before target_leave(). */
+void target_note_create(struct target *target, const struct uuid *event_id, const char *code);
 /* To be called when a rest is over: admits the calls that waited for it. */
 void target_wake(struct target *target);
 /* Pauses or resumes it. From the loop only, since calls that wait may be rejected or admitted. */

@@ -6,6 +6,7 @@
 
 #include "common/base/closing.h"
 #include "common/base/log.h"
+#include "common/issuer/create_members.h"
 #include "common/keyring.h"
 #include "statements.h"
 #include "common/pg/wakeup.h"
@@ -15,6 +16,7 @@
 #include "worker/heartbeat.h"
 #include "worker/housekeeping.h"
 #include "worker/issuer_check.h"
+#include "worker/issuer_listing.h"
 #include "worker/peer.h"
 #include "worker/reconcile.h"
 #include "worker/route/route.h"
@@ -30,7 +32,8 @@ struct worker {
     struct worker_series series;
     struct db_clock db_clock; /* noted by the claims */
     struct parameters_env parameters;
-    struct flow_env flow_env; /* owns the keyring */
+    struct create_members *members; /* NULL = none are configured */
+    struct flow_env flow_env;       /* owns the keyring */
     struct slots slots;
     struct writer *writer;
     struct claims *claims;
@@ -38,6 +41,7 @@ struct worker {
     struct statistics *statistics;
     struct reconcile *reconcile;
     struct issuer_check *issuer_check;
+    struct issuer_listing *issuer_listing;
     struct heartbeat *heartbeat;
     struct wakeup final_wakeup; /* for the api, whose clients wait for final events */
     struct closing closing;
@@ -60,10 +64,10 @@ static void on_flow_ended(void *context, struct flow *flow)
     claims_event_ended(worker->claims, flow->share);
 }
 
-static void on_create_lost(void *context, const struct uuid *event_id)
+static void on_create_lost(void *context, int place, const struct uuid *event_id)
 {
     struct worker *worker = context;
-    reconcile_report(worker->reconcile, event_id);
+    reconcile_report(worker->reconcile, place, event_id);
 }
 
 static void submit_write(void *context, struct write_op *op)
@@ -98,7 +102,7 @@ static bool is_rest_idle(void *context)
     return worker->slots.in_flight == 0 && claims_are_idle(worker->claims) &&
            housekeeping_is_idle(worker->housekeeping) && statistics_is_idle(worker->statistics) &&
            reconcile_is_idle(worker->reconcile) && issuer_check_is_idle(worker->issuer_check) &&
-           wakeup_is_idle(&worker->final_wakeup);
+           issuer_listing_is_idle(worker->issuer_listing) && wakeup_is_idle(&worker->final_wakeup);
 }
 
 /* ---- files ---- */
@@ -156,7 +160,8 @@ static bool load_route_credential(struct route *route, struct err *err)
 }
 
 /* The same for each route. */
-static bool (*const route_loads[])(struct route *route, struct err *err) = {load_route_credential, route_load_secret};
+static bool (*const route_loads[])(struct route *route, struct err *err) = {load_route_credential, route_load_secret,
+                                                                            route_load_headers};
 
 static void note_load(bool is_loaded, const struct err *err)
 {
@@ -198,8 +203,14 @@ static bool read_profile(struct worker *worker, struct err *err)
     worker->parameters.profile = issuer_profile_find(config->issuer.profile);
     if (!worker->parameters.profile)
         return err_set(err, ERR_CONFIG, "issuer.profile \"%.40s\" is unknown", config->issuer.profile);
-    return issuer_parameters_parse(worker->parameters.profile, config->issuer.parameters, &worker->parameters.fixed,
-                                   err);
+    if (!issuer_url_check(worker->parameters.profile, config->issuer.url, err) ||
+        !create_members_open(worker->parameters.profile, config, &worker->members, err))
+        return false;
+    worker->parameters.profile = create_members_profile(worker->members, worker->parameters.profile);
+    if (!issuer_parameters_parse(worker->parameters.profile, config->issuer.parameters, &worker->parameters.fixed, err))
+        return false;
+    create_members_fill(worker->members, &worker->parameters.fixed);
+    return true;
 }
 
 static bool open_peers(struct worker *worker, struct err *err)
@@ -309,9 +320,23 @@ static bool open_issuer_check(struct worker *worker, struct err *err)
         .config = worker->options.config,
         .worker_name = worker->options.name,
         .peers = &worker->peers,
+        .routes = &worker->routes,
         .parameters = &worker->parameters,
     };
     return issuer_check_open(&check, &worker->issuer_check, err);
+}
+
+static bool open_issuer_listing(struct worker *worker, struct err *err)
+{
+    struct issuer_listing_options listing = {
+        .loop = worker->options.loop,
+        .pool = worker->options.pool,
+        .config = worker->options.config,
+        .worker_name = worker->options.name,
+        .issuer = &worker->peers.issuer,
+        .parameters = &worker->parameters,
+    };
+    return issuer_listing_open(&listing, &worker->issuer_listing, err);
 }
 
 /* Precondition: the claims are open, which hear of the targets. */
@@ -332,6 +357,23 @@ static bool open_heartbeat(struct worker *worker, struct err *err)
     return heartbeat_open(&heartbeat, &worker->heartbeat, err);
 }
 
+bool worker_check(const struct worker_options *options, struct err *err)
+{
+    static struct worker worker;
+    worker.options = *options;
+    return read_profile(&worker, err) && open_peers(&worker, err) && load_all(&worker, err);
+}
+
+static bool open_modules(struct worker *worker, struct err *err)
+{
+    return wakeup_open(&worker->final_wakeup, worker->options.loop, worker->options.pool, &sql_notify_final, err) &&
+           open_slots(worker, err) && open_writer(worker, err) && open_claims(worker, err) &&
+           open_housekeeping(worker, err) && open_statistics(worker, err) && open_reconcile(worker, err) &&
+           open_issuer_check(worker, err) && open_issuer_listing(worker, err) && open_heartbeat(worker, err);
+}
+
+static void close_modules(struct worker *worker, void (*on_closed)(void *context), void *context);
+
 bool worker_open(const struct worker_options *options, struct worker **ret_worker, struct err *err)
 {
     struct worker *worker = calloc(1, sizeof(*worker));
@@ -339,13 +381,14 @@ bool worker_open(const struct worker_options *options, struct worker **ret_worke
         return err_set(err, ERR_MEMORY, "no memory for the worker");
     worker->options = *options;
     worker_series_open(&worker->series, options->metrics);
-    if (!read_profile(worker, err) || !open_peers(worker, err) || !load_all(worker, err))
+    if (!read_profile(worker, err)) {
+        free(worker);
         return false;
-    if (!wakeup_open(&worker->final_wakeup, options->loop, options->pool, &sql_notify_final, err) ||
-        !open_slots(worker, err) || !open_writer(worker, err) || !open_claims(worker, err) ||
-        !open_housekeeping(worker, err) || !open_statistics(worker, err) || !open_reconcile(worker, err) ||
-        !open_issuer_check(worker, err) || !open_heartbeat(worker, err))
+    }
+    if (!open_peers(worker, err) || !load_all(worker, err) || !open_modules(worker, err)) {
+        close_modules(worker, NULL, NULL); /* none of them has begun: the loop has not turned */
         return false;
+    }
     *ret_worker = worker;
     return true;
 }
@@ -386,6 +429,7 @@ void worker_drain(struct worker *worker)
     statistics_stop(worker->statistics);
     reconcile_stop(worker->reconcile);
     issuer_check_stop(worker->issuer_check);
+    issuer_listing_stop(worker->issuer_listing);
     heartbeat_stop(worker->heartbeat); /* idle last */
 }
 
@@ -394,23 +438,39 @@ static void release(void *module)
     struct worker *worker = module;
     slots_done(&worker->slots);
     keyring_free(worker->flow_env.keyring);
+    create_members_close(worker->members);
     free(worker);
 }
 
-void worker_close(struct worker *worker, void (*on_closed)(void *context), void *context)
+/* Those that are open. */
+static void close_modules(struct worker *worker, void (*on_closed)(void *context), void *context)
 {
     struct closing *closing = &worker->closing;
-    assert(worker_is_idle(worker));
     closing_start(closing, release, worker, on_closed, context);
     wakeup_close(&worker->final_wakeup);
     peers_close(&worker->peers, closing_part_closed, closing_part(closing));
     routes_close(&worker->routes, closing_part_closed, closing_part(closing));
-    writer_close(worker->writer, closing_part_closed, closing_part(closing));
-    claims_close(worker->claims, closing_part_closed, closing_part(closing));
-    housekeeping_close(worker->housekeeping, closing_part_closed, closing_part(closing));
-    statistics_close(worker->statistics, closing_part_closed, closing_part(closing));
-    reconcile_close(worker->reconcile, closing_part_closed, closing_part(closing));
-    issuer_check_close(worker->issuer_check, closing_part_closed, closing_part(closing));
-    heartbeat_close(worker->heartbeat, closing_part_closed, closing_part(closing));
+    if (worker->writer)
+        writer_close(worker->writer, closing_part_closed, closing_part(closing));
+    if (worker->claims)
+        claims_close(worker->claims, closing_part_closed, closing_part(closing));
+    if (worker->housekeeping)
+        housekeeping_close(worker->housekeeping, closing_part_closed, closing_part(closing));
+    if (worker->statistics)
+        statistics_close(worker->statistics, closing_part_closed, closing_part(closing));
+    if (worker->reconcile)
+        reconcile_close(worker->reconcile, closing_part_closed, closing_part(closing));
+    if (worker->issuer_check)
+        issuer_check_close(worker->issuer_check, closing_part_closed, closing_part(closing));
+    if (worker->issuer_listing)
+        issuer_listing_close(worker->issuer_listing, closing_part_closed, closing_part(closing));
+    if (worker->heartbeat)
+        heartbeat_close(worker->heartbeat, closing_part_closed, closing_part(closing));
     closing_end(closing);
+}
+
+void worker_close(struct worker *worker, void (*on_closed)(void *context), void *context)
+{
+    assert(worker_is_idle(worker));
+    close_modules(worker, on_closed, context);
 }

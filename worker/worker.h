@@ -16,15 +16,18 @@ struct worker;
 struct worker_options {
     uv_loop_t *loop;
     const struct config *config;
-    const char *name; /* host:pid, the owner of its leases */
+    const char *name; /* host:pid or host:pid.N, the owner of its leases */
     struct pg_pool *pool;
     struct http_client *http;
     struct metrics *metrics; /* worker_metrics_new() */
 };
 
-/* Reads the files with secrets and authorities, and allocates the slots. After a failure the process must end: what was
- * opened before stays open. */
+/* Reads the files with secrets and authorities, and allocates the slots. A failure leaves nothing behind once the loop
+ * has turned. A second one may be opened beside one that drains, with a name of its own. */
 must_check bool worker_open(const struct worker_options *options, struct worker **ret_worker, struct err *err);
+/* For --check-config: reads what worker_open() reads, and forgets nothing, so the process must end. No pool is
+ * needed. */
+must_check bool worker_check(const struct worker_options *options, struct err *err);
 /* Reads the files again; one that cannot be used leaves the old one in force and is logged. */
 void worker_reload(struct worker *worker);
 /* New events of this type may be due; "" = card requests, or an operator asked something of a target; NULL = the

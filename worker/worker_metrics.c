@@ -116,9 +116,9 @@ static void start_causes(struct metrics *metrics, enum worker_metric metric)
 
 static void start_words(struct metrics *metrics)
 {
-    static const char *const results[] = {"ok",       "found",       "not_found",        "cancelled_at_issuer",
-                                          "missing",  "duplicate",   "orphan_cancelled", "orphan_left",
-                                          "executed", "not_executed"};
+    static const char *const results[] = {
+        "ok",        "frozen",           "found",       "not_found", "cancelled_at_issuer", "missing",
+        "duplicate", "orphan_cancelled", "orphan_left", "executed",  "not_executed"};
     for (size_t i = 0; i < ARRAY_SIZE(results); i++)
         (void)metrics_series(metrics, WORKER_METRIC_CHECKS, results[i], NULL);
     start_transitions(metrics, "issuer");

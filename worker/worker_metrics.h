@@ -62,7 +62,7 @@ enum worker_metric {
 #undef X
 };
 
-#define WORKER_STEPS_MAX 15
+#define WORKER_STEPS_MAX 17
 #define WORKER_OUTCOMES 4
 #define WORKER_CALL_CODES 32
 

@@ -60,7 +60,7 @@ struct write_end {
     char detail[200];
     int64_t took_ms;
     const char *card_status; /* static; NULL = leave */
-    bool replaces;           /* completed reissue: the old card becomes `replaced` */
+    bool replaces;           /* a reissue, completed: the old card becomes `replaced`; else: it becomes `cancelled` */
     struct uuid replaced;
 };
 
@@ -77,6 +77,7 @@ static inline enum write_kind write_end_kind(const struct write_end *end)
 
 struct write_op {
     enum write_kind kind;
+    int place; /* of the event */
     struct uuid event_id, token;
     int64_t deadline_ms;     /* monotonic: the lease's end */
     struct write_save *save; /* WRITE_SAVE */

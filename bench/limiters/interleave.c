@@ -10,8 +10,11 @@
 #define LOOK_MS 20 /* between two looks at a step that has no answer yet */
 
 static const char *const results[] = {
-    [SESSION_READY] = "done",      [SESSION_RUNNING] = "waits", [SESSION_ACCEPTED] = "accepted",
-    [SESSION_REFUSED] = "refused", [SESSION_FAILED] = "failed",
+    [SESSION_READY] = "",
+    [SESSION_RUNNING] = ": waits",
+    [SESSION_ACCEPTED] = ": accepted",
+    [SESSION_REFUSED] = ": refused",
+    [SESSION_FAILED] = ": failed",
 };
 
 /* Whether the session waits for a lock that the other one holds. */
@@ -28,8 +31,8 @@ static bool is_blocked(PGconn *observer, struct session *session, struct session
 
 static void tell(char name, const struct session *session, int at, int retries)
 {
-    const char *what = session->retries > retries ? "conflict, begins anew" : results[session->state];
-    printf("%c %s: %s\n", name, session->limiter->steps[at].name, what);
+    const char *what = session->retries > retries ? ": conflict, begins anew" : results[session->state];
+    printf("%c %s%s\n", name, session->limiter->steps[at].name, what);
 }
 
 /* The step that runs. False: it waits for a lock of the other session. */
@@ -94,5 +97,4 @@ void interleave_run(struct session *a, struct session *b, const char *schedule, 
         while (step(observer, sessions[turn % 2], sessions[!(turn % 2)], turn % 2 ? 'b' : 'a'))
             ;
     PQfinish(observer);
-    printf("a %s\nb %s\n", results[a->state], results[b->state]);
 }

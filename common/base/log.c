@@ -3,7 +3,7 @@
  * Invariants: a line is at most LINE_MAX_BYTES with its newline and valid in its format whatever the values hold;
  * control characters, invalid UTF-8 and characters that reorder text are escaped, so a value cannot forge a line; every
  * value passes the redactor before anything of it is shown; a line that cannot be written is dropped, because logging
- * must never stop the work.
+ * must never stop the work. Under systemd the same line is the message of a journal entry with fields of its own.
  * Left out: files, rotation and rate limits (journald has them). */
 #include "common/base/log.h"
 
@@ -11,10 +11,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/log_journal.h"
 
 #define LINE_MAX_BYTES 4096
 #define TAIL_RESERVE 32 /* for ,"truncated":true} and the newline */
@@ -37,24 +37,14 @@ struct line {
     bool truncated;
 };
 
-/* systemd.exec(5): JOURNAL_STREAM is "<device>:<inode>" of the stream; a child whose standard error was sent elsewhere
- * still inherits the variable, so it must match. */
-static bool stderr_is_journal(void)
-{
-    const char *stream = getenv("JOURNAL_STREAM");
-    struct stat status;
-    unsigned long long device = 0, inode = 0;
-    if (!stream || sscanf(stream, "%llu:%llu", &device, &inode) != 2 || fstat(STDERR_FILENO, &status) != 0)
-        return false;
-    return status.st_dev == device && status.st_ino == inode;
-}
-
 void log_init(const char *program, enum log_level least, enum log_format format)
 {
     program_name = program;
     least_level = least;
     line_format = format;
-    to_journal = stderr_is_journal();
+    to_journal = log_journal_is_stderr();
+    if (to_journal)
+        log_journal_open(LOG_JOURNAL_SOCKET);
 }
 
 const char *log_level_name(enum log_level level)
@@ -419,6 +409,36 @@ static void write_line(const struct line *line)
     (void)written;
 }
 
+/* "EVENT_ID=...\n" of the fields by which operators look for lines, and what journald wants of each entry. */
+static void put_journal_fields(struct line *out, enum log_level level, const struct log_field *fields)
+{
+    static const struct {
+        const char *field, *name;
+    } names[] = {{"event_id", "EVENT_ID="}, {"target", "TARGET="}, {"code", "REASON="}};
+    char copy[VALUE_MAX_BYTES];
+    out->length +=
+        (size_t)sprintf(out->text, "PRIORITY=%c\nSYSLOG_IDENTIFIER=%.64s\n", journal_prefix(level)[1], program_name);
+    for (; fields->name; fields++)
+        for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+            if (!fields->text || !fields->text[0] || strcmp(fields->name, names[i].field) != 0 ||
+                !line_has_capacity(out, strlen(names[i].name) + 1))
+                continue;
+            line_put(out, names[i].name);
+            put_escaped(out, redacted(fields->text, copy), false);
+            line_put(out, "\n");
+        }
+    line_put(out, "MESSAGE="); /* always fits: the reserve is larger */
+}
+
+/* The line without its priority is the message. */
+static bool send_to_journal(enum log_level level, const struct line *line, const struct log_field *fields)
+{
+    struct line head = {.length = 0, .truncated = false};
+    size_t prefix = strlen(journal_prefix(level));
+    put_journal_fields(&head, level, fields);
+    return log_journal_send(head.text, head.length, line->text + prefix, line->length - prefix);
+}
+
 void log_write_list(enum log_level level, const char *message, const struct log_field *fields)
 {
     if (level < least_level)
@@ -426,13 +446,14 @@ void log_write_list(enum log_level level, const char *message, const struct log_
     int saved_errno = errno;
     struct line line = {.length = 0, .truncated = false};
     put_head(&line, level, message);
-    for (; fields->name; fields++)
-        put_field(&line, fields);
+    for (const struct log_field *field = fields; field->name; field++)
+        put_field(&line, field);
     if (line_format == LOG_FORMAT_JSON)
         line_put(&line, line.truncated ? ",\"truncated\":true}\n" : "}\n");
     else
         line_put(&line, line.truncated ? " [truncated]\n" : "\n");
-    write_line(&line);
+    if (!to_journal || !send_to_journal(level, &line, fields))
+        write_line(&line);
     errno = saved_errno;
 }
 
@@ -440,7 +461,7 @@ void log_complain(const char *program, const char *message)
 {
     struct line line = {.length = 0, .truncated = false};
     char copy[VALUE_MAX_BYTES];
-    if (stderr_is_journal())
+    if (log_journal_is_stderr())
         line_put(&line, journal_prefix(LOG_ERROR));
     put_escaped(&line, program, false);
     if (line_has_capacity(&line, 2))

@@ -115,6 +115,24 @@ void secret_done(struct secret *secret)
     *secret = (struct secret){.bytes = NULL};
 }
 
+bool secret_each_line(const struct secret *file, int most,
+                      bool (*add)(void *context, struct slice line, struct err *err), void *context, struct err *err)
+{
+    const char *at = (const char *)file->bytes, *end = at + file->length;
+    for (int number = 1; at <= end; number++) {
+        const char *newline = at < end ? memchr(at, '\n', (size_t)(end - at)) : NULL;
+        struct slice line = {.bytes = at, .length = (size_t)((newline ? newline : end) - at)};
+        if (line.length > 0 && line.bytes[line.length - 1] == '\r')
+            line.length--;
+        if (number > most)
+            return err_set(err, ERR_CONFIG, "there are more than %d lines in it", most);
+        if (!add(context, line, err))
+            return false;
+        at = newline ? newline + 1 : end + 1;
+    }
+    return true;
+}
+
 void secret_base64(const void *bytes, size_t length, char *ret_text)
 {
     (void)EVP_EncodeBlock((unsigned char *)ret_text, bytes, (int)length);

@@ -22,6 +22,11 @@ must_check bool secret_check_writers(int fd, struct err *err);
 must_check bool secret_load(struct secret *ret_secret, const char *path, struct err *err);
 /* Wipes and frees; accepts an empty one. */
 void secret_done(struct secret *secret);
+/* Each line of a file, without its end, which may be LF or CRLF. ERR_CONFIG where there are more than `most`; else what
+ * `add` says. */
+must_check bool secret_each_line(const struct secret *file, int most,
+                                 bool (*add)(void *context, struct slice line, struct err *err), void *context,
+                                 struct err *err);
 /* base64 with padding (RFC 4648, 4) and a NUL: SECRET_BASE64_SIZE(length) bytes. */
 #define SECRET_BASE64_SIZE(length) (((length) + 2) / 3 * 4 + 1)
 void secret_base64(const void *bytes, size_t length, char *ret_text);

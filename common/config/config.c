@@ -145,7 +145,7 @@ static bool looks_like_option(const char *argument)
     const char *dot = memchr(name, '.', length);
 
     return dot && dot > name && dot + 1 < name + length &&
-           strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") >= length;
+           strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./") >= length;
 }
 
 /* The value after '=' or in the next argument; *index moves past what was used. NULL = there is none. */
@@ -169,6 +169,11 @@ static bool take_option_flag(struct config_loading *loading, int argc, char **ar
     snprintf(name, sizeof(name), "%.*s", (int)strcspn(argument + 2, "="), argument + 2);
     if (strncmp(name, "route.", 6) == 0)
         return config_take_route_flag(loading, name, flag_value(argc, argv, index));
+    if (strncmp(name, "place.", 6) == 0)
+        return config_take_place_flag(loading, name, flag_value(argc, argv, index));
+    if (strncmp(name, "issuer." CONFIG_MEMBER_PREFIX, strlen("issuer." CONFIG_MEMBER_PREFIX)) == 0)
+        return config_take_member_flag(loading, name + strlen("issuer." CONFIG_MEMBER_PREFIX),
+                                       flag_value(argc, argv, index));
     found = config_find_option(name, config_option_name, nearest);
     if (found == config_option_count)
         return err_set(loading->err, ERR_USAGE, "unknown option --%s; the nearest is --%s", name, nearest);
@@ -238,7 +243,8 @@ static bool take_arguments(struct config_loading *loading, int argc, char **argv
 
     config->arguments = calloc((size_t)(argc > 0 ? argc : 0) + 1, sizeof(*config->arguments));
     loading->route_flags = calloc((size_t)(argc > 0 ? argc : 0) + 1, sizeof(*loading->route_flags));
-    if (!config->arguments || !loading->route_flags)
+    loading->place_flags = calloc((size_t)(argc > 0 ? argc : 0) + 1, sizeof(*loading->place_flags));
+    if (!config->arguments || !loading->route_flags || !loading->place_flags)
         return err_set(loading->err, ERR_MEMORY, "no memory for the command line");
     for (int i = 1; i < argc; i++) {
         if (!options_end && strncmp(argv[i], "--", 2) == 0 && looks_like_option(argv[i])) {
@@ -264,7 +270,8 @@ static bool set_from_flags(struct config_loading *loading)
     for (size_t i = 0; i < config_option_count; i++)
         if (loading->flags[i] && !config_set_option(loading, i, loading->flags[i], ORIGIN_FLAG))
             return err_prefix(loading->err, "--%s.%s", config_options[i].section, config_options[i].key);
-    return config_set_routes_from_flags(loading);
+    return config_set_routes_from_flags(loading) && config_set_places_from_flags(loading) &&
+           config_set_members_from_flags(loading);
 }
 
 /* ---- the environment ---- */
@@ -282,6 +289,11 @@ static bool set_from_environment(struct config_loading *loading)
         snprintf(name, sizeof(name), "%.*s", (int)(equals - *variable), *variable);
         if (strncmp(name, "ISSUING_ROUTE_", 14) == 0) {
             if (!config_set_route_from_variable(loading, name, equals + 1))
+                return false;
+            continue;
+        }
+        if (strncmp(name, "ISSUING_PLACE_", 14) == 0) {
+            if (!config_set_place_from_variable(loading, name, equals + 1))
                 return false;
             continue;
         }
@@ -343,11 +355,13 @@ bool config_load(struct config *ret_config, enum config_program program, int arg
     bool is_loaded = load(&loading, argc, argv);
 
     free(loading.route_flags);
+    free(loading.place_flags);
     if (!is_loaded) {
         config_done(&loading.config);
         return false;
     }
     config_finish_routes(&loading.config);
+    config_finish_places(&loading.config);
     *ret_config = loading.config;
     return true;
 }
@@ -358,6 +372,8 @@ void config_done(struct config *config)
         if (config_is_text(&config_options[i]))
             free_text(config_place_of(config, &config_options[i]));
     config_routes_done(config);
+    config_places_done(config);
+    config_members_done(config);
     if (config->origins)
         free(config->origins->path);
     free(config->origins);

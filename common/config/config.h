@@ -17,27 +17,56 @@
 enum config_program { CONFIG_API = 1, CONFIG_WORKER = 2, CONFIG_CTL = 4 };
 enum config_limit_counts { LIMIT_COUNTS_ACCEPTED, LIMIT_COUNTS_ATTEMPTS };
 enum config_link_refused { LINK_REFUSED_CANCEL, LINK_REFUSED_KEEP };
+enum config_number_refused { NUMBER_REFUSED_FAIL, NUMBER_REFUSED_KEEP };
 enum config_proxy_protocol { PROXY_PROTOCOL_OFF, PROXY_PROTOCOL_V2 };
 enum config_card_store { CARD_STORE_ENCRYPTED, CARD_STORE_NEVER };
 
 #define CONFIG_ROUTES_MAX 32
 #define CONFIG_ROUTE_TYPE_SIZE 65 /* [A-Z][A-Z0-9_]{0,63} */
 
+/* What an event is whose receiver refuses it. */
+#define CONFIG_MEMBERS_MAX 12
+#define CONFIG_MEMBER_PATH_MAX 63
+
+/* issuer.create.PATH = value */
+struct config_member {
+    char path[CONFIG_MEMBER_PATH_MAX + 1];
+    char *value;
+    int line, origin; /* private */
+};
+
+enum config_on_refused { ON_REFUSED_REJECT, ON_REFUSED_QUESTION };
+
 /* One section [route.TYPE]: how events of another type than CARD_ISSUE are delivered. */
 struct config_route {
     char type[CONFIG_ROUTE_TYPE_SIZE];
-    char *url;    /* required */
+    char *url;    /* required; may contain "{id}" once */
     char *method; /* "POST" or "PUT"; never NULL */
     char *credential_file;
     int64_t timeout_ms;
     int64_t key_lifetime_ms;
     int64_t max_concurrency;
-    int64_t max_attempts; /* default: retry.max_attempts */
-    char *lookup_url;     /* contains "{id}" once; NULL = there is no look-up */
+    int64_t max_attempts;                /* default: retry.max_attempts */
+    int64_t retry_base_ms, retry_cap_ms; /* defaults: those of retry */
+    int64_t retry_for_ms;                /* attempts go on for so long, whatever max_attempts is; 0 = not longer */
+    char *lookup_url;                    /* contains "{id}" once; NULL = there is no look-up */
     bool ordered;
     char *sign_secret_file;
+    char *headers_file;
     bool keep_result;
     bool allow_http;
+    int64_t on_refused; /* enum config_on_refused; default by sign_secret_file */
+};
+
+#define CONFIG_PLACES_MAX 64
+
+/* One section [place.N-M]: the places N to M, or the one place N, are in a database of their own. */
+struct config_place {
+    int first, last;
+    char *url;    /* NULL = not given yet */
+    int database; /* the number of the database, 0 to database_count - 1; the first has place 0 */
+    int origin;   /* private: where it came from */
+    int line;     /* private: of the section in the file, then of the url; 0 = not in it */
 };
 
 /* Texts are owned by the configuration; an unset text is NULL. Durations are in milliseconds. */
@@ -49,6 +78,8 @@ struct config {
     struct {
         char *listen;
         char *admin_listen;
+        char *issuer_events_listen; /* NULL: events of the issuer are not taken */
+        char *issuer_events_secret_file;
         int64_t max_connections;
         int64_t max_connections_per_address; /* 0 = any number */
         char *trusted_proxies;
@@ -96,8 +127,12 @@ struct config {
         int64_t timeout_ms;
         int64_t key_lifetime_ms;
         int64_t settle_time_ms;
+        int64_t reconcile_every_ms; /* 0 = never */
         int64_t max_concurrency;
         bool allow_http;
+        struct config_member
+            members[CONFIG_MEMBERS_MAX]; /* member_count of them, in the order in which they were given */
+        int member_count;
     } issuer;
     struct {
         char *url;
@@ -120,9 +155,13 @@ struct config {
         int64_t store; /* enum config_card_store */
         char *keys_file;
         int64_t reveal_limit;
+        int64_t number_refused; /* enum config_number_refused */
     } card;
     struct config_route routes[CONFIG_ROUTES_MAX]; /* route_count of them, ordered by type */
     int route_count;
+    struct config_place places[CONFIG_PLACES_MAX]; /* place_count of them, ordered; none: all are in database.url */
+    int place_count;
+    int database_count;
     struct {
         int64_t level;  /* enum log_level */
         int64_t format; /* enum log_format; default by isatty(2) */
@@ -147,15 +186,37 @@ must_check bool config_load(struct config *ret_config, enum config_program progr
  * ERR_CONFIG. */
 must_check bool config_check(const struct config *config, enum config_program program, struct err *err);
 void config_done(struct config *config);
+/* The url of one of the database_count databases; of database 0, which has place 0, and database.url without sections of
+ * places, is what all databases share. NULL = libpq's own environment. */
+const char *config_database_url(const struct config *config, int database);
+/* The number of the database that has the place. */
+int config_database_of(const struct config *config, int place);
+/* How many places the sections have; 0 = there are no sections. */
+int config_places(const struct config *config);
+/* "4-7", or "4": the first and the last place. false: it is none. between: what stands between the two. */
+bool config_read_places(const char *text, char between, int *ret_first, int *ret_last);
 /* One line an option: `section.key = value  # origin`; a password inside a url of a database is masked. */
 void config_show(const struct config *config, FILE *out);
 /* Whether anything but the default gives this option ("api.listen") its value. */
 bool config_is_set(const struct config *config, const char *name);
-/* Calls on_difference with the name of each option of this program that differs between the two. */
+/* Calls on_difference with the name of each option of this program that differs between the two, those of routes
+ * excepted. */
 void config_compare(const struct config *left, const struct config *right, enum config_program program,
                     void (*on_difference)(void *context, const char *name), void *context);
+/* The same for the routes; one that only one of the two has is named as a whole. */
+void config_compare_routes(const struct config *left, const struct config *right,
+                           void (*on_difference)(void *context, const char *name), void *context);
+/* Each gets the routes of the other one, whose texts it then owns. */
+void config_swap_routes(struct config *one, struct config *other);
 /* The options of this program with defaults and help, for --help. */
 void config_help(enum config_program program, FILE *out);
+
+/* The name of the systemd credential that this file is: a copy in $CREDENTIALS_DIRECTORY that systemd made when the unit
+ * started. NULL = it is no such copy. Borrowed from path, which may be NULL. */
+const char *config_credential_of(const char *path);
+/* Calls on_copy with the name of each option of this program, the worker's routes among them, whose file is such a copy. */
+void config_each_copy(const struct config *config, enum config_program program,
+                      void (*on_copy)(void *context, const char *name), void *context);
 
 /* systemd credentials: where $CREDENTIALS_DIRECTORY/<credential> exists and its option is unset, config_load() sets the
  * option to that path. The option table has the names. */

@@ -25,16 +25,22 @@ static bool is_wildcard(const char *host)
 
 static bool check_listen(const struct config *config, struct err *err)
 {
-    char host[CONFIG_HOST_SIZE], admin_host[CONFIG_HOST_SIZE];
-    int port, admin_port;
+    static const char *const names[] = {"api.listen", "api.admin_listen", "api.issuer_events_listen"};
+    const char *const values[] = {config->api.listen, config->api.admin_listen, config->api.issuer_events_listen};
+    char hosts[ARRAY_SIZE(names)][CONFIG_HOST_SIZE];
+    int ports[ARRAY_SIZE(names)];
 
-    if (!config_value_address(config->api.listen, host, &port, err) ||
-        !config_value_address(config->api.admin_listen, admin_host, &admin_port, err))
-        return false;
-    if (port == 0 || port != admin_port)
-        return true;
-    if (strcasecmp(host, admin_host) == 0 || is_wildcard(host) || is_wildcard(admin_host))
-        return err_set(err, ERR_CONFIG, "api.listen and api.admin_listen are the same address (port %d)", port);
+    if (values[2] && !config->api.issuer_events_secret_file)
+        return err_set(err, ERR_CONFIG, "api.issuer_events_listen needs api.issuer_events_secret_file");
+    for (size_t i = 0; i < ARRAY_SIZE(names) && values[i]; i++) {
+        if (!config_value_address(values[i], hosts[i], &ports[i], err))
+            return false;
+        for (size_t j = 0; j < i; j++)
+            if (ports[i] != 0 && ports[i] == ports[j] &&
+                (strcasecmp(hosts[i], hosts[j]) == 0 || is_wildcard(hosts[i]) || is_wildcard(hosts[j])))
+                return err_set(err, ERR_CONFIG, "%s and %s are the same address (port %d)", names[j], names[i],
+                               ports[i]);
+    }
     return true;
 }
 
@@ -161,6 +167,11 @@ static bool check_route_times(const struct config *config, int index, struct err
                       lifetime, route->type, least);
         return fail_route(config, index, is_set(config, index, "key_lifetime") ? "key_lifetime" : "timeout", err);
     }
+    if (route->retry_base_ms > route->retry_cap_ms) {
+        (void)err_set(err, ERR_CONFIG, "route.%s.retry_base is longer than route.%s.retry_cap", route->type,
+                      route->type);
+        return fail_route(config, index, is_set(config, index, "retry_base") ? "retry_base" : "retry_cap", err);
+    }
     if (config->worker.lease_ms >= 2 * route->timeout_ms)
         return true;
     config_value_write_duration(config->worker.lease_ms, lease);
@@ -243,6 +254,8 @@ static bool check_card_keys(const struct config *config, struct err *err)
 
 bool config_check(const struct config *config, enum config_program program, struct err *err)
 {
+    if (!config_check_places(config, err))
+        return false;
     switch (program) {
     case CONFIG_API:
         return check_key_source(config, err) && check_listen(config, err) && check_proxies(config, err) &&

@@ -45,6 +45,9 @@ static bool set_from_line(struct config_loading *loading, const char *section, c
     int *line;
     size_t found;
 
+    if (strcmp(section, "issuer") == 0 && strncmp(key, CONFIG_MEMBER_PREFIX, strlen(CONFIG_MEMBER_PREFIX)) == 0)
+        return config_set_member(loading, key + strlen(CONFIG_MEMBER_PREFIX), value, ORIGIN_FILE) ||
+               err_prefix(loading->err, "issuer.%.80s", key);
     if (*section == '\0')
         return err_set(loading->err, ERR_CONFIG, "\"%.60s\" stands before the first [section]", key);
     snprintf(name, sizeof(name), "%.40s.%.50s", section, key);
@@ -80,6 +83,16 @@ static bool set_route_from_line(struct config_loading *loading, const char *key,
            err_prefix(loading->err, "%s", name);
 }
 
+static bool set_place_from_line(struct config_loading *loading, const char *key, const char *value)
+{
+    if (strcmp(key, config_place_url.key) != 0)
+        return err_set(loading->err, ERR_CONFIG, "unknown option %.60s in [place.%s]; there is url", key,
+                       loading->place);
+    return (check_password(loading, &config_place_url, value) &&
+            config_set_place(loading, loading->place, '-', value, ORIGIN_FILE)) ||
+           err_prefix(loading->err, "place.%s.url", loading->place);
+}
+
 static int on_pair(void *user, const char *section, const char *key, const char *value)
 {
     struct config_loading *loading = user;
@@ -87,8 +100,9 @@ static int on_pair(void *user, const char *section, const char *key, const char 
     /* inih continues after a fault; only the first one is reported. */
     if (loading->has_failed)
         return 0;
-    return (loading->route[0] ? set_route_from_line(loading, key, value)
-                              : set_from_line(loading, section, key, value)) ||
+    return (loading->place[0]   ? set_place_from_line(loading, key, value)
+            : loading->route[0] ? set_route_from_line(loading, key, value)
+                                : set_from_line(loading, section, key, value)) ||
            fail_line(loading);
 }
 
@@ -108,6 +122,15 @@ static bool open_route(struct config_loading *loading, const char *type)
     return true;
 }
 
+/* range: what stands behind "place.". */
+static bool open_place(struct config_loading *loading, const char *range)
+{
+    if (!config_set_place(loading, range, '-', NULL, ORIGIN_FILE))
+        return false;
+    snprintf(loading->place, sizeof(loading->place), "%.*s", (int)sizeof(loading->place) - 1, range);
+    return true;
+}
+
 /* inih does not report sections, accepts any text behind ']' and cuts long names, so section headers are checked
  * here. */
 static bool check_header(struct config_loading *loading, const char *line)
@@ -118,7 +141,9 @@ static bool check_header(struct config_loading *loading, const char *line)
     if (line[1 + length] != ']' || line[2 + length + strspn(line + 2 + length, " \t\r")] != '\0')
         return err_set(loading->err, ERR_CONFIG, "a section is [name] and nothing else on its line");
     snprintf(name, sizeof(name), "%.*s", (int)length, line + 1);
-    loading->route[0] = '\0';
+    loading->route[0] = loading->place[0] = '\0';
+    if (strncmp(name, "place.", 6) == 0)
+        return open_place(loading, name + 6);
     if (strncmp(name, "route.", 6) == 0)
         return open_route(loading, name + 6);
     if (strcmp(name, "route") == 0)

@@ -23,18 +23,28 @@
 #define CARD_TYPE "CARD_ISSUE"
 #define KEY_SIZE 32
 
+#define UNSET (-1)
+#define TIMEOUT_MS (3 * SECOND)
+#define SIGNED_TIMEOUT_MS (15 * SECOND) /* as Standard Webhooks recommends */
+#define SIGNED_RETRY_FOR_MS (3 * DAY)
+
 static const char *const words_method[] = {"POST", "PUT", NULL};
+static const char *const words_refused[] = {
+    [ON_REFUSED_REJECT] = "reject", [ON_REFUSED_QUESTION] = "question", [ON_REFUSED_QUESTION + 1] = NULL};
 
 #define TO(member) .offset = offsetof(struct config_route, member), .programs = CONFIG_WORKER
 #define RANGE(least, most) .min = (least), .max = (most)
 
 const struct config_option config_route_options[] = {
-    {"route", "url", OPTION_FULL_URL, TO(url), .help = "Where the event is sent to. Required."},
+    {"route", "url", OPTION_FULL_URL, TO(url),
+     .help = "Where the event is sent to. Required. May have a query, and {id} once, the event's id."},
     {"route", "method", OPTION_WORD, TO(method), .default_text = "POST", .words = words_method,
      .help = "The method of the request."},
     {"route", "credential_file", OPTION_FILE, TO(credential_file), .credential = "credential",
      .help = "The bearer token for the receiver, sent to url and lookup_url."},
-    {"route", "timeout", OPTION_DURATION, TO(timeout_ms), .default_text = "3s", RANGE(10, 10 * MINUTE),
+    {"route", "headers_file", OPTION_FILE, TO(headers_file), .credential = "headers",
+     .help = "Headers that every request to the receiver bears, a line each: Name: value."},
+    {"route", "timeout", OPTION_DURATION, TO(timeout_ms), .note = "3s, 15s where it is signed", RANGE(10, 10 * MINUTE),
      .help = "How long one call may take; worker.lease is at least 2 x the longest one."},
     {"route", "key_lifetime", OPTION_DURATION, TO(key_lifetime_ms), .default_text = "24h", RANGE(100, 3660 * DAY),
      .help = "How long the receiver honours an idempotency key, at least 4 x timeout; 3660d = for ever."},
@@ -42,6 +52,12 @@ const struct config_option config_route_options[] = {
      .help = "How many calls of this route one worker makes at once."},
     {"route", "max_attempts", OPTION_INTEGER, TO(max_attempts), .note = "retry.max_attempts", RANGE(1, 1000),
      .help = "How many attempts an event of this type has."},
+    {"route", "retry_base", OPTION_DURATION, TO(retry_base_ms), .note = "retry.base", RANGE(1, DAY),
+     .help = "The longest wait after the first attempt; doubles with each (full jitter)."},
+    {"route", "retry_cap", OPTION_DURATION, TO(retry_cap_ms), .note = "retry.cap", RANGE(1, 30 * DAY),
+     .help = "The longest wait after any attempt."},
+    {"route", "retry_for", OPTION_DURATION, TO(retry_for_ms), .note = "3d where it is signed, else 0s",
+     RANGE(0, 365 * DAY), .help = "So long after it was made an event is tried again, whatever max_attempts is."},
     {"route", "lookup_url", OPTION_ID_URL, TO(lookup_url),
      .help = "Where the worker asks with GET whether an event was executed; {id} in it is the event's id. The answer "
              "200 means yes, 404 no, anything else: ask again."},
@@ -51,6 +67,8 @@ const struct config_option config_route_options[] = {
      .help = "The secret of Standard Webhooks that deliveries are signed with, whsec_...; two lines = both sign."},
     {"route", "keep_result", OPTION_BOOL, TO(keep_result), .default_text = "false",
      .help = "Whether a JSON answer of at most 8 KiB is kept with the event."},
+    {"route", "on_refused", OPTION_CHOICE, TO(on_refused), .note = "question where it is signed, else reject",
+     .words = words_refused, .help = "What an event is that the receiver refuses: a question, FAILED, or REJECTED."},
     {"route", "allow_http", OPTION_BOOL, TO(allow_http), .default_text = "false",
      .help = "Whether url and lookup_url may be http:// to another machine."},
 };
@@ -147,7 +165,7 @@ bool config_add_route(struct config_loading *loading, const char *type)
     memmove(&config->origins->routes[place + 1], &config->origins->routes[place],
             behind * sizeof(config->origins->routes[0]));
     config->route_count++;
-    config->routes[place] = (struct config_route){.url = NULL};
+    config->routes[place] = (struct config_route){.on_refused = UNSET, .retry_for_ms = UNSET};
     config->origins->routes[place] = (struct config_route_origins){.section_line = 0};
     snprintf(config->routes[place].type, CONFIG_ROUTE_TYPE_SIZE, "%s", type);
     for (size_t i = 0; i < config_route_option_count; i++)
@@ -302,9 +320,37 @@ bool config_set_routes_from_credentials(struct config_loading *loading, const ch
 
 void config_finish_routes(struct config *config)
 {
-    for (int i = 0; i < config->route_count; i++)
-        if (config->routes[i].max_attempts == 0) /* no source may set that */
-            config->routes[i].max_attempts = config->retry.max_attempts;
+    for (int i = 0; i < config->route_count; i++) {
+        struct config_route *route = &config->routes[i];
+        if (route->max_attempts == 0) /* no source may set that */
+            route->max_attempts = config->retry.max_attempts;
+        bool is_signed = route->sign_secret_file;
+        if (route->on_refused == UNSET)
+            route->on_refused = is_signed ? ON_REFUSED_QUESTION : ON_REFUSED_REJECT;
+        if (route->timeout_ms == 0)
+            route->timeout_ms = is_signed ? SIGNED_TIMEOUT_MS : TIMEOUT_MS;
+        if (route->retry_base_ms == 0)
+            route->retry_base_ms = config->retry.base_ms;
+        if (route->retry_cap_ms == 0)
+            route->retry_cap_ms = config->retry.cap_ms;
+        if (route->retry_for_ms == UNSET)
+            route->retry_for_ms = is_signed ? SIGNED_RETRY_FOR_MS : 0;
+    }
+}
+
+void config_swap_routes(struct config *one, struct config *other)
+{
+    for (int i = 0; i < CONFIG_ROUTES_MAX; i++) {
+        struct config_route route = one->routes[i];
+        struct config_route_origins origins = one->origins->routes[i];
+        one->routes[i] = other->routes[i];
+        other->routes[i] = route;
+        one->origins->routes[i] = other->origins->routes[i];
+        other->origins->routes[i] = origins;
+    }
+    int count = one->route_count;
+    one->route_count = other->route_count;
+    other->route_count = count;
 }
 
 void config_routes_done(struct config *config)

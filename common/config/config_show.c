@@ -1,11 +1,20 @@
 /* The option table for people: --show-config and --help; and the comparison of two configurations.
  *
- * Invariants: no password is printed; what is printed as a value can be read back as one. */
+ * Invariants: no password and no query of a URL is printed; what else is printed as a value can be read back as one. */
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/config/config_table.h"
 #include "common/config/config_value.h"
+
+/* A query often bears a key. */
+static void write_full_url(const char *url, FILE *out)
+{
+    size_t length = url ? strcspn(url, "?") : 0;
+    if (url)
+        fprintf(out, "%.*s%s", (int)length, url, url[length] ? "?***" : "");
+}
 
 static void write_value(const void *place, const struct config_option *option, FILE *out)
 {
@@ -17,10 +26,12 @@ static void write_value(const void *place, const struct config_option *option, F
     case OPTION_WORD:
     case OPTION_FILE:
     case OPTION_ADDRESS:
-    case OPTION_FULL_URL:
     case OPTION_ID_URL:
     case OPTION_URL:
         fputs(*(char *const *)place ? *(char *const *)place : "", out);
+        break;
+    case OPTION_FULL_URL:
+        write_full_url(*(char *const *)place, out);
         break;
     case OPTION_CONNINFO:
         buf_init(&masked, 4 * CONFIG_VALUE_MAX);
@@ -82,8 +93,8 @@ static void compare_route(const struct config_route *left, const struct config_r
     }
 }
 
-/* Both are ordered by type. A route that only one of them has is named as a whole. */
-static void compare_routes(const struct config *left, const struct config *right,
+/* Both are ordered by type. */
+void config_compare_routes(const struct config *left, const struct config *right,
                            void (*on_difference)(void *context, const char *name), void *context)
 {
     int i = 0, j = 0;
@@ -101,6 +112,18 @@ static void compare_routes(const struct config *left, const struct config *right
     }
 }
 
+/* As a whole: which places are where. */
+static void compare_places(const struct config *left, const struct config *right,
+                           void (*on_difference)(void *context, const char *name), void *context)
+{
+    bool are_same = left->place_count == right->place_count;
+    for (int i = 0; i < left->place_count && are_same; i++)
+        are_same = left->places[i].first == right->places[i].first && left->places[i].last == right->places[i].last &&
+                   is_same(&left->places[i].url, &right->places[i].url, &config_place_url);
+    if (!are_same)
+        on_difference(context, "place");
+}
+
 void config_compare(const struct config *left, const struct config *right, enum config_program program,
                     void (*on_difference)(void *context, const char *name), void *context)
 {
@@ -113,8 +136,44 @@ void config_compare(const struct config *left, const struct config *right, enum 
         config_option_name(option, name);
         on_difference(context, name);
     }
-    if (program & CONFIG_WORKER)
-        compare_routes(left, right, on_difference, context);
+    compare_places(left, right, on_difference, context);
+    if (program & CONFIG_WORKER && config_members_differ(left, right))
+        on_difference(context, "issuer.create");
+}
+
+const char *config_credential_of(const char *path)
+{
+    const char *directory = getenv("CREDENTIALS_DIRECTORY");
+    size_t length = directory ? strlen(directory) : 0;
+    if (!path || length == 0 || strncmp(path, directory, length) != 0 || path[length] != '/')
+        return NULL;
+    return path + length + 1;
+}
+
+static bool is_copy(const void *place, const struct config_option *option)
+{
+    return option->type == OPTION_FILE && config_credential_of(*(char *const *)place);
+}
+
+void config_each_copy(const struct config *config, enum config_program program,
+                      void (*on_copy)(void *context, const char *name), void *context)
+{
+    char name[CONFIG_NAME_SIZE];
+    for (size_t i = 0; i < config_option_count; i++) {
+        const struct config_option *option = &config_options[i];
+        if (!(option->programs & (int)program) || !is_copy(config_place_of(config, option), option))
+            continue;
+        config_option_name(option, name);
+        on_copy(context, name);
+    }
+    for (int route = 0; program & CONFIG_WORKER && route < config->route_count; route++)
+        for (size_t i = 0; i < config_route_option_count; i++) {
+            const struct config_option *option = &config_route_options[i];
+            if (!is_copy(config_route_place_of(&config->routes[route], option), option))
+                continue;
+            config_route_option_name(config->routes[route].type, option, name);
+            on_copy(context, name);
+        }
 }
 
 static void write_line(const struct config *config, const char *name, const void *place,
@@ -159,6 +218,18 @@ void config_show(const struct config *config, FILE *out)
         write_line(config, name, config_place_of(config, option), option, config->origins->of[i],
                    config->origins->lines[i], out);
     }
+    for (int i = 0; i < config->issuer.member_count; i++) {
+        const struct config_member *member = &config->issuer.members[i];
+        static const struct config_option text = {.type = OPTION_TEXT};
+        snprintf(name, sizeof(name), "issuer.create.%s", member->path);
+        write_line(config, name, &member->value, &text, (enum config_origin)member->origin, member->line, out);
+    }
+    for (int i = 0; i < config->place_count; i++) {
+        const struct config_place *place = &config->places[i];
+        config_place_name(place, name);
+        snprintf(name + strlen(name), sizeof(name) - strlen(name), ".%s", config_place_url.key);
+        write_line(config, name, &place->url, &config_place_url, (enum config_origin)place->origin, place->line, out);
+    }
     for (int i = 0; i < config->route_count; i++)
         show_route(config, i, out);
 }
@@ -197,7 +268,7 @@ static void write_range(const struct config_option *option, FILE *out)
     }
 }
 
-/* "30s (generic), 60s (stripe, lithic, marqeta), 90s (adyen)". The profiles with one default stand together. */
+/* "30s (generic), 60s (stripe, lithic, marqeta, increase), 90s (adyen)". The profiles with one default stand together. */
 static void write_profile_defaults(const struct config_option *option, FILE *out)
 {
     for (size_t i = 0; config_profiles[i]; i++) {
@@ -266,6 +337,15 @@ void config_help(enum config_program program, FILE *out)
           "file.\n"
           "Durations have a unit: ms, s, m, h, d.\n",
           out);
+    fputs("\nPlaces in several databases (docs/scaling.md): a section [place.N-M] for each range, in place of "
+          "database.url. In the\nenvironment: ISSUING_PLACE_N_M_URL.\n",
+          out);
+    write_help(&config_place_url, "place.N-M", NULL, out);
+    if (program & CONFIG_WORKER)
+        fputs(
+            "\nissuer.create.PATH = VALUE, or {NAME} of a parameter (docs/issuers/README.md): a further member of the "
+            "create. Not in the\nenvironment.\n",
+            out);
     if (program & CONFIG_WORKER)
         write_routes_help(out);
 }

@@ -18,6 +18,7 @@
 /* In the order of the enums in config.h and log.h. */
 static const char *const words_counts[] = {"accepted", "attempts", NULL};
 static const char *const words_link_refused[] = {"cancel", "keep", NULL};
+static const char *const words_number_refused[] = {"fail", "keep", NULL};
 static const char *const words_proxy_protocol[] = {"off", "v2", NULL};
 static const char *const words_store[] = {"encrypted", "never", NULL};
 static const char *const words_level[] = {"debug", "info", "warning", "error", NULL};
@@ -51,6 +52,11 @@ const struct config_option config_options[] = {
      .help = "Where clients are served."},
     {"api", "admin_listen", OPTION_ADDRESS, TO(api.admin_listen), .default_text = "127.0.0.1:8081", .programs = API,
      .help = "Where the api answers /livez, /readyz and /metrics."},
+    {"api", "issuer_events_listen", OPTION_ADDRESS, TO(api.issuer_events_listen), .programs = API,
+     .help = "Where the issuer may send its events: POST /v1/issuer-events."},
+    {"api", "issuer_events_secret_file", OPTION_FILE, TO(api.issuer_events_secret_file),
+     .credential = "issuer_events_secret", .programs = API,
+     .help = "What the issuer signs its events with, one or two lines, as issuer.profile takes it."},
     {"api", "max_connections", OPTION_INTEGER, TO(api.max_connections), .default_text = "10000", RANGE(1, 1000000),
      .programs = API, .help = "Client connections at once."},
     {"api", "max_connections_per_address", OPTION_INTEGER, TO(api.max_connections_per_address), .default_text = "0",
@@ -110,7 +116,8 @@ const struct config_option config_options[] = {
      .programs = API | WORKER | CTL, .help = "The longest wait after any attempt."},
 
     {"issuer", "profile", OPTION_WORD, TO(issuer.profile), .default_text = "generic", .words = config_profiles,
-     .programs = WORKER | CTL, .help = "The issuer's API; generic is our own. Defaults of other options depend on it."},
+     .programs = API | WORKER | CTL,
+     .help = "The issuer's API; generic is our own. Defaults of other options depend on it."},
     {"issuer", "parameters", OPTION_TEXT, TO(issuer.parameters), .programs = WORKER,
      .help = "What the issuer must be told with every card, as name=value with blanks between, or "
              "name=\"value with blanks\"; the names depend on issuer.profile."},
@@ -134,6 +141,10 @@ const struct config_option config_options[] = {
      .help =
          "How long after it was sent a create may still arrive at the issuer. Until then a look-up that finds no card "
          "decides nothing. At least 2 x issuer.timeout."},
+    {"issuer", "reconcile_every", OPTION_DURATION, TO(issuer.reconcile_every_ms), .default_text = "0s",
+     RANGE(0, 30 * DAY), .programs = WORKER,
+     .help = "How often the issuer's own list of its cards is compared with ours, as by reconcile --from-issuer; 0s = "
+             "never, 24h = every day."},
     {"issuer", "max_concurrency", OPTION_INTEGER, TO(issuer.max_concurrency), .default_text = "64", RANGE(1, 10000),
      .programs = WORKER, .help = "Calls to the issuer by one worker at once."},
     {"issuer", "allow_http", OPTION_BOOL, TO(issuer.allow_http), .default_text = "false", .programs = WORKER,
@@ -170,6 +181,9 @@ const struct config_option config_options[] = {
     {"card", "keys_file", OPTION_FILE, TO(card.keys_file), .credential = "card_keys", .programs = API | WORKER | CTL,
      .help =
          "The keys of stored card numbers, made by issuing-ctl keys generate. Required by the worker when encrypted."},
+    {"card", "number_refused", OPTION_CHOICE, TO(card.number_refused), .default_text = "fail",
+     .words = words_number_refused, .programs = WORKER,
+     .help = "Whether a request whose card number the issuer refuses to show fails, or its card is kept without it."},
     {"card", "reveal_limit", OPTION_INTEGER, TO(card.reveal_limit), .default_text = "10", RANGE(0, 1000),
      .programs = API,
      .help = "Card numbers shown to one user within a minute; 0 = none. Never more than the database's ceiling."},

@@ -226,16 +226,33 @@ bool config_value_url(const char *text, char **ret_url, struct err *err)
 
 bool config_value_full_url(const char *text, char **ret_url, struct err *err)
 {
+    static const char id[] = "{id}";
+    const char *place = strstr(text, id);
+    size_t length = strlen(text), scheme = scheme_length(text), authority = scheme + strcspn(text + scheme, "/?#");
+    size_t size = length + sizeof("/");
     char *checked = NULL, *copy;
-    size_t size = strlen(text) + sizeof("/");
 
-    if (!config_value_url(text, &checked, err))
-        return false;
-    free(checked);
+    if (scheme == 0) /* before a part is taken out or changed, behind which it might be one */
+        return config_value_url(text, ret_url, err);
+    if (place && strstr(place + 1, id))
+        return err_set(err, ERR_CONFIG, "{id}, the place of the event's id, may be in it once");
+    if (place && place < text + authority)
+        return err_set(err, ERR_CONFIG, "{id} must be behind its host");
     copy = malloc(size);
     if (!copy)
         return err_set(err, ERR_MEMORY, "no memory for an option");
-    snprintf(copy, size, "%s%s", text, strchr(text + scheme_length(text), '/') ? "" : "/");
+    /* What may stand in a query may stand in a path. */
+    snprintf(copy, size, "%.*s%s", place ? (int)(place - text) : (int)length, text,
+             place ? place + sizeof(id) - 1 : "");
+    for (char *at = copy; *at; at++)
+        if (*at == '?')
+            *at = '/';
+    if (!config_value_url(copy, &checked, err)) {
+        free(copy);
+        return false;
+    }
+    free(checked);
+    snprintf(copy, size, "%.*s%s%s", (int)authority, text, text[authority] == '/' ? "" : "/", text + authority);
     *ret_url = copy;
     return true;
 }
@@ -250,7 +267,9 @@ bool config_value_id_url(const char *text, char **ret_url, struct err *err)
 
     if (!place || strstr(place + 1, id))
         return err_set(err, ERR_CONFIG, "{id}, the place of the event's id, must be in it exactly once");
-    if (scheme_length(text) > 0 && (!path || path > place))
+    if (scheme_length(text) == 0)
+        return config_value_url(text, ret_url, err);
+    if (!path || path > place)
         return err_set(err, ERR_CONFIG, "{id} must be in its path");
     before = (size_t)(place - text);
     copy = strdup(text);

@@ -31,7 +31,8 @@ must_check bool config_value_address(const char *text, char ret_host[CONFIG_HOST
 /* http:// or https://, host, port, path; no credentials, query or fragment. Trailing slashes are removed. The caller
  * frees the result. */
 must_check bool config_value_url(const char *text, char **ret_url, struct err *err);
-/* The same, but kept as it is written, so that a slash at its end stays; without a path it gets "/". */
+/* The same, but kept as it is written, so that a slash at its end stays; it may have a query, and "{id}" behind the host
+ * once; without a path it gets "/". */
 must_check bool config_value_full_url(const char *text, char **ret_url, struct err *err);
 /* The same with "{id}" in its path, once. */
 must_check bool config_value_id_url(const char *text, char **ret_url, struct err *err);

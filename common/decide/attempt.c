@@ -19,12 +19,15 @@ struct attempt_rules attempt_rules_of_route(const struct config *config, const s
         /* guard: the key of a route has the lifetime of its route */
         .key_lifetime_ms = route->key_lifetime_ms,
         .timeout_ms = route->timeout_ms,
+        /* guard: the look-up of a route is believed only when the last send is settled */
         .settle_time_ms = issuer_key_route_settle_ms(route->key_lifetime_ms, route->timeout_ms),
         /* guard: a route counts attempts of its own */
         .max_attempts = route->max_attempts,
-        .retry_base_ms = config->retry.base_ms,
-        .retry_cap_ms = config->retry.cap_ms,
+        .retry_base_ms = route->retry_base_ms,
+        .retry_cap_ms = route->retry_cap_ms,
+        .retry_for_ms = route->retry_for_ms,
         .lease_ms = config->worker.lease_ms,
+        .refused_is_question = route->on_refused == ON_REFUSED_QUESTION,
         .key_is_trusted = true, /* by its documents, docs/routes.md */
     };
 }
@@ -70,6 +73,13 @@ enum flow_step attempt_purpose(const struct attempt *attempt)
 bool attempt_has_lookup(const struct attempt_rules *rules)
 {
     return rules->lookup != STEP_COUNT;
+}
+
+bool attempt_is_beyond(const struct attempt *attempt, const struct attempt_rules *rules, int64_t number)
+{
+    /* guard: attempts go on for the time of their route */
+    return number > rules->max_attempts &&
+           (rules->retry_for_ms == 0 || attempt->accepted_age_ms >= rules->retry_for_ms);
 }
 
 /* ---- sends and the key ---- */
@@ -121,6 +131,8 @@ int64_t attempt_unsettled_ms(const struct attempt *attempt, const struct view *v
 {
     if (attempt->may_arrive)
         return view->rules.settle_time_ms;
-    int64_t age_ms = attempt->settle_age_ms < 0 ? -1 : attempt->settle_age_ms + view->now_ms - attempt->claimed_ms;
+    /* guard: the time that a claim took makes no send older */
+    int64_t passed_ms = view->now_ms - attempt->claimed_ms - attempt->claim_took_ms;
+    int64_t age_ms = attempt->settle_age_ms < 0 ? -1 : attempt->settle_age_ms + passed_ms;
     return attempt_settle_left_ms(age_ms, view->steady_ms, view->rules.settle_time_ms, view->rules.lease_ms);
 }

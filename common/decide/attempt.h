@@ -16,6 +16,7 @@ enum lookup_reason {
     LOOKUP_NONE,
     LOOKUP_EXHAUSTED,   /* not found: FAILED attempts_exhausted */
     LOOKUP_KEY_EXPIRED, /* not found: FAILED issuer_key_expired, route_key_expired */
+    LOOKUP_KEY_SPENT,   /* every repeat gets the failure that the issuer keeps. Not found: FAILED issuer_key_spent */
     LOOKUP_INELIGIBLE,  /* found: cancel; not found: REJECTED with pending_code */
     LOOKUP_REFUSED,     /* not found: REJECTED with the code of the issuer or receiver */
     LOOKUP_UNFORESEEN,  /* not found: FAILED issuer_http_<n>, route_http_<n> */
@@ -38,7 +39,7 @@ enum lookup_reason {
 };
 
 struct attempt {
-    /* The event, as it lay in the table. Ages at claimed_ms. */
+    /* The event, as it lay in the table. Ages at a moment between claimed_ms and the answer to the claim. */
     struct uuid event_id;
     int number;              /* of the attempt; 1 = the first */
     int64_t sent_age_ms;     /* of the first send that may have arrived; -1 = there is certainly none */
@@ -46,7 +47,8 @@ struct attempt {
     int64_t settle_age_ms;   /* of the last send that may still be on its way; -1 = there is none */
     int64_t changed_age_ms;  /* since the event last changed: was deferred, failed, or was created */
     int64_t accepted_age_ms; /* since it was accepted; -1 = not known */
-    int64_t claimed_ms;      /* by the clock of struct view */
+    int64_t claimed_ms;      /* the claim was sent; by the clock of struct view */
+    int64_t claim_took_ms;   /* until it was answered */
     int lost_count;          /* attempts in a row before this one that were lost with their worker */
     int deferral_count;      /* deferrals in a row for the same cause */
     char deferral_code[OUTBOX_REASON_CODE_SIZE]; /* that cause; "" = the last attempt was no deferral */
@@ -55,6 +57,7 @@ struct attempt {
      * none. */
     char pending_code[OUTBOX_REASON_CODE_SIZE];
     bool is_readable;  /* the payload */
+    bool is_resent;    /* it was COMPLETED before, and an operator has it sent again */
     bool is_elsewhere; /* it, or the card that it is to replace, belongs to another issuer: nothing is done */
     bool is_saved;     /* there is a row in cards */
     bool is_reissue;
@@ -72,7 +75,10 @@ struct attempt {
     bool may_arrive;    /* a create or delivery of this attempt may still be on its way */
     bool is_looked_up;  /* nothing was found: the next send is the only one that acts, or meets its key */
     bool card_is_seen;  /* the issuer has shown the live card */
+    bool is_frozen;     /* a look-up found it inactive, and somebody else may have made it so */
+    bool is_unnumbered; /* its number was wanted, and the issuer does not show it */
     bool is_delivered;  /* the route's receiver has executed the event */
+    bool card_is_new;   /* the saved card was made in this attempt */
     bool was_cancelled; /* the saved card was cancelled at the issuer in this attempt */
     /* A look-up found nothing, or is going to: the end that belongs to lookup_reason waits until no create or delivery
      * can arrive any more. Meanwhile nothing else is sent, neither by this attempt nor by a later one. */
@@ -91,9 +97,13 @@ struct attempt_rules {
     enum outbox_cause unreadable;
     int64_t key_lifetime_ms, timeout_ms, settle_time_ms;
     int64_t max_attempts, retry_base_ms, retry_cap_ms;
+    int64_t retry_for_ms; /* attempts go on until the event is so old; 0 = max_attempts alone counts */
     int64_t lease_ms;
     bool stores_numbers, keeps_refused_link;    /* card.store, core.on_link_refused */
+    bool keeps_unnumbered;                      /* card.number_refused */
+    bool refused_is_question;                   /* on_refused of a route: FAILED, not REJECTED */
     bool looks_first, key_is_trusted;           /* of the profile (common/issuer/profile.h) */
+    bool makes_inactive;                        /* of the profile */
     bool activates, reveals, retires, verifies; /* it declares these calls */
 };
 
@@ -108,6 +118,7 @@ struct view {
     bool others_in_attempt;   /* in this kind of call, since the claim: another event was answered well */
     bool others_since_change; /* the same, since the event last changed */
     bool others_in_any_call;  /* since then, in any kind of call */
+    bool is_suspected;        /* this kind of call is refused to different events, and none is answered well */
 };
 
 /* Of the events that a route delivers; those of card requests are issuer_attempt_rules() of common/issuer/issuer.h. */
@@ -124,6 +135,8 @@ void attempt_set_end(struct attempt *attempt, const char *held_end, const char *
 /* What the current step is for: a CHECK that only asks for parameters, and a VERIFY, serve another step. */
 enum flow_step attempt_purpose(const struct attempt *attempt);
 bool attempt_has_lookup(const struct attempt_rules *rules);
+/* An attempt of this number is one too many. */
+bool attempt_is_beyond(const struct attempt *attempt, const struct attempt_rules *rules, int64_t number);
 
 /* An earlier attempt may have sent a create or delivery, and its key may be forgotten by now, or soon will be. */
 bool attempt_is_expired(const struct attempt *attempt, const struct view *view);

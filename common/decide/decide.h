@@ -60,6 +60,7 @@ struct shown {
     bool was_resent;         /* issue, deliver: the answer is to the second sending; the first may have been executed */
     enum issuer_found found; /* lookup */
     bool is_ours;            /* lookup: the one card, or the cancelled one, is that which is stored or was just made */
+    bool key_is_honoured;    /* issue: by this answer */
     bool is_gone, is_inactive; /* issue, activate, lookup, verify: the card */
     bool has_number;           /* the same: its number is known */
     bool was_executed;         /* ask */

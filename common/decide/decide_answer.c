@@ -30,12 +30,14 @@ static struct flow_verdict settled_not_found(struct attempt *attempt, const stru
     switch (reason) {
     case LOOKUP_EXHAUSTED:
     case LOOKUP_KEY_EXPIRED:
+    case LOOKUP_KEY_SPENT:
     case LOOKUP_UNFORESEEN:
     case LOOKUP_WORKER_LOST:
         return end(FLOW_FAIL, decide_end_code(rules, reason, attempt->pending_code));
     case LOOKUP_INELIGIBLE:
     case LOOKUP_REFUSED:
-        return end(FLOW_REJECT, decide_end_code(rules, reason, attempt->pending_code));
+        return end(rules->refused_is_question ? FLOW_FAIL : FLOW_REJECT,
+                   decide_end_code(rules, reason, attempt->pending_code));
     case LOOKUP_BEFORE_SENDING:
     case LOOKUP_FIRST:
         attempt->lookup_reason = LOOKUP_NONE;
@@ -76,6 +78,7 @@ static struct flow_verdict retry_or_defer(const struct outcome *outcome)
     switch (outcome->advice) {
     case ADVICE_RETRY:
     case ADVICE_LOOK_UP:
+    case ADVICE_KEY_SPENT:
         return (struct flow_verdict){.kind = FLOW_RETRY, .code = outcome->code, .wait_ms = outcome->wait_ms};
     case ADVICE_WAIT:
     case ADVICE_CONFIGURATION:
@@ -153,9 +156,13 @@ static struct flow_verdict found_one(struct attempt *attempt, const struct view 
     return attempt->lookup_reason == LOOKUP_INELIGIBLE ? go(STEP_MARK) : use_card(&view->rules, shown);
 }
 
-static struct flow_verdict looked_up(struct attempt *attempt, const struct view *view, const struct shown *shown)
+static struct flow_verdict looked_up(struct attempt *attempt, const struct view *view, const struct shown *as_shown)
 {
-    bool is_after_repeat = attempt->lookup_reason == LOOKUP_AFTER_REPEAT;
+    bool is_after_repeat = attempt->lookup_reason == LOOKUP_AFTER_REPEAT; /* shows what our own create has answered */
+    struct shown left = *as_shown, *shown = &left;
+    attempt->is_frozen = left.is_inactive && !is_after_repeat && !view->rules.makes_inactive;
+    /* guard: a card that was frozen is not activated */
+    left.is_inactive &= !attempt->is_frozen;
     if (attempt->lookup_reason == LOOKUP_DUPLICATE)
         return found_duplicate(attempt, view, shown);
     if (shown->found != ISSUER_FOUND_NONE)
@@ -185,7 +192,7 @@ static struct flow_verdict issued(struct attempt *attempt, const struct view *vi
         return decide_look_up(&view->rules, LOOKUP_CONTRADICTION, "");
     attempt->card_is_seen = true;
     /* guard: a create that succeeds behind an unknown one is looked up once more */
-    if (was_unknown && !view->rules.key_is_trusted)
+    if (was_unknown && !view->rules.key_is_trusted && !shown->key_is_honoured)
         /* guard: where keys are not trusted, a create behind an unknown one is looked up once more */
         return decide_look_up(&view->rules, LOOKUP_AFTER_REPEAT, NULL); /* an earlier one may have made another card */
     return use_card(&view->rules, shown);
@@ -193,11 +200,18 @@ static struct flow_verdict issued(struct attempt *attempt, const struct view *vi
 
 /* ---- a card is closed ---- */
 
+static struct flow_verdict completed(const struct attempt *attempt)
+{
+    if (attempt->is_frozen)
+        return end(FLOW_COMPLETE, outbox_cause_name(OUTBOX_CAUSE_CARD_INACTIVE));
+    return end(FLOW_COMPLETE, attempt->is_unnumbered ? outbox_cause_name(OUTBOX_CAUSE_NUMBER_HIDDEN) : NULL);
+}
+
 /* The card of `purpose` is closed. */
 static struct flow_verdict closed(struct attempt *attempt, enum flow_step purpose)
 {
     if (purpose == STEP_RETIRE)
-        return end(FLOW_COMPLETE, NULL);
+        return completed(attempt);
     attempt->was_cancelled = true;
     attempt->unknown = false;
     /* If the card was stored, a link of it may have reached core-api, or may still be on its way. */
@@ -235,9 +249,11 @@ static struct flow_verdict executed(struct attempt *attempt, const struct view *
     case STEP_ACTIVATE:
         return use_card(&view->rules, shown);
     case STEP_REVEAL:
+        /* guard: a card that is shown without its number is stored without it, with a note */
+        attempt->is_unnumbered = !shown->has_number;
         return go(STEP_SAVE);
     case STEP_LINK:
-        return attempt->is_reissue && view->rules.retires ? go(STEP_RETIRE) : end(FLOW_COMPLETE, NULL);
+        return attempt->is_reissue && view->rules.retires ? go(STEP_RETIRE) : completed(attempt);
     case STEP_RETIRE:
     case STEP_CANCEL:
         return closed(attempt, attempt->step);
@@ -252,6 +268,8 @@ static struct flow_verdict executed(struct attempt *attempt, const struct view *
     case STEP_KEEP:
     case STEP_SAVE:
     case STEP_MARK:
+    case STEP_REVIEW: /* the event's end is decided already (worker/flow_review.h) */
+    case STEP_DISOWN:
     case STEP_COUNT:
         break;
     }
@@ -270,7 +288,8 @@ static struct flow_verdict refused_before(const struct attempt *attempt, const s
     /* guard: a refusal behind an unknown delivery is no refusal */
     if (attempt->unknown)
         return decide_look_up(&view->rules, is_foreseen ? reason : LOOKUP_UNFORESEEN, outcome->code);
-    return end(is_foreseen ? FLOW_REJECT : FLOW_FAIL, outcome->code);
+    /* guard: a refusal is a question where the route says so */
+    return end(is_foreseen && !view->rules.refused_is_question ? FLOW_REJECT : FLOW_FAIL, outcome->code);
 }
 
 static struct flow_verdict refused(struct attempt *attempt, const struct view *view, const struct outcome *outcome)
@@ -283,8 +302,9 @@ static struct flow_verdict refused(struct attempt *attempt, const struct view *v
         return refused_before(attempt, view, outcome);
     case STEP_ACTIVATE:
         return is_foreseen ? mark(attempt, outcome->code) : end(FLOW_FAIL, outcome->code);
-    case STEP_REVEAL: /* the card is fine; whether it is linked without its number is a question */
-        return end(FLOW_FAIL, "reveal_refused");
+    case STEP_REVEAL: /* the card is fine; whether it is linked without its number is a question, or configured */
+        attempt->is_unnumbered = view->rules.keeps_unnumbered;
+        return attempt->is_unnumbered ? go(STEP_SAVE) : end(FLOW_FAIL, "reveal_refused");
     case STEP_LINK:
         return is_foreseen && !view->rules.keeps_refused_link ? mark(attempt, outcome->code)
                                                               : end(FLOW_FAIL, outcome->code);
@@ -301,6 +321,8 @@ static struct flow_verdict refused(struct attempt *attempt, const struct view *v
     case STEP_KEEP:
     case STEP_SAVE:
     case STEP_MARK:
+    case STEP_REVIEW:
+    case STEP_DISOWN:
     case STEP_COUNT:
         break;
     }
@@ -346,6 +368,9 @@ struct flow_verdict decide_answer(struct attempt *attempt, const struct view *vi
     case OUTCOME_UNKNOWN: /* repeating any call but a create or a delivery does no harm */
         if (outcome->advice == ADVICE_LOOK_UP && attempt->step == STEP_ISSUE)
             return decide_look_up(&view->rules, LOOKUP_BY_ANSWER, outcome->code);
+        /* guard: a failure that is kept under the key is not asked for again */
+        if (outcome->advice == ADVICE_KEY_SPENT && attempt->step == STEP_ISSUE)
+            return decide_look_up(&view->rules, LOOKUP_KEY_SPENT, NULL);
         return retry_or_defer(outcome);
     }
     assert(!"outcome kinds are covered above");

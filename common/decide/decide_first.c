@@ -22,6 +22,8 @@ const char *decide_end_code(const struct attempt_rules *rules, enum lookup_reaso
         return "attempts_exhausted";
     if (reason == LOOKUP_KEY_EXPIRED)
         return rules->key_expired;
+    if (reason == LOOKUP_KEY_SPENT && rules->send == STEP_ISSUE) /* a delivery has no such answer */
+        return "issuer_key_spent";
     return reason == LOOKUP_WORKER_LOST ? "worker_lost" : pending_code;
 }
 
@@ -72,7 +74,8 @@ struct flow_verdict decide_first(struct attempt *attempt, const struct attempt_r
 {
     attempt->unknown = attempt->sent_age_ms >= 0 && !attempt->is_saved;
     attempt->was_cancelled = attempt->may_arrive = attempt->is_looked_up = attempt->end_is_held = false;
-    attempt->card_is_seen = attempt->is_delivered = false;
+    attempt->card_is_new = attempt->card_is_seen = attempt->is_delivered = attempt->is_frozen = attempt->is_unnumbered =
+        false;
     attempt->asks_for = attempt->verifies = STEP_COUNT;
     attempt->lookup_reason = LOOKUP_NONE;
     attempt->outcome = (struct outcome){0};
@@ -83,9 +86,11 @@ struct flow_verdict decide_first(struct attempt *attempt, const struct attempt_r
             .kind = FLOW_DEFER, .code = outbox_cause_name(OUTBOX_CAUSE_OTHER_ISSUER), .wait_ms = -1};
     if (!attempt->is_readable)
         return fail("payload_invalid");
-    /* One attempt too many: the last one was lost with its worker. What may have been executed is looked up
-     * (decide_before_send), the rest is a question. */
-    if (attempt->number > rules->max_attempts && !attempt->unknown)
+    /* One attempt too many. What may have been executed is looked up (decide_before_send), a card that such a look-up
+     * has found is linked or cancelled, however long its peers are away; the rest is a question. */
+    /* guard: a stored card goes on however many attempts it took */
+    bool is_open = attempt->unknown || attempt->is_saved;
+    if (attempt_is_beyond(attempt, rules, attempt->number) && !is_open)
         return fail("attempts_exhausted");
     return first;
 }
@@ -130,7 +135,7 @@ struct flow_verdict decide_before_send(const struct attempt *attempt, const stru
     /* Past its lifetime the key may be forgotten, and the same request would be executed again: look up, never send. */
     if (attempt->unknown && attempt_is_expired(attempt, view))
         return decide_look_up(rules, attempt->deferred_age_ms >= 0 ? LOOKUP_EXHAUSTED : LOOKUP_KEY_EXPIRED, NULL);
-    if (attempt->number > rules->max_attempts) /* its last attempt was lost with its worker */
+    if (attempt_is_beyond(attempt, rules, attempt->number)) /* its last attempt was lost with its worker */
         return decide_look_up(rules, LOOKUP_EXHAUSTED, NULL);
     enum lookup_reason reason = reason_to_look(attempt, view);
     if (reason != LOOKUP_NONE)

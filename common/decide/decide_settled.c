@@ -97,7 +97,7 @@ static int64_t short_ms(const struct attempt *attempt, const struct view *view, 
 static bool is_third(const struct attempt *attempt)
 {
     /* guard: a refusal ends an event only the third time */
-    return deferral_number(attempt, attempt->outcome.code) >= DEFERRALS_PROVE;
+    return deferral_number(attempt, outcome_cause(&attempt->outcome)) >= DEFERRALS_PROVE;
 }
 
 /* A failure that is the peer's health ends nothing, however long it lasts, unless another event was answered well
@@ -116,7 +116,7 @@ static bool lookup_fails_alone(const struct attempt *attempt, const struct view 
     if (attempt->outcome.health != BREAKER_BAD)
         return true;
     bool was_sent = attempt->outcome.kind == OUTCOME_UNKNOWN;
-    bool is_second = attempt->number > view->rules.max_attempts;
+    bool is_second = attempt_is_beyond(attempt, &view->rules, attempt->number);
     /* guard: a look-up that fails for this event alone is a question in the end */
     return was_sent && (is_second ? view->others_since_change : view->others_in_attempt);
 }
@@ -180,7 +180,7 @@ static struct flow_verdict settle_in_outage(const struct attempt *attempt, const
 static struct flow_verdict settle_retry(const struct attempt *attempt, const struct view *view,
                                         struct flow_verdict verdict)
 {
-    if (attempt->number < view->rules.max_attempts)
+    if (!attempt_is_beyond(attempt, &view->rules, attempt->number + 1))
         return retry(attempt, view, verdict.code, longer_ms(verdict.wait_ms, lookup_rest_ms(attempt, view)));
     /* A last look-up is repeated until it is answered (see settle_exhausted()). */
     bool is_last_lookup =
@@ -258,15 +258,26 @@ static struct flow_verdict settle_deferral(const struct attempt *attempt, const 
         /* A failed probe (BAD) proves nothing about the event. An answer to the event itself does, and its delays
          * grow. */
         bool is_probe = outcome->health == BREAKER_BAD;
-        int64_t grown = grown_ms(view, is_probe ? 1 : deferral_number(attempt, outcome->code));
+        int64_t grown = grown_ms(view, is_probe ? 1 : deferral_number(attempt, verdict.code));
         delay_ms = longer_ms(delay_ms, longer_ms(grown, lookup_rest_ms(attempt, view)));
     }
     /* A deferral that we caused does not end the streak of 409 and 425 answers. */
     return defer(verdict.code, delay_ms, verdict.in_progress || (is_ours && attempt->deferred_age_ms >= 0));
 }
 
-struct flow_verdict decide_settled(const struct attempt *attempt, const struct view *view, struct flow_verdict verdict)
+/* A delivery was refused, as those of other events are, while none is taken: the secret, a clock or the receiver's
+ * release may be wrong. Where the route says that a refusal is final, the third one of an event in a row is. */
+static bool is_refused_with_others(const struct attempt *attempt, const struct view *view)
 {
+    return attempt->step == STEP_DELIVER && attempt->outcome.kind == OUTCOME_REFUSED && view->is_suspected &&
+           (view->rules.refused_is_question || !is_third(attempt));
+}
+
+static struct flow_verdict settle(const struct attempt *attempt, const struct view *view, struct flow_verdict verdict)
+{
+    /* guard: what is refused to everybody ends no event */
+    if (is_refused_with_others(attempt, view))
+        verdict = (struct flow_verdict){.kind = FLOW_DEFER, .code = outcome_cause(&attempt->outcome), .wait_ms = -1};
     switch (verdict.kind) {
     case FLOW_RETRY:
         return settle_retry(attempt, view, verdict);
@@ -279,5 +290,14 @@ struct flow_verdict decide_settled(const struct attempt *attempt, const struct v
     case FLOW_DROP:
         return verdict;
     }
+    return verdict;
+}
+
+struct flow_verdict decide_settled(const struct attempt *attempt, const struct view *view, struct flow_verdict verdict)
+{
+    verdict = settle(attempt, view, verdict);
+    /* guard: what was executed before it was sent again stays executed */
+    if (attempt->is_resent && (verdict.kind == FLOW_REJECT || verdict.kind == FLOW_FAIL))
+        return (struct flow_verdict){.kind = FLOW_COMPLETE, .code = outbox_cause_name(OUTBOX_CAUSE_RESEND_FAILED)};
     return verdict;
 }

@@ -10,6 +10,7 @@
 #include "common/card.h"
 #include "common/json/json_strict.h"
 
+#define HTTP_GONE 410
 #define HIDDEN_MIN 6 /* bytes of a value; shorter ones, such as a currency, name nobody */
 
 const struct outcome_peer outcome_issuer = {
@@ -49,6 +50,11 @@ const char *outcome_kind_name(enum outcome_kind kind)
         return "unknown";
     }
     return "?";
+}
+
+const char *outcome_cause(const struct outcome *outcome)
+{
+    return outcome->kind == OUTCOME_REFUSED ? outbox_cause_name(OUTBOX_CAUSE_ROUTE_REFUSES) : outcome->code;
 }
 
 void outcome_executed(struct outcome *ret_outcome)
@@ -264,10 +270,20 @@ void outcome_of_unlink(const struct http_call *call, struct outcome *ret_outcome
 void outcome_of_delivery(const struct http_call *call, struct outcome *ret_outcome)
 {
     /* guard: any 2xx is an execution */
-    if (call->result == HTTP_ANSWERED && call->status >= 200 && call->status <= 299)
+    if (call->result == HTTP_ANSWERED && call->status >= 200 && call->status <= 299) {
         outcome_executed(ret_outcome);
-    else
-        (void)outcome_of_call(call, &outcome_route, false, ret_outcome); /* false only for 200 and 201 */
+        return;
+    }
+    (void)outcome_of_call(call, &outcome_route, false, ret_outcome); /* false only for 200 and 201 */
+    /* guard: refusals of deliveries are evidence against the route */
+    if (ret_outcome->kind == OUTCOME_REFUSED)
+        ret_outcome->health = BREAKER_REFUSED;
+    if (call->result == HTTP_ANSWERED && call->status == HTTP_GONE) {
+        ret_outcome->kind = OUTCOME_NOT_EXECUTED;
+        ret_outcome->advice = ADVICE_CONFIGURATION;
+        ret_outcome->health = BREAKER_GONE;
+        snprintf(ret_outcome->code, sizeof(ret_outcome->code), "%s%d", outcome_route.http_prefix, call->status);
+    }
 }
 
 /* A refusal of the look-up says nothing about the delivery. */

@@ -14,7 +14,8 @@ enum breaker_result {
     BREAKER_GOOD,     /* it executed the call, or refused it for a reason of the request: it is well */
     BREAKER_ANSWERED, /* it answered, so it can be reached; the answer does not say whether it is well */
     BREAKER_BAD,      /* 5xx, timeout, connection error: `failures` in a row open it */
-    BREAKER_REFUSED,  /* 401, 403, 404, 405, 3xx: for the breaker as ANSWERED; what it shows is in suspicion.h */
+    BREAKER_REFUSED,  /* 401, 403, 404, 405, 3xx, of a delivery any refusal: as ANSWERED; the rest is in suspicion.h */
+    BREAKER_GONE,     /* a delivery was answered 410: opens it, until an operator resumes the target */
     BREAKER_BUSY,     /* 429 */
     BREAKER_NOTHING,  /* the call never started */
 };
@@ -35,6 +36,7 @@ enum outcome_advice {
     ADVICE_WAIT_IN_PROGRESS, /* 409, 425: as WAIT, for at most the key's lifetime */
     ADVICE_CONFIGURATION,    /* our credentials or address, or this event: a deferral, until evidence decides */
     ADVICE_LOOK_UP,          /* UNKNOWN, and a repeat would be answered the same: look up */
+    ADVICE_KEY_SPENT,        /* UNKNOWN, and this was such a repeat: look up, and send no more under this key */
 };
 
 struct outcome {
@@ -56,6 +58,9 @@ struct outcome_peer {
 /* Of routes: route_http_<n>, route_refused, route_unreachable, route_no_answer, route_unreadable. */
 extern const struct outcome_peer outcome_issuer, outcome_core, outcome_route;
 
+/* What a deferral for this answer is called: its code, or route_refuses for a refusal, whose code may be the
+ * receiver's own. */
+const char *outcome_cause(const struct outcome *outcome);
 /* As metrics name it: "not_executed". */
 const char *outcome_kind_name(enum outcome_kind kind);
 /* What every call has in common. False for 200 and 201, and for 404 with not_found_is_answer: the caller reads the
@@ -90,7 +95,8 @@ void outcome_of_link(const struct http_call *call, struct outcome *ret_outcome);
 /* To an unlink. EXECUTED: core-api does not have the link and will not make it later. Every other outcome is
  * retried, and the event does not end before. */
 void outcome_of_unlink(const struct http_call *call, struct outcome *ret_outcome);
-/* Of a route to a delivery. Any 2xx is EXECUTED; everything else is the table of statuses. */
+/* Of a route to a delivery. Any 2xx is EXECUTED; everything else is the table of statuses, but 410 says that there is
+ * no receiver any more, and whether a refusal is the event's fault is shown by what others are answered. */
 void outcome_of_delivery(const struct http_call *call, struct outcome *ret_outcome);
 /* Of a route to a look-up. EXECUTED with *ret_was_executed: 200 = true, 404 = false. Anything else: a retry or a
  * deferral. */

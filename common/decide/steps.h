@@ -28,6 +28,9 @@
     X(VERIFY, verify, "read whether the card is gone, although its end was refused", FLOW_PEER_ISSUER,                \
       ISSUER_RETRIEVE, FLOW_WRITES_NOTHING)                                                                           \
     X(UNLINK, unlink, "remove the card from core-api", FLOW_PEER_CORE, ISSUER_CALLS, FLOW_WRITES_NOTHING)             \
+    X(REVIEW, review, "read the card that was not replaced", FLOW_PEER_ISSUER, ISSUER_RETRIEVE, FLOW_WRITES_NOTHING)  \
+    X(DISOWN, disown, "remove the card that was not replaced, and is closed, from core-api", FLOW_PEER_CORE,          \
+      ISSUER_CALLS, FLOW_WRITES_NOTHING)                                                                              \
     X(DELIVER, deliver, "send the event to its receiver, same key on every attempt", FLOW_PEER_ROUTE, ISSUER_CALLS,   \
       FLOW_WRITES_NOTHING)                                                                                            \
     X(ASK, ask, "ask the route's receiver whether the event was executed", FLOW_PEER_ROUTE, ISSUER_CALLS,             \

@@ -28,7 +28,7 @@ enum http_handshake {
 #define HTTP_CALL_BODY_MAX (64 * 1024) /* of a body for which http_call_allow_body() was called */
 #define HTTP_NOTED_MAX 4               /* answer headers that one call may ask for */
 #define HTTP_NOTED_NAME_MAX 40         /* bytes of such a header's name */
-#define HTTP_NOTED_SIZE 17             /* of its value, with its NUL */
+#define HTTP_NOTED_SIZE 40             /* of its value, with its NUL */
 
 struct http_call {
     /* in; borrowed until on_done. The first two are filled by http_call_make() and the functions below it. */

@@ -158,6 +158,17 @@ void http_stream_turn(struct http_stream *stream)
     stream->turn_left = HTTP_STREAM_TURN_BYTES;
 }
 
+/*
+ * Before 3.2, OpenSSL makes a buffer to write with for a ticket as well, which SSL_MODE_RELEASE_BUFFERS does not release.
+ * Since 3.2 that mode releases all, and SSL_free_buffers() crashes: SSL_OP_CLEANSE_PLAINTEXT overwrites the buffer that
+ * the mode has released already (tls_release_read_buffer() of OpenSSL 3.5).
+ */
+static void release_buffers(SSL *ssl)
+{
+    if (OPENSSL_version_major() == 3 && OPENSSL_version_minor() < 2)
+        (void)SSL_free_buffers(ssl);
+}
+
 ssize_t http_stream_read(struct http_stream *stream, char *bytes, size_t size)
 {
     if (!stream->ssl) {
@@ -172,6 +183,7 @@ ssize_t http_stream_read(struct http_stream *stream, char *bytes, size_t size)
         return count;
     switch (SSL_get_error(stream->ssl, count)) {
     case SSL_ERROR_WANT_READ:
+        release_buffers(stream->ssl);
         return HTTP_STREAM_AGAIN;
     case SSL_ERROR_ZERO_RETURN:
         return 0;

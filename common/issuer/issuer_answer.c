@@ -23,13 +23,28 @@ static void unreadable(const char *why, struct outcome *ret_outcome)
     outcome_unreadable(&outcome_issuer, why, ret_outcome);
 }
 
+bool issuer_honoured_key(const struct issuer_profile *profile, const struct http_call *call,
+                         const struct uuid *event_id)
+{
+    char key[UUID_TEXT_SIZE];
+    const char *const *names = call->noted_headers;
+    uuid_format(event_id, key);
+    for (int i = 0; profile->honoured_header && call->result == HTTP_ANSWERED && names && names[i]; i++)
+        if (strcmp(names[i], profile->honoured_header) == 0)
+            /* guard: only our own key in the answer tells that it was honoured */
+            return strcasecmp(call->noted[i], key) == 0;
+    return false;
+}
+
 /* Where the key is not trusted, a repeat behind an answer that some gateway gave over an executed create is a second card.
  * So such a create is certainly not executed only where nothing was sent, or where the issuer says so with a code of its
  * own. What is waited for stays as it is. */
-static void doubt(const struct issuer_profile *profile, const struct http_call *call, struct outcome *outcome)
+static void doubt(const struct issuer_profile *profile, const struct http_call *call, const struct uuid *event_id,
+                  struct outcome *outcome)
 {
     struct issuer_words words;
-    if (profile->key_is_trusted || call->result != HTTP_ANSWERED || outcome->kind == OUTCOME_UNKNOWN)
+    if (profile->key_is_trusted || call->result != HTTP_ANSWERED || outcome->kind == OUTCOME_UNKNOWN ||
+        issuer_honoured_key(profile, call, event_id))
         return;
     issuer_words_read(profile, call, &words);
     /* guard: a refusal without the issuer's code decides nothing where the key is not trusted */
@@ -50,7 +65,7 @@ void issuer_read_create(const struct issuer_profile *profile, const struct http_
 {
     struct json_value body;
     if (issuer_outcome_of_call(profile, ISSUER_CREATE, call, ret_outcome)) {
-        doubt(profile, call, ret_outcome);
+        doubt(profile, call, event_id, ret_outcome);
         return;
     }
     if (!body_of(call, &body)) {
@@ -100,17 +115,39 @@ void issuer_read_cancel(const struct issuer_profile *profile, enum issuer_call w
     }
 }
 
+/* The answer is our card, or has the number's place, and no number: this is how an issuer shows a card to somebody who may
+ * not see numbers. */
+static bool is_hidden(const struct issuer_profile *profile, struct json_value body, struct json_value number,
+                      const struct issuer_card *card)
+{
+    char id[CARD_ISSUER_ID_MAX + 1];
+    bool is_ours = issuer_card_id_read(json_at(body, profile->card.id), id) && strcmp(id, card->id) == 0;
+    return issuer_card_number_is_hidden(number) && (is_ours || number.kind != JSON_MISSING);
+}
+
 void issuer_read_reveal(const struct issuer_profile *profile, const struct http_call *call, struct issuer_card *card,
                         struct outcome *ret_outcome)
 {
     struct json_value body;
-    if (issuer_outcome_of_call(profile, ISSUER_REVEAL, call, ret_outcome))
+    if (issuer_outcome_of_call(profile, ISSUER_REVEAL, call, ret_outcome)) {
+        /* The card was shown with the same credential in this attempt, so it is the number that we may not see. */
+        /* guard: who may see the card and not its number is refused, and does not wait */
+        if (call->result == HTTP_ANSWERED && (call->status == 401 || call->status == 403)) {
+            ret_outcome->kind = OUTCOME_REFUSED;
+            ret_outcome->advice = ADVICE_FAIL;
+        }
         return;
+    }
     if (!body_of(call, &body)) {
         unreadable("the answer is not JSON", ret_outcome);
         return;
     }
-    const char *wrong = issuer_card_read_number(json_at(body, profile->revealed_number), card);
+    struct json_value number = json_at(body, profile->revealed_number);
+    if (is_hidden(profile, body, number, card)) {
+        outcome_executed(ret_outcome);
+        return;
+    }
+    const char *wrong = issuer_card_read_number(number, card);
     if (!wrong && card->number_length == 0)
         wrong = "the answer has no number";
     if (wrong) {

@@ -102,6 +102,11 @@ static bool is_masked(struct json_value value)
     return false;
 }
 
+bool issuer_card_number_is_hidden(struct json_value number)
+{
+    return is_absent(number) || is_masked(number);
+}
+
 const char *issuer_card_read_number(struct json_value value, struct issuer_card *card)
 {
     char last4[CARD_LAST4_SIZE];

@@ -19,5 +19,7 @@ enum issuer_card_state issuer_card_state_read(const struct issuer_card_shape *sh
 /* The number may be missing. If it is there it must be valid, end with card->last4 where that is set, and not be part
  * of the card's id. */
 const char *issuer_card_read_number(struct json_value value, struct issuer_card *card);
+/* There is none, or it is masked. */
+bool issuer_card_number_is_hidden(struct json_value number);
 
 #endif

@@ -62,14 +62,17 @@ static void end_walk(const struct issuer_profile *profile, struct issuer_lookup 
     lookup->rows = 0;
 }
 
-/* There is another page after this one, which ended with `last`. */
-static const char *turn_page(const struct issuer_profile *profile, struct json_value last, struct issuer_lookup *lookup)
+/* There is another page after this one, which ended with `last`. more: what says so. */
+static const char *turn_page(const struct issuer_profile *profile, struct json_value last, struct json_value more,
+                             struct issuer_lookup *lookup)
 {
     char id[CARD_ISSUER_ID_MAX + 1];
+    bool is_cursor = profile->list.paging == PAGING_CURSOR;
     if (last.kind == JSON_MISSING)
         return "a page of the look-up has no cards, and says that there are more";
-    if (profile->list.paging == PAGING_LAST_ID) {
-        if (!issuer_card_id_read(json_at(last, profile->card.id), id) || strcmp(id, lookup->cursor) == 0)
+    if (is_cursor || profile->list.paging == PAGING_LAST_ID) {
+        if (!issuer_card_id_read(is_cursor ? more : json_at(last, profile->card.id), id) ||
+            strcmp(id, lookup->cursor) == 0)
             return "a page of the look-up does not lead to the next one";
         memcpy(lookup->cursor, id, sizeof(id));
     }
@@ -92,10 +95,12 @@ static const char *read_list(const struct issuer_profile *profile, struct json_v
         last = row;
         lookup->rows++;
     }
-    if (list->more && more.kind != JSON_BOOL)
+    bool is_cursor = list->paging == PAGING_CURSOR, is_more = is_cursor ? more.kind == JSON_STRING : json_is_true(more);
+    /* guard: only an answer that ends the list ends the walk */
+    if (list->more && !is_more && more.kind != (is_cursor ? JSON_NULL : JSON_BOOL))
         return "the look-up's answer does not say whether there are more cards";
-    if (json_is_true(more))
-        return turn_page(profile, last, lookup);
+    if (is_more)
+        return turn_page(profile, last, more, lookup);
     end_walk(profile, lookup);
     return NULL;
 }
@@ -105,7 +110,7 @@ static const char *read_page(const struct issuer_profile *profile, const struct 
 {
     if (!json_strict_check(call->answer.bytes, call->answer.length, NULL))
         return call->answer.length > 0 ? "the look-up's answer is not JSON"
-                                       : "the look-up's answer is empty, or larger than 256 KiB";
+                                       : "the look-up's answer is empty, or larger than 1 MiB";
     struct json_value body = json_value_of(call->answer.bytes, call->answer.length);
     lookup->pages++;
     if (profile->list.paging != PAGING_ONE_CARD)
@@ -116,23 +121,43 @@ static const char *read_page(const struct issuer_profile *profile, const struct 
     return wrong;
 }
 
-/* Whether this 404 means that the issuer has no such card. Without a code of the issuer, the address may be wrong. */
-static bool is_none(const struct issuer_profile *profile, const struct http_call *call)
+/* A 404 with a code of the issuer means that there is no such card, or that the address is wrong. Which of the two shows the
+ * answer to a path that is surely wrong: that must be refused with another code. True: this was one of the two answers,
+ * and it was read. *ret_wrong: why it decides nothing, NULL = it does. */
+static bool read_none(const struct issuer_profile *profile, const struct http_call *call, struct issuer_lookup *lookup,
+                      const char **ret_wrong)
 {
     struct issuer_words words;
-    if (profile->list.paging != PAGING_ONE_CARD || call->result != HTTP_ANSWERED || call->status != 404)
+    bool is_second = lookup->none_code[0];
+    *ret_wrong = NULL;
+    if (profile->list.paging != PAGING_ONE_CARD || call->result != HTTP_ANSWERED ||
+        (call->status != 404 && !(is_second && (call->status == 400 || call->status == 405))))
         return false;
     issuer_words_read(profile, call, &words);
-    return issuer_words_code(&words)[0] != '\0';
+    const char *code = issuer_words_code(&words);
+    if (!is_second && !code[0])
+        return false;
+    lookup->pages++;
+    if (!is_second)
+        snprintf(lookup->none_code, sizeof(lookup->none_code), "%s", code);
+    /* guard: a card is not there only if a wrong path is answered otherwise */
+    else if (strcmp(code, lookup->none_code) == 0)
+        *ret_wrong = "a path that does not exist is answered like a card that does not";
+    else
+        end_walk(profile, lookup);
+    return true;
 }
 
 void issuer_read_lookup(const struct issuer_profile *profile, const struct http_call *call, const struct uuid *event_id,
                         struct issuer_lookup *lookup, struct outcome *ret_outcome)
 {
-    if (is_none(profile, call)) {
-        lookup->pages++;
-        end_walk(profile, lookup);
+    const char *wrong;
+    if (read_none(profile, call, lookup, &wrong)) {
         outcome_executed(ret_outcome);
+        if (wrong) {
+            issuer_lookup_forget(lookup);
+            outcome_unreadable(&outcome_issuer, wrong, ret_outcome);
+        }
         return;
     }
     if (issuer_outcome_of_call(profile, ISSUER_LOOKUP, call, ret_outcome)) {
@@ -148,7 +173,8 @@ void issuer_read_lookup(const struct issuer_profile *profile, const struct http_
         }
         return;
     }
-    const char *wrong = read_page(profile, call, event_id, lookup);
+    wrong = lookup->none_code[0] ? "a path that does not exist is answered with a success"
+                                 : read_page(profile, call, event_id, lookup);
     if (wrong) {
         issuer_lookup_forget(lookup);
         outcome_unreadable(&outcome_issuer, wrong, ret_outcome);

@@ -8,6 +8,7 @@
 
 #include "common/base/clock.h"
 #include "common/http_client/http_values.h"
+#include "common/json/json_strict.h"
 #include "common/json/json_writer.h"
 #include "common/issuer/issuer.h"
 
@@ -84,6 +85,8 @@ static const char *value_of(const struct request *request, const struct issuer_f
         return payload && payload->has_program ? payload->program : NULL;
     case FROM_REPLACES:
         return is_reissue(request) ? subject->replaces : NULL;
+    case FROM_REASON:
+        return is_reissue(request) ? request->profile->reasons[payload->reason] : NULL;
     case FROM_CARD:
         return subject->card_id;
     case FROM_SINCE_UNIX:
@@ -107,10 +110,6 @@ static bool is_written(struct request *request, const struct issuer_field *field
         return true;
     case WITH_LAST:
         if (!was_last)
-            return false;
-        break;
-    case REISSUE_ONLY:
-        if (!is_reissue(request))
             return false;
         break;
     case ALWAYS:
@@ -203,6 +202,13 @@ static void close_objects(struct json_writer *body, const char *open, size_t ope
             json_close_object(body);
 }
 
+/* A number, true or false. */
+static bool is_literal(const char *value)
+{
+    return (strchr("-0123456789", value[0]) || strcmp(value, "true") == 0 || strcmp(value, "false") == 0) &&
+           json_strict_check(value, strlen(value), NULL);
+}
+
 static void put_json(struct request *request, const struct issuer_field *fields, struct buf *out)
 {
     struct json_writer body = json_writer_of(out);
@@ -224,7 +230,10 @@ static void put_json(struct request *request, const struct issuer_field *fields,
             snprintf(object, sizeof(object), "%.*s", (int)(slash - name), name);
             json_open_object(&body, object);
         }
-        json_add_text(&body, name, value);
+        if (field->is_plain && is_literal(value))
+            json_add_json(&body, name, (struct slice){value, strlen(value)});
+        else
+            json_add_text(&body, name, value);
         open = field->name;
         open_length = (size_t)(name - field->name);
     }
@@ -283,12 +292,13 @@ bool issuer_build(const struct issuer_profile *profile, enum issuer_call which, 
     http_call_make(call, shape->method, subject->base);
     call->noted_headers = profile->noted_headers;
     call->must_not_resend = which == ISSUER_CREATE && !profile->key_is_trusted;
-    if (which == ISSUER_LOOKUP) {
+    if (which == ISSUER_LOOKUP || which == ISSUER_LIST) {
         http_call_allow_answer(call, ISSUER_LOOKUP_ANSWER_MAX);
         /* guard: a page that is too large is an answer */
         call->status_is_enough = true; /* a page that is too large is an answer, and not the issuer's health */
     }
-    put_path(&request, shape->path);
+    bool is_wrong = which == ISSUER_LOOKUP && subject->lookup && subject->lookup->none_code[0];
+    put_path(&request, is_wrong ? profile->list.wrong_path : shape->path);
     put_form(&request, shape->query, '?', &call->lines);
     if (shape->has_key)
         put_key(&request, shape);

@@ -102,6 +102,7 @@ static const struct {
     [MEANS_CONFIGURATION] = {OUTCOME_NOT_EXECUTED, ADVICE_CONFIGURATION, BREAKER_REFUSED},
     [MEANS_UNKNOWN] = {OUTCOME_UNKNOWN, ADVICE_RETRY, BREAKER_ANSWERED}, /* a 5xx is BREAKER_BAD */
     [MEANS_LOOK_UP] = {OUTCOME_UNKNOWN, ADVICE_LOOK_UP, BREAKER_ANSWERED},
+    [MEANS_KEY_SPENT] = {OUTCOME_UNKNOWN, ADVICE_KEY_SPENT, BREAKER_ANSWERED},
 };
 
 bool issuer_outcome_of_call(const struct issuer_profile *profile, enum issuer_call which, const struct http_call *call,

@@ -137,14 +137,15 @@ bool issuer_parameters_parse(const struct issuer_profile *profile, const char *t
 static const char *read_member(const struct issuer_profile *profile, struct slice raw_name, struct json_value value,
                                struct issuer_parameters *parameters)
 {
-    char name[ISSUER_PARAMETER_NAME_MAX + 1], text[ISSUER_PARAMETER_VALUE_MAX + 1];
+    char name[ISSUER_NAME_MAX + 1], text[ISSUER_PARAMETER_VALUE_MAX + 1];
     size_t name_length, length;
     struct json_value quoted = {.kind = JSON_STRING, .raw = raw_name};
-    if (!json_string(quoted, name, sizeof(name), &name_length) || !is_name(name, name_length))
+    bool is_text = json_string(quoted, name, sizeof(name), &name_length);
+    int index = is_text ? find(profile, name) : -1; /* a further member is named by its path */
+    if (index < 0 && (!is_text || !is_name(name, name_length)))
         return "a name of the issuer's parameters is not 1 to 40 letters and _";
     if (!json_string(value, text, sizeof(text), &length) || !is_value(text, length))
         return "a value of the issuer's parameters is not a text of 1 to 128 bytes without control characters";
-    int index = find(profile, name);
     if (index >= 0)
         memcpy(parameters->values[index], text, length + 1);
     return NULL;

@@ -9,10 +9,11 @@
 
 #include "common/base/base.h"
 #include "common/http_client/http_call.h"
+#include "common/outbox.h"
 
-#define ISSUER_PARAMETERS_MAX 8 /* that one profile knows */
-#define ISSUER_CODES_MAX 3      /* places where an error answer may have a code */
-#define ISSUER_NAME_MAX 63      /* of a field, of a member in a pointer, of a parameter in a path */
+#define ISSUER_PARAMETERS_MAX 20 /* that one profile knows, with those of issuer.create */
+#define ISSUER_CODES_MAX 3       /* places where an error answer may have a code */
+#define ISSUER_NAME_MAX 63       /* of a field, of a member in a pointer, of a parameter in a path */
 
 /* ---- calls ---- */
 
@@ -23,7 +24,9 @@ enum issuer_call {
     ISSUER_REVEAL,   /* the card's number, where the create's answer has none */
     ISSUER_CANCEL,   /* a card of this event that must go */
     ISSUER_RETIRE,   /* the card that a reissue replaces, once the new one is linked */
-    ISSUER_RETRIEVE, /* the card's state, after a cancel or a retire that was refused */
+    ISSUER_RETRIEVE, /* the card's state: after a cancel or a retire that was refused, and of the card that a reissue was
+                      * to replace, where none came of it */
+    ISSUER_LIST,     /* all cards that were made since a time, whosever they are */
     ISSUER_CALLS,
 };
 
@@ -38,18 +41,18 @@ enum issuer_source {
     FROM_MEMO,          /* absent if the client gave none */
     FROM_PROGRAM,       /* the same */
     FROM_REPLACES,      /* the issuer's id of the replaced card; absent unless it is a reissue */
+    FROM_REASON,        /* why it is replaced, in the profile's words; absent where it has none */
     FROM_CARD,          /* the issuer's id of the card that the call is about */
     FROM_SINCE_UNIX,    /* the time from which on a look-up sees cards, in seconds */
     FROM_SINCE_RFC3339, /* the same as a text */
     FROM_CURSOR,        /* where the last page ended; absent on the first page */
 };
 
-/* What becomes of a field whose source has no value, and which kind of request has the field. */
+/* What becomes of a field whose source has no value. */
 enum issuer_when {
     ALWAYS,       /* no value: the call cannot be built (issuer_parameters_missing()) */
     IF_GIVEN,     /* no value, or an empty one: no field */
     NULL_IF_NONE, /* no value: null; JSON only */
-    REISSUE_ONLY, /* no field unless it is a reissue */
     WITH_LAST,    /* no field unless the row above it has one */
 };
 
@@ -59,6 +62,7 @@ struct issuer_field {
     enum issuer_source source;
     const char *text; /* FROM_TEXT, FROM_EVENT_HEX, FROM_PARAMETER */
     enum issuer_when when;
+    bool is_plain; /* FROM_PARAMETER in JSON: a value that is a number, true or false is written so, not as a text */
 };
 
 enum issuer_encoding { ENCODING_NONE, ENCODING_JSON, ENCODING_FORM };
@@ -83,6 +87,7 @@ struct issuer_call_shape {
 enum issuer_card_state {
     ISSUER_CARD_NONE,     /* ends a table of words */
     ISSUER_CARD_ACTIVE,   /* may be linked */
+    ISSUER_CARD_FROZEN,   /* the same, and the issuer authorizes nothing at present */
     ISSUER_CARD_INACTIVE, /* must be activated first */
     ISSUER_CARD_GONE,     /* cancelled for good */
 };
@@ -103,17 +108,41 @@ struct issuer_card_shape {
 };
 
 enum issuer_paging {
-    PAGING_ONE_CARD, /* the answer is the card itself; 404 with one of the issuer's codes = there is none */
+    PAGING_ONE_CARD, /* the answer is the card itself. 404 with a code of the issuer = there is none, if wrong_path is
+                      * answered otherwise */
     PAGING_NONE,     /* one list, always whole */
     PAGING_LAST_ID,  /* the next page begins after the last card's id */
     PAGING_OFFSET,   /* the next page begins at the number of rows seen so far */
+    PAGING_CURSOR,   /* the next page begins at the text that `more` points to */
 };
 
 struct issuer_list_shape {
     enum issuer_paging paging;
-    const char *cards, *more; /* pointers: the array, and the boolean that says whether there is another page */
-    bool has_foreign_rows;    /* rows with another reference, or with none, are skipped; else they are unreadable */
-    int walks;                /* how many walks over all pages in a row must find nothing; 0 = 1 */
+    /* Pointers: the array; the boolean that says whether there is another page, of PAGING_CURSOR a text or null. */
+    const char *cards, *more;
+    bool has_foreign_rows;  /* rows with another reference, or with none, are skipped; else they are unreadable */
+    const char *wrong_path; /* of ONE_CARD: no path of this API */
+    int walks;              /* how many walks over all pages in a row must find nothing; 0 = 1 */
+    const char
+        *listed_more; /* as `more`, of ISSUER_LIST; its next page begins after the last card's id or at the cursor */
+};
+
+/* ---- events that the issuer sends ---- */
+
+enum issuer_event_signature {
+    EVENTS_NONE,     /* none is known */
+    EVENTS_STANDARD, /* Standard Webhooks 1.0.0; a secret is whsec_<base64> */
+    EVENTS_STRIPE,   /* Stripe-Signature: t=<seconds>,v1=<hex>; the key is the secret's text */
+    EVENTS_ADYEN,    /* HmacSignature: base64 over the body; a secret is hexadecimal */
+    EVENTS_BASIC,    /* Authorization: Basic; a secret is name:password */
+};
+
+/* Pointers begin at the event. */
+struct issuer_event_shape {
+    enum issuer_event_signature signature;
+    const char *list;               /* the body has an array of events there; NULL = it is one event */
+    const char *type, *type_begins; /* only these are about cards; NULL = all */
+    const char *reference, *card;   /* our event's id, NULL = it has none; the issuer's id of the card */
 };
 
 /* ---- the meaning of an answer ---- */
@@ -128,6 +157,7 @@ enum issuer_meaning {
     MEANS_CONFIGURATION, /* NOT_EXECUTED: our credential or configuration, or this event */
     MEANS_UNKNOWN,       /* UNKNOWN: repeat the call */
     MEANS_LOOK_UP,       /* UNKNOWN: look up, since a repeat would get the same answer */
+    MEANS_KEY_SPENT,     /* the same, and this is that answer: nothing more is sent under the key */
 };
 
 /* The first row that fits decides; if none fits, the table in outcome.c. A row fits when each of its conditions does.
@@ -152,20 +182,29 @@ struct issuer_profile {
     const char *name;      /* the value of issuer.profile */
     const char *documents; /* the vendor's documents that the tables were written from, with their version */
 
+    const char *url_end; /* of every address of this API, such as its version; NULL = none */
     struct credential_form credential;
     const struct issuer_field *headers; /* of every call; name = the header's name. NULL = none */
     const char *const *noted_headers;   /* answer headers that rules look at, in lower case; at most HTTP_NOTED_MAX */
     bool sends_trace;                   /* traceparent: our client's trace; false for a third party */
 
+    /* A noted header whose value is the key of the call, where the issuer has honoured the key; NULL = no header tells. */
+    const char *honoured_header;
     /* Names that core-api's `issuer` object or issuer.parameters may give; "?name" = not required. */
     const char *const *parameters;
     /* A parameter that defaults to our user id where that is 1 to 36 of [A-Za-z0-9_.-]; NULL = none. */
     const char *parameter_from_user;
 
+    /* Members of the create that issuer.create may not set, beside those of its rows; NULL = none. */
+    const char *const *refused_members;
+
     struct issuer_call_shape calls[ISSUER_CALLS];
     struct issuer_card_shape card; /* in the answers to create, look-up and retrieve */
     const char *revealed_number;   /* pointer, in the answer to reveal */
+    const char
+        *reasons[OUTBOX_REISSUE_REASONS]; /* why a card is replaced, as the issuer says it; NULL = it has no word */
     struct issuer_list_shape list;
+    struct issuer_event_shape events;
     const char *const *error_codes;  /* pointers to the codes of an error answer, at most ISSUER_CODES_MAX; the first
                                      * usable one is kept */
     const char *error_detail;        /* pointer */
@@ -174,18 +213,27 @@ struct issuer_profile {
      * neither letter nor digit becomes '_'; a code may be a number, and an expiry a text. */
     bool is_exact;
 
+    /* A card is inactive until it is first activated, and no other one is. False: a card may be frozen like this, so one
+     * that a look-up finds inactive is left so. */
+    bool makes_inactive;
+
+    /* What the vendor's test mode is known by: a part of its address, a part of its credential; NULL = by none. */
+    const char *test_host, *test_credential;
+
     /* What the promise may rest on. */
     bool looks_first;    /* an event with an unknown outcome is looked up before each repeat */
     bool key_is_trusted; /* a repeat of a create under its key makes no second card. False: a create is never sent
                              * twice by the HTTP client, every answer to it but a success and a refusal with a code of
                              * the issuer leaves the outcome UNKNOWN, "not found" must have settled before a repeat,
-                             * and a create that succeeds after an unknown one is looked up once more */
+                             * and a create that succeeds after an unknown one is looked up once more. An
+                             * answer that tells that the key was honoured is trusted as if this were true */
 };
 
 /* Every profile, ended by NULL; generic is the first. */
 extern const struct issuer_profile *const issuer_profiles[];
 /* The compiled-in profiles, one file each. */
-extern const struct issuer_profile issuer_generic, issuer_stripe, issuer_lithic, issuer_marqeta, issuer_adyen;
+extern const struct issuer_profile issuer_generic, issuer_stripe, issuer_lithic, issuer_marqeta, issuer_adyen,
+    issuer_increase;
 
 /* NULL = there is none of that name. */
 const struct issuer_profile *issuer_profile_find(const char *name);

@@ -18,7 +18,7 @@ static const struct issuer_field create_body[] = {
     {0},
 };
 
-/* A page of fifty cards stays below the worker's limit of an answer. */
+/* Fifty cards with every documented member are below ISSUER_LOOKUP_ANSWER_MAX. */
 static const struct issuer_field lookup_query[] = {
     TEXT("limit", "50"),
     FIELD("offset", FROM_CURSOR, .when = IF_GIVEN),
@@ -29,6 +29,13 @@ static const struct issuer_field activate_body[] = {TEXT("status", "active"), {0
 static const struct issuer_field close_body[] = {
     TEXT("status", "closed"),
     TEXT("statusReason", "other"),
+    TEXT("statusComment", "closed by issuing"),
+    {0},
+};
+
+static const struct issuer_field retire_body[] = {
+    TEXT("status", "closed"),
+    FIELD("statusReason", FROM_REASON),
     TEXT("statusComment", "closed by issuing"),
     {0},
 };
@@ -54,8 +61,11 @@ static const struct issuer_rule rules[] = {
 const struct issuer_profile issuer_adyen = {
     .name = "adyen",
     .documents = "Adyen Configuration API 2; Adyen/adyen-openapi aa014f0cbdb5",
+    .url_end = "/bcl/v2",
     .credential = {.prefix = "X-API-Key: "},
-    .noted_headers = (const char *const[]){"transient-error", NULL},
+    .test_host = "-test.adyen.com",
+    .noted_headers = (const char *const[]){"transient-error", "idempotency-key", NULL},
+    .honoured_header = "idempotency-key",
     .parameters = (const char *const[]){"balanceAccountId", "cardholderName", "issuingCountryCode", "brand",
                                         "brandVariant", "?phone", NULL},
     .calls =
@@ -71,7 +81,7 @@ const struct issuer_profile issuer_adyen = {
             [ISSUER_ACTIVATE] = CHANGE(activate_body),
             [ISSUER_REVEAL] = {.method = "GET", .path = CARD "/reveal"},
             [ISSUER_CANCEL] = CHANGE(close_body),
-            [ISSUER_RETIRE] = CHANGE(close_body),
+            [ISSUER_RETIRE] = CHANGE(retire_body),
             [ISSUER_RETRIEVE] = {.method = "GET", .path = CARD},
         },
     .card =
@@ -86,7 +96,7 @@ const struct issuer_profile issuer_adyen = {
             .states =
                 (const struct issuer_state_word[]){
                     {"active", ISSUER_CARD_ACTIVE},
-                    {"suspended", ISSUER_CARD_ACTIVE},
+                    {"suspended", ISSUER_CARD_FROZEN},
                     {"inactive", ISSUER_CARD_INACTIVE},
                     {"closed", ISSUER_CARD_GONE},
                     {0},
@@ -94,12 +104,21 @@ const struct issuer_profile issuer_adyen = {
             .number_may_be_masked = true,
         },
     .revealed_number = "/pan",
+    .reasons = {[OUTBOX_LOST] = "lost",
+                [OUTBOX_STOLEN] = "stolen",
+                [OUTBOX_DAMAGED] = "damaged",
+                [OUTBOX_EXPIRED] = "expired"},
     .list = {.paging = PAGING_OFFSET,
              .cards = "/paymentInstruments",
              .more = "/hasNext",
              .has_foreign_rows = true,
              /* guard: where offsets shift, only a second walk may find nothing */
              .walks = 2},
+    .events = {.signature = EVENTS_ADYEN,
+               .type = "/type",
+               .type_begins = "balancePlatform.paymentInstrument.",
+               .reference = "/data/paymentInstrument/reference",
+               .card = "/data/paymentInstrument/id"},
     .error_codes = (const char *const[]){"/errorCode", NULL},
     .error_detail = "/detail",
     .rules = rules,

@@ -31,6 +31,18 @@ const struct issuer_profile issuer_generic = {
                     .path = "/v1/cards",
                     .query = (const struct issuer_field[]){FIELD("reference", FROM_EVENT), {0}},
                 },
+            [ISSUER_LIST] =
+                {
+                    .method = "GET",
+                    .path = "/v1/cards",
+                    .query =
+                        (const struct issuer_field[]){
+                            FIELD("created_from", FROM_SINCE_RFC3339),
+                            TEXT("limit", "100"),
+                            FIELD("after", FROM_CURSOR, .when = IF_GIVEN),
+                            {0},
+                        },
+                },
             [ISSUER_CANCEL] =
                 {
                     .method = "POST",
@@ -55,7 +67,12 @@ const struct issuer_profile issuer_generic = {
                     {0},
                 },
         },
-    .list = {.paging = PAGING_NONE, .cards = "/cards"},
+    .list = {.paging = PAGING_NONE, .cards = "/cards", .listed_more = "/has_more"},
+    .events = {.signature = EVENTS_STANDARD,
+               .type = "/type",
+               .type_begins = "card.",
+               .reference = "/data/reference",
+               .card = "/data/id"},
     .error_codes = (const char *const[]){"/code", NULL},
     .error_detail = "/detail",
     .rules =

@@ -2,14 +2,13 @@
  * one, so the card is looked up before each repeat; the filter `memo` also finds longer texts that contain it. */
 #include "common/issuer/profile_rows.h"
 
+/* No `replacement_for`: Lithic closes the original card with that create. */
 static const struct issuer_field create_body[] = {
     TEXT("type", "VIRTUAL"),
     TEXT("state", "OPEN"),
     PARAMETER("account_token", "account_token"),
     PARAMETER("card_program_token", "card_program_token", .when = IF_GIVEN),
     FIELD("memo", FROM_EVENT),
-    FIELD("replacement_for", FROM_REPLACES, .when = REISSUE_ONLY),
-    TEXT("replacement_substatus", "END_USER_REQUEST", .when = REISSUE_ONLY),
     {0},
 };
 
@@ -21,19 +20,33 @@ static const struct issuer_field lookup_query[] = {
     {0},
 };
 
+static const struct issuer_field list_query[] = {
+    FIELD("begin", FROM_SINCE_RFC3339),
+    TEXT("page_size", "100"),
+    FIELD("starting_after", FROM_CURSOR, .when = IF_GIVEN),
+    {0},
+};
+
 static const struct issuer_field cancel_body[] = {TEXT("state", "CLOSED"), {0}};
+static const struct issuer_field retire_body[] = {
+    TEXT("state", "CLOSED"),
+    FIELD("substatus", FROM_REASON, .when = IF_GIVEN),
+    {0},
+};
 
 #define CARD "/v1/cards/{card}"
-#define CANCEL                                                                                                      \
-    {                                                                                                               \
-        .method = "PATCH", .path = CARD, .body = cancel_body, .encoding = ENCODING_JSON, .answered_state = "/state" \
+#define CLOSE(fields)                                                                                          \
+    {                                                                                                          \
+        .method = "PATCH", .path = CARD, .body = fields, .encoding = ENCODING_JSON, .answered_state = "/state" \
     }
 
 const struct issuer_profile issuer_lithic = {
     .name = "lithic",
     .documents = "docs.lithic.com; lithic-com/lithic-openapi 225e0708c924",
     .credential = {.prefix = "Authorization: "},
+    .test_host = "://sandbox.lithic.com",
     .parameters = (const char *const[]){"account_token", "?card_program_token", NULL},
+    .refused_members = (const char *const[]){"replacement_for", "Idempotency-Key", NULL},
     .calls =
         {
             [ISSUER_CREATE] = {.method = "POST",
@@ -42,9 +55,10 @@ const struct issuer_profile issuer_lithic = {
                                .encoding = ENCODING_JSON,
                                .has_key = true},
             [ISSUER_LOOKUP] = {.method = "GET", .path = "/v1/cards", .query = lookup_query},
+            [ISSUER_LIST] = {.method = "GET", .path = "/v1/cards", .query = list_query},
             [ISSUER_REVEAL] = {.method = "GET", .path = CARD},
-            [ISSUER_CANCEL] = CANCEL,
-            [ISSUER_RETIRE] = CANCEL,
+            [ISSUER_CANCEL] = CLOSE(cancel_body),
+            [ISSUER_RETIRE] = CLOSE(retire_body),
             [ISSUER_RETRIEVE] = {.method = "GET", .path = CARD},
         },
     .card =
@@ -59,7 +73,7 @@ const struct issuer_profile issuer_lithic = {
             .states =
                 (const struct issuer_state_word[]){
                     {"OPEN", ISSUER_CARD_ACTIVE},
-                    {"PAUSED", ISSUER_CARD_ACTIVE},
+                    {"PAUSED", ISSUER_CARD_FROZEN},
                     {"PENDING_FULFILLMENT", ISSUER_CARD_ACTIVE},
                     {"PENDING_ACTIVATION", ISSUER_CARD_ACTIVE},
                     {"CLOSED", ISSUER_CARD_GONE},
@@ -67,7 +81,16 @@ const struct issuer_profile issuer_lithic = {
                 },
         },
     .revealed_number = "/pan",
-    .list = {.paging = PAGING_LAST_ID, .cards = "/data", .more = "/has_more", .has_foreign_rows = true},
+    .reasons = {[OUTBOX_LOST] = "LOST",
+                [OUTBOX_STOLEN] = "COMPROMISED", /* as by theft */
+                [OUTBOX_DAMAGED] = "DAMAGED",
+                [OUTBOX_EXPIRED] = "EXPIRED"},
+    .list = {.paging = PAGING_LAST_ID,
+             .cards = "/data",
+             .more = "/has_more",
+             .listed_more = "/has_more",
+             .has_foreign_rows = true},
+    .events = {.signature = EVENTS_STANDARD, .type = "/event_type", .type_begins = "card.", .card = "/card_token"},
     .error_detail = "/message",
     .rules =
         (const struct issuer_rule[]){

@@ -1,13 +1,13 @@
 /* Marqeta Core API 3. The event's id is the card's token there, so a repeat never makes a second card, for ever, and
  * the look-up is exact. Pitfalls: a card must be activated, its number is read by a call of its own, and a wrong path
- * also answers 404. */
+ * also answers 404, with a code of its own. */
 #include "common/issuer/profile_rows.h"
 
+/* No `new_pan_from_card_token`: Marqeta terminates the old number with that create. */
 static const struct issuer_field create_body[] = {
     FIELD("token", FROM_EVENT),
     PARAMETER("user_token", "user_token"),
     PARAMETER("card_product_token", "card_product_token"),
-    FIELD("new_pan_from_card_token", FROM_REPLACES, .when = REISSUE_ONLY),
     FIELD("metadata/memo", FROM_MEMO, .when = IF_GIVEN),
     {0},
 };
@@ -42,9 +42,13 @@ static const struct issuer_rule rules[] = {
 const struct issuer_profile issuer_marqeta = {
     .name = "marqeta",
     .documents = "Marqeta Core API 3.0.39; marqeta/marqeta-openapi 8f386fcff46f",
+    .url_end = "/v3",
     .credential = {.prefix = "Authorization: Basic ", .is_base64 = true},
+    .test_host = "://sandbox-api.marqeta.com",
     .parameters = (const char *const[]){"user_token", "card_product_token", NULL},
     .parameter_from_user = "user_token",
+    .refused_members =
+        (const char *const[]){"new_pan_from_card_token", "bulk_issuance_token", "expiration_offset", NULL},
     .calls =
         {
             [ISSUER_CREATE] = {.method = "POST", .path = "/cards", .body = create_body, .encoding = ENCODING_JSON},
@@ -66,16 +70,21 @@ const struct issuer_profile issuer_marqeta = {
                 (const struct issuer_state_word[]){
                     {"ACTIVE", ISSUER_CARD_ACTIVE},
                     {"LIMITED", ISSUER_CARD_ACTIVE},
-                    {"SUSPENDED", ISSUER_CARD_ACTIVE},
+                    {"SUSPENDED", ISSUER_CARD_FROZEN},
                     {"UNACTIVATED", ISSUER_CARD_INACTIVE},
                     {"TERMINATED", ISSUER_CARD_GONE},
                     {0},
                 },
         },
     .revealed_number = "/pan",
-    .list = {.paging = PAGING_ONE_CARD},
+    .list = {.paging = PAGING_ONE_CARD, .wrong_path = "/no-such-path/{event}"},
+    .events = {.signature = EVENTS_BASIC,
+               .list = "/cardtransitions",
+               .reference = "/card_token",
+               .card = "/card_token"},
     .error_codes = (const char *const[]){"/error_code", NULL},
     .error_detail = "/error_message",
     .rules = rules,
+    .makes_inactive = true, /* SUSPENDED is another state */
     .key_is_trusted = true,
 };

@@ -4,6 +4,8 @@
 
 #define REFERENCE "metadata/issuing_reference"
 
+/* No `replacement_for`: with `damaged` and `expired` the new card has the old one's number, and its activation cancels the
+ * old card, before core-api has the new one; `lost` and `stolen` want the old card cancelled beforehand. */
 static const struct issuer_field create_body[] = {
     PARAMETER("cardholder", "cardholder"),
     PARAMETER("currency", "currency"),
@@ -12,14 +14,20 @@ static const struct issuer_field create_body[] = {
     FIELD(REFERENCE, FROM_EVENT),
     FIELD("metadata/memo", FROM_MEMO, .when = IF_GIVEN),
     FIELD("metadata/program", FROM_PROGRAM, .when = IF_GIVEN),
-    FIELD("replacement_for", FROM_REPLACES, .when = REISSUE_ONLY),
-    TEXT("replacement_reason", "damaged", .when = REISSUE_ONLY),
     {0},
 };
 
-/* A page of ten cards stays below the worker's limit of an answer. */
+/* Ten cards, each with its cardholder and all the metadata that both may have, are below ISSUER_LOOKUP_ANSWER_MAX. */
 static const struct issuer_field lookup_query[] = {
     PARAMETER("cardholder", "cardholder"),
+    TEXT("type", "virtual"),
+    FIELD("created/gte", FROM_SINCE_UNIX),
+    TEXT("limit", "10"),
+    FIELD("starting_after", FROM_CURSOR, .when = IF_GIVEN),
+    {0},
+};
+
+static const struct issuer_field list_query[] = {
     TEXT("type", "virtual"),
     FIELD("created/gte", FROM_SINCE_UNIX),
     TEXT("limit", "10"),
@@ -30,6 +38,11 @@ static const struct issuer_field lookup_query[] = {
 static const struct issuer_field reveal_query[] = {TEXT("expand/0", "number"), {0}};
 static const struct issuer_field activate_body[] = {TEXT("status", "active"), {0}};
 static const struct issuer_field cancel_body[] = {TEXT("status", "canceled"), {0}};
+static const struct issuer_field retire_body[] = {
+    TEXT("status", "canceled"),
+    FIELD("cancellation_reason", FROM_REASON, .when = IF_GIVEN),
+    {0},
+};
 
 #define CARD "/v1/issuing/cards/{card}"
 /* A status may be set twice, so each attempt has a key of its own: a failure that is stored under one key would be the
@@ -52,7 +65,7 @@ static const struct issuer_rule rules[] = {
     RULE(ANY_CALL, 424, 424, MEANS_UNKNOWN), /* something that Stripe depends on failed */
     /* Stored under the key: every repeat gets this answer. */
     /* guard: a failure that Stripe's key keeps is looked up */
-    RULE(CALL(CREATE), 500, 599, MEANS_LOOK_UP, .header = "idempotent-replayed: true"),
+    RULE(CALL(CREATE), 500, 599, MEANS_KEY_SPENT, .header = "idempotent-replayed: true"),
     RULE(CALL(CREATE), 500, 599, MEANS_LOOK_UP, .header = "stripe-should-retry: false"),
     {0},
 };
@@ -61,6 +74,7 @@ const struct issuer_profile issuer_stripe = {
     .name = "stripe",
     .documents = "docs.stripe.com/api/issuing/cards, version 2026-10-28.endive; stripe/openapi e0123a38",
     .credential = {.prefix = "Authorization: Bearer "},
+    .test_credential = "k_test_", /* sk_test_, rk_test_ */
     .headers =
         (const struct issuer_field[]){
             TEXT("Stripe-Version", "2026-10-28.endive"), /* fixes the shape of the answers */
@@ -69,6 +83,7 @@ const struct issuer_profile issuer_stripe = {
         },
     .noted_headers = (const char *const[]){"idempotent-replayed", "stripe-should-retry", NULL},
     .parameters = (const char *const[]){"cardholder", "currency", "?stripe_account", NULL},
+    .refused_members = (const char *const[]){"replacement_for", "replacement_reason", "expand", NULL},
     .calls =
         {
             [ISSUER_CREATE] = {.method = "POST",
@@ -77,10 +92,11 @@ const struct issuer_profile issuer_stripe = {
                                .encoding = ENCODING_FORM,
                                .has_key = true},
             [ISSUER_LOOKUP] = {.method = "GET", .path = "/v1/issuing/cards", .query = lookup_query},
+            [ISSUER_LIST] = {.method = "GET", .path = "/v1/issuing/cards", .query = list_query},
             [ISSUER_ACTIVATE] = CHANGE(activate_body, ":activate"),
             [ISSUER_REVEAL] = {.method = "GET", .path = CARD, .query = reveal_query},
             [ISSUER_CANCEL] = CHANGE(cancel_body, ":cancel"),
-            [ISSUER_RETIRE] = CHANGE(cancel_body, ":retire"),
+            [ISSUER_RETIRE] = CHANGE(retire_body, ":retire"),
             [ISSUER_RETRIEVE] = {.method = "GET", .path = CARD},
         },
     .card =
@@ -100,7 +116,17 @@ const struct issuer_profile issuer_stripe = {
                 },
         },
     .revealed_number = "/number",
-    .list = {.paging = PAGING_LAST_ID, .cards = "/data", .more = "/has_more", .has_foreign_rows = true},
+    .reasons = {[OUTBOX_LOST] = "lost", [OUTBOX_STOLEN] = "stolen"},
+    .list = {.paging = PAGING_LAST_ID,
+             .cards = "/data",
+             .more = "/has_more",
+             .listed_more = "/has_more",
+             .has_foreign_rows = true},
+    .events = {.signature = EVENTS_STRIPE,
+               .type = "/type",
+               .type_begins = "issuing_card.",
+               .reference = "/data/object/" REFERENCE,
+               .card = "/data/object/id"},
     .error_codes = (const char *const[]){"/error/code", "/error/type", NULL},
     .error_detail = "/error/message",
     .rules = rules,

@@ -1,10 +1,11 @@
 /* The list of profiles (profile.h), and what decisions take from one (issuer.h). */
 #include <string.h>
 
+#include "common/config/config_value.h"
 #include "common/issuer/issuer.h"
 
 const struct issuer_profile *const issuer_profiles[] = {
-    &issuer_generic, &issuer_stripe, &issuer_lithic, &issuer_marqeta, &issuer_adyen, NULL,
+    &issuer_generic, &issuer_stripe, &issuer_lithic, &issuer_marqeta, &issuer_increase, &issuer_adyen, NULL,
 };
 
 const struct issuer_profile *issuer_profile_find(const char *name)
@@ -13,6 +14,28 @@ const struct issuer_profile *issuer_profile_find(const char *name)
         if (strcmp((*profile)->name, name) == 0)
             return *profile;
     return NULL;
+}
+
+static bool ends_with(const char *url, const char *end, size_t length)
+{
+    size_t url_length = strlen(url);
+    return url_length > length && strncmp(url + url_length - length, end, length) == 0;
+}
+
+bool issuer_url_check(const struct issuer_profile *profile, const char *url, struct err *err)
+{
+    const char *path = profile->calls[ISSUER_CREATE].path;
+    int first = (int)(1 + strcspn(path + 1, "/"));
+    if (profile == &issuer_generic || config_value_url_is_loopback(url))
+        return true;
+    /* guard: the version that a path begins with is not in issuer.url too */
+    if (ends_with(url, path, (size_t)first))
+        return err_set(err, ERR_CONFIG, "issuer.url must end before %.*s, with which the paths of %s begin", first,
+                       path, profile->name);
+    if (profile->url_end && !ends_with(url, profile->url_end, strlen(profile->url_end)))
+        return err_set(err, ERR_CONFIG, "issuer.url must end with %s, as every address of %s does", profile->url_end,
+                       profile->name);
+    return true;
 }
 
 struct attempt_rules issuer_attempt_rules(const struct config *config, const struct issuer_profile *profile)
@@ -31,9 +54,11 @@ struct attempt_rules issuer_attempt_rules(const struct config *config, const str
         .retry_cap_ms = config->retry.cap_ms,
         .lease_ms = config->worker.lease_ms,
         .stores_numbers = config->card.store == CARD_STORE_ENCRYPTED,
+        .keeps_unnumbered = config->card.number_refused == NUMBER_REFUSED_KEEP,
         .keeps_refused_link = config->core.on_link_refused == LINK_REFUSED_KEEP,
         /* guard: explain announces the look-up before a repeat */
         .looks_first = profile && profile->looks_first,
+        .makes_inactive = profile && profile->makes_inactive,
         .key_is_trusted = profile && profile->key_is_trusted,
         .activates = profile && issuer_profile_has(profile, ISSUER_ACTIVATE),
         .reveals = profile && issuer_profile_has(profile, ISSUER_REVEAL),

@@ -288,7 +288,8 @@ static void put_text(struct buf *out, const unsigned char *at, const unsigned ch
             buf_put(out, first, (size_t)(at - first));
         if (at == end)
             break;
-        if (sequence == 0) /* the inner loop stopped at a byte that starts nothing */
+        if (sequence == 0 ||
+            *at == '\0') /* the inner loop stopped at a byte that starts nothing, or that JSON may not say */
             buf_put(out, "\xEF\xBF\xBD", 3);
         else
             put_escaped(out, *at);

@@ -32,7 +32,7 @@ must_check bool json_integer(struct json_value value, int64_t min, int64_t max, 
 bool json_is_true(struct json_value value);
 bool json_is_false(struct json_value value);
 
-/* Writes text as a JSON string with quotes. Invalid UTF-8 becomes U+FFFD. */
+/* Writes text as a JSON string with quotes. Invalid UTF-8 and NULs become U+FFFD. */
 bool json_put_string(struct buf *out, const char *text, size_t length);
 
 #endif

@@ -10,6 +10,9 @@
  *   those items whose deadline has not passed. So a statement must do no harm when it runs twice for an item.
  * - A batch that the database refuses is split: each of its items goes alone, so that one bad item does not hurt its
  *   neighbours.
+ * - A batch is about one place (pg_place.h). Where items are of several, each place has a queue, and a free batch takes
+ *   from the one whose first item was added first. All places share the batches and the rule when one starts: as many
+ *   batches are out as with one place.
  *
  * Each added item ends exactly once, from the loop: in on_done or on_given_up, or when on_refused returns false. */
 #ifndef ISSUING_PG_BATCH_H
@@ -31,6 +34,7 @@ struct pg_batch_item {
     bool may_be_done; /* the outcome of an earlier try is unknown */
     /* private */
     struct pg_batch_item *next;
+    int64_t number; /* in the order of pg_batcher_add() */
 };
 
 /* Called from the loop. An item that a hook ends belongs to the owner again, who may free it or add it again from
@@ -44,15 +48,19 @@ struct pg_batcher_hooks {
     bool (*on_refused)(void *context, struct pg_batch_item *item, const struct pg_query_result *result);
     /* Ends an item that could not be written in time. */
     void (*on_given_up)(void *context, struct pg_batch_item *item, const char *why);
+    /* Whose schema an item is about: pg_pool_place_of(). NULL: options.place for all. */
+    int (*place_of)(void *context, const struct pg_batch_item *item);
 };
 
 struct pg_batcher_options {
     uv_loop_t *loop;
     struct pg_pool *pool;
     const struct sql_statement *statement;
+    int place; /* of the statement, without hooks->place_of */
     const struct pg_batcher_hooks *hooks;
     void *context;                       /* of the hooks */
     int batch_count;                     /* so many may be out at once */
+    int place_batches;                   /* and of one place; 0 = all of them */
     int items_max;                       /* in one batch */
     size_t array_bytes_max;              /* of one parameter */
     int growth;                          /* beside n others a batch starts when it has >= growth * n times as many items

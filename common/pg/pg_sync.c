@@ -8,12 +8,14 @@
 #include <assert.h>
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/clock.h"
 #include "common/pg/pg_dial.h"
 #include "common/pg/pg_libpq.h"
+#include "common/pg/pg_place.h"
 #include "statements.h"
 
 struct pg_sync {
@@ -21,6 +23,7 @@ struct pg_sync {
     int64_t answer_ms;     /* the longest wait for an answer; 0 = for ever */
     bool is_late;          /* an answer did not come in time: the connection is of no use any more */
     struct pg_doubt doubt; /* about the commit of the current call */
+    int place, places;     /* statements are about this one of so many; places 0 = about all of them */
 };
 
 bool pg_sync_open(const char *conninfo, const char *application_name, struct pg_sync **ret_db, struct err *err)
@@ -123,12 +126,22 @@ static PGresult *ask_in_time(struct pg_sync *db, const struct sql_statement *sta
     return result;
 }
 
+void pg_sync_narrow(struct pg_sync *db, int place, int places)
+{
+    db->place = place;
+    db->places = places;
+}
+
 bool pg_sync_query(struct pg_sync *db, const struct sql_statement *statement, const struct pg_param *params,
                    struct pg_rows **ret_rows, struct err *err)
 {
     struct pg_values values;
     if (db->is_late)
         return err_set(err, ERR_AWAY, "the connection was given up");
+    if (db->places > 0)
+        statement = pg_place_narrowed(statement, db->place, db->places);
+    if (!statement)
+        return err_set(err, ERR_MEMORY, "out of memory");
     pg_values_fill(&values, params, statement->parameters);
     db->doubt = (struct pg_doubt){.is_there = false};
     if (db->answer_ms > 0) {
@@ -155,6 +168,21 @@ bool pg_sync_is_pooled(struct pg_sync *db, bool *ret_is_pooled, struct err *err)
         return false;
     *ret_is_pooled = pg_int8(rows, 0, 0) != PQbackendPID(db->connection);
     return true;
+}
+
+const char *pg_sync_exposed_to(const struct pg_sync *db, char ret_mode[PG_MODE_SIZE])
+{
+    const char *host = PQhost(db->connection);
+    PQconninfoOption *options = PQconninfo(db->connection);
+    ret_mode[0] = '\0';
+    for (const PQconninfoOption *option = options; option && option->keyword; option++)
+        if (strcmp(option->keyword, "sslmode") == 0)
+            snprintf(ret_mode, PG_MODE_SIZE, "%s", option->val ? option->val : "");
+    PQconninfoFree(options);
+    /* guard: a connection to another host is proven or warned about */
+    bool is_exposed = strcmp(ret_mode, "verify-full") != 0 && host && host[0] && host[0] != '/' && host[0] != '@' &&
+                      strcmp(host, "localhost") != 0 && strncmp(host, "127.", 4) != 0 && strcmp(host, "::1") != 0;
+    return is_exposed ? host : NULL;
 }
 
 void pg_rows_free(struct pg_rows *rows)

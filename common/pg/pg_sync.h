@@ -19,6 +19,8 @@ void pg_sync_closep(struct pg_sync **db);
 /* From now on a call that gets no answer for so long ends with ERR_AWAY, and the connection is of no use any more. The
  * server may go on with the statement: its statement_timeout is to be shorter. 0 = waits for ever, as at first. */
 void pg_sync_limit(struct pg_sync *db, int64_t answer_ms);
+/* From now on statements that are about all places are about this one of so many. */
+void pg_sync_narrow(struct pg_sync *db, int place, int places);
 /* rows stay valid until pg_rows_free. ret_rows may be NULL. ERR_DATABASE with the server's SQLSTATE and message,
  * ERR_AWAY when the connection is lost. */
 must_check bool pg_sync_query(struct pg_sync *db, const struct sql_statement *statement, const struct pg_param *params,
@@ -29,6 +31,10 @@ must_check bool pg_sync_exec(struct pg_sync *db, const char *text, struct err *e
 /* Whether a pooler is in between: the server's process is not the one that the connection was told when it was made. A
  * pooler that passes the true process on is not noticed. */
 must_check bool pg_sync_is_pooled(struct pg_sync *db, bool *ret_is_pooled, struct err *err);
+#define PG_MODE_SIZE 16
+/* The host, where it is another one and nothing proves that it is the one that was meant: sslmode is below verify-full.
+ * NULL: it is this one, or proven. Borrowed from the connection. */
+const char *pg_sync_exposed_to(const struct pg_sync *db, char ret_mode[PG_MODE_SIZE]);
 void pg_rows_free(struct pg_rows *rows);
 #define pg_rows_scope on_scope_end(pg_rows_freep)
 void pg_rows_freep(struct pg_rows **rows);

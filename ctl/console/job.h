@@ -47,8 +47,9 @@ struct job {
         char why[400];
     } refusals[JOB_REFUSALS_KEPT]; /* the first ones */
     int refusal_count;
-    int failures;      /* of the database, in a row */
-    char trouble[320]; /* why it waits, or why it broke off; "" = neither */
+    bool asks_no_card, asks_not_executed; /* a preview saw an event that resolve refuses without this confirmation */
+    int failures;                         /* of the database, in a row */
+    char trouble[320];                    /* why it waits, or why it broke off; "" = neither */
     bool is_stop_asked;
 };
 

@@ -21,11 +21,9 @@ struct trail {
 
 static const struct {
     const char *name, *label, *hint;
-} fields[] = {{"actor", "Actor", "exactly"},
-              {"action", "Action", "replay"},
-              {"event", "Event id", ""},
-              {"since", "Since", "24h"},
-              {"until", "Until", "2026-11-20T10:39Z"}};
+} fields[] = {{"actor", "Actor", "exactly"}, {"action", "Action", "replay"},
+              {"event", "Event id", ""},     {"batch", "Bulk action", "its id"},
+              {"since", "Since", "24h"},     {"until", "Until", "2026-11-20T10:39Z"}};
 
 static void write_filters(struct page *page)
 {
@@ -42,20 +40,28 @@ static void write_filters(struct page *page)
                  "<p class=\"field buttons\"><button>Show</button> <a href=\"/audit\">Clear</a></p></div></form>\n");
 }
 
-static void write_row(struct buf *out, const struct audit_row *row)
+/* batch: of a row that stands for a whole bulk action; else NULL. */
+static void write_row(struct buf *out, const struct audit_row *row, const struct audit_batch *batch)
 {
+    char text[UUID_TEXT_SIZE];
     buf_put_text(out, "<tr><td class=\"when\">");
     html_time(out, row->cursor.at_us);
     html_put(out, "</td><th scope=\"row\">{}</th><td>{}</td><td>", 2, row->actor, row->action);
-    if (row->has_event) {
-        char text[UUID_TEXT_SIZE];
+    if (batch) {
+        uuid_format(&row->batch, text);
+        html_put(out, "<a href=\"/audit?batch={}\">", 1, text);
+        html_number(out, batch->count);
+        html_put(out, " times</a> of {}", 1, row->scope);
+    } else if (row->has_event) {
         uuid_format(&row->event_id, text);
         html_put(out, "<a class=\"id\" href=\"/events/{}\">{}</a>", 2, text, text);
     } else {
         html_put(out, "{}", 1, row->target);
     }
     buf_put_text(out, "</td><td>");
-    if (row->from_status)
+    if (batch)
+        html_put(out, "now {}", 1, batch->outcome);
+    else if (row->from_status)
         html_put(out, "{} to {}", 2, row->from_status, row->to_status);
     html_put(out, "</td><td class=\"why\">{}</td><td>{}{}{}</td></tr>\n", 4, row->reason, row->db_role,
              row->os_user ? ", as " : "", row->os_user);
@@ -69,7 +75,8 @@ static bool open_trail(const struct form *form, struct trail *trail, struct pg_s
                                           .until = form_get(form, "until"),
                                           .actor = form_get(form, "actor"),
                                           .action = form_get(form, "action"),
-                                          .event = form_get(form, "event")};
+                                          .event = form_get(form, "event"),
+                                          .batch = form_get(form, "batch")};
     if (!audit_check(&trail->filter, err))
         return false;
     if (after && !audit_cursor_parse(after, &cursor))
@@ -91,6 +98,7 @@ static bool write_rows(struct page *page, struct trail *trail, struct err *err)
             return false;
         for (int i = 0; i < pg_rows_count(rows) && !trail->has_more; i++) {
             struct audit_row row;
+            struct audit_batch batch;
             if (!audit_row(rows, i, &row))
                 continue;
             trail->has_more = trail->count == ROWS;
@@ -98,7 +106,10 @@ static bool write_rows(struct page *page, struct trail *trail, struct err *err)
                 break;
             trail->count++;
             trail->last = row.cursor;
-            write_row(page->out, &row);
+            bool is_whole = row.has_batch && !trail->filter.batch && !trail->filter.event;
+            if (is_whole && !audit_read_batch(page->console->ctl->db, &row, &batch, err))
+                return false;
+            write_row(page->out, &row, is_whole ? &batch : NULL);
         }
     }
     return true;

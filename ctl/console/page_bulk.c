@@ -43,6 +43,8 @@ static bool preview_event(struct page *page, struct job *job, const struct uuid 
     bool is_right = strcmp(event.status_text, verb->status) == 0;
     if (is_right && !verb->preview(&job->bulk, &event, &code, why, sizeof(why), err))
         return false;
+    if (verb == &bulk_resolve && code && strcmp(code, "unknown") == 0)
+        *(event_is_card(&event) ? &job->asks_no_card : &job->asks_not_executed) = true;
     if (code)
         bulk_why_refused(verb, &event, code, why, sizeof(why));
     snprintf(would, sizeof(would), "%s%s", code ? "refused" : "would be ", code ? "" : verb->past);
@@ -117,10 +119,13 @@ static void write_start_form(struct page *page, const struct job *job)
                  "<p class=\"field\"><label for=\"rate\">Events a second, at most (empty: no limit)"
                  "</label><input id=\"rate\" name=\"rate\" placeholder=\"5, 0.2, 10/m\" maxlength=\"20\" "
                  "autocomplete=\"off\"></p>\n");
-    if (job->bulk.verb == &bulk_resolve)
+    /* Who is asked what does not apply ticks everything. Behind the rows that were shown anything may follow. */
+    bool asks_all = job->bulk.verb == &bulk_resolve && job->bulk.total > PREVIEW_ROWS;
+    if (job->asks_no_card || asks_all)
+        buf_put_text(out, "<p><label><input type=\"checkbox\" name=\"confirm_no_card\" value=\"1\"> It is certain that "
+                          "the issuer has no card for any of them (required if an outcome is unknown)</label></p>\n");
+    if (job->asks_not_executed || asks_all)
         buf_put_text(out,
-                     "<p><label><input type=\"checkbox\" name=\"confirm_no_card\" value=\"1\"> It is certain that "
-                     "the issuer has no card for any of them (required if an outcome is unknown)</label></p>\n"
                      "<p><label><input type=\"checkbox\" name=\"confirm_not_executed\" value=\"1\"> Events of routes: "
                      "it is certain that the receiver has executed none of them (required if an outcome is "
                      "unknown)</label></p>\n");
@@ -202,6 +207,7 @@ static bool start(struct page *page, struct job *job, struct err *err)
     if (!action_init(&job->bulk.action, form_get(page->form, "reason"), err) || !job_count(job, err) ||
         !confirm(job, err))
         return false;
+    bulk_begin(&job->bulk, job->by_filter);
     return jobs_start(&page->console->jobs, job, err);
 }
 
@@ -314,7 +320,7 @@ bool page_job(struct page *page, struct err *err)
 {
     struct job *job = find_job(page, err);
     struct buf *out = page->out;
-    char action[64];
+    char action[64], id[UUID_TEXT_SIZE];
     if (!job)
         return false;
     html_put(out, "<h1>{} ", 1, job->bulk.verb->question);
@@ -322,7 +328,7 @@ bool page_job(struct page *page, struct err *err)
     html_put(out, "</h1>\n<p>Reason: {}", 1, job->bulk.action.reason);
     if (job->bulk.rate)
         html_put(out, ". At most {} events a second", 1, job->bulk.rate);
-    buf_put_text(out, ".</p>\n");
+    html_put(out, ". <a href=\"/audit?batch={}\">In the audit</a>.</p>\n", 1, action_batch_id(&job->bulk.action, id));
     html_put(out, "<p id=\"outcome\" data-live role=\"status\" aria-live=\"polite\" class=\"unseen\">{}</p>\n", 1,
              job_state_name(job->state));
     write_progress(out, job);

@@ -43,6 +43,8 @@ static void write_card(struct buf *out, const struct event *event)
         html_put(out, "<div><dt>Replaces card</dt><dd>{}", 1, event->replaces);
         if (event->replaced_last4)
             html_put(out, ", ends in {}, {}", 2, event->replaced_last4, event->replaced_status);
+        if (event->because)
+            html_put(out, ", because it is {}", 1, event->because);
         buf_put_text(out, "</dd></div>\n");
     }
 }

@@ -1,6 +1,7 @@
 /* The overview: is all well, what waits for an operator, how far behind are we, who works. It refreshes itself, so its
  * questions are bounded, and the costly ones are asked again only after a pause that grows with their cost. */
 #include <inttypes.h>
+#include <string.h>
 
 #include "common/base/clock.h"
 #include "ctl/console/console.h"
@@ -15,18 +16,14 @@
 
 enum flow_column { FROM_AT, ACCEPTED, COMPLETED, REJECTED, FAILED, STILL_OPEN, P50, P99, IS_CUT };
 
-static void write_summary(struct buf *out, const struct status_open *open, int64_t failed, int64_t alive)
+static void write_summary(struct buf *out, const struct cluster *cluster, const struct verdict_facts *facts)
 {
-    const char *text = alive == 0                     ? "No worker is alive: no event is processed"
-                       : failed > 0                   ? "Events wait for an operator"
-                       : open->overdue > 0            ? "Events are overdue"
-                       : open->count - open->held > 0 ? "All is well; events are being processed"
-                                                      : "All is well";
-    bool is_bad = alive == 0 || failed > 0 || open->overdue > 0;
+    struct verdict verdict;
+    verdict_of(cluster, facts, &verdict);
     html_put(out,
              "<p id=\"summary\" data-live role=\"status\" aria-live=\"polite\" class=\"notice {}\">"
-             "<span aria-hidden=\"true\">{}</span> {}.</p>\n",
-             3, is_bad ? "bad" : "good", is_bad ? "\xE2\x96\xB2" : "\xE2\x9C\x93", text);
+             "<span aria-hidden=\"true\">{}</span> {}</p>\n",
+             3, verdict.is_bad ? "bad" : "good", verdict.is_bad ? "\xE2\x96\xB2" : "\xE2\x9C\x93", verdict.text);
 }
 
 static void write_tile(struct buf *out, const char *href, const char *label, int64_t number, bool or_more,
@@ -37,22 +34,24 @@ static void write_tile(struct buf *out, const char *href, const char *label, int
     html_put(out, "{}</span> <span class=\"hint\">{}</span></a></li>\n", 2, or_more ? "+" : "", more);
 }
 
-static void write_tiles(struct buf *out, const struct status_open *open, int64_t failed, const int64_t sums[IS_CUT])
+static void write_tiles(struct buf *out, const struct verdict_facts *facts, const int64_t sums[IS_CUT])
 {
-    char age[64] = "none", held[48], span[PRINT_SPAN_SIZE];
-    if (open->count > 0)
-        snprintf(age, sizeof(age), "oldest %s", print_span(open->now_us - open->oldest_us, span));
-    snprintf(held, sizeof(held), "%" PRId64 " with unknown outcome", open->unknown);
+    char age[64] = "none", span[PRINT_SPAN_SIZE];
+    bool or_more = facts->pending + facts->processing >= VERDICT_EVENTS_MAX;
+    if (facts->oldest_us != 0)
+        snprintf(age, sizeof(age), "oldest %s", print_span(facts->now_us - facts->oldest_us, span));
     buf_put_text(out, "<ul id=\"tiles\" class=\"tiles\" data-live>\n");
-    write_tile(out, "/events?status=FAILED&order=oldest", "Wait for an operator", failed, failed >= STATUS_ROWS_MAX,
-               failed > 0 ? "FAILED" : "none");
-    write_tile(out, "/events?status=PENDING&order=oldest", "Pending", open->count - open->held,
-               open->count >= STATUS_ROWS_MAX, age);
-    write_tile(out, "/events?overdue=1&order=oldest", "Overdue", open->overdue, open->count >= STATUS_ROWS_MAX, held);
-    write_tile(out, "/events?status=PROCESSING", "Processing", open->held, open->count >= STATUS_ROWS_MAX,
-               "held by workers");
+    write_tile(out, "/events?status=FAILED&order=oldest", "Wait for an operator", facts->failed,
+               facts->failed >= VERDICT_EVENTS_MAX, facts->failed > 0 ? "FAILED" : "none");
+    write_tile(out, "/events?unknown=1&order=oldest", "Unknown outcome", facts->unknown,
+               or_more || facts->failed >= VERDICT_EVENTS_MAX, "PENDING and FAILED");
+    write_tile(out, "/events?status=PENDING&order=oldest", "Pending", facts->pending, or_more, age);
+    write_tile(out, "/events?overdue=1&order=oldest", "Overdue", facts->overdue, or_more, "due for a minute");
+    write_tile(out, "/events?status=PROCESSING", "Processing", facts->processing, or_more, "held by workers");
     write_tile(out, "/statistics", "Accepted, last 6 h", sums[ACCEPTED], sums[FROM_AT] > 0, "events");
     write_tile(out, "/events?status=COMPLETED&since=6h", "Completed, last 6 h", sums[COMPLETED], sums[FROM_AT] > 0,
+               "of these");
+    write_tile(out, "/events?status=REJECTED&since=6h", "Rejected, last 6 h", sums[REJECTED], sums[FROM_AT] > 0,
                "of these");
     buf_put_text(out, "</ul>\n");
 }
@@ -102,8 +101,11 @@ static void write_types(struct buf *out, const struct pg_rows *types)
                  "<th scope=\"col\">Oldest</th><th scope=\"col\">Delivered</th></tr></thead><tbody>\n");
     for (int row = 0; row < pg_rows_count(types); row++) {
         const char *type = pg_bytes(types, row, TYPE).bytes;
-        buf_put_text(out, "<tr><th scope=\"row\"><a href=\"/events?status=PENDING&amp;order=oldest&amp;type=");
-        html_url(out, type);
+        buf_put_text(out, "<tr><th scope=\"row\"><a href=\"/events?status=PENDING&amp;order=oldest");
+        if (!strchr(type, ' ')) { /* "n other types" */
+            buf_put_text(out, "&amp;type=");
+            html_url(out, type);
+        }
         html_put(out, "\">{}</a></th>", 1, type);
         for (size_t i = 0; i < ARRAY_SIZE(shown); i++) {
             buf_put_text(out, "<td class=\"number\">");
@@ -143,9 +145,9 @@ static bool write_overview(struct page *page, const struct cluster *cluster, str
     struct console *console = page->console;
     struct buf *out = page->out;
     const struct pg_rows *failed, *flow, *types;
-    struct status_open open;
+    struct verdict_facts facts;
     int64_t sums[IS_CUT] = {0};
-    if (!status_read_open(console, &open, err) || !status_read_failed(console, &failed, err) ||
+    if (!status_read_facts(console, &facts, err) || !status_read_failed(console, &failed, err) ||
         !status_read_types(console, &types, err) || !status_read_flow(console, FLOW_PART_S, FLOW_PARTS, &flow, err))
         return false;
     for (int row = 0; row < pg_rows_count(flow); row++) {
@@ -153,10 +155,9 @@ static bool write_overview(struct page *page, const struct cluster *cluster, str
             sums[column] += pg_int8(flow, row, column);
         sums[FROM_AT] += pg_bool(flow, row, IS_CUT);
     }
-    int64_t failed_count = pg_rows_count(failed) > 0 ? pg_int8(failed, 0, 4) : 0;
     buf_put_text(out, "<h1>Overview</h1>\n");
-    write_summary(out, &open, failed_count, cluster->alive_count);
-    write_tiles(out, &open, failed_count, sums);
+    write_summary(out, cluster, &facts);
+    write_tiles(out, &facts, sums);
     write_types(out, types);
     write_flow(out, flow);
     buf_put_text(out, "<div class=\"columns\">\n");

@@ -6,6 +6,7 @@
 #include "ctl/console/html.h"
 #include "ctl/console/page.h"
 #include "ctl/console/status.h"
+#include "ctl/options.h"
 #include "statements.h"
 
 bool page_targets(struct page *page, struct err *err)
@@ -58,11 +59,16 @@ bool page_control(struct page *page, struct err *err)
         return err_set(err, ERR_USAGE, "the action must be pause, resume or probe");
     if (!form_get(page->form, "reason"))
         return err_set(err, ERR_USAGE, "a reason is required: it goes into the audit trail");
+    const char *span = form_get(page->form, "for");
+    int64_t pause_us = 0;
+    if (span && span[0] && (!options_duration(span, &pause_us) || pause_us < 1000000))
+        return err_set(err, ERR_USAGE, "a pause needs a duration such as 90s, 2h or 1d, or none");
     if (!action_init(&who, form_get(page->form, "reason"), err))
         return false;
-    struct pg_param params[2 + ACTION_PARAMS] = {pg_param_text(action, strlen(action)),
+    struct pg_param params[3 + ACTION_PARAMS] = {pg_param_text(action, strlen(action)),
                                                  pg_param_text(page->segment, strlen(page->segment))};
     action_params(&who, params + 2);
+    params[2 + ACTION_PARAMS] = pause_us > 0 ? pg_param_int8(pause_us / 1000) : pg_param_null();
     if (!pg_sync_query(page->console->ctl->db, &sql_operator_control, params, &rows, err))
         return false;
     if (!pg_is_null(rows, 0, 0))

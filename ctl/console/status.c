@@ -13,11 +13,11 @@
 #define FLOW_ROWS_MAX 5000 /* of each part */
 #define WORKERS_SHOWN 100
 
-enum open_column { COUNT, HELD, OVERDUE, UNKNOWN, OLDEST, NOW };
-
 void status_done(struct status *status)
 {
     pg_rows_free(status->open.rows);
+    pg_rows_free(status->rejected.rows);
+    pg_rows_free(status->pattern.rows);
     pg_rows_free(status->types.rows);
     pg_rows_free(status->failed.rows);
     pg_rows_free(status->flow.rows);
@@ -41,24 +41,23 @@ static bool keep(struct console *console, struct status_kept *kept, const struct
     return true;
 }
 
-bool status_read_open(struct console *console, struct status_open *ret_open, struct err *err)
+bool status_read_facts(struct console *console, struct verdict_facts *ret_facts, struct err *err)
 {
-    const struct pg_param params[] = {pg_param_int8(STATUS_ROWS_MAX)};
-    struct status_kept *kept = &console->status.open;
-    if (!keep(console, kept, &sql_console_open, params, err))
+    const struct pg_param newest = pg_param_int8(VERDICT_NEWEST);
+    struct pg_param params[VERDICT_OPEN_PARAMS];
+    struct status *status = &console->status;
+    verdict_params(console->ctl->config, params);
+    if (!keep(console, &status->open, &sql_operator_open, params, err) ||
+        !keep(console, &status->rejected, &sql_operator_status_rejected, NULL, err) ||
+        !keep(console, &status->pattern, &sql_operator_pattern, &newest, err))
         return false;
-    *ret_open = (struct status_open){.count = pg_int8(kept->rows, 0, COUNT),
-                                     .held = pg_int8(kept->rows, 0, HELD),
-                                     .overdue = pg_int8(kept->rows, 0, OVERDUE),
-                                     .unknown = pg_int8(kept->rows, 0, UNKNOWN),
-                                     .oldest_us = pg_time_us(kept->rows, 0, OLDEST),
-                                     .now_us = pg_time_us(kept->rows, 0, NOW)};
+    verdict_facts_of(console->ctl->config, status->open.rows, status->rejected.rows, status->pattern.rows, ret_facts);
     return true;
 }
 
 bool status_read_types(struct console *console, const struct pg_rows **ret_rows, struct err *err)
 {
-    const struct pg_param params[] = {pg_param_int8(STATUS_ROWS_MAX)};
+    const struct pg_param params[] = {pg_param_int8(VERDICT_EVENTS_MAX)};
     if (!keep(console, &console->status.types, &sql_operator_status_types, params, err))
         return false;
     *ret_rows = console->status.types.rows;
@@ -67,7 +66,7 @@ bool status_read_types(struct console *console, const struct pg_rows **ret_rows,
 
 bool status_read_failed(struct console *console, const struct pg_rows **ret_rows, struct err *err)
 {
-    const struct pg_param params[] = {pg_param_int8(STATUS_ROWS_MAX)};
+    const struct pg_param params[] = {pg_param_int8(VERDICT_EVENTS_MAX)};
     if (!keep(console, &console->status.failed, &sql_console_failed, params, err))
         return false;
     *ret_rows = console->status.failed.rows;
@@ -123,6 +122,10 @@ static void write_target_why(struct buf *out, const struct cluster_target *targe
         html_put(out, "paused by {} for ", 1, target->paused_by);
         html_span(out, now_us - target->paused_us);
         html_put(out, ": {}", 1, target->paused_why);
+        if (target->paused_until_us != 0) {
+            buf_put_text(out, "; until ");
+            html_time(out, target->paused_until_us);
+        }
         if (target->obeying < target->workers)
             buf_put_format(out, "; %" PRId64 " of %" PRId64 " workers obey so far", target->obeying, target->workers);
         return;
@@ -154,9 +157,13 @@ static void write_target_form(struct page *page, const char *target, bool is_pau
                  target);
     else
         html_put(out,
+                 "<label class=\"unseen\" for=\"for-{}\">How long to pause {}</label>"
+                 "<select id=\"for-{}\" name=\"for\"><option value=\"\">until resumed</option>"
+                 "<option value=\"15m\">15 min</option><option value=\"1h\">1 h</option>"
+                 "<option value=\"4h\">4 h</option></select>\n"
                  "<button name=\"action\" value=\"pause_target\">Pause<span class=\"unseen\"> {}</span></button>\n"
                  "<button name=\"action\" value=\"probe_target\">Probe now<span class=\"unseen\"> {}</span></button>",
-                 2, target, target);
+                 5, target, target, target, target, target);
     buf_put_text(out, "</form></td>");
 }
 
@@ -198,6 +205,8 @@ static void write_worker(struct buf *out, const struct cluster_worker *worker, i
     html_put(out, "<tr><th scope=\"row\">{}</th><td>", 1, worker->name);
     if (!worker->is_alive)
         write_pill(out, "rejected", "\xE2\x9C\x95", "dead");
+    else if (worker->is_silent)
+        write_pill(out, "failed", "\xE2\x96\xB2", "silent");
     else if (worker->is_draining)
         write_pill(out, "processing", "\xE2\x97\x90", "draining");
     else

@@ -5,13 +5,7 @@
 #include "common/pg/pg_sync.h"
 #include "ctl/cluster.h"
 #include "ctl/console/page.h"
-
-#define STATUS_ROWS_MAX 100000 /* counted at most */
-
-struct status_open {
-    int64_t count, held, overdue, unknown; /* count: of all open events, at most STATUS_ROWS_MAX of them */
-    int64_t oldest_us, now_us;
-};
+#include "ctl/verdict.h"
 
 /* Results that are costly where there are many events are kept, and used again for a time that is twenty times what
  * they took, so that a page that refreshes itself costs the database at most a twentieth of its time. */
@@ -22,12 +16,12 @@ struct status_kept {
 };
 
 struct status {
-    struct status_kept open, types, failed, flow, day, days;
+    struct status_kept open, rejected, pattern, types, failed, flow, day, days;
 };
 
 void status_done(struct status *status);
 
-must_check bool status_read_open(struct console *console, struct status_open *ret_open, struct err *err);
+must_check bool status_read_facts(struct console *console, struct verdict_facts *ret_facts, struct err *err);
 /* *ret_rows are those of console_failed, of console_flow; they stay valid until the next read. */
 /* The open events of each type: operator_status_types. */
 must_check bool status_read_types(struct console *console, const struct pg_rows **ret_rows, struct err *err);

@@ -8,10 +8,11 @@
 static bool act(struct bulk *bulk, const struct uuid *id, int64_t seen_us, struct pg_rows **ret_rows, struct err *err)
 {
     const char *issuer = bulk->issuer;
-    struct pg_param params[4 + ACTION_PARAMS] = {
+    struct pg_param params[5 + ACTION_PARAMS] = {
         pg_param_uuid(id), seen_us != 0 ? pg_param_int8(seen_us) : pg_param_null(),
         pg_param_text(issuer, issuer ? strlen(issuer) : 0), pg_param_int8(bulk->ctl->config->issuer.settle_time_ms)};
     action_params(&bulk->action, params + 4);
+    params[4 + ACTION_PARAMS] = action_batch(&bulk->action);
     return pg_sync_query(bulk->ctl->db, &sql_operator_adopt, params, ret_rows, err);
 }
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ctl/action.h"
 #include "ctl/audit.h"
 #include "ctl/ctl.h"
 #include "ctl/options.h"
@@ -31,15 +32,18 @@ static struct json *parsed(const char *text)
 static bool print_as_json(const struct audit_row *row)
 {
     struct json *object = json_new_object();
-    char id_text[UUID_TEXT_SIZE];
+    char id_text[UUID_TEXT_SIZE], batch_text[UUID_TEXT_SIZE];
     uuid_format(&row->event_id, id_text);
+    uuid_format(&row->batch, batch_text);
     if (object && json_set_integer(object, "id", row->cursor.id) && print_set_time(object, "at", row->cursor.at_us) &&
         json_set_text(object, "actor", row->actor) && json_set_text(object, "db_role", row->db_role) &&
         json_set_text(object, "os_user", row->os_user) && json_set_text(object, "sudo_user", row->sudo_user) &&
         json_set_text(object, "action", row->action) &&
         json_set_text(object, "event_id", row->has_event ? id_text : NULL) &&
         json_set_text(object, "reason", row->reason) && json_set(object, "before", parsed(row->before)) &&
-        json_set(object, "after", parsed(row->after)))
+        json_set(object, "after", parsed(row->after)) &&
+        json_set_text(object, "batch", row->has_batch ? batch_text : NULL) &&
+        json_set_text(object, "batch_scope", row->scope))
         return print_json(object, stdout);
     json_free(object);
     return false;
@@ -55,20 +59,61 @@ static void change_text(const struct audit_row *row, char *ret_text, size_t size
         snprintf(ret_text, size, "%s", row->target);
 }
 
-static void add_row(struct table *table, const struct audit_row *row)
+/* batch: of a line that stands for a whole bulk action; else NULL. */
+static void add_row(struct table *table, const struct audit_row *row, const struct audit_batch *batch)
 {
-    char time[PRINT_TIME_SIZE], id_text[UUID_TEXT_SIZE], change[100];
-    uuid_format(&row->event_id, id_text);
+    char time[PRINT_TIME_SIZE], id_text[UUID_TEXT_SIZE], change[AUDIT_BATCH_SIZE + 8], what[100],
+        number[PRINT_NUMBER_SIZE];
+    char reason[ACTION_REASON_SIZE + ACTION_SCOPE_SIZE + 8];
+    uuid_format(batch ? &row->batch : &row->event_id, id_text);
+    snprintf(what, sizeof(what), "%s", id_text);
     change_text(row, change, sizeof(change));
+    snprintf(reason, sizeof(reason), "%s", row->reason ? row->reason : "");
+    if (batch) {
+        snprintf(what, sizeof(what), "%s times: --batch %s", print_number(batch->count, number), id_text);
+        snprintf(change, sizeof(change), "now %s", batch->outcome);
+        snprintf(reason, sizeof(reason), "%s (%s)", row->reason ? row->reason : "", row->scope);
+    }
     table_add(table, print_time(row->cursor.at_us, time));
     table_add(table, row->actor);
     table_add(table, row->db_role);
     table_add(table, row->os_user);
     table_add(table, row->sudo_user);
     table_add(table, row->action);
-    table_add(table, row->has_event ? id_text : NULL);
+    table_add(table, batch || row->has_event ? what : NULL);
     table_add(table, change);
-    table_add(table, row->reason);
+    table_add(table, reason);
+}
+
+/* What `--batch` says above the actions themselves. */
+static bool print_batch(struct audit *audit, const struct audit_row *row, struct err *err)
+{
+    struct audit_batch batch;
+    char first[PRINT_TIME_SIZE], last[PRINT_TIME_SIZE], number[PRINT_NUMBER_SIZE];
+    if (!audit_read_batch(audit->ctl->db, row, &batch, err))
+        return false;
+    print_text(row->actor, stdout);
+    printf(": %s, %s times from %s to %s, of ", row->action, print_number(batch.count, number),
+           print_time(batch.first_us, first), print_time(batch.last_us, last));
+    print_text(row->scope, stdout);
+    fputs("\nreason: ", stdout);
+    print_text(row->reason ? row->reason : "-", stdout);
+    printf("\nevents now: %s\n\n", batch.outcome[0] ? batch.outcome : "none");
+    return true;
+}
+
+static bool show(struct audit *audit, const struct audit_row *row, struct err *err)
+{
+    struct audit_batch batch;
+    if (audit->ctl->json)
+        return print_as_json(row) || err_set(err, ERR_MEMORY, "out of memory");
+    if (audit->filter.batch && audit->shown == 1 && !print_batch(audit, row, err))
+        return false;
+    bool is_whole = row->has_batch && !audit->filter.batch && !audit->filter.event;
+    if (is_whole && !audit_read_batch(audit->ctl->db, row, &batch, err))
+        return false;
+    add_row(&audit->table, row, is_whole ? &batch : NULL);
+    return true;
 }
 
 static bool print_rows(struct audit *audit, const struct pg_rows *rows, struct err *err)
@@ -81,10 +126,8 @@ static bool print_rows(struct audit *audit, const struct pg_rows *rows, struct e
         if (audit->is_cut)
             break;
         audit->shown++;
-        if (!audit->ctl->json)
-            add_row(&audit->table, &found);
-        else if (!print_as_json(&found))
-            return err_set(err, ERR_MEMORY, "out of memory");
+        if (!show(audit, &found, err))
+            return false;
     }
     return table_flush(&audit->table, stdout) || err_set(err, ERR_MEMORY, "out of memory");
 }
@@ -118,6 +161,7 @@ static bool read_command(struct audit *audit, char **arguments, int count, struc
         {.name = "actor", .text = &audit->filter.actor},
         {.name = "event", .text = &audit->filter.event},
         {.name = "action", .text = &audit->filter.action},
+        {.name = "batch", .text = &audit->filter.batch},
         {.name = "limit", .number = &audit->limit, .min = 1, .max = LIMIT_MAX},
         {.name = NULL},
     };
@@ -125,6 +169,7 @@ static bool read_command(struct audit *audit, char **arguments, int count, struc
         return false;
     if (count > 0)
         return err_set(err, ERR_USAGE, "audit takes options, not %.60s; --event ID shows one event", arguments[0]);
+    audit->filter.in_full = audit->ctl->json;
     return audit_check(&audit->filter, err);
 }
 
@@ -156,22 +201,27 @@ static int run_audit(struct ctl *ctl, char **arguments, int count)
 
 const struct ctl_command ctl_audit = {
     .word = "audit",
-    .usage = "[--since D] [--until D] [--actor A] [--event ID] [--action A] [--limit N]",
+    .usage = "[--since D] [--until D] [--actor A] [--event ID | --batch ID] [--action A] [--limit N]",
     .summary = "who did what, when and why",
     .help =
         "Lists what operators did, newest first. Three names are stored with each action: the role of the database,\n"
         "which the database itself adds; the user of the operating system; and SUDO_USER, which the caller sets.\n"
-        "ACTOR is SUDO_USER where it is set, else the user of the operating system.\n\n"
+        "ACTOR is SUDO_USER where it is set, else the user of the operating system.\n"
+        "A bulk action is one line, with what it had selected and what its events are now; with --json each action\n"
+        "is a line, and names its batch.\n\n"
         "  --since D      since D: a duration back from now (90s, 12h, 4w) or a time (2026-11-20, "
         "2026-11-20T10:39:57Z)\n"
         "  --until D      up to D\n"
         "  --actor A      one of the names is A\n"
         "  --event ID     actions on this event\n"
-        "  --action A     replay, cancel, resolve, reconcile, reissue, pause_target, resume_target, probe_target,\n"
-        "                 add_sender, remove_sender, check_issuer, rebuild_statistics, number_rewrapped,\n"
-        "                 number_revealed, number_refused\n"
+        "  --batch ID     the actions of one bulk action\n"
+        "  --action A     replay, resend, cancel, resolve, reconcile, reissue, pause_target, resume_target,\n"
+        "                 probe_target, add_sender, remove_sender, check_issuer, list_issuer, test_route, "
+        "rebuild_statistics,\n"
+        "                 number_rewrapped, number_revealed, number_refused\n"
         "  --limit N      at most N, 100 by default\n\n"
         "The rows of card numbers shown to users (number_revealed, number_refused) are many: they are listed only\n"
         "with --action or --event.\n",
     .run = run_audit,
+    .takes_place = true,
 };

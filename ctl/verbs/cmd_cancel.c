@@ -8,10 +8,11 @@
 static bool act(struct bulk *bulk, const struct uuid *id, int64_t seen_us, struct pg_rows **ret_rows, struct err *err)
 {
     const char *detail = outbox_reason_detail("cancelled");
-    struct pg_param params[3 + ACTION_PARAMS] = {pg_param_uuid(id),
+    struct pg_param params[4 + ACTION_PARAMS] = {pg_param_uuid(id),
                                                  seen_us != 0 ? pg_param_int8(seen_us) : pg_param_null(),
                                                  pg_param_text(detail, strlen(detail))};
     action_params(&bulk->action, params + 3);
+    params[3 + ACTION_PARAMS] = action_batch(&bulk->action);
     return pg_sync_query(bulk->ctl->db, &sql_operator_cancel, params, ret_rows, err);
 }
 
@@ -69,4 +70,5 @@ const struct ctl_command ctl_cancel = {
             "cancelled too. Given filters, at least one, the oldest event comes first:\n\n"
             "  --status S     PENDING, the only status that can be cancelled\n" FILTER_HELP BULK_HELP BULK_NOTE,
     .run = run_cancel,
+    .takes_place = true,
 };

@@ -51,14 +51,23 @@ static bool is_known(const struct cluster *cluster, const char *name, struct err
     return err_set(err, ERR_NOT_FOUND, "there is no target %.60s; there are: %s", name, names);
 }
 
-/* *ret_refused: NULL = it is done. */
-static bool ask(struct ctl *ctl, enum control control, const char *name, const struct action *action,
-                char ret_refused[32], struct err *err)
+struct wish {
+    enum control control;
+    const char *name;
+    struct action action;
+    int64_t pause_us; /* 0 = until it is resumed */
+};
+
+/* ret_refused "": it is done. */
+static bool ask(struct ctl *ctl, const struct wish *wish, char ret_refused[32], struct err *err)
 {
+    enum control control = wish->control;
+    const char *name = wish->name;
     pg_rows_scope struct pg_rows *rows = NULL;
-    struct pg_param params[2 + ACTION_PARAMS] = {
+    struct pg_param params[3 + ACTION_PARAMS] = {
         pg_param_text(controls[control].action, strlen(controls[control].action)), pg_param_text(name, strlen(name))};
-    action_params(action, params + 2);
+    action_params(&wish->action, params + 2);
+    params[2 + ACTION_PARAMS] = wish->pause_us > 0 ? pg_param_int8(wish->pause_us / 1000) : pg_param_null();
     if (!pg_sync_query(ctl->db, &sql_operator_control, params, &rows, err))
         return false;
     const char *refused = pg_bytes(rows, 0, 0).bytes;
@@ -143,14 +152,15 @@ static bool report(const struct ctl *ctl, enum control control, const char *name
     return err_set(err, ERR_MEMORY, "out of memory");
 }
 
-static bool run(struct ctl *ctl, enum control control, const char *name, const struct action *action,
-                struct cluster *cluster, int *ret_code, struct err *err)
+static bool run(struct ctl *ctl, const struct wish *wish, struct cluster *cluster, int *ret_code, struct err *err)
 {
+    enum control control = wish->control;
+    const char *name = wish->name;
     char refused[32] = "";
     if (!ctl_connect(ctl, err) || !cluster_read(ctl->db, cluster, err) || !is_known(cluster, name, err))
         return false;
     bool took_calls = cluster_find_target(cluster, name)->shut == 0;
-    if (!ask(ctl, control, name, action, refused, err))
+    if (!ask(ctl, wish, refused, err))
         return false;
     if (refused[0]) {
         *ret_code = CTL_REFUSED;
@@ -161,21 +171,31 @@ static bool run(struct ctl *ctl, enum control control, const char *name, const s
            report(ctl, control, name, cluster, took_calls, refused, err);
 }
 
+static bool read_wish(enum control control, char **arguments, int count, struct wish *ret_wish, struct err *err)
+{
+    const char *reason = NULL, *span = NULL;
+    const struct option_spec pause[] = {
+        {.name = "reason", .text = &reason}, {.name = "for", .text = &span}, {.name = NULL}};
+    const struct option_spec others[] = {{.name = "reason", .text = &reason}, {.name = NULL}};
+    *ret_wish = (struct wish){.control = control};
+    if (!options_read(control == PAUSE ? pause : others, arguments, count, &count, err))
+        return false;
+    if (count != 1)
+        return err_set(err, ERR_USAGE, "%s takes one target: issuer, core, or the type of a route",
+                       controls[control].word);
+    ret_wish->name = arguments[0];
+    if (span && (!options_duration(span, &ret_wish->pause_us) || ret_wish->pause_us < 1000000))
+        return err_set(err, ERR_USAGE, "--for needs a duration such as 90s, 2h or 1d");
+    return action_init(&ret_wish->action, reason, err);
+}
+
 static int run_control(struct ctl *ctl, enum control control, char **arguments, int count)
 {
-    const char *reason = NULL;
-    const struct option_spec specs[] = {{.name = "reason", .text = &reason}, {.name = NULL}};
-    struct action action;
+    struct wish wish;
     struct cluster cluster = {0};
     struct err err;
     int code = CTL_DONE;
-    if (!options_read(specs, arguments, count, &count, &err))
-        return ctl_fail(&err);
-    if (count != 1) {
-        err_set(&err, ERR_USAGE, "%s takes one target: issuer, core, or the type of a route", controls[control].word);
-        return ctl_fail(&err);
-    }
-    if (!action_init(&action, reason, &err) || !run(ctl, control, arguments[0], &action, &cluster, &code, &err))
+    if (!read_wish(control, arguments, count, &wish, &err) || !run(ctl, &wish, &cluster, &code, &err))
         code = ctl_fail(&err);
     cluster_done(&cluster);
     return code;
@@ -203,12 +223,14 @@ static int run_probe(struct ctl *ctl, char **arguments, int count)
 
 const struct ctl_command ctl_pause = {
     .word = "pause",
-    .usage = "TARGET --reason TEXT",
+    .usage = "TARGET --reason TEXT [--for DURATION]",
     .summary = "stop calls to the issuer, core-api or the receiver of a route",
     .help = "Stops all new calls to a target (issuer, core, or the type of a route) at all workers, until it is\n"
             "resumed. Calls in flight end as usual. Events wait without using up an attempt; requests are accepted as\n"
-            "before.\n" CONTROL_HELP,
+            "before.\n\n"
+            "  --for DURATION  the pause ends by itself after this time, e.g. 2h\n" CONTROL_HELP,
     .run = run_pause,
+    .is_of_first = true,
 };
 
 const struct ctl_command ctl_resume = {
@@ -217,6 +239,7 @@ const struct ctl_command ctl_resume = {
     .summary = "let calls to a paused target go on",
     .help = "Ends a pause: the events that waited continue at once.\n" CONTROL_HELP,
     .run = run_resume,
+    .is_of_first = true,
 };
 
 const struct ctl_command ctl_probe = {
@@ -227,4 +250,5 @@ const struct ctl_command ctl_probe = {
             "probe, and after a good answer the others follow. No effect on a target that gets calls already;\n"
             "refused while it is paused.\n" CONTROL_HELP,
     .run = run_probe,
+    .is_of_first = true,
 };

@@ -11,7 +11,6 @@
 #include <strings.h>
 
 #include "common/base/clock.h"
-#include "common/keyring.h"
 #include "common/outbox.h"
 #include "common/schema.h"
 #include "ctl/ctl.h"
@@ -46,10 +45,9 @@ enum fact {
 };
 
 #define LOCKS_LEAST 128 /* a transaction: acceptance takes one for each of 64 users, and about 30 of tables */
-#define DATA_TIMEOUT_US (INT64_C(60) * 1000 * 1000)
 #define ISSUER_TIMEOUT_US (INT64_C(30) * 1000 * 1000)
+#define CREATE_TIMEOUT_US (INT64_C(90) * 1000 * 1000)
 #define ISSUER_TIMEOUT_MAX_US (INT64_C(3600) * 1000 * 1000)
-#define DATA_ROWS_MAX 1000 /* counted of what breaks a rule */
 
 static const char *text_of(const struct pg_rows *rows, int column)
 {
@@ -84,8 +82,7 @@ static void check_standbys(struct doctor *doctor, const struct pg_rows *facts)
     const char *names = text_of(facts, STANDBY_NAMES);
     int64_t count = pg_int8(facts, 0, SYNC_STANDBYS);
     if (!names[0])
-        doctor_report(doctor, "standbys", true, NULL,
-                      "none is synchronous: a failover would lose the last accepted requests");
+        doctor_note(doctor, "standbys", "none is synchronous: a failover would lose the last accepted requests");
     else if (strcmp(text_of(facts, SYNCHRONOUS_COMMIT), "local") == 0)
         doctor_report(doctor, "standbys", false, "set synchronous_commit = on",
                       "synchronous_standby_names = %s, but commits do not wait for them (synchronous_commit = local)",
@@ -112,7 +109,7 @@ static void check_durability(struct doctor *doctor, const struct pg_rows *facts)
         someone ? text_of(facts, ASYNC_ROLES) : "");
     check_standbys(doctor, facts);
     doctor_report(
-        doctor, "disk", is_on(facts, FSYNC) && is_on(facts, FULL_PAGE_WRITES),
+        doctor, "durability", is_on(facts, FSYNC) && is_on(facts, FULL_PAGE_WRITES),
         "set fsync = on and full_page_writes = on in postgresql.conf, or a power cut may lose accepted requests",
         "fsync = %s, full_page_writes = %s", text_of(facts, FSYNC), text_of(facts, FULL_PAGE_WRITES));
     doctor_report(
@@ -281,89 +278,6 @@ static bool check_retention(struct doctor *doctor, struct err *err)
     return true;
 }
 
-/* ---- the data ---- */
-
-static const struct {
-    const char *check;
-    const struct sql_statement *statement;
-    const char *rule, *broken, *fix;
-} data_checks[] = {
-    {"accepted", &sql_operator_data_accepted, "every accepted request has its event", "accepted requests are lost",
-     "restore these events from a backup, by their ids"},
-    {"limits", &sql_operator_data_limits, "every counted request has its event", "counted requests have no event",
-     "look for what removed events; compare with the issuer by reference"},
-    {"client keys", &sql_operator_data_keys, "every open request and question has its key",
-     "open requests have lost their key, so a repeat would be accepted again", "insert the keys again from a backup"},
-    {"completed", &sql_operator_data_completed, "every completed request has its card",
-     "completed requests have no card here", "the issuer has it: look it up there by reference"},
-    {"cards", &sql_operator_data_cards, "every card has its request", "cards have no card request of their user",
-     "look for what removed or changed the event"},
-    {"ends", &sql_operator_data_ends, "ends of requests and their cards agree",
-     "requests whose end and card contradict each other", "issuing-ctl explain ID; compare with the issuer"},
-    {"one card", &sql_operator_data_two_cards, "no request has two cards", "requests have two cards",
-     "compare with the issuer, and cancel one there"},
-    {"reissues", &sql_operator_data_places, "every place of a reissue is held by an event",
-     "places of reissues name an event that is not there", "delete these rows of issuing.card_reissues"},
-};
-
-/* In a transaction of its own, which a statement that takes too long ends. */
-static bool query_data(struct doctor *doctor, const struct sql_statement *statement, int64_t since_us,
-                       int64_t timeout_us, struct pg_rows **ret_rows, struct err *err)
-{
-    char statement_timeout[32];
-    struct pg_sync *db = doctor->ctl->db;
-    struct err ignored;
-    snprintf(statement_timeout, sizeof(statement_timeout), "%" PRId64 "ms",
-             timeout_us / 1000 > 0 ? timeout_us / 1000 : 1);
-    const struct pg_param wait[] = {pg_param_text(statement_timeout, strlen(statement_timeout))};
-    const struct pg_param since[] = {since_us > 0 ? pg_param_int8(since_us) : pg_param_null()};
-    bool done = pg_sync_query(db, &sql_operator_data_begin, NULL, NULL, err) &&
-                pg_sync_query(db, &sql_operator_data_timeout, wait, NULL, err) &&
-                pg_sync_query(db, statement, since, ret_rows, err);
-    bool ended = pg_sync_query(db, &sql_operator_migrate_rollback, NULL, NULL, done ? err : &ignored);
-    return done && ended;
-}
-
-static bool check_data(struct doctor *doctor, int64_t since_us, int64_t timeout_us, struct err *err)
-{
-    for (size_t i = 0; i < ARRAY_SIZE(data_checks); i++) {
-        pg_rows_scope struct pg_rows *rows = NULL;
-        if (!query_data(doctor, data_checks[i].statement, since_us, timeout_us, &rows, err)) {
-            if (!err_is_sqlstate(err, "57014"))
-                return false;
-            doctor_report(doctor, data_checks[i].check, false,
-                          "look at less with --since, or wait longer with --timeout", "not checked: it took too long");
-            continue;
-        }
-        int64_t count = pg_int8(rows, 0, 0);
-        const char *first = pg_bytes(rows, 0, 1).bytes, *counted = pg_bytes(rows, 0, 2).bytes;
-        doctor_report(doctor, data_checks[i].check, count == 0, data_checks[i].fix, "%s%" PRId64 "%s %s%s%s%s%s",
-                      count > DATA_ROWS_MAX ? "more than " : "", count > DATA_ROWS_MAX ? DATA_ROWS_MAX : count, ":",
-                      count == 0 ? data_checks[i].rule : data_checks[i].broken, counted ? "; " : "",
-                      counted ? counted : "", count > 0 ? "; among them " : "", count > 0 && first ? first : "");
-    }
-    return true;
-}
-
-static void check_keys(struct doctor *doctor)
-{
-    const char *path = doctor->ctl->config->card.keys_file;
-    struct keyring *keyring = NULL;
-    struct err err;
-    if (!path) {
-        doctor_report(doctor, "keys", true, NULL, "card.keys_file is not set here, nothing to check");
-        return;
-    }
-    if (!keyring_load(path, &keyring, &err)) {
-        doctor_report(doctor, "keys", false,
-                      "point card.keys_file to a file made by issuing-ctl keys generate, readable by this user", "%s",
-                      err.message);
-        return;
-    }
-    doctor_report(doctor, "keys", true, NULL, "%s, active key %" PRIu32, path, keyring_active_id(keyring));
-    keyring_free(keyring);
-}
-
 /* False: the database went away, or refused a query that every role may make. */
 static bool check_database(struct doctor *doctor, bool *ret_fits, struct err *err)
 {
@@ -385,41 +299,38 @@ static bool check_database(struct doctor *doctor, bool *ret_fits, struct err *er
     return check_pooler(doctor, facts, err);
 }
 
-static bool read_span(const char *option, const char *text, int64_t *ret_us, struct err *err)
-{
-    return !text || (options_duration(text, ret_us) && *ret_us > 0) ||
-           err_set(err, ERR_USAGE, "--%s needs a duration such as 90s, 12h or 7d", option);
-}
-
 /* What is checked beside the database, by the command line. */
 struct wish {
-    bool data, issuer;
+    bool issuer, creates;
     const char *user;
-    int64_t since_us, timeout_us; /* timeout_us 0: each check has its own */
+    int64_t timeout_us;
 };
 
 static bool read_wish(char **arguments, int count, struct wish *ret_wish, struct err *err)
 {
-    struct wish wish = {0};
-    const char *since = NULL, *timeout = NULL;
-    const struct option_spec specs[] = {{.name = "data", .flag = &wish.data}, {.name = "issuer", .flag = &wish.issuer},
-                                        {.name = "since", .text = &since},    {.name = "timeout", .text = &timeout},
-                                        {.name = "user", .text = &wish.user}, {.name = NULL}};
-    if (!options_read(specs, arguments, count, &count, err) || !read_span("since", since, &wish.since_us, err) ||
-        !read_span("timeout", timeout, &wish.timeout_us, err))
+    struct wish wish = {.timeout_us = ISSUER_TIMEOUT_US};
+    const char *timeout = NULL;
+    const struct option_spec specs[] = {{.name = "create", .flag = &wish.creates},
+                                        {.name = "issuer", .flag = &wish.issuer},
+                                        {.name = "timeout", .text = &timeout},
+                                        {.name = "user", .text = &wish.user},
+                                        {.name = NULL}};
+    if (!options_read(specs, arguments, count, &count, err) || !options_span("timeout", timeout, &wish.timeout_us, err))
         return false;
     if (count > 0)
         return err_set(err, ERR_USAGE, "doctor takes no argument");
-    if (!wish.data && since)
-        return err_set(err, ERR_USAGE, "--since belongs to --data");
-    if (!wish.data && !wish.issuer && timeout)
-        return err_set(err, ERR_USAGE, "--timeout belongs to --data and to --issuer");
+    if (!wish.issuer && timeout)
+        return err_set(err, ERR_USAGE, "--timeout belongs to --issuer");
+    if (wish.creates && !(wish.issuer && wish.user))
+        return err_set(err, ERR_USAGE, "--create belongs to --issuer and --user USER");
+    if (wish.creates && !timeout)
+        wish.timeout_us = CREATE_TIMEOUT_US;
     if (!wish.issuer && wish.user)
         return err_set(err, ERR_USAGE, "--user belongs to --issuer");
     if (wish.user && (!wish.user[0] || strlen(wish.user) > OUTBOX_USER_ID_MAX))
         return err_set(err, ERR_USAGE, "--user needs a user id of 1 to %d bytes", OUTBOX_USER_ID_MAX);
-    if (wish.issuer && wish.timeout_us > ISSUER_TIMEOUT_MAX_US)
-        return err_set(err, ERR_USAGE, "--timeout of --issuer is at most an hour");
+    if (wish.timeout_us > ISSUER_TIMEOUT_MAX_US)
+        return err_set(err, ERR_USAGE, "--timeout is at most an hour");
     *ret_wish = wish;
     return true;
 }
@@ -428,8 +339,7 @@ static bool read_wish(char **arguments, int count, struct wish *ret_wish, struct
 static bool check_issuer(struct doctor *doctor, const struct wish *wish, int *ret_code, struct err *err)
 {
     bool is_answered;
-    int64_t timeout_us = wish->timeout_us > 0 ? wish->timeout_us : ISSUER_TIMEOUT_US;
-    if (!doctor_check_issuer(doctor, wish->user, timeout_us / 1000, &is_answered, err))
+    if (!doctor_check_target(doctor, "issuer", wish->user, wish->creates, wish->timeout_us / 1000, &is_answered, err))
         return false;
     *ret_code = is_answered ? CTL_DONE : CTL_AWAY;
     return true;
@@ -439,9 +349,7 @@ static bool check_issuer(struct doctor *doctor, const struct wish *wish, int *re
 static bool check_all(struct doctor *doctor, const struct wish *wish, int *ret_code, struct err *err)
 {
     bool fits = false;
-    int64_t data_us = wish->timeout_us > 0 ? wish->timeout_us : DATA_TIMEOUT_US;
     return ctl_connect_only(doctor->ctl, err) && check_database(doctor, &fits, err) &&
-           (!wish->data || !fits || check_data(doctor, wish->since_us, data_us, err)) &&
            (!wish->issuer || !fits || check_issuer(doctor, wish, ret_code, err));
 }
 
@@ -461,35 +369,31 @@ static int run_doctor(struct ctl *ctl, char **arguments, int count)
         doctor_report(&doctor, "database", false, fix, "%s", err.message);
         code = err_exit_code(err.kind);
     }
-    check_keys(&doctor);
-    if (doctor.lost) {
-        err_set(&err, ERR_MEMORY, "out of memory");
-        return ctl_fail(&err);
-    }
-    if (!ctl->json && doctor.failures > 0)
-        printf("\n%d of these must be fixed.\n", doctor.failures);
-    return code != CTL_DONE ? code : doctor.failures > 0 ? CTL_REFUSED : CTL_DONE;
+    doctor_check_setup(&doctor);
+    int found = doctor_code(&doctor);
+    return code != CTL_DONE && !doctor.lost ? code : found;
 }
 
 const struct ctl_command ctl_doctor = {
     .word = "doctor",
-    .usage = "[--data [--since D]] [--issuer [--user USER]] [--timeout D]",
+    .usage = "[--issuer [--user USER [--create]] [--timeout D]]",
     .summary = "check the database, its rights, the workers, the settings, and the issuer",
     .help =
         "Checks the database (reachable, version, writable, encoding), the schema, the roles and their rights,\n"
         "which must be exactly those of the release, owners, search_path, functions that run as the owner and\n"
         "memberships, which workers run and whether their targets take calls, the settings that keep commits\n"
-        "safe, standbys, autovacuum, the clocks, whether there is a pooler, and the keys file where one is\n"
-        "configured. Each line is ok, warn or FAIL; the last two with a fix.\n\n"
-        "  --data       also that nothing was lost or doubled: accepted = ended + open, keys and their events,\n"
-        "               cards and their requests. Reads the tables, changes nothing\n"
-        "  --since D    only what was created within the last D: 12h, 7d; all otherwise\n"
+        "safe, standbys, autovacuum, the clocks, whether there is a pooler, whether the database's host is proven,\n"
+        "and, where they are configured here, the keys file and what tokens are accepted. Each line is ok, warn or\n"
+        "FAIL; the last two with a fix.\n\n"
         "  --issuer     also that the issuer is reached: a worker looks up a reference that does not exist, with its\n"
         "               own url, credential and parameters, and says what is wrong with them. It makes no card, and\n"
         "               no event notices it; the check is on record (issuing-ctl audit)\n"
         "  --user USER  core-api is asked about this user first: what it says of the issuer, and what is missing\n"
-        "  --timeout D  for each check of --data, 60s otherwise, where a check that takes longer is a FAIL; for a\n"
-        "               worker's answer to --issuer, 30s otherwise\n\n"
+        "  --create     in the issuer's test mode only: a worker makes one card for this user, asks for it again "
+        "under\n"
+        "               its key, looks it up until it is shown, which tells what issuer.settle_time must exceed,\n"
+        "               reveals it where numbers are stored, and closes it\n"
+        "  --timeout D  for a worker's answer; 30s otherwise, with --create 90s\n\n"
         "Exit 0 when nothing FAILs, 1 otherwise, 75 when the database is away or no worker answers in time, 78 when\n"
         "the database refuses the role.\n",
     .run = run_doctor,

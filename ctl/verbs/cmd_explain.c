@@ -274,6 +274,8 @@ static void print_names(const struct event *event)
         print_text(event->replaces, stdout);
         if (event->replaced_last4)
             printf(", ending in %s, %s", event->replaced_last4, event->replaced_status);
+        if (event->because)
+            fputs(", because that one is ", stdout), print_text(event->because, stdout);
         fputs(".\n", stdout);
     }
     if (event->issuer_card_id) {

@@ -16,6 +16,7 @@
 #include "ctl/ctl.h"
 #include "ctl/event.h"
 #include "ctl/filter.h"
+#include "ctl/from_issuer.h"
 #include "ctl/marks.h"
 #include "ctl/options.h"
 #include "ctl/pick.h"
@@ -33,6 +34,8 @@ struct reconcile {
     int64_t limit;                   /* 0 = all */
     int64_t interval_us, started_us; /* between two marks, by --rate; monotonic */
     bool dry_run, is_declined;
+    bool from_issuer; /* since filter.since, and nothing else is asked */
+    const char *reason;
     int64_t total, horizon_us; /* matched at the start; what changes after it is left alone */
     int64_t requested, finished, undecided, problems, refused;
     int64_t busy; /* of the refused: another operator's reissue is not finished */
@@ -100,8 +103,9 @@ static bool leave_marks(struct reconcile *reconcile, const struct uuid *ids, int
     pg_array_start(&array, &buf, PG_UUID);
     for (int i = 0; i < count; i++)
         pg_array_add_uuid(&array, &ids[i]);
-    struct pg_param params[2 + ACTION_PARAMS] = {pg_array_param(&array), pg_param_int8(left_ms > 0 ? left_ms : 0)};
+    struct pg_param params[3 + ACTION_PARAMS] = {pg_array_param(&array), pg_param_int8(left_ms > 0 ? left_ms : 0)};
     action_params(&reconcile->action, params + 2);
+    params[2 + ACTION_PARAMS] = action_batch(&reconcile->action);
     bool done = buf.failed ? err_set(err, ERR_MEMORY, "out of memory")
                            : pg_sync_query(reconcile->ctl->db, &sql_operator_ask_reconcile, params, &rows, err);
     buf_done(&buf);
@@ -273,6 +277,7 @@ static bool is_meant(struct reconcile *reconcile)
 static bool run_matches(struct reconcile *reconcile, struct err *err)
 {
     struct pick pick;
+    char scope[ACTION_SCOPE_SIZE];
     int64_t most = reconcile->dry_run ? 0 : reconcile->limit;
     if (!confirm_count(reconcile->ctl->db, &reconcile->filter, most, &reconcile->total, &reconcile->horizon_us, err))
         return false;
@@ -280,6 +285,8 @@ static bool run_matches(struct reconcile *reconcile, struct err *err)
         return true;
     if (reconcile->dry_run && reconcile->limit == 0 && !reconcile->ctl->json)
         reconcile->limit = PREVIEW_MAX;
+    filter_describe(&reconcile->filter, reconcile->total, scope, sizeof(scope));
+    action_begin_batch(&reconcile->action, scope);
     reconcile->started_us = clock_mono_us();
     reconcile->deadline_ms = clock_mono_ms() + reconcile->timeout_ms;
     if (!pick_open(&pick, reconcile->ctl->db, &reconcile->filter, false, err))
@@ -314,22 +321,45 @@ static bool complete_filter(struct filter *filter, bool all, struct err *err)
     return true;
 }
 
+/* has_more: something is given that is no filter. */
+static bool check_from_issuer(struct reconcile *reconcile, bool has_more, struct err *err)
+{
+    struct filter *filter = &reconcile->filter;
+    const char *since = filter->since;
+    filter->since = NULL;
+    bool is_alone = filter_is_empty(filter) && filter->limit == 0 && !reconcile->dry_run && !has_more;
+    filter->since = since;
+    if (!since || !is_alone || reconcile->ctl->place >= 0)
+        return err_set(err, ERR_USAGE,
+                       "--from-issuer needs --since, and takes --timeout and --reason besides: the "
+                       "issuer lists the cards of all users and places");
+    if (!filter_check(filter, err))
+        return false;
+    /* An empty list would look as if all were well. */
+    if (!filter->from_time.is_ago && filter->from_time.us > clock_wall_us())
+        return err_set(err, ERR_USAGE, "--since is in the future");
+    return true;
+}
+
 static bool read_command(struct reconcile *reconcile, char **arguments, int *count, struct err *err)
 {
-    const char *reason = NULL, *timeout = NULL, *rate = NULL;
+    const char *timeout = NULL, *rate = NULL;
     bool all = false;
     struct uuid id;
     const struct option_spec specs[] = {
         FILTER_OPTIONS(&reconcile->filter),
         {.name = "all", .flag = &all},
         {.name = "dry-run", .flag = &reconcile->dry_run},
+        {.name = "from-issuer", .flag = &reconcile->from_issuer},
         {.name = "rate", .text = &rate},
-        {.name = "reason", .text = &reason},
+        {.name = "reason", .text = &reconcile->reason},
         {.name = "timeout", .text = &timeout},
         {.name = NULL},
     };
     if (!options_read(specs, arguments, *count, count, err) || !marks_timeout(timeout, &reconcile->timeout_ms, err))
         return false;
+    if (reconcile->from_issuer)
+        return check_from_issuer(reconcile, all || rate || *count > 0, err);
     bool by_filter = all || !filter_is_empty(&reconcile->filter);
     if ((*count == 0) != by_filter)
         return err_set(err, ERR_USAGE, "reconcile needs event ids, or --all, or filters");
@@ -343,7 +373,7 @@ static bool read_command(struct reconcile *reconcile, char **arguments, int *cou
     for (int i = 0; i < *count; i++)
         if (!action_parse_id(arguments[i], &id, err))
             return false;
-    return action_init(&reconcile->action, reason ? reason : "reconcile", err);
+    return action_init(&reconcile->action, reconcile->reason ? reconcile->reason : "reconcile", err);
 }
 
 static void print_dry_run(const struct reconcile *reconcile)
@@ -387,6 +417,8 @@ static int run_reconcile(struct ctl *ctl, char **arguments, int count)
         return ctl_fail(&err);
     if (!ctl_connect(ctl, &err))
         return ctl_fail(&err);
+    if (reconcile.from_issuer)
+        return from_issuer_run(ctl, &reconcile.filter.from_time, reconcile.timeout_ms, reconcile.reason);
     reconcile.deadline_ms = clock_mono_ms() + reconcile.timeout_ms;
     reconcile.shows_progress = isatty(STDERR_FILENO) && !isatty(STDOUT_FILENO);
     stop_watch();
@@ -412,20 +444,28 @@ static int run_reconcile(struct ctl *ctl, char **arguments, int count)
 
 const struct ctl_command ctl_reconcile = {
     .word = "reconcile",
-    .usage = "ID... | --all | FILTERS [--dry-run] [--rate N] [--limit N] [--timeout D] [--reason TEXT]",
+    .usage = "ID... | --all | FILTERS | --from-issuer --since T [--dry-run] [--rate N] [--limit N] [--timeout D] "
+             "[--reason TEXT]",
     .summary = "compare events with what the issuer or a receiver has",
     .help =
         "Lets workers look up events at the issuer, and prints what they found, one line for each. Card requests:\n"
         "  FAILED     a card: PENDING again, so that it is stored and linked (found); none: unchanged (not_found);\n"
         "             only a cancelled one: REJECTED card_cancelled; several: FAILED issuer_duplicate\n"
         "  REJECTED   a live card is an orphan: it is cancelled, and core-api is notified (orphan_cancelled); else ok\n"
-        "  COMPLETED  exactly our card: ok; else missing, cancelled_at_issuer or duplicate, and nothing is changed\n"
+        "  COMPLETED  exactly our card: ok or frozen; only a closed one: cancelled_at_issuer; these become the card's\n"
+        "             status. Else missing or duplicate, and nothing is changed\n"
         "  PENDING, PROCESSING  open: workers process them\n"
         "A look-up that finds no card counts only when issuer.settle_time has passed since the last request that\n"
         "may still arrive.\n"
         "Events of a route are looked up at its lookup_url: FAILED and executed there: COMPLETED (executed); REJECTED\n"
         "and executed there: unchanged, and exit 1; else unchanged (not_executed). Refused where the route has no\n"
         "lookup_url.\n\n"
+        "  --from-issuer  the other way round: a worker reads the issuer's own list of the cards that were made since\n"
+        "                 --since T, and each is compared with ours. Questions are printed, at most 1000, and nothing\n"
+        "                 is changed. no_event: a live card without an event here, as after the restore of a backup.\n"
+        "                 unsent, rejected, failed, other_card: its event says otherwise. not_listed: a card of ours,\n"
+        "                 of a request since T, that the issuer does not list. The same command goes on where one was\n"
+        "                 stopped. Issuers: generic, stripe, lithic, increase\n"
         "  --all          all FAILED events whose outcome is unknown; with --status REJECTED or COMPLETED, those.\n"
         "                 Card requests; with --type the events of that route\n"
         "  --status S     FAILED (the default), REJECTED or COMPLETED\n" FILTER_HELP
@@ -437,4 +477,5 @@ const struct ctl_command ctl_reconcile = {
         "another operator's reissue of an event is not finished. After Ctrl-C the marks of the events in progress\n"
         "remain: workers finish them within the timeout.\n" FILTER_COSTS,
     .run = run_reconcile,
+    .takes_place = true,
 };

@@ -21,6 +21,7 @@ struct reissue {
     struct action action;
     struct uuid id;
     const char *id_text;
+    const char *because; /* NULL = as the old event says */
     int64_t deadline_ms; /* monotonic */
 };
 
@@ -73,8 +74,10 @@ static int report_late(const struct reissue *reissue, const char *detail)
 static bool leave_mark(struct reissue *reissue, int64_t timeout_ms, struct uuid *ret_mark, char ret_code[64],
                        struct err *err)
 {
-    struct pg_param params[2 + ACTION_PARAMS] = {pg_param_uuid(&reissue->id), pg_param_int8(timeout_ms)};
+    struct pg_param params[2 + ACTION_PARAMS + 1] = {pg_param_uuid(&reissue->id), pg_param_int8(timeout_ms)};
     action_params(&reissue->action, params + 2);
+    params[2 + ACTION_PARAMS] =
+        reissue->because ? pg_param_text(reissue->because, strlen(reissue->because)) : pg_param_null();
     int64_t pause_ms = 0;
     for (;;) {
         pg_rows_scope struct pg_rows *rows = NULL;
@@ -124,6 +127,14 @@ static int wait_for_mark(const struct reissue *reissue, const struct uuid *mark,
     }
 }
 
+static bool is_reason(const char *because)
+{
+    bool is_known = false;
+    for (int i = 0; i < OUTBOX_REISSUE_REASONS; i++)
+        is_known |= strcmp(because, outbox_reissue_reason_name((enum outbox_reissue_reason)i)) == 0;
+    return is_known;
+}
+
 static int run_reissue(struct ctl *ctl, char **arguments, int count)
 {
     struct reissue reissue = {.ctl = ctl};
@@ -135,6 +146,7 @@ static int run_reissue(struct ctl *ctl, char **arguments, int count)
     char refused[64];
     const struct option_spec specs[] = {
         {.name = "reason", .text = &reason},
+        {.name = "because", .text = &reissue.because},
         {.name = "confirm", .flag = &confirmed},
         {.name = "timeout", .text = &timeout},
         {.name = NULL},
@@ -143,6 +155,10 @@ static int run_reissue(struct ctl *ctl, char **arguments, int count)
         return ctl_fail(&err);
     if (count != 1) {
         err_set(&err, ERR_USAGE, "reissue takes one event id");
+        return ctl_fail(&err);
+    }
+    if (reissue.because && !is_reason(reissue.because)) {
+        err_set(&err, ERR_USAGE, "--because is lost, stolen, damaged or expired");
         return ctl_fail(&err);
     }
     if (!action_parse_id(arguments[0], &reissue.id, &err) || !action_init(&reissue.action, reason, &err))
@@ -174,14 +190,17 @@ static int run_reissue(struct ctl *ctl, char **arguments, int count)
 
 const struct ctl_command ctl_reissue = {
     .word = "reissue",
-    .usage = "ID --reason TEXT --confirm [--timeout D]",
+    .usage = "ID --reason TEXT --confirm [--because WORD] [--timeout D]",
     .summary = "replace a FAILED event by a new one, with a new key",
-    .help = "Replaces a FAILED event, once, by a new one with its own id and so its own issuer key. The old event\n"
-            "becomes REJECTED with reason `reissued` and names the new one. First a worker looks the old event up at\n"
-            "the issuer: refused if the issuer has a card for it (`replay` it instead), and not done before\n"
-            "issuer.settle_time has passed since the last request that may still arrive. Prints both ids.\n\n"
-            "  --reason TEXT  why; required, stored in operator_actions with who and when\n"
-            "  --confirm      required: a new key makes a new card\n" MARKS_HELP
-            "\nExit 75: no worker decided it in time; nothing was changed, and nothing will change later.\n",
+    .help =
+        "Replaces a FAILED event, once, by a new one with its own id and so its own issuer key. The old event\n"
+        "becomes REJECTED with reason `reissued` and names the new one. First a worker looks the old event up at\n"
+        "the issuer: refused if the issuer has a card for it (`replay` it instead), and not done before\n"
+        "issuer.settle_time has passed since the last request that may still arrive. Prints both ids.\n\n"
+        "  --reason TEXT  why; required, stored in operator_actions with who and when\n"
+        "  --confirm      required: a new key makes a new card\n"
+        "  --because W    why the old card is replaced: lost, stolen, damaged or expired; default: as the old event\n"
+        "                 says. The issuer is told when the card is closed there\n" MARKS_HELP
+        "\nExit 75: no worker decided it in time; nothing was changed, and nothing will change later.\n",
     .run = run_reissue,
 };

@@ -1,4 +1,4 @@
-/* issuing-ctl replay: FAILED -> PENDING, by ids or by filter.
+/* issuing-ctl replay: FAILED, of a route also REJECTED -> PENDING, by ids or by filter.
  *
  * A replay makes the event due; the worker decides by first_sent_at whether it may be sent or only looked up. */
 #include <stdio.h>
@@ -11,9 +11,10 @@
 
 static bool act(struct bulk *bulk, const struct uuid *id, int64_t seen_us, struct pg_rows **ret_rows, struct err *err)
 {
-    struct pg_param params[2 + ACTION_PARAMS] = {pg_param_uuid(id),
+    struct pg_param params[3 + ACTION_PARAMS] = {pg_param_uuid(id),
                                                  seen_us != 0 ? pg_param_int8(seen_us) : pg_param_null()};
     action_params(&bulk->action, params + 2);
+    params[2 + ACTION_PARAMS] = action_batch(&bulk->action);
     return pg_sync_query(bulk->ctl->db, &sql_operator_replay, params, ret_rows, err);
 }
 
@@ -60,6 +61,7 @@ const struct bulk_verb bulk_replay = {
     .past = "replayed",
     .question = "Replay",
     .status = "FAILED",
+    .route_status = "REJECTED",
     .done = ACTION_REPLAYED,
     .would = ACTION_WOULD_REPLAY,
     .wakeup = &sql_notify_wake,
@@ -80,12 +82,13 @@ const struct ctl_command ctl_replay = {
     .usage = "ID... | FILTERS [--dry-run] [--rate N] [--limit N] --reason TEXT",
     .summary = "let workers try FAILED events again",
     .help =
-        "Makes FAILED events PENDING again: same key, so the same card or the same delivery; attempts start at\n"
-        "0, the history stays. An event that may have been sent and whose key is past its lifetime is looked up\n"
-        "at its peer, never sent; where a route has no look-up it is FAILED again. FAILED issuer_duplicate is\n"
-        "looked up first, and needs its id or --code issuer_duplicate: other filters leave it out. Given ids, each\n"
-        "one is reported, and exit 1 means that some were refused.\n"
+        "Makes FAILED events, and REJECTED ones of routes, PENDING again: same key, so the same card or the same\n"
+        "delivery; attempts start at 0, the history stays. An event that may have been sent and whose key is past\n"
+        "its lifetime is looked up at its peer, never sent; where a route has no look-up it is FAILED again. FAILED\n"
+        "issuer_duplicate is looked up first, and needs its id or --code issuer_duplicate: other filters leave it\n"
+        "out. Given ids, each one is reported, and exit 1 means that some were refused.\n"
         "Given filters, at least one, the oldest event comes first:\n\n"
-        "  --status S     FAILED, the only status that can be replayed\n" FILTER_HELP BULK_HELP BULK_NOTE,
+        "  --status S     FAILED; with the --type of a route also REJECTED\n" FILTER_HELP BULK_HELP BULK_NOTE,
     .run = run_replay,
+    .takes_place = true,
 };

@@ -29,7 +29,7 @@ static bool act(struct bulk *bulk, const struct uuid *id, int64_t seen_us, struc
     pg_array_start(&types, &type_buf, PG_TEXT);
     pg_array_start(&settles, &settle_buf, PG_INT8);
     add_settle_times(config, &types, &settles);
-    struct pg_param params[5 + ACTION_PARAMS + 5] = {
+    struct pg_param params[5 + ACTION_PARAMS + 6] = {
         pg_param_uuid(id), seen_us != 0 ? pg_param_int8(seen_us) : pg_param_null(),
         pg_param_bool(bulk->confirms_no_card), pg_param_int8(config->issuer.settle_time_ms),
         pg_param_text(detail, strlen(detail))};
@@ -40,6 +40,7 @@ static bool act(struct bulk *bulk, const struct uuid *id, int64_t seen_us, struc
     of_routes[2] = pg_array_param(&settles);
     of_routes[3] = pg_param_int8(OUTLOOK_ROUTE_SETTLE_MAX_MS);
     of_routes[4] = pg_param_text(ROUTE_DETAIL, strlen(ROUTE_DETAIL));
+    of_routes[5] = action_batch(&bulk->action);
     bool done = type_buf.failed || settle_buf.failed
                     ? err_set(err, ERR_MEMORY, "out of memory")
                     : pg_sync_query(bulk->ctl->db, &sql_operator_resolve, params, ret_rows, err);

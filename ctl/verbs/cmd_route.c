@@ -1,4 +1,5 @@
-/* issuing-ctl route: the routes that are registered in the database, and the operator's word that ends one. */
+/* issuing-ctl route: the routes that are registered in the database, a delivery that tests one, and the operator's word
+ * that ends one. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -6,9 +7,13 @@
 #include "ctl/action.h"
 #include "ctl/cluster.h"
 #include "ctl/ctl.h"
+#include "ctl/doctor.h"
 #include "ctl/options.h"
 #include "ctl/print.h"
 #include "statements.h"
+
+#define TEST_TIMEOUT_US INT64_C(30000000)
+#define TEST_TIMEOUT_MAX_US INT64_C(3600000000)
 
 /* ---- list ---- */
 
@@ -120,21 +125,47 @@ static bool remove_route(struct ctl *ctl, const char *type, bool is_forced, cons
     return report(ctl, type, refused, err);
 }
 
+/* ---- test ---- */
+
+static int test_route(struct ctl *ctl, const char *type, const char *timeout)
+{
+    struct doctor doctor = {.ctl = ctl};
+    int64_t timeout_us = TEST_TIMEOUT_US;
+    bool is_answered = false;
+    struct err err;
+    if (timeout && (!options_duration(timeout, &timeout_us) || timeout_us <= 0 || timeout_us > TEST_TIMEOUT_MAX_US)) {
+        err_set(&err, ERR_USAGE, "--timeout needs a duration of at most an hour, such as 30s");
+        return ctl_fail(&err);
+    }
+    if (!ctl_connect(ctl, &err) ||
+        !doctor_check_target(&doctor, type, NULL, false, timeout_us / 1000, &is_answered, &err))
+        return ctl_fail(&err);
+    if (doctor.lost) {
+        err_set(&err, ERR_MEMORY, "out of memory");
+        return ctl_fail(&err);
+    }
+    return !is_answered ? CTL_AWAY : doctor.failures > 0 ? CTL_REFUSED : CTL_DONE;
+}
+
 static int run_route(struct ctl *ctl, char **arguments, int count)
 {
-    const char *reason = NULL;
+    const char *reason = NULL, *timeout = NULL;
     bool is_forced = false;
-    const struct option_spec specs[] = {
-        {.name = "reason", .text = &reason}, {.name = "force", .flag = &is_forced}, {.name = NULL}};
+    const struct option_spec specs[] = {{.name = "reason", .text = &reason},
+                                        {.name = "timeout", .text = &timeout},
+                                        {.name = "force", .flag = &is_forced},
+                                        {.name = NULL}};
     struct action action;
     struct err err;
     int code = CTL_DONE;
     if (!options_read(specs, arguments, count, &count, &err))
         return ctl_fail(&err);
-    if (count == 1 && strcmp(arguments[0], "list") == 0 && !reason && !is_forced)
+    if (count == 1 && strcmp(arguments[0], "list") == 0 && !reason && !is_forced && !timeout)
         return list(ctl, &err) ? CTL_DONE : ctl_fail(&err);
-    if (count != 2 || strcmp(arguments[0], "remove") != 0) {
-        err_set(&err, ERR_USAGE, "route takes list, or remove and a type");
+    if (count == 2 && strcmp(arguments[0], "test") == 0 && !reason && !is_forced)
+        return test_route(ctl, arguments[1], timeout);
+    if (count != 2 || strcmp(arguments[0], "remove") != 0 || timeout) {
+        err_set(&err, ERR_USAGE, "route takes list, or test or remove and a type");
         return ctl_fail(&err);
     }
     if (!action_init(&action, reason, &err) || !remove_route(ctl, arguments[1], is_forced, &action, &code, &err))
@@ -144,20 +175,24 @@ static int run_route(struct ctl *ctl, char **arguments, int count)
 
 const struct ctl_command ctl_route = {
     .word = "route",
-    .usage = "list | remove TYPE [--force] --reason TEXT",
-    .summary = "which types of events have a route; ends one",
-    .help = "A route is registered by the first worker whose configuration names it. It stays registered when its\n"
-            "workers stop: events of its type wait, and where it is CARD_REQUEST_ENDED, ends are recorded for it. It\n"
-            "leaves by `route remove`, or when no worker has named it for 30 days (issuing.retentions) and nothing\n"
-            "of its type is open.\n\n"
-            "list shows since when it is registered, when a worker named it last, how many living workers name it,\n"
-            "whether it is ordered (one living worker says so), how many events are open (10000 at most), and how\n"
-            "many ends of card requests wait to become events; below it, what workers disagree on.\n\n"
-            "remove is refused while a living worker names the route, and while events are open or ends wait.\n\n"
-            "  --force        remove it also then: its open events stay until a route takes them or they are\n"
-            "                 cancelled; ends that wait are given up, and nobody is told of them\n"
-            "  --reason TEXT  why; stored in operator_actions\n\n"
-            "With --json each route is an object: type, since, named_at, named_by, workers, ordered, open,\n"
-            "ends_waiting, disagree.\n",
+    .usage = "list | test TYPE [--timeout D] | remove TYPE [--force] --reason TEXT",
+    .summary = "which types of events have a route; tests or ends one",
+    .help =
+        "A route is registered by the first worker whose configuration names it. It stays registered when its\n"
+        "workers stop: events of its type wait, and where it is CARD_REQUEST_ENDED, ends are recorded for it. It\n"
+        "leaves by `route remove`, or when no worker has named it for 30 days (issuing.retentions) and nothing\n"
+        "of its type is open.\n\n"
+        "list shows since when it is registered, when a worker named it last, how many living workers name it,\n"
+        "whether it is ordered (one living worker says so), how many events are open (10000 at most), and how\n"
+        "many ends of card requests wait to become events; below it, what workers disagree on.\n\n"
+        "test lets a worker send one delivery of the type TEST, signed as the events are, and explains the answer.\n"
+        "No event is made. Exit 75: no worker answered.\n\n"
+        "remove is refused while a living worker names the route, and while events are open or ends wait.\n\n"
+        "  --timeout D    how long to wait for the worker, 30s otherwise\n"
+        "  --force        remove it also then: its open events stay until a route takes them or they are\n"
+        "                 cancelled; ends that wait are given up, and nobody is told of them\n"
+        "  --reason TEXT  why; stored in operator_actions\n\n"
+        "With --json each route is an object: type, since, named_at, named_by, workers, ordered, open,\n"
+        "ends_waiting, disagree.\n",
     .run = run_route,
 };

@@ -1,4 +1,4 @@
-/* issuing-ctl status: how many events are where (counts.h). */
+/* issuing-ctl status: what is wrong (verdict.h), and how many events are where (counts.h). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,6 +8,41 @@
 #include "ctl/ctl.h"
 #include "ctl/options.h"
 #include "ctl/print.h"
+#include "ctl/verdict.h"
+#include "statements.h"
+
+/* All zeros is an empty one. */
+struct findings {
+    struct counts counts;
+    struct cluster cluster;
+    struct pg_rows *open, *rejected, *pattern; /* owned */
+    struct verdict_facts facts;
+    struct verdict verdict;
+};
+
+static bool read_findings(struct ctl *ctl, bool exact, struct findings *found, struct err *err)
+{
+    const struct pg_param newest = pg_param_int8(VERDICT_NEWEST);
+    struct pg_param params[VERDICT_OPEN_PARAMS];
+    verdict_params(ctl->config, params);
+    if (!counts_read(ctl, exact, &found->counts, err) || !cluster_read(ctl->db, &found->cluster, err) ||
+        !pg_sync_query(ctl->db, &sql_operator_open, params, &found->open, err) ||
+        !pg_sync_query(ctl->db, &sql_operator_status_rejected, NULL, &found->rejected, err) ||
+        !pg_sync_query(ctl->db, &sql_operator_pattern, &newest, &found->pattern, err))
+        return false;
+    verdict_facts_of(ctl->config, found->open, found->rejected, found->pattern, &found->facts);
+    verdict_of(&found->cluster, &found->facts, &found->verdict);
+    return true;
+}
+
+static void findings_done(struct findings *found)
+{
+    counts_done(&found->counts);
+    cluster_done(&found->cluster);
+    pg_rows_free(found->open);
+    pg_rows_free(found->rejected);
+    pg_rows_free(found->pattern);
+}
 
 /* ---- text ---- */
 
@@ -54,6 +89,23 @@ static bool print_failed(const struct counts *counts, struct table *table, struc
     return whole || err_set(err, ERR_MEMORY, "out of memory");
 }
 
+static bool print_rejected(const struct findings *found, struct err *err)
+{
+    static const char *const heads[] = {"REJECTED BECAUSE", "TYPE", "EVENTS", NULL};
+    char time[PRINT_TIME_SIZE];
+    struct table table;
+    table_init(&table, heads);
+    for (int row = 0; row < pg_rows_count(found->rejected); row++) {
+        table_add(&table, pg_bytes(found->rejected, row, VERDICT_CODE).bytes);
+        table_add(&table, pg_bytes(found->rejected, row, VERDICT_TYPE).bytes);
+        counts_add(&table, pg_int8(found->rejected, row, VERDICT_EVENTS), false);
+    }
+    printf("\nSince %s:\n", print_time(pg_time_us(found->rejected, 0, VERDICT_SINCE), time));
+    bool whole = table_flush(&table, stdout);
+    table_done(&table);
+    return whole || err_set(err, ERR_MEMORY, "out of memory");
+}
+
 static void add_open(struct table *table, int64_t events)
 {
     char number[PRINT_NUMBER_SIZE], text[PRINT_NUMBER_SIZE + 16];
@@ -90,11 +142,14 @@ static bool print_types(const struct counts *counts, struct table *table, struct
     return whole || err_set(err, ERR_MEMORY, "out of memory");
 }
 
-static bool print_as_table(const struct counts *counts, struct err *err)
+static bool print_as_table(const struct findings *found, struct err *err)
 {
+    const struct counts *counts = &found->counts;
     static const char *const heads[] = {"STATUS", "EVENTS", "MEANING", NULL};
     struct table table;
     char text[100];
+    print_text(found->verdict.text, stdout);
+    puts("\n");
     table_init(&table, heads);
     for (int status = 0; status < COUNTS_STATUSES; status++) {
         table_add(&table, outbox_status_name((enum outbox_status)status));
@@ -108,7 +163,8 @@ static bool print_as_table(const struct counts *counts, struct err *err)
     if (counts->estimated[OUTBOX_COMPLETED])
         puts("\nabout: estimated from the statistics of the database; `status --exact` counts all events");
     return (pg_rows_count(counts->types) <= 1 || print_types(counts, &table, err)) &&
-           (pg_rows_count(counts->failed) == 0 || print_failed(counts, &table, err));
+           (pg_rows_count(counts->failed) == 0 || print_failed(counts, &table, err)) &&
+           (pg_rows_count(found->rejected) == 0 || print_rejected(found, err));
 }
 
 static bool read_command(char **arguments, int count, bool *ret_exact, struct err *err)
@@ -118,37 +174,55 @@ static bool read_command(char **arguments, int count, bool *ret_exact, struct er
            (count == 0 || err_set(err, ERR_USAGE, "status takes no argument; `show ID` shows one event"));
 }
 
+static bool print_as_json(const struct findings *found, struct err *err)
+{
+    struct json *object = counts_json(&found->counts);
+    if (object && json_set(object, "well", json_new_bool(!found->verdict.is_bad)) &&
+        json_set_text(object, "verdict", found->verdict.text) &&
+        json_set_integer(object, "overdue", found->facts.overdue) &&
+        json_set_integer(object, "unknown", found->facts.unknown) &&
+        print_set_time(object, "first_key_ends_at", found->facts.key_ends_us))
+        return print_json(object, stdout) || err_set(err, ERR_MEMORY, "out of memory");
+    json_free(object);
+    return err_set(err, ERR_MEMORY, "out of memory");
+}
+
 static int run_status(struct ctl *ctl, char **arguments, int count)
 {
     bool exact = false;
-    struct counts counts = {0};
+    struct findings found = {.open = NULL};
     struct err err;
     if (!read_command(arguments, count, &exact, &err))
         return ctl_fail(&err);
-    bool done = ctl_connect(ctl, &err) && counts_read(ctl, exact, &counts, &err);
-    if (done && ctl->json)
-        done = print_json(counts_json(&counts), stdout) || err_set(&err, ERR_MEMORY, "out of memory");
-    else if (done)
-        done = print_as_table(&counts, &err);
-    counts_done(&counts);
+    bool done = ctl_connect(ctl, &err) && read_findings(ctl, exact, &found, &err) &&
+                (ctl->json ? print_as_json(&found, &err) : print_as_table(&found, &err));
+    findings_done(&found);
     return done ? CTL_DONE : ctl_fail(&err);
 }
 
 const struct ctl_command ctl_status = {
     .word = "status",
     .usage = "[--exact]",
-    .summary = "how many events have which status",
+    .summary = "what is wrong, and how many events have which status",
     .help =
-        "Counts the events by status, and shows how old the oldest PENDING one is and why FAILED ones failed.\n"
+        "Says first what is wrong: no worker, paused targets, open breakers, most events REJECTED, events that wait "
+        "for\n"
+        "an operator, are overdue or old, a begin of user ids whose users all have trouble, and when the first key of\n"
+        "an unknown outcome ends, once a quarter of its lifetime is left. Then counts the events by status, and shows "
+        "how old the oldest PENDING one\n"
+        "is, why FAILED ones failed, and why events were REJECTED since the begin of the last hour but one.\n"
         "It takes the same time however many events there are: where there are more than 100,000, COMPLETED and\n"
         "REJECTED are estimated from the statistics of the database (\"about\"); PENDING, PROCESSING and FAILED are\n"
         "counted up to 100,000. Where there are routes, or events of a type that nobody delivers, a second table\n"
-        "has each type: what waits, what is held back behind an earlier event of its user, and who delivers it.\n\n"
+        "has each type: what waits, what is held back behind an earlier event of its user, and who delivers it.\n"
+        "Of those that nobody delivers it has the ten with most events; the rest is one line, \"N other types\".\n\n"
         "  --exact        count all events: seconds for each million\n\n"
         "--json: {\"events\": {STATUS: n, ...}, \"oldest_pending_seconds\": n,\n"
         "\"failed\": [{\"code\": C, \"type\": T, \"events\": n, \"since\": TIME}, ...],\n"
         "\"types\": [{\"type\": T, \"delivered\": B, \"alive\": B, \"pending\": n, \"processing\": n, \"held_back\": "
         "n,\n"
-        "\"failed\": n, \"oldest_pending_seconds\": n}, ...], \"estimated\": [STATUS, ...]}\n",
+        "\"failed\": n, \"oldest_pending_seconds\": n}, ...], \"estimated\": [STATUS, ...],\n"
+        "\"well\": B, \"verdict\": TEXT, \"overdue\": n, \"unknown\": n, \"first_key_ends_at\": TIME}\n",
     .run = run_status,
+    .takes_place = true,
 };

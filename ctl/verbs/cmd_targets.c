@@ -22,15 +22,17 @@ static void add_row(const struct cluster_target *target, int64_t now_us, struct 
 
 static void print_pause(const struct cluster_target *target)
 {
-    char time[PRINT_TIME_SIZE];
+    char time[PRINT_TIME_SIZE], until[PRINT_TIME_SIZE];
     if (target->paused_us == 0)
         return;
     printf("\n%s is paused by ", target->name);
     print_text(target->paused_by, stdout);
     printf(" since %s: ", print_time(target->paused_us, time));
     print_text(target->paused_why, stdout);
-    printf("\n%lld of %lld living workers obey. It goes on with: issuing-ctl resume %s --reason TEXT\n",
-           (long long)target->obeying, (long long)target->workers, target->name);
+    printf("\n%lld of %lld living workers obey. It goes on ", (long long)target->obeying, (long long)target->workers);
+    if (target->paused_until_us != 0)
+        printf("at %s, or ", print_time(target->paused_until_us, until));
+    printf("with: issuing-ctl resume %s --reason TEXT\n", target->name);
 }
 
 static bool print_targets(const struct ctl *ctl, const struct cluster *cluster, struct err *err)
@@ -76,7 +78,9 @@ const struct ctl_command ctl_targets = {
             "  NEXT CALL      the next probe, or the end of the rest after a 429\n"
             "  EVENTS BEHIND  PENDING events that wait because no worker sends anything there; counted among\n"
             "                 100000 open events of each type at most\n\n"
-            "With --json also who paused it and why (paused_at, paused_by, paused_why), and how many workers obey\n"
+            "With --json also who paused it and why (paused_at, paused_by, paused_why,\n"
+            "paused_until), and how many workers obey\n"
             "(paused_workers).\n",
     .run = run_targets,
+    .is_of_first = true,
 };

@@ -4,18 +4,13 @@
 #include "ctl/cluster_show.h"
 #include "ctl/print.h"
 
-static const char *state_of(const struct cluster_worker *worker)
-{
-    return !worker->is_alive ? "dead" : worker->is_draining ? "draining" : "working";
-}
-
 static bool print_worker_json(const struct cluster_worker *worker)
 {
     struct json *object = json_new_object();
     if (object && json_set_text(object, "name", worker->name) && json_set_text(object, "host", worker->host) &&
         json_set_integer(object, "pid", worker->pid) && json_set_text(object, "version", worker->version) &&
-        json_set_text(object, "state", state_of(worker)) && print_set_time(object, "since", worker->started_us) &&
-        print_set_time(object, "seen_at", worker->seen_us) &&
+        json_set_text(object, "state", cluster_worker_state(worker)) &&
+        print_set_time(object, "since", worker->started_us) && print_set_time(object, "seen_at", worker->seen_us) &&
         json_set_integer(object, "in_flight", worker->in_flight) && json_set_integer(object, "slots", worker->slots))
         return print_json(object, stdout);
     json_free(object);
@@ -26,7 +21,7 @@ static void add_row(const struct cluster_worker *worker, int64_t now_us, struct 
 {
     char time[PRINT_TIME_SIZE], span[PRINT_SPAN_SIZE], text[64];
     table_add(table, worker->name);
-    table_add(table, state_of(worker));
+    table_add(table, cluster_worker_state(worker));
     table_add(table, worker->version);
     table_add(table, print_time(worker->started_us, time));
     if (worker->seen_us <= now_us)
@@ -85,4 +80,5 @@ const struct ctl_command ctl_workers = {
             "draining (it ends when its calls are answered), or dead: no heartbeat for 60 s. A worker that has\n"
             "drained is not listed any more, a dead one for a day.\n",
     .run = run_workers,
+    .is_of_first = true,
 };

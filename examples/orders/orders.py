@@ -6,6 +6,7 @@ service, with the event's id as the Idempotency-Key, until the payment service h
 
     POST /orders            {"number": "A-1", "customer": "alice", "amount": 1999, "currency": "EUR"}
     GET /orders/{number}    the order, and the state of its charge: pending, charged, refused, in question
+    GET /customers/{name}   what this customer has paid, some seconds late
 
 The order's number, chosen by the client, makes a repeat safe: a client that got no answer, or a 503, sends the order
 again. It has no authentication: it is an example, and listens on loopback by default.
@@ -18,6 +19,7 @@ import signal
 import sys
 import threading
 import time
+import urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import psycopg2
@@ -39,6 +41,15 @@ SHOW = """SELECT o.number, o.customer, o.amount, o.currency, o.charge_id, coales
 COPY_ENDS = """UPDATE orders.orders o SET state = c.state, reason = c.reason, result = c.result
                FROM orders.orders p CROSS JOIN LATERAL orders.charge_of(p.charge_id) c
                WHERE p.state = 'pending' AND c.state IN ('charged', 'refused') AND o.number = p.number"""
+# guard: a charged order is counted once
+COUNT = """WITH counted AS (UPDATE orders.orders SET is_counted = true WHERE number IN (
+                   SELECT number FROM orders.orders WHERE state = 'charged' AND NOT is_counted ORDER BY number LIMIT 1000
+                   FOR UPDATE SKIP LOCKED) RETURNING customer, currency, amount)
+           INSERT INTO orders.analytics AS a (customer, currency, orders, amount)
+           SELECT customer, currency, count(*), sum(amount) FROM counted GROUP BY 1, 2 ORDER BY 1, 2
+           ON CONFLICT (customer, currency) DO UPDATE
+           SET orders = a.orders + excluded.orders, amount = a.amount + excluded.amount"""
+PAID = "SELECT currency, orders, amount FROM orders.analytics WHERE customer = %(customer)s ORDER BY currency"
 
 
 @contextlib.contextmanager
@@ -73,12 +84,14 @@ def take(conninfo, order):
     return 201, show(conninfo, order["number"])
 
 
-def copy_ends(conninfo):
-    """Keeps how charges ended, for as long as the orders are kept."""
+def follow_ends(conninfo):
+    """Keeps how charges ended, for as long as the orders are kept, and counts those that were charged. Each statement is
+    a transaction: a kill between any two leaves a copy that is late, and never one that is wrong."""
     while True:
         time.sleep(COPY_EVERY_S)
-        with contextlib.suppress(psycopg2.Error), transaction(conninfo) as cursor:
-            cursor.execute(COPY_ENDS)
+        for statement in (COPY_ENDS, COUNT):
+            with contextlib.suppress(psycopg2.Error), transaction(conninfo) as cursor:
+                cursor.execute(statement)
 
 
 def read_order(text):
@@ -131,6 +144,13 @@ class Handler(BaseHTTPRequestHandler):
         return self.handle_with(take, order)
 
     def do_GET(self):
+        customer = re.fullmatch(r"/customers/([^/?]{1,384})", self.path)
+        if customer:
+            def paid(conninfo):
+                with transaction(conninfo) as cursor:
+                    cursor.execute(PAID, {"customer": urllib.parse.unquote(customer[1])})
+                    return 200, cursor.fetchall()
+            return self.handle_with(paid)
         found = re.fullmatch(r"/orders/([A-Za-z0-9-]{1,64})", self.path)
         if not found:
             return self.answer(404, {"error": "there is no such path"})
@@ -150,7 +170,7 @@ def main():
     server = ThreadingHTTPServer((host, int(port)), Handler)
     server.conninfo = options.database
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    threading.Thread(target=copy_ends, args=(options.database,), daemon=True).start()
+    threading.Thread(target=follow_ends, args=(options.database,), daemon=True).start()
     server.serve_forever()
 
 

@@ -19,9 +19,21 @@ CREATE TABLE IF NOT EXISTS orders.orders (
     -- How the charge ended, copied from the event, which is removed after outbox.retention.
     state     text NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'charged', 'refused')),
     reason    text,
-    result    jsonb
+    result    jsonb,
+    is_counted boolean NOT NULL DEFAULT false -- in orders.analytics
 );
 CREATE INDEX IF NOT EXISTS orders_pending ON orders.orders (charge_id) WHERE state = 'pending';
+CREATE INDEX IF NOT EXISTS orders_uncounted ON orders.orders (number) WHERE state = 'charged' AND NOT is_counted;
+
+-- What each customer has paid: follows the charges, some seconds late, and nothing decides by it. An order is in
+-- orders.orders or it is not; here it is counted once, later.
+CREATE TABLE IF NOT EXISTS orders.analytics (
+    customer text NOT NULL,
+    currency text NOT NULL,
+    orders   int8 NOT NULL,
+    amount   numeric NOT NULL,
+    PRIMARY KEY (customer, currency)
+);
 
 -- What became of a charge. issuing.end_of shows a service the events of the types that it may send, and no others.
 CREATE OR REPLACE FUNCTION orders.charge_of(event uuid) RETURNS TABLE (state text, reason text, result jsonb)
@@ -35,4 +47,5 @@ CREATE OR REPLACE FUNCTION orders.charge_of(event uuid) RETURNS TABLE (state tex
 
 GRANT USAGE ON SCHEMA orders TO orders;
 GRANT SELECT, INSERT ON orders.orders TO orders;
-GRANT UPDATE (state, reason, result) ON orders.orders TO orders;
+GRANT UPDATE (state, reason, result, is_counted) ON orders.orders TO orders;
+GRANT SELECT, INSERT, UPDATE ON orders.analytics TO orders;

@@ -141,7 +141,7 @@ def bash_sandbox(program, function, said):
     arguments = "\n".join([
         "    case $command in",
         f'    token) {function}_words "$word" {token} --help ;;',
-        f'    *) {function}_words "$word" $( ((COMP_CWORD > 1)) || echo token) {plain} --help ;;',
+        f'    *) {function}_words "$word" $( ((COMP_CWORD > 1)) || echo token receiver) {plain} --help ;;',
         "    esac"])
     values = bash_values(function, [("", said["flags"]), ("token", said["token_flags"])])
     return values, {"find_command": find, "arguments": arguments}
@@ -208,7 +208,7 @@ def zsh(program, said):
             "        shift words; ((CURRENT--))",
             "        " + zsh_arguments(said["token_flags"]),
             "    else",
-            "        " + zsh_arguments(said["flags"], "'1:command:(token)'"),
+            "        " + zsh_arguments(said["flags"], "'1:command:(token receiver)'"),
             "    fi"]
     else:
         lines += ["    " + zsh_arguments(said["flags"])]

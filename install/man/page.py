@@ -107,7 +107,7 @@ def configuration_lines(tables):
             described[flag["name"][2:]] = flag
             readers.setdefault(flag["name"][2:], []).append(program.removeprefix("issuing-"))
     lines, section = [], ""
-    for name in tables["options"] + [name for name in described if name.startswith("route.TYPE.")]:
+    for name in tables["options"] + [name for name in described if name.startswith(("place.N-M.", "route.TYPE."))]:
         if name.rpartition(".")[0] != section:
             section = name.rpartition(".")[0]
             lines += [f"## [{section}]", ""]
@@ -141,6 +141,8 @@ def tidy(page):
     lines = []
     is_literal = False
     for line in page.splitlines():
+        if line == ".PP":  # the same as .P; scdoc 1.11.3 writes it
+            line = ".P"
         if line in (".nf", ".fi"):
             is_literal = line == ".nf"
         if lines and lines[-1] == ".P" and re.match(r"\.(P|SH|SS|RE)\b", line):

@@ -47,6 +47,17 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN ('x' || substr(encode(sha256(decode(replace(user_id, '\', '\\'), 'escape')), 'hex'), 1, 4))::bit(16)::int4
        % 1024;
 
+-- Whether this database serves the place.
+CREATE OR REPLACE FUNCTION issuing.is_served(of_place int8) RETURNS bool
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM place_states s
+                   WHERE s.place = of_place AND s.state = 'served'
+                     AND (s.owner IS NULL OR s.owner = current_setting('cluster_name')));
+END
+$$;
+
 -- Time-ordered ids (RFC 9562, version 7) for events that other services insert; our programs make their own. The 12
 -- bits behind the milliseconds are the fraction of the millisecond (6.2, method 3): where events of one user are
 -- delivered in the order of their ids, those of one transaction have to be in order too.
@@ -57,6 +68,15 @@ AS $$
                           PLACING int8send((t.us / 1000) << 16 | 28672 | (t.us % 1000) * 4096 / 1000)
                           FROM 1 FOR 8), 'hex')::uuid
     FROM (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::int8 AS us OFFSET 0) t
+$$;
+
+-- The same of that time: microseconds since 1970.
+CREATE OR REPLACE FUNCTION issuing.uuid7_of(us int8) RETURNS uuid
+LANGUAGE sql VOLATILE PARALLEL SAFE SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+    SELECT encode(overlay(uuid_send(gen_random_uuid())
+                          PLACING int8send((us / 1000) << 16 | 28672 | (us % 1000) * 4096 / 1000)
+                          FROM 1 FOR 8), 'hex')::uuid
 $$;
 
 -- The least id of version 7 of that moment.
@@ -78,3 +98,42 @@ AS $$
            + (('x' || substr(h.hex, 14, 3))::bit(12)::int8 * 1000 + 4095) / 4096
     FROM (SELECT encode(uuid_send(id), 'hex') AS hex) h
 $$;
+
+-- What alone makes events of this type; null = senders do.
+CREATE OR REPLACE FUNCTION issuing.own_type(event_type text) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE event_type WHEN 'CARD_REQUEST_ENDED' THEN 'the end of a card request'
+                       WHEN 'CARD_STATUS_CHANGED' THEN 'a change of a card''s status' END;
+
+-- The setting issuing.batch names the bulk action that an action belongs to: "<id> <what was selected>", for the one
+-- transaction. Any other text names none, so that no setting of a role or a database stops an action.
+CREATE OR REPLACE FUNCTION issuing.batch_id(setting text) RETURNS uuid
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN substring(setting FROM '^([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}) ')::uuid;
+
+CREATE OR REPLACE FUNCTION issuing.batch_scope(setting text) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE WHEN issuing.batch_id(setting) IS NOT NULL THEN left(substr(setting, 38), 1000) END;
+
+-- Tells listeners on a channel that there is something to look at.
+CREATE OR REPLACE FUNCTION issuing.hint(channel text) RETURNS void
+LANGUAGE sql SET search_path = pg_catalog, issuing, pg_temp
+AS $$ SELECT pg_notify(channel, '') $$;
+
+CREATE OR REPLACE FUNCTION issuing.check_who(actor text, os_user text, sudo_user text, why text) RETURNS void
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, issuing, pg_temp SET standard_conforming_strings = on
+AS $$
+BEGIN
+    -- guard: an action has an actor and a reason
+    IF coalesce(btrim(actor), '') = '' OR coalesce(btrim(why, E' \t\r\n'), '') = '' THEN
+        RAISE EXCEPTION 'an action needs an actor and a reason' USING ERRCODE = '22023';
+    END IF;
+    IF greatest(octet_length(actor), octet_length(os_user), octet_length(sudo_user)) > 256
+       OR octet_length(why) > 4096 THEN
+        RAISE EXCEPTION 'the actor or the reason of an action is too long' USING ERRCODE = '22001';
+    END IF;
+END
+$$;
+
+REVOKE ALL ON FUNCTION issuing.check_who(text, text, text, text)
+FROM PUBLIC;

@@ -58,6 +58,7 @@ CREATE TABLE issuing.outbox_events (
     held_behind     uuid,               -- PENDING: the earlier event of its user and type that it waits for
     sent_to         int2, -- of issuers. In no index, because each first claim writes it; of no foreign key, for speed
     ends            int4, -- a card request: how often it was FAILED while ends were told; NULL = never
+    resent          int4, -- how often an operator had it sent again after it was COMPLETED; NULL = never
     PRIMARY KEY (id),
     CONSTRAINT outbox_events_status
         CHECK (status IN ('PENDING', 'PROCESSING', 'COMPLETED', 'REJECTED', 'FAILED')),
@@ -162,13 +163,23 @@ CREATE TABLE issuing.cards (
     user_id        text NOT NULL,
     issuer_card_id text NOT NULL,    -- between worker and issuer only
     last4          text NOT NULL CHECK (last4 ~ '^[0-9]{4}$'),
-    status         text NOT NULL DEFAULT 'active' CHECK (status IN ('active', 'replaced', 'cancelled')),
+    status         text NOT NULL DEFAULT 'active' CHECK (status IN ('active', 'frozen', 'replaced', 'cancelled')),
     number_record  bytea,            -- NULL: not stored (card.store = never, or the issuer gave only last4)
     issuer         int2,             -- of issuers: where the card was made
     PRIMARY KEY (user_id, id),       -- a card is only ever asked for in its user's name
     -- guard: one card a request
     CONSTRAINT cards_one_per_request UNIQUE (request_id)
 ) WITH (fillfactor = 95);
+CREATE INDEX cards_at_issuer ON issuing.cards (issuer_card_id); -- note_issuer_event, list --card
+
+-- Which events of the issuer were noted, by the SHA-256 of their bodies. keep_rows removes rows that are a day old.
+CREATE TABLE issuing.issuer_events (
+    request_id uuid NOT NULL,
+    at         timestamptz NOT NULL DEFAULT clock_timestamp(),
+    digest     bytea NOT NULL CHECK (octet_length(digest) = 32),
+    PRIMARY KEY (request_id, digest)
+);
+CREATE INDEX issuer_events_at ON issuing.issuer_events (at);
 
 -- One live reissue per card. A unique index could not do it: in a partitioned table it must hold the id. A reissue
 -- that was REJECTED gives its place away.
@@ -185,23 +196,6 @@ CREATE TABLE issuing.event_reissues (
     new_id uuid NOT NULL UNIQUE,
     at     timestamptz NOT NULL DEFAULT clock_timestamp()
 );
-
--- An event and a card belong to the issuer that the event was first sent to: its profile, and scheme, host and port of
--- its url. A claim that would send an event elsewhere says so instead. Rows are never removed.
-CREATE TABLE issuing.issuers (
-    id int2 PRIMARY KEY CHECK (id > 0),
-    profile text NOT NULL CHECK (octet_length(profile) BETWEEN 1 AND 64),
-    origin text NOT NULL CHECK (octet_length(origin) BETWEEN 1 AND 1024),
-    seen_at timestamptz NOT NULL DEFAULT now(), -- about when a worker last claimed for it
-    UNIQUE (profile, origin)
-);
-
--- What a program may ask for at most, as the owner has set it: a program's configuration can only lower it.
-CREATE TABLE issuing.ceilings (
-    name text PRIMARY KEY CHECK (name IN ('reveals')), -- card numbers shown to one user within a minute; 0 = none
-    most int8 NOT NULL CHECK (most BETWEEN 0 AND 1000)
-);
-INSERT INTO issuing.ceilings (name, most) VALUES ('reveals', 60);
 
 -- Whose numbers were shown lately: one row a user, updated in place. keep_rows removes rows that are an hour old.
 CREATE TABLE issuing.number_reveals (
@@ -239,12 +233,15 @@ CREATE TABLE issuing.operator_actions (
     -- guard: the role of an action is the one that the database reports
     db_role   text DEFAULT session_user, -- the login role of the session that acted, or that asked for it
     os_user   text,                     -- the user of the operating system
-    sudo_user text                      -- SUDO_USER, where it was set
+    sudo_user text,                     -- SUDO_USER, where it was set
+    batch     uuid DEFAULT issuing.batch_id(current_setting('issuing.batch', true)), -- of one bulk action
+    batch_scope text DEFAULT issuing.batch_scope(current_setting('issuing.batch', true)) -- what it had selected
 ) PARTITION BY RANGE (at);
 ALTER SEQUENCE issuing.operator_actions_number OWNED BY issuing.operator_actions.id;
 CREATE TABLE issuing.operator_actions_rest PARTITION OF issuing.operator_actions DEFAULT;
 CREATE INDEX operator_actions_event ON issuing.operator_actions (event_id);
 CREATE INDEX operator_actions_at ON issuing.operator_actions (at);
+CREATE INDEX operator_actions_batch ON issuing.operator_actions (batch, at, id) WHERE batch IS NOT NULL;
 
 -- Marks: "look this event up at the issuer, and act". A worker takes a mark under a lease and a token, as it takes an
 -- event. `look` is a worker's own mark (ask_check); it is beside the mark of an operator, so that neither ends, delays
@@ -256,7 +253,7 @@ CREATE TABLE issuing.peer_checks (
     deadline_at  timestamptz NOT NULL, -- then the result is `undecided`
     due_at       timestamptz NOT NULL DEFAULT now(), -- not before; while a worker has it: the end of the lease
     due_set_at   timestamptz NOT NULL DEFAULT now(), -- when due_at was set: still to come = by a clock that was ahead
-    orphan_at    timestamptz, -- REJECTED: a live card was found, and is cancelled from then on
+    orphan_at    timestamptz, -- REJECTED: a live card was found, and is cancelled from then on. COMPLETED: it was closed
     finished_at  timestamptz,
     lease_token  uuid,
     new_id       uuid, -- reissued: the new event
@@ -267,125 +264,16 @@ CREATE TABLE issuing.peer_checks (
     os_user      text,
     sudo_user    text,
     reason       text,
+    because      text CHECK (because IN ('lost', 'stolen', 'damaged', 'expired')), -- of the new event; null = as before
     worker       text, -- which one has it or last had it
     result       text,
     detail       text, -- with a result: more of it. Without: why the last try did not decide
+    batch        text DEFAULT left(current_setting('issuing.batch', true), 1100), -- see batch_id
     CONSTRAINT peer_checks_end CHECK ((finished_at IS NULL) = (result IS NULL))
 );
 CREATE UNIQUE INDEX peer_checks_event ON issuing.peer_checks (event_id, (action = 'look')) WHERE finished_at IS NULL;
 CREATE INDEX peer_checks_due ON issuing.peer_checks (due_at) WHERE finished_at IS NULL; -- take_checks
 CREATE INDEX peer_checks_finished ON issuing.peer_checks (finished_at) WHERE finished_at IS NOT NULL;
-
--- `doctor --issuer`: are url, credential and parameters of an issuer right before the first card? An operator leaves a
--- check here, a worker makes one harmless call with its own configuration. A check that is lost is asked again.
-CREATE TABLE issuing.issuer_checks (
-    id          uuid PRIMARY KEY DEFAULT issuing.uuid7(),
-    user_id     text CHECK (octet_length(user_id) BETWEEN 1 AND 128), -- core-api is asked about; NULL = about nobody
-    asked_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
-    deadline_at timestamptz NOT NULL, -- the operator waits no longer, and no worker begins it any more
-    lease_until timestamptz,          -- until then a worker has it
-    lease_token uuid,
-    ended_at    timestamptz,
-    actor       text NOT NULL,
-    db_role     text NOT NULL DEFAULT session_user,
-    os_user     text,
-    sudo_user   text,
-    worker      text,                 -- which one has it or last had it
-    result      text CHECK (result IN ('ok', 'fail', 'unanswered')),
-    detail      jsonb,                -- the findings, in their order: [{"check", "level", "found", "fix"}, ...]
-    CONSTRAINT issuer_checks_detail CHECK (jsonb_typeof(detail) = 'array' AND octet_length(detail::text) <= 65536),
-    CONSTRAINT issuer_checks_lease CHECK ((lease_until IS NULL) = (lease_token IS NULL)),
-    CONSTRAINT issuer_checks_end CHECK ((ended_at IS NULL) = (result IS NULL))
-);
-CREATE INDEX issuer_checks_open ON issuing.issuer_checks (asked_at) WHERE ended_at IS NULL;
-CREATE INDEX issuer_checks_ended ON issuing.issuer_checks (ended_at) WHERE ended_at IS NOT NULL;
-
--- ---- workers ----
--- Workers write these rows every few seconds, so that issuing-ctl, the api and alerts need no connection to a worker.
--- A row that is lost or wrong costs a wrong picture; a pause that ends too early or too late costs no card. All times
--- are the database's.
-
--- One row for each worker process. A row that was not seen for 60 s counts as dead; a heartbeat removes it after a day.
-CREATE TABLE issuing.workers (
-    name       text PRIMARY KEY,     -- host:pid, the owner of its leases (outbox_events.lease_owner)
-    host       text NOT NULL,
-    pid        int8 NOT NULL,
-    version    text NOT NULL,
-    started_at timestamptz NOT NULL,
-    seen_at    timestamptz NOT NULL,
-    in_flight  int4 NOT NULL,        -- events held
-    slots      int4 NOT NULL,        -- worker.max_in_flight
-    is_draining bool NOT NULL DEFAULT false
-) WITH (fillfactor = 50);
-
--- One row for each target that a worker calls: the state of its breaker there. Each worker knows only the answers that
--- it got itself, so the rows of one target may differ.
-CREATE TABLE issuing.worker_targets (
-    worker     text NOT NULL REFERENCES issuing.workers ON DELETE CASCADE,
-    target     text NOT NULL,        -- issuer, core, or the type of a route
-    state      text NOT NULL CHECK (state IN ('closed', 'half_open', 'open')),
-    since      timestamptz NOT NULL, -- closed: when it closed, or began; open, half_open: when it opened
-    cause      text,                 -- the last failure that opened it or kept it open; NULL: closed
-    is_resting bool NOT NULL,        -- it answered "too many requests", and gets no call until next_at
-    is_paused  bool NOT NULL,        -- the worker obeys a pause
-    next_at    timestamptz,          -- open: the next probe; resting: the end of the rest; NULL: neither
-    in_flight  int4 NOT NULL,        -- calls
-    waiting    int4 NOT NULL,        -- calls that wait for their turn
-    call_limit int4 NOT NULL,        -- calls at a time that the worker allows itself now
-    probe_number int8 NOT NULL DEFAULT 0, -- of target_controls: the last probe that the worker obeyed
-    certificate_ends_at timestamptz,      -- the first certificate of the target's chain; NULL: none was seen
-    PRIMARY KEY (worker, target)
-) WITH (fillfactor = 50);
-
--- The worker that was the last to end by itself: one row, for "no worker runs: the last one was seen then and there".
-CREATE TABLE issuing.last_worker (
-    is_only  bool PRIMARY KEY DEFAULT true CHECK (is_only),
-    name     text NOT NULL,
-    host     text NOT NULL,
-    ended_at timestamptz NOT NULL
-);
-
--- What operators asked for. A worker reads it with each heartbeat and before its first claim.
-CREATE TABLE issuing.target_controls (
-    target       text PRIMARY KEY CHECK (target ~ '^[A-Za-z][A-Za-z0-9_]{0,63}$'),
-    paused_at    timestamptz,             -- NULL = not paused
-    paused_by    text,                    -- the actor, for people
-    paused_why   text,
-    probe_number int8 NOT NULL DEFAULT 0, -- how often a probe was asked for; a worker compares it with its last one
-    CONSTRAINT target_controls_paused CHECK ((paused_at IS NULL) = (paused_by IS NULL)
-                                             AND (paused_at IS NULL) = (paused_why IS NULL))
-);
-
--- ---- routes and senders ----
-
--- The types that workers deliver, as they are configured there. The first worker that names a route registers it. The
--- route leaves by an operator's word (remove_route), or when no worker has named it for retentions.routes and nothing
--- of its type is open. So whether an end is told does not depend on who is alive.
-CREATE TABLE issuing.routes (
-    event_type      text PRIMARY KEY CHECK (event_type ~ '^[A-Z][A-Z0-9_]{0,63}$' AND event_type <> 'CARD_ISSUE'),
-    is_ordered      bool NOT NULL,
-    has_lookup      bool NOT NULL,
-    key_lifetime_ms int8 NOT NULL,
-    max_attempts    int8 NOT NULL,
-    is_signed       bool NOT NULL,
-    worker          text NOT NULL,        -- that named it last
-    seen_at         timestamptz NOT NULL, -- when
-    since           timestamptz NOT NULL DEFAULT clock_timestamp(),
-    frees_held      bool NOT NULL DEFAULT false -- it was ordered: what is held behind others is freed
-) WITH (fillfactor = 50);
-
--- What each worker says of each route. Operators see who disagrees; a row counts for a minute.
-CREATE TABLE issuing.route_workers (
-    event_type      text NOT NULL,
-    worker          text NOT NULL,
-    is_ordered      bool NOT NULL,
-    has_lookup      bool NOT NULL,
-    key_lifetime_ms int8 NOT NULL,
-    max_attempts    int8 NOT NULL,
-    is_signed       bool NOT NULL,
-    seen_at         timestamptz NOT NULL,
-    PRIMARY KEY (event_type, worker)
-) WITH (fillfactor = 50);
 
 -- Ends that are to be told and are no event yet. The transaction of the ends writes one row for all of one call: the
 -- ids are enough, because a request that is COMPLETED or REJECTED never changes again. An end that is FAILED has a row
@@ -405,47 +293,12 @@ CREATE TABLE issuing.ends_to_tell (
 ALTER TABLE issuing.ends_to_tell ALTER ids SET STORAGE EXTERNAL;
 CREATE INDEX ends_to_tell_waiting ON issuing.ends_to_tell (n) WHERE refused IS NULL;
 
--- Who may send which type: this role and, as with any right, each role that has its rights. By name, as pg_hba.conf has
--- it: a dump can be restored where a role is missing, and without the right to call the function a name is worth
--- nothing. Written by change_sender only.
-CREATE TABLE issuing.senders (
-    event_type text NOT NULL CHECK (event_type ~ '^[A-Z][A-Z0-9_]{0,63}$' AND event_type <> 'CARD_REQUEST_ENDED'),
-    role       text NOT NULL,
-    added_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
-    PRIMARY KEY (event_type, role)
-);
-
--- The keys that senders gave, each with its event. The unique index makes two transactions with one key wait for each
--- other, and nobody else. A row is removed after its event (forget_keys); until then it is worth nothing.
-CREATE TABLE issuing.event_keys (
-    event_id   uuid NOT NULL,
-    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    event_type text NOT NULL,
-    key        text NOT NULL,
-    PRIMARY KEY (event_type, key)
-);
-
 -- ---- housekeeping ----
 
 -- One session at a time does periodic work. Rows and not advisory locks: those have no rights, and any session that may
 -- connect can take them all. Only the owner, and functions that run as the owner, can lock a row here.
 CREATE TABLE issuing.turns (name text PRIMARY KEY CHECK (name IN ('housekeeping', 'statistics', 'rebuild')));
 INSERT INTO issuing.turns (name) VALUES ('housekeeping'), ('statistics'), ('rebuild');
-
--- How long things are kept belongs to the database: a program's configuration can only lengthen a retention. keep_house
--- raises `kept` to what a worker is configured with; only the owner lowers it, by issuing.set_retention. The audit
--- trail is the owner's alone: PCI DSS 4.0, 10.5.1, wants twelve months. routes: how long a route stays that no worker
--- names.
-CREATE TABLE issuing.retentions (
-    name  text PRIMARY KEY CHECK (name IN ('keys', 'limits', 'events', 'audit', 'routes')),
-    kept  interval NOT NULL,
-    least interval NOT NULL,
-    CONSTRAINT retentions_least CHECK (kept >= least AND least >= interval '0')
-);
-INSERT INTO issuing.retentions (name, kept, least)
--- guard: the audit trail has a least retention
-VALUES ('keys', '1 h', '1 h'), ('limits', '1 h', '1 h'), ('events', '1 d', '1 d'), ('audit', '400 d', '365 d'),
-       ('routes', '30 d', '1 h');
 
 -- The clock by which retentions are judged. The database's own may step, by hours or a year and for a moment only, and
 -- a key forgotten then is a second card. So this clock advances by what lies between two passes of keep_house while
@@ -525,12 +378,6 @@ CREATE TABLE issuing.statistics_changes (
 ) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0, toast_tuple_target = 8000);
 ALTER TABLE issuing.statistics_changes ALTER created_ats SET STORAGE EXTERNAL, ALTER event_types SET STORAGE EXTERNAL;
 
--- A parameter of this type is who calls, and its default says so. SECURITY DEFINER hides the caller, and session_user
--- is not the caller behind SET ROLE, a pool, a function of another owner, or when autovacuum computes an index. The
--- CHECK looks where the value is made, which is outside of the function, so no other name can be given.
--- guard: nobody calls in the name of another role
-CREATE DOMAIN issuing.caller AS name CHECK (VALUE = CURRENT_USER);
-
 -- ---- types of parameters and results ----
 
 -- What a claim hands out (claim).
@@ -549,7 +396,9 @@ CREATE TYPE issuing.claimed_event AS (
     held_end text, held_end_code text, -- the end that waits until no create can arrive any more
     issuer_parameters text,       -- null = none are kept
     made_ms int8,                 -- when the row was made: milliseconds since 1970, at least 0
-    is_elsewhere bool);           -- it, or the card that it is to replace, belongs to another issuer
+    is_elsewhere bool,            -- it, or the card that it is to replace, belongs to another issuer
+    replaces_request_id uuid,     -- reissue: the request that the card to replace was made for
+    is_resent bool);              -- it was COMPLETED before, and an operator has it sent again
 
 -- How an attempt ended (end_attempts).
 CREATE TYPE issuing.attempt_end AS (
@@ -562,21 +411,11 @@ CREATE TYPE issuing.attempt_end AS (
     step text, outcome text, code text, detail text, unknown bool, -- of the attempt's row
     took_ms int8,
     card_status text,   -- what the request's card becomes; null = leave
-    replaced uuid,      -- the card that a completed reissue replaces; null = none
+    -- COMPLETED: the card that it replaces. REJECTED, FAILED: the card that it was to replace, and that is closed at the
+    -- issuer. null = none
+    replaced uuid,
     may_arrive bool,    -- a create of this attempt may still be on its way to the issuer
     -- PENDING: the end that waits until no create can arrive any more; null = none does
     held_end text, held_end_code text,
     parameters text,    -- a JSON object: kept where the event keeps none yet; null = none
     result text);       -- an answer to keep; null = none
-
--- ---- versions ----
-
--- What migrate has applied: 1 = these tables, n = the upgrade n.
-CREATE TABLE issuing.schema_migration (
-    version    int PRIMARY KEY,
-    name       text NOT NULL,
-    sha256     text NOT NULL,
-    applied_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    applied_by text NOT NULL DEFAULT session_user,
-    ms         int NOT NULL
-);

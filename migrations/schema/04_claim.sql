@@ -1,40 +1,6 @@
 -- The claim: which events a worker takes. The statements of an attempt are functions: their plans are cached with the
 -- connection and depend on nothing in it, so a transaction pooler may stand between.
 
--- The number of the issuer that a worker speaks to. The lock is taken once for each issuer, so that no number is given
--- twice; numbers are dense, since a sequence would lose one with each conflict.
-CREATE OR REPLACE FUNCTION issuing.note_issuer(its_profile text, its_origin text) RETURNS int2
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
-AS $$
-DECLARE
-    found_id int2;
-    seen timestamptz;
-BEGIN
-    SELECT i.id, i.seen_at INTO found_id, seen FROM issuers i WHERE i.profile = its_profile AND i.origin = its_origin;
-    IF found_id IS NULL THEN
-        LOCK TABLE issuers IN SHARE ROW EXCLUSIVE MODE;
-        INSERT INTO issuers (id, profile, origin)
-        SELECT coalesce(max(i.id), 0) + 1, its_profile, its_origin FROM issuers i
-        ON CONFLICT (profile, origin) DO NOTHING;
-        SELECT i.id INTO found_id FROM issuers i WHERE i.profile = its_profile AND i.origin = its_origin;
-    ELSIF seen NOT BETWEEN now() - interval '1 minute' AND now() + interval '1 minute'
-          OR seen < now() - interval '1 second' AND EXISTS (SELECT FROM issuers o WHERE o.seen_at > seen) THEN
-        UPDATE issuers SET seen_at = now()
-        WHERE id = (SELECT i.id FROM issuers i WHERE i.id = found_id FOR UPDATE SKIP LOCKED);
-    END IF;
-    RETURN found_id;
-END
-$$;
-
--- The issuer that workers speak to now: the one that was claimed for last. Null: none was, or another one was claimed
--- for a few minutes before, so that only an operator can say which is meant.
-CREATE OR REPLACE FUNCTION issuing.present_issuer() RETURNS int2
-LANGUAGE sql STABLE SET search_path = pg_catalog, issuing, pg_temp
-AS $$
-    SELECT i.id FROM issuers i
-    WHERE NOT EXISTS (SELECT FROM issuers o WHERE o.id <> i.id AND o.seen_at > i.seen_at - interval '3 minutes')
-$$;
-
 -- The issuer of the card that a reissue is to replace; null = it is not known, or there is no such card.
 CREATE OR REPLACE FUNCTION issuing.issuer_of_card(holder text, card text) RETURNS int2
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
@@ -58,6 +24,15 @@ BEGIN
 END
 $$;
 
+-- The request that a card of this user was made for; null = there is none.
+CREATE OR REPLACE FUNCTION issuing.request_of_card(holder text, card text) RETURNS uuid
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+BEGIN
+    RETURN (SELECT c.request_id FROM cards c WHERE c.user_id = holder AND c.id::text = lower(card));
+END
+$$;
+
 -- The issuer's id of a card of this user; null = there is none.
 CREATE OR REPLACE FUNCTION issuing.issuer_card_id_of(holder text, card text) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
@@ -69,11 +44,6 @@ $$;
 
 -- What few claimed events need to have looked up. Functions of their own and not joins in the statement: those would
 -- make every claim pay for getting them ready. STABLE, so each sees what the statement sees.
-
--- Tells listeners on a channel that there is something to look at.
-CREATE OR REPLACE FUNCTION issuing.hint(channel text) RETURNS void
-LANGUAGE sql SET search_path = pg_catalog, issuing, pg_temp
-AS $$ SELECT pg_notify(channel, '') $$;
 
 -- Whether an event of this type, other than this one, waits to be tried alone and is due.
 CREATE OR REPLACE FUNCTION issuing.lost_is_due(but uuid, of_type text) RETURNS bool
@@ -95,7 +65,7 @@ AS $$
 BEGIN
     PERFORM pg_advisory_xact_lock(k.key)
     FROM (SELECT DISTINCT issuing.order_lock(a.type, a.user_id, s.salt) AS key
-          FROM unnest(types, user_ids) AS a (type, user_id), lock_salt s ORDER BY 1 OFFSET 0) AS k;
+          FROM unnest(types, user_ids) AS a (type, user_id) CROSS JOIN lock_salt s ORDER BY 1 OFFSET 0) AS k;
 END
 $$;
 
@@ -192,11 +162,43 @@ BEGIN
 END
 $$;
 
--- The last attempt was answered 401, 403, 404, 405, 3xx, or as the issuer's profile says the same by another 4xx.
+-- A type is no longer ordered: what is held behind other events is due at once, at most 2000 events a call. False:
+-- nothing was held any more.
+CREATE OR REPLACE FUNCTION issuing.free_held(of_type text) RETURNS bool
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $$
+DECLARE
+    most constant int8 := 2000;
+BEGIN
+    UPDATE outbox_events e
+    SET next_attempt_at = clock_timestamp(), held_behind = NULL,
+        updated_at = greatest(e.updated_at, clock_timestamp())
+    WHERE e.id = ANY (ARRAY(SELECT h.id FROM outbox_events h
+                            WHERE h.event_type = of_type AND h.due_at > now() AND h.status = 'PENDING'
+                              AND h.held_behind IS NOT NULL
+                            LIMIT most FOR UPDATE SKIP LOCKED));
+    RETURN FOUND;
+END
+$$;
+
+-- Something to probe a target with: where events are rare, the next one may come back much later.
+CREATE OR REPLACE FUNCTION issuing.make_one_due(of_type text) RETURNS void
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+    UPDATE outbox_events e SET next_attempt_at = clock_timestamp()
+    WHERE e.id = (SELECT n.id FROM outbox_events n
+                  WHERE n.event_type = of_type AND n.due_at > clock_timestamp() AND n.status = 'PENDING'
+                    AND n.held_behind IS NULL
+                  ORDER BY n.due_at LIMIT 1 FOR UPDATE SKIP LOCKED)
+$$;
+
+-- The last attempt was answered 401, 403, 404, 405, 3xx, or as the issuer's profile says the same by another 4xx; or a
+-- delivery was refused while none was taken.
 CREATE OR REPLACE FUNCTION issuing.is_refused(deferral_code text) RETURNS bool
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, issuing, pg_temp
 RETURN coalesce(deferral_code ~ '^(issuer|core|route)_http_[34]..$' AND right(deferral_code, 3)
-                NOT IN ('408', '409', '425', '429'), false);
+                NOT IN ('408', '409', '425', '429') OR deferral_code = 'route_refuses', false);
 
 -- Which events a claim takes while some are refused (worker/suspicion.h): fresh ones, then refused ones, in turns from
 -- three places of the index: the oldest in their order; any of the newest, since those that are refused may come
@@ -413,7 +415,7 @@ BEGIN
         RETURNING e.id, e.due_at, e.user_id, e.payload, e.traceparent, e.retry_count, e.deferred_since, e.cancel_code,
                   e.lost_count, e.first_sent_at, e.last_sent_at, due.first_sent_at AS sent_before,
                   e.deferral_count, e.deferral_code, due.updated_at AS changed_before, e.held_end, e.held_end_code,
-                  e.issuer_parameters, e.created_at, e.sent_to
+                  e.issuer_parameters, e.created_at, e.sent_to, e.resent
     ), ends AS MATERIALIZED (
         SELECT c.* FROM (SELECT count(*) AS n FROM held) g
         CROSS JOIN LATERAL issuing.claim_ends(new_token, most - g.n, lease_ms, worker, false) c
@@ -440,7 +442,8 @@ BEGIN
                h.held_end, h.held_end_code, h.issuer_parameters::text,
                (extract(epoch FROM least(greatest(h.created_at, 'epoch'), now())) * 1000)::int8,
                -- guard: a replacement is asked of the issuer that made the card
-               h.sent_to IS DISTINCT FROM speaks_to OR coalesce(r.issuer <> speaks_to, false)
+               h.sent_to IS DISTINCT FROM speaks_to OR coalesce(r.issuer <> speaks_to, false), r.request_id,
+               h.resent IS NOT NULL
         FROM held h
         -- Looked for only where there can be one.
         CROSS JOIN LATERAL (SELECT CASE WHEN h.sent_before IS NOT NULL AND of_type = 'CARD_ISSUE'
@@ -450,11 +453,14 @@ BEGIN
                                    END AS issuer_card_id,
                                    CASE WHEN of_type = 'CARD_ISSUE' AND h.payload ->> 'replaces' IS NOT NULL
                                         THEN issuing.issuer_of_card(h.user_id, h.payload ->> 'replaces')
-                                   END AS issuer OFFSET 0) r
+                                   END AS issuer,
+                                   CASE WHEN of_type = 'CARD_ISSUE' AND h.payload ->> 'replaces' IS NOT NULL
+                                        THEN issuing.request_of_card(h.user_id, h.payload ->> 'replaces')
+                                   END AS request_id OFFSET 0) r
         UNION ALL
         SELECT c.id, c.user_id, c.payload, c.traceparent, 1, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
                NULL, 0, 0, NULL, (extract(epoch FROM now() - c.created_at) * 1000)::int8, NULL, NULL, NULL,
-               (extract(epoch FROM greatest(c.created_at, 'epoch')) * 1000)::int8, false
+               (extract(epoch FROM greatest(c.created_at, 'epoch')) * 1000)::int8, false, NULL, false
         FROM ends c
     )
     SELECT coalesce((SELECT array_agg(ROW(g.*)::issuing.claimed_event) FROM given g), '{}'),
@@ -480,6 +486,6 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION issuing.note_issuer(text, text), issuing.lock_orders(text[], text[]),
-    issuing.try_orders(text, text[])
+REVOKE ALL ON FUNCTION issuing.lock_orders(text[], text[]), issuing.try_orders(text, text[]),
+    issuing.free_held(text), issuing.make_one_due(text)
 FROM PUBLIC;

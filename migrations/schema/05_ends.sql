@@ -267,9 +267,13 @@ BEGIN
         FROM changed d JOIN asked a ON a.id = d.id
         WHERE a.card_status IS NOT NULL AND c.request_id = d.id
     ), card_replaced AS (
-        UPDATE cards c SET status = 'replaced', updated_at = now()
+        UPDATE cards c
+        -- guard: a card that was not replaced and is closed is cancelled
+        SET status = CASE WHEN a.status = 'COMPLETED' THEN 'replaced' ELSE 'cancelled' END, updated_at = now()
         FROM changed d JOIN asked a ON a.id = d.id
-        WHERE a.replaced IS NOT NULL AND c.id = a.replaced AND c.user_id = d.user_id AND c.status = 'active'
+        WHERE a.replaced IS NOT NULL AND c.id = a.replaced AND c.user_id = d.user_id
+              -- guard: a replaced card that was seen closed before the end is replaced
+              AND (c.status IN ('active', 'frozen') OR a.status = 'COMPLETED' AND c.status = 'cancelled')
     )
     SELECT d.id FROM changed d;
     IF EXISTS (SELECT FROM routes) THEN

@@ -152,6 +152,25 @@ BEGIN
 END
 $$;
 
+-- Whether an event of this type is open, or an end waits to become one.
+CREATE OR REPLACE FUNCTION issuing.route_is_open(of_type text) RETURNS bool
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
+SET enable_seqscan = off SET jit = off
+AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM outbox_events e WHERE e.event_type = of_type AND e.due_at IS NOT NULL)
+        OR of_type = 'CARD_REQUEST_ENDED' AND EXISTS (SELECT FROM ends_to_tell t WHERE t.refused IS NULL);
+END
+$$;
+
+-- An operator gives up the ends that wait to be told. Returns how many those were.
+CREATE OR REPLACE FUNCTION issuing.give_up_ends() RETURNS int8
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+    WITH gone AS (DELETE FROM ends_to_tell t RETURNING cardinality(t.ids) AS n)
+    SELECT coalesce(sum(g.n), 0)::int8 FROM gone g
+$$;
+
 -- Whether a claim of this type has ends to take.
 CREATE OR REPLACE FUNCTION issuing.ends_wait() RETURNS bool
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp SET enable_seqscan = off
@@ -271,5 +290,5 @@ $$;
 
 REVOKE ALL ON FUNCTION issuing.tell_ends(uuid[], timestamptz),
     issuing.make_ends(uuid[], timestamptz[], int4[], text[], text[], uuid, int8, text, bool), issuing.ends_wait(),
-    issuing.claim_ends(uuid, int8, int8, text, bool)
+    issuing.claim_ends(uuid, int8, int8, text, bool), issuing.route_is_open(text), issuing.give_up_ends()
 FROM PUBLIC;

@@ -3,37 +3,27 @@
 -- Those that count.
 CREATE OR REPLACE VIEW issuing.route_workers_living AS
 SELECT w.* FROM issuing.route_workers w
-WHERE w.seen_at BETWEEN clock_timestamp() - interval '1 minute' AND clock_timestamp() + interval '1 minute';
+WHERE w.seen_at BETWEEN statement_timestamp() - interval '1 minute' AND statement_timestamp() + interval '1 minute';
 
--- Whether an event of this type is open, or an end waits to become one.
-CREATE OR REPLACE FUNCTION issuing.route_is_open(of_type text) RETURNS bool
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
-SET enable_seqscan = off SET jit = off
-AS $$
-BEGIN
-    RETURN EXISTS (SELECT FROM outbox_events e WHERE e.event_type = of_type AND e.due_at IS NOT NULL)
-        OR of_type = 'CARD_REQUEST_ENDED' AND EXISTS (SELECT FROM ends_to_tell t WHERE t.refused IS NULL);
-END
-$$;
-
--- A type is no longer ordered: what is held behind other events is due at once, at most 2000 events a call.
-CREATE OR REPLACE FUNCTION issuing.free_held(of_type text) RETURNS void
+-- A worker has found that nobody is to call these targets until an operator resumes them. A pause that is there stays as
+-- it is, unless it would end by itself.
+CREATE OR REPLACE FUNCTION issuing.pause_stopped(worker text, targets text[], whys text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
-DECLARE
-    most constant int8 := 2000;
 BEGIN
-    UPDATE outbox_events e
-    SET next_attempt_at = clock_timestamp(), held_behind = NULL,
-        updated_at = greatest(e.updated_at, clock_timestamp())
-    WHERE e.id = ANY (ARRAY(SELECT h.id FROM outbox_events h
-                            WHERE h.event_type = of_type AND h.due_at > now() AND h.status = 'PENDING'
-                              AND h.held_behind IS NOT NULL
-                            LIMIT most FOR UPDATE SKIP LOCKED));
-    IF NOT FOUND THEN
-        UPDATE routes r SET frees_held = false WHERE r.event_type = of_type AND NOT r.is_ordered;
-    END IF;
+    WITH paused AS (
+        INSERT INTO target_controls AS c (target, paused_at, paused_by, paused_why)
+        SELECT t.name, clock_timestamp(), worker, t.why
+        FROM unnest(targets, whys) AS t (name, why) ORDER BY 1
+        ON CONFLICT (target) DO UPDATE
+        SET paused_at = excluded.paused_at, paused_by = excluded.paused_by, paused_why = excluded.paused_why,
+            paused_until = NULL
+        -- guard: a 410 outlasts a pause for a time
+        WHERE c.paused_at IS NULL OR c.paused_until IS NOT NULL
+        RETURNING c.*
+    )
+    INSERT INTO operator_actions (actor, action, reason, after)
+    SELECT worker, 'pause_target', p.paused_why, to_jsonb(p) FROM paused p;
 END
 $$;
 
@@ -42,7 +32,8 @@ $$;
 -- of its own: so the last of several workers sees what the others said. A lost write is followed by the next, so the
 -- commit does not wait for the disk, unless a route is new: from then on ends are told.
 CREATE OR REPLACE FUNCTION issuing.note_routes(
-    worker text, types text[], ordereds bool[], lookups bool[], lifetimes_ms int8[], attempts int8[], signeds bool[])
+    worker text, types text[], ordereds bool[], lookups bool[], lifetimes_ms int8[], attempts int8[], signeds bool[],
+    stopped text[] DEFAULT '{}', whys text[] DEFAULT '{}') -- targets that this worker has paused for all
 RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp SET lock_timeout = '200ms'
 AS $$
@@ -75,6 +66,9 @@ BEGIN
     IF NOT FOUND THEN
         PERFORM set_config('synchronous_commit', 'off', true);
     END IF;
+    IF cardinality(stopped) > 0 THEN
+        PERFORM pause_stopped(note_routes.worker, stopped, whys);
+    END IF;
     PERFORM FROM routes r WHERE r.event_type = ANY (types) ORDER BY r.event_type FOR UPDATE;
     UPDATE routes r
     SET is_ordered = s.is_ordered, frees_held = NOT s.is_ordered AND (r.is_ordered OR r.frees_held),
@@ -84,8 +78,13 @@ BEGIN
     CROSS JOIN LATERAL (SELECT bool_or(o.is_ordered) AS is_ordered FROM route_workers_living o
                         WHERE o.event_type = w.event_type) s
     WHERE w.worker = note_routes.worker AND r.event_type = w.event_type;
-    -- guard: what was held is freed when the order is given up
-    PERFORM free_held(r.event_type) FROM routes r WHERE r.frees_held AND r.event_type = ANY (types);
+    FOR left_type IN
+        SELECT r.event_type FROM routes r WHERE r.frees_held AND r.event_type = ANY (types) ORDER BY r.event_type
+    LOOP
+        -- guard: what was held is freed when the order is given up
+        CONTINUE WHEN free_held(left_type);
+        UPDATE routes r SET frees_held = false WHERE r.event_type = left_type AND NOT r.is_ordered;
+    END LOOP;
     -- By the clock of the retentions: a step of the database's makes no route old.
     FOR left_type IN
         SELECT r.event_type FROM routes r
@@ -127,8 +126,7 @@ BEGIN
     DELETE FROM routes r WHERE r.event_type = of_type;
     DELETE FROM route_workers w WHERE w.event_type = of_type;
     IF of_type = 'CARD_REQUEST_ENDED' THEN
-        WITH gone AS (DELETE FROM ends_to_tell t RETURNING cardinality(t.ids) AS n)
-        SELECT coalesce(sum(g.n), 0) INTO given_up FROM gone g;
+        given_up := give_up_ends();
     END IF;
     INSERT INTO operator_actions (actor, os_user, sudo_user, action, reason, before, after)
     VALUES (actor, os_user, sudo_user, 'remove_route', why, to_jsonb(before),
@@ -137,6 +135,7 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION issuing.note_routes(text, text[], bool[], bool[], int8[], int8[], bool[]),
+REVOKE ALL ON FUNCTION issuing.pause_stopped(text, text[], text[]),
+    issuing.note_routes(text, text[], bool[], bool[], int8[], int8[], bool[], text[], text[]),
     issuing.remove_route(text, bool, text, text, text, text)
 FROM PUBLIC;

@@ -1,85 +1,5 @@
 -- How other services send events, and what the table of events takes.
 
--- The functions that a sender may call. Also after a migration that has made one of them anew.
-CREATE OR REPLACE FUNCTION issuing.grant_sender(role text) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
-AS $$
-BEGIN
-    EXECUTE format('GRANT USAGE ON SCHEMA issuing TO %I', role);
-    EXECUTE format('GRANT EXECUTE ON FUNCTION issuing.enqueue(text, text, jsonb, text, timestamptz, caller),
-                        issuing.enqueue_many(text, text[], jsonb[], text[], timestamptz, caller),
-                        issuing.end_of(uuid, caller) TO %I', role);
-END
-$$;
-
--- An operator's word. Returns why it is refused, or null. A role that was made anew under its old name is added again.
-CREATE OR REPLACE FUNCTION issuing.change_sender(
-    action text, -- add_sender, remove_sender
-    role text, event_type text, actor text, os_user text, sudo_user text, why text)
-RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
-AS $$
-#variable_conflict use_variable
-DECLARE
-    is_there bool := to_regrole(quote_ident(role)) IS NOT NULL;
-BEGIN
-    PERFORM check_who(actor, os_user, sudo_user, why);
-    -- Two that grant at the same time fail; nobody else waits for this lock.
-    LOCK TABLE senders IN SHARE ROW EXCLUSIVE MODE;
-    IF event_type !~ '^[A-Z][A-Z0-9_]{0,63}$' THEN
-        RETURN 'bad_type';
-    ELSIF action = 'add_sender' THEN
-        IF event_type = 'CARD_REQUEST_ENDED' THEN
-            RETURN 'own_type';
-        ELSIF NOT is_there THEN
-            RETURN 'no_role';
-        ELSIF role ~ '^issuing_(owner|api|worker|operator|viewer)$' THEN
-            RETURN 'own_role';
-        END IF;
-        PERFORM grant_sender(role);
-        INSERT INTO senders (event_type, role) VALUES (event_type, role) ON CONFLICT DO NOTHING;
-        IF NOT FOUND THEN
-            RETURN 'known';
-        END IF;
-    ELSIF action = 'remove_sender' THEN
-        DELETE FROM senders s WHERE s.event_type = change_sender.event_type AND s.role = change_sender.role;
-        IF NOT FOUND THEN
-            RETURN 'unknown';
-        END IF;
-        -- USAGE of the schema stays: the role may have been given it for something else.
-        IF is_there AND NOT EXISTS (SELECT FROM senders s WHERE s.role = change_sender.role) THEN
-            EXECUTE format('REVOKE EXECUTE ON FUNCTION
-                                issuing.enqueue(text, text, jsonb, text, timestamptz, caller),
-                                issuing.enqueue_many(text, text[], jsonb[], text[], timestamptz, caller),
-                                issuing.end_of(uuid, caller) FROM %I', role);
-        END IF;
-    ELSE
-        RAISE EXCEPTION 'no such action: %', action USING ERRCODE = '22023';
-    END IF;
-    INSERT INTO operator_actions (actor, os_user, sudo_user, action, reason, after)
-    VALUES (actor, os_user, sudo_user, action, why, jsonb_build_object('target', role || ' ' || event_type));
-    RETURN NULL;
-END
-$$;
-
--- Why these values cannot be an event; null = they can.
-CREATE OR REPLACE FUNCTION issuing.why_unusable(event_type text, user_id text, payload jsonb) RETURNS text
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
-AS $$
-BEGIN
-    RETURN CASE
-        WHEN event_type !~ '^[A-Z][A-Z0-9_]{0,63}$' OR event_type IS NULL
-        THEN format('event_type %s is not of the form [A-Z][A-Z0-9_]{0,63}',
-                    coalesce(quote_literal(left(event_type, 80)), 'null'))
-        WHEN user_id IS NULL THEN 'user_id is null'
-        WHEN octet_length(user_id) NOT BETWEEN 1 AND 128
-        THEN format('user_id has %s bytes, and may have 1 to 128', octet_length(user_id))
-        WHEN payload IS NULL THEN 'payload is null'
-        WHEN octet_length(payload::text) > 65536
-        THEN format('payload has %s bytes as text, and may have 65536', octet_length(payload::text)) END;
-END
-$$;
-
 -- A row of a foreign role, beyond what the claim of all others can take. A trigger and not a CHECK: a CHECK, also one
 -- that is NOT VALID, is looked at again by every UPDATE, so a row beyond it that is there already would itself stop
 -- the claim of all others, and the drop of its partition. Rows of the owner's functions are looked at by these, or are
@@ -94,8 +14,8 @@ BEGIN
         RETURN NEW;
     END IF;
     -- guard: only our own functions make the end of a card request
-    why := CASE WHEN NEW.event_type = 'CARD_REQUEST_ENDED'
-                THEN 'event_type CARD_REQUEST_ENDED is only made by the end of a card request'
+    why := CASE WHEN own_type(NEW.event_type) IS NOT NULL
+                THEN format('event_type %s is only made by %s', NEW.event_type, own_type(NEW.event_type))
                 ELSE why_unusable(NEW.event_type, NEW.user_id, NEW.payload) END;
     IF why IS NULL THEN
         why := CASE
@@ -118,7 +38,7 @@ $$;
 
 -- One live reissue per card: a card request of kind reissue takes the place of its card, and nothing else does. A
 -- REJECTED event, also one that housekeeping moves to another partition, needs no place; nor does one whose payload
--- cannot be used. A card that is no longer active has been replaced: its place stays taken when the event is long
+-- cannot be used. A card that is neither active nor frozen has been replaced: its place stays taken when the event is long
 -- gone.
 CREATE OR REPLACE FUNCTION issuing.reissue_once() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
@@ -150,40 +70,13 @@ BEGIN
                             -- guard: a reissue whose payload cannot be used gives its place away
                             AND e.reason_code IS DISTINCT FROM 'payload_invalid')
               AND NOT EXISTS (SELECT FROM cards c
-                              WHERE c.user_id = NEW.user_id AND c.id::text = replaced AND c.status <> 'active'));
+                              WHERE c.user_id = NEW.user_id AND c.id::text = replaced
+                                AND c.status NOT IN ('active', 'frozen')));
     IF NOT FOUND THEN
         RAISE unique_violation USING CONSTRAINT = 'outbox_events_reissue', TABLE = 'outbox_events',
             MESSAGE = 'there is a live reissue of this card already';
     END IF;
     RETURN NULL;
-END
-$$;
-
-CREATE OR REPLACE FUNCTION issuing.may_send(caller name, of_type text) RETURNS bool
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
-AS $$
-BEGIN
-    RETURN EXISTS (SELECT FROM senders s WHERE s.event_type = of_type AND s.role = caller)
-        OR EXISTS (SELECT FROM senders s
-                   -- guard: a role that is gone stops no other sender
-                   WHERE s.event_type = of_type AND pg_has_role(caller, to_regrole(quote_ident(s.role)), 'USAGE'));
-END
-$$;
-
-CREATE OR REPLACE FUNCTION issuing.check_sender(caller name, of_type text) RETURNS void
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
-AS $$
-BEGIN
-    -- guard: a role sends only the types that it was added for
-    IF of_type ~ '^[A-Z][A-Z0-9_]{0,63}$' AND may_send(caller, of_type) THEN
-        RETURN;
-    ELSIF of_type ~ '^[A-Z][A-Z0-9_]{0,63}$' THEN
-        RAISE insufficient_privilege USING
-            MESSAGE = format('role %s may not send events of type %s', coalesce(quote_ident(caller), 'null'),
-                             of_type),
-            HINT = format('issuing-ctl sender add %s %s --reason TEXT', quote_ident(caller), of_type);
-    END IF;
-    RAISE check_violation USING MESSAGE = why_unusable(of_type, NULL, NULL);
 END
 $$;
 
@@ -214,7 +107,8 @@ BEGIN
         INSERT INTO event_keys (event_type, key, event_id) VALUES (of_type, of_key, new_id) ON CONFLICT DO NOTHING;
         EXIT WHEN FOUND;
         SELECT k.event_id, e.user_id, e.payload INTO held, found_user, found_body
-        FROM event_keys k LEFT JOIN outbox_events e ON e.id = k.event_id
+        -- In quotes: the events of all places.
+        FROM event_keys k LEFT JOIN issuing."outbox_events" e ON e.id = k.event_id
         WHERE k.event_type = of_type AND k.key = of_key;
         IF found_user = of_user AND found_body = body THEN
             RETURN held;
@@ -233,6 +127,29 @@ BEGIN
     -- guard: what is due in the past is not put behind the claims
     VALUES (new_id, of_type, of_user, body, greatest(run_at, clock_timestamp()));
     RETURN new_id;
+END
+$$;
+
+-- The time for the next id of an event of these users, in microseconds since 1970: now. Of an ordered type behind all of
+-- theirs that are open or FAILED, also where the clock was set back since these were made.
+CREATE OR REPLACE FUNCTION issuing.next_id_us(of_type text, users text[]) RETURNS int8
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
+SET enable_seqscan = off SET plan_cache_mode = force_generic_plan SET jit = off
+AS $$
+DECLARE
+    us int8 := (date_part('epoch', clock_timestamp()) * 1000000)::int8;
+BEGIN
+    -- guard: a step of the clock changes no order
+    IF EXISTS (SELECT FROM routes r WHERE r.event_type = of_type AND r.is_ordered) THEN
+        us := greatest(us, (SELECT max(uuid7_us(n.id)) + 1
+                            FROM (SELECT DISTINCT a.id FROM unnest(users) AS a (id)) u
+                            CROSS JOIN LATERAL (SELECT o.id FROM outbox_events o
+                                                WHERE o.event_type = of_type AND o.event_type <> 'CARD_ISSUE'
+                                                  AND o.user_id = u.id
+                                                  AND (o.due_at IS NOT NULL OR o.failed_at IS NOT NULL)
+                                                ORDER BY o.id DESC LIMIT 1) n));
+    END IF;
+    RETURN us;
 END
 $$;
 
@@ -281,7 +198,7 @@ AS $$
 BEGIN
     -- guard: who calls is the role of the statement and not of the session
     PERFORM check_sender(caller, type), make_room(), wake_for(type, run_at);
-    RETURN put_event(uuid7(), type, user_id, payload, key, run_at);
+    RETURN put_event(uuid7_of(next_id_us(type, ARRAY[user_id])), type, user_id, payload, key, run_at);
 END
 $$;
 
@@ -295,17 +212,13 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing
 AS $$
 DECLARE
     count constant int8 := coalesce(cardinality(payloads), 0);
+    first_us int8;
     ids uuid[];
     n int8;
 BEGIN
-    PERFORM check_sender(caller, type), make_room(), wake_for(type, run_at);
-    IF count NOT BETWEEN 1 AND 10000 OR cardinality(user_ids) IS DISTINCT FROM count
-       OR cardinality(keys) <> count THEN
-        RAISE check_violation USING MESSAGE = format(
-            'there are %s payloads, %s user_ids and %s keys; there may be 1 to 10000, and as many of each',
-            count, coalesce(cardinality(user_ids), 0), coalesce(cardinality(keys)::text, 'no'));
-    END IF;
-    ids := ARRAY(SELECT uuid7() FROM generate_series(1, count));
+    PERFORM check_sender(caller, type), check_many(user_ids, payloads, keys), make_room(), wake_for(type, run_at);
+    first_us := next_id_us(type, user_ids);
+    ids := ARRAY(SELECT uuid7_of(first_us + g) FROM generate_series(1, count) AS g ORDER BY g);
     FOR n IN SELECT g FROM generate_series(1, count) AS g ORDER BY keys[g] COLLATE "C", g LOOP
         ids[n] := put_event(ids[n], type, user_ids[n], payloads[n], keys[n], run_at);
     END LOOP;
@@ -339,17 +252,20 @@ AS $$
 DECLARE
     gone int8;
 BEGIN
+    IF NOT EXISTS (SELECT FROM event_keys) THEN
+        RETURN;
+    END IF;
     -- A sender may hold a row for long.
     PERFORM set_config('lock_timeout', '1s', true);
     -- guard: a key outlives its event no longer than a pass of housekeeping
-    gone := rest_expire('event_keys', 'r.created_at < $1 AND NOT EXISTS (SELECT FROM outbox_events e
+    gone := rest_expire('event_keys', 'r.created_at < $1 AND NOT EXISTS (SELECT FROM issuing."outbox_events" e
                                                                          WHERE e.id = r.event_id)',
                         now() - (SELECT r.kept FROM retentions r WHERE r.name = 'events'));
     RETURN QUERY SELECT 'expired', 'event_keys', gone, NULL::text, gone >= 1000 WHERE gone > 0;
 END
 $$;
 
-REVOKE ALL ON FUNCTION issuing.change_sender(text, text, text, text, text, text, text), issuing.reissue_once(),
+REVOKE ALL ON FUNCTION issuing.reissue_once(),
     issuing.make_room(), issuing.enqueue(text, text, jsonb, text, timestamptz, issuing.caller),
     issuing.enqueue_many(text, text[], jsonb[], text[], timestamptz, issuing.caller),
     issuing.end_of(uuid, issuing.caller), issuing.forget_keys()

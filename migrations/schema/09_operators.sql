@@ -2,21 +2,6 @@
 -- Parameters of an action: actor (free text, for people), os_user and sudo_user (what the operating system says), why.
 -- None of them is proof; db_role is, and no caller can set it.
 
-CREATE OR REPLACE FUNCTION issuing.check_who(actor text, os_user text, sudo_user text, why text) RETURNS void
-LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, issuing, pg_temp SET standard_conforming_strings = on
-AS $$
-BEGIN
-    -- guard: an action has an actor and a reason
-    IF coalesce(btrim(actor), '') = '' OR coalesce(btrim(why, E' \t\r\n'), '') = '' THEN
-        RAISE EXCEPTION 'an action needs an actor and a reason' USING ERRCODE = '22023';
-    END IF;
-    IF greatest(octet_length(actor), octet_length(os_user), octet_length(sudo_user)) > 256
-       OR octet_length(why) > 4096 THEN
-        RAISE EXCEPTION 'the actor or the reason of an action is too long' USING ERRCODE = '22001';
-    END IF;
-END
-$$;
-
 -- What an action changes, as the audit row shows it before and after.
 CREATE OR REPLACE FUNCTION issuing.state_of(e issuing.outbox_events) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = pg_catalog, issuing, pg_temp
@@ -77,7 +62,7 @@ CREATE OR REPLACE FUNCTION issuing.has_card(event uuid) RETURNS bool
 LANGUAGE sql STABLE SET search_path = pg_catalog, issuing, pg_temp
 AS $$ SELECT EXISTS (SELECT FROM cards c WHERE c.request_id = event AND c.status <> 'cancelled') $$;
 
--- FAILED -> PENDING, due at once by the clock that claims read; the tries start again, first_sent_at and last_sent_at
+-- FAILED -> PENDING, of an event of a route also REJECTED and COMPLETED -> PENDING, due at once by the clock that claims read; the tries start again, first_sent_at and last_sent_at
 -- stay. With a card that was found at the issuer the event counts as sent, whatever the row says.
 --
 -- FAILED issuer_duplicate: the issuer has shown more than one card. Whatever the key's age, and whether a card is
@@ -103,7 +88,7 @@ BEGIN
         -- guard: an event whose card was found counts as sent
         first_sent_at = CASE WHEN was_found OR is_duplicate THEN coalesce(o.first_sent_at, o.created_at)
                              ELSE o.first_sent_at END
-    WHERE o.id = e.id AND o.status = 'FAILED'
+    WHERE o.id = e.id AND o.status = e.status
     RETURNING o.* INTO STRICT after;
     -- guard: a replay takes back what the statistics have counted
     PERFORM count_end(e, -1);
@@ -125,7 +110,8 @@ BEGIN
         RETURN;
     END IF;
     event_row := before;
-    IF before.status <> 'FAILED' THEN
+    -- guard: a card request that was rejected is not replayed
+    IF before.status <> 'FAILED' AND (before.status <> 'REJECTED' OR before.event_type = 'CARD_ISSUE') THEN
         refused := 'not_failed';
     ELSIF (extract(epoch FROM before.updated_at) * 1000000)::int8 <> seen_us THEN
         refused := 'changed';
@@ -143,6 +129,43 @@ BEGIN
 END
 $$;
 
+-- A COMPLETED event of a route is sent again, under the same key and marked as such: COMPLETED -> PENDING. Whatever comes
+-- of it, it was executed, and ends COMPLETED. The lifetime of its key begins anew: the receiver is asked to take it as
+-- it takes the first one.
+CREATE OR REPLACE FUNCTION issuing.resend(event uuid, seen_us int8, actor text, os_user text, sudo_user text, why text)
+RETURNS TABLE (refused text, event_row issuing.outbox_events)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    before outbox_events;
+BEGIN
+    SELECT e.* INTO before FROM outbox_events e WHERE e.id = event FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    event_row := before;
+    -- guard: no card request is sent again
+    IF before.event_type = 'CARD_ISSUE' THEN
+        refused := 'other_type';
+    ELSIF before.status <> 'COMPLETED' THEN
+        refused := 'not_completed';
+    ELSIF (extract(epoch FROM before.updated_at) * 1000000)::int8 <> seen_us THEN
+        refused := 'changed';
+    ELSIF NOT can_be_open(before) THEN
+        refused := 'out_of_range';
+    ELSE
+        PERFORM reopen(before, false);
+        UPDATE outbox_events e
+        SET first_sent_at = NULL, last_sent_at = NULL, resent = coalesce(e.resent, 0) + 1
+        WHERE e.id = event
+        RETURNING e.* INTO event_row;
+        PERFORM note_action('resend', before, event_row, actor, os_user, sudo_user, why, NULL);
+    END IF;
+    RETURN NEXT;
+END
+$$;
+
+-- REJECTED; what was sent again goes back to COMPLETED, since it was executed.
 CREATE OR REPLACE FUNCTION issuing.reject(e issuing.outbox_events, code text, detail text) RETURNS issuing.outbox_events
 LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
 AS $$
@@ -150,7 +173,10 @@ DECLARE
     after outbox_events;
 BEGIN
     UPDATE outbox_events o
-    SET status = 'REJECTED', reason_code = code, reason_detail = detail, held_behind = NULL,
+    -- guard: what was executed is never rejected
+    SET status = CASE WHEN o.resent IS NULL THEN 'REJECTED' ELSE 'COMPLETED' END,
+        reason_code = CASE WHEN o.resent IS NULL THEN code END,
+        reason_detail = CASE WHEN o.resent IS NULL THEN detail END, held_behind = NULL,
         completed_at = clock_timestamp(), updated_at = clock_timestamp()
     WHERE o.id = e.id AND o.status = e.status
     RETURNING o.* INTO STRICT after;
@@ -296,70 +322,14 @@ BEGIN
 END
 $$;
 
--- The three actions on a target: change and audit row are one transaction. NULL = done; else why not: `paused` (it is
--- already, or for a probe: nothing may be sent), `not_paused`, `bad_target`. A target that is a route is named after
--- its type; a probe makes its next event due.
-CREATE OR REPLACE FUNCTION issuing.control_target(
-    action text, target_name text, actor text, os_user text, sudo_user text, why text)
-RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
-AS $$
-DECLARE
-    before target_controls;
-    after target_controls;
-BEGIN
-    PERFORM check_who(actor, os_user, sudo_user, why);
-    IF target_name !~ '^[A-Za-z][A-Za-z0-9_]{0,63}$' THEN
-        RETURN 'bad_target';
-    END IF;
-    INSERT INTO target_controls (target) VALUES (target_name) ON CONFLICT (target) DO NOTHING;
-    SELECT c.* INTO STRICT before FROM target_controls c WHERE c.target = target_name FOR UPDATE;
-    CASE action
-        WHEN 'pause_target' THEN
-            IF before.paused_at IS NOT NULL THEN
-                RETURN 'paused';
-            END IF;
-            UPDATE target_controls c SET paused_at = clock_timestamp(), paused_by = actor, paused_why = why
-            WHERE c.target = target_name
-            RETURNING c.* INTO STRICT after;
-        WHEN 'resume_target' THEN
-            IF before.paused_at IS NULL THEN
-                RETURN 'not_paused';
-            END IF;
-            UPDATE target_controls c SET paused_at = NULL, paused_by = NULL, paused_why = NULL
-            WHERE c.target = target_name
-            RETURNING c.* INTO STRICT after;
-        WHEN 'probe_target' THEN
-            IF before.paused_at IS NOT NULL THEN
-                RETURN 'paused';
-            END IF;
-            UPDATE target_controls c SET probe_number = c.probe_number + 1
-            WHERE c.target = target_name
-            RETURNING c.* INTO STRICT after;
-            -- Something to probe with: where events are rare, the next one may come back much later.
-            UPDATE outbox_events e SET next_attempt_at = clock_timestamp()
-            WHERE e.id = (SELECT n.id FROM outbox_events n
-                          WHERE n.event_type = CASE WHEN target_name IN ('issuer', 'core') THEN 'CARD_ISSUE'
-                                                    ELSE target_name END
-                            AND n.due_at > clock_timestamp() AND n.status = 'PENDING' AND n.held_behind IS NULL
-                          ORDER BY n.due_at LIMIT 1 FOR UPDATE SKIP LOCKED);
-        ELSE
-            RAISE EXCEPTION 'no such action: %', action USING ERRCODE = '22023';
-    END CASE;
-    INSERT INTO operator_actions (actor, os_user, sudo_user, action, reason, before, after)
-    VALUES (actor, os_user, sudo_user, action, why, to_jsonb(before), to_jsonb(after));
-    RETURN NULL;
-END
-$$;
-
-REVOKE ALL ON FUNCTION issuing.check_who(text, text, text, text), issuing.state_of(issuing.outbox_events),
+REVOKE ALL ON FUNCTION issuing.state_of(issuing.outbox_events),
     issuing.note_action(text, issuing.outbox_events, issuing.outbox_events, text, text, text, text, jsonb),
     issuing.keeps_place(issuing.outbox_events), issuing.can_be_open(issuing.outbox_events),
     -- guard: no other role may call what the functions share
     issuing.sent_age_ms(issuing.outbox_events), issuing.has_card(uuid), issuing.reopen(issuing.outbox_events, bool),
-    issuing.replay(uuid, int8, text, text, text, text), issuing.reject(issuing.outbox_events, text, text),
+    issuing.replay(uuid, int8, text, text, text, text), issuing.resend(uuid, int8, text, text, text, text),
+    issuing.reject(issuing.outbox_events, text, text),
     issuing.cancel(uuid, int8, text, text, text, text, text),
     issuing.resolve(uuid, int8, bool, int8, text, text, text, text, text),
-    issuing.adopt(uuid, int8, int2, int8, text, text, text, text),
-    issuing.control_target(text, text, text, text, text, text)
+    issuing.adopt(uuid, int8, int2, int8, text, text, text, text)
 FROM PUBLIC;

@@ -6,9 +6,11 @@ CREATE OR REPLACE FUNCTION issuing.note_check(what text, before issuing.outbox_e
     c issuing.peer_checks, more jsonb) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, issuing, pg_temp
 AS $$
-    INSERT INTO operator_actions (event_id, actor, db_role, os_user, sudo_user, action, reason, before, after)
+    INSERT INTO operator_actions (event_id, actor, db_role, os_user, sudo_user, action, reason, before, after, batch,
+                                  batch_scope)
     VALUES (before.id, c.actor, c.db_role, c.os_user, c.sudo_user, what, c.reason, state_of(before),
-            state_of(after) || jsonb_build_object('worker', c.worker) || coalesce(more, '{}'))
+            state_of(after) || jsonb_build_object('worker', c.worker) || coalesce(more, '{}'), batch_id(c.batch),
+            batch_scope(c.batch))
 $$;
 
 -- An operator's mark that is past its deadline and that no worker holds is over, also while no worker runs that would
@@ -63,8 +65,9 @@ END
 $$;
 
 -- Leaves the mark of a reissue, which nobody joins. `busy`: another operator's mark of this event is not finished.
+-- because: the new event says that the card is replaced for this reason; null = as the old one says.
 CREATE OR REPLACE FUNCTION issuing.ask_reissue(
-    event uuid, within_ms int8, actor text, os_user text, sudo_user text, why text)
+    event uuid, within_ms int8, actor text, os_user text, sudo_user text, why text, because text)
 RETURNS TABLE (refused text, check_id uuid)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 AS $$
@@ -85,11 +88,14 @@ BEGIN
         refused := 'card';
     ELSIF e.reason_code = 'payload_invalid' OR NOT can_be_open(e) THEN
         refused := 'payload_invalid';
+    -- guard: only what replaces a card has a reason for it
+    ELSIF because IS NOT NULL AND e.payload ->> 'kind' IS DISTINCT FROM 'reissue' THEN
+        refused := 'replaces_none';
     ELSE
         PERFORM end_overdue(event);
-        INSERT INTO peer_checks AS p (event_id, deadline_at, action, actor, os_user, sudo_user, reason)
+        INSERT INTO peer_checks AS p (event_id, deadline_at, action, actor, os_user, sudo_user, reason, because)
         VALUES (event, now() + least(greatest(within_ms, 0), 86400000) * interval '1 millisecond', 'reissue', actor,
-                os_user, sudo_user, why)
+                os_user, sudo_user, why, because)
         ON CONFLICT (event_id, (action = 'look')) WHERE finished_at IS NULL DO NOTHING
         RETURNING p.id INTO check_id;
         IF check_id IS NULL THEN
@@ -187,7 +193,8 @@ BEGIN
                    -- A value and not EXISTS: this is asked once for each mark that is taken, not joined with all
                    -- events.
                    -- guard: a mark waits for the end of an attempt that knows nothing of the send
-                   AND (SELECT (e.status = 'PROCESSING' AND e.last_sent_at > e.updated_at)
+                   AND (SELECT (e.status = 'PROCESSING'
+                                AND (e.last_sent_at > e.updated_at OR p.action = 'look' AND p.actor = 'issuer'))
                                OR (e.event_type <> ALL (types) AND p.deadline_at > now())
                         FROM outbox_events e WHERE e.id = p.event_id) IS NOT TRUE
                  ORDER BY p.due_at
@@ -210,10 +217,13 @@ BEGIN
         WHERE p.id = ANY (due) AND p.deadline_at > now()
         RETURNING p.*
     )
-    SELECT h.id, h.event_id, h.action, h.attempts, h.orphan_at IS NOT NULL, e.status, e.user_id,
-           (extract(epoch FROM e.updated_at) * 1000000)::int8,
+    -- Cards stay when their events are gone.
+    SELECT h.id, h.event_id, h.action, h.attempts, h.orphan_at IS NOT NULL,
+           CASE WHEN e.id IS NULL AND h.action = 'look' AND (c.card).id IS NOT NULL THEN 'COMPLETED' ELSE e.status END,
+           coalesce(e.user_id, (c.card).user_id), (extract(epoch FROM e.updated_at) * 1000000)::int8,
            issuing.sent_age_ms(e), (c.card).id, (c.card).issuer_card_id, (c.card).status, e.issuer_parameters::text,
-           (extract(epoch FROM least(greatest(e.created_at, 'epoch'), now())) * 1000)::int8, e.event_type
+           (extract(epoch FROM least(greatest(coalesce(e.created_at, (c.card).created_at), 'epoch'), now())) * 1000)::int8,
+           e.event_type
     FROM held h
     LEFT JOIN outbox_events e ON e.id = h.event_id
     CROSS JOIN LATERAL (SELECT issuing.card_of(h.event_id) AS card OFFSET 0) c;
@@ -222,8 +232,9 @@ $$;
 
 -- Not decided: tried again after the delay, or, where the deadline comes first, ended `undecided`. why: for people.
 CREATE OR REPLACE FUNCTION issuing.put_check_back(check_id uuid, token uuid, delay_ms int8, why text) RETURNS void
-LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 AS $$
+BEGIN
     UPDATE peer_checks p
     SET lease_token = NULL,
         due_at = now() + delay_ms * interval '1 millisecond',
@@ -231,18 +242,28 @@ AS $$
         detail = left(why, 1000),
         finished_at = CASE WHEN now() + delay_ms * interval '1 millisecond' >= p.deadline_at THEN clock_timestamp() END,
         result = CASE WHEN now() + delay_ms * interval '1 millisecond' >= p.deadline_at THEN 'undecided' END
-    WHERE p.id = check_id AND p.lease_token = token AND p.finished_at IS NULL
+    WHERE p.id = check_id AND p.lease_token = token AND p.finished_at IS NULL;
+END
 $$;
 
 -- REJECTED, and the issuer has a live card: noted before it is cancelled, so that whoever goes on after a crash knows
--- of it. False: the mark is lost.
+-- of it. COMPLETED, and the issuer has closed the card: it is shown so before core-api is told. False: the mark is lost.
 CREATE OR REPLACE FUNCTION issuing.note_orphan(check_id uuid, token uuid) RETURNS bool
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 AS $$
+DECLARE
+    c peer_checks;
 BEGIN
     UPDATE peer_checks p SET orphan_at = coalesce(p.orphan_at, clock_timestamp())
-    WHERE p.id = check_id AND p.lease_token = token AND p.finished_at IS NULL;
-    RETURN FOUND;
+    WHERE p.id = check_id AND p.lease_token = token AND p.finished_at IS NULL
+    RETURNING p.* INTO c;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    IF NOT EXISTS (SELECT FROM outbox_events e WHERE e.id = c.event_id AND e.status <> 'COMPLETED') THEN
+        PERFORM set_card_status(c.event_id, 'cancelled', c);
+    END IF;
+    RETURN true;
 END
 $$;
 
@@ -292,13 +313,16 @@ $$;
 -- The end of a mark, and what follows from it, in one transaction. The token is the fence: `fenced` = the mark is
 -- another worker's, or finished, and nothing changes. `changed` = the event is no longer in the state that was judged:
 -- nothing changes, the mark is due again.
---   found                FAILED -> PENDING: the flow looks the card up, stores, links and completes it; `refused`
---   where another event has its place, or where what the row holds may not be open cancelled_at_issuer  FAILED ->
---   REJECTED `card_cancelled`; with COMPLETED only told duplicate            FAILED: reason `issuer_duplicate`; with
---   COMPLETED only told orphan_cancelled     REJECTED: the audit row, and the stored card's status reissued
---   FAILED -> REJECTED `reissued`, and a new event with a key of its own in its place all others           nothing but
---   the mark A reissue is not made behind its deadline, which its caller, killed or not, has seen pass. A new reason
---   of a FAILED event is told as an end is, since it is what a client reads from now on.
+--   found                FAILED -> PENDING: the flow looks the card up, stores, links and completes it; `refused` where
+--                        another event has its place, or where what the row holds may not be open
+--   cancelled_at_issuer  FAILED -> REJECTED `card_cancelled`; COMPLETED: the card's status
+--   ok, frozen           COMPLETED: the card's status
+--   duplicate            FAILED: reason `issuer_duplicate`; with COMPLETED only told
+--   orphan_cancelled     REJECTED: the audit row, and the stored card's status
+--   reissued             FAILED -> REJECTED `reissued`, and a new event with a key of its own in its place
+--   all others           nothing but the mark
+-- A reissue is not made behind its deadline, which its caller, killed or not, has seen pass. A new reason of a FAILED
+-- event is told as an end is, since it is what a client reads from now on.
 CREATE OR REPLACE FUNCTION issuing.end_check(
     check_id uuid, token uuid, seen_us int8, found_result text, found_detail text)
 RETURNS text
@@ -331,7 +355,12 @@ BEGIN
     IF (c.action = 'reissue') <> (found_result IN ('reissued', 'refused')) AND found_result NOT IN ('gone') THEN
         RAISE EXCEPTION 'a mark of % cannot end %', c.action, found_result USING ERRCODE = '22023';
     END IF;
-    IF found_result = 'orphan_cancelled' AND before.status = 'REJECTED' THEN
+    IF c.action <> 'reissue' AND coalesce(before.status, 'COMPLETED') = 'COMPLETED'
+       AND found_result IN ('ok', 'frozen', 'cancelled_at_issuer') THEN
+        -- guard: a card is shown as the issuer has it
+        PERFORM set_card_status(c.event_id, CASE found_result WHEN 'ok' THEN 'active' WHEN 'frozen' THEN 'frozen'
+                                            ELSE 'cancelled' END, c);
+    ELSIF found_result = 'orphan_cancelled' AND before.status = 'REJECTED' THEN
         UPDATE cards k SET status = 'cancelled', updated_at = now()
         WHERE k.request_id = before.id AND k.status <> 'cancelled';
         PERFORM note_check('reconcile', before, before, c,
@@ -378,9 +407,10 @@ BEGIN
             after := reject(before, 'reissued', found_detail || ' ' || made);
             -- Only now, when the old event is REJECTED, does the trigger give the place of its card to the new one.
             INSERT INTO outbox_events (id, event_type, user_id, idempotency_key, payload, traceparent)
-            VALUES (made, before.event_type, before.user_id, before.idempotency_key, before.payload,
-                    before.traceparent);
-            PERFORM note_check('reissue', before, after, c, jsonb_build_object('new_id', made));
+            VALUES (made, before.event_type, before.user_id, before.idempotency_key,
+                    before.payload || jsonb_strip_nulls(jsonb_build_object('reason', c.because)), before.traceparent);
+            PERFORM note_check('reissue', before, after, c, jsonb_strip_nulls(jsonb_build_object(
+                'new_id', made, 'because', c.because)));
             said := NULL;
         END IF;
     END IF;
@@ -393,94 +423,11 @@ $$;
 
 -- what is old goes
 
--- An operator asks. `paused`: an operator wants no calls to the issuer. `busy`: more checks wait than workers can soon
--- make. Two operators at the same moment may exceed that number by one each. The call that follows is made by a worker
--- in the operator's name, so it is on record.
-CREATE OR REPLACE FUNCTION issuing.ask_issuer_check(
-    user_of text, within_ms int8, actor text, os_user text, sudo_user text, why text)
-RETURNS TABLE (refused text, check_id uuid)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
-AS $$
-BEGIN
-    PERFORM check_who(actor, os_user, sudo_user, why);
-    -- guard: a check of the issuer is not asked while the issuer is paused
-    IF EXISTS (SELECT FROM target_controls t WHERE t.target = 'issuer' AND t.paused_at IS NOT NULL) THEN
-        refused := 'paused';
-    ELSIF (SELECT count(*) FROM issuer_checks c
-           WHERE c.ended_at IS NULL AND now() BETWEEN c.asked_at - interval '1 s' AND c.deadline_at) >= 20 THEN
-        refused := 'busy';
-    ELSE
-        INSERT INTO issuer_checks AS c (user_id, deadline_at, actor, os_user, sudo_user)
-        VALUES (user_of, now() + least(greatest(within_ms, 0), 3600000) * interval '1 millisecond', actor, os_user,
-                sudo_user)
-        RETURNING c.id INTO check_id;
-        INSERT INTO operator_actions (actor, os_user, sudo_user, action, reason, after)
-        VALUES (actor, os_user, sudo_user, 'check_issuer', why,
-                jsonb_build_object('check_id', check_id, 'user_id', user_of));
-    END IF;
-    RETURN NEXT;
-END
-$$;
-
--- The oldest check that waits, under a lease; SKIP LOCKED, so two workers never get the same one. What is past its
--- deadline ends here, and what ended a week ago is removed. A lease lasts a minute at most: one that seems to last
--- longer was written by a clock that was ahead, and is over.
-CREATE OR REPLACE FUNCTION issuing.take_issuer_check(new_token uuid, lease_ms int8, worker_name text)
-RETURNS TABLE (id uuid, user_id text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
-AS $$
-#variable_conflict use_column
-BEGIN
-    DELETE FROM issuer_checks c
-    WHERE c.id IN (SELECT o.id FROM issuer_checks o WHERE o.ended_at < now() - interval '7 days'
-                   LIMIT 100 FOR UPDATE SKIP LOCKED);
-    UPDATE issuer_checks c
-    SET ended_at = clock_timestamp(), result = 'unanswered', lease_until = NULL, lease_token = NULL
-    WHERE c.id IN (SELECT o.id FROM issuer_checks o WHERE o.ended_at IS NULL AND o.deadline_at <= now()
-                   LIMIT 100 FOR UPDATE SKIP LOCKED);
-    RETURN QUERY
-    UPDATE issuer_checks c
-    SET lease_token = new_token, worker = worker_name,
-        lease_until = now() + least(greatest(lease_ms, 0), 60000) * interval '1 millisecond'
-    WHERE c.id = (SELECT o.id FROM issuer_checks o
-                  WHERE o.ended_at IS NULL AND o.deadline_at > now()
-                    AND (o.lease_until IS NULL OR o.lease_until <= now()
-                         OR o.lease_until > now() + interval '1 minute')
-                  ORDER BY o.asked_at LIMIT 1 FOR UPDATE SKIP LOCKED)
-    RETURNING c.id, c.user_id;
-END
-$$;
-
--- The worker that has it drains, or may not call the issuer now: another one may take it at once.
-CREATE OR REPLACE FUNCTION issuing.put_issuer_check_back(check_id uuid, token uuid) RETURNS void
-LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
-AS $$
-    UPDATE issuer_checks c SET lease_until = NULL, lease_token = NULL
-    WHERE c.id = check_id AND c.lease_token = token AND c.ended_at IS NULL
-$$;
-
--- What the worker found. False: another worker has the check by now, or it ended.
-CREATE OR REPLACE FUNCTION issuing.end_issuer_check(check_id uuid, token uuid, found_result text, findings jsonb)
-    RETURNS bool
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
-AS $$
-BEGIN
-    UPDATE issuer_checks c
-    SET ended_at = clock_timestamp(), result = found_result, detail = findings, lease_until = NULL,
-        lease_token = NULL
-    -- guard: a check of the issuer that another worker has is not ended
-    WHERE c.id = check_id AND c.lease_token = token AND c.ended_at IS NULL;
-    RETURN FOUND;
-END
-$$;
-
 REVOKE ALL ON FUNCTION 
     issuing.note_check(text, issuing.outbox_events, issuing.outbox_events, issuing.peer_checks, jsonb),
     issuing.end_overdue(uuid), issuing.ask_reconcile(uuid, int8, text, text, text, text),
-    issuing.ask_reissue(uuid, int8, text, text, text, text), issuing.withdraw_check(uuid),
+    issuing.ask_reissue(uuid, int8, text, text, text, text, text), issuing.withdraw_check(uuid),
     issuing.ask_check(uuid, text), issuing.take_checks(uuid, int8, int8, text, text[]),
     issuing.put_check_back(uuid, uuid, int8, text), issuing.note_orphan(uuid, uuid),
-    issuing.end_executed_check(uuid, uuid, int8, text), issuing.end_check(uuid, uuid, int8, text, text),
-    issuing.ask_issuer_check(text, int8, text, text, text, text), issuing.take_issuer_check(uuid, int8, text),
-    issuing.put_issuer_check_back(uuid, uuid), issuing.end_issuer_check(uuid, uuid, text, jsonb)
+    issuing.end_executed_check(uuid, uuid, int8, text), issuing.end_check(uuid, uuid, int8, text, text)
 FROM PUBLIC;

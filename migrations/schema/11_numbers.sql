@@ -10,10 +10,6 @@ BEGIN
 END
 $$;
 
-CREATE OR REPLACE FUNCTION issuing.set_ceiling(name text, most int8) RETURNS void
-LANGUAGE sql SET search_path = pg_catalog, issuing, pg_temp
-AS $$ UPDATE ceilings c SET most = $2 WHERE c.name = $1 $$;
-
 -- No row: the user has no such card with a number. frees_in_ms: too many numbers were shown to this user, and the next
 -- one may be then. No ticket otherwise: the record is sealed with key_id, which is not among `openable`; then nothing
 -- is counted or written. `most` in a minute, at most the database's ceiling. The lock of the user comes first.
@@ -212,7 +208,7 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION issuing.lock_reveal(text), issuing.set_ceiling(text, int8),
+REVOKE ALL ON FUNCTION issuing.lock_reveal(text),
     issuing.ask_reveal(uuid, text, int8[], int8), issuing.take_number(uuid), issuing.number_keys(),
     issuing.rewrap_take(text, uuid, int8, int8), issuing.rewrap_put(uuid[], text[], bytea[], bytea[], text)
 FROM PUBLIC;

@@ -17,7 +17,8 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 BEGIN
     PERFORM FROM turns t WHERE t.name = of_work FOR UPDATE SKIP LOCKED;
-    RETURN FOUND;
+    -- guard: the housekeeping of a place that is not served does nothing
+    RETURN FOUND AND issuing.check_served();
 END
 $$;
 
@@ -78,56 +79,25 @@ AS $$
     FROM house_clock c
 $$;
 
-CREATE OR REPLACE FUNCTION issuing.set_retention(name text, kept interval) RETURNS void
-LANGUAGE sql SET search_path = pg_catalog, issuing, pg_temp
-AS $$ UPDATE retentions r SET kept = $2 WHERE r.name = $1 $$;
-
--- The retention in force, raised to what is wanted. Never lowered, and never by a caller beyond what an option
--- can be. While an end waits to be told, its request is kept, and with it all that ended after it.
-CREATE OR REPLACE FUNCTION issuing.retention_at_least(which text, wanted interval) RETURNS interval
-LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
-AS $$
-DECLARE
-    bounded interval := least(coalesce(wanted, interval '0'), interval '36600 days');
-BEGIN
-    -- guard: a worker shortens no retention
-    UPDATE retentions r SET kept = bounded WHERE r.name = which AND r.kept < bounded;
-    RETURN greatest((SELECT r.kept FROM retentions r WHERE r.name = which),
-                    -- guard: a request is kept while its end waits to be told
-                    CASE WHEN which = 'events'
-                         THEN (SELECT now() - min(t.ended_at) + interval '1 day' FROM ends_to_tell t
-                               WHERE t.refused IS NULL) END);
-END
-$$;
-
--- The retention in force, raised to what is wanted. Where the row cannot be written, what is wanted holds for this
--- pass.
-CREATE OR REPLACE FUNCTION issuing.retention_in_force(which text, wanted interval) RETURNS interval
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
-AS $$
-BEGIN
-    RETURN issuing.retention_at_least(which, wanted);
-EXCEPTION WHEN lock_not_available THEN
-    RETURN (SELECT greatest(r.kept, least(wanted, interval '36600 days')) FROM retentions r WHERE r.name = which);
-END
-$$;
-
 -- Moves the clock of issuing.believed on. A step, or a pause without a pass, does not count as time; after a day
 -- without one the database's clock is believed again, whatever it says.
 CREATE OR REPLACE FUNCTION issuing.keep_clock() RETURNS void
-LANGUAGE sql SET search_path = pg_catalog, issuing, pg_temp
+LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
 AS $$
-    UPDATE house_clock h
-    SET passed_at = now(),
-        steady_from = CASE WHEN now() BETWEEN h.passed_at - interval '5 minutes'
-            AND h.passed_at + interval '5 minutes' THEN h.steady_from ELSE now() END,
-        believed_at = CASE WHEN h.passed_at IS NULL OR h.steady_from < now() - interval '1 day'
-                                AND now() BETWEEN h.passed_at - interval '5 minutes'
-                                    AND h.passed_at + interval '5 minutes' THEN now()
-                           WHEN now() NOT BETWEEN h.passed_at - interval '5 minutes'
-                               -- guard: a step of the clock is no time
-                               AND h.passed_at + interval '5 minutes' THEN h.believed_at
-                           ELSE h.believed_at + greatest(now() - h.passed_at, interval '0') END
+DECLARE
+    t constant timestamptz := now();
+    h house_clock;
+BEGIN
+    SELECT c.* INTO h FROM house_clock c;
+    h.steady_from := CASE WHEN t BETWEEN h.passed_at - interval '5 minutes' AND h.passed_at + interval '5 minutes'
+                          THEN h.steady_from ELSE t END;
+    h.believed_at := CASE WHEN h.passed_at IS NULL OR h.steady_from < t - interval '1 day' THEN t
+                          WHEN t NOT BETWEEN h.passed_at - interval '5 minutes'
+                              -- guard: a step of the clock is no time
+                              AND h.passed_at + interval '5 minutes' THEN h.believed_at
+                          ELSE h.believed_at + greatest(t - h.passed_at, interval '0') END;
+    UPDATE house_clock SET passed_at = t, steady_from = h.steady_from, believed_at = h.believed_at;
+END
 $$;
 
 CREATE OR REPLACE FUNCTION issuing.plan_end(of_parent text) RETURNS void
@@ -206,6 +176,10 @@ BEGIN
     -- guard: a page keeps free space for what a claim writes
     EXECUTE format('CREATE TABLE issuing.%I (LIKE %I INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING GENERATED)
                     WITH (%s)', new_name, new_parent, storage);
+    IF new_parent IN ('rate_limit_log', 'operator_actions') THEN
+        -- Without a key: else no replication by rows takes it.
+        EXECUTE format('ALTER TABLE issuing.%I REPLICA IDENTITY FULL', new_name);
+    END IF;
     EXECUTE format('ALTER TABLE %I ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)', new_parent, new_name,
                    CASE WHEN is_by_id THEN issuing.uuid7_least(new_from)::text ELSE new_from::text END,
                    CASE WHEN is_by_id THEN issuing.uuid7_least(new_to)::text ELSE new_to::text END);
@@ -369,7 +343,8 @@ RETURNS TABLE (
                  'r.due_at IS NULL AND r.failed_at IS NULL AND r.updated_at < $1 AND r.created_at < $1'),
                 ('operator_actions', 'operator_actions_rest',
                  (SELECT r.kept FROM retentions r WHERE r.name = 'audit'), 'r.at < $1'),
-                ('number_reveals', 'number_reveals', interval '1 hour', 'r.last_at < $1'))
+                ('number_reveals', 'number_reveals', interval '1 hour', 'r.last_at < $1'),
+                ('issuer_events', 'issuer_events', interval '1 day', 'r.at < $1'))
                 AS v (parent, rest, kept, condition)
         LOOP
             BEGIN
@@ -662,8 +637,7 @@ RETURNS TABLE (action text, table_name text, amount int8, detail text, again boo
     $$;
 
 REVOKE ALL ON FUNCTION issuing.take_turn(text), issuing.turn_holder(text), issuing.turn_taken(),
-    issuing.rest_holders(text), issuing.house_state(), issuing.set_retention(text, interval),
-    issuing.retention_at_least(text, interval), issuing.retention_in_force(text, interval), issuing.keep_clock(),
+    issuing.rest_holders(text), issuing.house_state(), issuing.keep_clock(),
     issuing.plan_end(text), issuing.rest_promise(text, timestamptz, timestamptz), issuing.withdraw_plans(),
     issuing.partition_add(text, timestamptz, timestamptz), issuing.partition_drop(text, timestamptz),
     issuing.rest_expire(text, text, timestamptz), issuing.keep_rows(interval, interval, interval),

@@ -1,4 +1,28 @@
--- Heartbeats of workers.
+-- Heartbeats of workers, and what operators ask of targets.
+
+-- Ends the pauses whose time is over, each with an audit row.
+CREATE OR REPLACE FUNCTION issuing.end_pauses()
+RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+BEGIN
+    WITH over AS MATERIALIZED (
+        SELECT c.* FROM target_controls c
+        -- guard: a pause for a time ends by itself
+        WHERE c.paused_until <= clock_timestamp()
+        FOR UPDATE SKIP LOCKED -- another worker ends it
+    ), ended AS (
+        UPDATE target_controls c SET paused_at = NULL, paused_by = NULL, paused_why = NULL, paused_until = NULL
+        FROM over o
+        WHERE c.target = o.target
+        RETURNING to_jsonb(o) AS before, to_jsonb(c) AS after
+    )
+    INSERT INTO operator_actions (actor, action, reason, before, after)
+    SELECT e.before ->> 'paused_by', 'resume_target', 'the time of the pause is over', e.before, e.after FROM ended e;
+END
+$$;
+
+REVOKE ALL ON FUNCTION issuing.end_pauses() FROM PUBLIC;
 
 -- What a worker writes every few seconds, and what it is to obey. Clock steps heal: every time is written anew, as an
 -- age before now, and a row whose time is ahead of the clock is removed until its worker writes it again. Locks that
@@ -52,9 +76,67 @@ BEGIN
     EXCEPTION WHEN OTHERS THEN
         noted := false;
     END;
+    IF EXISTS (SELECT FROM target_controls c WHERE c.paused_until <= at) THEN
+        PERFORM end_pauses();
+    END IF;
     RETURN QUERY
     SELECT t.name, c.paused_at IS NOT NULL, c.paused_by, c.paused_why, coalesce(c.probe_number, 0), noted
     FROM unnest(targets) AS t (name)
     LEFT JOIN target_controls c ON c.target = t.name;
 END
 $$;
+
+-- The three actions on a target: change and audit row are one transaction. NULL = done; else why not: `paused` (it is
+-- already, or for a probe: nothing may be sent), `not_paused`, `bad_target`. A target that is a route is named after
+-- its type; a probe makes its next event due. pause_ms: how long a pause lasts; null = until it is resumed.
+CREATE OR REPLACE FUNCTION issuing.control_target(
+    action text, target_name text, actor text, os_user text, sudo_user text, why text, pause_ms int8 DEFAULT NULL)
+RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    before target_controls;
+    after target_controls;
+BEGIN
+    PERFORM check_who(actor, os_user, sudo_user, why);
+    IF target_name !~ '^[A-Za-z][A-Za-z0-9_]{0,63}$' THEN
+        RETURN 'bad_target';
+    END IF;
+    INSERT INTO target_controls (target) VALUES (target_name) ON CONFLICT (target) DO NOTHING;
+    SELECT c.* INTO STRICT before FROM target_controls c WHERE c.target = target_name FOR UPDATE;
+    CASE action
+        WHEN 'pause_target' THEN
+            IF before.paused_at IS NOT NULL THEN
+                RETURN 'paused';
+            END IF;
+            UPDATE target_controls c SET paused_at = clock_timestamp(), paused_by = actor, paused_why = why,
+                                         paused_until = clock_timestamp() + pause_ms * interval '1 millisecond'
+            WHERE c.target = target_name
+            RETURNING c.* INTO STRICT after;
+        WHEN 'resume_target' THEN
+            IF before.paused_at IS NULL THEN
+                RETURN 'not_paused';
+            END IF;
+            UPDATE target_controls c SET paused_at = NULL, paused_by = NULL, paused_why = NULL,
+                                         paused_until = NULL
+            WHERE c.target = target_name
+            RETURNING c.* INTO STRICT after;
+        WHEN 'probe_target' THEN
+            IF before.paused_at IS NOT NULL THEN
+                RETURN 'paused';
+            END IF;
+            UPDATE target_controls c SET probe_number = c.probe_number + 1
+            WHERE c.target = target_name
+            RETURNING c.* INTO STRICT after;
+            PERFORM make_one_due(CASE WHEN target_name IN ('issuer', 'core') THEN 'CARD_ISSUE' ELSE target_name END);
+        ELSE
+            RAISE EXCEPTION 'no such action: %', action USING ERRCODE = '22023';
+    END CASE;
+    INSERT INTO operator_actions (actor, os_user, sudo_user, action, reason, before, after)
+    VALUES (actor, os_user, sudo_user, action, why, to_jsonb(before), to_jsonb(after));
+    RETURN NULL;
+END
+$$;
+
+REVOKE ALL ON FUNCTION issuing.control_target(text, text, text, text, text, text, int8)
+FROM PUBLIC;

@@ -26,6 +26,21 @@ SELECT c.ctid, c.ended_at, c.event_type, c.status, c.reason_code, c.below_ms, c.
 FROM issuing.statistics_changes c
 WHERE c.refused IS NULL AND c.created_ats IS NULL;
 
+-- Receivers choose reasons, so at most 50 of a type and hour have rows of their own: those that a fold saw first. All
+-- others count as `other`. A reason that has a row keeps it.
+CREATE OR REPLACE FUNCTION issuing.counted_reason(of_hour timestamptz, of_type text, reason text) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+BEGIN
+    RETURN CASE WHEN reason IN ('', 'other')
+                     OR EXISTS (SELECT FROM outbox_statistics s
+                                WHERE s.hour = of_hour AND s.event_type = of_type AND s.reason_code = reason)
+                     OR (SELECT count(DISTINCT s.reason_code) FROM outbox_statistics s
+                         WHERE s.hour = of_hour AND s.event_type = of_type AND s.reason_code NOT IN ('', 'other')) < 50
+                THEN reason ELSE 'other' END;
+END
+$$;
+
 -- The count from the rows that are there. Reads the whole outbox. STABLE: a statement that calls it and reads
 -- outbox_statistics sees both at the same moment.
 CREATE OR REPLACE FUNCTION issuing.count_events(since timestamptz) -- hours that begin before are left out
@@ -37,8 +52,12 @@ RETURNS TABLE (hour timestamptz, event_type text, status text, reason_code text,
         bounds float8[] := statistics_bounds();
     BEGIN
         RETURN QUERY
-        SELECT g.hour, g.event_type, g.status, g.reason_code, bounds[width_bucket(g.age_ms::float8, bounds) + 1]::int8,
-               count(*), sum(g.age_ms)::int8
+        SELECT r.hour, r.event_type, r.status, counted_reason(r.hour, r.event_type, r.reason_code), r.below_ms,
+               sum(r.count)::int8, sum(r.sum_ms)::int8
+        FROM (
+        SELECT g.hour, g.event_type, g.status, g.reason_code,
+               bounds[width_bucket(g.age_ms::float8, bounds) + 1]::int8 AS below_ms, count(*) AS count,
+               sum(g.age_ms) AS sum_ms
         FROM (SELECT date_bin('1 hour', least(greatest(t.ended_at, 'epoch'), '2500-01-01 00:00:00+00'), 'epoch')
                          AS hour,
                      left(e.event_type, 64) AS event_type, e.status, coalesce(e.reason_code, '') AS reason_code,
@@ -47,6 +66,7 @@ RETURNS TABLE (hour timestamptz, event_type text, status text, reason_code text,
               FROM outbox_events e CROSS JOIN LATERAL (SELECT coalesce(e.completed_at, e.updated_at) AS ended_at) t
               WHERE e.status IN ('COMPLETED', 'REJECTED', 'FAILED')) g
         WHERE g.hour >= since
+        GROUP BY 1, 2, 3, 4, 5) r
         GROUP BY 1, 2, 3, 4, 5;
     END
     $$;
@@ -56,11 +76,28 @@ RETURNS TABLE (hour timestamptz, event_type text, status text, reason_code text,
 CREATE OR REPLACE FUNCTION issuing.fold_changes(places tid[]) RETURNS int8
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
 AS $$
-    WITH added AS (
-        INSERT INTO outbox_statistics AS s (hour, event_type, status, reason_code, below_ms, count, sum_ms)
-        SELECT w.hour, w.event_type, w.status, w.reason_code, w.below_ms, sum(w.count)::int8, sum(w.sum_ms)::int8
+    WITH waiting AS MATERIALIZED (
+        SELECT w.hour, w.event_type, w.status, w.reason_code, w.below_ms, sum(w.count) AS count, sum(w.sum_ms) AS sum_ms
         FROM statistics_waiting w
         WHERE w.place = ANY (places)
+        GROUP BY 1, 2, 3, 4, 5
+    ), reasons AS (
+        SELECT r.hour, r.event_type, r.reason_code,
+               row_number() OVER (PARTITION BY r.hour, r.event_type ORDER BY bool_or(r.is_old) DESC, r.reason_code) AS n
+        FROM (SELECT w.hour, w.event_type, w.reason_code, false AS is_old FROM waiting w
+              UNION ALL
+              SELECT s.hour, s.event_type, s.reason_code, true
+              FROM (SELECT DISTINCT w.hour, w.event_type FROM waiting w) t
+              JOIN outbox_statistics s ON s.hour = t.hour AND s.event_type = t.event_type) r
+        WHERE r.reason_code NOT IN ('', 'other')
+        GROUP BY 1, 2, 3
+    ), added AS (
+        INSERT INTO outbox_statistics AS s (hour, event_type, status, reason_code, below_ms, count, sum_ms)
+        -- guard: a receiver's reasons do not fill the statistics
+        SELECT w.hour, w.event_type, w.status, CASE WHEN r.n > 50 THEN 'other' ELSE w.reason_code END, w.below_ms,
+               sum(w.count)::int8, sum(w.sum_ms)::int8
+        FROM waiting w
+        LEFT JOIN reasons r ON r.hour = w.hour AND r.event_type = w.event_type AND r.reason_code = w.reason_code
         GROUP BY 1, 2, 3, 4, 5
         ON CONFLICT (hour, event_type, status, reason_code, below_ms)
         DO UPDATE SET count = s.count + excluded.count, sum_ms = s.sum_ms + excluded.sum_ms
@@ -146,7 +183,7 @@ RETURNS TABLE (refused text, corrected int8) -- `busy`; else how many rows of th
                          -s.count::numeric, -s.sum_ms::numeric
                   FROM outbox_statistics s WHERE s.hour >= since
                   UNION ALL
-                  SELECT w.hour, w.event_type, w.status, w.reason_code, w.below_ms,
+                  SELECT w.hour, w.event_type, w.status, counted_reason(w.hour, w.event_type, w.reason_code), w.below_ms,
                          -w.count::numeric, -w.sum_ms::numeric
                   -- guard: a rebuild of the statistics knows the changes that wait
                   FROM statistics_waiting w WHERE w.hour >= since) d

@@ -18,14 +18,48 @@ END
 $$;
 CREATE TRIGGER outbox_events_reissue AFTER INSERT ON issuing.outbox_events
     FOR EACH ROW WHEN (NEW.payload ->> 'replaces' IS NOT NULL) EXECUTE FUNCTION issuing.reissue_once();
+CREATE TRIGGER cards_status AFTER UPDATE OF status ON issuing.cards
+    FOR EACH ROW WHEN (OLD.status <> NEW.status) EXECUTE FUNCTION issuing.tell_card_status();
 CREATE TRIGGER outbox_attempts_lost AFTER INSERT ON issuing.outbox_attempts
     FOR EACH ROW WHEN (NEW.outcome = 'lost') EXECUTE FUNCTION issuing.follow_lost();
 
--- For the default configuration; the worker makes all others. Keys and tries have a week more ahead: an api that runs
--- for days before there is a worker would fill `_rest` instead.
-SELECT issuing.partition_add(p.parent, h.hour + p.from_at, h.hour + p.to_at)
-FROM (VALUES ('outbox_events', interval '0', interval '15 days'),
-             ('idempotency_keys', '0', '25 hours'), ('idempotency_keys', '25 hours', '25 hours 7 days'),
-             ('rate_limit_log', '0', '2 hours'), ('rate_limit_log', '2 hours', '2 hours 7 days'))
-         AS p (parent, from_at, to_at),
+DO $$
+DECLARE
+    of_users text;
+BEGIN
+    IF (SELECT p.count FROM issuing.places p) = 1 THEN
+        RETURN;
+    END IF;
+    FOREACH of_users IN ARRAY ARRAY['outbox_events', 'idempotency_keys', 'rate_limit_log', 'cards'] LOOP
+        -- guard: a place takes no row of a user of another place
+        EXECUTE format('ALTER TABLE issuing.%I ADD CONSTRAINT of_this_place CHECK (issuing.is_mine(user_id))',
+                       of_users);
+    END LOOP;
+END
+$$;
+
+-- Each statement that writes to a place asks whether the place is served here (15_fence.sql). The tables that are left out
+-- are written in a statement that writes to one of these too, or under a turn of the housekeeping.
+DO $$
+DECLARE
+    fenced text;
+BEGIN
+    IF 1 /* places */ = 1 THEN
+        RETURN;
+    END IF;
+    INSERT INTO issuing.place_states (place) VALUES (0 /* place */);
+    FOREACH fenced IN ARRAY ARRAY['outbox_events', 'cards', 'card_reissues', 'event_reissues', 'lost_events',
+                                  'number_reveals', 'reveal_tickets', 'operator_actions', 'peer_checks',
+                                  'ends_to_tell', 'issuer_events'] LOOP
+        EXECUTE format('CREATE TRIGGER of_this_database BEFORE INSERT OR UPDATE OR DELETE ON issuing.%I
+                            FOR EACH STATEMENT EXECUTE FUNCTION issuing.refuse_moved()', fenced);
+    END LOOP;
+END
+$$;
+
+-- For the default configuration; the worker makes all others. No more than these: an acceptance looks for the key and
+-- the tries in each partition that can hold them, and opens its index.
+SELECT issuing.partition_add(p.parent, h.hour, h.hour + p.length)
+FROM (VALUES ('outbox_events', interval '15 days'), ('idempotency_keys', '25 hours'), ('rate_limit_log', '2 hours'))
+         AS p (parent, length),
      (SELECT date_trunc('hour', now()) AS hour) h;

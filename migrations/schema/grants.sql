@@ -11,7 +11,8 @@ BEGIN
         CROSS JOIN LATERAL (SELECT x.grantee FROM aclexplode(c.relacl) x
                             UNION SELECT x.grantee FROM pg_attribute t CROSS JOIN LATERAL aclexplode(t.attacl) x
                                   WHERE t.attrelid = c.oid AND NOT t.attisdropped) a
-        WHERE c.relnamespace = 'issuing'::regnamespace AND c.relowner <> a.grantee
+        WHERE c.relnamespace IN ('issuing'::regnamespace, (SELECT n.oid FROM pg_namespace n WHERE n.nspname = 'issuing'))
+          AND c.relowner <> a.grantee
           AND a.grantee IN (SELECT r.oid FROM pg_roles r
                             WHERE r.rolname IN ('issuing_api', 'issuing_worker', 'issuing_operator', 'issuing_viewer'))
     LOOP
@@ -20,7 +21,7 @@ BEGIN
     END LOOP;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_api') THEN
         GRANT USAGE ON SCHEMA issuing TO issuing_api;
-        GRANT SELECT ON issuing.schema_migration TO issuing_api;
+        GRANT SELECT ON issuing.schema_migration, issuing.places, issuing.place_states TO issuing_api;
         GRANT SELECT, INSERT ON issuing.idempotency_keys, issuing.rate_limit_log TO issuing_api;
         GRANT SELECT ON issuing.outbox_events, issuing.card_reissues TO issuing_api;
         GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, issuer_card_id,
@@ -29,17 +30,19 @@ BEGIN
         GRANT INSERT (id, created_at, updated_at, next_attempt_at, user_id, idempotency_key, payload,
             traceparent) ON issuing.outbox_events TO issuing_api;
         GRANT EXECUTE ON FUNCTION issuing.ask_reveal(uuid, text, int8[], int8), issuing.take_number(uuid),
-            issuing.promise_retentions(interval, interval) TO issuing_api;
+            issuing.promise_retentions(interval, interval),
+            issuing.note_issuer_event(bytea, uuid, text) TO issuing_api;
         GRANT SELECT ON issuing.retentions, issuing.house_clock TO issuing_api;
         GRANT SELECT ON issuing.workers, issuing.worker_targets, issuing.target_controls, issuing.routes,
-            issuing.ends_waiting TO issuing_api;
+            issuing.ends_waiting, issuing.data_proofs TO issuing_api;
         GRANT SELECT (at, refused) ON issuing.statistics_changes TO issuing_api;
+        GRANT SELECT (began_at, ended_at, trouble, counts) ON issuing.issuer_listings TO issuing_api;
         GRANT EXECUTE ON FUNCTION issuing.mend_tries(text), issuing.withdraw_plans() TO issuing_api;
         GRANT SELECT ON issuing.lock_salt TO issuing_api;
     END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_worker') THEN
         GRANT USAGE ON SCHEMA issuing TO issuing_worker;
-        GRANT SELECT ON issuing.schema_migration TO issuing_worker;
+        GRANT SELECT ON issuing.schema_migration, issuing.places, issuing.place_states TO issuing_worker;
         GRANT SELECT ON issuing.outbox_events TO issuing_worker;
         GRANT UPDATE (status, retry_count, next_attempt_at, lease_token, lease_owner, lease_until, first_sent_at,
             deferred_since,
@@ -55,15 +58,17 @@ BEGIN
             last4, status, issuer), INSERT
             ON issuing.cards TO issuing_worker;
         GRANT SELECT ON issuing.issuers TO issuing_worker;
+        GRANT SELECT (began_at, ended_at, trouble, counts) ON issuing.issuer_listings TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.note_issuer(text, text) TO issuing_worker;
+        GRANT EXECUTE ON FUNCTION issuing.end_pauses() TO issuing_worker;
         GRANT UPDATE (status, updated_at) ON issuing.cards TO issuing_worker;
         GRANT SELECT, INSERT, UPDATE, DELETE ON issuing.workers, issuing.worker_targets TO issuing_worker;
         GRANT SELECT, INSERT, UPDATE ON issuing.last_worker TO issuing_worker;
         GRANT SELECT ON issuing.target_controls TO issuing_worker;
-        GRANT SELECT ON issuing.routes, issuing.ends_waiting TO issuing_worker;
+        GRANT SELECT ON issuing.routes, issuing.ends_waiting, issuing.data_proofs TO issuing_worker;
         GRANT SELECT, DELETE ON issuing.route_workers TO issuing_worker;
         GRANT INSERT (ended_at, ids, is_again) ON issuing.ends_to_tell TO issuing_worker;
-        GRANT EXECUTE ON FUNCTION issuing.note_routes(text, text[], bool[], bool[], int8[], int8[], bool[]),
+        GRANT EXECUTE ON FUNCTION issuing.note_routes(text, text[], bool[], bool[], int8[], int8[], bool[], text[], text[]),
             issuing.claim_ends(uuid, int8, int8, text, bool), issuing.ends_wait() TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.keep_rows(interval, interval, interval), issuing.check_rest(),
             issuing.keep_house(interval, interval, interval, interval) TO issuing_worker;
@@ -75,9 +80,13 @@ BEGIN
             TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.take_checks(uuid, int8, int8, text, text[]),
             issuing.end_executed_check(uuid, uuid, int8, text) TO issuing_worker;
-        GRANT EXECUTE ON FUNCTION issuing.take_issuer_check(uuid, int8, text), issuing.put_issuer_check_back(uuid,
+        GRANT EXECUTE ON FUNCTION issuing.take_issuer_check(uuid, int8, text, text[]), issuing.put_issuer_check_back(uuid,
             uuid),
             issuing.end_issuer_check(uuid, uuid, text, jsonb) TO issuing_worker;
+        GRANT EXECUTE ON FUNCTION issuing.take_listing(uuid, int8, text, text, text, int8),
+            issuing.note_listed(uuid, uuid, text[], uuid[], bool[], text, int8, int8),
+            issuing.compare_listed(uuid, uuid, int8, int8), issuing.leave_listing(uuid, uuid, text, bool)
+            TO issuing_worker;
         GRANT SELECT (at, refused), INSERT ON issuing.statistics_changes TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.forget_keys() TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.fold_statistics(int8), issuing.tell_ends(uuid[], timestamptz)
@@ -85,7 +94,8 @@ BEGIN
     END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_operator') THEN
         GRANT USAGE ON SCHEMA issuing TO issuing_operator;
-        GRANT SELECT ON issuing.schema_migration, issuing.outbox_events, issuing.outbox_attempts,
+        GRANT SELECT ON issuing.schema_migration, issuing.places, issuing.place_states, issuing.outbox_events,
+            issuing.outbox_attempts,
             issuing.operator_actions, issuing.idempotency_keys, issuing.rate_limit_log, issuing.card_reissues,
             issuing.partitions, issuing.peer_checks, issuing.event_reissues TO issuing_operator;
         GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, issuer_card_id,
@@ -95,29 +105,34 @@ BEGIN
         GRANT EXECUTE ON FUNCTION issuing.number_keys(), issuing.house_state() TO issuing_operator;
         -- guard: what an operator could change by hand before is taken away
         -- Everything that an operator changes is changed by these, which write the audit row.
-        GRANT EXECUTE ON FUNCTION issuing.replay(uuid, int8, text, text, text, text), issuing.cancel(uuid, int8, text,
-            text, text, text, text),
+        GRANT EXECUTE ON FUNCTION issuing.replay(uuid, int8, text, text, text, text),
+            issuing.resend(uuid, int8, text, text, text, text),
+            issuing.cancel(uuid, int8, text, text, text, text, text),
             issuing.resolve(uuid, int8, bool, int8, text, text, text, text, text), issuing.ask_reconcile(uuid, int8,
                 text, text, text, text),
-            issuing.ask_reissue(uuid, int8, text, text, text, text), issuing.withdraw_check(uuid) TO issuing_operator;
+            issuing.ask_reissue(uuid, int8, text, text, text, text, text), issuing.withdraw_check(uuid) TO issuing_operator;
         GRANT EXECUTE ON FUNCTION issuing.adopt(uuid, int8, int2, int8, text, text, text, text) TO issuing_operator;
         GRANT SELECT ON issuing.retentions, issuing.house_clock, issuing.ceilings TO issuing_operator;
         GRANT SELECT ON issuing.workers, issuing.worker_targets, issuing.target_controls, issuing.routes,
             issuing.last_worker TO issuing_operator;
         GRANT SELECT ON issuing.route_workers, issuing.route_workers_living, issuing.ends_waiting, issuing.ends_refused
             TO issuing_operator;
-        GRANT EXECUTE ON FUNCTION issuing.control_target(text, text, text, text, text, text) TO issuing_operator;
+        GRANT EXECUTE ON FUNCTION issuing.control_target(text, text, text, text, text, text, int8) TO issuing_operator;
         GRANT EXECUTE ON FUNCTION issuing.remove_route(text, bool, text, text, text, text) TO issuing_operator;
-        GRANT SELECT ON issuing.issuer_checks TO issuing_operator;
-        GRANT EXECUTE ON FUNCTION issuing.ask_issuer_check(text, int8, text, text, text, text) TO issuing_operator;
+        GRANT SELECT ON issuing.issuer_checks, issuing.issuer_listings, issuing.listed_cards TO issuing_operator;
+        GRANT EXECUTE ON FUNCTION issuing.ask_listing(int8, int8, text, text, text, text) TO issuing_operator;
+        GRANT EXECUTE ON FUNCTION issuing.ask_issuer_check(text, text, bool, int8, text, text, text, text) TO issuing_operator;
         GRANT SELECT ON issuing.outbox_statistics, issuing.statistics_changes TO issuing_operator;
         GRANT EXECUTE ON FUNCTION issuing.rebuild_statistics(int8, text, text, text, text) TO issuing_operator;
-        GRANT SELECT ON issuing.senders TO issuing_operator;
+        GRANT SELECT ON issuing.senders, issuing.data_proofs, issuing.statistics_waiting TO issuing_operator;
+        GRANT SELECT (ended_at, ids) ON issuing.ends_to_tell TO issuing_operator;
+        GRANT EXECUTE ON FUNCTION issuing.note_proof(uuid, uuid, int8, int8) TO issuing_operator;
         GRANT EXECUTE ON FUNCTION issuing.change_sender(text, text, text, text, text, text, text) TO issuing_operator;
     END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_viewer') THEN
         GRANT USAGE ON SCHEMA issuing TO issuing_viewer;
-        GRANT SELECT ON issuing.schema_migration, issuing.outbox_events, issuing.outbox_attempts,
+        GRANT SELECT ON issuing.schema_migration, issuing.places, issuing.place_states, issuing.outbox_events,
+            issuing.outbox_attempts,
             issuing.operator_actions, issuing.idempotency_keys, issuing.rate_limit_log, issuing.card_reissues,
             issuing.partitions, issuing.peer_checks, issuing.event_reissues TO issuing_viewer;
         GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, issuer_card_id,
@@ -130,12 +145,54 @@ BEGIN
             issuing.last_worker TO issuing_viewer;
         GRANT SELECT ON issuing.route_workers, issuing.route_workers_living, issuing.ends_waiting, issuing.ends_refused
             TO issuing_viewer;
-        GRANT SELECT ON issuing.issuer_checks TO issuing_viewer;
+        GRANT SELECT ON issuing.issuer_checks, issuing.issuer_listings, issuing.listed_cards TO issuing_viewer;
         GRANT SELECT ON issuing.outbox_statistics, issuing.statistics_changes TO issuing_viewer;
-        GRANT SELECT ON issuing.senders TO issuing_viewer;
+        GRANT SELECT ON issuing.senders, issuing.data_proofs, issuing.statistics_waiting TO issuing_viewer;
+        GRANT SELECT (ended_at, ids) ON issuing.ends_to_tell TO issuing_viewer;
     END IF;
     -- Other services: what `issuing-ctl sender add` granted, also on functions that were made anew.
     PERFORM issuing.grant_sender(s.role) FROM (SELECT DISTINCT r.role FROM issuing.senders r) s
     WHERE to_regrole(quote_ident(s.role)) IS NOT NULL;
+END
+$$;
+
+-- Where there are several places: what stands in `issuing` for all of them (17_places.sql) has the rights of what it
+-- stands for.
+DO $$
+DECLARE
+    statement text;
+    whole oid := (SELECT n.oid FROM pg_namespace n WHERE n.nspname = 'issuing');
+    first oid;
+BEGIN
+    IF (SELECT p.count FROM issuing.places p) = 1 THEN
+        RETURN;
+    END IF;
+    first := to_regnamespace(format('issuing_p%s', issuing.first_place()));
+    FOR statement IN
+        WITH placed AS (
+            SELECT c.oid AS place_oid, v.oid, c.relname AS name, c.relowner AS owner, c.relacl AS acl
+            FROM pg_class c JOIN pg_class v ON v.relname = c.relname AND v.relnamespace = whole
+            WHERE c.relnamespace = first AND v.relkind = 'v'
+        )
+        SELECT format('grant %s ON %I.%I TO %s', x.privilege_type, 'issuing', p.name, x.grantee::regrole)
+        FROM placed p CROSS JOIN LATERAL aclexplode(p.acl) x
+        WHERE x.grantee <> p.owner AND x.grantee <> 0
+        UNION ALL
+        SELECT format('grant %s (%I) ON %I.%I TO %s', x.privilege_type, t.attname, 'issuing', p.name,
+                      x.grantee::regrole)
+        FROM placed p JOIN pg_attribute t ON t.attrelid = p.place_oid AND NOT t.attisdropped
+        CROSS JOIN LATERAL aclexplode(t.attacl) x
+        WHERE x.grantee <> p.owner AND x.grantee <> 0
+        UNION ALL
+        SELECT format('grant EXECUTE ON FUNCTION %s TO %s', v.oid::regprocedure,
+                      CASE x.grantee WHEN 0 THEN 'PUBLIC' ELSE x.grantee::regrole::text END)
+        FROM pg_proc f
+        JOIN pg_proc v ON v.proname = f.proname AND v.proargtypes = f.proargtypes
+                      AND v.pronamespace = whole
+        CROSS JOIN LATERAL aclexplode(coalesce(f.proacl, acldefault('f', f.proowner))) x
+        WHERE f.pronamespace = first AND x.grantee <> f.proowner
+    LOOP
+        EXECUTE statement;
+    END LOOP;
 END
 $$;

@@ -7,26 +7,13 @@
 -- console shows no action to a role that may not, and the database would refuse it.
 SELECT session_user::text, current_database()::text,
        has_function_privilege('issuing.replay(uuid,int8,text,text,text,text)', 'EXECUTE'),
-       has_function_privilege('issuing.control_target(text,text,text,text,text,text)', 'EXECUTE');
+       has_function_privilege('issuing.control_target(text,text,text,text,text,text,int8)', 'EXECUTE');
 
 -- name: console_limit :one
 -- why: after each connect: no page waits longer than $1 s for a statement, and a console that only reads ($2) changes
 -- nothing even by mistake.
 SELECT set_config('statement_timeout', $1::int8 || 's', false), set_config('lock_timeout', $1::int8 || 's', false),
        set_config('default_transaction_read_only', CASE WHEN $2::bool THEN 'on' ELSE 'off' END, false);
-
--- name: console_open :one
--- why: the open events: number, how many a worker holds, how many are overdue (of types that are delivered) and how
--- many have an unknown outcome, and the time of the oldest one. By outbox_events_due, at most $1 rows: a count of $1
--- means "or more".
-SELECT count(*), count(*) FILTER (WHERE b.status = 'PROCESSING'),
-       count(*) FILTER (WHERE b.next_attempt_at < now() - interval '60 s' AND b.status = 'PENDING'
-                          AND (b.event_type = 'CARD_ISSUE'
-                               OR b.event_type IN (SELECT r.event_type FROM issuing.routes r))),
-       count(*) FILTER (WHERE b.first_sent_at IS NOT NULL AND b.status = 'PENDING'),
-       min(b.created_at), clock_timestamp()
-FROM (SELECT e.event_type, e.status, e.next_attempt_at, e.first_sent_at, e.created_at
-      FROM issuing.outbox_events e WHERE e.due_at IS NOT NULL LIMIT $1::int8) b;
 
 -- name: console_failed :many
 -- why: the FAILED events by reason and type, most frequent first, by outbox_events_failed, at most $1 rows: a total of

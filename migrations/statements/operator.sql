@@ -9,6 +9,8 @@ e.retry_count, e.next_attempt_at, e.created_at,
 e.updated_at, e.completed_at, e.first_sent_at, e.deferred_since, e.lease_until, e.lease_owner, e.idempotency_key,
 e.reason_code, e.reason_detail, e.last_error,
 CASE WHEN e.event_type = 'CARD_ISSUE' THEN e.payload ->> 'replaces' END,
+CASE WHEN e.event_type = 'CARD_ISSUE' AND e.payload ->> 'kind' = 'reissue'
+     THEN coalesce(e.payload ->> 'reason', 'lost') END,
 e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'),
 c.id, c.last4, c.exp_month, c.exp_year, c.status, clock_timestamp(),
 e.traceparent, c.issuer_card_id, e.held_behind, e.result::text,
@@ -82,9 +84,95 @@ GROUP BY 1, 5
 ORDER BY 2 DESC, 1, 5
 LIMIT 100;
 
+-- part: is_unknown
+(b.first_sent_at IS NOT NULL
+ AND (b.event_type <> 'CARD_ISSUE'
+      OR (SELECT c.id FROM issuing.cards c WHERE c.request_id = b.id LIMIT 1) IS NULL))
+
+-- name: operator_open :one
+-- why: the open events: how many are PENDING and PROCESSING, how many of the PENDING ones are overdue (of types that are
+-- delivered); the FAILED ones; those of both whose outcome is unknown, as the metric counts them; when the oldest open
+-- one was made; when the first key of an unknown card request ends that has not ended yet, null = there is none. By
+-- outbox_events_due and outbox_events_failed, at most $1 rows of each: $1 means "or more". No lock. $2
+-- issuer.key_lifetime in ms.
+SELECT o.pending, o.processing, o.overdue, f.failed, o.unknown + f.unknown, o.oldest_at, clock_timestamp(),
+       least(o.first_sent_at, f.first_sent_at) + $2::int8 * interval '1 millisecond'
+FROM (SELECT count(*) FILTER (WHERE b.status = 'PENDING') AS pending,
+             count(*) FILTER (WHERE b.status = 'PROCESSING') AS processing,
+             count(*) FILTER (WHERE b.next_attempt_at < now() - interval '60 s' AND b.status = 'PENDING'
+                                AND (b.event_type = 'CARD_ISSUE'
+                                     OR b.event_type IN (SELECT r.event_type FROM issuing.routes r))) AS overdue,
+             count(*) FILTER (WHERE b.status = 'PENDING' AND b.is_unknown) AS unknown,
+             min(b.first_sent_at) FILTER (WHERE b.status = 'PENDING' AND b.is_unknown AND b.has_key) AS first_sent_at,
+             min(b.created_at) AS oldest_at
+      FROM (SELECT b.*,
+-- insert: is_unknown
+                   AS is_unknown,
+                   b.event_type = 'CARD_ISSUE'
+                   AND b.first_sent_at > now() - $2::int8 * interval '1 millisecond' AS has_key
+            FROM (SELECT e.id, e.event_type, e.status, e.next_attempt_at, e.first_sent_at, e.created_at
+                  FROM issuing.outbox_events e WHERE e.due_at IS NOT NULL LIMIT $1::int8) b
+            OFFSET 0) b) o
+CROSS JOIN
+     (SELECT count(*) AS failed,
+             count(*) FILTER (WHERE b.is_unknown) AS unknown,
+             min(b.first_sent_at) FILTER (WHERE b.is_unknown AND b.has_key) AS first_sent_at
+      FROM (SELECT b.*,
+-- insert: is_unknown
+                   AS is_unknown,
+                   b.event_type = 'CARD_ISSUE'
+                   AND b.first_sent_at > now() - $2::int8 * interval '1 millisecond' AS has_key
+            FROM (SELECT e.id, e.event_type, e.first_sent_at
+                  FROM issuing.outbox_events e WHERE e.failed_at IS NOT NULL LIMIT $1::int8) b
+            OFFSET 0) b) f;
+
+-- name: operator_pattern :many
+-- why: whether it is the users: the longest begin of user ids whose users all have trouble (an event that is FAILED, or
+-- open after a failed attempt), at least five of them, while nine tenths of the others have none, and these are more.
+-- Among the newest $1 events by the primary key, of those that were tried. No row: there is none. Columns: the begin,
+-- its users, the others, those of them with trouble, what its events say most often. No lock.
+WITH users AS MATERIALIZED (
+    SELECT e.user_id, bool_or(e.has_trouble) AS has_trouble, mode() WITHIN GROUP (ORDER BY e.cause) AS cause
+    FROM (SELECT x.user_id, x.status IN ('FAILED', 'PENDING', 'PROCESSING') AS has_trouble,
+                 coalesce(x.reason_code, x.last_error) AS cause
+          FROM (SELECT n.* FROM issuing.outbox_events n ORDER BY n.id DESC LIMIT $1::int8) x
+          WHERE x.status NOT IN ('PENDING', 'PROCESSING') OR x.last_error IS NOT NULL) e
+    GROUP BY e.user_id
+), groups AS MATERIALIZED (
+    SELECT left(u.user_id, g.n) AS begin, g.n, count(*) AS users, mode() WITHIN GROUP (ORDER BY u.cause) AS cause
+    FROM users u, generate_series(1, 8) AS g (n)
+    WHERE length(u.user_id) > g.n
+    GROUP BY 1, 2
+    -- guard: a pattern is one only where every user has the trouble
+    HAVING bool_and(u.has_trouble) AND count(*) >= 5
+)
+SELECT g.begin, g.users, a.users - g.users, a.troubled - g.users, left(coalesce(g.cause, '?'), 80)
+FROM groups g
+CROSS JOIN (SELECT count(*) AS users, count(*) FILTER (WHERE u.has_trouble) AS troubled FROM users u) a
+WHERE a.users - g.users > g.users AND (a.troubled - g.users) * 10 <= a.users - g.users
+ORDER BY g.users DESC, g.n DESC
+LIMIT 1;
+
+-- name: operator_status_rejected :many
+-- why: why events were REJECTED since the begin of the hour before this one, by outbox_statistics, whose primary key
+-- begins with the hour; most frequent first. The fourth column is the number of them all, the fifth that of all events
+-- that ended in any way, the last one the begin. No lock.
+WITH ended AS MATERIALIZED (
+    SELECT s.status, s.reason_code, s.event_type, s.count FROM issuing.outbox_statistics s
+    WHERE s.hour >= date_trunc('hour', now(), 'UTC') - interval '1 hour'
+)
+SELECT coalesce(e.reason_code, '-'), e.event_type, sum(e.count)::int8, (sum(sum(e.count)) OVER ())::int8,
+       (SELECT sum(a.count)::int8 FROM ended a), date_trunc('hour', now(), 'UTC') - interval '1 hour'
+FROM ended e
+WHERE e.status = 'REJECTED'
+GROUP BY 1, 2
+ORDER BY 3 DESC, 1, 2
+LIMIT 20;
+
 -- name: operator_status_types :many
 -- why: the open events of each type: at most $1 of a type that is delivered (card requests, and what issuing.routes
--- names), and at most $1 of all types between two of these, which nobody delivers. Each by a range of
+-- names), and at most $1 of all types between two of these, which nobody delivers: a service that writes ids into the
+-- type makes thousands, so all but the ten with most events are one row, "n other types". Each by a range of
 -- outbox_events_due, so that no other type is read. Ends that wait to be told count as PENDING. The last column:
 -- whether a living worker has the route; null = nobody has one. No lock. $1 how many.
 WITH delivered AS MATERIALIZED (
@@ -113,16 +201,19 @@ CROSS JOIN LATERAL (
 ) n
 WHERE d.type <> ''
 UNION ALL
-SELECT n.* FROM delivered d
-CROSS JOIN LATERAL (
-    SELECT e.event_type, count(*) FILTER (WHERE e.status = 'PENDING'), count(*) FILTER (WHERE e.status = 'PROCESSING'),
-           0::int8, coalesce(greatest(extract(epoch FROM clock_timestamp() - min(e.created_at)), 0), 0)::int8,
-           NULL::bool
-    FROM (SELECT x.event_type, x.status, x.created_at FROM issuing.outbox_events x
-          WHERE x.event_type > d.type AND (d.next IS NULL OR x.event_type < d.next) AND x.due_at IS NOT NULL
-          LIMIT $1::int8) e
-    GROUP BY e.event_type
-) n
+SELECT CASE WHEN count(*) = 1 THEN min(o.event_type) ELSE count(*) || ' other types' END, sum(o.pending)::int8,
+       sum(o.processing)::int8, 0::int8, max(o.oldest_s), NULL::bool
+FROM (SELECT n.*, least(row_number() OVER (ORDER BY n.pending DESC, n.event_type), 11) AS line FROM delivered d
+      CROSS JOIN LATERAL (
+          SELECT e.event_type, count(*) FILTER (WHERE e.status = 'PENDING') AS pending,
+                 count(*) FILTER (WHERE e.status = 'PROCESSING') AS processing,
+                 coalesce(greatest(extract(epoch FROM clock_timestamp() - min(e.created_at)), 0), 0)::int8 AS oldest_s
+          FROM (SELECT x.event_type, x.status, x.created_at FROM issuing.outbox_events x
+                WHERE x.event_type > d.type AND (d.next IS NULL OR x.event_type < d.next) AND x.due_at IS NOT NULL
+                LIMIT $1::int8) e
+          GROUP BY e.event_type
+      ) n) o
+GROUP BY o.line
 ORDER BY 6 DESC NULLS LAST, 1
 LIMIT 200;
 
@@ -315,7 +406,8 @@ LIMIT 10000;
 -- part: audit_columns
 -- The columns of ctl/audit.c, in its order, but the last two.
 s.id, s.at, s.event_id, s.actor, s.action, s.reason, s.db_role, s.os_user, s.sudo_user, s.before::text, s.after::text,
-s.before ->> 'status', s.after ->> 'status', coalesce(s.after ->> 'target', s.before ->> 'target'),
+s.before ->> 'status', s.after ->> 'status', coalesce(s.after ->> 'target', s.before ->> 'target'), s.batch,
+s.batch_scope,
 
 -- part: audit_window
 -- $1 since and $2 before, in us since 1970; $3 the id before which it goes on within $2. Null = any.
@@ -324,47 +416,109 @@ AND ($2::int8 IS NULL OR o.at <= timestamptz 'epoch' + $2::int8 * interval '1 mi
 -- guard: a walk over the audit goes on among the actions of one time
 AND ($3::int8 IS NULL OR o.at < timestamptz 'epoch' + $2::int8 * interval '1 microsecond' OR o.id < $3::int8)
 
+-- part: audit_own
+o.id, o.at, o.event_id, o.actor, o.action, o.reason, o.db_role, o.os_user, o.sudo_user, o.before, o.after, o.batch,
+o.batch_scope
+
+-- part: audit_wanted
+-- $4 actor, $5 action.
+($4::text IS NULL OR $4::text IN (o.actor, o.os_user, o.sudo_user, o.db_role))
+AND ($5::text IS NULL OR o.action = $5::text)
+
 -- name: operator_audit :many
 -- why: one step of a walk over the actions, newest first, by operator_actions_at. Looks at no more than $8, because
 -- card numbers that users were shown are many. Returns the first $6 that match; and, unless there were more than $6,
 -- the last one that was looked at, whose last but one column is false where it does not match. The last column of the
--- last row says whether nothing is left. No join with the rows themselves: it would read the whole table. No lock. $1
--- to $3 audit_window, $4 actor, $5 action, $6 how many to return, $7 also card numbers, $8 how many to look at.
+-- last row says whether nothing is left. Where $9, a bulk action of one actor matches once, with its newest row: newer
+-- ones that earlier steps looked at are found by operator_actions_batch. No join with the rows themselves: it would read
+-- the whole table. No lock. $1 to $3 audit_window, $6 how many to return, $7 also card numbers, $8 how many to look at,
+-- $10 until, in us or null.
 SELECT
 -- insert: audit_columns
        -- guard: a walk over the audit ends only where all actions were looked at
        s.matches, s.n = s.looked AND s.looked < $8::int8
 FROM (SELECT m.*, row_number() OVER w AS n, count(*) FILTER (WHERE m.matches) OVER w AS hits, count(*) OVER () AS looked
-      FROM (SELECT o.id, o.at, o.event_id, o.actor, o.action, o.reason, o.db_role, o.os_user, o.sudo_user, o.before,
-                   o.after,
-                   ($4::text IS NULL OR $4::text IN (o.actor, o.os_user, o.sudo_user, o.db_role))
-                   AND ($5::text IS NULL OR o.action = $5::text)
-                   AND ($7::bool OR o.action NOT IN ('number_revealed', 'number_refused')) AS matches
-            FROM issuing.operator_actions o
-            WHERE
+      FROM (SELECT f.*,
+                   f.is_wanted
+                   -- guard: a bulk action is one line of the audit
+                   AND CASE WHEN f.batch IS NULL OR NOT $9::bool THEN true
+                            WHEN f.in_batch > 1 THEN false
+                            ELSE $3::int8 IS NULL OR (
+                                SELECT o.id FROM issuing.operator_actions o
+                                WHERE o.batch = f.batch AND o.db_role = f.db_role AND o.actor = f.actor
+                                  AND o.action = f.action
+                                  AND (o.at, o.id) >= (timestamptz 'epoch' + $2::int8 * interval '1 microsecond',
+                                                       $3::int8)
+                                  AND ($10::int8 IS NULL
+                                       OR o.at <= timestamptz 'epoch' + $10::int8 * interval '1 microsecond')
+                                LIMIT 1) IS NULL END AS matches
+            FROM (SELECT
+-- insert: audit_own
+                         , row_number() OVER (PARTITION BY o.batch, o.db_role, o.actor, o.action
+                                              ORDER BY o.at DESC, o.id DESC) AS in_batch,
+-- insert: audit_wanted
+                         AND ($7::bool OR o.action NOT IN ('number_revealed', 'number_refused')) AS is_wanted
+                  FROM (SELECT * FROM issuing.operator_actions o
+                        WHERE
 -- insert: audit_window
-            ORDER BY o.at DESC, o.id DESC
-            LIMIT $8::int8) m
+                        ORDER BY o.at DESC, o.id DESC
+                        LIMIT $8::int8) o) f
+            OFFSET 0) m -- PostgreSQL 15 makes no plan of a window over the sub-select of `matches`
       WINDOW w AS (ORDER BY m.at DESC, m.id DESC ROWS UNBOUNDED PRECEDING)) s
 WHERE s.hits <= $6::int8 AND (s.matches OR s.n = s.looked)
 ORDER BY s.n;
 
 -- name: operator_audit_event :many
 -- why: the same for the actions on one event, by operator_actions_event: all of them are looked at, those of one event
--- are few. No lock. $1 to $3 audit_window, $4 actor, $5 action, $6 how many to return, $7 event.
+-- are few. No lock. $1 to $3 audit_window, $6 how many to return, $7 event.
 SELECT
 -- insert: audit_columns
        true, count(*) OVER () < $6::int8
-FROM (SELECT o.id, o.at, o.event_id, o.actor, o.action, o.reason, o.db_role, o.os_user, o.sudo_user, o.before, o.after
+FROM (SELECT
+-- insert: audit_own
       FROM issuing.operator_actions o
       WHERE o.event_id = $7::uuid
-        AND ($4::text IS NULL OR $4::text IN (o.actor, o.os_user, o.sudo_user, o.db_role))
-        AND ($5::text IS NULL OR o.action = $5::text)
+        AND
+-- insert: audit_wanted
         AND
 -- insert: audit_window
       ORDER BY o.at DESC, o.id DESC
       LIMIT $6::int8) s
 ORDER BY s.at DESC, s.id DESC;
+
+-- name: operator_audit_batch :many
+-- why: the same for the actions of one bulk action, by operator_actions_batch. No lock. $1 to $3 audit_window, $6 how
+-- many to return, $7 batch.
+SELECT
+-- insert: audit_columns
+       true, count(*) OVER () < $6::int8
+FROM (SELECT
+-- insert: audit_own
+      FROM issuing.operator_actions o
+      WHERE o.batch = $7::uuid
+        AND
+-- insert: audit_wanted
+        AND
+-- insert: audit_window
+      ORDER BY o.at DESC, o.id DESC
+      LIMIT $6::int8) s
+ORDER BY s.at DESC, s.id DESC;
+
+-- name: operator_batch :one
+-- why: what one bulk action of one actor did, and what its events are now: operator_actions_batch, then the primary key
+-- of the newest $5 events. No lock. $1 batch, $2 database role, $3 actor, $4 action.
+SELECT count(*)::int8, min(o.at), max(o.at),
+       (SELECT string_agg(t.events || ' ' || t.status, ', ' ORDER BY t.events DESC, t.status)
+        FROM (SELECT coalesce(e.status, 'removed') AS status, count(*) AS events
+              FROM (SELECT n.event_id FROM issuing.operator_actions n
+                    WHERE n.batch = $1::uuid AND n.db_role = $2::text AND n.actor = $3::text AND n.action = $4::text
+                      AND n.event_id IS NOT NULL
+                    ORDER BY n.at DESC, n.id DESC
+                    LIMIT $5::int8) n
+              LEFT JOIN issuing.outbox_events e ON e.id = n.event_id
+              GROUP BY 1) t)
+FROM issuing.operator_actions o
+WHERE o.batch = $1::uuid AND o.db_role = $2::text AND o.actor = $3::text AND o.action = $4::text;
 
 -- name: operator_limits :one
 -- why: whether the next card request of a user would be accepted, as issuing.accept and issuing.frees_at decide
@@ -407,13 +561,26 @@ ORDER BY t.at DESC
 LIMIT $3::int8;
 
 -- name: operator_replay :many
--- why: FAILED -> PENDING and its audit row. Locks, conditions and what a replay resets are explained at issuing.replay.
--- No row = no such event; the last column says why nothing was done. $1 event, $2 updated_at as seen in us or null, $3
--- actor, $4 user of the operating system, $5 SUDO_USER, $6 reason.
+-- why: FAILED (of a route also REJECTED) -> PENDING and its audit row. Locks, conditions and what a replay resets are
+-- explained at issuing.replay. No row = no such event; the last column says why nothing was done. The batch is set
+-- first, and for this transaction only: a session may be a pooler's. $1 event, $2 updated_at as seen in us or null, $3
+-- actor, $4 user of the operating system, $5 SUDO_USER, $6 reason, $7 the batch as of issuing.batch_id, or null.
 SELECT
        -- insert: event_columns
        NULL::text, NULL::text, r.refused
-FROM issuing.replay($1::uuid, $2::int8, $3::text, $4::text, $5::text, $6::text) AS r
+FROM (SELECT set_config('issuing.batch', coalesce($7::text, ''), true) AS is_set OFFSET 0) AS b
+CROSS JOIN LATERAL issuing.replay(CASE WHEN b.is_set IS NOT NULL THEN $1::uuid END, $2::int8, $3::text, $4::text, $5::text, $6::text) AS r
+CROSS JOIN LATERAL (SELECT (r.event_row).*) AS e
+LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
+
+-- name: operator_resend :many
+-- why: COMPLETED -> PENDING and its audit row: issuing.resend. $1 event, $2 updated_at as seen in us or null, $3 actor,
+-- $4 user of the operating system, $5 SUDO_USER, $6 reason, $7 the batch.
+SELECT
+       -- insert: event_columns
+       NULL::text, NULL::text, r.refused
+FROM (SELECT set_config('issuing.batch', coalesce($7::text, ''), true) AS is_set OFFSET 0) AS b
+CROSS JOIN LATERAL issuing.resend(CASE WHEN b.is_set IS NOT NULL THEN $1::uuid END, $2::int8, $3::text, $4::text, $5::text, $6::text) AS r
 CROSS JOIN LATERAL (SELECT (r.event_row).*) AS e
 LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
 
@@ -425,7 +592,7 @@ LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
 -- replace, belongs to, where that is not the one that was claimed for last, and that one; then the deferrals in a row for one cause,
 -- and that cause. Primary key and outbox_events_order. No lock. No row = no such event. $1 event.
 SELECT e.cancel_code, e.held_end, e.held_end_code, e.lost_count, coalesce(e.last_sent_at, e.first_sent_at),
-       CASE WHEN e.status <> 'FAILED' THEN 'not_failed'
+       CASE WHEN e.status <> 'FAILED' AND (e.status <> 'REJECTED' OR e.event_type = 'CARD_ISSUE') THEN 'not_failed'
             WHEN octet_length(e.payload::text) > 65536 OR octet_length(e.user_id) NOT BETWEEN 1 AND 128
                 THEN 'out_of_range'
             WHEN e.event_type = 'CARD_ISSUE' AND e.payload ->> 'kind' = 'reissue'
@@ -457,22 +624,24 @@ WHERE e.id = $1::uuid;
 -- name: operator_cancel :many
 -- why: PENDING -> REJECTED `cancelled` and its audit row: issuing.cancel. $1 event, $2
 -- updated_at as seen in us or null, $3 the text for the user, $4 actor, $5 user of the operating system, $6 SUDO_USER,
--- $7 reason.
+-- $7 reason, $8 the batch.
 SELECT
        -- insert: event_columns
        NULL::text, NULL::text, r.refused
-FROM issuing.cancel($1::uuid, $2::int8, $3::text, $4::text, $5::text, $6::text, $7::text) AS r
+FROM (SELECT set_config('issuing.batch', coalesce($8::text, ''), true) AS is_set OFFSET 0) AS b
+CROSS JOIN LATERAL issuing.cancel(CASE WHEN b.is_set IS NOT NULL THEN $1::uuid END, $2::int8, $3::text, $4::text, $5::text, $6::text, $7::text) AS r
 CROSS JOIN LATERAL (SELECT (r.event_row).*) AS e
 LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
 
 -- name: operator_adopt :many
 -- why: a PENDING event is given to the present issuer, with its audit row: issuing.adopt.
 -- $1 event, $2 updated_at as seen in us or null, $3 the origin of that issuer or null, $4 issuer.settle_time in ms, $5
--- actor, $6 user of the operating system, $7 SUDO_USER, $8 reason.
+-- actor, $6 user of the operating system, $7 SUDO_USER, $8 reason, $9 the batch.
 SELECT
        -- insert: event_columns
        NULL::text, NULL::text, r.refused
-FROM issuing.adopt($1::uuid, $2::int8,
+FROM (SELECT set_config('issuing.batch', coalesce($9::text, ''), true) AS is_set OFFSET 0) AS b
+CROSS JOIN LATERAL issuing.adopt(CASE WHEN b.is_set IS NOT NULL THEN $1::uuid END, $2::int8,
                    CASE WHEN $3::text IS NOT NULL
                         THEN coalesce((SELECT i.id FROM issuing.issuers i WHERE i.origin = $3::text
                                        ORDER BY i.seen_at DESC LIMIT 1), 0::int2) END,
@@ -498,14 +667,15 @@ LIMIT 10;
 -- updated_at as seen in us or null, $3 the operator confirms that there is no card, $4 issuer.settle_time in ms, $5 the
 -- text for the user, $6 actor, $7 user of the operating system, $8 SUDO_USER, $9 reason. For an event of a route in the
 -- place of $3 to $5: $10 the operator confirms that it was not executed; $11 types and $12 their settling times in ms,
--- $13 that of all other types; $14 the text.
+-- $13 that of all other types; $14 the text. $15 the batch.
 SELECT
        -- insert: event_columns
        NULL::text, NULL::text, r.refused
 FROM (SELECT o.event_type = 'CARD_ISSUE' AS is_card,
              (SELECT s.ms FROM unnest($11::text[], $12::int8[]) AS s (type, ms) WHERE s.type = o.event_type)
                  AS settle_ms
-      FROM issuing.outbox_events o WHERE o.id = $1::uuid) t
+      FROM issuing.outbox_events o
+      WHERE o.id = $1::uuid AND set_config('issuing.batch', coalesce($15::text, ''), true) IS NOT NULL) t
 -- guard: that there is no card does not mean that a charge was not executed
 CROSS JOIN LATERAL issuing.resolve($1::uuid, $2::int8, CASE WHEN t.is_card THEN $3::bool ELSE $10::bool END,
                                    CASE WHEN t.is_card THEN $4::int8 ELSE coalesce(t.settle_ms, $13::int8) END,
@@ -517,16 +687,17 @@ LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
 -- name: operator_ask_reconcile :many
 -- why: a mark for each event, which a worker processes: issuing.ask_reconcile. An
 -- unfinished one is joined, and keeps its deadline; that of a reissue is `busy`. $1 events, $2 time in ms, $3 actor, $4
--- user of the operating system, $5 SUDO_USER, $6 reason.
+-- user of the operating system, $5 SUDO_USER, $6 reason, $7 the batch.
 SELECT i.id, a.check_id, a.refused, a.is_joined
-FROM unnest($1::uuid[]) AS i (id)
+FROM (SELECT set_config('issuing.batch', coalesce($7::text, ''), true) AS is_set OFFSET 0) AS b
+CROSS JOIN LATERAL unnest(CASE WHEN b.is_set IS NOT NULL THEN $1::uuid[] END) AS i (id)
 CROSS JOIN LATERAL issuing.ask_reconcile(i.id, $2::int8, $3::text, $4::text, $5::text, $6::text) AS a;
 
 -- name: operator_ask_reissue :many
 -- why: the mark of a reissue: issuing.ask_reissue. $1 event, $2 time in ms, $3 actor,
--- $4 user of the operating system, $5 SUDO_USER, $6 reason.
+-- $4 user of the operating system, $5 SUDO_USER, $6 reason, $7 why the card is replaced, null = as before.
 SELECT check_id, refused
-FROM issuing.ask_reissue($1::uuid, $2::int8, $3::text, $4::text, $5::text, $6::text);
+FROM issuing.ask_reissue($1::uuid, $2::int8, $3::text, $4::text, $5::text, $6::text, $7::text);
 
 -- name: operator_checks :many
 -- why: the results of marks, with the event as it is now; primary keys. No lock. $1 marks.
@@ -541,10 +712,10 @@ WHERE p.id = ANY ($1::uuid[]);
 SELECT issuing.withdraw_check($1::uuid);
 
 -- name: operator_ask_issuer_check :one
--- why: a check for a worker, and its audit row: issuing.ask_issuer_check. $1 user or
--- null, $2 time in ms, $3 actor, $4 user of the operating system, $5 SUDO_USER, $6 reason.
+-- why: a check for a worker, and its audit row: issuing.ask_issuer_check. $1 target, $2 user or
+-- null, $3 whether a card is made, $4 time in ms, $5 actor, $6 user of the operating system, $7 SUDO_USER, $8 reason.
 SELECT check_id, refused
-FROM issuing.ask_issuer_check($1::text, $2::int8, $3::text, $4::text, $5::text, $6::text);
+FROM issuing.ask_issuer_check($1::text, $2::text, $3::bool, $4::int8, $5::text, $6::text, $7::text, $8::text);
 
 -- name: operator_issuer_check :many
 -- why: the result of a check, a row a finding, in their order; by the primary key. No row: there is no result yet. No
@@ -554,6 +725,28 @@ FROM issuing.issuer_checks c
 LEFT JOIN LATERAL jsonb_array_elements(c.detail) WITH ORDINALITY AS f (finding, place) ON true
 WHERE c.id = $1::uuid AND c.ended_at IS NOT NULL
 ORDER BY f.place;
+
+-- name: operator_ask_listing :one
+-- why: the issuer's list for a worker, or the one that waits already, and the audit row: issuing.ask_listing. $1 since,
+-- in us since 1970 or negative = ago, $2 time in ms, $3 actor, $4 user of the operating system, $5 SUDO_USER, $6 reason.
+SELECT refused, listing, from_us, goes_on
+FROM issuing.ask_listing($1::int8, $2::int8, $3::text, $4::text, $5::text, $6::text);
+
+-- name: operator_listing :many
+-- why: how far a list is, and what came of it; by the primary key. No row: it is a month old. No lock. $1 list.
+SELECT l.ended_at IS NOT NULL, l.trouble, l.pages, l.cards, l.listed_at IS NOT NULL,
+       (extract(epoch FROM l.began_at) * 1000000)::int8, coalesce(l.counts, '{}')::text, coalesce(q.questions, 0)
+FROM issuing.issuer_listings l
+LEFT JOIN LATERAL (SELECT sum(n.value::int8)::int8 AS questions FROM jsonb_each_text(l.counts) n
+                   WHERE n.key = ANY (issuing.kinds_of_question())) q ON true
+WHERE l.id = $1::uuid;
+
+-- name: operator_listing_questions :many
+-- why: the first questions of a list, by the primary key. No lock. $1 list, $2 how many.
+SELECT c.kind, c.reference::text, c.issuer_card_id
+FROM issuing.listed_cards c
+WHERE c.listing = $1::uuid AND c.kind = ANY (issuing.kinds_of_question())
+ORDER BY c.kind, c.reference LIMIT $2::int8;
 
 -- name: operator_doctor :one
 -- why: the facts that doctor judges: settings and catalogue rows that every role may read. It touches no table of ours,
@@ -653,32 +846,46 @@ ORDER BY w.n;
 
 -- name: operator_rights :many
 -- why: rights that differ from those of grants.sql, missing or too many, of our roles and of PUBLIC. Needs the schema.
--- No lock. $1 what grants.sql grants, as embed.py lists it.
-WITH wanted AS MATERIALIZED (
-    SELECT r.oid AS role, w.value ->> 1 AS kind, w.value ->> 3 AS col, w.value ->> 4 AS granted, w.value ->> 2 AS name,
-           CASE w.value ->> 1 WHEN 'table' THEN to_regclass(w.value ->> 2)::oid
-                              WHEN 'function' THEN to_regprocedure(w.value ->> 2)::oid
-                              ELSE to_regnamespace(w.value ->> 2)::oid END AS thing
+-- No lock. What a place has is wanted in each place, and of what stands in issuing for all of them. $1 what grants.sql
+-- grants, as embed_schema.py lists it.
+WITH spaces AS MATERIALIZED (
+    SELECT '' AS suffix, to_regnamespace('issuing')::oid AS space, p.count > 1 AS is_over_places FROM issuing.places p
+    UNION ALL
+    SELECT '_p' || n, to_regnamespace('issuing_p' || n)::oid, false
+    FROM issuing.places p, generate_series(0, p.count - 1) n
+    WHERE p.count > 1 AND to_regnamespace('issuing_p' || n) IS NOT NULL
+), listed AS MATERIALIZED (
+    SELECT r.oid AS role, w.value ->> 1 AS kind, w.value ->> 3 AS col, w.value ->> 4 AS granted,
+           replace(w.value ->> 2, chr(1), s.suffix) AS name,
+           s.is_over_places AND strpos(w.value ->> 2, chr(1)) > 0 AS may_be_missing
     FROM jsonb_array_elements($1::text::jsonb) w
     JOIN pg_roles r ON r.rolname = w.value ->> 0 AND NOT r.rolsuper
+    JOIN spaces s ON s.suffix = '' OR strpos(w.value ->> 2, chr(1)) > 0
+), wanted AS MATERIALIZED (
+    SELECT l.role, l.kind, l.col, l.granted, l.name, t.thing
+    FROM listed l
+    CROSS JOIN LATERAL (SELECT CASE l.kind WHEN 'table' THEN to_regclass(l.name)::oid
+                                           WHEN 'function' THEN to_regprocedure(l.name)::oid
+                                           ELSE to_regnamespace(l.name)::oid END AS thing) t
+    WHERE NOT (l.may_be_missing AND t.thing IS NULL)
 ), has AS MATERIALIZED (
     SELECT x.grantee AS role, 'table' AS kind, NULL::text AS col, x.privilege_type AS granted, c.oid AS thing
     FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) x
     -- guard: doctor sees a right too many
-    WHERE c.relnamespace = to_regnamespace('issuing') AND x.grantee <> c.relowner
+    WHERE c.relnamespace IN (SELECT s.space FROM spaces s) AND x.grantee <> c.relowner
     UNION
     SELECT x.grantee, 'table', t.attname, x.privilege_type, c.oid
     FROM pg_class c JOIN pg_attribute t ON t.attrelid = c.oid AND NOT t.attisdropped
     CROSS JOIN LATERAL aclexplode(t.attacl) x
-    WHERE c.relnamespace = to_regnamespace('issuing') AND x.grantee <> c.relowner
+    WHERE c.relnamespace IN (SELECT s.space FROM spaces s) AND x.grantee <> c.relowner
     UNION
     SELECT x.grantee, 'function', NULL, x.privilege_type, p.oid
     FROM pg_proc p CROSS JOIN LATERAL aclexplode(p.proacl) x
-    WHERE p.pronamespace = to_regnamespace('issuing') AND x.grantee NOT IN (p.proowner, 0)
+    WHERE p.pronamespace IN (SELECT s.space FROM spaces s) AND x.grantee NOT IN (p.proowner, 0)
     UNION
     SELECT x.grantee, 'schema', NULL, x.privilege_type, n.oid
     FROM pg_namespace n CROSS JOIN LATERAL aclexplode(n.nspacl) x
-    WHERE n.nspname = 'issuing' AND x.grantee <> n.nspowner
+    WHERE n.oid IN (SELECT s.space FROM spaces s) AND x.grantee <> n.nspowner
 )
 SELECT (SELECT r.rolname FROM pg_roles r WHERE r.oid = w.role)::text, w.name, w.col, w.granted, true
 FROM wanted w
@@ -689,7 +896,7 @@ UNION ALL
 SELECT CASE WHEN h.role = 0 THEN 'PUBLIC' ELSE r.rolname END,
        CASE h.kind WHEN 'table' THEN h.thing::regclass::text
                    WHEN 'function' THEN h.thing::regprocedure::text
-                   ELSE 'issuing' END,
+                   ELSE h.thing::regnamespace::text END,
        h.col, h.granted, false
 FROM has h
 LEFT JOIN pg_roles r ON r.oid = h.role
@@ -709,17 +916,22 @@ WITH ours AS MATERIALIZED (
     SELECT n.oid, n.nspowner AS owner, r.rolname AS owner_name, r.rolsuper
     FROM pg_namespace n JOIN pg_roles r ON r.oid = n.nspowner
     WHERE n.nspname = 'issuing'
+), spaces AS MATERIALIZED ( -- and those of the places
+    SELECT n.oid, n.nspname AS name,
+           format('search_path=pg_catalog, %sissuing, pg_temp', CASE WHEN n.nspname <> 'issuing'
+                                                                     THEN n.nspname || ', ' END) AS path
+    FROM pg_namespace n WHERE n.nspname ~ '^issuing(_p[0-9]+)?$'
 ), programs AS MATERIALIZED (
     SELECT r.* FROM pg_roles r
     WHERE r.rolname IN ('issuing_api', 'issuing_worker', 'issuing_operator', 'issuing_viewer') AND NOT r.rolsuper
 ), things AS MATERIALIZED (
-    SELECT c.oid::regclass::text AS name, c.relowner AS owner FROM pg_class c JOIN ours o ON c.relnamespace = o.oid
+    SELECT c.oid::regclass::text AS name, c.relowner AS owner FROM pg_class c JOIN spaces o ON c.relnamespace = o.oid
     WHERE c.relkind <> 'i' AND c.relkind <> 'I'
-    UNION ALL SELECT p.oid::regprocedure::text, p.proowner FROM pg_proc p JOIN ours o ON p.pronamespace = o.oid
-    UNION ALL SELECT p.oid::regoperator::text, p.oprowner FROM pg_operator p JOIN ours o ON p.oprnamespace = o.oid
-    UNION ALL SELECT t.oid::regtype::text, t.typowner FROM pg_type t JOIN ours o ON t.typnamespace = o.oid
-    UNION ALL SELECT c.collname, c.collowner FROM pg_collation c JOIN ours o ON c.collnamespace = o.oid
-    UNION ALL SELECT c.opcname, c.opcowner FROM pg_opclass c JOIN ours o ON c.opcnamespace = o.oid
+    UNION ALL SELECT p.oid::regprocedure::text, p.proowner FROM pg_proc p JOIN spaces o ON p.pronamespace = o.oid
+    UNION ALL SELECT p.oid::regoperator::text, p.oprowner FROM pg_operator p JOIN spaces o ON p.oprnamespace = o.oid
+    UNION ALL SELECT t.oid::regtype::text, t.typowner FROM pg_type t JOIN spaces o ON t.typnamespace = o.oid
+    UNION ALL SELECT c.collname, c.collowner FROM pg_collation c JOIN spaces o ON c.collnamespace = o.oid
+    UNION ALL SELECT c.opcname, c.opcowner FROM pg_opclass c JOIN spaces o ON c.opcnamespace = o.oid
 ), faults AS (
     SELECT 1 AS n, false AS is_warning,
            format('%s belongs to %s and not to %s', t.name, pg_get_userbyid(t.owner), o.owner_name) AS what,
@@ -734,17 +946,22 @@ WITH ours AS MATERIALIZED (
     WHERE o.rolsuper
        OR o.owner_name <> 'issuing_owner' AND EXISTS (SELECT FROM pg_roles r WHERE r.rolname = 'issuing_owner')
     UNION ALL
-    SELECT 3, false, format('%s may create in the schema issuing', coalesce(r.rolname, 'PUBLIC')),
-           'REVOKE CREATE ON SCHEMA issuing FROM it'
-    FROM ours o JOIN pg_namespace s ON s.oid = o.oid CROSS JOIN LATERAL aclexplode(s.nspacl) x
+    SELECT 3, false, format('%s may create in the schema %s', coalesce(r.rolname, 'PUBLIC'), o.name),
+           format('REVOKE CREATE ON SCHEMA %s FROM it', o.name)
+    FROM spaces o JOIN pg_namespace s ON s.oid = o.oid CROSS JOIN LATERAL aclexplode(s.nspacl) x
     LEFT JOIN pg_roles r ON r.oid = x.grantee
-    WHERE x.privilege_type = 'CREATE' AND x.grantee <> o.owner
+    WHERE x.privilege_type = 'CREATE' AND x.grantee <> s.nspowner
+    UNION ALL
+    SELECT 0, false, format('the schema %s belongs to %s and not to %s', o.name, pg_get_userbyid(s.nspowner),
+                            w.owner_name),
+           'ALTER SCHEMA ... OWNER TO the owner of the schema issuing'
+    FROM spaces o JOIN pg_namespace s ON s.oid = o.oid CROSS JOIN ours w WHERE s.nspowner <> w.owner
     UNION ALL
     SELECT 4, false, format('%s has no fixed search_path', p.oid::regprocedure),
-           'ALTER FUNCTION ... SET search_path = pg_catalog, issuing, pg_temp'
-    FROM pg_proc p CROSS JOIN ours o
-    WHERE (p.pronamespace = o.oid OR p.prosecdef AND p.proowner = o.owner)
-      AND NOT coalesce(p.proconfig && ARRAY['search_path=pg_catalog, issuing, pg_temp',
+           'run issuing-ctl migrate, or ALTER FUNCTION ... SET search_path = pg_catalog, issuing, pg_temp'
+    FROM pg_proc p CROSS JOIN ours o LEFT JOIN spaces s ON s.oid = p.pronamespace
+    WHERE (s.oid IS NOT NULL OR p.prosecdef AND p.proowner = o.owner)
+      AND NOT coalesce(p.proconfig && ARRAY[coalesce(s.path, 'search_path=pg_catalog, issuing, pg_temp'),
                                                 'search_path=pg_catalog, pg_temp'], false)
       AND p.prosqlbody IS NULL -- parsed when it was made
     UNION ALL
@@ -773,19 +990,24 @@ WITH ours AS MATERIALIZED (
     UNION ALL
     SELECT 8, false, format('%s can read encrypted card numbers in %s', r.rolname, t.name),
            'REVOKE it; numbers are for issuing.take_number only'
-    FROM programs r CROSS JOIN (VALUES ('issuing.cards'), ('public.cards')) AS t (name)
+    FROM programs r
+    CROSS JOIN (SELECT s.name || '.cards' FROM spaces s UNION ALL SELECT 'public.cards') AS t (name)
     JOIN pg_attribute a ON a.attrelid = to_regclass(t.name) AND a.attname = 'number_record'
     WHERE has_column_privilege(r.oid, a.attrelid, a.attnum, 'SELECT')
     UNION ALL
     SELECT 9, false, format('the trigger %s of %s is switched off', t.tgname, t.tgrelid::regclass),
            'ALTER TABLE ... ENABLE TRIGGER'
-    FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN ours o ON o.oid = c.relnamespace WHERE t.tgenabled = 'D'
+    FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN spaces o ON o.oid = c.relnamespace
+    WHERE t.tgenabled = 'D'
     UNION ALL
-    SELECT 10, false, 'issuing.cards has lost cards_one_per_request: two cards of one request could be stored',
-           'ALTER TABLE issuing.cards ADD CONSTRAINT cards_one_per_request UNIQUE (request_id)'
-    WHERE to_regclass('issuing.cards') IS NOT NULL
-      AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indexrelid = to_regclass('issuing.cards_one_per_request')
-                      AND i.indisunique AND i.indisvalid)
+    SELECT 10, false,
+           format('%s.cards has lost cards_one_per_request: two cards of one request could be stored', o.name),
+           format('ALTER TABLE %s.cards ADD CONSTRAINT cards_one_per_request UNIQUE (request_id)', o.name)
+    FROM pg_class c JOIN spaces o ON o.oid = c.relnamespace
+    WHERE c.relname = 'cards' AND c.relkind IN ('r', 'p')
+      AND NOT EXISTS (SELECT FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
+                      WHERE i.indrelid = c.oid AND x.relname = 'cards_one_per_request' AND i.indisunique
+                        AND i.indisvalid)
     UNION ALL
     SELECT 11, v.setting IS NULL, format('%s: %s', r.rolname, coalesce(v.setting, 'no search_path is set')),
            format('ALTER ROLE %I SET search_path = pg_catalog, issuing, pg_temp (migrate does it as a superuser)',
@@ -854,43 +1076,72 @@ BEGIN READ ONLY;
 -- why: a check that takes longer than $1 (as 60s) is given up: a statement that reads for hours holds up vacuum.
 SELECT set_config('statement_timeout', $1::text, true);
 
--- Every operator_data_ check: only rows of the last $1 us, or all where $1 is null. Returns the number of rows that
--- break the rule (1001 = more than 1000), the first few of them, and the totals. A rule about an event covers only the
--- time for which events still exist: from their oldest partition on.
+-- name: operator_data_state :one
+-- why: where a proof that was stopped goes on (null = it begins anew, as after a day), what it has found, and when it
+-- began; the first id of the last $1 us (null = of all); whether this role may record a proof. No lock.
+SELECT CASE WHEN d.is_new THEN NULL ELSE p.up_to END, CASE WHEN d.is_new THEN 0 ELSE p.broken END,
+       (extract(epoch FROM CASE WHEN d.is_new THEN clock_timestamp() ELSE p.began_at END) * 1000000)::int8,
+       issuing.uuid7_least(clock_timestamp() - $1::int8 * interval '1 microsecond'),
+       has_function_privilege('issuing.note_proof(uuid, uuid, int8, int8)', 'EXECUTE')
+FROM issuing.data_proofs p
+CROSS JOIN LATERAL (SELECT p.up_to IS NULL OR p.began_at NOT BETWEEN clock_timestamp() - interval '1 day'
+                                                             AND clock_timestamp() AS is_new) d;
+
+-- name: operator_data_next :one
+-- why: where the next piece ends: about 64 pieces, of 20000 events at least. null = it is the last one. By the primary
+-- key. No lock. $1 where it begins; null = at the first event.
+SELECT (SELECT e.id FROM issuing.outbox_events e
+        WHERE e.id >= coalesce($1::uuid, '00000000-0000-0000-0000-000000000000')
+        ORDER BY e.id
+        OFFSET (SELECT greatest(20000, sum(c.reltuples) / 64)::int8 FROM pg_class c
+                WHERE c.relkind = 'r' AND c.relname LIKE 'outbox\_events\_%')
+        LIMIT 1);
+
+-- name: operator_data_note :one
+-- why: a piece was read: issuing.note_proof. False: another proof is under way. $1 where the piece began, $2 where it
+-- ended, $3 when the proof began, in us, $4 how many rows break a rule.
+SELECT issuing.note_proof($1::uuid, $2::uuid, $3::int8, $4::int8);
+
+-- Every operator_data_ check below: of one piece, which begins at the id $1 and ends before $2; null = without an end.
+-- Where a row has no id of an event, the time in these ids counts. Returns the number of rows that break the rule (1001
+-- = more than 1000) and the first few of them; then what there is, which is added up. A rule about an event covers only
+-- the time for which events still exist: from their oldest partition on.
 
 -- name: operator_data_accepted :one
 -- why: no accepted request is lost: every key has its event, and accepted = ended + open.
-WITH bound AS MATERIALIZED (
-    SELECT greatest(now() - $1::int8 * interval '1 microsecond',
-                    (SELECT min(p.from_at) FROM issuing.partitions p WHERE p.parent = 'outbox_events'),
-                    '-infinity') AS at
-), counted AS MATERIALIZED (
+WITH counted AS MATERIALIZED (
     SELECT coalesce(e.status, 'lost') AS status, count(*) AS n, min(k.event_id::text) AS one
     FROM issuing.idempotency_keys k LEFT JOIN issuing.outbox_events e ON e.id = k.event_id AND e.user_id = k.user_id
-    WHERE k.created_at >= (SELECT b.at FROM bound b)
+    WHERE k.created_at >= coalesce(issuing.uuid7_time($1::uuid), '-infinity')
+      AND k.created_at <= coalesce(issuing.uuid7_time($2::uuid), 'infinity')
+      AND (k.created_at < issuing.uuid7_time($2::uuid)) IS NOT FALSE
+      AND k.created_at >= coalesce((SELECT min(p.from_at) FROM issuing.partitions p
+                          WHERE p.parent = 'outbox_events'),
+                                   '-infinity')
     GROUP BY 1
 )
 SELECT coalesce(sum(c.n) FILTER (WHERE c.status = 'lost'), 0)::int8, min(c.one) FILTER (WHERE c.status = 'lost'),
-       format('%s accepted = %s completed + %s rejected + %s failed + %s open', coalesce(sum(c.n), 0),
-              coalesce(sum(c.n) FILTER (WHERE c.status = 'COMPLETED'), 0),
-              coalesce(sum(c.n) FILTER (WHERE c.status = 'REJECTED'), 0),
-              coalesce(sum(c.n) FILTER (WHERE c.status = 'FAILED'), 0),
-              coalesce(sum(c.n) FILTER (WHERE c.status IN ('PENDING', 'PROCESSING')), 0))
+       coalesce(sum(c.n), 0)::int8,
+       coalesce(sum(c.n) FILTER (WHERE c.status = 'COMPLETED'), 0)::int8,
+       coalesce(sum(c.n) FILTER (WHERE c.status = 'REJECTED'), 0)::int8,
+       coalesce(sum(c.n) FILTER (WHERE c.status = 'FAILED'), 0)::int8,
+       coalesce(sum(c.n) FILTER (WHERE c.status IN ('PENDING', 'PROCESSING')), 0)::int8
 FROM counted c;
 
 -- name: operator_data_limits :one
 -- why: a try that was counted as accepted has its event.
-WITH bound AS MATERIALIZED (
-    SELECT greatest(now() - $1::int8 * interval '1 microsecond',
-                    (SELECT min(p.from_at) FROM issuing.partitions p WHERE p.parent = 'outbox_events'),
-                    '-infinity') AS at
-), bad AS MATERIALIZED (
+WITH bad AS MATERIALIZED (
     SELECT l.request_id::text AS id FROM issuing.rate_limit_log l
-    WHERE l.accepted AND l.at >= (SELECT b.at FROM bound b)
+    WHERE l.accepted AND l.at >= coalesce(issuing.uuid7_time($1::uuid), '-infinity')
+      AND l.at <= coalesce(issuing.uuid7_time($2::uuid), 'infinity')
+      AND (l.at < issuing.uuid7_time($2::uuid)) IS NOT FALSE
+      AND l.at >= coalesce((SELECT min(p.from_at) FROM issuing.partitions p
+                          WHERE p.parent = 'outbox_events'),
+                           '-infinity')
       AND NOT EXISTS (SELECT FROM issuing.outbox_events e WHERE e.id = l.request_id)
     LIMIT 1001
 )
-SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b), NULL::text;
+SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b);
 
 -- name: operator_data_keys :one
 -- why: an open event or open question is never accepted a second time: its key exists. One that a reissue made bears
@@ -898,92 +1149,172 @@ SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id
 WITH bad AS MATERIALIZED (
     SELECT e.id::text AS id FROM issuing.outbox_events e
     WHERE e.idempotency_key IS NOT NULL AND (e.due_at IS NOT NULL OR e.failed_at IS NOT NULL)
-      AND e.id >= coalesce(issuing.uuid7_least(now() - $1::int8 * interval '1 microsecond'),
-                           '00000000-0000-0000-0000-000000000000')
+      AND e.id >= coalesce($1::uuid, '00000000-0000-0000-0000-000000000000')
+      AND e.id <= coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+      AND (e.id < $2::uuid) IS NOT FALSE
       AND NOT EXISTS (SELECT FROM issuing.idempotency_keys k
                       WHERE k.user_id = e.user_id AND k.key = e.idempotency_key AND k.event_id = e.id)
       AND NOT EXISTS (SELECT FROM issuing.event_reissues r WHERE r.new_id = e.id)
     LIMIT 1001
 )
-SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b), NULL::text;
+SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b);
 
 -- name: operator_data_completed :one
 -- why: COMPLETED means that there is a card.
 WITH bad AS MATERIALIZED (
     SELECT e.id::text AS id FROM issuing.outbox_events e
     WHERE e.event_type = 'CARD_ISSUE' AND e.status = 'COMPLETED'
-      AND e.id >= coalesce(issuing.uuid7_least(now() - $1::int8 * interval '1 microsecond'),
-                           '00000000-0000-0000-0000-000000000000')
+      AND e.id >= coalesce($1::uuid, '00000000-0000-0000-0000-000000000000')
+      AND e.id <= coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+      AND (e.id < $2::uuid) IS NOT FALSE
       AND NOT EXISTS (SELECT FROM issuing.cards c WHERE c.request_id = e.id AND c.user_id = e.user_id)
     LIMIT 1001
 )
-SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b), NULL::text;
+SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b);
 
 -- name: operator_data_cards :one
 -- why: every card belongs to a card request of its user; cards = completed + being linked + questions + cancelled ones
 -- of refused requests.
-WITH bound AS MATERIALIZED (
-    SELECT issuing.uuid7_least(greatest(now() - $1::int8 * interval '1 microsecond',
-                                        (SELECT min(p.from_at) FROM issuing.partitions p
-                                         WHERE p.parent = 'outbox_events'), 'epoch')) AS id
-), counted AS MATERIALIZED (
+WITH counted AS MATERIALIZED (
     SELECT coalesce(e.status, 'lost') AS status, count(*) AS n, min(c.id::text) AS one
     FROM issuing.cards c
     LEFT JOIN issuing.outbox_events e ON e.id = c.request_id AND e.user_id = c.user_id AND e.event_type = 'CARD_ISSUE'
-    WHERE c.request_id >= (SELECT b.id FROM bound b) AND substring(c.request_id::text FROM 15 FOR 1) = '7'
+    WHERE c.request_id >= coalesce($1::uuid, '00000000-0000-0000-0000-000000000000')
+      AND c.request_id <= coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+      AND (c.request_id < $2::uuid) IS NOT FALSE
+      AND c.request_id >= issuing.uuid7_least(coalesce(
+                          (SELECT min(p.from_at) FROM issuing.partitions p
+                          WHERE p.parent = 'outbox_events'), 'epoch'))
+      AND substring(c.request_id::text FROM 15 FOR 1) = '7'
     GROUP BY 1
 )
 SELECT coalesce(sum(c.n) FILTER (WHERE c.status = 'lost'), 0)::int8, min(c.one) FILTER (WHERE c.status = 'lost'),
-       format('%s cards = %s completed + %s open + %s failed + %s rejected', coalesce(sum(c.n), 0),
-              coalesce(sum(c.n) FILTER (WHERE c.status = 'COMPLETED'), 0),
-              coalesce(sum(c.n) FILTER (WHERE c.status IN ('PENDING', 'PROCESSING')), 0),
-              coalesce(sum(c.n) FILTER (WHERE c.status = 'FAILED'), 0),
-              coalesce(sum(c.n) FILTER (WHERE c.status = 'REJECTED'), 0))
+       coalesce(sum(c.n), 0)::int8,
+       coalesce(sum(c.n) FILTER (WHERE c.status = 'COMPLETED'), 0)::int8,
+       coalesce(sum(c.n) FILTER (WHERE c.status IN ('PENDING', 'PROCESSING')), 0)::int8,
+       coalesce(sum(c.n) FILTER (WHERE c.status = 'FAILED'), 0)::int8,
+       coalesce(sum(c.n) FILTER (WHERE c.status = 'REJECTED'), 0)::int8
 FROM counted c;
 
 -- name: operator_data_ends :one
 -- why: the end of a request and its card agree. REJECTED = no usable card. A FAILED request may have its card (the link
 -- was refused and core.on_link_refused is keep, attempts ran out while linking, the cancel failed), but not under a
--- reason that says there is none. A completed request's card is not cancelled.
+-- reason that says there is none. A card that was replaced is not active.
 WITH bad AS MATERIALIZED (
     SELECT e.id::text AS id FROM issuing.cards c JOIN issuing.outbox_events e ON e.id = c.request_id
-    WHERE e.id >= coalesce(issuing.uuid7_least(now() - $1::int8 * interval '1 microsecond'),
-                           '00000000-0000-0000-0000-000000000000')
-      -- guard: doctor sees a refused request with a usable card
+    WHERE c.request_id >= coalesce($1::uuid, '00000000-0000-0000-0000-000000000000')
+      AND c.request_id <= coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+      AND (c.request_id < $2::uuid) IS NOT FALSE
+      -- The same, for the plan.
+      AND e.id >= coalesce($1::uuid, '00000000-0000-0000-0000-000000000000')
+      AND e.id <= coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+      -- guard: a proof sees a refused request with a usable card
       AND (e.status = 'REJECTED' AND c.status <> 'cancelled'
-           OR e.status = 'COMPLETED' AND c.status = 'cancelled'
+           -- guard: a proof sees a card that lives beside the one that replaced it
+           OR e.status = 'COMPLETED' AND c.replaces IS NOT NULL
+              AND (SELECT o.status FROM issuing.cards o
+                   WHERE o.user_id = c.user_id AND o.id = c.replaces) IN ('active', 'frozen')
            OR e.status = 'FAILED' AND c.status <> 'cancelled'
               AND (e.reason_code IN ('issuer_key_expired', 'issuer_duplicate', 'issuer_refused', 'outcome_unknown',
                                      'payload_invalid', 'user_not_found')
                    OR e.reason_code LIKE 'issuer\_http\_%'))
     LIMIT 1001
 )
-SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b), NULL::text;
+SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b);
 
 -- name: operator_data_two_cards :one
 -- why: one card for each request; the unique index ensures it as long as it exists and is valid.
 WITH bad AS MATERIALIZED (
     SELECT c.request_id::text AS id FROM issuing.cards c
-    WHERE c.request_id >= coalesce(issuing.uuid7_least(now() - $1::int8 * interval '1 microsecond'),
-                                   '00000000-0000-0000-0000-000000000000')
+    WHERE c.request_id >= coalesce($1::uuid, '00000000-0000-0000-0000-000000000000')
+      AND c.request_id <= coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+      AND (c.request_id < $2::uuid) IS NOT FALSE
     GROUP BY c.request_id HAVING count(*) > 1
     LIMIT 1001
 )
-SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b), NULL::text;
+SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b);
 
 -- name: operator_data_places :one
 -- why: an event holds the place of a reissue; otherwise no event could ever take it.
-WITH bound AS MATERIALIZED (
-    SELECT issuing.uuid7_least(greatest(now() - $1::int8 * interval '1 microsecond',
-                                        (SELECT min(p.from_at) FROM issuing.partitions p
-                                         WHERE p.parent = 'outbox_events'), 'epoch')) AS id
-), bad AS MATERIALIZED (
+WITH bad AS MATERIALIZED (
     SELECT r.event_id::text AS id FROM issuing.card_reissues r
-    WHERE r.event_id >= (SELECT b.id FROM bound b) AND substring(r.event_id::text FROM 15 FOR 1) = '7'
+    WHERE r.event_id >= coalesce($1::uuid, '00000000-0000-0000-0000-000000000000')
+      AND r.event_id <= coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+      AND (r.event_id < $2::uuid) IS NOT FALSE
+      AND r.event_id >= issuing.uuid7_least(coalesce(
+                          (SELECT min(p.from_at) FROM issuing.partitions p
+                          WHERE p.parent = 'outbox_events'), 'epoch'))
+      AND substring(r.event_id::text FROM 15 FOR 1) = '7'
       AND NOT EXISTS (SELECT FROM issuing.outbox_events e WHERE e.id = r.event_id)
     LIMIT 1001
 )
-SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b), NULL::text;
+SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b);
+
+-- name: operator_data_told :one
+-- why: a final end of a card request is told, or waits to be told, from the minute on after a route for it was
+-- registered: an end that is older than the commit of the registration is not.
+WITH waiting AS MATERIALIZED (
+    SELECT u.id FROM issuing.ends_to_tell t CROSS JOIN LATERAL unnest(t.ids) AS u (id)
+), bad AS MATERIALIZED (
+    SELECT e.id::text AS id
+    FROM issuing.outbox_events e JOIN issuing.routes r ON r.event_type = 'CARD_REQUEST_ENDED'
+    WHERE e.event_type = 'CARD_ISSUE' AND e.status IN ('COMPLETED', 'REJECTED')
+      AND e.completed_at > r.since + interval '1 minute' AND octet_length(e.user_id) BETWEEN 1 AND 128
+      AND e.id >= coalesce($1::uuid, '00000000-0000-0000-0000-000000000000')
+      AND e.id <= coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+      AND (e.id < $2::uuid) IS NOT FALSE
+      AND NOT EXISTS (SELECT FROM waiting w WHERE w.id = e.id)
+      AND NOT EXISTS (SELECT FROM issuing.outbox_events n
+                      WHERE n.user_id = e.user_id AND n.event_type = 'CARD_REQUEST_ENDED'
+                        AND n.payload #>> '{data,id}' = e.id::text AND n.payload #>> '{data,status}' = e.status)
+    LIMIT 1001
+)
+SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b);
+
+-- name: operator_data_overdue :one
+-- why: nothing waits for what is over: no event behind one that ended (claims look again within an hour), no lease that
+-- ran out long ago, no mark behind its deadline, no live card of a refused request that is still to be cancelled. The
+-- piece is that of all.
+WITH bad AS MATERIALIZED (
+    SELECT e.id::text AS id FROM issuing.outbox_events e
+    WHERE e.held_behind IS NOT NULL AND e.status = 'PENDING' AND e.updated_at < now() - interval '2 hours'
+      AND NOT EXISTS (SELECT FROM issuing.outbox_events o
+                      WHERE o.id = e.held_behind AND (o.due_at IS NOT NULL OR o.failed_at IS NOT NULL))
+      AND e.id >= coalesce($1::uuid, '00000000-0000-0000-0000-000000000000')
+      AND e.id <= coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+      AND (e.id < $2::uuid) IS NOT FALSE
+    UNION ALL
+    SELECT e.id::text FROM issuing.outbox_events e
+    WHERE e.status = 'PROCESSING' AND e.due_at IS NOT NULL AND e.lease_until < now() - interval '1 hour'
+    UNION ALL
+    SELECT p.event_id::text FROM issuing.peer_checks p
+    WHERE p.finished_at IS NULL
+      AND (p.deadline_at < now() - interval '1 hour' OR p.orphan_at < now() - interval '1 hour')
+    LIMIT 1001
+)
+SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b);
+
+-- name: operator_data_statistics :one
+-- why: the statistics, with what waits to be added, equal the rows, in the hours whose events are all there: of the
+-- last retention, by hour, type and status. A difference is a row that breaks the rule. Reads these events once. $1
+-- where the first piece begins.
+WITH since AS MATERIALIZED (
+    SELECT date_bin('1 hour', greatest(now() - (SELECT r.kept FROM issuing.retentions r WHERE r.name = 'events'),
+                                       issuing.uuid7_time($1::uuid)), 'epoch') + interval '1 hour' AS hour
+), bad AS MATERIALIZED (
+    SELECT format('%s/%s/%s', to_char(n.hour AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24'), n.event_type, n.status) AS id
+    FROM (SELECT c.hour, c.event_type, c.status, c.count
+          FROM since CROSS JOIN LATERAL issuing.count_events(since.hour) c
+          UNION ALL
+          SELECT s.hour, s.event_type, s.status, -s.count
+          FROM issuing.outbox_statistics s WHERE s.hour >= (SELECT hour FROM since)
+          UNION ALL
+          SELECT w.hour, w.event_type, w.status, -w.count
+          FROM issuing.statistics_waiting w WHERE w.hour >= (SELECT hour FROM since)) n
+    GROUP BY n.hour, n.event_type, n.status HAVING sum(n.count) <> 0
+    LIMIT 1001
+)
+SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b);
 
 -- name: operator_migrate_lock :one
 -- why: one migrate at a time. Session-scoped, because several transactions run under it, and tried instead of waited
@@ -991,15 +1322,84 @@ SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id
 SELECT pg_try_advisory_lock(4711, 3);
 
 -- name: operator_migrate_state :one
--- why: whether there is a schema, who owns it, as which role to go on, and whether it is divided by buckets, as a
--- version that was never released made it. The role is the owner of the existing tables, or issuing_owner; null when
+-- why: whether there is a schema, who owns it, as which role to go on, whether it is divided by buckets, as a version
+-- that was never released made it, and whether it is on Citus. The role is the owner of the existing tables, or issuing_owner; null when
 -- the connected role may not become it. From PostgreSQL 16 on membership alone does not allow SET ROLE.
-SELECT m.oid IS NOT NULL, current_user::text, r.rolname::text, to_regclass('issuing.cell_buckets') IS NOT NULL
+SELECT m.oid IS NOT NULL, current_user::text, r.rolname::text, to_regclass('issuing.cell_buckets') IS NOT NULL,
+       to_regclass('issuing.places') IS NOT NULL, to_regproc('issuing.stay_here') IS NOT NULL
 FROM (SELECT to_regclass('issuing.schema_migration')::oid AS oid) m
 LEFT JOIN pg_class c ON c.oid = m.oid
 LEFT JOIN pg_roles r ON (CASE WHEN c.oid IS NULL THEN r.rolname = 'issuing_owner' ELSE r.oid = c.relowner END)
     AND pg_has_role(current_user, r.oid,
                     CASE WHEN current_setting('server_version_num')::int >= 160000 THEN 'SET' ELSE 'MEMBER' END);
+
+-- name: operator_migrate_places :one
+-- why: over how many places the users are divided, and the bits of those that were dropped here. No lock.
+SELECT p.count::int8,
+       (SELECT coalesce(bit_or(1::int8 << s.place), 0) FROM issuing.place_states s
+        WHERE to_regnamespace(format('issuing_p%s', s.place)) IS NULL)
+FROM issuing.places p;
+
+-- name: operator_has_event :one
+-- why: whether the event is in this database, where there are several. No lock. $1 event.
+SELECT EXISTS (SELECT FROM issuing.outbox_events e WHERE e.id = $1::uuid);
+
+-- name: operator_place_server :one
+-- why: what the server is, before a place goes from it or to it: its name, the cluster that it was made with, and
+-- whether it is a replica. No lock.
+SELECT current_setting('cluster_name'), c.system_identifier, pg_is_in_recovery()
+FROM pg_control_system() c;
+
+-- name: operator_place_states :many
+-- why: which places the database serves, and what became of the others. A replica can be asked. No lock.
+SELECT s.place::int8, s.state, s.owner, s.next_owner, s.since, issuing.is_served(s.place),
+       to_regnamespace(format('issuing_p%s', s.place)) IS NOT NULL, s.release_id::text
+FROM issuing.place_states s
+ORDER BY s.place;
+
+-- name: operator_citus_places :many
+-- why: the node and the bytes of each place: issuing.citus_places. No row where the database is not on Citus. No lock.
+SELECT place, node, bytes
+FROM issuing.citus_places();
+
+-- name: owner_citus_faults :many
+-- why: what would stop a move between nodes: issuing.citus_faults.
+SELECT fault, fix
+FROM issuing.citus_faults();
+
+-- name: owner_place_release :one
+-- why: the places are refused from its commit on: issuing.release_places. null = done, else why not. $1 first, $2 last
+-- place, $3 cluster_name of the database that may take them, $4 to $7 who and why.
+SELECT issuing.release_places($1::int8, $2::int8, $3::text, $4::text, $5::text, $6::text, $7::text);
+
+-- name: owner_place_undo :one
+-- why: issuing.undo_release. null = done, else why not. $1 first, $2 last place, $3 to $6 who and why.
+SELECT issuing.undo_release($1::int8, $2::int8, $3::text, $4::text, $5::text, $6::text);
+
+-- name: owner_place_transactions :one
+-- why: who may have looked at the fence before it fell: issuing.transactions_now.
+SELECT array_to_string(issuing.transactions_now(), ' ');
+
+-- name: owner_place_waits :one
+-- why: how many of these transactions still run. $1 their names, with blanks between.
+SELECT count(*)::int8 FROM unnest(issuing.transactions_now()) t WHERE t = ANY (string_to_array($1::text, ' '));
+
+-- name: owner_place_move :one
+-- why: a step of a release: issuing.move_places. null = done, else why not. $1 first, $2 last place, $3 the state
+-- before, $4 the state after.
+SELECT issuing.move_places($1::int8, $2::int8, $3::text, $4::text);
+
+-- name: owner_place_take :one
+-- why: issuing.take_places. null = done, else why not. $1 first, $2 last place, $3 to $6 who and why.
+SELECT issuing.take_places($1::int8, $2::int8, $3::text, $4::text, $5::text, $6::text);
+
+-- name: owner_place_drop :one
+-- why: issuing.drop_place, with its audit row. False: there was nothing. $1 place, $2 to $5 who and why.
+SELECT issuing.drop_place($1::int8, $2::text, $3::text, $4::text, $5::text);
+
+-- name: operator_migrate_divide :none
+-- why: says so, in a new database. $1 how many.
+INSERT INTO issuing.places (count) SELECT $1::int8 WHERE NOT EXISTS (SELECT FROM issuing.places);
 
 -- name: operator_migrate_as :one
 -- why: SET ROLE with a parameter, for the rest of the session. $1 role.
@@ -1102,14 +1502,14 @@ WITH living AS MATERIALIZED (
            (array_agg(l.cause ORDER BY l.since) FILTER (WHERE l.cause IS NOT NULL))[1] AS cause,
            min(l.next_at) AS next_at,
            coalesce(sum(l.in_flight), 0)::int8 AS in_flight, coalesce(sum(l.waiting), 0)::int8 AS waiting,
-           c.paused_at, c.paused_by, c.paused_why
+           c.paused_at, c.paused_by, c.paused_why, c.paused_until
     FROM names n
     LEFT JOIN living l ON l.target = n.target
     LEFT JOIN issuing.target_controls c ON c.target = n.target
     GROUP BY n.target, c.target
 )
 SELECT s.target, s.workers, s.shut, s.open, s.half_open, s.resting, s.obeying, s.probed, s.since, s.cause, s.next_at,
-       s.in_flight, s.waiting, s.paused_at, s.paused_by, s.paused_why,
+       s.in_flight, s.waiting, s.paused_at, s.paused_by, s.paused_why, s.paused_until,
        -- guard: a breaker that is open at one worker only has no backlog
        CASE WHEN s.paused_at IS NULL AND (s.workers = 0 OR s.shut < s.workers) THEN 0 ELSE (
            SELECT count(*)
@@ -1130,8 +1530,8 @@ LIMIT 64;
 -- name: operator_control :one
 -- why: pauses, resumes or probes a target, with its audit row: issuing.control_target.
 -- The caller sends a wakeup afterwards. null = done, else why not. $1 action, $2 target, $3 actor, $4 user of the
--- operating system, $5 SUDO_USER, $6 reason.
-SELECT issuing.control_target($1::text, $2::text, $3::text, $4::text, $5::text, $6::text);
+-- operating system, $5 SUDO_USER, $6 reason, $7 how long a pause lasts in ms, null = until it is resumed.
+SELECT issuing.control_target($1::text, $2::text, $3::text, $4::text, $5::text, $6::text, $7::int8);
 
 -- name: operator_sender :one
 -- why: adds or removes a role that may send events of a type, with its audit row: issuing.change_sender. null = done,

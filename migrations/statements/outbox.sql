@@ -1,4 +1,4 @@
--- name: outbox_claim :many
+-- name: outbox_claim :many place
 -- why: leases events that are due to this worker, under a new token. Locks, order, fence and bookmark are explained at
 -- issuing.claim. Each row has one event and then the columns of the claim; no event = one row without an id. $1
 -- token, $2 limit, $3 lease in ms, $4 worker, $5 bookmark or null, $6 slack in ms, $7 alone, $8 event type, $9 whether
@@ -7,12 +7,12 @@
 SELECT id, user_id, payload, traceparent, retry_count, sent_age_ms, deferred_age_ms, card_id, issuer_card_id, last4,
        exp_month, exp_year, replaces_issuer_card_id, cancel_code, settle_age_ms, lost_count,
        deferral_count, deferral_code, changed_age_ms, held_end, held_end_code, issuer_parameters, made_ms, is_elsewhere,
-       next_since_us, has_lost, now_us, is_filled
+       replaces_request_id, is_resent, next_since_us, has_lost, now_us, is_filled
 FROM issuing.claim($1::uuid, $2::int8, $3::int8, $4::text, $5::int8, $6::int8, $7::bool, $8::text, $9::bool, $10::text,
                    $11::text, $12::text, $13::bool, $14::int8)
 LEFT JOIN unnest(events) ON true;
 
--- name: outbox_sweep :one
+-- name: outbox_sweep :one place
 -- why: finds events behind the claims' bookmark: events whose lease ran out (their worker died, hung or lost its
 -- connection), and PENDING ones that became visible late. The former return to PENDING. The lost attempt counts as lost
 -- and not as an attempt of the event, first_sent_at stays, and a row of outbox_attempts records the loss for its
@@ -90,7 +90,7 @@ SELECT (SELECT count(*) FROM freed),
        (extract(epoch FROM clock_timestamp() - statement_timestamp()) * 1000)::int8, -- time of this statement
        (SELECT count(*) FROM freed f WHERE f.lost_count >= $5::int8);
 
--- name: outbox_rebase :one
+-- name: outbox_rebase :one place
 -- why: after the database's clock was set back: open events with times in the future, which were written while the
 -- clock was ahead. All times of such a row move back by as much as its last write is ahead, so each wait and each lease
 -- lasts as long as intended. A difference of one second is ignored, because the clocks of a cluster differ by that
@@ -121,13 +121,13 @@ WITH ahead AS MATERIALIZED (
 )
 SELECT count(*) FROM moved;
 
--- name: outbox_save :many
+-- name: outbox_save :many place
 -- why: stores the cards of attempts that hold their lease, and nothing for those that do not: issuing.save.
 SELECT id, card_id
 FROM issuing.save($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::int8[], $7::int8[], $8::bytea[],
                   $9::uuid[]);
 
--- name: outbox_extend :many
+-- name: outbox_extend :many place
 -- why: extends the lease of attempts that still hold theirs; same fence. $1 ids, $2 tokens, $3 lease in ms.
 UPDATE issuing.outbox_events e
 SET lease_until = now() + $3::int8 * interval '1 millisecond'
@@ -136,7 +136,7 @@ FROM unnest($1::uuid[], $2::uuid[]) AS a (id, token)
 WHERE e.id = a.id AND e.lease_token = a.token
 RETURNING e.id;
 
--- name: outbox_keep :many
+-- name: outbox_keep :many place
 -- why: what the issuer is told of the user outlives a worker that dies with its create, so that the card is looked up
 -- where it was made; same fence. What was kept first stays. $1 ids, $2 tokens, $3 the parameters, as JSON.
 UPDATE issuing.outbox_events e
@@ -147,7 +147,7 @@ FROM unnest($1::uuid[], $2::uuid[], $3::text[]) AS a (id, token, parameters)
 WHERE e.id = a.id AND e.lease_token = a.token
 RETURNING e.id;
 
--- name: outbox_mark :many
+-- name: outbox_mark :many place
 -- why: the intention to cancel a card outlives the worker, so that no later attempt links or completes a card that may
 -- be cancelled already; same fence. The parameters that the first one kept stay. $1 ids, $2 tokens, $3 codes, $4 what
 -- the issuer was told of the user, as JSON, or null.
@@ -157,13 +157,13 @@ FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[]) AS a (id, token, cod
 WHERE e.id = a.id AND e.lease_token = a.token
 RETURNING e.id;
 
--- name: outbox_complete :many
+-- name: outbox_complete :many place
 -- why: the usual end, guarded by the tokens: issuing.complete. $1 ids, $2 tokens, $3 worker, $4 durations in ms, $5 the
 -- step, $6 answers to keep, as JSON, or null.
 SELECT id
 FROM issuing.complete($1::uuid[], $2::uuid[], $3::text, $4::int8[], $5::text, $6::text[]);
 
--- name: outbox_end :many
+-- name: outbox_end :many place
 -- why: every other end of attempts, guarded by their tokens: issuing.end_attempts. One array for each column of
 -- issuing.attempt_end, in its order; $24 worker.
 SELECT id
@@ -175,7 +175,7 @@ FROM issuing.end_attempts(
                       $23::text[]) a),
     $24::text);
 
--- name: keep_rows :many
+-- name: keep_rows :many place
 -- why: the first call of a pass: deletes rows past their retention one by one, and decides which partitions are
 -- settled. One worker of the cluster at a time: issuing.keep_rows. $1 keys, $2 limit
 -- rows, $3 events; all in ms, and never less than the database's own retentions.
@@ -183,7 +183,7 @@ SELECT action, table_name, amount, detail, again
 FROM issuing.keep_rows($1::int8 * interval '1 millisecond', $2::int8 * interval '1 millisecond',
                        $3::int8 * interval '1 millisecond');
 
--- name: keep_house :many
+-- name: keep_house :many place
 -- why: the second call of a pass: makes or drops one partition: issuing.keep_house. $1
 -- keys, $2 limit rows, $3 events, $4 least length of a partition; all in ms.
 SELECT action, table_name, amount, detail, again
@@ -191,13 +191,13 @@ FROM issuing.keep_house($1::int8 * interval '1 millisecond', $2::int8 * interval
                         $3::int8 * interval '1 millisecond',
                         $4::int8 * interval '1 millisecond');
 
--- name: check_rest :many
+-- name: check_rest :many place
 -- why: the third call of a pass: reads a large `_rest` partition before a partition is made beside it, under a lock
 -- that no other session waits for: issuing.check_rest.
 SELECT action, table_name, amount, detail, again
 FROM issuing.check_rest();
 
--- name: forget_keys :many
+-- name: forget_keys :many place
 -- why: the last call of a pass: keys of senders whose events are gone: issuing.forget_keys.
 SELECT action, table_name, amount, detail, again
 FROM issuing.forget_keys();

@@ -15,7 +15,7 @@ import services
 
 # Questions that a campaign may lead to. Every other reason of FAILED is a failure of the campaign: issuer_duplicate
 # (two cards), payload_invalid (clients send none such).
-QUESTIONS = re.compile(r"worker_lost|outcome_unknown|attempts_exhausted|issuer_key_expired|cancel_failed|"
+QUESTIONS = re.compile(r"worker_lost|outcome_unknown|attempts_exhausted|issuer_key_expired|issuer_key_spent|cancel_failed|"
                        r"reveal_refused|(issuer|core)_http_\d+|route_(http_\d+|key_expired|refused)|" +
                        "|".join(services.REFUSALS))
 # Of an ordered route, what waits behind a question waits for an operator.
@@ -215,7 +215,7 @@ class Operators:
                 verb = "replay"
             if turn == 1:
                 verb = "replay"
-            if row["reason_code"] in ("issuer_key_expired", "route_key_expired") and verb == "replay":
+            if row["reason_code"] in ("issuer_key_expired", "issuer_key_spent", "route_key_expired") and verb == "replay":
                 verb = "resolve"  # a replay would only look it up again, or not even that
             groups[verb].append(row["id"])
         for at in range(0, len(groups["replay"]), 100):
@@ -262,10 +262,11 @@ def check_doctor(checks, world, clock):
     world.sql("ALTER SYSTEM SET fsync = on")
     world.sql("SELECT pg_reload_conf()")
     harness.wait_until(lambda: world.sql("SHOW fsync") == "on", "fsync is on")
-    done = world.ctl("doctor", "--data", "--json", seconds=600)
-    checks.one("issuing-ctl doctor --data is green",
-               ([] if done.returncode == 0 else ["exit %d: %s" % (done.returncode, done.stderr[-300:])]) +
-               ["%s: %s" % (row["check"], row["found"]) for row in lines(done) if not row["ok"]])
+    for verb in ("doctor", "prove"):
+        done = world.ctl(verb, "--json", seconds=600)
+        checks.one("issuing-ctl %s is green" % verb,
+                   ([] if done.returncode == 0 else ["exit %d: %s" % (done.returncode, done.stderr[-300:])]) +
+                   ["%s: %s" % (row["check"], row["found"]) for row in lines(done) if not row["ok"]])
 
 
 def check_all_logs(world):

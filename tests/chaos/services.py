@@ -24,6 +24,11 @@ ANSWERS = (("create_then_drop", {}), ("create_then_hang", {}), ("drop", {}), ("h
 LATE = ("drop_then_execute", "hang_then_execute", "status_then_execute", "execute_twice")
 
 
+# Three charges of three users and three notes of one, in one transaction.
+SEND = ("SELECT unnest(issuing.enqueue_many('%s', '{%s}', ARRAY[%s]::jsonb[])), '%s'"
+        " UNION ALL SELECT unnest(issuing.enqueue_many('%s', '{%s}', ARRAY[%s]::jsonb[])), '%s'")
+
+
 def settings(sandbox_port):
     """Of the workers: three routes to the stand-in."""
     base = "http://127.0.0.1:%d" % sandbox_port
@@ -60,6 +65,7 @@ class Service(threading.Thread):
         super().__init__(daemon=True)
         self.random = random.Random("%s-service" % seed)
         self.world, self.history, self.pace, self.users = world, history, pace, users
+        world.sql("INSERT INTO senders (event_type, role) VALUES ('%s', 'postgres'), ('%s', 'postgres')" % (CHARGE, NOTE))
         self.is_over, self.may_send = threading.Event(), threading.Event()
         self.may_send.set()
         self.inserted, self.together = [], []
@@ -73,13 +79,11 @@ class Service(threading.Thread):
 
     def insert(self):
         users = ["user-%d" % self.random.randrange(self.users) for _ in range(4)]
-        rows = ["('%s', '%s', '{\"amount\": %d, \"currency\": \"EUR\"}')" % (CHARGE, user,
-                                                                             self.random.randrange(1, 9999))
-                for user in users[:3]]
-        rows += ["('%s', '%s', '{\"note\": %d}')" % (NOTE, users[3], number) for number in range(3)]
+        charges = ["'{\"amount\": %d, \"currency\": \"EUR\"}'" % self.random.randrange(1, 9999) for _ in users[:3]]
+        notes = ["'{\"note\": %d}'" % number for number in range(3)]
         try:
-            found = self.world.sql("INSERT INTO outbox_events (event_type, user_id, payload) VALUES %s RETURNING id,"
-                                   " event_type" % ", ".join(rows)).splitlines()
+            found = self.world.sql(SEND % (CHARGE, ",".join(users[:3]), ", ".join(charges), CHARGE, NOTE,
+                                           ",".join(3 * users[3:]), ", ".join(notes), NOTE)).splitlines()
         except (harness.Failed, OSError, client.Closed):
             return  # the database is away; what became of it, the check finds out
         ids = [line.split("|") for line in found]

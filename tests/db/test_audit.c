@@ -212,6 +212,40 @@ START_TEST(a_step_reads_by_an_index_and_never_the_whole_table)
     plan_uses((struct audit_filter){.action = "number_revealed", .actor = "u7"}, &inside, older);
     plan_uses((struct audit_filter){.since = "2030-01-02T01:00Z"}, NULL, newer);
     plan_uses((struct audit_filter){.event = EVENT}, NULL, "operator_actions_20300102_000000_event_id_idx");
+    plan_uses((struct audit_filter){.batch = EVENT}, NULL, "operator_actions_20300102_000000_batch_at_id_idx");
+}
+END_TEST
+
+#define FIRST "019a9bd2-7a00-7000-8000-0000000000b1"
+#define SECOND "019a9bd2-7a00-7000-8000-0000000000b2"
+#define IN_2031 .since = "2031-01-01", .until = "2031-01-01T00:10Z"
+
+/* Two bulk actions at once, another operator who uses the id of the first, and single actions between them. */
+START_TEST(a_bulk_action_is_one_line_wherever_the_steps_end)
+{
+    database_run(owner, "INSERT INTO issuing.operator_actions (at, actor, db_role, action, batch)"
+                        " SELECT timestamptz '2031-01-01 00:00Z' + n * interval '1 s',"
+                        " CASE n % 4 WHEN 3 THEN 'mallory' ELSE 'olga' END, 'r', 'resolve',"
+                        " CASE n % 4 WHEN 0 THEN '" FIRST "'::uuid WHEN 1 THEN '" SECOND "' WHEN 3 THEN '" FIRST
+                        "' END FROM generate_series(1, 400) n");
+    for (int wanted = 1; wanted <= 1000; wanted *= 10) {
+        ck_assert_int_eq(WALK(wanted, IN_2031).count, 100 + 3);
+        ck_assert_int_eq(WALK(wanted, IN_2031, .actor = "olga").count, 100 + 2);
+        ck_assert_int_eq(WALK(wanted, IN_2031, .in_full = true).count, 400);
+        ck_assert_int_eq(WALK(wanted, IN_2031, .batch = FIRST).count, 200);
+    }
+    database_run(owner, "DELETE FROM issuing.operator_actions WHERE at >= '2031-01-01'");
+}
+END_TEST
+
+START_TEST(a_bulk_action_that_goes_on_after_the_time_that_is_shown_is_shown)
+{
+    database_run(owner, "INSERT INTO issuing.operator_actions (at, actor, db_role, action, batch) VALUES"
+                        " ('2031-01-01 00:05Z', 'olga', 'r', 'resolve', '" FIRST "'),"
+                        " ('2031-01-01 00:06Z', 'olga', 'r', 'cancel', NULL),"
+                        " ('2031-01-01 00:20Z', 'olga', 'r', 'resolve', '" FIRST "')");
+    ck_assert_int_eq(WALK(1, IN_2031).count, 2);
+    database_run(owner, "DELETE FROM issuing.operator_actions WHERE at >= '2031-01-01'");
 }
 END_TEST
 
@@ -225,5 +259,7 @@ SUITE(audit)
     tcase_add_test(audit, a_walk_knows_its_end_where_the_last_match_is_the_last_one_wanted);
     tcase_add_test(audit, a_row_says_what_was_changed_and_the_database_bears_every_cursor);
     tcase_add_test(audit, a_step_reads_by_an_index_and_never_the_whole_table);
+    tcase_add_test(audit, a_bulk_action_is_one_line_wherever_the_steps_end);
+    tcase_add_test(audit, a_bulk_action_that_goes_on_after_the_time_that_is_shown_is_shown);
     suite_add_tcase(suite, audit);
 }

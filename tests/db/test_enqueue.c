@@ -63,6 +63,11 @@ START_TEST(a_role_sends_the_types_that_it_was_added_for)
     expect_refused(shop, "42501", "type CARD_ISSUE",
                    "SELECT issuing.enqueue('CARD_ISSUE', 'a', '{\"kind\": \"new\"}')");
     expect_refused(shop, "42501", "type CARD_REQUEST_ENDED", "SELECT issuing.enqueue('CARD_REQUEST_ENDED', 'a', '{}')");
+    /* Which nobody may send: a hint to add the role for it would lead nowhere. */
+    expect_refused(shop, "P0001", "only the end of a card request makes",
+                   "DO $$ DECLARE hint text; BEGIN PERFORM issuing.enqueue('CARD_REQUEST_ENDED', 'a', '{}');"
+                   " EXCEPTION WHEN insufficient_privilege THEN GET STACKED DIAGNOSTICS hint = PG_EXCEPTION_HINT;"
+                   " RAISE '%', hint; END $$");
     expect_refused(shop, "42501", "type MAIL", "SELECT issuing.enqueue_many('MAIL', '{a}', ARRAY['{}'::jsonb])");
     expect_refused(shop, "42501", "permission denied",
                    "INSERT INTO issuing.outbox_events (event_type, user_id, payload) VALUES ('CHARGE', 'a', '{}')");
@@ -192,6 +197,34 @@ START_TEST(many_events_have_the_order_of_their_arrays)
                                          "WHERE t.id <= s.id"),
                      0);
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM event_keys"), 24);
+}
+END_TEST
+
+/* The clock of the database was two hours ahead when alice's last event was made, and is right now. */
+START_TEST(a_step_of_the_clock_changes_no_order)
+{
+    static const char *const statuses[] = {"PENDING", "FAILED", "COMPLETED"};
+    bool is_open = _i < 2;
+    database_exec(owner,
+                  "TRUNCATE routes, route_workers; SELECT note_routes('w', '{CHARGE}', '{%s}', '{f}', '{1}', '{1}', "
+                  "'{f}')",
+                  _i == 3 ? "f" : "t");
+    database_exec(owner,
+                  "INSERT INTO outbox_events (id, event_type, user_id, payload, status, reason_code) SELECT "
+                  "uuid7_of((date_part('epoch', now()) * 1000000)::int8 + 7200000000), 'CHARGE', 'alice', '1', '%s', "
+                  "'x'",
+                  statuses[_i % 3]);
+    database_run(shop, "CREATE TABLE of_shop.sent (id uuid, n int8); "
+                       "INSERT INTO of_shop.sent SELECT issuing.enqueue('CHARGE', 'alice', '2'), 1; "
+                       "INSERT INTO of_shop.sent SELECT s.id, s.n + 1 FROM unnest(issuing.enqueue_many('CHARGE', "
+                       "'{bob,alice,alice}', ARRAY['3'::jsonb, '4', '5'])) WITH ORDINALITY AS s (id, n)");
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM of_shop.sent s JOIN of_shop.sent t ON t.n = s.n + 1 "
+                                         "WHERE t.id <= s.id"),
+                     0);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM of_shop.sent s WHERE s.id > (SELECT e.id FROM "
+                                         "outbox_events e WHERE e.payload = '1')"),
+                     is_open ? 4 : 0); /* what has ended holds nobody back */
+    database_run(shop, "DROP TABLE of_shop.sent");
 }
 END_TEST
 
@@ -374,6 +407,7 @@ SUITE(enqueue)
     tcase_add_test(tcase, a_key_is_one_event);
     tcase_add_test(tcase, of_two_transactions_with_a_key_one_waits);
     tcase_add_test(tcase, many_events_have_the_order_of_their_arrays);
+    tcase_add_loop_test(tcase, a_step_of_the_clock_changes_no_order, 0, 4);
     tcase_add_test(tcase, an_event_is_not_due_before_its_time_and_never_behind_the_claims);
     tcase_add_test(tcase, what_housekeeping_has_promised_refuses_no_sender);
     tcase_add_test(tcase, a_sender_sees_the_ends_of_its_own_events_only);

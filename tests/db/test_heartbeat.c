@@ -124,7 +124,8 @@ static void control(struct pg_sync *db, const char *action, const char *target, 
                                       pg_param_text("anna", 4),
                                       pg_param_text("root", 4),
                                       pg_param_null(),
-                                      pg_param_text("they asked", 10)};
+                                      pg_param_text("they asked", 10),
+                                      pg_param_null()};
     struct pg_rows *rows = database_query(db, &sql_operator_control, params);
     const char *refused = pg_bytes(rows, 0, 0).bytes;
     ck_assert_str_eq(refused ? refused : "", expected);
@@ -280,6 +281,40 @@ START_TEST(of_two_operators_who_pause_at_once_one_is_told_that_it_is_paused)
 }
 END_TEST
 
+START_TEST(a_pause_for_a_time_ends_by_itself_and_once)
+{
+    database_run(anna, "SELECT control_target('pause_target', 'issuer', 'anna', 'anna', NULL, 'an hour', 3600000)");
+    database_run(anna, "SELECT control_target('pause_target', 'core', 'anna', 'anna', NULL, 'a second', 1000)");
+    start();
+    run_until(obeyed > 0);
+    expect_row("FROM target_controls WHERE target = 'issuer' AND paused_until > clock_timestamp()");
+    run_until(database_int(owner, "SELECT count(*) FROM target_controls WHERE paused_at IS NOT NULL") == 1);
+    expect_row("FROM operator_actions WHERE action = 'resume_target' AND actor = 'anna' AND "
+               "before ->> 'target' = 'core' AND after ->> 'paused_until' IS NULL");
+    expect_row("FROM target_controls WHERE target = 'issuer' AND paused_why = 'an hour'");
+}
+END_TEST
+
+/* Whoever has paused a route for an hour does not bring a receiver back that has gone. */
+START_TEST(a_receiver_that_is_gone_stays_paused_until_an_operator_resumes_it)
+{
+    static const char gone[] =
+        "SELECT note_routes('w', '{A,B,C}', '{f,f,f}', '{f,f,f}', '{1,1,1}', '{1,1,1}', '{f,f,f}', '{A,B}', "
+        "'{its receiver answered 410,its receiver answered 410}')";
+    database_run(anna, "SELECT control_target('pause_target', 'A', 'anna', 'anna', NULL, 'an hour', 3600000), "
+                       "control_target('pause_target', 'B', 'anna', 'anna', NULL, 'for good')");
+    database_run(owner, gone);
+    database_run(owner, gone); /* the heartbeat did not learn that it was noted */
+    expect_row(
+        "FROM target_controls WHERE target = 'A' AND paused_by = 'w' AND paused_why = 'its receiver answered 410' AND "
+        "paused_until IS NULL");
+    expect_row("FROM target_controls WHERE target = 'B' AND paused_by = 'anna'");
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM target_controls WHERE target = 'C'"), 0);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM operator_actions WHERE actor = 'w'"), 1);
+    database_run(owner, "TRUNCATE routes, route_workers, target_controls");
+}
+END_TEST
+
 START_TEST(a_probe_makes_the_next_event_due)
 {
     database_run(owner,
@@ -299,7 +334,7 @@ static int64_t backlog_of(const char *target)
     int64_t backlog = -1;
     for (int row = 0; row < pg_rows_count(rows); row++)
         if (strcmp(pg_bytes(rows, row, 0).bytes, target) == 0)
-            backlog = pg_int8(rows, row, 16);
+            backlog = pg_int8(rows, row, 17);
     pg_rows_free(rows);
     return backlog;
 }
@@ -350,6 +385,8 @@ SUITE(heartbeat)
     tcase_add_test(tcase, only_rows_that_nobody_writes_any_more_are_removed);
     tcase_add_test(tcase, one_heartbeat_removes_a_part_of_many_dead_rows);
     tcase_add_test(tcase, of_two_operators_who_pause_at_once_one_is_told_that_it_is_paused);
+    tcase_add_test(tcase, a_pause_for_a_time_ends_by_itself_and_once);
+    tcase_add_test(tcase, a_receiver_that_is_gone_stays_paused_until_an_operator_resumes_it);
     tcase_add_test(tcase, a_probe_makes_the_next_event_due);
     tcase_add_test(tcase, events_wait_behind_a_target_only_when_every_living_worker_is_shut_there);
     tcase_add_test(tcase, other_targets_do_not_hide_the_issuer_and_core_api);

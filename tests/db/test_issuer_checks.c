@@ -27,9 +27,11 @@ static void tear_down(void)
 static char refused[32];
 
 /* Why it was refused; "" = it was not, and `check` is its id. */
-static const char *ask(const char *user, int64_t within_ms)
+static const char *ask_of(const char *target, const char *user, int64_t within_ms)
 {
-    const struct pg_param params[] = {user ? pg_param_text(user, strlen(user)) : pg_param_null(),
+    const struct pg_param params[] = {pg_param_text(target, strlen(target)),
+                                      user ? pg_param_text(user, strlen(user)) : pg_param_null(),
+                                      pg_param_bool(false),
                                       pg_param_int8(within_ms),
                                       pg_param_text("olga", 4),
                                       pg_param_text("root", 4),
@@ -43,17 +45,34 @@ static const char *ask(const char *user, int64_t within_ms)
     return refused;
 }
 
-/* Whether there was one; `check` and `token` are its. */
-static bool take(void)
+static const char *ask(const char *user, int64_t within_ms)
+{
+    return ask_of("issuer", user, within_ms);
+}
+
+/* Whether there was one of this target; `check` and `token` are its. */
+static bool take_of(const char *target)
 {
     struct uuid fresh = uuid4_make();
-    const struct pg_param params[] = {pg_param_uuid(&fresh), pg_param_int8(10000), pg_param_text("host:1", 6)};
+    struct buf bytes;
+    struct pg_array targets;
+    buf_init(&bytes, 256);
+    pg_array_start(&targets, &bytes, PG_TEXT);
+    pg_array_add(&targets, target, strlen(target));
+    const struct pg_param params[] = {pg_param_uuid(&fresh), pg_param_int8(10000), pg_param_text("host:1", 6),
+                                      pg_array_param(&targets)};
     pg_rows_scope struct pg_rows *rows = database_query(worker, &sql_issuer_check_take, params);
+    buf_done(&bytes);
     if (pg_rows_count(rows) == 0)
         return false;
     check = pg_uuid(rows, 0, 0);
     token = fresh;
     return true;
+}
+
+static bool take(void)
+{
+    return take_of("issuer");
 }
 
 static bool end(const char *result, const char *findings)
@@ -89,6 +108,23 @@ START_TEST(a_check_is_asked_taken_and_answered_once_and_is_on_record)
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM operator_actions WHERE action = 'check_issuer' AND actor"
                                          " = 'olga' AND os_user = 'root' AND after ->> 'user_id' = 'alice'"),
                      1);
+}
+END_TEST
+
+START_TEST(a_check_of_a_route_is_taken_by_a_worker_that_may_call_it)
+{
+    database_run(owner, "DELETE FROM issuing.routes WHERE event_type = 'MAIL'");
+    ck_assert_str_eq(ask_of("MAIL", NULL, 30000), "not_found");
+    database_run(owner, "INSERT INTO issuing.routes (event_type, is_ordered, has_lookup, key_lifetime_ms, max_attempts,"
+                        " is_signed, worker, seen_at) VALUES ('MAIL', false, false, 1, 1, false, 'w', now())");
+    ck_assert_str_eq(ask_of("MAIL", NULL, 30000), "");
+    ck_assert(!take());
+    ck_assert(take_of("MAIL"));
+    database_run(owner, "INSERT INTO issuing.target_controls (target, paused_at, paused_by, paused_why)"
+                        " VALUES ('MAIL', now(), 'olga', 'x')");
+    ck_assert_str_eq(ask_of("MAIL", NULL, 30000), "paused");
+    ck_assert_str_eq(ask(NULL, 30000), "");
+    database_run(owner, "DELETE FROM issuing.routes WHERE event_type = 'MAIL'");
 }
 END_TEST
 
@@ -177,6 +213,7 @@ SUITE(issuer_checks)
     TCase *tcase = tcase_create("issuer_checks");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, a_check_is_asked_taken_and_answered_once_and_is_on_record);
+    tcase_add_test(tcase, a_check_of_a_route_is_taken_by_a_worker_that_may_call_it);
     tcase_add_test(tcase, a_check_of_a_worker_that_died_or_drains_is_taken_by_another);
     tcase_add_test(tcase, a_check_that_nobody_took_in_time_ends_unanswered_and_is_removed_after_a_week);
     tcase_add_test(tcase, no_check_is_asked_while_the_issuer_is_paused_or_too_many_wait);

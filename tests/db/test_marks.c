@@ -52,8 +52,8 @@ static char *ask(enum act what, const char *who, int within_s)
         return strdup("");
     }
     snprintf(text, sizeof(text),
-             "SELECT coalesce(refused, '') FROM issuing.ask_%s('" EVENT "', %d000, '%s', NULL, NULL, 'why')",
-             what == RECONCILE ? "reconcile" : "reissue", within_s, who);
+             "SELECT coalesce(refused, '') FROM issuing.ask_%s('" EVENT "', %d000, '%s', NULL, NULL, 'why'%s)",
+             what == RECONCILE ? "reconcile" : "reissue", within_s, who, what == RECONCILE ? "" : ", NULL");
     return database_text(operator, text);
 }
 

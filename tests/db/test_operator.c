@@ -95,17 +95,21 @@ static int act(struct pg_sync *db, const struct sql_statement *statement, const 
 #define OLGA(reason) \
     pg_param_text("olga", 4), pg_param_text("root", 4), pg_param_text("olga", 4), pg_param_text(reason, strlen(reason))
 
+/* Of a bulk action; NULL = of none. */
+static const char *batch;
+#define BATCH pg_param_text(batch, batch ? strlen(batch) : 0)
+
 static int replay(struct pg_sync *db, int64_t seen_us, struct event *ret_event)
 {
     const struct pg_param params[] = {pg_param_uuid(&id), seen_us ? pg_param_int8(seen_us) : pg_param_null(),
-                                      OLGA("issuer is back")};
+                                      OLGA("issuer is back"), BATCH};
     return act(db, &sql_operator_replay, params, ret_event);
 }
 
 static int cancel(struct pg_sync *db)
 {
-    const struct pg_param params[] = {pg_param_uuid(&id), pg_param_null(), pg_param_text("Gone.", 5),
-                                      OLGA("asked for")};
+    const struct pg_param params[] = {pg_param_uuid(&id), pg_param_null(), pg_param_text("Gone.", 5), OLGA("asked for"),
+                                      BATCH};
     return act(db, &sql_operator_cancel, params, NULL);
 }
 
@@ -131,7 +135,8 @@ static int resolve_any(bool no_card, int64_t settle_ms, bool not_executed, int64
                                       pg_array_param(&types),
                                       pg_array_param(&settles),
                                       pg_param_int8(other_settle_ms),
-                                      pg_param_text("Not executed.", 13)};
+                                      pg_param_text("Not executed.", 13),
+                                      BATCH};
     int done = act(operator, & sql_operator_resolve, params, NULL);
     buf_done(&type_buf);
     buf_done(&settle_buf);
@@ -225,6 +230,38 @@ START_TEST(a_replay_leaves_who_why_before_and_after)
     ck_assert_int_eq(number("SELECT count(*) FROM operator_actions WHERE db_role = 'issuing_operator' AND"
                             " os_user = 'root' AND sudo_user = 'olga'"),
                      1);
+}
+END_TEST
+
+#define BATCH_ID "019a9bd2-7a00-7000-8000-0000000000b1"
+
+/* Behind a pooler the session is the next program's. */
+START_TEST(a_bulk_action_names_its_own_rows_and_none_after_them)
+{
+    insert_failed();
+    batch = BATCH_ID " 2 events: --status FAILED";
+    ck_assert_int_eq(replay(operator, 0, NULL), 1);
+    batch = NULL;
+    ck_assert_int_eq(cancel(operator), 0); /* it was sent */
+    id = uuid7_make();
+    insert("next_attempt_at", "now()");
+    ck_assert_int_eq(cancel(operator), 1);
+    ck_assert_int_eq(number("SELECT count(*) FROM operator_actions WHERE action = 'replay' AND batch = '" BATCH_ID
+                            "' AND batch_scope = '2 events: --status FAILED'"),
+                     1);
+    ck_assert_int_eq(number("SELECT count(*) FROM operator_actions WHERE action = 'cancel' AND batch IS NULL AND "
+                            "batch_scope IS NULL"),
+                     1);
+}
+END_TEST
+
+START_TEST(a_setting_that_is_no_batch_stops_no_action)
+{
+    insert("next_attempt_at", "now()");
+    batch = "'; no id";
+    ck_assert_int_eq(cancel(operator), 1);
+    ck_assert_int_eq(number("SELECT count(*) FROM operator_actions WHERE batch IS NULL"), 1);
+    batch = NULL;
 }
 END_TEST
 
@@ -405,8 +442,8 @@ static void open_worker(void)
     ck_assert_msg(pg_sync_open(text, "test_operator", &worker, &err), "%s", err.message);
 }
 
-/* Leaves a mark for the event `id`; why it was refused, "" = it was left. */
-static const char *leave_mark(const struct sql_statement *statement)
+/* Leaves a mark for the event `id`; why it was refused, "" = it was left. because: of a reissue, NULL = as before. */
+static const char *leave_mark_because(const struct sql_statement *statement, const char *because)
 {
     struct buf buf;
     struct pg_array array;
@@ -415,13 +452,21 @@ static const char *leave_mark(const struct sql_statement *statement)
     pg_array_add_uuid(&array, &id);
     bool is_reissue = statement == &sql_operator_ask_reissue;
     const struct pg_param params[] = {is_reissue ? pg_param_uuid(&id) : pg_array_param(&array), pg_param_int8(60000),
-                                      OLGA("who knows")};
+                                      OLGA("who knows"),
+                                      !is_reissue ? BATCH
+                                      : because   ? pg_param_text(because, strlen(because))
+                                                  : pg_param_null()};
     pg_rows_scope struct pg_rows *rows = NULL;
     ck_assert_msg(pg_sync_query(operator, statement, params, &rows, &err), "%s", err.message);
     buf_done(&buf);
     const char *why = pg_bytes(rows, 0, is_reissue ? 1 : 2).bytes;
     snprintf(refused, sizeof(refused), "%s", why ? why : "");
     return refused;
+}
+
+static const char *leave_mark(const struct sql_statement *statement)
+{
+    return leave_mark_because(statement, NULL);
 }
 
 /* The number of marks that the worker gets; the first one is stored in mark, token and seen_us. */
@@ -470,6 +515,7 @@ START_TEST(a_mark_is_one_workers_at_a_time_and_its_end_is_written_once)
     struct uuid first;
     open_worker();
     insert_failed();
+    ck_assert_str_eq(leave_mark_because(&sql_operator_ask_reissue, "stolen"), "replaces_none");
     ck_assert_str_eq(leave_mark(&sql_operator_ask_reissue), "");
     ck_assert_str_eq(leave_mark(&sql_operator_ask_reissue), "busy");
     ck_assert_str_eq(leave_mark(&sql_operator_ask_reconcile), "busy");
@@ -748,7 +794,9 @@ START_TEST(an_event_that_its_receiver_has_executed_is_completed_once)
     open_worker();
     change("INSERT INTO routes VALUES ('SHOUT', true, true, 86400000, 10, false, 'w1', now())");
     insert_shout("FAILED");
+    batch = BATCH_ID " 1 event";
     ck_assert_str_eq(leave_mark(&sql_operator_ask_reconcile), "");
+    batch = NULL;
     ck_assert_int_eq(take(), 1);
     change("INSERT INTO outbox_events (event_type, user_id, payload, held_behind, next_attempt_at) "
            "SELECT 'SHOUT', 'alice', '{}', id, now() + interval '1 hour' FROM outbox_events");
@@ -759,7 +807,8 @@ START_TEST(an_event_that_its_receiver_has_executed_is_completed_once)
     ck_assert_int_eq(number("SELECT count(*) FROM outbox_events WHERE held_behind IS NULL AND next_attempt_at <= "
                             "clock_timestamp() AND status = 'PENDING'"),
                      1); /* what waited behind it */
-    ck_assert_int_eq(number("SELECT count(*) FROM operator_actions WHERE action = 'reconcile'"), 1);
+    ck_assert_int_eq(
+        number("SELECT count(*) FROM operator_actions WHERE action = 'reconcile' AND batch = '" BATCH_ID "'"), 1);
     ck_assert_int_eq(number("SELECT count(*) FROM peer_checks WHERE result = 'executed'"), 1);
     ck_assert_str_eq(end_executed(NULL), "fenced");
     change("DELETE FROM routes");
@@ -907,6 +956,8 @@ SUITE(operator)
     tcase_add_checked_fixture(cases, set_up, tear_down);
     tcase_add_test(cases, a_replay_starts_the_tries_again_and_keeps_the_age_of_the_issuer_key);
     tcase_add_test(cases, a_replay_leaves_who_why_before_and_after);
+    tcase_add_test(cases, a_bulk_action_names_its_own_rows_and_none_after_them);
+    tcase_add_test(cases, a_setting_that_is_no_batch_stops_no_action);
     tcase_add_test(cases, only_a_failed_event_is_replayed);
     tcase_add_test(cases, an_event_that_is_too_large_to_be_claimed_is_not_replayed);
     tcase_add_test(cases, an_event_that_failed_again_after_it_was_chosen_is_left_alone);

@@ -288,6 +288,17 @@ START_TEST(the_end_changes_the_card_it_made_and_the_one_it_replaced)
         database_int(owner, "SELECT count(*) FROM cards WHERE id = '%s' AND status = 'active'", text_of(&new_card.id)),
         1);
 
+    /* An event of the issuer has shown the retired card as closed before the end was written. */
+    database_exec(owner, "UPDATE cards SET status = 'cancelled' WHERE id = '%s'", text_of(&new_card.id));
+    struct uuid newest = claimed_event("sam", &tokens[0]);
+    struct card newest_card = {.event = newest, .token = tokens[0], .id = uuid7_make(), .issuer_id = "ic_newest"};
+    ck_assert_int_eq(save_one(&newest_card, NULL), 1);
+    ck_assert_int_eq(
+        finish(&(struct end){.event = newest, .token = tokens[0], .status = "COMPLETED", .replaced = &new_card.id}), 1);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM cards WHERE id = '%s' AND status = 'replaced'",
+                                  text_of(&new_card.id)),
+                     1);
+
     struct uuid third = claimed_event("sam", &tokens[0]);
     struct card third_card = {.event = third, .token = tokens[0], .id = uuid7_make(), .issuer_id = "ic_3"};
     ck_assert_int_eq(save_one(&third_card, NULL), 1);

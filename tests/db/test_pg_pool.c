@@ -300,6 +300,21 @@ START_TEST(closing_before_the_first_turn_is_clean)
 }
 END_TEST
 
+START_TEST(a_database_with_another_number_of_places_is_not_used)
+{
+    open_pool("", (struct pg_pool_options){
+                      .connections = 2, .pipeline = 2, .waiting_max = 10, .schema_least = 1, .schema_most = INT32_MAX});
+    run_until(ready);
+    ck_assert_int_eq(pg_pool_places(pool), 1);
+    execute("UPDATE issuing.places SET count = 2");
+    execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '" APPLICATION "'");
+    run_until(!ready && strstr(reason, "places"));
+    ck_assert_str_eq(reason, "the database has 2 places, and had 1 when this program started: start it again");
+    execute("UPDATE issuing.places SET count = 1");
+    run_until(ready);
+}
+END_TEST
+
 START_TEST(a_schema_that_does_not_fit_keeps_the_pool_down_until_it_does)
 {
     execute("ALTER TABLE issuing.schema_migration RENAME TO schema_migration_kept");
@@ -402,6 +417,7 @@ SUITE(pg_pool)
     tcase_add_test(tcase, closing_from_a_result_is_allowed);
     tcase_add_test(tcase, closing_before_the_first_turn_is_clean);
     tcase_add_test(tcase, a_schema_that_does_not_fit_keeps_the_pool_down_until_it_does);
+    tcase_add_test(tcase, a_database_with_another_number_of_places_is_not_used);
     tcase_add_test(tcase, a_server_gone_read_only_is_left_for_a_new_connection);
     tcase_add_test(tcase, a_silent_first_host_does_not_hide_the_second);
     add_pool_tests(suite, tcase);

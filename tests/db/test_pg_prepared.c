@@ -3,6 +3,7 @@
  * result, run nothing twice, and never run the statement of another program. */
 #define APPLICATION "test_pg_prepared"
 #include "pool.h"
+#include "common/pg/pg_names.h"
 #include "tests/support/suite.h"
 
 /* ---- prepared statements: parsed once, sent by text where names do not last (behind a transaction pooler) ---- */
@@ -136,7 +137,7 @@ END_TEST
 
 START_TEST(more_statements_than_names_are_all_answered)
 {
-    enum { STATEMENTS = 100 };
+    enum { STATEMENTS = PG_NAMES_MAX + 30 };
     static char texts[STATEMENTS][64];
     static struct sql_statement statements[STATEMENTS];
     open_usual_pool(1, 10);

@@ -122,7 +122,7 @@ static void open_with_database(void)
 
 START_TEST(a_user_who_reads_much_is_overtaken)
 {
-    enum { MUCH = 300, OTHERS = 20 };
+    enum { MUCH = 100, OTHERS = 20 };
     open_with_database();
     database_run(db, "SELECT pg_advisory_lock(4713)");
     for (int i = 0; i < MUCH; i++)

@@ -4,6 +4,7 @@
  * back. */
 #include "tests/db/database.h"
 
+#include "common/pg/pg_place.h"
 #include "statements.h"
 #include "migrations.h"
 #include "tests/support/suite.h"
@@ -38,6 +39,7 @@ static const struct {
     {"owner_", {"issuing_owner"}},
     {"notify_wake", {"issuing_api"}},
     {"promise_retentions", {"issuing_api"}},
+    {"note_issuer_event", {"issuing_api"}},
     {"notify_final", {"issuing_worker"}},
     {"outbox_gauges", {"issuing_api", "issuing_worker"}},
     {"worker_gauges", {"issuing_api", "issuing_worker"}},
@@ -47,6 +49,7 @@ static const struct {
     {"heartbeat", {"issuing_worker"}},
     {"reconcile_", {"issuing_worker"}},
     {"issuer_check_", {"issuing_worker"}},
+    {"issuer_listing_", {"issuing_worker"}},
     {"statistics_fold", {"issuing_worker"}},
     {"check_rest", {"issuing_worker"}},
     {"forget_keys", {"issuing_worker"}},
@@ -206,6 +209,27 @@ START_TEST(every_statement_runs_in_the_role_that_uses_it_and_gives_its_shape)
 }
 END_TEST
 
+static void use_places(void)
+{
+    pg_sync_closep(&db);
+    db = database_open_places(NULL);
+}
+
+/* As it is sent to the place of the user that they name, or about what places share. */
+START_TEST(every_statement_runs_where_there_are_several_places)
+{
+    use_places();
+    int place = pg_place_of(text_value, strlen(text_value), DATABASE_PLACES);
+    for (size_t i = 0; i < sql_statements_count; i++) {
+        const struct sql_statement *sent = pg_place_statement(sql_statements[i], place, DATABASE_PLACES);
+        const char *const *roles = roles_of(sql_statements[i]);
+        ck_assert_ptr_nonnull(sent);
+        for (int r = 0; r < 4 && roles[r]; r++)
+            execute(sent, roles[r]);
+    }
+}
+END_TEST
+
 START_TEST(every_name_is_there_once)
 {
     for (size_t i = 0; i < sql_statements_count; i++)
@@ -238,8 +262,11 @@ static const struct {
     {"issuing_operator", "DELETE FROM peer_checks"},
     {"issuing_operator", "INSERT INTO issuer_checks (deadline_at, actor) VALUES (now(), 'a')"},
     {"issuing_operator", "UPDATE issuer_checks SET actor = 'nobody'"},
-    {"issuing_operator", "SELECT * FROM issuing.take_issuer_check(gen_random_uuid(), 1, 'w')"},
+    {"issuing_operator", "SELECT * FROM issuing.take_issuer_check(gen_random_uuid(), 1, 'w', '{}')"},
     {"issuing_operator", "SELECT issuing.end_issuer_check(gen_random_uuid(), gen_random_uuid(), 'ok', '[]')"},
+    {"issuing_operator", "UPDATE issuer_listings SET counts = '{}'"},
+    {"issuing_operator", "DELETE FROM listed_cards"},
+    {"issuing_operator", "SELECT issuing.leave_listing(gen_random_uuid(), gen_random_uuid(), 'x', true)"},
     {"issuing_operator", "UPDATE outbox_statistics SET count = 0"},
     {"issuing_operator", "DELETE FROM statistics_changes"},
     {"issuing_operator", "SELECT issuing.fold_statistics(1)"},
@@ -287,7 +314,9 @@ static const struct {
     {"issuing_worker", "UPDATE peer_checks SET actor = 'nobody'"},
     {"issuing_worker", "SELECT actor FROM issuer_checks"},
     {"issuing_worker", "UPDATE issuer_checks SET actor = 'nobody'"},
-    {"issuing_worker", "SELECT * FROM issuing.ask_issuer_check('u', 1, 'a', NULL, NULL, 'b')"},
+    {"issuing_worker", "SELECT * FROM issuing.ask_issuer_check('issuer', 'u', false, 1, 'a', NULL, NULL, 'b')"},
+    {"issuing_worker", "SELECT since FROM issuer_listings"},
+    {"issuing_worker", "SELECT * FROM issuing.ask_listing(1, 1, 'a', NULL, NULL, 'b')"},
     {"issuing_api", "UPDATE outbox_events SET status = 'COMPLETED'"},
     {"issuing_api", "UPDATE outbox_events SET next_attempt_at = now()"},
     {"issuing_api", "SELECT 1 FROM outbox_events FOR UPDATE"},
@@ -422,6 +451,16 @@ START_TEST(doctors_list_of_rights_is_satisfied_and_notices_every_change)
         database_run(db, "ROLLBACK");
         ck_assert_msg(count == 1, "%s: %d lines", changed_rights[i], count);
     }
+    use_places();
+    ck_assert_int_eq(count_rights(), 0);
+    for (int place = 0; place < DATABASE_PLACES; place++) {
+        database_exec(db, "BEGIN; GRANT SELECT ON issuing_p%d.cards TO issuing_operator", place);
+        ck_assert_int_eq(count_rights(), 1);
+        database_run(db, "ROLLBACK");
+    }
+    database_run(db, "BEGIN; REVOKE SELECT ON issuing.outbox_events FROM issuing_operator");
+    ck_assert_int_eq(count_rights(), 1);
+    database_run(db, "ROLLBACK");
 }
 END_TEST
 
@@ -504,6 +543,7 @@ SUITE(statements)
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, every_statement_is_prepared_with_its_number_of_parameters);
     tcase_add_test(tcase, every_statement_runs_in_the_role_that_uses_it_and_gives_its_shape);
+    tcase_add_test(tcase, every_statement_runs_where_there_are_several_places);
     tcase_add_test(tcase, every_name_is_there_once);
     tcase_add_test(tcase, no_role_can_do_what_it_must_not);
     tcase_add_test(tcase, history_and_audit_are_append_only_for_everybody);

@@ -353,6 +353,43 @@ START_TEST(a_rebuild_beside_ends_folds_and_another_rebuild_counts_each_end_once)
 }
 END_TEST
 
+#define REASONS_OF_ITS_OWN                                                                                             \
+    "SELECT count(DISTINCT reason_code) FROM outbox_statistics WHERE event_type = 'HOOK' AND reason_code NOT IN ('', " \
+    "'other')"
+
+/* A receiver that answers with a code of its own for each event. */
+START_TEST(of_a_type_and_hour_fifty_reasons_are_counted_by_name_and_the_rest_together)
+{
+    for (int turn = 0; turn < 3; turn++) {
+        database_exec(owner,
+                      "INSERT INTO outbox_events (event_type, user_id, payload, status, reason_code, completed_at) "
+                      "SELECT 'HOOK', 'u', '{}', (ARRAY['FAILED', 'REJECTED'])[1 + n %% 2], 'code_' || n, now() "
+                      "FROM generate_series(%d, %d) n",
+                      turn * 30, turn * 30 + 40);
+        database_exec(owner, "SELECT count_end(e, 1) FROM outbox_events e WHERE event_type = 'HOOK' AND NOT EXISTS "
+                             "(SELECT FROM operator_actions a WHERE a.event_id = e.id)");
+        database_run(owner, "INSERT INTO operator_actions (event_id, actor, action) "
+                            "SELECT id, 'the test', 'counted' FROM outbox_events WHERE event_type = 'HOOK'");
+        fold_all();
+    }
+    ck_assert_int_eq(database_int(owner, REASONS_OF_ITS_OWN), 50);
+    ck_assert_int_eq(counted("FAILED", "other") + counted("REJECTED", "other"),
+                     database_int(owner, "SELECT count(*) FROM outbox_events WHERE event_type = 'HOOK' AND reason_code "
+                                         "NOT IN (SELECT reason_code FROM outbox_statistics)"));
+    ck_assert_int_eq(counted("FAILED", "code_0"), 1);
+    /* What is taken back leaves the row that it is in. */
+    database_run(owner, "SELECT count_end(e, -1) FROM outbox_events e WHERE event_type = 'HOOK' AND reason_code IN "
+                        "('code_0', 'code_100')");
+    database_run(owner, "UPDATE outbox_events SET status = 'PENDING', reason_code = NULL, completed_at = NULL "
+                        "WHERE event_type = 'HOOK' AND reason_code IN ('code_0', 'code_100')");
+    fold_all();
+    database_run(owner, "UPDATE outbox_statistics SET count = count + 7 WHERE reason_code = 'other'");
+    ck_assert_int_gt(rebuild(), 0);
+    fold_all();
+    ck_assert_int_eq(database_int(owner, REASONS_OF_ITS_OWN), 50);
+}
+END_TEST
+
 START_TEST(what_was_deleted_stays_counted_until_a_rebuild)
 {
     struct uuid event = ended_event("alice", "REJECTED", "issuer_refused");
@@ -380,5 +417,6 @@ SUITE(statistics)
     tcase_add_test(tcase, a_rebuild_repairs_everything_and_is_on_record);
     tcase_add_test(tcase, a_rebuild_beside_ends_folds_and_another_rebuild_counts_each_end_once);
     tcase_add_test(tcase, what_was_deleted_stays_counted_until_a_rebuild);
+    tcase_add_test(tcase, of_a_type_and_hour_fifty_reasons_are_counted_by_name_and_the_rest_together);
     suite_add_tcase(suite, tcase);
 }

@@ -14,7 +14,7 @@ def check(holds, otherwise):
 def run(*command, status=0, **settings):
     """Runs a program to its end: stdout and stderr together."""
     settings = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True,
-                "timeout": 600, **settings}
+                "timeout": 1800, **settings}
     done = subprocess.run([str(word) for word in command], **settings)
     check(done.returncode == status, "%s: status %d, not %d: %s" % (
         " ".join(str(word) for word in command)[:200], done.returncode, status, str(done.stdout)[-2000:]))

@@ -23,6 +23,7 @@ sys.path.insert(0, str(HERE))
 
 import completions  # noqa: E402
 import pages  # noqa: E402
+import releases  # noqa: E402
 import scripts  # noqa: E402
 from checks import Failed, check, output, run  # noqa: E402
 
@@ -92,7 +93,7 @@ def a_production_build_needs_neither_check_nor_scdoc():
     build, root = RUN / "plain", RUN / "root"
     done = run("meson", "setup", RUN / "refused", TOP, env=env, status=1)
     check("check" in done.stdout, "without -Dtests=disabled, check is asked for: " + done.stdout[-300:])
-    done = run("meson", "setup", build, TOP, "-Dtests=disabled", "-Dsystemd_units=/units", env=env)
+    done = run("meson", "setup", build, TOP, "-Dtests=disabled", "-Dsystemd_units=/units", "-Doptimization=0", env=env)
     check("man pages are left out: scdoc is missing" in done.stdout, done.stdout)
     run("ninja", "-C", build, env=env)
     run("meson", "install", "-C", build, "--no-rebuild", env=env | {"DESTDIR": str(root)})
@@ -190,7 +191,7 @@ def tests():
             the_programs_are_hardened_and_their_libraries_are_dependencies, every_place_says_the_same_version,
             the_configuration_of_the_package_is_accepted, an_upgrade_has_a_newer_package_to_go_to]
     packages = {name: (lambda name=name: unpacked(name)) for name in ("issuing", "issuing-sandbox")}
-    for module in (scripts, pages, completions):
+    for module in (scripts, pages, completions, releases):
         here += module.tests(packages, RUN)
     return here
 

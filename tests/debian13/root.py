@@ -1,4 +1,4 @@
-"""A Debian 13 below build/debian13/, made by mmdebstrap and kept: compiler, libraries and PostgreSQL are not those of
+"""A Debian 13 below build/, made by mmdebstrap and kept: compiler, libraries and PostgreSQL are not those of
 this machine.
 
 A command in it has processes, mounts, IPC and, unless it installs something, a network of its own, with nothing but lo.
@@ -87,14 +87,14 @@ class Root:
             except subprocess.TimeoutExpired:
                 return None
 
-    def make(self):
+    def make(self, variant="apt", included=INCLUDED):
         """A half-made root is none: it is made aside."""
         if self.path.exists():
             return
         log, new = self.folder / "mmdebstrap.log", self.folder / "new"
         shutil.rmtree(new, ignore_errors=True)
-        status = self._call(["unshare", *NAMESPACES, "--mount-proc", "mmdebstrap", "--mode=root", "--variant=apt",
-                             "--include=" + INCLUDED, SUITE, str(new)], log, MAKE_WITHIN_S)
+        status = self._call(["unshare", *NAMESPACES, "--mount-proc", "mmdebstrap", "--mode=root", "--variant=" + variant,
+                             "--include=" + included, SUITE, str(new)], log, MAKE_WITHIN_S)
         if status != 0:
             errors = [line for line in last_lines(log) if line.startswith(("E:", "Err:"))]
             raise Unavailable("mmdebstrap could not make it: " + (errors or last_lines(log) or ["no time left"])[-1])

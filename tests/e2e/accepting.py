@@ -211,6 +211,22 @@ def a_reused_key_with_another_body_is_422_and_changes_nothing(world):
 
 
 @test
+def the_reason_of_a_reissue_belongs_to_its_body(world):
+    world.up()
+    card = world.issue("alice")["card"]["id"]
+    body = {"kind": "reissue", "replaces": card}
+    first = world.post("alice", "again", body)
+    assert_equal(first.status, 202, "without a reason")
+    assert_equal(world.post("alice", "again", {**body, "reason": "lost"}).body, first.body, "which is `lost`")
+    for reason in ("stolen", "damaged", "expired"):
+        answer = world.post("alice", "again", {**body, "reason": reason})
+        assert_equal((answer.status, answer.json()["type"]), (422, "/problems/idempotency-key-reused"), reason)
+    for bad in ({"kind": "new", "reason": "lost"}, {**body, "reason": "sold"}, {**body, "reason": None}):
+        answer = world.post("alice", "bad", bad)
+        assert_equal((answer.status, [row["pointer"] for row in answer.json()["errors"]]), (400, ["#/reason"]), repr(bad))
+
+
+@test
 def a_key_belongs_to_one_user(world):
     world.up(workers=1)
     one, other = world.accept("alice", "same", {"kind": "new"}), world.accept("bob", "same",

@@ -5,6 +5,8 @@ there, found nothing, and made a second card: one live card at each issuer, and 
 
 The second issuer is the same sandbox under another name, so what is sent to it can be counted.
 """
+import signal
+
 from harness import assert_equal, assert_true, slow, test, wait_until
 from operators import lines
 
@@ -25,6 +27,13 @@ def deferred(world, event):
 
 def calls(world):
     return [(call["call"], call["user"]) for call in world.sandbox.calls() if call["call"] not in ("check", "link")]
+
+
+def sent(world, users):
+    """Their events, each of which the one worker that is awake has sent to its issuer."""
+    events = [world.accept(user) for user in users]
+    wait_until(lambda: all(world.event(event)["sent_to"] for event in events), "all are sent")
+    return events
 
 
 def start_unknown(world, user):
@@ -81,11 +90,14 @@ def under_another_issuer_nothing_is_sent_looked_up_or_decided_until_it_is_adopte
 def two_workers_with_two_issuers_each_end_what_they_have_begun(world):
     """A rolling change, or one that was forgotten half-way."""
     world.up()
-    world.start_worker(issuer__url=other_url(world))
-    users = ["user-%d" % number for number in range(24)]
+    first, users = world.workers()[0], ["user-%d" % number for number in range(24)]
     for user in users:
         world.sandbox.fault("create", "execute_then_status", user=user, count=2, status=503)
-    events = [world.accept(user) for user in users]
+    events = sent(world, users[:12])
+    first.signal(signal.SIGSTOP)
+    world.start_worker(issuer__url=other_url(world))
+    events += sent(world, users[12:])
+    first.signal(signal.SIGCONT)
     world.wait_final(events, 60)
     assert_equal(world.sql("SELECT count(*) FROM outbox_events WHERE status <> 'COMPLETED'"), "0", "ends")
     assert_equal(len(world.sandbox.cards()), len(users), "cards")

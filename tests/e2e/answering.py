@@ -38,6 +38,8 @@ def operators_answer_questions_with_the_four_verbs(world):
         cases["hidden"] = Case([fault("create", "execute_then_status", None, status=503),
                                 fault("lookup", "status", None, status=404, code="404001")], "FAILED",
                                "attempts_exhausted", ("inactive",))
+    elif world.issuer.name == "stripe":
+        cases["hidden"] = cases["hidden"]._replace(code="issuer_key_spent")
     events = run_cases(world, cases, among_others=True)
     shown = world.ctl("explain", events["hidden"])
     assert_equal(shown.returncode, 0, shown.stderr)
@@ -78,6 +80,47 @@ def a_number_that_the_issuer_will_not_show_is_a_question_and_a_replay_asks_again
     card = world.get("refused", "/v1/card-requests/" + events["refused"]).json()["card"]["id"]
     number = world.get("refused", "/v1/cards/%s/number" % card).json()["number"]
     assert_true(number in world.sandbox.numbers(), "the number is the issuer's")
+
+
+@test(issuers=REVEALS)
+def who_may_make_cards_and_not_see_their_numbers_is_told_at_once(world):
+    """Story: the right to see numbers was missing. Every request stayed PENDING over a live card, and explain sent its
+    reader to the credential file."""
+    world.up(workers=0)
+    worker = world.start_worker(wait_ready=True)
+    world.sandbox.fault("reveal", "status", status=403)
+    event = world.accept("alice")
+    assert_equal(end(world, event), ("FAILED", "reveal_refused"), "the first request")
+    assert_true("get that right" in world.ctl("explain", event).stdout, "explain names the right")
+    worker.stop()
+    world.start_worker(card__number_refused="keep")
+    kept = [world.accept(user) for user in ("bob", "carol", "dave", "erin")]
+    assert_equal([end(world, each) for each in kept], [("COMPLETED", None)] * 4, "where the number may be missing")
+    assert_equal({world.event(each)["last_error"] for each in kept}, {"link: number_hidden"}, "the note")
+    assert_true("without its number" in world.ctl("explain", kept[0]).stdout, "explain tells of it")
+    world.sandbox.clear()
+    assert_equal(world.ctl("replay", event, "--reason", "the right is there").returncode, 0, "replay")
+    assert_equal(end(world, event), ("COMPLETED", None), "the end of the first request")
+    for each, user, status in ((kept[0], "bob", 404), (event, "alice", 200)):
+        card = world.get(user, "/v1/card-requests/" + each).json()["card"]["id"]
+        assert_equal(world.get(user, "/v1/cards/%s/number" % card).status, status, "the number of " + user)
+
+
+@test(issuers=VENDORS)
+def a_card_that_is_shown_without_its_number_is_stored_without_it(world):
+    """Story: a program without the right to numbers is answered 200 without one. Every request ended FAILED
+    attempts_exhausted over a live card."""
+    world.up(sandbox=("--hide-numbers",) if world.issuer.profile == "lithic" else ())
+    hidden = {"stripe": {"number": None}, "marqeta": {"pan": None}, "adyen": {"pan": "411111******1111"},
+              "increase": {"primary_account_number": "411111******1111"}}
+    if world.issuer.profile in hidden:
+        world.sandbox.fault("reveal", "answer", card=hidden[world.issuer.profile])
+    event = world.accept("alice")
+    assert_equal(end(world, event), ("COMPLETED", None), "the request")
+    row = world.event(event)
+    assert_equal((row["retry_count"], row["last_error"]), (1, "link: number_hidden"), "attempts, and the note")
+    assert_true("without its number" in world.ctl("explain", event).stdout, "explain tells of it")
+    assert_equal(states(world, event), ["active"], "the card")
 
 
 @slow

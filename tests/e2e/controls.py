@@ -10,9 +10,9 @@ from harness import assert_equal, assert_true, slow, test, wait_until
 from operators import lines
 
 
-def control(world, word, target, code=0):
+def control(world, word, target, *more, code=0):
     """One control, obeyed by every living worker when it returns."""
-    row = lines(world.ctl(word, target, "--reason", "they asked", "--json"), code)[0]
+    row = lines(world.ctl(word, target, "--reason", "they asked", "--json", *more), code)[0]
     if code == 0:
         assert_equal((row["target"], row["obeyed"]), (target, row["workers"]), word)
     return row
@@ -103,6 +103,28 @@ def while_core_api_is_paused_no_event_is_begun(world):
 
 
 @test
+def a_pause_for_a_time_ends_by_itself(world):
+    """Story: it was forgotten, and half an hour later an alert said so."""
+    world.up(workers=2)
+    wait_until(lambda: len(workers(world)) == 2, "two workers")
+    control(world, "pause", "issuer", "--for", "4s")
+    request = world.accept("alice")
+    seen = targets(world)["issuer"]
+    assert_true(seen["state"] == "paused" and seen["paused_until"] > seen["paused_at"], "until when: %r" % seen)
+    world.wait_status(request, "COMPLETED")
+    rows = world.rows("SELECT * FROM operator_actions ORDER BY id")
+    assert_equal([(row["action"], row["actor"]) for row in rows],
+                 [("pause_target", rows[0]["actor"]), ("resume_target", rows[0]["actor"])], "on record, once")
+    assert_equal(rows[1]["reason"], "the time of the pause is over", "why")
+    assert_equal(world.ctl("pause", "issuer", "--for", "x", "--reason", "x").returncode, 2, "no duration")
+    control(world, "pause", "issuer", "--for", "1h")
+    control(world, "resume", "issuer")
+    control(world, "pause", "issuer")
+    assert_equal(targets(world)["issuer"]["paused_until"], None, "the next one is without end")
+    control(world, "resume", "issuer")
+
+
+@test
 def a_worker_that_starts_during_a_pause_does_not_call(world):
     world.up(workers=0)
     assert_true("no worker runs now" in control(world, "pause", "issuer")["why"], "nobody is there to obey")
@@ -110,7 +132,7 @@ def a_worker_that_starts_during_a_pause_does_not_call(world):
     worker = world.start_worker()
     wait_until(lambda: targets(world)["issuer"]["paused_workers"] == 1, "the pause is obeyed")
     nothing_is_sent(world, {"check": 0, "create": 0}, requests)
-    assert_true('"msg":"a target is paused by an operator","target":"issuer"' in worker.text(), "the log")
+    assert_true('"msg":"a target is paused","target":"issuer"' in worker.text(), "the log")
     control(world, "resume", "issuer")
     world.settle()
     assert_equal([world.status(request) for request in requests], ["COMPLETED"] * 5, "statuses")

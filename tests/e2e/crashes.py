@@ -221,7 +221,9 @@ def a_stale_worker_cannot_end_what_another_one_holds(world):
 
 
 STEAL = ("UPDATE outbox_events SET lease_token = gen_random_uuid(), lease_owner = 'another',"
-         " lease_until = clock_timestamp() + interval '2 s'")
+         " lease_until = clock_timestamp() + interval '1 h'")
+# Once what the story looks at was seen: the other's lease has run out.
+RUN_OUT = "UPDATE outbox_events SET lease_until = clock_timestamp()"
 
 
 @slow
@@ -240,6 +242,7 @@ def a_save_whose_lease_was_lost_while_it_waited_stores_nothing(world):
     assert_equal(world.sql("SELECT count(*) FROM cards"), "0", "cards")
     assert_equal(world.event(request)["lease_owner"], "another", "whose it is")
     world.sandbox.clear()
+    world.sql(RUN_OUT)
     assert_equal(world.wait_status(request, "COMPLETED", "FAILED")["status"], "COMPLETED",
                  "when the other's lease has run out")
 
@@ -260,6 +263,7 @@ def an_end_whose_lease_was_lost_while_it_waited_changes_nothing(world):
                  "the row")
     assert_equal(world.attempts(request), [], "attempts on record")
     world.sandbox.clear()
+    world.sql(RUN_OUT)
     world.wait_status(request, "COMPLETED")
 
 
@@ -305,7 +309,7 @@ def events_that_were_taken_away_while_they_waited_for_their_turn_are_not_sent(wo
                              " AND updated_at = (SELECT updated_at FROM outbox_events WHERE id = '%s')" % (sent[-1],
                                                                                                            sent[-1]))
         if len(waiting) == 1 and len(sent) == 1:
-            world.sql(STEAL.replace("2 s", "1 h") + " WHERE id = '%s'" % waiting[0]["id"])
+            world.sql(STEAL + " WHERE id = '%s'" % waiting[0]["id"])
             wait_until(lambda: worker.metric("issuing_lease_lost_total") == 1, "issuing_lease_lost_total")
             if creates(world, waiting[0]["id"]) == 0:
                 break
@@ -574,8 +578,9 @@ def a_standby_that_is_away_does_not_fill_the_server_with_sessions(world):
     """Commits wait for it without end, and neither a time limit nor a closed socket ends them. Clients keep asking."""
     world.up(workers=0)
     api = world.apis()[0]
-    spare, listening, rounds = 2, 1, 4
-    answers, most = [], 0
+    spare, listening, rounds_most = 2, 1, 20
+    answers, most, rounds = [], 0, 0
+    cause = "commits wait for a synchronous standby"
 
     def sessions():
         return int(world.sql("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND"
@@ -586,32 +591,33 @@ def a_standby_that_is_away_does_not_fill_the_server_with_sessions(world):
         return answer.status == 503 and answer.body.decode().strip()
 
     with nothing_gets_to_the_standby(world):
-        for number in range(rounds):
+        while why_not_ready() != cause:  # one batch of a busy api may hold a whole round: then it hangs one session only
+            assert_true(rounds < rounds_most, "the cause is reported")
             with contextlib.ExitStack() as stack:
                 wires = [stack.enter_context(Wire(api.port, 40)) for _ in range(8)]
                 for i, wire in enumerate(wires):
-                    wire.send(world.post_bytes("user-%d-%d" % (number, i), "k"))
+                    wire.send(world.post_bytes("user-%d-%d" % (rounds, i), "k"))
                 for wire in wires:
                     while not select.select([wire.socket], [], [], 0.2)[0]:
                         most = max(most, sessions())
                     answers.append(wire.answer())
-        wait_until(lambda: why_not_ready() == "commits wait for a synchronous standby", "the cause is reported", 90)
+            rounds += 1
         most = max(most, sessions())
         assert_true({answer.status for answer in answers} <= {409, 503},
                     "answers")  # 409: its first try is still at work
         assert_true(all(answer.header("Retry-After") for answer in answers), "Retry-After")
         # With nothing left to look up no client waits: this one would wait for ever otherwise.
         assert_equal(world.post("late", "k").status, 503, "one more")
-        assert_equal(why_not_ready(), "commits wait for a synchronous standby", "still")
+        assert_equal(why_not_ready(), cause, "still")
         assert_true(most <= 3 + spare + listening, "%d sessions" % most)
-        assert_true("commits wait for a synchronous standby" in api.text(), "the log names the cause")
+        assert_true(cause in api.text(), "the log names the cause")
     api.wait_ready()
     wait_until(lambda: sessions() == 3 + listening, "the sessions are as many as before")
     for number in range(rounds):
         for i in range(8):
             assert_equal(world.post("user-%d-%d" % (number, i), "k").status, 202, "a repeat")
     assert_equal(world.sql("SELECT count(*), count(DISTINCT user_id) FROM outbox_events WHERE user_id LIKE 'user-%'"),
-                 "32|32",
+                 "%d|%d" % (8 * rounds, 8 * rounds),
                  "events")
 
 

@@ -225,6 +225,48 @@ def a_wrong_configuration_is_reported_before_anything_starts(world):
 
 
 @test
+def the_worker_checks_what_it_would_stumble_over_at_the_start(world):
+    """Story: the check said that the configuration is fine; then the start, or the first call, said otherwise."""
+    world.reserve_peers(1, 2)
+    open_to_all = world.dir / "open"
+    open_to_all.write_text("sk_test_1\n")
+    open_to_all.chmod(0o644)
+    key = world.dir / "key"
+    key.write_text("sk_test_1\n")
+    key.chmod(0o600)
+
+    def check(*flags):
+        return harness.run([harness.BUILD / "issuing-worker", *world.flags("issuing_worker", {}), "--check-config",
+                            *flags], 20)
+    route = ("--route.NOTE.url=http://127.0.0.1:9/", "--route.NOTE.timeout=1s")
+    for file in ("/no/such/file", open_to_all):
+        for option in ("issuer.credential_file", "core.credential_file", "card.keys_file",
+                       *(("tls.ca_file",) if file != open_to_all else ()),
+                       "route.NOTE.credential_file", "route.NOTE.sign_secret_file", "route.NOTE.headers_file"):
+            done = check(*route, "--%s=%s" % (option, file))
+            assert_equal((done.returncode, option in done.stderr), (78, True), "%s %s: %s" % (option, file, done.stderr))
+    done = check("--core.client_cert_file=/no/such/file", "--core.client_key_file=%s" % key)
+    assert_equal((done.returncode, "core.client_cert_file" in done.stderr), (78, True), done.stderr)
+    for profile, url, wanted in (("stripe", "https://api.stripe.com/v1", 78), ("stripe", "https://api.stripe.com", 0),
+                                 ("stripe", "https://gate.example/stripe", 0),
+                                 ("marqeta", "https://sandbox-api.marqeta.com", 78),
+                                 ("marqeta", "https://sandbox-api.marqeta.com/v3/", 0),
+                                 ("adyen", "https://balanceplatform-api-test.adyen.com/bcl", 78),
+                                 ("generic", "https://cards.example.com/v1", 0)):
+        done = check("--issuer.profile=%s" % profile, "--issuer.url=%s" % url, "--issuer.credential_file=%s" % (
+            "/no/such/file" if wanted else write_pair(world)))
+        assert_equal((done.returncode, "issuer.url" in done.stderr), (wanted, wanted == 78), "%s: %s" % (url, done))
+
+
+def write_pair(world):
+    """A credential that each profile can read."""
+    file = world.dir / "pair"
+    file.write_text("name:secret\n")
+    file.chmod(0o600)
+    return file
+
+
+@test
 def flags_win_over_variables_over_the_file_over_defaults(world):
     path = world.dir / "issuing.conf"
     path.write_text("[limit]\ncount = 2\nwindow = 20s\ncounts = attempts\n")
@@ -333,7 +375,7 @@ def sighup_reports_what_needs_a_restart_and_changes_the_log_level(world):
     world.start_sandbox()
     for start in (world.start_api, world.start_worker):
         write("info", 5)
-        daemon = start(config=path, log__level=None, limit__count=None, worker__max_in_flight=None)
+        daemon = start(config=path, log__level=None, limit__count=None, database__connections=None)
         is_api = daemon in world.apis()
         assert_equal([row for row in hang_up(daemon) if "option" in row], [], "nothing has changed")
         write("debug", 6, "[database]\nconnections = 7\n")

@@ -15,7 +15,7 @@ import subprocess
 import threading
 
 import harness
-from harness import Failed, assert_equal, assert_true, test
+from harness import Failed, assert_equal, assert_true, slow, test
 from reconciling import failed
 
 LIMIT_S = 30  # for what hangs
@@ -222,6 +222,8 @@ class Night:
         world.wait_status(self.traced, "COMPLETED")
         for request in self.failed.values():
             world.wait_status(request, "FAILED")
+        # `unknown` was written by hand.
+        assert_equal(world.ctl("stats", "--rebuild", "--reason", "a row by hand").returncode, 0, "stats --rebuild")
 
     def fill(self, line):
         """The words of a command as the page writes it."""
@@ -300,20 +302,32 @@ def the_examples_for_clients_work_also_when_an_answer_is_lost(world):
     assert_equal(len(world.sandbox.cards(user="grace")), 1, "cards of a user whose answer was lost")
 
 
-@test
-def the_demo_prints_what_the_readme_shows(world):
-    page = (harness.ROOT / "README.md").read_text(encoding="utf-8")
-    shown = re.search(r"^```\n\$ \./dev demo\n(.*?)^```$", page, re.S | re.M)
-    assert_true(shown, "README.md shows no demo")
+def demo(world, *words):
+    """What it prints; it must end well."""
     if harness.BUILD != harness.ROOT / "build":
         raise harness.Skipped("./dev demo runs the programs in build/")
-    done = subprocess.run(["setpriv", "--pdeathsig", "TERM", harness.ROOT / "dev", "demo"], cwd=harness.ROOT,
+    done = subprocess.run(["setpriv", "--pdeathsig", "TERM", harness.ROOT / "dev", "demo", *words], cwd=harness.ROOT,
                           env={**harness.ENVIRONMENT, "HOME": os.environ.get("HOME", "/")}, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=500)
     (world.dir / "demo.log").write_text(done.stdout)
     if "another one is running here" in done.stdout:
         raise harness.Skipped("another ./dev demo is running")
     assert_equal(done.returncode, 0, "the demo: " + done.stdout[-2000:])
+    return done.stdout
+
+
+@test
+def the_demo_prints_what_the_readme_shows(world):
+    page = (harness.ROOT / "README.md").read_text(encoding="utf-8")
+    shown = re.search(r"^```\n\$ \./dev demo\n(.*?)^```$", page, re.S | re.M)
+    assert_true(shown, "README.md shows no demo")
+    text = demo(world)
     pattern, _ = pattern_of(shown.group(1).splitlines(), {})
-    printed = "".join(masked(line) + "\n" for line in done.stdout.splitlines())
-    assert_true(re.fullmatch(pattern, printed), "README.md shows another demo than this:\n" + done.stdout)
+    printed = "".join(masked(line) + "\n" for line in text.splitlines())
+    assert_true(re.fullmatch(pattern, printed), "README.md shows another demo than this:\n" + text)
+
+
+@slow
+@test
+def the_demo_of_webhooks_ends_as_it_promises(world):
+    assert_true(re.search(r"^   accepted (\d+) = executed \1$", demo(world, "--webhooks"), re.M), "the count")

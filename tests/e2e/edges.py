@@ -180,7 +180,9 @@ def checked(world, proxy):
     """As its operator would check the file: without a warning."""
     words = [proxy.argv[0], *proxy.argv[1:], "-t"] if proxy.name == "nginx" else [proxy.argv[0], "-c", *proxy.argv[2:]]
     done = harness.run(words)
-    assert_true(done.returncode == 0 and not re.search("warn|alert|notice", done.stdout + done.stderr, re.I),
+    # From nginx 1.25.1 on `http2` is a directive of its own, which older ones do not know.
+    said = re.sub(r'.*the "listen ... http2" directive is deprecated.*', "", done.stdout + done.stderr)
+    assert_true(done.returncode == 0 and not re.search("warn|alert|notice", said, re.I),
                 "%s: %s%s" % (words, done.stdout, done.stderr))
 
 

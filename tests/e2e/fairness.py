@@ -28,7 +28,7 @@ def sessions(world):
 def start_api(world, connections=4):
     """With all its connections, and its gauges read once: /readyz is 200 with the first connection, and what a story
     does to the table must not meet the first reading of the gauges, which takes a connection."""
-    world.start_api()
+    world.start_api(database__connections=str(connections))
     wait_until(lambda: len((sessions(world) or "").split()) == connections, "all connections are up")
     wait_until(lambda: any(name.startswith("issuing_outbox_events{") for name in world.apis()[0].metrics()),
                "the gauges were read")
@@ -89,7 +89,7 @@ def one_user_on_many_connections_stops_no_other_user(world):
 
 
 @slow
-@test(database__connections="1")
+@test
 def on_one_connection_requests_and_reads_take_turns(world):
     start_api(world, 1)
     world.accept(SLOW)
@@ -121,7 +121,7 @@ def reads_that_hang_leave_connections_to_requests_and_to_reads_of_others(world):
 
 @test
 def many_users_whose_reads_hang_leave_a_connection_to_acceptance(world):
-    world.start_api()
+    start_api(world)
     users = ["slow-%d" % number for number in range(30)]
     for user in users:
         world.accept(user)

@@ -10,7 +10,7 @@ from harness import assert_equal, assert_true, EVERY, slow, slow_but_at, test, t
 from outcomes import Case, fault, run_cases
 
 # Those that cannot do without core-api's word.
-TOLD = those(lambda issuer: issuer.profile in ("stripe", "lithic", "adyen"))
+TOLD = those(lambda issuer: issuer.profile in ("stripe", "lithic", "adyen", "increase"))
 # A sending that gets no answer is repeated by the HTTP library at times; this one is not.
 LOST, NOT_MADE = fault("create", "execute_then_status", status=503), fault("create", "status", status=503)
 
@@ -57,8 +57,8 @@ def without_the_holder_nothing_is_sent(world):
     world.up()
     texts = {"none": '{"eligible":true}', "null": '{"eligible":true,"issuer":null}',
              "list": '{"eligible":true,"issuer":[]}', "empty": '{"eligible":true,"issuer":{}}',
-             "number": '{"eligible":true,"issuer":{"cardholder":1,"account_token":1,"balanceAccountId":1}}',
-             "blank": '{"eligible":true,"issuer":{"cardholder":"","account_token":"","balanceAccountId":""}}',
+             "number": '{"eligible":true,"issuer":{"cardholder":1,"account_token":1,"account_id":1,"balanceAccountId":1}}',
+             "blank": '{"eligible":true,"issuer":{"cardholder":"","account_token":"","account_id":"","balanceAccountId":""}}',
              "long": '{"eligible":true,"issuer":{"cardholder":"%s"}}' % ("x" * 129),
              "control": '{"eligible":true,"issuer":{"cardholder":"a\\u0000b"}}',
              "name": '{"eligible":true,"issuer":{"card-holder":"x"}}',

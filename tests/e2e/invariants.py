@@ -7,7 +7,8 @@ Before that, what the peers execute late (the faults drop_then_execute and the l
 also when the last call under way has arrived.
 World.allowed names what a test provokes on purpose: "two_cards" (it made a second card at the issuer by itself),
 "other_issuer" (the cards are not in the sandbox's ledger), "orphan" (it removed or invented rows), "rejected_card" or
-"rejected_link" (it made a card or a link for a rejected request by itself), "late" (late executions are outstanding and
+"rejected_link" (it made a card or a link for a rejected request by itself), "closed_card" (the issuer closed the card of
+a completed request, and it is known), "late" (late executions are outstanding and
 are not waited for).
 """
 import collections
@@ -36,7 +37,12 @@ def _check_event(event, cards, issued, links, complain, allowed):
     alive = [card for card in issued if card["status"] not in ("cancelled", "replaced")]
     if len(alive) > 1 and "two_cards" not in allowed:
         complain("%d live cards at the issuer" % len(alive))
-    if status == "COMPLETED":
+    if status == "COMPLETED" and "closed_card" in allowed and [card["status"] for card in cards] == ["cancelled"]:
+        if alive or len(issued) != 1:
+            complain("a card is shown as cancelled, and the issuer's is not")
+        if links:
+            complain("a card is shown as cancelled, and core-api has a link")
+    elif status == "COMPLETED":
         if len(live) != 1:
             complain("COMPLETED with %d usable cards" % len(live))
         if "two_cards" in allowed:
@@ -123,8 +129,8 @@ def check_ledgers(world):
     return complaints
 
 
-# What the sandbox's issuers tell of a holder, and nobody needs.
-HOLDER = re.compile(r"Holder Of |@holder\.example|Kastenweg|4962000000|\bdob\b")
+# What the sandbox's issuers tell of a holder, and nobody needs. A metric's decimals may hold the phone number.
+HOLDER = re.compile(r"Holder Of |@holder\.example|Kastenweg|(?<![\d.])4962000000|\bdob\b")
 HOLDERS_NAME = re.compile(r"Sam Sandbox")  # Adyen wants it with the order, so an event may keep it
 
 
@@ -139,8 +145,8 @@ def _search(text, numbers, where, personal=(HOLDER,)):
         digits = re.sub(r"[ -]", "", run)
         if any(digits[at:at + size] in wanted for size in sizes for at in range(len(digits) - size + 1)):
             complaints.append("a card number in " + where)
-    if re.search(r"\bcvc\b", text, re.IGNORECASE):  # as a word: random ids may hold the letters
-        complaints.append("\"cvc\" in " + where)
+    if re.search(r"\bcvc\b|verification_code", text, re.IGNORECASE):  # as a word: random ids may hold the letters
+        complaints.append("a security code's name in " + where)
     return complaints
 
 

@@ -3,8 +3,11 @@
 Story: the worker spoke to an issuer of its own invention only. A real one has requests, credentials, steps and answers
 of its own, and each must keep the promise.
 """
+import json
+
 import client
-from harness import assert_equal, assert_true, EVERY, slow_but_at, test, those
+import harness
+from harness import assert_equal, assert_true, EVERY, slow_but_at, test, those, wait_until
 
 PAGED = those(lambda issuer: issuer.page)
 
@@ -66,3 +69,114 @@ def cards_that_are_not_ours_do_not_hide_the_one_that_is(world):
     assert_equal(ended(world, request), ("COMPLETED", None), "the end")
     assert_equal(cards(world, request), ["active"], "cards of ours")
     assert_equal(len(world.sandbox.cards(user="alice")), foreign + 1, "cards of the holder")
+
+
+REPLACING = those(lambda issuer: issuer.closes_replaced)
+
+
+def status_of(world, user, card):
+    return world.get(user, "/v1/cards/" + card).json()["status"]
+
+
+@test(issuers=REPLACING)
+def a_reissue_has_a_number_of_its_own_and_closes_the_old_card_last(world):
+    """A leaked number came back with its replacement, and the create of a replacement closed the old card, so that a
+    refused link left the user without any."""
+    world.up()
+    for reason in ("lost", "stolen", "damaged", "expired", None):
+        user = "user-%s" % reason
+        old = world.issue(user)["card"]["id"]
+        body = {"kind": "reissue", "replaces": old, **({"reason": reason} if reason else {})}
+        world.sandbox.fault("link", "link_refused", user=user, count=1)
+        refused = world.accept(user, "refused", body)
+        assert_equal(ended(world, refused), ("REJECTED", "card_limit_reached"), "a refused link, %s" % reason)
+        assert_equal(cards(world, refused), ["cancelled"], "the new card")
+        assert_equal((world.sandbox.cards(user=user)[0]["status"], status_of(world, user, old)), ("active", "active"),
+                     "the old card after a refused link, %s" % reason)
+        new = world.issue(user, "again", body)["card"]["id"]
+        assert_equal([card["status"] for card in world.sandbox.cards(user=user)], ["cancelled", "cancelled", "active"],
+                     "cards of %s" % user)
+        numbers = [world.get(user, "/v1/cards/%s/number" % card).json().get("number") for card in (old, new)]
+        assert_true(numbers[1] and numbers[0] != numbers[1], "a number of its own, %s" % reason)
+
+
+@test(issuers=REPLACING)
+def a_card_that_the_issuer_has_closed_is_not_shown_as_active(world):
+    """The reissue ends without a card, and the old one was closed by somebody else meanwhile."""
+    world.up()
+    for user in ("closed", "open"):
+        old = world.issue(user)["card"]["id"]
+        issuers_id = world.sandbox.cards(user=user)[0]["id"]
+        if user == "closed":
+            world.allowed.add("closed_card")
+            world.issuer.close(world, issuers_id)
+            world.sandbox.fault(world.issuer.retrieve, "drop", user=user, count=1)
+            world.sandbox.fault("unlink", "drop", user=user, count=1)
+        world.sandbox.fault("create", "status", user=user, count=1, status=422, code=world.issuer.code)
+        refused = world.accept(user, "2", {"kind": "reissue", "replaces": old})
+        assert_equal(ended(world, refused), ("REJECTED", world.issuer.reason), "the reissue")
+        expected = ("cancelled", "cancelled") if user == "closed" else ("active", "active")
+        assert_equal((world.sandbox.cards(user=user)[0]["status"], status_of(world, user, old)), expected, user)
+        unlinked = world.sandbox.ledger(user=user)["unlinks"]
+        assert_equal([row["card_id"] for row in unlinked], [old] if user == "closed" else [], "unlinks of " + user)
+
+
+@test(issuers=those(lambda issuer: issuer.inactive))
+def a_card_that_was_frozen_is_not_activated(world):
+    """Its create was lost, and somebody froze the card before the look-up found it inactive."""
+    world.up(workers=0)
+    event = world.accept("frozen")
+    card = world.issuer.make(world, "frozen", event)
+    assert_equal(world.issuer.freeze(world, card).status, 200, "the freeze")
+    world.sandbox.fault("create", "status", user="frozen", count=1, status=503)
+    world.sandbox.fault("create", "status", user="frozen", count=1, status=422, code=world.issuer.code)
+    world.start_worker()
+    assert_equal(ended(world, event), ("COMPLETED", None), "the end")
+    assert_equal(cards(world, event), ["inactive"], "the card at the issuer")
+    assert_equal(len(world.sandbox.calls("activate", reference=event)), 1, "changes to a status: the freeze")
+    assert_true("card_inactive" in world.event(event)["last_error"], "the note")
+
+
+@test(issuers=("stripe",))
+def a_holder_whose_cards_have_all_the_metadata_they_may_is_looked_up(world):
+    """A page of such cards was larger than what the worker reads, so the event never ended."""
+    world.up(workers=0)
+    event = world.accept("rich")
+    holder = world.issuer.holder(world, "rich")["cardholder"]
+    words = {"metadata[%040d]" % number: 'x"' * 250 for number in range(50)}
+    world.allowed.add("orphan")
+    for number in range(10):
+        made = world.issuer.call(world, "POST", "/v1/issuing/cards", world.issuer.form(
+            cardholder=holder, currency="eur", type="virtual", status="active", **words),
+            {"Idempotency-Key": "foreign %d" % number})
+        assert_equal(made.status, 200, "a card of another program")
+    world.sandbox.fault("create", "execute_then_status", user="rich", count=1, status=503)
+    world.sandbox.fault("create", "status", user="rich", status=422, code=world.issuer.code)  # only the look-up tells
+    world.start_worker()
+    assert_equal(ended(world, event), ("COMPLETED", None), "the end")
+    assert_equal(cards(world, event), ["active"], "cards of ours")
+
+
+@test(issuers=("stripe",))
+def further_members_are_sent_and_a_repeat_says_what_the_first_create_has_said(world):
+    """Story: a card was live without its limits. And a limit that was changed between a create and its repeat would be
+    another request under the same key."""
+    limit = "issuer.create.spending_controls/spending_limits/0/"
+    members = {limit + "amount": "10000", limit + "interval": "daily", "issuer.create.metadata/team": "{?team}"}
+    world.up(workers=0)
+    world.sandbox.fault("create", "execute_then_status", status=503, count=1)
+    event = world.accept("alice")
+    worker = world.start_worker(**members)
+    wait_until(lambda: world.event(event)["first_sent_at"] and world.status(event) == "PENDING", "it is unknown")
+    worker.stop()
+    kept = json.loads(world.sql("SELECT issuer_parameters FROM outbox_events"))
+    assert_equal(kept.get("spending_controls/spending_limits/0/amount"), "10000", "what is kept: %r" % kept)
+    world.start_worker(**{**members, limit + "amount": "20000"})
+    assert_equal(ended(world, event), ("COMPLETED", None), "the request")
+    assert_equal((cards(world, event), world.sandbox.ledger()["counts"]["issuer.mismatch"]), (["active"], 0), "cards, mismatches")
+    for path, words in (("metadata/issuing_reference", "decides about"), ("replacement_for", "decides about"),
+                        ("a//b", "empty"), ("a b", "a path is")):
+        done = harness.run([harness.BUILD / "issuing-worker", *world.flags("issuing_worker", {}), "--check-config",
+                            "--issuer.create.%s=x" % path], 20)
+        assert_equal((done.returncode, words in done.stderr), (78 if " " not in path else 2, " " not in path),
+                     "%s: %s" % (path, done.stderr))

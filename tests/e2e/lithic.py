@@ -217,3 +217,13 @@ def lithic_executes_late_and_its_faults_change_its_own_members(world):
     assert_true(not found["pan"].endswith(found["last_four"]), "another last_four")
     world.sandbox.fault("create", "status", status=503, code="down", detail="for a while", count=1)
     assert_equal(create(world, 4).json()["message"], "down: for a while", "a scripted status")
+
+
+@test
+def a_replacement_closes_the_original_card_at_once(world):
+    """docs.lithic.com/docs/managing-cards"""
+    start(world)
+    old = create(world).json()
+    new = create(world, 2, replacement_for=old["token"], replacement_substatus="DAMAGED").json()
+    assert_equal(call(world, "GET", "/v1/cards/" + old["token"]).json()["state"], "CLOSED", "the original card")
+    assert_true(new["state"] == "OPEN" and new["pan"] != old["pan"], "the new card has a new number")

@@ -133,12 +133,16 @@ def what_a_create_names_must_be_known(world):
 
 
 @test
-def a_reissue_leaves_the_old_card(world):
+def a_new_number_ends_the_old_card_at_once_and_the_same_one_when_it_is_activated(world):
+    """marqeta.com/docs/developer-guides/managing-lost-stolen-or-damaged-cards"""
     box = start(world)
     create(world, product="virtual_activated")
     made = create(world, "card-2", new_pan_from_card_token="card-1").json()
-    assert_equal((made["new_pan_from_card_token"], made["state"], state(world)), ("card-1", "UNACTIVATED", "ACTIVE"))
-    assert_equal([(card["kind"], card["status"]) for card in box.cards()], [("new", "active"), ("reissue", "inactive")])
+    assert_equal((made["new_pan_from_card_token"], made["state"], state(world)), ("card-1", "UNACTIVATED", "TERMINATED"))
+    assert_equal([(card["kind"], card["status"]) for card in box.cards()], [("new", "cancelled"), ("reissue", "inactive")])
+    first, second = box.numbers()
+    assert_equal(call(world, "GET", "/cards/card-2/showpan").json()["pan"], second, "its own number")
+    assert_true(first != second, "two numbers")
     listed = call(world, "GET", "/cards/user/alice").json()
     assert_equal(([card["token"] for card in listed["data"]], listed["count"], listed["is_more"]),
                  (["card-2", "card-1"], 2, False), "of the user, newest first")
@@ -146,6 +150,12 @@ def a_reissue_leaves_the_old_card(world):
     assert_equal(([card["token"] for card in listed["data"]], listed["is_more"]), (["card-2"], True))
     listed = call(world, "GET", "/cards/user/alice?count=1&start_index=1").json()
     assert_equal(([card["token"] for card in listed["data"]], listed["is_more"]), (["card-1"], False))
+    transition(world, "act-2", "ACTIVE", "card-2", reason_code="00")
+    create(world, "card-3", reissue_pan_from_card_token="card-2")
+    assert_equal((state(world, "card-2"), state(world, "card-3")), ("ACTIVE", "UNACTIVATED"), "a damaged card")
+    assert_equal(call(world, "GET", "/cards/card-3/showpan").json()["pan"], second, "the same number")
+    transition(world, "act-3", "ACTIVE", "card-3", reason_code="00")
+    assert_equal((state(world, "card-2"), state(world, "card-3")), ("TERMINATED", "ACTIVE"), "once it is active")
     for path in ("/cards/user/nobody", "/cards/user/alice?count=0", "/cards/user/alice?count=x"):
         assert_equal(verdict(call(world, "GET", path)), 400, path)
 

@@ -329,6 +329,14 @@ def doctor(world, *words, code=1, **own):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+def prove(world, *words, **own):
+    """The lines of a proof of the data; its exit code says whether all are ok."""
+    done = world.ctl("prove", *words, "--json", **own)
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert_equal(done.returncode, 0 if rows and all(row["ok"] for row in rows) else 1, done.stdout + done.stderr)
+    return rows
+
+
 @slow
 @test
 def doctor_says_what_is_wrong_and_how_to_repair_it(world):
@@ -343,20 +351,20 @@ def doctor_says_what_is_wrong_and_how_to_repair_it(world):
               " issuing_viewer" % world.database)
     rows = {row["check"]: row for row in doctor(world)}
     # The cluster of the tests runs without fsync, and that is all there is to complain about.
-    assert_equal([name for name, row in rows.items() if not row["ok"] or row["warning"]], ["disk"], "complaints")
-    assert_true("fsync" in rows["disk"]["found"] and rows["disk"]["fix"], "what and how")
+    assert_equal([name for name, row in rows.items() if not row["ok"] or row["warning"]], ["durability"], "complaints")
+    assert_true("fsync" in rows["durability"]["found"] and rows["durability"]["fix"], "what and how")
     for name in ("database", "schema", "roles", "rights", "guards", "clock", "keys", "standbys"):
         assert_true(rows[name]["ok"], name)
     world.sql("GRANT SELECT ON cards TO issuing_operator")
     rows = doctor(world)
-    assert_equal([row["check"] for row in rows if not row["ok"]], ["rights", "guards", "disk"],
+    assert_equal([row["check"] for row in rows if not row["ok"]], ["rights", "guards", "durability"],
                  "an operator who may read card numbers")
     assert_equal(world.ctl("migrate", role="postgres").returncode, 0, "migrate")
-    assert_equal([row["check"] for row in doctor(world) if not row["ok"]], ["disk"], "what migrate has mended")
+    assert_equal([row["check"] for row in doctor(world) if not row["ok"]], ["durability"], "what migrate has mended")
     world.sql("GRANT CREATE ON SCHEMA public TO PUBLIC")
     rows = doctor(world)
     assert_equal([row["check"] for row in rows if row["warning"]], ["guards"], "a warning")
-    assert_equal([row["check"] for row in rows if not row["ok"]], ["disk"], "is no failure")
+    assert_equal([row["check"] for row in rows if not row["ok"]], ["durability"], "is no failure")
     world.sql("ALTER FUNCTION pg_catalog.current_setting(text) RENAME TO true_setting;"
               " CREATE FUNCTION pg_catalog.current_setting(text) RETURNS text LANGUAGE sql STABLE AS"
               " $$SELECT CASE $1 WHEN 'max_locks_per_transaction' THEN '64' ELSE true_setting($1) END$$")
@@ -375,9 +383,46 @@ def copied(world, name):
     return True
 
 
+@test
+def a_proof_of_the_data_goes_on_where_it_was_stopped(world):
+    """prove records how far it has read, and what a whole run found; both programs show the latter."""
+    def found():
+        return {row["check"]: row["found"] for row in prove(world)}
+
+    def proof():
+        return world.sql("SELECT up_to IS NULL, broken, proven_broken, proven_at = began_at FROM issuing.data_proofs")
+    world.up()
+    first, last = world.accept("first"), world.accept("last")
+    world.settle()
+    assert_true(found()["proof"].startswith("proven up to "), "all is well")
+    assert_equal(proof(), "t|0|0|t", "a whole run")
+    world.sql("CREATE TABLE public.lost AS SELECT * FROM cards WHERE request_id = '%s'" % first)
+    world.sql("DELETE FROM cards WHERE request_id = '%s'" % first)
+    world.sql("UPDATE issuing.data_proofs SET up_to = '%s', began_at = now() - interval '1 h'" % last)
+    assert_true("behind what a run that was stopped has read" in found()["proof"], "it goes on")
+    assert_equal(proof(), "t|0|0|t", "what the earlier run had read is not read again")
+    world.sql("UPDATE issuing.data_proofs SET up_to = '%s', began_at = now() - interval '2 d'" % last)
+    assert_true(first in found()["completed"], "after a day it begins anew")
+    assert_equal(proof(), "t|1|1|t", "what it found")
+    world.sql("UPDATE issuing.data_proofs SET up_to = '%s', broken = 7, began_at = now()" % last)
+    assert_true(found()["proof"].startswith("7 rows broke a rule"), "what the earlier run found is not forgotten")
+    for program in world.apis() + world.workers():
+        wait_until(lambda program=program: program.metrics().get("issuing_data_proof_broken_rows") == 7, "the figure", 40)
+        assert_true(0 <= program.metrics()["issuing_data_proof_age_seconds"] < 3600, "its age")
+    world.sql("UPDATE issuing.data_proofs SET up_to = '%s', began_at = now() - interval '1 h'" % last)
+    before = world.sql("SELECT * FROM issuing.data_proofs")
+    assert_equal(world.sql("SELECT issuing.note_proof('%s', NULL, 1, 0)" % first), "f", "a piece of another proof")
+    assert_equal(world.sql("SELECT * FROM issuing.data_proofs"), before, "no trace of it")
+    viewer = prove(world, database__url=world.conninfo("issuing_viewer"))
+    assert_true(any(row["check"] == "accepted" for row in viewer), "a viewer may look")
+    assert_equal(world.sql("SELECT * FROM issuing.data_proofs"), before, "and records nothing")
+    world.sql("INSERT INTO cards SELECT * FROM public.lost")
+
+
+
 @slow
 @test(core__on_link_refused="keep", limit__count="100", retry__max_attempts="2")
-def doctor_sees_what_was_lost_or_doubled(world):
+def a_proof_sees_what_was_lost_or_doubled(world):
     """Each rule of the data is broken by hand, and found; what the programs do by themselves breaks none."""
     world.up()
     world.sandbox.fault("create", "status", status=422, user="refused")
@@ -391,11 +436,12 @@ def doctor_sees_what_was_lost_or_doubled(world):
     world.workers()[0].stop()
     world.accept("waiting")
     world.apis()[0].stop()
-    rules = ("accepted", "limits", "client keys", "completed", "cards", "ends", "one card", "reissues")
+    rules = ("accepted", "limits", "client keys", "completed", "cards", "ends", "one card", "reissues", "told", "overdue",
+             "statistics")
 
     def broken(*words, database=world.database):
         url = world.suite.conninfo(database, "issuing_operator")
-        rows = {row["check"]: row for row in doctor(world, "--data", *words, database__url=url)}
+        rows = {row["check"]: row for row in prove(world, *words, database__url=url)}
         assert_true(set(rules) <= set(rows), "all rules are checked")
         return [name for name in rules if not rows[name]["ok"]], rows
 
@@ -410,7 +456,7 @@ def doctor_sees_what_was_lost_or_doubled(world):
     never = "00000000-0000-7000-8000-000000000001"
     late = "ffffffff-0000-7000-8000-000000000001"
     for statements, rule in (
-            ("DELETE FROM outbox_events WHERE id = '%s'" % bob, ["accepted", "limits", "cards"]),
+            ("DELETE FROM outbox_events WHERE id = '%s'" % bob, ["accepted", "limits", "cards", "statistics"]),
             ("INSERT INTO rate_limit_log (at, request_id, accepted, user_id) VALUES (now(), '%s', true, 'bob')" % never,
              ["limits"]),
             ("DELETE FROM idempotency_keys WHERE user_id = 'waiting'", ["client keys"]),
@@ -418,11 +464,17 @@ def doctor_sees_what_was_lost_or_doubled(world):
             ("DELETE FROM cards" + of_bob, ["completed"]),
             ("UPDATE cards SET user_id = 'mallory'" + of_bob, ["completed", "cards"]),
             ("UPDATE cards SET request_id = '%s'" % late + of_bob, ["completed", "cards"]),
-            ("UPDATE cards SET status = 'cancelled'" + of_bob, ["ends"]),
             ("UPDATE outbox_events SET status = 'REJECTED', reason_code = 'user_blocked' WHERE id = '%s'" % bob,
-             ["ends"]),
+             ["ends", "statistics"]),
             ("UPDATE outbox_events SET status = 'FAILED', reason_code = 'issuer_key_expired' WHERE id = '%s'" % bob,
-             ["ends"]),
+             ["ends", "statistics"]),
+            ("UPDATE cards SET status = 'active' WHERE id = '%s'" % card, ["ends"]),
+            ("INSERT INTO routes (event_type, is_ordered, has_lookup, key_lifetime_ms, max_attempts, is_signed, worker,"
+             " seen_at, since) VALUES ('CARD_REQUEST_ENDED', false, false, 1, 1, false, 'w', now(), 'epoch')", ["told"]),
+            ("UPDATE outbox_events SET held_behind = '%s', updated_at = now() - interval '3 h' WHERE user_id = 'waiting'"
+             % never, ["overdue"]),
+            ("INSERT INTO statistics_changes (ended_at, event_type, status, reason_code, created_ats, count)"
+             " SELECT now(), 'CARD_ISSUE', 'REJECTED', '', ARRAY[now()], 1", ["statistics"]),
             ("ALTER TABLE cards DROP CONSTRAINT cards_one_per_request; INSERT INTO cards (id, request_id, exp_month,"
              " exp_year, user_id, issuer_card_id, last4) SELECT gen_random_uuid(), request_id, exp_month, exp_year,"
              " user_id, issuer_card_id, last4 FROM cards" + of_bob, ["one card"]),
@@ -498,9 +550,11 @@ def a_session_of_ctl_runs_no_function_of_others(world):
         body = "INSERT INTO evil.caught VALUES ('%s'); SELECT NULL::%s" % (name, result)
         world.sql("CREATE FUNCTION evil.%s RETURNS %s LANGUAGE sql AS $$ %s $$" % (signature, result, body))
     world.sql("ALTER ROLE issuing_operator IN DATABASE %s SET search_path = evil, pg_catalog, issuing" % world.database)
-    for words in (("status",), ("list",), ("doctor",)):
-        world.ctl(*words)
+    world.sql("INSERT INTO outbox_events (user_id, payload) VALUES ('alice', '{\"kind\": \"new\"}')")
+    told = [world.ctl(word).stdout for word in ("status", "list", "doctor")]
     assert_equal(world.sql("SELECT * FROM evil.caught"), "", "functions of others that were run")
+    for text, wanted in zip(told, ("PENDING", "alice", "ok    database")):
+        assert_true(wanted in text, "%r in %r" % (wanted, text))
 
 
 @test

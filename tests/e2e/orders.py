@@ -10,15 +10,13 @@ import contextlib
 import os
 import random
 import re
-import shutil
 import signal
-import socket
 import subprocess
 import threading
 import time
 
 import client
-from harness import (assert_equal, assert_true, BUILD, ENVIRONMENT, Failed, free_port, Program, psql, psql_program,
+from harness import (assert_equal, assert_true, ENVIRONMENT, Failed, free_port, Program, psql, psql_program,
                      ROOT, run, Skipped, slow, test, wait_until)
 
 EXAMPLE = ROOT / "examples" / "orders"
@@ -113,6 +111,16 @@ def check_books(world, wanted):
     assert_equal(charges["executions"], len(wanted), "charges, counted")
 
 
+def wait_counted(world):
+    """What follows the orders late, and says the same as the orders in the end: each counted once, whatever was killed."""
+    wait_until(lambda: world.sql("SELECT count(*) FROM orders.orders WHERE state = 'charged' AND NOT is_counted") == "0",
+               "all are counted", PATIENCE_S)
+    sums = "SELECT customer, currency, %s FROM orders.%s ORDER BY 1, 2"
+    assert_equal(world.sql(sums % ("orders, amount", "analytics")),
+                 world.sql(sums.replace("ORDER", "WHERE state = 'charged' GROUP BY 1, 2 ORDER") %
+                           ("count(*), sum(amount)", "orders")), "what customers have paid")
+
+
 @test
 def an_order_is_charged_once_and_shown_with_the_answer_of_the_payment_service(world):
     shop = open_shop(world)
@@ -145,6 +153,22 @@ def how_a_charge_ended_outlives_its_event(world):
     world.sql("DELETE FROM outbox_attempts; DELETE FROM outbox_events")
     assert_equal(shop.get("A-2"), shown, "the charged order")
     assert_equal((shop.get("A-1")["state"], shop.get("A-1")["reason"]), ("refused", "card_declined"), "the refused one")
+
+
+@test
+def what_a_customer_has_paid_follows_the_charges_and_counts_no_refused_one(world):
+    shop = open_shop(world)
+    world.sandbox.fault("charge", "status", status=422, code="card_declined", count=1)
+    shop.place("A-1", "o'brien 100%", 700)
+    shop.wait_state("A-1", "refused")
+    for number, amount in (("A-2", 1999), ("A-3", 1)):
+        shop.place(number, "o'brien 100%", amount)
+        shop.wait_state(number, "charged")
+    shown = wait_until(lambda: client.call(shop.port, "GET", "/customers/o'brien%20100%25").json(), "it is counted")
+    wait_until(lambda: world.sql("SELECT sum(orders) FROM orders.analytics") == "2", "both are counted")
+    wait_counted(world)
+    shown = client.call(shop.port, "GET", "/customers/o'brien%20100%25").json()
+    assert_equal(shown, [{"currency": "EUR", "orders": 2, "amount": "2000"}], "what is shown")
 
 
 @test
@@ -251,6 +275,25 @@ def orders_without_a_route_wait_until_there_is_one(world):
 
 
 @test
+def a_service_that_listens_hears_that_its_event_has_ended(world):
+    """It need not ask every second: the hint is its own role's to hear, and issuing.end_of says how."""
+    shop = open_shop(world)
+    with subprocess.Popen(["psql", "-XqAt", "-d", world.conninfo("orders")], stdin=subprocess.PIPE, text=True,
+                          stdout=subprocess.PIPE, env=ENVIRONMENT) as session:
+        def told(statement):
+            """What comes up to the answer, what was notified before included."""
+            session.stdin.write("%s;\nSELECT 'done';\n" % statement)
+            session.stdin.flush()
+            return list(iter(lambda: session.stdout.readline().rstrip("\n"), "done"))
+        told("LISTEN issuing_final")
+        event = shop.place("A-1")
+        wait_until(lambda: any('"issuing_final"' in line for line in told("SELECT 1")), "a hint")
+        wait_until(lambda: told("SELECT status FROM issuing.end_of('%s')" % event)[0] == "COMPLETED", "its end")
+        session.stdin.close()
+        session.wait(60)
+
+
+@test
 def the_role_of_the_service_may_send_its_events_and_nothing_else(world):
     """A role that may insert any row forged the end of a card request, with our signature, and 25 cards in six seconds."""
     shop = open_shop(world)
@@ -319,67 +362,6 @@ def the_statements_of_the_page_take_an_order(world):
     again = run([psql_program(), "-XAtq", "-v", "ON_ERROR_STOP=1", "-d", world.conninfo("orders")], stdin=statements)
     assert_true(again.returncode != 0 and "orders_pkey" in again.stderr, "the same order again: " + again.stderr)
     check_shown(world, "A-1001")
-
-
-def node_packages():
-    """A folder with the package pg, from the lock file beside this one; kept in the build folder."""
-    if not shutil.which("node") or not shutil.which("npm"):
-        raise Skipped("node or npm is not there")
-    folder = BUILD / "node-pg"
-    lock = (ROOT / "tests" / "e2e" / "node" / "package-lock.json").read_text()
-    mark = folder / "installed"
-    if mark.exists() and mark.read_text() == lock:
-        return folder
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in ("package.json", "package-lock.json"):
-        shutil.copy(ROOT / "tests" / "e2e" / "node" / name, folder / name)
-    done = subprocess.run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error", "--cache",
-                           str(folder / "cache")], cwd=folder, capture_output=True, text=True, timeout=900)
-    if done.returncode != 0:
-        raise Skipped("npm could not get the package pg: " + (done.stderr.strip().splitlines() or ["no reason"])[0])
-    mark.write_text(lock)
-    return folder
-
-
-def pump(source, sink):
-    with contextlib.suppress(OSError):
-        while piece := source.recv(65536):
-            sink.sendall(piece)
-        sink.shutdown(socket.SHUT_WR)
-
-
-def bridge(listener, words):
-    """Passes connections on to the cluster's abstract socket, whose name the package pg cannot write."""
-    while True:
-        try:
-            client_side, _ = listener.accept()
-        except OSError:
-            return
-        server_side = socket.socket(socket.AF_UNIX)
-        server_side.connect("\0%s/.s.PGSQL.%s" % (words["host"][1:], words["port"]))
-        for pair in ((client_side, server_side), (server_side, client_side)):
-            threading.Thread(target=pump, args=pair, daemon=True).start()
-
-
-@slow
-@test
-def the_ten_lines_of_node_take_an_order(world):
-    folder = node_packages()
-    open_shop(world)
-    words = dict(pair.split("=", 1) for pair in world.conninfo("orders").split())
-    listener = socket.create_server(("127.0.0.1", 0))
-    threading.Thread(target=bridge, args=(listener, words), daemon=True).start()
-    program = folder / ("orders-%d.js" % os.getpid())
-    program.write_text(shown_in_docs("js"))
-    try:
-        done = subprocess.run(["node", program], cwd=folder, capture_output=True, text=True, timeout=60,
-                              env={**ENVIRONMENT, "PGHOST": "127.0.0.1", "PGDATABASE": words["dbname"],
-                                   "PGUSER": words["user"], "PGPORT": str(listener.getsockname()[1])})
-    finally:
-        program.unlink()
-        listener.close()
-    assert_equal(done.returncode, 0, "the program: " + done.stderr)
-    check_shown(world, "A-1002")
 
 
 # ---- kill -9 of everything ----
@@ -455,6 +437,7 @@ def kill_all_under_load(world, kills, seed):
     check_books(world, told)
     wait_until(lambda: world.sql("SELECT count(*) FROM orders.orders WHERE state <> 'charged'") == "0",
                "the service knows that all are charged", PATIENCE_S)
+    wait_counted(world)
 
 
 KILLED = {"worker__lease": "2s", "issuer__timeout": "400ms", "core__timeout": "400ms", "retry__cap": "300ms"}

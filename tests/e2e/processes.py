@@ -251,7 +251,7 @@ class Daemon(Program):
         return sum(value for name, value in self.metrics().items() if name == prefix or name.startswith(prefix + "{"))
 
 
-TARGETS = {"core": ("check", "link", "unlink"), "route": ("charge", "charge_lookup", "hook")}
+TARGETS = {"core": ("check", "link", "unlink"), "route": ("charge", "charge_lookup", "hook", "hook_lookup")}
 
 
 class Sandbox(Program):

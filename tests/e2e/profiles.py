@@ -29,6 +29,7 @@ class Generic:
     unforeseen = (402, 406, 418, 451)  # what an operator must look at
     code, reason = "bin_closed", "bin_closed"  # of a refusal, and what the request's owner reads of it
     retrieve = None  # the call that reads one card, by the sandbox's names
+    reference_is_key = False  # which stands for one card, for ever
 
     def authorization(self):
         return {}
@@ -104,6 +105,12 @@ class Stripe(Generic):
     def close(self, world, card):
         return self.call(world, "POST", "/v1/issuing/cards/" + card, self.form(status="canceled"))
 
+    def freeze(self, world, card):
+        return self.call(world, "POST", "/v1/issuing/cards/" + card, self.form(status="inactive"))
+
+    def thaw(self, world, card):
+        return self.call(world, "POST", "/v1/issuing/cards/" + card, self.form(status="active"))
+
 
 class Lithic(Generic):
     name = profile = "lithic"
@@ -132,6 +139,12 @@ class Lithic(Generic):
     def close(self, world, card):
         return self.call(world, "PATCH", "/v1/cards/" + card, {"state": "CLOSED"})
 
+    def freeze(self, world, card):
+        return self.call(world, "PATCH", "/v1/cards/" + card, {"state": "PAUSED"})
+
+    def thaw(self, world, card):
+        return self.call(world, "PATCH", "/v1/cards/" + card, {"state": "OPEN"})
+
 
 class Marqeta(Generic):
     name = profile = "marqeta"
@@ -142,6 +155,7 @@ class Marqeta(Generic):
     refused = (400, 412, 422)
     code = reason = "422001"
     retrieve = "lookup"  # the card's id is our reference, so both are the same request
+    reference_is_key = True
     id = "token"
     odd_cards = {"no-id": {"token": None}, "month-13": {"expiration": "1331"}, "odd-state": {"state": "FROZEN"},
                  "expiration-number": {"expiration": 631}}
@@ -153,10 +167,18 @@ class Marqeta(Generic):
         return self.call(world, "POST", "/cards", {"token": reference or key, "card_product_token": "virtual",
                                                    "user_token": self.holder(world, user).get("user_token", user)})
 
-    def close(self, world, card):
+    def change(self, world, card, state):
         return self.call(world, "POST", "/cardtransitions", {"token": str(uuid.uuid4()), "card_token": card,
-                                                             "channel": "API", "state": "TERMINATED",
-                                                             "reason_code": "01"})
+                                                             "channel": "API", "state": state, "reason_code": "01"})
+
+    def close(self, world, card):
+        return self.change(world, card, "TERMINATED")
+
+    def freeze(self, world, card):
+        return self.change(world, card, "SUSPENDED")
+
+    def thaw(self, world, card):
+        return self.change(world, card, "ACTIVE")
 
 
 class Adyen(Generic):
@@ -189,6 +211,12 @@ class Adyen(Generic):
         return self.call(world, "PATCH", "/paymentInstruments/" + card,
                          {"status": "closed", "statusReason": "other", "statusComment": "by a story"})
 
+    def freeze(self, world, card):
+        return self.call(world, "PATCH", "/paymentInstruments/" + card, {"status": "inactive"})
+
+    def thaw(self, world, card):
+        return self.call(world, "PATCH", "/paymentInstruments/" + card, {"status": "active"})
+
 
 class AdyenWithoutKeys(Adyen):
     """Each create makes a card, whatever its key."""
@@ -196,7 +224,35 @@ class AdyenWithoutKeys(Adyen):
     sandbox = ("--ignore-keys",)
 
 
-PROFILES = {issuer.name: issuer for issuer in (Generic(), Stripe(), Lithic(), Marqeta(), Adyen(), AdyenWithoutKeys())}
+class Increase(Generic):
+    name = profile = "increase"
+    credential = "sandbox_key_0123456789"
+    calls = ("create", "lookup", "reveal", "cancel")
+    closes_replaced = looks_first = reference_is_key = True
+    code = reason = "invalid_parameters_error"
+    retrieve = "retrieve"
+    odd_cards = {"no-id": {"id": None}, "month-13": {"expiration_month": 13}, "odd-state": {"status": "frozen"},
+                 "year-object": {"expiration_year": {}}}
+
+    def authorization(self):
+        return {"Authorization": "Bearer " + self.credential}
+
+    def create(self, world, user, reference, key):
+        return self.call(world, "POST", "/cards", {"account_id": self.holder(world, user)["account_id"]},
+                         {"Idempotency-Key": reference or key})
+
+    def close(self, world, card):
+        return self.call(world, "PATCH", "/cards/" + card, {"status": "canceled"})
+
+    def freeze(self, world, card):
+        return self.call(world, "PATCH", "/cards/" + card, {"status": "disabled"})
+
+    def thaw(self, world, card):
+        return self.call(world, "PATCH", "/cards/" + card, {"status": "active"})
+
+
+PROFILES = {issuer.name: issuer for issuer in (Generic(), Stripe(), Lithic(), Marqeta(), Adyen(), AdyenWithoutKeys(),
+                                               Increase())}
 EVERY = tuple(PROFILES)
 VENDORS = EVERY[1:]
 

@@ -16,6 +16,7 @@ SHORT = {"issuer__timeout": "300ms", "issuer__settle_time": "1500ms", "core__tim
          "worker__lease": "1500ms",
          "issuer__key_lifetime": "1h", "retry__max_attempts": "4"}
 HOURS = 2 * 3600
+REBASES_OF_A_START = 2 * 4  # of the events of clients and of services; worker/sweep.c repeats each three times
 LATE_MS = 900  # longer than a timeout and a retry, shorter than the settling time
 
 
@@ -225,7 +226,11 @@ def a_clock_set_back_before_a_replay_leaves_the_send_known(world):
 def what_a_clock_that_was_ahead_has_written_does_not_wait_for_it(world):
     clock = world.own_database()
     clock.step(HOURS)
+    world.sql("ALTER ROLE issuing_worker SET log_statement = 'all'")
     world.up()
+    log = world.dir / "pg" / "log"
+    wait_until(lambda: log.read_text(errors="replace").count("WITH ahead AS") >= REBASES_OF_A_START,
+               "the rebases of the start are over: no other answers the step")
     world.sandbox.down()
     request = world.accept("alice")
     wait_until(lambda: world.event(request)["last_error"], "an attempt, by the clock that is ahead")

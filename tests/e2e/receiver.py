@@ -21,7 +21,7 @@ from assertions import Failed, STUCK_AFTER_S, wait_until
 
 Call = collections.namedtuple("Call", "kind event method path headers body at")
 Behaviour = collections.namedtuple("Behaviour", "executes act")
-LONGEST_S = 60
+SILENT_S = 10 * STUCK_AFTER_S  # no test waits for so long
 ROWS = 300  # more are no argument of psql
 
 
@@ -65,7 +65,7 @@ def closes(executes=False):
 def is_silent(executes=False):
     """Until the caller gives up."""
     def act(connection):
-        connection.settimeout(LONGEST_S)
+        connection.settimeout(SILENT_S)
         with contextlib.suppress(OSError):
             while connection.recv(65536):
                 pass
@@ -85,6 +85,17 @@ def waits(seconds, executes=True):
         connection.sendall(_answer(200, b"{}"))
         return True
     return Behaviour(executes, act)
+
+
+def answers_after(signal, status, body):
+    """Answers once that threading.Event is set."""
+    data = _answer(status, body.encode())
+
+    def act(connection):
+        signal.wait(SILENT_S)
+        connection.sendall(data)
+        return True
+    return Behaviour(True, act)
 
 
 class Receiver:

@@ -13,7 +13,7 @@ import time
 import client
 import harness
 from harness import alone, assert_equal, assert_true, slow, test, wait_until
-from operators import doctor, lines, UNKNOWN_ID
+from operators import lines, prove, UNKNOWN_ID
 
 SETTLE = "2s"
 
@@ -185,8 +185,8 @@ def an_orphan_of_a_rejected_request_is_cancelled(world):
 
 
 @test(issuer__settle_time=SETTLE)
-def what_is_completed_is_compared_and_left_alone(world):
-    world.allowed.add("rejected_link")  # of the row that is changed by hand at the end
+def what_is_completed_stays_so_and_its_card_follows_the_issuer(world):
+    world.allowed.add("closed_card")
     world.up()
     good, lost, dead = (world.issue(user)["id"] for user in ("good", "lost", "dead"))
     world.sandbox.fault("lookup", "answer", body='{"cards":[]}', count=1, skip=1)
@@ -194,10 +194,11 @@ def what_is_completed_is_compared_and_left_alone(world):
     assert_equal(results(world.ctl("reconcile", lost, "--json"), 1), {lost: "missing"}, "missing")
     cancelled(world, world.row("SELECT issuer_card_id FROM cards WHERE request_id = '%s'" % dead)["issuer_card_id"])
     assert_equal(results(world.ctl("reconcile", dead, "--json"), 1), {dead: "cancelled_at_issuer"}, "cancelled")
-    world.allowed.add("rejected_link")  # by hand, so that the ledgers agree
-    world.sql("UPDATE cards SET status = 'cancelled' WHERE request_id = '%s'" % dead)
-    world.sql("UPDATE outbox_events SET status = 'REJECTED', reason_code = 'x' WHERE id = '%s'" % dead)
-    assert_equal(actions(world), [], "nothing was changed")
+    assert_equal({world.status(event) for event in (good, lost, dead)}, {"COMPLETED"}, "statuses")
+    assert_equal([(row["event_id"], row["action"], row["after"]["status"]) for row in actions(world)],
+                 [(dead, "card_status", "cancelled")], "on record")
+    assert_equal([card["status"] for card in world.get("dead", "/v1/cards").json()["items"]], ["cancelled"], "the api")
+    assert_equal(results(world.ctl("reconcile", dead, "--json"), 0), {dead: "ok"}, "again")
 
 
 @slow
@@ -251,7 +252,7 @@ def a_reissue_is_a_new_event_in_the_place_of_the_old_one(world):
     worker = world.start_worker()
     card = world.issue("alice")["card"]["id"]
     worker.stop()
-    body = {"kind": "reissue", "replaces": card}
+    body = {"kind": "reissue", "replaces": card, "reason": "damaged"}
     old = world.accept("alice", "again", body)
     stored = world.post("alice", "again", body).body
     world.sql("UPDATE outbox_events SET status = 'FAILED', reason_code = 'issuer_key_expired', retry_count = 3,"
@@ -261,10 +262,15 @@ def a_reissue_is_a_new_event_in_the_place_of_the_old_one(world):
     world.sandbox.fault("check", "status", user="alice", status=503)
     assert_equal(world.ctl("reissue", old, "--reason", "x").returncode, 2, "not confirmed")
     assert_equal(world.ctl("reissue", old, "--confirm").returncode, 2, "no reason")
-    answer = lines(world.ctl("reissue", old, "--reason", "asked the bank", "--confirm", "--json"))[0]
+    refused = world.ctl("reissue", old, "--reason", "x", "--confirm", "--because", "tired")
+    assert_equal((refused.returncode, "lost, stolen" in refused.stderr), (2, True), refused.stderr)
+    refused = world.ctl("reissue", failed(world, "bob"), "--reason", "x", "--confirm", "--because", "stolen")
+    assert_equal((refused.returncode, "replaces no card" in refused.stdout), (1, True), refused.stdout)
+    answer = lines(world.ctl("reissue", old, "--reason", "asked the bank", "--confirm", "--because", "stolen",
+                             "--json"))[0]
     assert_equal((set(answer), answer["id"]), ({"id", "new_id"}, old), "what it prints")
     new = answer["new_id"]
-    keys = [row for row in doctor(world, "--data") if row["check"] == "client keys"]
+    keys = [row for row in prove(world) if row["check"] == "client keys"]
     assert_equal([row["ok"] for row in keys], [True], "the key that the open new one bears is the old one's")
     world.sandbox.clear()
     assert_equal(world.wait_status(new, "COMPLETED")["idempotency_key"], "again", "the new one")
@@ -275,8 +281,12 @@ def a_reissue_is_a_new_event_in_the_place_of_the_old_one(world):
     assert_equal(world.post("alice", "again", body).body, stored, "a repeat of the client's key")
     assert_equal(world.sql("SELECT event_id FROM card_reissues"), new, "the place of the card")
     row = actions(world, old)[0]
-    assert_equal((row["action"], row["reason"], row["after"]["new_id"], row["after"]["status"], row["db_role"]),
-                 ("reissue", "asked the bank", new, "REJECTED", "issuing_operator"), "on record")
+    assert_equal((row["action"], row["reason"], row["after"]["new_id"], row["after"]["because"],
+                  row["after"]["status"], row["db_role"]),
+                 ("reissue", "asked the bank", new, "stolen", "REJECTED", "issuing_operator"), "on record")
+    assert_equal([lines(world.ctl("list", "--json", "--user", "alice", "--key", "again", "--status", status))[0][
+        "because"] for status in ("REJECTED", "COMPLETED")], ["damaged", "stolen"], "why the card is replaced")
+    assert_true("because that one is stolen" in world.ctl("explain", new).stdout, "explain says why")
     done = world.ctl("reissue", old, "--reason", "x", "--confirm")
     assert_equal((done.returncode, "already" in done.stdout), (1, True), done.stdout)
     assert_equal(world.ctl("reissue", new, "--reason", "x", "--confirm").returncode, 1, "a completed one")

@@ -15,7 +15,7 @@ from receiver import insert, receiver, route, says
 
 SHIPPED = {"breaker__failures": "5", "breaker__probe_interval": "2s", "retry__base": "1s", "retry__cap": "5m",
            "issuer__timeout": "3s", "issuer__settle_time": "6s", "core__timeout": "3s", "worker__lease": "12s",
-           "worker__poll_interval": "1s", "log__level": "info"}
+           "worker__poll_interval": "1s", "log__level": "info", "database__connections": "4"}
 
 
 def add(world, user, count, event_type="CARD_ISSUE"):
@@ -233,3 +233,26 @@ def a_429_for_everybody_costs_no_more_questions_than_creates(world):
     assert_true(after["core.check"] <= after["issuer.create"] + 128, "those that were asked before the first answer")
     world.sandbox.clear()
     world.settle(90)
+
+
+@test
+def one_wrong_setting_is_not_the_end_of_every_request(world):
+    """Story: a currency that the issuer does not take. Every user was REJECTED, and nothing stood still or rang."""
+    world.up()
+    world.sandbox.fault("create", "status", status=422, code="bad_currency")
+    add(world, "wrong-%d", 60)
+    row = wait_until(lambda: targets(world)["issuer"]["paused_why"] and targets(world)["issuer"], "the issuer is paused")
+    assert_true("bad_currency" in row["paused_why"] and ":" in row["paused_by"], "why and by whom: %r" % row)
+    wait_until(lambda: world.sql("SELECT count(*) FROM outbox_events WHERE status = 'PROCESSING'") == "0",
+               "no attempt is under way")
+    ended = int(world.sql("SELECT count(*) FROM outbox_events WHERE status = 'REJECTED'"))
+    assert_true(25 <= ended < 60, "%d were refused before it stopped" % ended)
+    world.sandbox.clear()
+    assert_equal(world.ctl("resume", "issuer", "--reason", "the currency is right").returncode, 0, "resume")
+    wait_until(lambda: left(world, "wrong-%") == ended, "the others are completed")
+    # From now on it is known that the issuer makes cards.
+    world.sandbox.fault("create", "status", status=422, code="bad_currency")
+    add(world, "odd-%d", 60)
+    wait_until(lambda: world.sql("SELECT count(*) FROM outbox_events WHERE status = 'REJECTED' AND user_id LIKE 'odd%'")
+               == "60", "all are refused")
+    assert_equal(targets(world)["issuer"]["paused_why"], None, "a pause")

@@ -4,10 +4,12 @@ Story: kill -9 between the charge and the answer. The next worker knows only wha
 again; the customer pays once.
 """
 import signal
+import threading
 import time
 
 from harness import assert_equal, assert_true, slow, test, wait_until
-from receiver import (event_ids, insert, is_held, is_silent, others, receiver, resets, route, says, waits, wait_ends)
+from receiver import (answers_after, event_ids, insert, is_held, is_silent, others, receiver, resets, route, says,
+                      waits, wait_ends)
 
 DONE = ("COMPLETED", None)
 SHORT = {"worker__lease": "2s", "issuer__timeout": "500ms", "core__timeout": "500ms", "retry__max_attempts": "20"}
@@ -58,18 +60,20 @@ def killed_while_it_looks_up(world):
         assert_true(len(service.lookups(event)) >= 2, "look-ups")
 
 
-@test(**SHORT)
+@test(**{**SHORT, "worker__lease": "12s"})
 def killed_between_the_answer_and_the_end(world):
-    """The end waits for a lock when the worker dies."""
+    """The end waits for a lock on its row when the worker dies."""
     with receiver(world) as service:
-        route(world, service, keep_result="true")
+        route(world, service, keep_result="true", timeout="6s")
         event = event_ids(world, 1)[0]
-        service.plan(event, says(200, '{"charge":1}'), then=says(200, '{"charge":1}'))
+        row_is_locked = threading.Event()
+        service.plan(event, answers_after(row_is_locked, 200, '{"charge":1}'), then=says(200, '{"charge":1}'))
         worker = world.start_worker()
-        with world.holding("LOCK TABLE outbox_attempts IN SHARE MODE"):
-            insert(world, "alice", ids=[event])
-            service.wait_delivery(event)
-            wait_until(lambda: world.blocked() >= 1, "the end waits")
+        insert(world, "alice", ids=[event])
+        service.wait_delivery(event)
+        with world.holding("SELECT FROM outbox_events WHERE id = '%s' FOR UPDATE" % event):
+            row_is_locked.set()
+            wait_until(lambda: world.blocked("issuing.complete") >= 1, "the end waits")
             worker.kill()
             world.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND"
                       " wait_event_type = 'Lock'")

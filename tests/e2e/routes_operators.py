@@ -48,6 +48,23 @@ def a_type_that_nobody_delivers_waits_and_is_named(world):
                      [("REJECTED", "cancelled")] * 3, "cancel")
 
 
+@test
+def thousands_of_types_that_nobody_delivers_are_a_few_lines(world):
+    """A service that writes an id into the type makes a type of each event."""
+    world.start_worker()
+    insert(world, ["alice"] * 3, event_type="MOST")
+    world.sql("INSERT INTO outbox_events (event_type, user_id, payload)"
+              " SELECT 'ORDER_' || n, 'alice', '{}' FROM generate_series(1, 3000) n")
+    rows = [row for row in types(world).values() if not row["delivered"]]
+    assert_equal((len(rows), sum(row["pending"] for row in rows), types(world)["2991 other types"]["pending"]),
+                 (11, 3003, 2991), "status --json")
+    shown, advice = world.ctl("status").stdout, world.ctl("doctor").stdout
+    assert_true("2991 other types  2,991 " in shown and shown.count("by nobody") == 11, "status: " + shown)
+    assert_true("nobody delivers MOST: 3 events wait" in advice and
+                "nobody delivers 2991 other types: 2991 events wait" in advice, "doctor: " + advice)
+    assert_equal(advice.count("nobody delivers"), 11, "doctor: " + advice)
+
+
 @test(retry__max_attempts="2", retry__base="10ms")
 def an_unknown_outcome_is_ended_only_by_who_says_that_it_was_not_executed(world):
     with receiver(world) as service:

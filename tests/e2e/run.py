@@ -1,13 +1,13 @@
 #!/usr/bin/python3
-"""run.py [--short] [--jobs N] [--durations] [NAME-FILTER...]: the end-to-end tests.
+"""run.py [--short] [--jobs N] [--durations] [--places P] [NAME-FILTER...]: the end-to-end tests.
 
 A filter is part of "file: sentence" (spaces or underscores); several are any of them; "=SENTENCE" is exactly that test.
---list names them all; --short leaves out those that are marked @slow; --durations ends with the slowest ones and the
-sum of each file. Prints each test with ok or FAILED and its time; the last line is "e2e: N passed, N failed". The
-programs come from $ISSUING_BUILD (./build otherwise). --jobs run side by side (two for each core by default), each with a
-cluster, ports and a folder of its own: most of a test is waiting. Those that are marked @slow begin first, so that none
-of them is still running when all others have ended; those that are marked @alone run after the others, one after the
-other.
+--list names them all; --short takes the files in SHORT, without the tests that are marked @slow; --durations ends with
+the slowest ones and the sum of each file; --places runs the stories in databases with so many places. Prints each test
+with ok or FAILED and its time; the last line is "e2e: N passed, N failed". The programs come from $ISSUING_BUILD
+(./build otherwise). --jobs run side by side (two for each core by default), each with a cluster, ports and a folder of
+its own: most of a test is waiting. Those that are marked @slow begin first, so that none of them is still running when
+all others have ended; those that are marked @alone run after the others, one after the other.
 
 A test may miss its moment on a busy machine: it fails by an assertion of its own, while the ledgers, the metrics, the
 logs and the ends of its programs are in order. Such a test runs a second time when no other does, and that result
@@ -35,6 +35,9 @@ import invariants  # noqa: E402
 HERE = pathlib.Path(__file__).resolve().parent
 NO_TESTS = ("run", "assertions", "client", "harness", "hostile", "invariants", "processes", "profiles",
             "receiver", "suite", "terminator", "world")
+# The promise of README, with one issuer and with routes. What an outage, a vendor or an operator adds is in the others.
+SHORT = ("accepting", "crashes", "edges", "ended", "enqueuing", "fairness", "first_event", "health", "lifetimes",
+         "limits", "outcomes", "promise", "routes", "routes_lost", "sweeping", "tokens", "wire")
 PR_SET_PDEATHSIG = 1
 TAIL = 25  # lines of each log that a failure shows
 SLOWEST = 60  # tests that --durations names
@@ -195,12 +198,15 @@ def main():
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--durations", action="store_true")
+    parser.add_argument("--places", type=int, default=1)
     parser.add_argument("filters", nargs="*", metavar="NAME-FILTER")
     options = parser.parse_args()
+    harness.Suite.PLACES = options.places
     for path in sorted(HERE.glob("*.py")):
         if path.stem not in NO_TESTS:
             importlib.import_module(path.stem)
-    tests = [test for test in harness.TESTS if chosen(test, options.filters) and not (options.short and test.is_slow)]
+    tests = [test for test in harness.TESTS if chosen(test, options.filters)
+             and (not options.short or (test.__module__ in SHORT and not test.is_slow))]
     if options.list:
         print("\n".join(full_name(test) for test in tests))
         return 0

@@ -39,6 +39,17 @@ def _variant(function, issuer):
     return story
 
 
+def again_in(places, *stories):
+    """Stories of other files once more, in a database with so many places."""
+    for function in stories:
+        @functools.wraps(function)
+        def story(world, function=function):
+            return function(world)
+        story.__name__ = "%s_in_%d_places" % (function.__name__, places)
+        story.settings = {**function.settings, "places": places}
+        TESTS.append(story)
+
+
 def slow(function):
     """Marks a test, above @test, that ./dev test leaves to ./dev test e2e: it takes more than some seconds."""
     return slow_but_at()(function)
@@ -63,10 +74,12 @@ def slow_but_at(*issuers):
 class Suite:
     """One run. Use as a context manager; what it started is ended whatever happens."""
 
+    PLACES = 1  # of each world that says nothing else
+
     def __init__(self, kind="e2e"):
         self.kind = kind
         self.dir = BUILD / "run" / ("%s-%d" % (kind, os.getpid()))
-        self.template = "issuing"
+        self.templates = {}  # by the number of places
         self.base = None
         self.worlds = []
         self.keep = False
@@ -133,11 +146,22 @@ class Suite:
         if started.returncode != 0:
             raise SystemExit("%s: no PostgreSQL: %s" % (self.kind, started.stderr))
         self.base = started.stdout.strip()
-        for words in (["keys", "generate", self.keys_file], ["--database.url=" + self.conninfo("issuing", "postgres"),
-                                                             "migrate"]):
-            done = run([BUILD / "issuing-ctl", "--config=%s" % self.empty_file, *words], 120)
-            if done.returncode != 0:
-                raise SystemExit("%s: issuing-ctl %s: %s%s" % (self.kind, words[-1], done.stdout, done.stderr))
+        self._ctl("keys", "generate", self.keys_file)
+        self.template(self.PLACES)
+
+    def _ctl(self, *words):
+        done = run([BUILD / "issuing-ctl", "--config=%s" % self.empty_file, *words], 120)
+        if done.returncode != 0:
+            raise SystemExit("%s: issuing-ctl %s: %s%s" % (self.kind, words[0], done.stdout, done.stderr))
+
+    def template(self, places):
+        """The name of a migrated database to copy."""
+        if places not in self.templates:
+            name = "issuing_%d" % places
+            self.sql("CREATE DATABASE " + name)
+            self._ctl("migrate", "--places", str(places), "--database.url=" + self.conninfo(name, "postgres"))
+            self.templates[places] = name
+        return self.templates[places]
 
     def conninfo(self, database, role):
         return re.sub(r"dbname=\S+", "dbname=" + database, self.base) + " user=" + role

@@ -28,7 +28,8 @@ def help_and_version_are_commands_too(world):
 @test
 def help_names_the_statuses_that_a_command_takes(world):
     """`replay --help` listed five statuses, and four of them were a usage error."""
-    for command, words in (("list", ()), ("replay", ("--dry-run",)), ("cancel", ("--dry-run",)),
+    for command, words in (("list", ()), ("replay", ("--dry-run", "--type", "A")),
+                           ("resend", ("--dry-run",)), ("cancel", ("--dry-run",)),
                            ("resolve", ("--dry-run",)), ("reconcile", ("--timeout", "1s"))):
         line = re.search(r"^  --status S +(.*)", world.ctl(command, "--help").stdout, re.M).group(1)
         for status in STATUSES:

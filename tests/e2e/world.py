@@ -26,6 +26,7 @@ class World:
 
     DEFAULTS = {
         "limit.count": "1000",
+        "database.connections": "2",
         "worker.poll_interval": "200ms",
         "worker.lease": "4s",
         "issuer.timeout": "1s",
@@ -45,6 +46,7 @@ class World:
         self.database = "e2e_" + re.sub(r"[^0-9]", "", label) if suite.numbered(label) else label
         self.programs, self.sessions, self.lookers = [], [], {}  # lookers: by conninfo
         settings = dict(settings or {})
+        self.places = settings.pop("places", suite.PLACES)
         self.issuer = PROFILES[settings.pop("issuer", "generic")]
         self.settings = {**self.DEFAULTS, "auth.hs256_secret_file": suite.secret_file,
                          "card.keys_file": suite.keys_file, **self.issuer_settings(), **settings}
@@ -71,7 +73,8 @@ class World:
     # ---- the database ------------------------------------------------------------------------------------------------
 
     def create_database(self):
-        self.suite.sql("CREATE DATABASE %s TEMPLATE %s" % (self.database, self.suite.template))
+        self.suite.sql("CREATE DATABASE %s TEMPLATE %s STRATEGY file_copy"
+                       % (self.database, self.suite.template(self.places)))
         return self
 
     def drop_database(self):
@@ -90,7 +93,7 @@ class World:
             raise Failed("no cluster: " + started.stderr)
         self.base = started.stdout.strip()
         done = run([BUILD / "issuing-ctl", "--config=%s" % self.suite.empty_file,
-                    "--database.url=" + self.conninfo("postgres"), "migrate"], 120)
+                    "--database.url=" + self.conninfo("postgres"), "migrate", "--places", str(self.places)], 120)
         if done.returncode != 0:
             raise Failed("issuing-ctl migrate: %s%s" % (done.stdout, done.stderr))
         return clock

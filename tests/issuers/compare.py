@@ -10,7 +10,7 @@ import urllib.parse
 
 # What the vendor reads. Everything else that an SDK sends describes the SDK (user-agent, x-stainless-...), its
 # connection, or how it would like the answer.
-PROFILES = ("stripe", "lithic", "adyen")  # that have an SDK at npm
+PROFILES = ("stripe", "lithic", "increase", "adyen")  # that have an SDK at npm
 
 HEADERS = ("authorization", "x-api-key", "idempotency-key", "stripe-version", "stripe-account", "content-type")
 
@@ -35,9 +35,15 @@ def no_type_without_body(request):
         request["headers"].pop("content-type", None)
 
 
+def no_key_of_a_change(request):
+    if request["method"] == "PATCH":
+        request["headers"].pop("idempotency-key", None)
+
+
 ALLOWED = (
     ("stripe", plain_brackets, "Stripe's SDK leaves [ and ] of a value as they are; both forms decode alike"),
     ("stripe", no_type_without_body, "Stripe's SDK names a content type for a GET, which has no content"),
+    ("increase", no_key_of_a_change, "Increase's SDK makes up a key for a PATCH, and Increase uses keys of a POST only"),
     ("adyen", no_type_without_body, "Adyen's SDK names a content type for a GET, which has no content"),
     ("adyen", sorted_members, "Adyen's SDK writes members by the alphabet; their order has no meaning"),
 )

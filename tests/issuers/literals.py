@@ -22,6 +22,10 @@ PARAMETERS = {
     ("lithic", "lookup"): "Lithic.CardListParams",
     ("lithic", "cancel"): "Lithic.CardUpdateParams",
     ("lithic", "retire"): "Lithic.CardUpdateParams",
+    ("increase", "create"): "Known<Increase.CardCreateParams>",
+    ("increase", "lookup"): "Increase.CardListParams",
+    ("increase", "cancel"): "Increase.CardUpdateParams",
+    ("increase", "retire"): "Increase.CardUpdateParams",
     ("adyen", "create"): "Worded<%sPaymentInstrumentInfo>" % ADYEN,
     ("adyen", "activate"): "Worded<%sPaymentInstrumentUpdateRequest>" % ADYEN,
     ("adyen", "cancel"): "Worded<%sPaymentInstrumentUpdateRequest>" % ADYEN,
@@ -34,6 +38,9 @@ ANSWERS = {
                "error": "{ error: NonNullable<ConstructorParameters<typeof Stripe.errors.StripeError>[0]> }"},
     "lithic": {"card": "Lithic.Card", "revealed": "Lithic.Card", "row": "Lithic.NonPCICard",
                "list": "Lithic.NonPCICardsCursorPage", "error": None},  # its types have no error
+    "increase": {"card": "Increase.Card", "revealed": "Increase.CardDetails", "row": "Increase.Card",
+                 "list": "Increase.CardsPage",
+                 "error": "InstanceType<typeof Increase.InvalidParametersError>"},
     "adyen": {"card": ADYEN + "PaymentInstrument", "revealed": ADYEN + "PaymentInstrumentRevealInfo",
               "row": ADYEN + "PaymentInstrument", "list": ADYEN + "PaginatedPaymentInstrumentsResponse",
               "error": ADYEN + "RestServiceError"},
@@ -42,18 +49,21 @@ NUMBERS = ("limit", "page_size", "created/gte")  # which a query has as text
 
 # What the vendor's document requires, and where the SDK's types have a closed list of words.
 REQUIRED = {("stripe", "create"): ("currency", "type"), ("lithic", "create"): ("type",),
+            ("increase", "create"): ("account_id",),
             ("adyen", "create"): ("balanceAccountId", "issuingCountryCode", "type", "card/brand", "card/brandVariant",
                                   "card/cardholderName", "card/formFactor", "card/authentication/phone/number",
                                   "card/authentication/phone/type")}
-WORDED = {"lithic": ("type", "state", "replacement_substatus"),
+WORDED = {"lithic": ("type", "state", "substatus"), "increase": ("status",),
           "adyen": ("type", "status", "statusReason", "card/formFactor", "card/authentication/phone/type")}
 
 HEAD = """import Stripe from 'stripe';
 import Lithic from 'lithic';
+import Increase from 'increase';
 import { Types } from '@adyen/api-library';
 type Worded<T> = T extends string ? `${T}` : T extends object ? { [K in keyof T]: Worded<T[K]> } : T;
 type At<T, P> = P extends [infer K, ...infer R] ? K extends keyof NonNullable<T> ? At<NonNullable<T>[K], R> : never
   : NonNullable<T>;
+type Known<T> = { [K in keyof T as string extends K ? never : K]: T[K] };
 type Words<T> = T extends string ? {} extends Record<T, 1> ? never : `${T}` : never;
 type IsText<T> = [T] extends [never] ? false : [T] extends [string] ? true : false;
 type Same<A, B> = [A] extends [B] ? [B] extends [A] ? true : false : false;
@@ -103,7 +113,7 @@ def wrong_values(profile, call, value):
 def pointers(table):
     """Type of the whole, pointer, type of what is read there; None = a text, of any words."""
     types, card = ANSWERS[table["profile"]], table["card"]
-    expiry = "number" if table["profile"] == "stripe" else "string"
+    expiry = "number" if table["profile"] in ("stripe", "increase") else "string"
     for name, kind in (("id", "string"), ("reference", "string"), ("last4", "string"), ("exp_month", expiry),
                        ("exp_year", expiry)):
         yield types["card"], card[name], kind
@@ -113,7 +123,7 @@ def pointers(table):
     if table.get("revealed_number"):
         yield types["revealed"], table["revealed_number"], "string"
     yield types["list"], table["list"]["cards"], "Array<%s>" % types["row"]
-    yield types["list"], table["list"]["more"], "boolean"
+    yield types["list"], table["list"]["more"], "string" if table["profile"] == "increase" else "boolean"
     if types["error"]:
         for pointer in [*table["error_codes"], table["error_detail"]]:
             yield types["error"], pointer, None
@@ -136,7 +146,8 @@ def at_pointer(kind, pointer):
 
 def answer_type(profile, name):
     kind = ANSWERS[profile][name]
-    return "Worded<%s>" % kind if profile == "adyen" else kind
+    form = {"adyen": "Worded<%s>", "increase": "Known<%s>"}.get(profile, "%s")  # Increase's types allow any member
+    return form % kind
 
 
 def cases(requests, tables, answers):

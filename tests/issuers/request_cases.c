@@ -61,6 +61,15 @@ const struct golden_values golden_values[] = {
         .card = "PI3227C223222B5BPCMFXD2XG",
         .replaces = "PI3227C223222B5BPCMFXD2XA",
     },
+    {
+        .profile = &issuer_increase,
+        .base = "https://sandbox.increase.com",
+        .parameters = "{\"account_id\":\"account_in71c4amph0vgo2qllky\",\"entity_id\":\"entity_n8y8tnk2p9339ti393yi\"}",
+        .required = "{\"account_id\":\"account_in71c4amph0vgo2qllky\"}",
+        .card = "card_oubs0hwk5rn6knuecxg2",
+        .replaces = "card_oubs0hwk5rn6knuecxg1",
+        .cursor = "v57w5d+=",
+    },
     {0},
 };
 
@@ -72,7 +81,7 @@ const struct request_case request_cases[] = {
     {.call = ISSUER_ACTIVATE, .name = "activate"},
     {.call = ISSUER_REVEAL, .name = "reveal"},
     {.call = ISSUER_CANCEL, .name = "cancel"},
-    {.call = ISSUER_RETIRE, .name = "retire"},
+    {.call = ISSUER_RETIRE, .name = "retire", .is_reissue = true},
     {.call = ISSUER_RETRIEVE, .name = "retrieve"},
     {.call = ISSUER_CREATE, .name = "create_plain", .is_plain = true},
     {.call = ISSUER_CREATE, .name = "create_empty_memo", .is_odd = true, .memo = ""},
@@ -84,9 +93,7 @@ const struct request_case request_cases[] = {
 
 bool request_case_applies(const struct golden_values *values, const struct request_case *request)
 {
-    return issuer_profile_has(values->profile, request->call) &&
-           (!request->is_next_page || values->profile->list.paging == PAGING_LAST_ID ||
-            values->profile->list.paging == PAGING_OFFSET);
+    return issuer_profile_has(values->profile, request->call) && (!request->is_next_page || values->profile->list.more);
 }
 
 bool request_case_make(const struct golden_values *values, const struct request_case *request, struct http_call *call)

@@ -26,7 +26,7 @@ function stripe(url) {
   const key = (suffix = '') => ({ idempotencyKey: values.event + suffix });
   return {
     create_new: () => cards.create(full, key()),
-    create_reissue: () => cards.create({ ...full, replacement_for: replaces, replacement_reason: 'damaged' }, key()),
+    create_reissue: () => cards.create(full, key()), // a plain one: the vendor's own closes the old card too early
     create_plain: () => plain.create(body(), key()),
     ...withMemos((memo) => cards.create(body(memo, values.program), key())),
     lookup: () => cards.list(list),
@@ -34,7 +34,7 @@ function stripe(url) {
     activate: () => cards.update(card, { status: 'active' }, key(':activate')),
     reveal: () => cards.retrieve(card, { expand: ['number'] }),
     cancel: () => cards.update(card, { status: 'canceled' }, key(':cancel')),
-    retire: () => cards.update(replaces, { status: 'canceled' }, key(':retire')),
+    retire: () => cards.update(replaces, { status: 'canceled', cancellation_reason: 'lost' }, key(':retire')),
     retrieve: () => cards.retrieve(card),
   };
 }
@@ -51,17 +51,35 @@ function lithic(url) {
   const list = { memo: values.event, begin: values.since_rfc3339, page_size: 20 };
   return {
     create_new: () => cards.create(full),
-    create_reissue: () => cards.create({
-      ...full, replacement_for: replaces, replacement_substatus: 'END_USER_REQUEST',
-    }),
+    create_reissue: () => cards.create(full),
     create_plain: () => cards.create(body()),
     ...withMemos(() => cards.create(full)),
     lookup: () => cards.list(list),
     lookup_next: () => cards.list({ ...list, starting_after: cursor }),
     cancel: () => cards.update(card, { state: 'CLOSED' }),
-    retire: () => cards.update(replaces, { state: 'CLOSED' }),
+    retire: () => cards.update(replaces, { state: 'CLOSED', substatus: 'LOST' }),
     retrieve: () => cards.retrieve(card),
     reveal: () => cards.retrieve(card),
+  };
+}
+
+function increase(url) {
+  const { cards } = sdk.increase(url, values.credential);
+  const { account_id, entity_id, card, replaces, cursor } = values.increase;
+  const create = (description, entity = entity_id) => cards.create(
+    { account_id, entity_id: entity || undefined, description }, { idempotencyKey: values.event });
+  const list = { idempotency_key: values.event };
+  return {
+    create_new: () => create(values.memo),
+    create_reissue: () => create(values.memo),
+    create_plain: () => create(undefined, null),
+    ...withMemos((memo) => create(memo)),
+    lookup: () => cards.list(list),
+    lookup_next: () => cards.list({ ...list, cursor }),
+    cancel: () => cards.update(card, { status: 'canceled' }),
+    retire: () => cards.update(replaces, { status: 'canceled' }),
+    retrieve: () => cards.retrieve(card),
+    reveal: () => cards.details(card),
   };
 }
 
@@ -85,7 +103,7 @@ function adyen(url) {
     activate: () => cards.updatePaymentInstrument(card, { status: 'active' }),
     reveal: () => cards.getPanOfPaymentInstrument(card),
     cancel: () => cards.updatePaymentInstrument(card, close),
-    retire: () => cards.updatePaymentInstrument(replaces, close),
+    retire: () => cards.updatePaymentInstrument(replaces, { ...close, statusReason: 'lost' }),
     retrieve: () => cards.getPaymentInstrument(card),
   };
 }
@@ -106,7 +124,8 @@ const recorder = http.createServer((request, answer) => {
 async function main() {
   await new Promise((resolve) => { recorder.listen(0, '127.0.0.1', resolve); });
   const url = `http://127.0.0.1:${recorder.address().port}`;
-  for (const [profile, calls] of Object.entries({ stripe: stripe(url), lithic: lithic(url), adyen: adyen(url) })) {
+  const vendors = { stripe: stripe(url), lithic: lithic(url), increase: increase(url), adyen: adyen(url) };
+  for (const [profile, calls] of Object.entries(vendors)) {
     for (const [call, make] of Object.entries(calls)) {
       await make();
       if (recorded.length !== 1) throw new Error(`${profile} ${call}: ${recorded.length} requests instead of one`);

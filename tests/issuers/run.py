@@ -8,7 +8,7 @@ types     what the worker sends and reads, and what the sandbox answered to the 
           (literals.py, tsc)
 webhooks  the stock library of Standard Webhooks accepts what the worker signs, and nothing else (webhooks.js)
 
-The SDKs of Stripe, Lithic and Adyen, and that library, are installed from package-lock.json into <build>/issuer-sdks;
+The SDKs of Stripe, Lithic, Increase and Adyen, and that library, are installed from package-lock.json into <build>/issuer-sdks;
 where node, npm or its registry is not there, the group is skipped with the reason. Marqeta has no SDK at npm: its
 requests are compared with its documents by unit tests only.
 

@@ -6,6 +6,7 @@ const https = require('node:https');
 const { BalanceAccountsApi } = require('@adyen/api-library/lib/src/services/balancePlatform/balanceAccountsApi');
 const { PaymentInstrumentsApi } = require('@adyen/api-library/lib/src/services/balancePlatform/paymentInstrumentsApi');
 const { Client } = require('@adyen/api-library');
+const Increase = require('increase');
 const Lithic = require('lithic');
 const Stripe = require('stripe');
 
@@ -23,6 +24,10 @@ function lithic(url, credential) {
   return new Lithic({ apiKey: credential, baseURL: url, maxRetries: 0 });
 }
 
+function increase(url, credential) {
+  return new Increase({ apiKey: credential, baseURL: url, maxRetries: 0 });
+}
+
 // base: the URL with the path of the API's version.
 function adyen(base, credential) {
   const client = new Client({ apiKey: credential, environment: 'TEST' });
@@ -33,4 +38,4 @@ function adyen(base, credential) {
   return { cards, accounts };
 }
 
-module.exports = { adyen, lithic, stripe, Stripe, Lithic };
+module.exports = { adyen, increase, lithic, stripe, Stripe, Lithic, Increase };

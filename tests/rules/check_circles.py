@@ -14,6 +14,7 @@ CHILDREN = (
     ("api/accept_queue", "api/acceptor", "the order of one user's acceptances, which the acceptor defines"),
     ("api/auth_token", "api/auth", "the rules of one token; their reasons are the parent's table"),
     ("common/config/config_table", "common/config/config", "the inside of config.h's struct"),
+    ("common/daemon_reload", "common/daemon", "what SIGHUP does to it"),
     ("common/http_client/http_growth", "common/http_client/http_pool", "makes its connections"),
     ("common/http_client/http_connect", "common/http_client/http_pool", "connects"),
     ("common/http_client/http_pooled_conn", "common/http_client/http_pool", "one of its connections"),

@@ -69,7 +69,7 @@ look_at() {
         only_in "$1" "$2" OpenSSL 'api/auth*.c' common/keyring.c common/token.c common/base/secret.c common/base/digest.c \
             common/http_client/authorities.c common/http_client/client_certificate.c common/http_client/http_tls.c \
             common/http_client/http_stream.c \
-            worker/route/route_sign.c
+            common/base/hmac.c sandbox/signature.c
         ;;
     ini.h) only_in "$1" "$2" inih common/config/config_file.c ;;
     esac

@@ -20,7 +20,7 @@ def coded():
 def shown():
     page = pathlib.Path("docs/routes.md").read_text(encoding="utf-8")
     section = page.split("\n## Options\n", 1)[1].split("\n## ", 1)[0]
-    return {name: default.strip("`") for name, default in re.findall(r"^\| `(\w+)` \| ([^|]+?) \|", section, re.M)}
+    return {name: default.strip("`") for name, default in re.findall(r"^\|`(\w+)`\|([^|]+?)\|", section, re.M)}
 
 
 def main():

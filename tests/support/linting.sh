@@ -51,7 +51,7 @@ lint_cppcheck() {
 
 lint_shell() {
     # shellcheck disable=SC2046 # a list of our own names
-    limited 300 shellcheck -x dev .ci/run tests/support/cluster tests/support/one_check tests/support/postgres_bin tests/deb/newer debian/issuing.p* $(find tests bench -name '*.sh' ! -path 'tests/support/*' | sort)
+    limited 300 shellcheck -x dev .ci/run tests/support/cluster tests/support/one_check tests/support/postgres_bin tests/deb/newer tests/image/database/entry debian/issuing.p* $(find tests bench -name '*.sh' ! -path 'tests/support/*' | sort)
 }
 
 lint_python() {

@@ -3,20 +3,22 @@
 
 # The names are those of Debian 12 and 13; a|b = a, or b where the distribution has no a. libc6-dev, libc6-dbg and
 # ca-certificates are only recommended by others, and recommendations are not installed.
-packages_build='gcc libc6-dev meson ninja-build pkg-config libpq-dev libcurl4-openssl-dev libjson-c-dev libuv1-dev libssl-dev
+packages_build='gcc libc6-dev meson ninja-build pkgconf libpq-dev libcurl4-openssl-dev libjson-c-dev libuv1-dev libssl-dev
     libinih-dev libllhttp-dev|node-llhttp scdoc check libhiredis-dev postgresql python3 curl ca-certificates'
 packages_example='python3-psycopg2'
-packages_test='openssl python3-psycopg2 nginx haproxy pgbouncer prometheus redis-tools'
+packages_test='openssl python3-psycopg2 nginx haproxy pgbouncer prometheus prometheus-alertmanager redis-tools'
 packages_browser='chromium nodejs npm'
 packages_bench='wrk nginx haproxy openssl pgbouncer redis-tools'
 packages_sdks='nodejs npm'
 packages_model='spin'
+packages_fuzz='clang libclang-rt-dev'
 packages_failover='patroni etcd-server etcd-client iproute2'
 packages_lint='clang clang-format clang-tidy cppcheck shellcheck valgrind libc6-dbg nodejs npm systemd'
-packages_deb='build-essential debhelper dpkg-dev lintian systemd'
+packages_deb='build-essential debhelper dpkg-dev git lintian systemd'
 packages_systemd='systemd systemd-sysv systemd-container dbus sudo postgresql curl scdoc'
 packages_pages='man-db mandoc zsh'
 packages_debian13='mmdebstrap'
+packages_image='mmdebstrap podman podman-compose runc golang-github-containernetworking-plugin-dnsname python3-yaml'
 packages_fmt='clang-format'
 
 # find_root: sets `root` to the words that make a command run as root.
@@ -103,7 +105,7 @@ need() {
 # with a configuration of their own. (Patroni does not start without one.)
 stop_what_was_started() {
     for package in $missing; do
-        case $package in nginx | haproxy | pgbouncer | prometheus | etcd-server)
+        case $package in nginx | haproxy | pgbouncer | prometheus | prometheus-alertmanager | etcd-server)
             # shellcheck disable=SC2086
             $root service "${package%-server}" stop >>"$build/log/install.log" 2>&1 </dev/null || say "could not stop the service $package" ;;
         esac

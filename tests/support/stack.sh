@@ -8,7 +8,7 @@ failed_start() { # WHAT LOG
     exit 1
 }
 
-issuers='generic stripe lithic marqeta adyen'
+issuers='generic stripe lithic marqeta increase adyen'
 
 # configure_issuer: what the worker is told of $issuer, which is a dialect of the sandbox. The credential is made up.
 configure_issuer() {
@@ -27,6 +27,13 @@ configure_issuer() {
     [ -z "$parameters" ] || printf 'parameters = %s\n' "$parameters"
     # The sandbox executes nothing late unless it is told to. The defaults, 60 s and more, are for real issuers.
     printf 'settle_time = 2s\n'
+}
+
+# write_route TYPE URL: signed, so that a receiver can be tried that verifies. A short timeout, as the lease is short.
+write_route() {
+    [ -s "$run/route.secret" ] || (umask 077 && printf 'whsec_%s\n' "$(head -c 32 /dev/urandom | base64)" >"$run/route.secret")
+    printf '[route.%s]\nurl = %s\ntimeout = 2s\nsign_secret_file = %s\n' "$1" "$2" "$run/route.secret"
+    case $2 in http://*) printf 'allow_http = true\n' ;; esac
 }
 
 # write_configuration SECTION.KEY=VALUE...: what differs between demo and up, section by section, in sections not named
@@ -60,6 +67,12 @@ CONF
         section=${option_name%%.*}
         printf '%s = %s\n' "${option_name#*.}" "${option#*=}" >>"$run/issuing.conf"
     done
+    [ -z "$webhooks" ] ||
+        printf '[route.CARD_REQUEST_ENDED]\nurl = http://127.0.0.1:%s/hooks/ends\ntimeout = 1s\nsign_secret_file = %s\n' \
+            "$hook_port" "$run/hook.secret" >>"$run/issuing.conf"
+    for route in $routes; do
+        write_route "${route%%=*}" "${route#*=}" >>"$run/issuing.conf"
+    done
     [ -z "$example" ] ||
         sed "s/127\.0\.0\.1:8073/127.0.0.1:$route_port/" "$top/examples/$example/issuing.conf" >>"$run/issuing.conf"
 }
@@ -80,9 +93,10 @@ start_stack() {
     read -r api_port api_admin_port worker_admin_port issuer_port core_port control_port route_port <<PORTS
 $ports
 PORTS
-    conninfo=$("$top/tests/support/cluster" start "$run/pg") || die "PostgreSQL did not start"
+    # shellcheck disable=SC2086 # a list
+    conninfo=$("$top/tests/support/cluster" start "$run/pg" ${database_settings:-}) || die "PostgreSQL did not start"
     write_configuration "$@"
-    ctl "--database.url=$conninfo user=postgres" migrate >"$run/migrate.log" 2>&1 || failed_start "migrate failed" "$run/migrate.log"
+    ctl "--database.url=$conninfo user=postgres" migrate --places "$places" >"$run/migrate.log" 2>&1 || failed_start "migrate failed" "$run/migrate.log"
     ctl keys generate "$run/card.keys" >"$run/keys.log" 2>&1 || failed_start "no key for the card numbers" "$run/keys.log"
     set -- --issuer-listen "127.0.0.1:$issuer_port" --core-listen "127.0.0.1:$core_port" \
         --control-listen "127.0.0.1:$control_port" --route-listen "127.0.0.1:$route_port"
@@ -124,9 +138,39 @@ The example $example, an order service beside issuing (examples/orders/README.md
 EXAMPLE
 }
 
+# make_developer: a role for the services that somebody tries, in reach of every driver.
+make_developer() {
+    password=$(od -An -N12 -tx1 /dev/urandom | tr -d ' \n')
+    psql -Xq -v ON_ERROR_STOP=1 -d "$conninfo user=postgres" >"$run/developer.log" 2>&1 <<SQL || failed_start "no role for a developer" "$run/developer.log"
+CREATE ROLE developer LOGIN CREATEROLE PASSWORD '$password';
+GRANT CREATE, CONNECT ON DATABASE issuing TO developer;
+SQL
+    database_url=postgresql://developer:$password@127.0.0.1:$database_port/issuing
+}
+
+show_routes() {
+    printf 'Routes of --route; deliveries are signed with the secret in %s/route.secret:\n\n' "$folder"
+    for route in $routes; do
+        printf '  %s -> %s\n' "${route%%=*}" "${route#*=}"
+    done
+    cat <<ROUTES
+
+A receiver that checks signatures, at http://127.0.0.1:8075/hooks/NAME, and what a worker says of a route:
+
+  build/issuing-sandbox receiver --webhook-secret-file $folder/route.secret
+ROUTES
+    for route in $routes; do
+        printf '  build/issuing-ctl --config=%s/issuing.conf route test %s\n' "$folder" "${route%%=*}"
+    done
+    printf '\n'
+}
+
 up() {
     trap 'exit 0' INT TERM
+    database_port=$(free_ports 1 5433) || die "no free ports"
+    database_settings="listen_addresses=127.0.0.1 port=$database_port"
     start_stack '8080 8081 8091 8070 8071 8072 8073'
+    make_developer
     [ -z "$example" ] || start_example
     folder=${run#"$top/"}
     cat <<UP
@@ -135,8 +179,9 @@ issuing is up, with the issuer $issuer; Ctrl-C stops all of it.
 
   api          http://127.0.0.1:$api_port/v1/card-requests   (what it can: http://127.0.0.1:$api_port/openapi.json)
   admin        http://127.0.0.1:$api_admin_port/metrics   http://127.0.0.1:$worker_admin_port/metrics   (also /livez, /readyz)
-  sandbox      http://127.0.0.1:$control_port/   (faults on demand; issuer on $issuer_port, core-api on $core_port, payments and webhooks on $route_port)
+  sandbox      http://127.0.0.1:$control_port/   (faults on demand; issuer on $issuer_port, core-api on $core_port, payments, /v1/charges, and webhooks, /hooks/NAME, on $route_port)
   database     psql '$conninfo user=issuing_operator'
+               $database_url   (any driver; may make schemas, and roles with a password)
   logs         $folder/api.log  $folder/worker.log  $folder/sandbox.log  $folder/pg/log
 
 Request a card, and wait for it:
@@ -158,7 +203,15 @@ What an operator sees (also: list, explain ID, doctor, help), and whether the is
   build/issuing-ctl --config=$folder/issuing.conf status
   build/issuing-ctl --config=$folder/issuing.conf doctor --issuer --user alice
 
+Send an event of your own: who may send it, what delivers it (--route TYPE=URL, or a section [route.TYPE] in
+$folder/issuing.conf and kill -HUP $(daemon_pid worker)), the event, its end:
+
+  build/issuing-ctl --config=$folder/issuing.conf sender add developer MAIL --reason 'a try'
+  psql $database_url -c "SELECT issuing.enqueue('MAIL', 'alice', '{\"subject\": \"hello\"}')"
+  psql $database_url -c "SELECT * FROM issuing.end_of('ID')"
+
 UP
+    [ -z "$routes" ] || show_routes
     [ -z "$example" ] || show_example
     while :; do
         for name in $daemons; do

@@ -177,6 +177,13 @@ at_marqeta() {
     one_card frank
 }
 
+at_increase() {
+    chapter "Particular to Increase: a card has the key that it was made with. After a failed create the worker asks for the key's card first."
+    fault '{"target": "issuer", "call": "create", "fault": "execute_then_status", "status": 500, "user": "frank", "count": 1}'
+    one_card frank
+    case $(calls_of frank) in "create 500, lookup 200, reveal 200") ;; *) broken "no look-up before a repeat" ;; esac
+}
+
 at_adyen() {
     chapter 'Particular to Adyen: no key to rely on. After a lost create the worker reads the whole account before it sends a create again.'
     fault '{"target": "issuer", "call": "create", "fault": "drop", "user": "frank", "count": 1}'
@@ -252,5 +259,90 @@ demo() {
     [ "$issuer" = generic ] || "at_$issuer"
     an_operator
     the_count
+    printf '\n'
+}
+
+# ---- ./dev demo --webhooks ----
+
+ended=20 # card requests in the minute of the wrong secret
+
+a_secret() { (umask 077 && printf 'whsec_%s\n' "$(head -c 32 /dev/urandom | base64)" >"$1"); }
+
+# told WHAT: of the receiver's record: first (an id), executed, repeated, resent, refused.
+told() {
+    fetch "http://127.0.0.1:$hook_control/hooks" >"$run/told.json" &&
+        fetch "http://127.0.0.1:$hook_control/ledger/summary" >"$run/refused.json" || broken "the receiver does not answer"
+    python3 -c 'import json, sys
+told, refused = (json.load(open(name)) for name in sys.argv[2:])
+hooks = told["hooks"]
+print({"first": hooks[0]["id"] if hooks else "", "executed": told["ids"], "repeated": told["deliveries"] - told["ids"],
+       "resent": sum(hook["headers"].get("webhook-resend") == "1" for hook in hooks),
+       "refused": refused["counts"]["route.refused"]}[sys.argv[1]])' "$1" "$run/told.json" "$run/refused.json"
+}
+
+hooks_with() { ctl list --type CARD_REQUEST_ENDED --status "$1" --json --limit 1000 | wc -l; }
+all_are_told() { [ "$(hooks_with PENDING)" = 0 ] && [ "$(hooks_with PROCESSING)" = 0 ]; }
+hook_state() { ctl targets --json | python3 -c 'import json, sys
+print("".join(row["state"] for row in map(json.loads, sys.stdin) if row["target"] == "CARD_REQUEST_ENDED"))'; }
+
+a_wrong_secret() {
+    chapter 'The end of each card request is told to a webhook. For a minute the worker signs with a wrong secret: the receiver answers 400.'
+    number=0
+    while [ "$number" -lt "$ended" ]; do
+        number=$((number + 1))
+        request_card "user-$number" tap-1 202 >/dev/null
+        sleep 3
+    done
+    line "$accepted card requests; the receiver has refused $(told refused) deliveries, and executed $(told executed)"
+    [ "$(told executed)" = 0 ] || broken "a wrong signature was taken"
+    failed=$(hooks_with FAILED)
+    line "webhooks: $failed FAILED, $(hooks_with REJECTED) REJECTED, all others wait"
+    [ "$(hooks_with REJECTED)" = 0 ] && [ "$failed" -lt 3 ] || broken "refusals have ended events"
+    case $(hook_state) in open | half_open) ;; *) broken "the breaker is $(hook_state)" ;; esac
+    line 'issuing-ctl doctor   (the line about targets)'
+    ctl doctor | sed -n '/CARD_REQUEST_ENDED/p' | indent
+}
+
+the_right_secret() {
+    chapter 'The right secret is put into the file, and the worker reads it again (SIGHUP). What waited is told; what had ended is replayed.'
+    cat "$run/right.secret" >"$run/hook.secret"
+    kill -HUP "$(daemon_pid worker)"
+    await 60 all_are_told || broken "events still wait: $(ctl targets)"
+    line "issuing-ctl replay --type CARD_REQUEST_ENDED --code bad_signature --reason 'the secret is right'"
+    ctl replay --type CARD_REQUEST_ENDED --code bad_signature --reason 'the secret is right' 2>&1 | indent
+    await 60 all_are_told || broken "events still wait: $(ctl targets)"
+    line "the receiver's record: $(told executed) executed, $(told repeated) repeated"
+}
+
+sent_again() {
+    chapter 'The receiver asks for one of them once more: same webhook-id, marked, and executed only once.'
+    one=$(told first)
+    line "issuing-ctl resend $one --reason 'their team asks'"
+    ctl resend "$one" --reason 'their team asks' >"$run/ctl.out" || broken "$(cat "$run/ctl.out")"
+    indent <"$run/ctl.out"
+    await 30 is_resent || broken "it was not sent again"
+    await 30 all_are_told || broken "it still waits"
+    line "the receiver's record: $(told executed) executed, $(told repeated) repeated, $(told resent) marked as a resend"
+}
+
+is_resent() { [ "$(told resent)" = 1 ]; }
+
+demo_webhooks() {
+    at_end() { [ "$final" -ne 0 ] || say "all as promised; everything is stopped again"; }
+    ports=$(free_ports 2) || die "no free ports"
+    hook_port=${ports% *} hook_control=${ports#* }
+    a_secret "$run/hook.secret"
+    a_secret "$run/right.secret"
+    # Answers 400 to a bad signature, as most receivers do.
+    start_daemon receiver "$build/issuing-sandbox" receiver --webhook-secret-file "$run/right.secret" --bad-signature 400 \
+        --route-listen "127.0.0.1:$hook_port" --control-listen "127.0.0.1:$hook_control" --quiet
+    say "starting a receiver of webhooks, PostgreSQL, sandbox, worker and api in ${run#"$top/"}"
+    start_stack '' limit.window=10s retry.base=200ms retry.cap=2s breaker.failures=3 breaker.probe_interval=500ms
+    a_wrong_secret
+    the_right_secret
+    sent_again
+    chapter 'Everything told once.'
+    line "accepted $accepted = executed $(told executed)"
+    [ "$accepted" = "$ended" ] && [ "$(told executed)" = "$ended" ] && [ "$(told repeated)" = 1 ] || broken "the numbers differ"
     printf '\n'
 }

@@ -1,8 +1,8 @@
 # shellcheck shell=sh
 # ./dev test: counts every test, goes on after a failure; the last line is "N passed, N failed". Sourced by dev.
 
-test_groups='unit db model limiters e2e monitoring console issuers chaos failover asan guards deb systemd debian13'
-default_groups='unit db model limiters e2e monitoring' # of the last two the short parts only
+test_groups='unit db model limiters schedules e2e monitoring console issuers chaos failover citus asan guards deb systemd debian13 image'
+default_groups='unit db limiters e2e' # of e2e the short part only
 checks_at_a_time=4 # suites of unit and db: most of them wait
 passed=0
 failed=0
@@ -12,28 +12,31 @@ finished=   # set when the end was reached; without it something is missing
 
 test_help() {
     cat <<'HELP'
-Without a NAME: the groups unit, db, model and limiters, the stories of e2e that are not marked @slow, and the quick
-part of monitoring.
+Without a NAME: the groups unit, db and limiters, and of e2e the quick stories of the promise.
 NAME is one of:
-  all        every group, whole; the unit and database tests once, as asan
+  all        every group but image, whole; the unit and database tests once, as asan
   unit       the unit tests
   db         the database tests
   model      the protocol's model with small budgets of faults (./dev model full takes larger ones)
   limiters   the schedules of docs/limiters.md, and short races of the ways to limit requests
+  schedules  the races that the SQL closes: all orders of the steps of two or three sessions, and mutants
   e2e        every end-to-end story
   monitoring metrics, alert rules and dashboard, by promtool and a Prometheus server
   console    the operators' pages in a real browser (chromium, and packages of npm below build/)
   issuers    profiles, dialects and signed deliveries against the libraries of vendors and receivers (npm, below build/)
   chaos      each kind of trouble once
   failover   a database of three hosts with Patroni and etcd: one switchover, one killed primary; as root
+  citus      places that move between the nodes of a Citus cluster; CITUS_BIN names the folder of a PostgreSQL with Citus
   asan       the unit and database tests with AddressSanitizer and UndefinedBehaviorSanitizer; the latter on clusters
              with hostile settings (DateStyle, TimeZone, planner, JIT ...)
   guards     the guards of the tests that are listed as SHORT in tests/guards/run.py
-  deb        the Debian packages: what is in them, and the man pages and completions
-  systemd    the install by docs/install.md under a real systemd, and the packages if build/deb has them; about four
-             minutes, as root
+  deb        the Debian packages: what is in them, the man pages and completions, and what ./dev release makes of them
+  systemd    the install by docs/install.md under a real systemd, and the packages if build/deb has them, with an upgrade
+             under load from the release before, the newest tag vVERSION; about four minutes, as root
   debian13   the clone in a Debian 13 that mmdebstrap makes below build/, as root: the demo, as root and with sudo, unit,
              db, e2e, deb and systemd; as a part of all only the demo and unit
+  image      the container image, built and run by podman on a Debian 13 that mmdebstrap makes, and the manifests of
+             examples/; as root; not a part of all
   e2e/PART   the end-to-end stories whose file or sentence contains PART
   PART       the suites of unit and db whose name contains PART: flow, db/accept, asan/flow
 The other groups run beside unit and db, or beside asan; of all groups, the stories begin when asan has ended, and the
@@ -84,8 +87,9 @@ summary() {
 group() {
     for word in ${wanted:-$default_groups}; do
         case $word in
-        all | "$1" | "$1"/*) return 0 ;;
-        unit | db | model | limiters | e2e | monitoring | console | issuers | chaos | failover | asan | guards | deb | systemd | debian13 | e2e/* | asan/*) ;;
+        "$1" | "$1"/*) return 0 ;;
+        all) [ "$1" = image ] || return 0 ;; # it takes too long
+        unit | db | model | limiters | schedules | e2e | monitoring | console | issuers | chaos | failover | citus | asan | guards | deb | systemd | debian13 | image | e2e/* | asan/*) ;;
         *) case $1 in unit | db) return 0 ;; esac ;;
         esac
     done
@@ -97,7 +101,7 @@ chosen() {
     for word in ${wanted:-$default_groups}; do
         case $word in
         all | "$1") return 0 ;;
-        unit | db | model | limiters | e2e | monitoring | console | issuers | chaos | failover | asan | guards | deb | systemd | debian13 | e2e/*) ;;
+        unit | db | model | limiters | schedules | e2e | monitoring | console | issuers | chaos | failover | citus | asan | guards | deb | systemd | debian13 | image | e2e/*) ;;
         *) case "$2 $1/${2##*/}" in *"$word"*) return 0 ;; esac ;;
         esac
     done
@@ -193,7 +197,13 @@ start_test_clusters() {
         base=$("$top/tests/support/cluster" start "$run/$1-pg$slot" $settings \
             ${settings:+"search_path=hostile, issuing, public, pg_catalog"}) || return 1
         : >"$run/empty.conf" # whatever is in /etc is not meant for this
-        limited 120 "$build/issuing-ctl" "--config=$run/empty.conf" "--database.url=$base user=postgres" migrate >"$run/logs/migrate.log" 2>&1 || {
+        {
+            limited 120 "$build/issuing-ctl" "--config=$run/empty.conf" "--database.url=$base user=postgres" migrate &&
+                PGOPTIONS='-c client_min_messages=warning' "$("$top/tests/support/postgres_bin")/psql" -XAtq \
+                    -d "$base user=postgres" -c "CREATE DATABASE issuing_places" &&
+                limited 120 "$build/issuing-ctl" "--config=$run/empty.conf" migrate --places 3 \
+                    "--database.url=${base% *} dbname=issuing_places user=postgres"
+        } >"$run/logs/migrate.log" 2>&1 || {
             note FAILED migrate '' '' "$run/logs/migrate.log" 1
             return 1
         }
@@ -300,19 +310,20 @@ mutants() {
 
 others() {
     ! group limiters || run_python limiters 1800
-    if group monitoring; then
-        case " $wanted " in
-        '  ') run_python monitoring 1800 --short ;;
-        *) run_python monitoring 1800 ;;
-        esac
-    fi
+    ! group schedules || run_python schedules 1800
+    ! group monitoring || run_python monitoring 1800
     ! group failover || run_python failover 1800 --short
     sed -n 's/^failover: not run: /failover not run: /p' "$run/logs/failover.log" 2>/dev/null
+    ! group citus || run_python citus 3600
+    sed -n 's/^citus: not run: /citus not run: /p' "$run/logs/citus.log" 2>/dev/null
     ! group issuers || run_python issuers 1800
     ! group console || run_python console 2700
     ! group chaos || run_python chaos 2700 --short
     ! group deb || run_python deb 1800
-    ! group systemd || run_python systemd 2700 # after deb: also with its packages
+    if group systemd; then # after deb: also with its packages
+        packages_before || failure systemd "the packages of the release before could not be built (log: build/log/deb.log)"
+        run_python systemd 2700
+    fi
     sed -n 's/^skip  */not run: /p' "$run/logs/systemd.log" 2>/dev/null
     ! group model || run_python model 2700 quick
     if group debian13; then
@@ -321,6 +332,10 @@ others() {
         *) run_python debian13 3600 --short ;;
         esac
         sed -n 's/^debian13: not run: /debian13 not run: /p' "$run/logs/debian13.log"
+    fi
+    if group image; then
+        run_python image 14400
+        sed -n 's/^image: not run: /image not run: /p' "$run/logs/image.log"
     fi
 }
 
@@ -368,7 +383,8 @@ need_for() {
 need_all() {
     # shellcheck disable=SC2086 # lists
     {
-        need $packages_build $packages_test $packages_model
+        need $packages_build $packages_test
+        ! group model || need $packages_model
         ! group deb || need $packages_deb $packages_pages
         ! group systemd || need $packages_systemd
         need_for console 'a browser' $packages_browser
@@ -376,6 +392,7 @@ need_all() {
         # Without root the group cannot run, whatever is installed.
         [ "$(id -u)" -ne 0 ] || need_for failover 'Patroni and etcd' $packages_failover
         [ "$(id -u)" -ne 0 ] || need_for debian13 mmdebstrap $packages_debian13
+        [ "$(id -u)" -ne 0 ] || need_for image podman $packages_image
     }
 }
 
@@ -386,6 +403,7 @@ testing() {
     wanted=$*
     kinds='e2e monitoring console chaos guards'
     at_end() { summary; }
+    tree=$(python3 -B install/release.py tree)
     need_all
     build_normal test_support || die "the build failed"
     use_run_folder test
@@ -420,5 +438,6 @@ testing() {
     esac
     wait_lanes
     finished=yes
+    case " $wanted " in *' all '*) python_program install/release.py tested "$tree" "$passed" "$failed" "$skipped" ;; esac
     [ $((passed + skipped)) -gt 0 ] && [ "$failed" -eq 0 ]
 }

@@ -20,33 +20,38 @@ class Load:
         self.port, self.secret, self.rate = port, secret, rate
         self.over = threading.Event()
         self.lock = threading.Lock()
-        self.result = {"sent": 0, "ids": [], "refused": 0, "broken": 0, "unavailable": 0, "lost": [], "longest_s": 0}
+        self.result = {"sent": 0, "ids": [], "refused": 0, "broken": 0, "unavailable": 0, "seen": "", "lost": [],
+                       "longest_s": 0}
 
     def _try(self, user):
-        """The request's id, or the name of what came in its place."""
+        """The request's id; the kind of trouble that came in its place; what was seen of it. A connection is opened when
+        all is ready to be sent: a draining api waits a second for the first request of a connection."""
+        request = client.request_bytes("POST", "/v1/card-requests",
+                                       [("Authorization", "Bearer " + client.user_token(self.secret, user)),
+                                        ("Content-Type", "application/json"), ("Idempotency-Key", "k")],
+                                       {"kind": "new"})
         try:
             with client.Wire(self.port) as wire:
-                wire.send(client.request_bytes("POST", "/v1/card-requests",
-                                               [("Authorization", "Bearer " + client.user_token(self.secret, user)),
-                                                ("Content-Type", "application/json"), ("Idempotency-Key", "k")],
-                                               {"kind": "new"}))
-                answer = wire.answer()
+                answer = wire.send(request).answer()
         except ConnectionRefusedError:
-            return "refused", None
-        except (OSError, client.Closed):
-            return "broken", None
-        return (None, answer.json()["id"]) if answer.status in (201, 202) else ("unavailable", None)
+            return None, "refused", ""
+        except (OSError, client.Closed) as error:
+            return None, "broken", repr(error)
+        if answer.status not in (201, 202):
+            return None, "unavailable", "%d %r" % (answer.status, answer.body[:200])
+        return answer.json()["id"], None, ""
 
     def _send(self, user):
         begun = time.monotonic()
         while time.monotonic() - begun < GIVE_UP_S:
-            trouble, request = self._try(user)
+            request, trouble, seen = self._try(user)
             with self.lock:
                 if request:
                     self.result["ids"].append(request)
                     self.result["longest_s"] = max(self.result["longest_s"], round(time.monotonic() - begun, 3))
                     return
                 self.result[trouble] += 1
+                self.result["seen"] = seen
             time.sleep(0.05)
         self.result["lost"].append(user)
 

@@ -1,17 +1,33 @@
 """The Debian packages that `./dev deb` has made, in a machine of their own: install, the rest of docs/install.md, a
-card, upgrade under load, remove, purge."""
+card, upgrade under load, remove, purge.
+
+Installed first are the packages of the release before, where build/deb-before has them (tests/support/packaging.sh);
+else those of build/deb, which are then upgraded to themselves with a higher version."""
+import pathlib
+
 import installing
 import machine as machines
 import stories
 from machine import SOURCE
 from stories import API, expect, expect_equal, main_pid, wait_ready, WORKERS
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = SOURCE + "/build/deb"
+PACKAGES = "{0}/issuing_*.deb {0}/issuing-sandbox_*.deb"
+LATER = "/root/later"
+DPKG_WITHIN_S = 600
+
+
+def release_before():
+    """Its tag, None = there is none."""
+    return next((folder.name for folder in (ROOT / "build/deb-before").glob("v*")), None)
 
 
 def install(machine):
+    tag = release_before()
     installing.prepare(machine)
-    machine.run("dpkg -i %s/issuing_*.deb %s/issuing-sandbox_*.deb" % (FOLDER, FOLDER))
+    machine.run("dpkg -i " + PACKAGES.format(SOURCE + "/build/deb-before/" + tag if tag else FOLDER),
+                seconds=DPKG_WITHIN_S)
     expect_equal(machine.out("systemctl is-active issuing-api issuing-api.socket 'issuing-worker@1'", check=False),
                  "inactive\ninactive\ninactive", "nothing is started before it is configured")
     expect_equal(machine.out("getent passwd issuing-owner issuing-api issuing-worker issuing-operator | wc -l"), "4",
@@ -26,25 +42,38 @@ def follow_the_page(machine):
     wait_ready(machine, WORKERS[1])
 
 
+def newer(machine):
+    """The folder of the packages to upgrade to."""
+    if release_before():
+        return FOLDER
+    for name in ("issuing", "issuing-sandbox"):
+        machine.run("mkdir -p {0} && cd {0} && rm -rf new && dpkg-deb -R {1}/{2}_*.deb new"
+                    " && sed -i 's/^Version: .*/&+later/' new/DEBIAN/control && dpkg-deb -b new {2}_later.deb"
+                    .format(LATER, FOLDER, name))
+    return LATER
+
+
 def upgrade(machine):
-    """To the same package with a higher version."""
     units = (API, *WORKERS)
     before = {unit: main_pid(machine, unit) for unit in units}
-    machine.run("cd /root && rm -rf new && dpkg-deb -R %s/issuing_*.deb new"
-                " && sed -i 's/^Version: .*/&+later/' new/DEBIAN/control && dpkg-deb -b new later.deb" % FOLDER)
+    folder = newer(machine)
     with stories.Load(machine) as load:
-        machine.run("dpkg -i /root/later.deb")
+        machine.run("dpkg -i " + PACKAGES.format(folder), seconds=DPKG_WITHIN_S)
         for unit in units:
             wait_ready(machine, unit)
     for unit in units:
         expect(main_pid(machine, unit) not in (0, before[unit]), unit + " runs the new program")
     expect_equal(load.result["refused"], 0, "connections that were refused")
     load.check_nothing_lost()
-    expect("+later" in machine.out("dpkg-query -W issuing"), "the new version")
+    for name in ("issuing", "issuing-sandbox"):
+        expect_equal(machine.out("dpkg-query -W -f '${Version}' " + name),
+                     machine.out("dpkg-deb -f %s/%s_*.deb Version" % (folder, name)), name)
+    expect_equal(machine.out("systemctl is-active issuing-migrate"), "active", "the migration")
+    machine.run("sudo -u issuing-operator issuing-ctl doctor")
 
 
 def remove(machine):
-    machine.run("dpkg -r issuing")
+    machine.run("dpkg -r issuing", seconds=DPKG_WITHIN_S)
     expect_equal(machine.out("pgrep -c -u issuing-api,issuing-worker", check=False), "0", "processes")
     expect_equal(installing.answers(machine, 8080, "/openapi.json"), 0, "nobody listens")
     machine.run("test ! -e /usr/bin/issuing-api && test -e /etc/issuing/issuing.conf")
@@ -53,14 +82,15 @@ def remove(machine):
 
 def come_back(machine):
     """The configuration, the secrets and the database are still there: the package is all that is needed."""
-    machine.run("dpkg -i %s/issuing_*.deb && systemctl start issuing-migrate %s %s" % (FOLDER, API, WORKERS[0]))
+    machine.run("dpkg -i %s/issuing_*.deb && systemctl start issuing-migrate %s %s" % (FOLDER, API, WORKERS[0]),
+                seconds=DPKG_WITHIN_S)
     wait_ready(machine, API)
     wait_ready(machine, WORKERS[0])
     expect_equal(stories.post(machine, "after-the-return", stories.WAIT_S)[0], 201, "a card")
 
 
 def purge(machine):
-    machine.run("dpkg -P issuing issuing-sandbox")
+    machine.run("dpkg -P issuing issuing-sandbox", seconds=DPKG_WITHIN_S)
     left = machine.out("find /etc /usr /lib/systemd /var/lib -xdev \\( -path /etc/credstore -o -path /var/lib/dpkg"
                        " -o -path /var/lib/systemd \\) -prune -o -name '*issuing*' -print", seconds=60)
     expect_equal(left, "", "files")
@@ -71,7 +101,7 @@ def purge(machine):
 
 STEPS = (("the packages install and start nothing", install),
          ("the rest of docs/install.md leads to a card", follow_the_page),
-         ("an upgrade restarts what runs and refuses nobody", upgrade),
+         ("an upgrade under load restarts what runs and refuses nobody", upgrade),
          ("a removal stops everything and keeps the configuration", remove),
          ("a package that comes back finds everything", come_back),
          ("a purge leaves the secrets and the database only", purge))
@@ -83,6 +113,7 @@ def run(report, root, folder, filters):
     if not list((root / "build" / "deb").glob("issuing_*.deb")):
         report.skip("the packages", "there are none in build/deb; ./dev deb makes them")
         return
+    print("the upgrade is from %s" % (release_before() or "the same packages: there is no release before"), flush=True)
     with machines.Machine(root, folder / "packages.log") as machine:
         for what, step in STEPS:
             if not report.run(what, step, machine):

@@ -1,5 +1,6 @@
 """What a person expects of the installed units, one function a story, in this order, in one machine."""
 import json
+import pathlib
 import re
 
 import installing
@@ -162,6 +163,24 @@ def no_line_of_a_good_start_is_a_warning(machine):
 
 
 @story
+def the_journal_finds_the_lines_of_an_event_and_of_a_cause(machine):
+    control(machine, "/down", {"target": "issuer", "down": True})
+    _, request = post(machine, "journal")
+    event = request["id"]
+    found = lambda: machine.journal("EVENT_ID=" + event)  # noqa: E731
+    machine.wait(found, "a line of the event")
+    control(machine, "/down", {"target": "issuer", "down": False})
+    settle(machine)
+    machine.run("journalctl --sync")
+    rows = found()
+    expect({row["_SYSTEMD_UNIT"] for row in rows} <= {"%s.service" % unit for unit in WORKERS}, "units: %s" % rows)
+    expect(all(event in row["MESSAGE"] for row in rows), "messages: %s" % rows)
+    cause = rows[0]["REASON"]
+    expect(event in [row.get("EVENT_ID") for row in machine.journal("REASON=" + cause, "TARGET=issuer")],
+           "%s by its cause, %s" % (event, cause))
+
+
+@story
 def systemctl_status_shows_counts(machine):
     machine.wait(lambda: re.fullmatch(r"\d+ connections?, [\d.]+ requests/s, \d+ waiting for the database",
                                       status_text(machine, API)), "counts of the api: " + status_text(machine, API))
@@ -186,7 +205,8 @@ def ten_restarts_of_the_api_under_load_refuse_nobody(machine):
             machine.run("sleep 0.2; systemctl restart " + API)
     expect(main_pid(machine, API) != before, "it was restarted")
     trouble = {name: load.result[name] for name in ("refused", "broken", "unavailable")}
-    expect_equal(trouble, {"refused": 0, "broken": 0, "unavailable": 0}, "trouble of the clients")
+    expect_equal(trouble, {"refused": 0, "broken": 0, "unavailable": 0},
+                 "trouble of the clients (%(seen)s)" % load.result)
     load.check_nothing_lost()
 
 
@@ -360,6 +380,30 @@ def a_credential_that_is_missing_is_a_warning(machine):
     machine.run("mv /root/issuing.issuer_credential /etc/credstore/ && systemctl restart " + WORKERS[0])
     wait_ready(machine, WORKERS[0])
     expect_equal(messages(machine, WORKERS[0], since, "warning"), [], "warnings with it")
+
+
+@story
+def a_reload_names_the_credentials_that_only_a_restart_takes_up(machine):
+    since = now(machine)
+    machine.run("systemctl reload " + API)
+    machine.wait(lambda: any("were read again" in text for text in messages(machine, API, since)), "the reload")
+    said = messages(machine, API, since, "warning")
+    expect(len(said) == 2 and all("restart the unit" in text for text in said) and "auth.hs256_secret_file" in said[0]
+           and "card.keys_file" in said[1], "warnings: %r" % said)
+
+
+@story
+def card_numbers_are_sealed_again_by_the_line_of_the_page(machine):
+    """Story: the file of the keys is root's, and the role is its owner's alone."""
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "run.md").read_text()
+    line = re.search(r"`(sudo systemd-run\s+--pipe -q [^`]*keys rewrap)`", page).group(1)
+    machine.run(" ".join(line.split()).replace("sudo ", "", 1))
+
+
+@story
+def operators_have_a_home_for_their_password(machine):
+    expect_equal(machine.out("su -s /bin/sh issuing-operator -c 'cd && pwd && stat -c %a:%U .'").split(),
+                 ["/var/lib/issuing-operator", "700:issuing-operator"], "their home")
 
 
 @story

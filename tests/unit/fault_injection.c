@@ -5,6 +5,7 @@
 #include <openssl/crypto.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 ssize_t __real_send(int fd, const void *bytes, size_t length, int flags);
 ssize_t __wrap_send(int fd, const void *bytes, size_t length, int flags);
@@ -16,6 +17,17 @@ void *__real_calloc(size_t count, size_t size);
 void *__wrap_calloc(size_t count, size_t size);
 void *__real_realloc(void *old, size_t size);
 void *__wrap_realloc(void *old, size_t size);
+/* These are wrapped in one program only (meson.build). */
+char *__real_strdup(const char *text) __attribute__((weak));
+char *__wrap_strdup(const char *text);
+char *__real_strndup(const char *text, size_t length) __attribute__((weak));
+char *__wrap_strndup(const char *text, size_t length);
+int __real_open64(const char *path, int flags, ...) __attribute__((weak));
+int __wrap_open64(const char *path, int flags, mode_t mode);
+ssize_t __real_read(int fd, void *bytes, size_t length) __attribute__((weak));
+ssize_t __wrap_read(int fd, void *bytes, size_t length);
+int __real_fstat64(int fd, struct stat *ret_status) __attribute__((weak));
+int __wrap_fstat64(int fd, struct stat *ret_status);
 
 _Thread_local ssize_t (*send_instead)(int fd, const void *bytes, size_t length, int flags);
 _Thread_local ssize_t (*recv_instead)(int fd, void *bytes, size_t length, int flags);
@@ -80,15 +92,20 @@ bool allocations_pause(bool is_paused)
     return before;
 }
 
-static bool fails(void)
+static bool fails_with(int error)
 {
     if (!is_counting || is_pausing)
         return false;
     count++;
     if (count < fails_from || count > fails_to)
         return false;
-    errno = ENOMEM;
+    errno = error;
     return true;
+}
+
+static bool fails(void)
+{
+    return fails_with(ENOMEM);
 }
 
 void *__wrap_malloc(size_t size)
@@ -104,6 +121,31 @@ void *__wrap_calloc(size_t number, size_t size)
 void *__wrap_realloc(void *old, size_t size)
 {
     return fails() ? NULL : __real_realloc(old, size);
+}
+
+char *__wrap_strdup(const char *text)
+{
+    return fails() ? NULL : __real_strdup(text);
+}
+
+char *__wrap_strndup(const char *text, size_t length)
+{
+    return fails() ? NULL : __real_strndup(text, length);
+}
+
+int __wrap_open64(const char *path, int flags, mode_t mode)
+{
+    return fails_with(EIO) ? -1 : __real_open64(path, flags, mode);
+}
+
+ssize_t __wrap_read(int fd, void *bytes, size_t length)
+{
+    return fails_with(EIO) ? -1 : __real_read(fd, bytes, length);
+}
+
+int __wrap_fstat64(int fd, struct stat *ret_status)
+{
+    return fails_with(EIO) ? -1 : __real_fstat64(fd, ret_status);
 }
 
 static void *allocate(size_t size, const char *file, int line)

@@ -16,7 +16,8 @@ extern _Thread_local bool spares_handshakes;
 ssize_t real_send(int fd, const void *bytes, size_t length, int flags);
 ssize_t real_recv(int fd, void *bytes, size_t length, int flags);
 
-/* From now on the n-th allocation (from 1) fails, and `further` ones behind it. */
+/* From now on the n-th allocation (from 1) fails, and `further` ones behind it. In the program `fuzz` so do open(2),
+ * read(2) and fstat(2), which count as allocations. */
 void allocations_fail_at(long n, long further);
 /* Ends it; returns the number of allocations meanwhile. */
 long allocations_stop_failing(void);

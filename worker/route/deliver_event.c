@@ -18,6 +18,7 @@ static struct route_event event_of(const struct flow *flow, char ret_trace[TRACE
         .payload = buf_slice(&flow->body),
         .created_ms = flow->made_ms,
         .traceparent = ret_trace,
+        .is_resent = flow->attempt.is_resent,
     };
 }
 

@@ -8,13 +8,14 @@
 #include "common/base/err.h"
 #include "common/config/config.h"
 #include "worker/peer.h"
+#include "worker/route/route_headers.h"
 #include "worker/route/route_sign.h"
 
 struct route {
     const struct config_route *config; /* borrowed */
     struct peer peer;
-    struct route_signer *signer; /* NULL = deliveries are not signed; replaced by a reload */
-    int64_t settle_time_ms;      /* for so long after it was sent a delivery may still arrive (common/issuer_key.h) */
+    struct route_signer *signer;   /* NULL = deliveries are not signed; replaced by a reload */
+    struct route_headers *headers; /* NULL = none of its own; replaced by a reload */
 };
 
 struct routes {
@@ -26,11 +27,14 @@ struct routes {
 /* NULL: no route delivers this type. */
 struct route *routes_find(const struct routes *routes, const char *type);
 
-/* Reads no files: peer_load_credential() of each route's peer, and route_load_secret(), do. options as for
+/* Reads no files: peer_load_credential() of each route's peer, route_load_secret() and
+ * route_load_headers() do. options as for
  * peers_open(). */
 must_check bool routes_open(struct routes *routes, const struct peers_options *options, struct err *err);
 /* Reads the secrets that sign; a file that cannot be used leaves the old ones in force. */
 must_check bool route_load_secret(struct route *route, struct err *err);
+/* The same for the headers of its own. */
+must_check bool route_load_headers(struct route *route, struct err *err);
 /* Sets issuing_breaker_state of each route. */
 void routes_update_metrics(struct routes *routes);
 /* Precondition and callback as peers_close(). */

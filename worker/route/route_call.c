@@ -1,7 +1,6 @@
 /* See route_call.h. */
 #include "worker/route/route_call.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +9,7 @@
 #include "common/json/json_strict.h"
 #include "common/json/json_text.h"
 
-#define ID_PLACE "{id}" /* in lookup_url; common/config has checked that it stands there once */
+#define ID_PLACE "{id}" /* common/config has checked that it stands once in lookup_url, and at most once in url */
 
 /* ---- the delivery ---- */
 
@@ -59,12 +58,25 @@ static bool put_signature(struct http_call *call, const struct route_signer *sig
     return true;
 }
 
+/* With the id in its place, where there is one. */
+static void put_url(struct http_call *call, const char *url, const char *id)
+{
+    const char *place = strstr(url, ID_PLACE);
+    size_t length = place ? (size_t)(place - url) : strlen(url);
+    buf_put(&call->lines, url, length);
+    if (place) {
+        http_call_url(call, id);
+        http_call_url(call, place + sizeof(ID_PLACE) - 1);
+    }
+}
+
 bool route_build_deliver(const struct route *route, const struct route_event *event, int64_t now_ms,
                          struct http_call *call)
 {
     char id[UUID_TEXT_SIZE];
     uuid_format(&event->event_id, id);
-    http_call_make(call, route->config->method, route->config->url);
+    http_call_make(call, route->config->method, "");
+    put_url(call, route->config->url, id);
     http_call_allow_body(call, ROUTE_PAYLOAD_MAX);
     call->status_is_enough = true; /* a receiver that answers with a large page has taken the event all the same */
     http_call_header(call, "Content-Type", "application/json");
@@ -72,12 +84,15 @@ bool route_build_deliver(const struct route *route, const struct route_event *ev
     http_call_header(call, "Idempotency-Key", id);
     http_call_header(call, "ce-specversion", "1.0");
     http_call_header(call, "ce-id", id);
-    http_call_header(call, "ce-type", route->config->type);
+    http_call_header(call, "ce-type", event->is_test ? "TEST" : route->config->type);
     http_call_header(call, "ce-source", "issuing");
     put_time(call, event->created_ms);
     put_attribute(call, "ce-subject", event->user_id);
     if (event->traceparent[0])
         http_call_header(call, "traceparent", event->traceparent);
+    route_headers_put(route->headers, call);
+    if (event->is_resent)
+        http_call_header(call, "webhook-resend", "1");
     buf_put(&call->body, event->payload.bytes, event->payload.length);
     /* Never unsigned where a secret is configured. */
     if (route->config->sign_secret_file && !put_signature(call, route->signer, id, now_ms, event->payload))
@@ -120,7 +135,8 @@ struct slice route_read_result(const struct http_call *call, const struct route 
         answer.length + exponents_of(answer.bytes, answer.length) > ROUTE_RESULT_MAX)
         return none;
     /* A peer that repeats what is secret must not get it into the database. */
-    bool is_secret = credential_is_in(route->peer.credential, answer) || route_signer_is_in(route->signer, answer);
+    bool is_secret = credential_is_in(route->peer.credential, answer) || route_signer_is_in(route->signer, answer) ||
+                     route_headers_are_in(route->headers, answer);
     return is_secret ? none : answer;
 }
 
@@ -128,15 +144,12 @@ struct slice route_read_result(const struct http_call *call, const struct route 
 
 bool route_build_lookup(const struct route *route, const struct route_event *event, struct http_call *call)
 {
-    const char *url = route->config->lookup_url, *place = strstr(url, ID_PLACE);
     char id[UUID_TEXT_SIZE];
-    assert(place);
     uuid_format(&event->event_id, id);
     http_call_make(call, "GET", "");
+    put_url(call, route->config->lookup_url, id);
     call->status_is_enough = true;
-    buf_put(&call->lines, url, (size_t)(place - url));
-    http_call_url(call, id);
-    http_call_url(call, place + sizeof(ID_PLACE) - 1);
+    route_headers_put(route->headers, call);
     if (event->traceparent[0])
         http_call_header(call, "traceparent", event->traceparent);
     return http_call_is_made(call);

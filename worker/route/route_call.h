@@ -2,7 +2,8 @@
  *
  * A delivery carries the payload as its body, `Idempotency-Key: <event id>` (the same on every attempt), CloudEvents
  * 1.0 in binary mode (ce-specversion, ce-id, ce-type, ce-source: issuing, ce-time, ce-subject: <user id>), and
- * traceparent. A signed route adds the headers of Standard Webhooks. */
+ * traceparent. A signed route adds the headers of Standard Webhooks. What an operator has sent again bears
+ * webhook-resend: 1. */
 #ifndef ISSUING_ROUTE_CALL_H
 #define ISSUING_ROUTE_CALL_H
 
@@ -21,6 +22,8 @@ struct route_event {
     struct slice payload;    /* JSON, as PostgreSQL writes it */
     int64_t created_ms;      /* Unix time: ce-time */
     const char *traceparent; /* of this attempt; "" = none */
+    bool is_resent;
+    bool is_test; /* no event: its ce-type is TEST */
 };
 
 /* now_ms: Unix time, for the signature. False: out of memory, or a part does not fit. */

@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/issuer_key.h"
 #include "worker/route/route.h"
 
 static void open_route(struct route *route, const struct config_route *config, const struct peers_options *options)
@@ -16,11 +15,7 @@ static void open_route(struct route *route, const struct config_route *config, c
         .credential_form = &credential_bearer,
         .credential_file = config->credential_file,
     };
-    *route = (struct route){
-        .config = config,
-        /* guard: the look-up of a route is believed only when the last send is settled */
-        .settle_time_ms = issuer_key_route_settle_ms(config->key_lifetime_ms, config->timeout_ms),
-    };
+    *route = (struct route){.config = config};
     peer_open(&route->peer, &peer, options);
     worker_metrics_start_route(options->metrics, config->type);
 }
@@ -61,6 +56,19 @@ bool route_load_secret(struct route *route, struct err *err)
     return true;
 }
 
+bool route_load_headers(struct route *route, struct err *err)
+{
+    const struct config_route *config = route->config;
+    struct route_headers *fresh = NULL;
+    if (!config->headers_file)
+        return true;
+    if (!route_headers_load(config->headers_file, config->credential_file, &fresh, err))
+        return err_prefix(err, "route.%s.headers_file", config->type);
+    route_headers_free(route->headers);
+    route->headers = fresh;
+    return true;
+}
+
 void routes_update_metrics(struct routes *routes)
 {
     for (int i = 0; i < routes->count; i++)
@@ -73,6 +81,7 @@ static void release(void *module)
     for (int i = 0; i < routes->count; i++) {
         peer_release(&routes->routes[i].peer);
         route_signer_free(routes->routes[i].signer);
+        route_headers_free(routes->routes[i].headers);
     }
     free(routes->routes);
     *routes = (struct routes){0};

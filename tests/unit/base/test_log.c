@@ -7,11 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/log_journal.h"
 #include "common/json/json_strict.h"
 #include "common/json/json_value.h"
 #include "tests/support/suite.h"
@@ -204,14 +207,62 @@ START_TEST(a_log_that_cannot_be_written_changes_nothing)
 }
 END_TEST
 
-START_TEST(only_the_journal_gets_the_priority)
+static void pretend_stderr_is_the_journal(void)
 {
     struct stat status;
     char stream[64];
     ck_assert_int_eq(fstat(STDERR_FILENO, &status), 0);
     snprintf(stream, sizeof(stream), "%llu:%llu", (unsigned long long)status.st_dev, (unsigned long long)status.st_ino);
     setenv("JOURNAL_STREAM", stream, 1);
-    log_init("p", LOG_DEBUG, LOG_FORMAT_JSON);
+}
+
+/* A journal without its socket: what is written to standard error is what it gets. */
+static void init_without_socket(enum log_format format)
+{
+    log_init("p", LOG_DEBUG, format);
+    log_journal_open("/nowhere/journal/socket");
+}
+
+START_TEST(the_journal_gets_fields_of_their_own)
+{
+    char folder[] = "/tmp/issuing-log-XXXXXX", entry[16384];
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(address.sun_path, sizeof(address.sun_path), "%s/socket", folder);
+    int journal = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(bind(journal, (const struct sockaddr *)&address, sizeof(address)), 0);
+    pretend_stderr_is_the_journal();
+    log_init("p", LOG_INFO, LOG_FORMAT_TEXT);
+    log_journal_open(address.sun_path);
+
+    log_warning("ended", LOG_TEXT("event_id", "0190"), LOG_TEXT("target", "a\nPRIORITY=0"), LOG_TEXT("code", ""),
+                LOG_NUMBER("attempt", 2));
+    ssize_t length = recv(journal, entry, sizeof(entry) - 1, MSG_DONTWAIT);
+    ck_assert_int_gt(length, 0);
+    entry[length] = '\0';
+    ck_assert_str_eq(entry, "PRIORITY=4\nSYSLOG_IDENTIFIER=p\nEVENT_ID=0190\nTARGET=a\\nPRIORITY=0\n"
+                            "MESSAGE=2026-11-20T10:39:57.123456Z warning ended event_id=0190 target=\"a\\nPRIORITY=0\" "
+                            "code=\"\" attempt=2\n");
+    ck_assert_str_eq(written(), "");
+
+    log_error("refused", LOG_TEXT("code", "card 4000001234567899"));
+    length = recv(journal, entry, sizeof(entry) - 1, MSG_DONTWAIT);
+    ck_assert_int_gt(length, 0);
+    entry[length] = '\0';
+    ck_assert_ptr_nonnull(strstr(entry, "\nREASON=card ****************\n"));
+
+    close(journal); /* as while journald restarts: standard error is left */
+    log_error("m");
+    ck_assert_mem_eq(written(), "<3>2026", 7);
+    unlink(address.sun_path);
+    rmdir(folder);
+}
+END_TEST
+
+START_TEST(only_the_journal_gets_the_priority)
+{
+    pretend_stderr_is_the_journal();
+    init_without_socket(LOG_FORMAT_JSON);
     log_debug("m");
     ck_assert_mem_eq(written(), "<7>{\"ts\":", 9);
     log_info("m");
@@ -220,7 +271,7 @@ START_TEST(only_the_journal_gets_the_priority)
     ck_assert_mem_eq(written(), "<4>{\"ts\":", 9);
     log_error("m");
     ck_assert_mem_eq(written(), "<3>{\"ts\":", 9);
-    log_init("p", LOG_DEBUG, LOG_FORMAT_TEXT);
+    init_without_socket(LOG_FORMAT_TEXT);
     log_error("m");
     ck_assert_mem_eq(written(), "<3>2026", 7);
     log_complain("p", "no file\nfor card 4000001234567899");
@@ -450,6 +501,7 @@ SUITE(log)
     tcase_add_test(tests, a_long_line_is_cut_and_still_valid);
     tcase_add_test(tests, a_line_is_one_write);
     tcase_add_test(tests, a_log_that_cannot_be_written_changes_nothing);
+    tcase_add_test(tests, the_journal_gets_fields_of_their_own);
     tcase_add_test(tests, only_the_journal_gets_the_priority);
     tcase_add_test(tests, card_numbers_are_overwritten_wherever_they_stand);
     tcase_add_test(tests, card_numbers_are_found_in_every_usual_spelling);

@@ -137,6 +137,27 @@ static int read_sized(const char *member, size_t length, const char *character)
     return read_text(text);
 }
 
+START_TEST(a_reason_belongs_to_a_reissue_and_is_one_of_four)
+{
+    static const char *const words[] = {"lost", "stolen", "damaged", "expired"};
+    char text[200];
+    for (int i = 0; i < OUTBOX_REISSUE_REASONS; i++) {
+        snprintf(text, sizeof(text), "{\"kind\":\"reissue\",\"replaces\":\"" CARD "\",\"reason\":\"%s\"}", words[i]);
+        ck_assert_int_eq(outbox_payload_read(text, strlen(text), &payload, NULL), 0);
+        ck_assert_int_eq(payload.reason, i);
+        ck_assert_str_eq(outbox_reissue_reason_name(payload.reason), words[i]);
+    }
+    static const char none[] = "{\"kind\":\"reissue\",\"replaces\":\"" CARD "\"}";
+    ck_assert_int_eq(outbox_payload_read(none, strlen(none), &payload, NULL), 0);
+    ck_assert_int_eq(payload.reason, OUTBOX_LOST);
+    expect_one_fault("{\"kind\":\"new\",\"reason\":\"lost\"}", "#/reason", "only for a reissue");
+    expect_one_fault("{\"kind\":\"reissue\",\"replaces\":\"" CARD "\",\"reason\":\"LOST\"}", "#/reason", "must be");
+    expect_one_fault("{\"kind\":\"reissue\",\"replaces\":\"" CARD "\",\"reason\":null}", "#/reason", "not be null");
+    expect_one_fault("{\"kind\":\"reissue\",\"replaces\":\"" CARD "\",\"reason\":\"a reason that is much too long\"}",
+                     "#/reason", "must be");
+}
+END_TEST
+
 START_TEST(texts_have_their_limits_in_bytes)
 {
     ck_assert_int_eq(read_sized("program", 1, "p"), 0);
@@ -354,6 +375,7 @@ SUITE(outbox)
     tcase_add_test(tests, a_text_that_is_no_json_object_is_one_fault);
     tcase_add_test(tests, kind_is_required_and_one_of_two);
     tcase_add_test(tests, replaces_belongs_to_a_reissue_and_is_an_id);
+    tcase_add_test(tests, a_reason_belongs_to_a_reissue_and_is_one_of_four);
     tcase_add_test(tests, texts_have_their_limits_in_bytes);
     tcase_add_test(tests, control_characters_are_refused_and_their_neighbours_are_not);
     tcase_add_test(tests, every_bad_member_is_reported_once);

@@ -384,8 +384,15 @@ START_TEST(ctl_keeps_its_own_arguments_in_order)
 }
 END_TEST
 
+static void note_copy(void *context, const char *name)
+{
+    char *copies = context;
+    snprintf(copies + strlen(copies), 200 - strlen(copies), "%s ", name);
+}
+
 START_TEST(systemd_credentials_fill_what_is_unset)
 {
+    char copies[200] = "";
     char directory[] = "/proc/self/cwd/test_config_creds_XXXXXX", file[96]; /* systemd gives an absolute one */
     FILE *out;
 
@@ -398,6 +405,11 @@ START_TEST(systemd_credentials_fill_what_is_unset)
     ck_assert_str_eq(config.issuer.credential_file, file);
     ck_assert_ptr_null(config.core.credential_file);
     assert_shown("/issuer_credential  # credential\n");
+    ck_assert_str_eq(config_credential_of(config.issuer.credential_file), "issuer_credential");
+    ck_assert_ptr_null(config_credential_of("/etc/credential"));
+    ck_assert_ptr_null(config_credential_of(NULL));
+    config_each_copy(&config, CONFIG_WORKER, note_copy, copies);
+    ck_assert_str_eq(copies, "issuer.credential_file ");
     config_done(&config);
     ck_assert(load(CONFIG_WORKER, "--config", path, "--issuer.credential_file=/x"));
     ck_assert_str_eq(config.issuer.credential_file, "/x");
@@ -678,6 +690,47 @@ START_TEST(the_issuer_has_a_known_profile_and_a_key_that_outlives_a_call)
 END_TEST
 
 /* An operator who copies `warn` from another program's file means warnings, and the start need not fail for it. */
+START_TEST(further_members_of_the_create_are_named_by_their_paths)
+{
+    char *shown = NULL;
+    size_t size;
+    static const char text[] =
+        "[issuer]\ncreate.spending_controls/spending_limits/0/amount = 100\ncreate.name = \"7\"\n";
+    write_file(text, sizeof(text) - 1);
+    ck_assert_msg(load(CONFIG_WORKER, "--config", path, "--issuer.create.name=8", "--issuer.create.a-b=c d"), "%s",
+                  err.message);
+    ck_assert_int_eq(config.issuer.member_count, 3);
+    ck_assert_str_eq(config.issuer.members[0].path, "spending_controls/spending_limits/0/amount");
+    ck_assert_str_eq(config.issuer.members[1].value, "8"); /* a flag wins */
+    ck_assert_str_eq(config.issuer.members[2].value, "c d");
+    FILE *out = open_memstream(&shown, &size);
+    config_show(&config, out);
+    fclose(out);
+    ck_assert_ptr_nonnull(strstr(shown, "issuer.create.spending_controls/spending_limits/0/amount = 100  # file "));
+    ck_assert_ptr_nonnull(strstr(shown, "issuer.create.name = 8  # flag\n"));
+    free(shown);
+    config_done(&config);
+    static const struct {
+        const char *text, *words;
+    } bad[] = {
+        {"[issuer]\ncreate.a = 1\ncreate.a = 2\n", ":3: issuer.create.a: it is set a second time; the first is line 2"},
+        {"[issuer]\ncreate. = 1\n", "a path is"},
+        {"[issuer]\ncreate.a//b = 1\n", "is empty"},
+        {"[issuer]\ncreate.a.b = 1\n", "a path is"},
+        {"[issuer]\ncreate./a = 1\n", "is empty"},
+        {"[issuer]\ncreate.a =\n", "the value is empty"},
+        {"[core]\ncreate.a = 1\n", "unknown option core.create.a"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+        ck_assert(!load_text(bad[i].text));
+        ck_assert_msg(strstr(err.message, bad[i].words) != NULL, "%s", err.message);
+    }
+    ck_assert(!load(CONFIG_WORKER, "--issuer.create.a"));
+    ck_assert(
+        !load(CONFIG_WORKER, "--issuer.create.0123456789012345678901234567890123456789012345678901234567890123=1"));
+}
+END_TEST
+
 START_TEST(warn_is_another_spelling_of_warning)
 {
     ck_assert(load(CONFIG_API, "--log.level=warn"));
@@ -763,6 +816,7 @@ SUITE(config)
     tcase_add_test(tests, the_two_listeners_of_the_api_do_not_collide);
     tcase_add_test(tests, the_source_of_a_clients_address_is_given_once_and_is_valid);
     tcase_add_test(tests, the_issuer_has_a_known_profile_and_a_key_that_outlives_a_call);
+    tcase_add_test(tests, further_members_of_the_create_are_named_by_their_paths);
     tcase_add_test(tests, warn_is_another_spelling_of_warning);
     tcase_add_test(tests, help_shows_a_programs_own_options_with_range_and_default);
     tcase_add_test(tests, options_that_differ_are_reported_by_name_and_only_those_of_the_program);

@@ -28,6 +28,7 @@ static const struct {
     {"lithic", 30 * SECOND, 90 * SECOND, 60 * SECOND, 24 * HOUR},
     {"marqeta", 30 * SECOND, 90 * SECOND, 60 * SECOND, ISSUER_KEY_FOREVER_MS},
     {"adyen", 30 * SECOND, 90 * SECOND, 90 * SECOND, 168 * HOUR},
+    {"increase", 30 * SECOND, 90 * SECOND, 60 * SECOND, ISSUER_KEY_FOREVER_MS},
 };
 
 static void set_up(void)
@@ -168,16 +169,16 @@ START_TEST(the_origin_of_a_profiles_default_is_shown)
     ck_assert(load(CONFIG_WORKER, "--issuer.profile=generic"));
     expect_in(written(show), "issuer.settle_time = 30s  # default\n");
     config_done(&config);
-    expect_in(written(help), "--issuer.profile=generic|stripe|lithic|marqeta|adyen\n");
-    expect_in(written(help), " Default: 30s (generic), 60s (stripe, lithic, marqeta), 90s (adyen).\n");
-    expect_in(written(help), " Default: 24h (generic, stripe, lithic), 3660d (marqeta), 168h (adyen).\n");
+    expect_in(written(help), "--issuer.profile=generic|stripe|lithic|marqeta|increase|adyen\n");
+    expect_in(written(help), " Default: 30s (generic), 60s (stripe, lithic, marqeta, increase), 90s (adyen).\n");
+    expect_in(written(help), " Default: 24h (generic, stripe, lithic), 3660d (marqeta, increase), 168h (adyen).\n");
 }
 END_TEST
 
 START_TEST(an_unknown_profile_is_refused_with_the_names_by_every_program)
 {
     static const enum config_program programs[] = {CONFIG_API, CONFIG_WORKER, CONFIG_CTL};
-    static const char names[] = "\"strip\" is none of generic, stripe, lithic, marqeta, adyen";
+    static const char names[] = "\"strip\" is none of generic, stripe, lithic, marqeta, increase, adyen";
     for (size_t i = 0; i < ARRAY_SIZE(programs); i++) {
         ck_assert(!load(programs[i], "--issuer.profile=strip"));
         ck_assert_int_eq(err.kind, ERR_CONFIG);

@@ -76,6 +76,24 @@ START_TEST(a_route_has_the_documented_defaults)
     ck_assert_ptr_null(route->sign_secret_file);
     ck_assert(!route->keep_result);
     ck_assert(!route->allow_http);
+    ck_assert_int_eq(route->on_refused, ON_REFUSED_REJECT);
+    ck_assert_int_eq(route->retry_base_ms, 1000);
+    ck_assert_int_eq(route->retry_cap_ms, 300000);
+    ck_assert_int_eq(route->retry_for_ms, 0);
+    ck_assert_ptr_null(route->headers_file);
+    config_done(&config);
+}
+END_TEST
+
+START_TEST(a_route_that_is_signed_has_defaults_of_its_own)
+{
+    ck_assert(load_text("[route.A]\nurl = https://a\nsign_secret_file = /s\n"
+                        "[route.B]\nurl = https://b\nsign_secret_file = /s\non_refused = reject\n"));
+    ck_assert_int_eq(route_of("A")->timeout_ms, 15000);
+    ck_assert_int_eq(route_of("A")->retry_for_ms, INT64_C(3) * 86400000);
+    ck_assert_int_eq(route_of("A")->on_refused, ON_REFUSED_QUESTION);
+    ck_assert_int_eq(route_of("B")->on_refused, ON_REFUSED_REJECT);
+    assert_shown("route.A.on_refused = question  # default\n");
     config_done(&config);
 }
 END_TEST
@@ -85,7 +103,8 @@ START_TEST(every_option_of_a_route_is_read)
     ck_assert(load_text("[route." TYPE_64 "]\nurl = http://10.0.0.1:99/a/\nmethod = PUT\ncredential_file = /c\n"
                         "timeout = 200ms\nkey_lifetime = 3660d\nmax_concurrency = 3\nmax_attempts = 1000\n"
                         "lookup_url = http://10.0.0.1:99/a/{id}/state/\nordered = true\nsign_secret_file = /s\n"
-                        "keep_result = true\nallow_http = true\n"));
+                        "keep_result = true\nallow_http = true\non_refused = question\nheaders_file = /h\n"
+                        "retry_base = 2s\nretry_cap = 1h\nretry_for = 0s\n"));
     const struct config_route *route = route_of(TYPE_64);
     ck_assert_str_eq(route->url, "http://10.0.0.1:99/a/"); /* a slash at its end is not ours to remove */
     ck_assert_str_eq(route->method, "PUT");
@@ -99,6 +118,23 @@ START_TEST(every_option_of_a_route_is_read)
     ck_assert_str_eq(route->sign_secret_file, "/s");
     ck_assert(route->keep_result);
     ck_assert(route->allow_http);
+    ck_assert_int_eq(route->on_refused, ON_REFUSED_QUESTION);
+    ck_assert_str_eq(route->headers_file, "/h");
+    ck_assert_int_eq(route->retry_base_ms, 2000);
+    ck_assert_int_eq(route->retry_cap_ms, 3600000);
+    ck_assert_int_eq(route->retry_for_ms, 0);
+    config_done(&config);
+}
+END_TEST
+
+START_TEST(a_url_may_have_a_query_and_the_place_of_the_id)
+{
+    ck_assert(load_text("[route.A]\nurl = https://a?code=s3cr3t==\n[route.B]\nurl = http://[::1]:8/x/{id}?a=b?c\n"
+                        "[route.C]\nurl = https://c/?id={id}\n"));
+    ck_assert_str_eq(route_of("A")->url, "https://a/?code=s3cr3t==");
+    ck_assert_str_eq(route_of("B")->url, "http://[::1]:8/x/{id}?a=b?c");
+    ck_assert_str_eq(route_of("C")->url, "https://c/?id={id}");
+    assert_shown("route.A.url = https://a/?***  # file"); /* it is a key to many an API */
     config_done(&config);
 }
 END_TEST
@@ -263,8 +299,13 @@ START_TEST(every_fault_of_the_file_is_refused_with_its_line)
         {"[route.A]\nurl =\n", 2, "the value is empty"},
         {"[route.A]\nurl = ftp://a\n", 2, "must begin with http:// or https://"},
         {"[route.A]\nurl = https://u:p@a/\n", 2, "a URL with credentials in it"},
-        {"[route.A]\nurl = https://a/?x=1\n", 2, "a URL with a query"},
-        {"[route.A]\nurl = https://a/{id}\n", 2, "a character that no URL has"},
+        {"[route.A]\nurl = https://a/#x\n", 2, "a URL with a query or a fragment"},
+        {"[route.A]\nurl = https://a/{id}?x={id}\n", 2, "may be in it once"},
+        {"[route.A]\nurl = https://{id}/\n", 2, "{id} must be behind its host"},
+        {"[route.A]\nurl = https://a/?x={ident}\n", 2, "a character that no URL has"},
+        {"[route.A]\nurl = http:?/a\n", 2, "must begin with http:// or https://"},
+        {"[route.A]\nurl = http:{id}//a/\n", 2, "must begin with http:// or https://"},
+        {"[route.A]\nlookup_url = ht{id}tp://a/\n", 2, "must begin with http:// or https://"},
         {"[route.A]\nlookup_url = https://a/\n", 2, "{id}, the place of the event's id, must be in it exactly once"},
         {"[route.A]\nlookup_url = https://a/{id}/{id}\n", 2, "exactly once"},
         {"[route.A]\nlookup_url = https://a/{id}{id}\n", 2, "exactly once"},
@@ -520,12 +561,18 @@ START_TEST(a_route_that_was_added_removed_or_changed_is_named)
     ck_assert(load_text("[route.E]\nurl = https://e\n[route.A]\nurl = https://a\n"
                         "[route.B]\nurl = https://b2\ntimeout = 1000ms\nordered = true\n[route.F]\nurl = https://f\n"));
     differences[0] = '\0';
-    config_compare(&other, &config, CONFIG_WORKER, on_difference, differences);
+    config_compare_routes(&other, &config, on_difference, differences);
     ck_assert_str_eq(differences, "route.A route.B.url route.B.ordered route.C route.F ");
     differences[0] = '\0';
-    config_compare(&other, &config, CONFIG_API, on_difference, differences);
-    config_compare(&other, &other, CONFIG_WORKER, on_difference, differences);
+    config_compare(&other, &config, CONFIG_WORKER, on_difference, differences);
+    config_compare_routes(&other, &other, on_difference, differences);
     ck_assert_str_eq(differences, "");
+    config_swap_routes(&other, &config);
+    ck_assert_int_eq(other.route_count, 4);
+    ck_assert_int_eq(config.route_count, 3);
+    ck_assert_str_eq(other.routes[1].url, "https://b2/");
+    ck_assert_int_eq(config.origins->routes[0].section_line, 1);
+    ck_assert_int_eq(other.origins->routes[0].section_line, 3);
     config_done(&other);
     config_done(&config);
 }
@@ -561,7 +608,9 @@ SUITE(config_routes)
     TCase *tests = tcase_create("all");
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, a_route_has_the_documented_defaults);
+    tcase_add_test(tests, a_route_that_is_signed_has_defaults_of_its_own);
     tcase_add_test(tests, every_option_of_a_route_is_read);
+    tcase_add_test(tests, a_url_may_have_a_query_and_the_place_of_the_id);
     tcase_add_test(tests, a_url_without_a_path_names_the_root);
     tcase_add_test(tests, routes_are_ordered_by_type_whatever_source_they_come_from);
     tcase_add_test(tests, a_flag_is_above_the_environment_and_that_above_the_file);

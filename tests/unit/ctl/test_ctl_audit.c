@@ -65,7 +65,14 @@ START_TEST(a_filter_takes_both_forms_of_time_and_refuses_what_can_match_nothing)
     ck_assert_msg(audit_check(&good, &err), "%s", err.message);
     ck_assert(good.from.is_ago && !good.to.is_ago);
     ck_assert_int_eq(good.event_id.bytes[15], 1);
-    struct audit_filter bad[] = {{.since = "soon"}, {.until = "10:39"}, {.actor = ""}, {.action = ""}, {.event = "7"}};
+    struct audit_filter bad[] = {
+        {.since = "soon"},
+        {.until = "10:39"},
+        {.actor = ""},
+        {.action = ""},
+        {.event = "7"},
+        {.batch = "7"},
+        {.batch = "019a9bd2-7a00-7000-8000-000000000001", .event = "019a9bd2-7a00-7000-8000-000000000001"}};
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
         err = (struct err){.kind = ERR_NONE};
         ck_assert_msg(!audit_check(&bad[i], &err), "%zu", i);

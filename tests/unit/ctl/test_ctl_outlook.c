@@ -77,8 +77,9 @@ START_TEST(what_the_profile_declares_decides_what_is_said_of_a_repeat)
     static const struct {
         const char *profile;
         bool looks, trusts;
-    } rows[] = {{"generic", false, true}, {"stripe", false, true}, {"lithic", true, true},
-                {"marqeta", false, true}, {"adyen", true, false},  {"unheard of", true, false}};
+    } rows[] = {{"generic", false, true},   {"stripe", false, true}, {"lithic", true, true},
+                {"marqeta", false, true},   {"adyen", true, false},  {"increase", true, true},
+                {"unheard of", true, false}};
     config.issuer.settle_time_ms = 90000;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct event event = event_of(OUTBOX_PENDING);
@@ -116,8 +117,8 @@ START_TEST(the_close_of_a_replaced_card_is_announced_where_the_profile_has_it)
         const char *profile, *kind;
         bool closes;
     } rows[] = {{"generic", "reissue", false}, {"stripe", "reissue", true}, {"lithic", "reissue", true},
-                {"marqeta", "reissue", true},  {"adyen", "reissue", true},  {"stripe", "new", false},
-                {"stripe", NULL, false}};
+                {"marqeta", "reissue", true},  {"adyen", "reissue", true},  {"increase", "reissue", true},
+                {"stripe", "new", false},      {"stripe", NULL, false}};
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct event event = event_of(OUTBOX_PENDING);
         config.issuer.profile = (char *)rows[i].profile;
@@ -182,7 +183,7 @@ START_TEST(a_replaced_card_that_stays_open_is_told_of)
          &(struct outlook_past){
              .any = true, .last = OUTBOX_ATTEMPT_COMPLETED, .last_code = "retire_refused", .last_step = "verify"});
     ck_assert_int_eq(outlook.action, OUTLOOK_NONE);
-    expect_why("linked; the card that it replaces could not be closed at the issuer: close it there");
+    expect_why("linked; the card that was replaced could not be closed at the issuer: close it there");
 }
 END_TEST
 
@@ -323,6 +324,7 @@ START_TEST(an_end_that_is_held_is_explained_and_nothing_is_sent)
         {"ineligible", "blocked", "is cancelled; none found after that time, it ends REJECTED blocked"},
         {"exhausted", "", "it ends FAILED attempts_exhausted"},
         {"key_expired", "", "it ends FAILED issuer_key_expired"},
+        {"key_spent", "", "it ends FAILED issuer_key_spent"},
         {"unforeseen", "issuer_http_418", "it ends FAILED issuer_http_418"},
         {"worker_lost", "", "it ends FAILED worker_lost"},
     };

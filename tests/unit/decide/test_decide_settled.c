@@ -156,6 +156,21 @@ START_TEST(a_third_refusal_ends_an_event_when_another_was_answered_in_between)
 }
 END_TEST
 
+/* The clock was set forward by an hour between the two answers, so the first seems to be an hour old. */
+START_TEST(what_was_answered_before_a_step_of_the_databases_clock_is_no_evidence)
+{
+    int64_t answered_ms = flow.attempt.claimed_ms - 5 * SECOND;
+    const struct db_clock stepped = {.is_known = true, .steady_since_us = (answered_ms + (_i ? 0 : 1)) * 1000};
+    env.db_clock = &stepped;
+    refuse(403);
+    flow.attempt.deferral_count = 2;
+    flow.attempt.changed_age_ms = HOUR;
+    snprintf(flow.attempt.deferral_code, sizeof(flow.attempt.deferral_code), "core_http_403");
+    another_was_answered(STEP_CHECK, answered_ms);
+    ck_assert_int_eq(settle(FLOW_DEFER).kind, _i ? FLOW_FAIL : FLOW_DEFER);
+}
+END_TEST
+
 START_TEST(a_third_refusal_of_an_unknown_event_is_looked_up_first)
 {
     refuse(403);
@@ -469,6 +484,83 @@ START_TEST(a_retire_that_is_refused_to_everybody_ends_too)
 }
 END_TEST
 
+static const struct {
+    bool is_question, is_suspected;
+    int deferrals; /* before, for the same cause */
+    bool ends;
+} refusals[] = {
+    {false, false, 0, true}, {true, false, 0, true},  /* by itself */
+    {false, true, 0, false}, {true, true, 0, false},  /* as all others */
+    {false, true, 1, false}, {false, true, 2, true},  /* a refusal is final, so the third one is */
+    {true, true, 2, false},  {true, true, 50, false}, /* a question would be one for each event */
+};
+
+/* Ends may have been decided by the answer: a look-up included. */
+START_TEST(a_delivery_that_is_refused_as_all_others_are_does_not_end)
+{
+    static const enum flow_verdict_kind kinds[] = {FLOW_REJECT, FLOW_FAIL, FLOW_GO};
+    for (size_t kind = 0; kind < ARRAY_SIZE(kinds); kind++) {
+        struct view view = {
+            .rules = {.retry_base_ms = SECOND, .retry_cap_ms = HOUR, .refused_is_question = refusals[_i].is_question},
+            .is_suspected = refusals[_i].is_suspected,
+            .peer_closed_ms = 7 * SECOND,
+        };
+        flow.attempt.step = STEP_DELIVER;
+        outcome_refused(ADVICE_REJECT, "bad_signature", &flow.attempt.outcome);
+        flow.attempt.deferral_count = refusals[_i].deferrals;
+        snprintf(flow.attempt.deferral_code, sizeof(flow.attempt.deferral_code), "route_refuses");
+        struct flow_verdict verdict =
+            decide_settled(&flow.attempt, &view,
+                           (struct flow_verdict){.kind = kinds[kind], .step = STEP_ASK, .code = "bad_signature"});
+        ck_assert_int_eq(verdict.kind, refusals[_i].ends ? kinds[kind] : FLOW_DEFER);
+        ck_assert_str_eq(verdict.code, refusals[_i].ends ? "bad_signature" : "route_refuses");
+        if (verdict.kind == FLOW_DEFER)
+            ck_assert_int_ge(verdict.wait_ms, 7 * SECOND);
+    }
+}
+END_TEST
+
+static const struct {
+    int number;
+    int64_t age_ms, retry_for_ms;
+    bool ends;
+} schedules[] = {
+    {3, HOUR, 0, true},
+    {3, HOUR, HOUR + 1, false},
+    {900, 71 * HOUR, 72 * HOUR, false}, /* whatever the number is */
+    {3, 72 * HOUR, 72 * HOUR, true},
+    {2, 999 * HOUR, 72 * HOUR, false}, /* a replay has its attempts, however old the event is */
+};
+
+START_TEST(attempts_go_on_for_the_time_of_their_route)
+{
+    const struct view view = {
+        .rules = {.max_attempts = 3, .retry_for_ms = schedules[_i].retry_for_ms, .retry_cap_ms = HOUR},
+        .others_in_attempt = true,
+    };
+    flow.attempt.step = STEP_DELIVER;
+    flow.attempt.number = schedules[_i].number;
+    flow.attempt.accepted_age_ms = schedules[_i].age_ms;
+    flow.attempt.outcome = (struct outcome){.kind = OUTCOME_NOT_EXECUTED, .health = BREAKER_BAD};
+    struct flow_verdict verdict = decide_settled(
+        &flow.attempt, &view, (struct flow_verdict){.kind = FLOW_RETRY, .code = "route_unreachable", .wait_ms = -1});
+    ck_assert_int_eq(verdict.kind, schedules[_i].ends ? FLOW_FAIL : FLOW_RETRY);
+}
+END_TEST
+
+START_TEST(what_was_executed_before_it_was_sent_again_is_never_rejected_nor_failed)
+{
+    static const enum flow_verdict_kind kinds[] = {FLOW_REJECT, FLOW_FAIL};
+    const struct view view = {.now_ms = NOW_MS};
+    flow.attempt.step = STEP_DELIVER;
+    flow.attempt.is_resent = true;
+    struct flow_verdict applied =
+        decide_settled(&flow.attempt, &view, (struct flow_verdict){.kind = kinds[_i], .code = "no"});
+    ck_assert_int_eq(applied.kind, FLOW_COMPLETE);
+    ck_assert_str_eq(applied.code, "resend_failed");
+}
+END_TEST
+
 START_TEST(an_end_that_is_decided_passes_unchanged)
 {
     static const enum flow_verdict_kind kinds[] = {FLOW_GO, FLOW_COMPLETE, FLOW_REJECT, FLOW_FAIL, FLOW_DROP};
@@ -491,6 +583,7 @@ SUITE(decide_settled)
     tcase_add_test(tcase, an_attempt_that_is_not_the_last_is_a_retry_after_at_least_what_the_peer_wants);
     tcase_add_loop_test(tcase, a_third_refusal_ends_an_event_when_another_was_answered_in_between, 0,
                         ARRAY_SIZE(refused));
+    tcase_add_loop_test(tcase, what_was_answered_before_a_step_of_the_databases_clock_is_no_evidence, 0, 2);
     tcase_add_test(tcase, a_third_refusal_of_an_unknown_event_is_looked_up_first);
     tcase_add_loop_test(tcase, the_delays_of_a_row_of_deferrals_grow, 0, 2);
     tcase_add_test(tcase, an_event_that_failed_a_probe_waits_for_longer_than_the_breaker);
@@ -506,6 +599,9 @@ SUITE(decide_settled)
     tcase_add_loop_test(tcase, an_outage_ends_no_step, 0, ARRAY_SIZE(purposes));
     tcase_add_loop_test(tcase, a_third_refusal_of_a_step_ends_as_its_purpose_does, 0, ARRAY_SIZE(purposes));
     tcase_add_test(tcase, a_retire_that_is_refused_to_everybody_ends_too);
+    tcase_add_loop_test(tcase, a_delivery_that_is_refused_as_all_others_are_does_not_end, 0, ARRAY_SIZE(refusals));
+    tcase_add_loop_test(tcase, attempts_go_on_for_the_time_of_their_route, 0, ARRAY_SIZE(schedules));
+    tcase_add_loop_test(tcase, what_was_executed_before_it_was_sent_again_is_never_rejected_nor_failed, 0, 2);
     tcase_add_loop_test(tcase, an_end_that_is_decided_passes_unchanged, 0, 5);
     suite_add_tcase(suite, tcase);
 }

@@ -305,7 +305,7 @@ static long play_without_memory(long n, long further, int *ret_answered)
             expect_honest(id, n);
         }
         scripted_close_client();
-        for (int turns = 0; !scripted.is_closed; turns++)
+        while (!scripted.is_closed)
             run_without_pause();
     }
     send_instead = NULL;

@@ -206,7 +206,7 @@ START_TEST(a_reader_that_goes_on_gets_its_answer_and_one_that_stops_is_cut_off)
     forget_heard();
     while (http_server_connections(world.server) > 1) {
         size_t before = heard.length;
-        while (heard.length < before + 16384) { /* little: the answer outlasts several sweeps */
+        while (heard.length < before + HEAR_MAX) { /* little: the answer outlasts several sweeps */
             run_once(), hear(slow);
             ck_assert_msg(!heard.has_ended, "the one that goes on was cut off after %zu bytes", heard.length);
         }

@@ -43,7 +43,7 @@ static const struct golden {
      "&metadata[memo]=For%20the%20trip&metadata[program]=travel"},
     {"stripe", "create_reissue", "POST", "/v1/issuing/cards", KEY("") FORM VERSION ACCOUNT,
      "cardholder=ich_1Mzf0a&currency=eur&type=virtual&status=active&metadata[issuing_reference]=" EVENT
-     "&metadata[memo]=For%20the%20trip&metadata[program]=travel&replacement_for=ic_1Mzf0d&replacement_reason=damaged"},
+     "&metadata[memo]=For%20the%20trip&metadata[program]=travel"},
     {"stripe", "lookup", "GET", "/v1/issuing/cards?cardholder=ich_1Mzf0a&type=virtual&created[gte]=1795168800&limit=10",
      VERSION ACCOUNT, ""},
     {"stripe", "lookup_next", "GET",
@@ -53,7 +53,8 @@ static const struct golden {
      "status=active"},
     {"stripe", "reveal", "GET", "/v1/issuing/cards/ic_1Mzf0c?expand[0]=number", VERSION ACCOUNT, ""},
     {"stripe", "cancel", "POST", "/v1/issuing/cards/ic_1Mzf0c", KEY(":cancel") FORM VERSION ACCOUNT, "status=canceled"},
-    {"stripe", "retire", "POST", "/v1/issuing/cards/ic_1Mzf0d", KEY(":retire") FORM VERSION ACCOUNT, "status=canceled"},
+    {"stripe", "retire", "POST", "/v1/issuing/cards/ic_1Mzf0d", KEY(":retire") FORM VERSION ACCOUNT,
+     "status=canceled&cancellation_reason=lost"},
     {"stripe", "retrieve", "GET", "/v1/issuing/cards/ic_1Mzf0c", VERSION ACCOUNT, ""},
     {"stripe", "create_plain", "POST", "/v1/issuing/cards", KEY("") FORM VERSION,
      "cardholder=ich_1Mzf0a&currency=eur&type=virtual&status=active&metadata[issuing_reference]=" EVENT},
@@ -72,8 +73,7 @@ static const struct golden {
      "program_token\":\"5e9483eb-8103-4e16-9794-2106111b2eca\",\"memo\":\"" EVENT "\"}"},
     {"lithic", "create_reissue", "POST", "/v1/cards", KEY("") JSON,
      "{\"type\":\"VIRTUAL\",\"state\":\"OPEN\",\"account_token\":\"b68b7424-aa69-4cbc-a946-30d90181b621\",\"card_"
-     "program_token\":\"5e9483eb-8103-4e16-9794-2106111b2eca\",\"memo\":\"" EVENT
-     "\",\"replacement_for\":\"1f6e6d0a-1b5d-4a8a-9c0e-5f1a2b3c4d5e\",\"replacement_substatus\":\"END_USER_REQUEST\"}"},
+     "program_token\":\"5e9483eb-8103-4e16-9794-2106111b2eca\",\"memo\":\"" EVENT "\"}"},
     {"lithic", "lookup", "GET", "/v1/cards?memo=" EVENT "&begin=2026-11-20T10%3A00%3A00.000000Z&page_size=20", "", ""},
     {"lithic", "lookup_next", "GET",
      "/v1/cards?memo=" EVENT
@@ -81,7 +81,8 @@ static const struct golden {
      "", ""},
     {"lithic", "reveal", "GET", "/v1/cards/7ef7d65c-9023-4da3-b113-3b8583fd7951", "", ""},
     {"lithic", "cancel", "PATCH", "/v1/cards/7ef7d65c-9023-4da3-b113-3b8583fd7951", JSON, "{\"state\":\"CLOSED\"}"},
-    {"lithic", "retire", "PATCH", "/v1/cards/1f6e6d0a-1b5d-4a8a-9c0e-5f1a2b3c4d5e", JSON, "{\"state\":\"CLOSED\"}"},
+    {"lithic", "retire", "PATCH", "/v1/cards/1f6e6d0a-1b5d-4a8a-9c0e-5f1a2b3c4d5e", JSON,
+     "{\"state\":\"CLOSED\",\"substatus\":\"LOST\"}"},
     {"lithic", "retrieve", "GET", "/v1/cards/7ef7d65c-9023-4da3-b113-3b8583fd7951", "", ""},
     {"lithic", "create_plain", "POST", "/v1/cards", KEY("") JSON,
      "{\"type\":\"VIRTUAL\",\"state\":\"OPEN\",\"account_token\":\"b68b7424-aa69-4cbc-a946-30d90181b621\",\"memo\":"
@@ -99,9 +100,8 @@ static const struct golden {
      "{\"token\":\"" EVENT "\",\"user_token\":\"user-42\",\"card_product_token\":\"virtual-debit\",\"metadata\":{"
      "\"memo\":\"For the trip\"}}"},
     {"marqeta", "create_reissue", "POST", "/cards", JSON,
-     "{\"token\":\"" EVENT
-     "\",\"user_token\":\"user-42\",\"card_product_token\":\"virtual-debit\",\"new_pan_from_card_token\":\"0198a4b1-"
-     "0c3d-7e5f-8a9b-0c1d2e3f4a5a\",\"metadata\":{\"memo\":\"For the trip\"}}"},
+     "{\"token\":\"" EVENT "\",\"user_token\":\"user-42\",\"card_product_token\":\"virtual-debit\",\"metadata\":{"
+     "\"memo\":\"For the trip\"}}"},
     {"marqeta", "lookup", "GET", "/cards/" EVENT, "", ""},
     {"marqeta", "activate", "POST", "/cardtransitions", JSON,
      "{\"token\":\"act-0199a4b10c3d7e5f8a9b0c1d2e3f4a5b\",\"card_token\":\"" EVENT
@@ -146,7 +146,7 @@ static const struct golden {
     {"adyen", "cancel", "PATCH", "/paymentInstruments/PI3227C223222B5BPCMFXD2XG", JSON,
      "{\"status\":\"closed\",\"statusReason\":\"other\",\"statusComment\":\"closed by issuing\"}"},
     {"adyen", "retire", "PATCH", "/paymentInstruments/PI3227C223222B5BPCMFXD2XA", JSON,
-     "{\"status\":\"closed\",\"statusReason\":\"other\",\"statusComment\":\"closed by issuing\"}"},
+     "{\"status\":\"closed\",\"statusReason\":\"lost\",\"statusComment\":\"closed by issuing\"}"},
     {"adyen", "retrieve", "GET", "/paymentInstruments/PI3227C223222B5BPCMFXD2XG", "", ""},
     {"adyen", "create_plain", "POST", "/paymentInstruments", KEY("") JSON,
      "{\"type\":\"card\",\"balanceAccountId\":\"BA3227C223222B5CTBLR8BWJB\",\"issuingCountryCode\":\"NL\","
@@ -165,6 +165,27 @@ static const struct golden {
      "\"phone\":{\"number\":\"+31612345678\",\"type\":\"mobile\"}}}}"},
     {"adyen", "cancel_odd_card", "PATCH", "/paymentInstruments/a%2Fb%3Fc%23d%26e%20%252F%22%7Bcard%7D", JSON,
      "{\"status\":\"closed\",\"statusReason\":\"other\",\"statusComment\":\"closed by issuing\"}"},
+    /* ---- increase ---- */
+    {"increase", "create_new", "POST", "/cards", KEY("") JSON,
+     "{\"account_id\":\"account_in71c4amph0vgo2qllky\",\"entity_id\":\"entity_n8y8tnk2p9339ti393yi\","
+     "\"description\":\"For the trip\"}"},
+    {"increase", "create_reissue", "POST", "/cards", KEY("") JSON,
+     "{\"account_id\":\"account_in71c4amph0vgo2qllky\",\"entity_id\":\"entity_n8y8tnk2p9339ti393yi\","
+     "\"description\":\"For the trip\"}"},
+    {"increase", "lookup", "GET", "/cards?idempotency_key=" EVENT, "", ""},
+    {"increase", "lookup_next", "GET", "/cards?idempotency_key=" EVENT "&cursor=v57w5d%2B%3D", "", ""},
+    {"increase", "reveal", "GET", "/cards/card_oubs0hwk5rn6knuecxg2/details", "", ""},
+    {"increase", "cancel", "PATCH", "/cards/card_oubs0hwk5rn6knuecxg2", JSON, "{\"status\":\"canceled\"}"},
+    {"increase", "retire", "PATCH", "/cards/card_oubs0hwk5rn6knuecxg1", JSON, "{\"status\":\"canceled\"}"},
+    {"increase", "retrieve", "GET", "/cards/card_oubs0hwk5rn6knuecxg2", "", ""},
+    {"increase", "create_plain", "POST", "/cards", KEY("") JSON, "{\"account_id\":\"account_in71c4amph0vgo2qllky\"}"},
+    {"increase", "create_empty_memo", "POST", "/cards", KEY("") JSON,
+     "{\"account_id\":\"account_in71c4amph0vgo2qllky\",\"entity_id\":\"entity_n8y8tnk2p9339ti393yi\"}"},
+    {"increase", "create_odd_memo", "POST", "/cards", KEY("") JSON,
+     "{\"account_id\":\"account_in71c4amph0vgo2qllky\",\"entity_id\":\"entity_n8y8tnk2p9339ti393yi\","
+     "\"description\":\"\\\"a\\\"\\\\/ & b=c [d] %41+\xc3\xa9\xe2\x82\xac\xf0\x9f\x92\xb3\"}"},
+    {"increase", "cancel_odd_card", "PATCH", "/cards/a%2Fb%3Fc%23d%26e%20%252F%22%7Bcard%7D", JSON,
+     "{\"status\":\"canceled\"}"},
 };
 
 #endif

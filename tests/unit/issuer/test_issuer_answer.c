@@ -54,6 +54,7 @@ START_TEST(each_vendors_card_is_read_whole)
         {&issuer_lithic, "7ef7d65c", "4111111111111111", 6, 2031, ISSUER_CARD_ACTIVE},
         {&issuer_marqeta, EVENT, "", 6, 2031, ISSUER_CARD_INACTIVE}, /* masked in a create, so not read */
         {&issuer_adyen, "PI1", "", 1, 2031, ISSUER_CARD_ACTIVE},
+        {&issuer_increase, "card_oubs", "", 11, 2031, ISSUER_CARD_ACTIVE},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cards); i++)
         for (int status = 200; status <= 201; status++) {
@@ -96,6 +97,8 @@ START_TEST(what_a_vendor_may_write_differently_is_read_all_the_same)
         {&issuer_adyen, "\"number\":\"************1111\"", "\"number\":null"},
         {&issuer_adyen, "\"month\":\"01\"", "\"month\":1"},
         {&issuer_adyen, "\"month\":\"01\"", "\"month\":\"1\""},
+        {&issuer_increase, "\"active\"", "\"disabled\""},
+        {&issuer_increase, "\"active\"", "\"canceled\""},
     };
     for (size_t i = 0; i < ARRAY_SIZE(changes); i++) {
         answer_with(201, vendor_of(changes[i].profile)->card, changes[i].from, changes[i].to);
@@ -118,6 +121,8 @@ START_TEST(a_card_that_cannot_be_believed_is_unknown_and_leaves_nothing_behind)
         {&issuer_lithic, EVENT, "x" EVENT}, /* the look-up by memo finds parts of texts */
         {&issuer_marqeta, EVENT, OTHER_EVENT},
         {&issuer_adyen, "\"" EVENT "\"", "7"},
+        {&issuer_increase, EVENT, OTHER_EVENT},
+        {&issuer_increase, "\"" EVENT "\"", "null"},
         /* id */
         {&issuer_stripe, "\"ic_1\"", "\"..\""},
         {&issuer_stripe, "\"ic_1\"", "\".\""},
@@ -151,6 +156,7 @@ START_TEST(a_card_that_cannot_be_believed_is_unknown_and_leaves_nothing_behind)
         {&issuer_stripe, "\"status\":\"active\",\"type\"", "\"type\""},
         {&issuer_marqeta, "UNACTIVATED", "UNSUPPORTED"},
         {&issuer_lithic, "\"OPEN\"", "\"\""},
+        {&issuer_increase, "\"active\"", "\"expired\""},
         /* number and last digits */
         {&issuer_lithic, "\"last_four\":\"1111\"", "\"last_four\":\"1112\""},
         {&issuer_lithic, "\"4111111111111111\"", "\"411111******1111\""}, /* Lithic does not mask */
@@ -231,15 +237,15 @@ START_TEST(a_revealed_number_is_taken_when_its_last_digits_are_those_of_the_card
     static const char *const bad[] = {"",
                                       "{}",
                                       "[]",
-                                      "{\"%s\":null}",
+                                      "{\"id\":\"ic_2\",\"token\":\"ic_2\"}",
                                       "{\"%s\":\"\"}",
                                       "{\"%s\":4111111111111111}",
-                                      "{\"%s\":\"411111______1111\"}",
                                       "{\"%s\":\"4111111111112222\"}",
                                       "{\"%s\":\"11111111111\"}",
                                       "{\"%s\":\"41111111111111111111\"}",
                                       "{\"%s\":\"4111111111111111\"",
                                       "{\"x\":\"4111111111111111\"}"};
+    static const char *const hidden[] = {"{\"%s\":null}", "{\"%s\":\"411111______1111\"}"};
     for (size_t v = 0; v < ARRAY_SIZE(vendors); v++) {
         const struct issuer_profile *profile = vendors[v].profile;
         if (!issuer_profile_has(profile, ISSUER_REVEAL))
@@ -259,6 +265,15 @@ START_TEST(a_revealed_number_is_taken_when_its_last_digits_are_those_of_the_card
             ck_assert_uint_eq(reading.card.number_length, 0);
             ck_assert_str_eq(reading.card.last4, "1111"); /* the card itself stays */
         }
+        for (size_t i = 0; i < ARRAY_SIZE(hidden); i++) {
+            char text[256];
+            snprintf(text, sizeof(text), hidden[i], profile->revealed_number + 1);
+            reveal(profile, text);
+            ck_assert_msg(reading.outcome.kind == OUTCOME_EXECUTED, "%s: %s", profile->name, text);
+            ck_assert_uint_eq(reading.card.number_length, 0);
+        }
+        reveal(profile, "{\"id\":\"ic_1\",\"token\":\"ic_1\"}"); /* our card, but Adyen's answer names none */
+        ck_assert_int_eq(reading.outcome.kind, OUTCOME_EXECUTED);
     }
     reveal(&issuer_adyen, "{\"pan\":\"4111111111111111\"}");
     snprintf(reading.card.id, sizeof(reading.card.id), "x4111111111111111");

@@ -40,6 +40,11 @@ static void add_row(const struct issuer_profile *profile, const char *id, int is
                  "{\"token\":\"%s\",\"memo\":\"%s\",\"last_four\":\"1111\",\"exp_month\":\"01\",\"exp_year\":\"2031\","
                  "\"state\":\"%s\"}",
                  id, reference, state);
+    else if (profile == &issuer_increase)
+        snprintf(row, sizeof(row),
+                 "{\"id\":\"%s\",\"idempotency_key\":\"%s\",\"last4\":\"1111\",\"expiration_month\":1,"
+                 "\"expiration_year\":2031,\"status\":\"%s\"}",
+                 id, reference, state);
     else
         snprintf(row, sizeof(row),
                  "{\"id\":\"%s\",\"reference\":\"%s\",\"card\":{\"lastFour\":\"1111\",\"expiration\":{\"month\":\"01\","
@@ -235,6 +240,54 @@ START_TEST(a_page_that_is_answered_429_may_be_asked_for_again)
 }
 END_TEST
 
+/* Increase ends a page with a text of its own, and the last one with null. */
+START_TEST(the_text_behind_a_page_leads_to_the_next_one_and_null_ends_the_walk)
+{
+    add_row(&issuer_increase, "card_1", OURS, "canceled");
+    read_page(&issuer_increase, true);
+    ck_assert(!reading.lookup.is_done);
+    ck_assert_str_eq(reading.lookup.cursor, "v57w5d");
+    add_row(&issuer_increase, "card_2", OURS, "active");
+    read_page(&issuer_increase, false);
+    ck_assert(reading.lookup.is_done);
+    ck_assert_int_eq(issuer_lookup_found(&reading.lookup), ISSUER_FOUND_ONE);
+    ck_assert_str_eq(reading.lookup.card.id, "card_2");
+    issuer_lookup_forget(&reading.lookup);
+    read_page(&issuer_increase, false);
+    ck_assert(reading.lookup.is_done);
+    ck_assert_int_eq(issuer_lookup_found(&reading.lookup), ISSUER_FOUND_NONE);
+}
+END_TEST
+
+START_TEST(a_cursor_that_is_no_text_or_leads_nowhere_decides_nothing)
+{
+    static const char *const ends[] = {"",
+                                       ",\"next_cursor\":false",
+                                       ",\"next_cursor\":true",
+                                       ",\"next_cursor\":0",
+                                       ",\"next_cursor\":[]",
+                                       ",\"next_cursor\":\"\"",
+                                       ",\"next_cursor\":\"a b\"",
+                                       ",\"has_more\":false"};
+    for (size_t i = 0; i < ARRAY_SIZE(ends); i++)
+        for (int rows_of_page = 0; rows_of_page < 2; rows_of_page++) {
+            char text[1024];
+            snprintf(text, sizeof(text), "{\"data\":[%s]%s}", rows_of_page ? INCREASE_CARD : "", ends[i]);
+            set_answer(&call, 200, text);
+            read_answer(&issuer_increase, ISSUER_LOOKUP, &call, &reading);
+            expect_begun_anew();
+        }
+    for (int page = 0; page < 2; page++) { /* in a circle */
+        add_row(&issuer_increase, "card_1", OURS, "active");
+        read_page(&issuer_increase, true);
+    }
+    expect_begun_anew();
+    add_row(&issuer_increase, "card_1", FOREIGN, "active"); /* of a filter that was not obeyed */
+    read_page(&issuer_increase, false);
+    expect_begun_anew();
+}
+END_TEST
+
 START_TEST(one_card_by_its_token_is_found_or_is_not_there)
 {
     set_answer(&call, 200, MARQETA_CARD);
@@ -246,8 +299,37 @@ START_TEST(one_card_by_its_token_is_found_or_is_not_there)
     set_answer(&call, 404, "{\"error_code\":\"404057\",\"error_message\":\"Card not found\"}");
     read_answer(&issuer_marqeta, ISSUER_LOOKUP, &call, &reading);
     ck_assert_int_eq(reading.outcome.kind, OUTCOME_EXECUTED);
+    ck_assert(!reading.lookup.is_done);
+    set_answer(&call, 404, "{\"error_code\":\"404000\",\"error_message\":\"No handler found\"}");
+    read_answer(&issuer_marqeta, ISSUER_LOOKUP, &call, &reading);
+    ck_assert_int_eq(reading.outcome.kind, OUTCOME_EXECUTED);
     ck_assert(reading.lookup.is_done);
     ck_assert_int_eq(issuer_lookup_found(&reading.lookup), ISSUER_FOUND_NONE);
+}
+END_TEST
+
+/* The story: a wrong path is 404 with a code, too, and a request was REJECTED over a live card. */
+START_TEST(a_card_is_not_there_only_if_a_wrong_path_is_answered_otherwise)
+{
+    static const struct {
+        int status;
+        const char *body;
+        bool is_none;
+    } seconds[] = {
+        {404, "{\"error_code\":\"404000\"}", false}, {200, MARQETA_CARD, false},
+        {503, "{\"error_code\":\"503000\"}", false}, {401, "{\"error_code\":\"401000\"}", false},
+        {404, "{\"error_code\":\"404057\"}", true},  {404, "", true},
+        {405, "{\"error_code\":\"405000\"}", true},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(seconds); i++) {
+        issuer_lookup_forget(&reading.lookup);
+        set_answer(&call, 404, "{\"error_code\":\"404000\",\"error_message\":\"No handler found\"}");
+        read_answer(&issuer_marqeta, ISSUER_LOOKUP, &call, &reading);
+        set_answer(&call, seconds[i].status, seconds[i].body);
+        read_answer(&issuer_marqeta, ISSUER_LOOKUP, &call, &reading);
+        ck_assert_msg(reading.lookup.is_done == seconds[i].is_none, "%zu", i);
+        ck_assert_msg((reading.outcome.kind == OUTCOME_EXECUTED) == seconds[i].is_none, "%zu", i);
+    }
 }
 END_TEST
 
@@ -294,7 +376,10 @@ SUITE(issuer_lookup)
     tcase_add_test(tests, a_look_up_has_an_end_whatever_the_issuer_says);
     tcase_add_test(tests, a_fault_on_a_later_page_forgets_the_card_of_an_earlier_one);
     tcase_add_test(tests, a_page_that_is_answered_429_may_be_asked_for_again);
+    tcase_add_test(tests, the_text_behind_a_page_leads_to_the_next_one_and_null_ends_the_walk);
+    tcase_add_test(tests, a_cursor_that_is_no_text_or_leads_nowhere_decides_nothing);
     tcase_add_test(tests, one_card_by_its_token_is_found_or_is_not_there);
+    tcase_add_test(tests, a_card_is_not_there_only_if_a_wrong_path_is_answered_otherwise);
     tcase_add_test(tests, a_404_that_is_not_the_issuers_own_is_no_answer_to_a_look_up);
     tcase_add_test(tests, a_forgotten_look_up_holds_nothing);
     suite_add_tcase(suite, tests);

@@ -6,11 +6,10 @@
 #include <stdlib.h>
 
 #include "tests/support/suite.h"
-#include "vendor_answers.h"
+#include "answer_faults.h"
 
 #define ANSWERS 50000
 #define TEXT_SIZE (64 * 1024)
-#define NUMBER "4111111111111111"
 
 static struct http_call call;
 static struct reading reading;
@@ -142,90 +141,6 @@ static void spoil(void)
     }
 }
 
-/* ---- what must hold ---- */
-
-static bool has_number(const char *words)
-{
-    return strstr(words, NUMBER) != NULL;
-}
-
-static const char *fault_of_card(const struct issuer_card *card)
-{
-    if (!card->id[0] || strcmp(card->id, ".") == 0 || strcmp(card->id, "..") == 0)
-        return "no usable id";
-    for (const char *byte = card->id; *byte; byte++)
-        if (*byte < 0x21 || *byte > 0x7e)
-            return "no usable id";
-    if (!card_last4_is_valid(card->last4, strlen(card->last4)))
-        return "no last digits";
-    if (card->exp_month < 1 || card->exp_month > 12 || card->exp_year < 2026 || card->exp_year > 9999)
-        return "no expiry";
-    if (card->state == ISSUER_CARD_NONE)
-        return "no state";
-    if (card->number_length != strlen(card->number))
-        return "another length of its number";
-    if (card->number_length == 0)
-        return NULL;
-    if (!card_number_is_valid(card->number, card->number_length))
-        return "no number in the place of its number";
-    if (strcmp(card->number + card->number_length - 4, card->last4) != 0)
-        return "other last digits";
-    return strstr(card->id, card->number) ? "its number in its id" : NULL;
-}
-
-static bool is_zero(const void *bytes, size_t size)
-{
-    const unsigned char *at = bytes;
-    return size == 0 || (at[0] == 0 && memcmp(at, at + 1, size - 1) == 0);
-}
-
-static const char *fault_of_success(enum issuer_call which)
-{
-    const struct issuer_lookup *lookup = &reading.lookup;
-    switch (which) {
-    case ISSUER_CREATE:
-        return fault_of_card(&reading.card);
-    case ISSUER_LOOKUP:
-        return lookup->live > 0                               ? fault_of_card(&lookup->card)
-               : is_zero(&lookup->card, sizeof(lookup->card)) ? NULL
-                                                              : "a card that was not counted";
-    case ISSUER_REVEAL:
-        return card_number_is_valid(reading.card.number, reading.card.number_length) ? NULL : "no number revealed";
-    case ISSUER_RETRIEVE:
-        return reading.state == ISSUER_CARD_NONE ? "no state" : NULL;
-    case ISSUER_ACTIVATE:
-    case ISSUER_CANCEL:
-    case ISSUER_RETIRE:
-    case ISSUER_CALLS:
-        break;
-    }
-    return NULL;
-}
-
-static const char *fault_of_failure(enum issuer_call which)
-{
-    const struct outcome *outcome = &reading.outcome;
-    bool is_open =
-        call.result == HTTP_LOST || (call.result == HTTP_ANSWERED && (call.status >= 500 || call.status < 300));
-    if (is_open && outcome->kind != OUTCOME_UNKNOWN)
-        return "an open outcome that is definite";
-    struct issuer_lookup begun = reading.lookup;
-    if (outcome->advice == ADVICE_WAIT) /* the page is asked for again: nothing but the count of such answers is left */
-        begun.busy = 0;
-    if (which == ISSUER_LOOKUP && !is_zero(&begun, sizeof(begun)))
-        return "a look-up that goes on";
-    if (which == ISSUER_REVEAL && !is_zero(reading.card.number, sizeof(reading.card.number)))
-        return "a number that is left";
-    if (which == ISSUER_CREATE && !is_zero(&reading.card, sizeof(reading.card)))
-        return "a card that is left";
-    if (!outbox_reason_code_is_valid(outcome->code, strlen(outcome->code)))
-        return "no code";
-    for (const char *byte = outcome->detail; *byte; byte++)
-        if (*byte < 0x20 || *byte > 0x7e)
-            return "a detail that is not plain";
-    return has_number(outcome->code) || has_number(outcome->detail) ? "a number among the words" : NULL;
-}
-
 /* ---- ---- */
 
 static void begin_reading(const struct issuer_profile *profile)
@@ -269,12 +184,11 @@ static bool mutate_one(const struct vendor *vendor, enum issuer_call which)
         snprintf(call.noted[i], sizeof(call.noted[i]), "%s", headers[random_below(ARRAY_SIZE(headers))]);
     begin_reading(vendor->profile);
     read_alone(vendor->profile, which);
-    bool is_executed = reading.outcome.kind == OUTCOME_EXECUTED;
-    const char *fault = is_executed ? fault_of_success(which) : fault_of_failure(which);
+    const char *fault = fault_of_answer(which, &call, &reading);
     if (fault)
         ck_abort_msg("%s, call %d, status %d: %s: %.*s", vendor->profile->name, (int)which, call.status, fault,
                      (int)length, text);
-    return is_executed;
+    return reading.outcome.kind == OUTCOME_EXECUTED;
 }
 
 START_TEST(a_spoilt_answer_is_a_whole_card_or_no_card)

@@ -25,6 +25,7 @@ static void tear_down(void)
 #define STRIPE_ERROR(type, code) "{\"error\":{\"type\":\"" type "\",\"code\":\"" code "\",\"message\":\"no\"}}"
 #define ADYEN_ERROR(code) "{\"status\":422,\"detail\":\"no\",\"errorCode\":\"" code "\"}"
 #define MARQETA_ERROR(code) "{\"error_code\":\"" code "\",\"error_message\":\"no\"}"
+#define INCREASE_ERROR(type) "{\"type\":\"" type "\",\"status\":409,\"title\":\"t\",\"detail\":\"no\"}"
 #define LITHIC_ERROR "{\"debugging_request_id\":\"94d5\",\"message\":\"no\"}"
 
 /* header: the first noted one, or with a leading '2' the second. */
@@ -79,9 +80,9 @@ static const struct row {
      ADVICE_WAIT, BREAKER_BUSY, "issuer_http_429"},
     {&issuer_stripe, ISSUER_CREATE, 500, STRIPE_ERROR("api_error", "x"), "", OUTCOME_UNKNOWN, ADVICE_RETRY, BREAKER_BAD,
      "issuer_http_500"},
-    {&issuer_stripe, ISSUER_CREATE, 500, STRIPE_ERROR("api_error", "x"), "true", OUTCOME_UNKNOWN, ADVICE_LOOK_UP,
+    {&issuer_stripe, ISSUER_CREATE, 500, STRIPE_ERROR("api_error", "x"), "true", OUTCOME_UNKNOWN, ADVICE_KEY_SPENT,
      BREAKER_ANSWERED, "issuer_http_500"},
-    {&issuer_stripe, ISSUER_CREATE, 500, "", "TRUE", OUTCOME_UNKNOWN, ADVICE_LOOK_UP, BREAKER_ANSWERED,
+    {&issuer_stripe, ISSUER_CREATE, 500, "", "TRUE", OUTCOME_UNKNOWN, ADVICE_KEY_SPENT, BREAKER_ANSWERED,
      "issuer_http_500"},
     {&issuer_stripe, ISSUER_CREATE, 500, "", "false", OUTCOME_UNKNOWN, ADVICE_RETRY, BREAKER_BAD, "issuer_http_500"},
     {&issuer_stripe, ISSUER_CREATE, 503, "", "2false", OUTCOME_UNKNOWN, ADVICE_LOOK_UP, BREAKER_ANSWERED,
@@ -157,6 +158,37 @@ static const struct row {
      "issuer_http_451"},
     {&issuer_adyen, ISSUER_CANCEL, 429, "", "", OUTCOME_NOT_EXECUTED, ADVICE_WAIT, BREAKER_BUSY, "issuer_http_429"},
     {&issuer_adyen, ISSUER_CANCEL, 404, "", "", OUTCOME_REFUSED, ADVICE_FAIL, BREAKER_GOOD, "cancel_failed"},
+    /* ---- increase ---- */
+    {&issuer_increase, ISSUER_CREATE, 400, INCREASE_ERROR("invalid_parameters_error"), "", OUTCOME_REFUSED,
+     ADVICE_REJECT, BREAKER_GOOD, "invalid_parameters_error"},
+    {&issuer_increase, ISSUER_CREATE, 401, INCREASE_ERROR("invalid_api_key_error"), "", OUTCOME_NOT_EXECUTED,
+     ADVICE_CONFIGURATION, BREAKER_REFUSED, "issuer_http_401"},
+    {&issuer_increase, ISSUER_CREATE, 403, INCREASE_ERROR("insufficient_permissions_error"), "", OUTCOME_NOT_EXECUTED,
+     ADVICE_CONFIGURATION, BREAKER_REFUSED, "issuer_http_403"},
+    {&issuer_increase, ISSUER_CREATE, 404, INCREASE_ERROR("object_not_found_error"), "", OUTCOME_REFUSED, ADVICE_REJECT,
+     BREAKER_GOOD, "object_not_found_error"},
+    {&issuer_increase, ISSUER_CREATE, 404, INCREASE_ERROR("api_method_not_found_error"), "", OUTCOME_NOT_EXECUTED,
+     ADVICE_CONFIGURATION, BREAKER_REFUSED, "issuer_http_404"},
+    {&issuer_increase, ISSUER_LOOKUP, 404, INCREASE_ERROR("object_not_found_error"), "", OUTCOME_NOT_EXECUTED,
+     ADVICE_CONFIGURATION, BREAKER_REFUSED, "issuer_http_404"},
+    {&issuer_increase, ISSUER_CANCEL, 404, INCREASE_ERROR("object_not_found_error"), "", OUTCOME_REFUSED, ADVICE_FAIL,
+     BREAKER_GOOD, "cancel_failed"},
+    {&issuer_increase, ISSUER_RETRIEVE, 404, INCREASE_ERROR("object_not_found_error"), "", OUTCOME_REFUSED, ADVICE_FAIL,
+     BREAKER_GOOD, "object_not_found_error"},
+    {&issuer_increase, ISSUER_CREATE, 409, INCREASE_ERROR("idempotency_key_already_used_error"), "", OUTCOME_UNKNOWN,
+     ADVICE_LOOK_UP, BREAKER_ANSWERED, "issuer_http_409"},
+    {&issuer_increase, ISSUER_CREATE, 409, INCREASE_ERROR("invalid_operation_error"), "", OUTCOME_REFUSED,
+     ADVICE_REJECT, BREAKER_GOOD, "invalid_operation_error"},
+    {&issuer_increase, ISSUER_CREATE, 409, INCREASE_ERROR("another_error"), "", OUTCOME_NOT_EXECUTED,
+     ADVICE_WAIT_IN_PROGRESS, BREAKER_ANSWERED, "issuer_http_409"},
+    {&issuer_increase, ISSUER_CANCEL, 409, INCREASE_ERROR("invalid_operation_error"), "", OUTCOME_REFUSED, ADVICE_FAIL,
+     BREAKER_GOOD, "cancel_failed"},
+    {&issuer_increase, ISSUER_RETIRE, 409, INCREASE_ERROR("invalid_operation_error"), "", OUTCOME_REFUSED, ADVICE_FAIL,
+     BREAKER_GOOD, "cancel_failed"},
+    {&issuer_increase, ISSUER_CREATE, 429, INCREASE_ERROR("rate_limited_error"), "", OUTCOME_NOT_EXECUTED, ADVICE_WAIT,
+     BREAKER_BUSY, "issuer_http_429"},
+    {&issuer_increase, ISSUER_CREATE, 500, INCREASE_ERROR("internal_server_error"), "", OUTCOME_UNKNOWN, ADVICE_RETRY,
+     BREAKER_BAD, "issuer_http_500"},
 };
 
 START_TEST(every_answer_that_a_vendor_documents_has_its_meaning)
@@ -182,6 +214,23 @@ START_TEST(a_bound_key_is_looked_up_also_where_it_is_said_beside_a_rate_limit)
     set_answer(&call, 400, STRIPE_ERROR("idempotency_error", "rate_limit"));
     read_answer(&issuer_stripe, ISSUER_CREATE, &call, &reading);
     ck_assert_int_eq(reading.outcome.advice, ADVICE_LOOK_UP);
+}
+END_TEST
+
+/* Adyen's answer has the header only where it has processed the call by its key. */
+START_TEST(where_the_answer_tells_that_the_key_was_honoured_it_is_trusted)
+{
+    static const struct {
+        const char *header;
+        enum outcome_kind kind;
+    } answers[] = {{EVENT, OUTCOME_NOT_EXECUTED}, {"", OUTCOME_UNKNOWN}, {"0" EVENT, OUTCOME_UNKNOWN}};
+    for (size_t i = 0; i < ARRAY_SIZE(answers); i++) {
+        set_answer(&call, 429, "");
+        snprintf(call.noted[1], sizeof(call.noted[1]), "%s", answers[i].header);
+        read_answer(&issuer_adyen, ISSUER_CREATE, &call, &reading);
+        ck_assert_msg(reading.outcome.kind == answers[i].kind, "%s", answers[i].header);
+    }
+    call.noted[1][0] = '\0';
 }
 END_TEST
 
@@ -261,11 +310,16 @@ static const char *const bodies[] = {
     MARQETA_ERROR("400019"),
     MARQETA_ERROR("404001"),
     LITHIC_ERROR,
+    INCREASE_ERROR("idempotency_key_already_used_error"),
+    INCREASE_ERROR("object_not_found_error"),
+    INCREASE_ERROR("invalid_operation_error"),
     GENERIC_CARD,
     STRIPE_CARD,
     LITHIC_CARD,
     MARQETA_CARD,
     ADYEN_CARD,
+    INCREASE_CARD,
+    "{\"data\":[],\"next_cursor\":null}",
     "{\"status\":\"active\",\"state\":\"ACTIVE\"}",
     "{\"status\":\"cancelled\",\"state\":\"TERMINATED\"}",
     "{\"data\":[],\"has_more\":false}",
@@ -357,7 +411,8 @@ START_TEST(no_rule_makes_a_definite_meaning_of_a_408_a_5xx_or_a_2xx)
         for (const struct issuer_rule *rule = (*profile)->rules; rule && rule->meaning != MEANS_END; rule++) {
             bool is_open = rule->status_max >= 500 || rule->status_min < 300 ||
                            (rule->status_min <= 408 && rule->status_max >= 408);
-            bool is_definite = rule->meaning != MEANS_UNKNOWN && rule->meaning != MEANS_LOOK_UP;
+            bool is_definite =
+                rule->meaning != MEANS_UNKNOWN && rule->meaning != MEANS_LOOK_UP && rule->meaning != MEANS_KEY_SPENT;
             bool is_success = rule->meaning == MEANS_EXECUTED && rule->status_max < 300;
             ck_assert(rule->status_min >= 200 && rule->status_min <= rule->status_max && rule->status_max < 600);
             ck_assert_msg(!is_open || !is_definite || is_success, "%s: %d", (*profile)->name, rule->status_min);
@@ -371,6 +426,7 @@ SUITE(issuer_rules)
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, every_answer_that_a_vendor_documents_has_its_meaning);
     tcase_add_test(tests, a_bound_key_is_looked_up_also_where_it_is_said_beside_a_rate_limit);
+    tcase_add_test(tests, where_the_answer_tells_that_the_key_was_honoured_it_is_trusted);
     tcase_add_test(tests, where_no_rule_fits_the_common_table_decides);
     tcase_add_test(tests, a_vendors_code_is_lowered_and_cleaned_and_never_a_number_of_a_card);
     tcase_add_test(tests, what_leaves_the_outcome_open_is_never_read_as_a_definite_one);

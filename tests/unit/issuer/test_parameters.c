@@ -260,6 +260,7 @@ START_TEST(what_is_missing_is_named_and_a_look_up_needs_less)
     ck_assert_ptr_null(issuer_parameters_missing(&issuer_generic, &parameters));
     ck_assert_ptr_null(issuer_parameters_missing_for(&issuer_marqeta, &parameters, ISSUER_LOOKUP));
     ck_assert_ptr_null(issuer_parameters_missing_for(&issuer_lithic, &parameters, ISSUER_LOOKUP));
+    ck_assert_ptr_null(issuer_parameters_missing_for(&issuer_increase, &parameters, ISSUER_LOOKUP));
     ck_assert_str_eq(issuer_parameters_missing_for(&issuer_stripe, &parameters, ISSUER_LOOKUP), "cardholder");
     ck_assert_str_eq(issuer_parameters_missing_for(&issuer_adyen, &parameters, ISSUER_LOOKUP), "balanceAccountId");
     for (const struct issuer_profile *const *profile = issuer_profiles; *profile; profile++)

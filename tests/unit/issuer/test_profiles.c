@@ -123,7 +123,7 @@ START_TEST(a_profile_can_do_what_the_flow_asks_of_it)
         ck_assert(profile->card.exp_mmyy ? !profile->card.exp_month
                                          : profile->card.exp_month && profile->card.exp_year);
         ck_assert((profile->list.paging == PAGING_ONE_CARD) == (profile->list.cards == NULL));
-        bool has_pages = profile->list.paging == PAGING_LAST_ID || profile->list.paging == PAGING_OFFSET;
+        bool has_pages = profile->list.paging != PAGING_ONE_CARD && profile->list.paging != PAGING_NONE;
         ck_assert(has_pages == (profile->list.more != NULL));
         /* "Not found" of a single card is told from a wrong address by the issuer's code. */
         ck_assert(profile->list.paging != PAGING_ONE_CARD || count_texts(profile->error_codes) > 0);

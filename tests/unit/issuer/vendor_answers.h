@@ -36,6 +36,13 @@
     "\"year\":\"2031\"},\"formFactor\":\"virtual\",\"bin\":\"411111\",\"lastFour\":\"1111\","              \
     "\"number\":\"************1111\"},\"reference\":\"" EVENT "\",\"description\":\"m\",\"id\":\"PI1\"}"
 
+#define INCREASE_CARD                                                                                     \
+    "{\"account_id\":\"account_in71\",\"billing_address\":{\"city\":null,\"line1\":null,\"line2\":null,"  \
+    "\"postal_code\":null,\"state\":null},\"bin\":\"411111\",\"created_at\":\"2026-11-20T10:00:00Z\","    \
+    "\"description\":\"m\",\"digital_wallet\":null,\"entity_id\":null,\"expiration_month\":11,"           \
+    "\"expiration_year\":2031,\"id\":\"card_oubs\",\"idempotency_key\":\"" EVENT "\",\"last4\":\"1111\"," \
+    "\"status\":\"active\",\"type\":\"card\"}"
+
 static const struct vendor {
     const struct issuer_profile *profile;
     const char *card;
@@ -84,6 +91,15 @@ static const struct vendor {
      "{\"title\":\"t\",\"status\":422,\"detail\":\"no\",\"errorCode\":\"30_031\"}",
      "{\"pan\":\"4111111111111111\",\"cvc\":\"123\",\"expiration\":{\"month\":\"01\",\"year\":\"2031\"}}",
      {"{\"status\":\"active\"}", "{\"status\":\"closed\"}", "{\"status\":\"closed\"}"}},
+    {&issuer_increase,
+     INCREASE_CARD,
+     "{\"data\":[",
+     "],\"next_cursor\":\"v57w5d\"}",
+     "],\"next_cursor\":null}",
+     "{\"type\":\"invalid_parameters_error\",\"status\":400,\"title\":\"t\",\"detail\":\"no\",\"errors\":[]}",
+     "{\"card_id\":\"card_oubs\",\"expiration_month\":11,\"expiration_year\":2031,\"pin\":\"1234\","
+     "\"primary_account_number\":\"4111111111111111\",\"type\":\"card_details\",\"verification_code\":\"123\"}",
+     {NULL, "{\"status\":\"canceled\"}", "{\"status\":\"canceled\"}"}},
 };
 
 /* What the readers fill. */
@@ -97,10 +113,16 @@ struct reading {
 /* The card that is asked about by reveal and retrieve. */
 static inline const char *card_id_of(const struct issuer_profile *profile)
 {
-    return profile == &issuer_marqeta  ? EVENT
-           : profile == &issuer_adyen  ? "PI1"
-           : profile == &issuer_lithic ? "7ef7d65c"
-                                       : "ic_1";
+    return profile == &issuer_marqeta    ? EVENT
+           : profile == &issuer_adyen    ? "PI1"
+           : profile == &issuer_increase ? "card_oubs"
+           : profile == &issuer_lithic   ? "7ef7d65c"
+                                         : "ic_1";
+}
+
+static inline void ignore_listed(void *context, const struct issuer_listed *card)
+{
+    (void)context, (void)card;
 }
 
 static inline void read_answer(const struct issuer_profile *profile, enum issuer_call which, struct http_call *call,
@@ -133,6 +155,11 @@ static inline void read_answer(const struct issuer_profile *profile, enum issuer
     case ISSUER_RETRIEVE:
         issuer_read_retrieve(profile, call, card_id_of(profile), &reading->state, &reading->outcome);
         return;
+    case ISSUER_LIST: {
+        char next[CARD_ISSUER_ID_MAX + 1];
+        issuer_read_list(profile, call, "", ignore_listed, NULL, next, &reading->outcome);
+        return;
+    }
     case ISSUER_CALLS:
         break;
     }
@@ -144,6 +171,7 @@ static inline const char *good_answer(const struct vendor *vendor, enum issuer_c
 {
     switch (which) {
     case ISSUER_LOOKUP:
+    case ISSUER_LIST:
         snprintf(text, size, "%s%s%s", vendor->list_start, vendor->card, vendor->list_end);
         return text;
     case ISSUER_ACTIVATE:

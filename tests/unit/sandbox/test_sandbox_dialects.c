@@ -114,7 +114,7 @@ END_TEST
 
 START_TEST(ids_of_every_form_lead_back_to_their_card)
 {
-    static const enum card_id_form forms[] = {CARD_ID_IC, CARD_ID_PI, CARD_ID_UUID, CARD_ID_REFERENCE};
+    static const enum card_id_form forms[] = {CARD_ID_IC, CARD_ID_PI, CARD_ID_CARD, CARD_ID_UUID, CARD_ID_REFERENCE};
     uint32_t cards[3], found = 0;
     for (int i = 0; i < 3; i++) {
         char reference[8];
@@ -142,7 +142,7 @@ END_TEST
 
 START_TEST(every_dialect_makes_up_the_same_holder_for_the_same_user_and_has_its_texts)
 {
-    static const char *const names[] = {"generic", "stripe", "lithic", "marqeta", "adyen"};
+    static const char *const names[] = {"generic", "stripe", "lithic", "marqeta", "adyen", "increase"};
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
         const struct dialect *dialect = dialect_find(names[i]);
         ck_assert_msg(dialect != NULL, "%s", names[i]);

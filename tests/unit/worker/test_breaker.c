@@ -101,6 +101,17 @@ START_TEST(refused_calls_are_answered)
 }
 END_TEST
 
+START_TEST(a_410_opens_it_at_once)
+{
+    run_one(BREAKER_GONE, 0);
+    ck_assert_int_eq(breaker.state, BREAKER_OPEN);
+    run_one(BREAKER_GONE, PROBE_MS); /* also as the answer to a probe */
+    ck_assert_int_eq(breaker.state, BREAKER_OPEN);
+    run_one(BREAKER_GOOD, 2 * PROBE_MS);
+    ck_assert_int_eq(breaker.state, BREAKER_CLOSED);
+}
+END_TEST
+
 START_TEST(a_ramp_begins_with_few_calls_and_ends_where_it_was)
 {
     breaker_init(&breaker, FAILURES, PROBE_MS, 64, 0);
@@ -352,6 +363,7 @@ SUITE(breaker)
     tcase_add_test(tcase, a_good_answer_ends_a_row_of_failures);
     tcase_add_test(tcase, a_call_that_never_started_does_not_count);
     tcase_add_test(tcase, refused_calls_are_answered);
+    tcase_add_test(tcase, a_410_opens_it_at_once);
     tcase_add_test(tcase, a_ramp_begins_with_few_calls_and_ends_where_it_was);
     tcase_add_test(tcase, the_probe_is_due_exactly_when_its_interval_has_passed);
     tcase_add_test(tcase, only_one_probe_is_in_flight_at_a_time);

@@ -77,6 +77,17 @@ START_TEST(a_send_settles_after_its_time_by_both_clocks)
 }
 END_TEST
 
+/* The age is of the moment at which the claim was executed, which may be that of its answer. */
+START_TEST(a_claim_that_took_long_makes_no_send_older)
+{
+    const struct attempt attempt = {.settle_age_ms = 20 * SECOND, .claimed_ms = HOUR, .claim_took_ms = 5 * SECOND};
+    struct view view = {.rules = {.settle_time_ms = 30 * SECOND}, .steady_ms = 24 * HOUR, .now_ms = HOUR + 14 * SECOND};
+    ck_assert_int_eq(attempt_unsettled_ms(&attempt, &view), SECOND);
+    view.now_ms += SECOND;
+    ck_assert_int_eq(attempt_unsettled_ms(&attempt, &view), 0);
+}
+END_TEST
+
 START_TEST(what_was_sent_just_now_is_not_expired)
 {
     ck_assert(!attempt_key_expired(0, 24 * HOUR, 3 * SECOND, 0));
@@ -140,6 +151,7 @@ SUITE(flow)
     tcase_add_test(tcase, a_lifetime_shorter_than_one_call_is_over_at_once);
     tcase_add_test(tcase, the_margin_is_never_shorter_than_the_settling_time);
     tcase_add_test(tcase, a_send_settles_after_its_time_by_both_clocks);
+    tcase_add_test(tcase, a_claim_that_took_long_makes_no_send_older);
     tcase_add_test(tcase, what_was_sent_just_now_is_not_expired);
     tcase_add_test(tcase, every_step_calls_a_peer_or_writes_and_has_a_name_of_its_own);
     tcase_add_test(tcase, the_word_of_a_held_end_leads_back_to_its_reason);

@@ -107,6 +107,20 @@ START_TEST(an_attempt_too_many_is_looked_up_once_and_to_the_end)
 }
 END_TEST
 
+/* It was found by the look-up behind the last attempt, and core-api was away then. */
+START_TEST(a_stored_card_is_linked_however_many_attempts_it_took)
+{
+    const struct attempt_rules rules = flow_rules(&flow);
+    flow.attempt.number = 11;
+    flow.attempt.is_readable = true;
+    flow.attempt.is_saved = _i;
+    struct flow_verdict verdict = decide_first(&flow.attempt, &rules);
+    ck_assert_int_eq(verdict.kind, _i ? FLOW_GO : FLOW_FAIL);
+    if (_i)
+        ck_assert_int_eq(verdict.step, STEP_LINK);
+}
+END_TEST
+
 START_TEST(no_create_leaves_after_a_step_of_a_clock)
 {
     wall_us += _i ? 1000001 : -1000001;
@@ -242,6 +256,7 @@ SUITE(flow_before)
     tcase_add_loop_test(tcase, past_its_lifetime_a_key_is_looked_up_and_never_sent, 0, 2);
     tcase_add_test(tcase, an_event_that_is_older_than_its_key_may_be_is_looked_up_first);
     tcase_add_loop_test(tcase, an_attempt_too_many_is_looked_up_once_and_to_the_end, 0, 2);
+    tcase_add_loop_test(tcase, a_stored_card_is_linked_however_many_attempts_it_took, 0, 2);
     tcase_add_loop_test(tcase, no_create_leaves_after_a_step_of_a_clock, 0, 2);
     tcase_add_test(tcase, an_old_eligibility_is_asked_for_again);
     tcase_add_test(tcase, what_a_look_up_is_built_from_is_kept_once_and_before_the_create);

@@ -216,8 +216,12 @@ SUITE(flow_end)
     tcase_add_test(tcase, a_completed_reissue_replaces_the_old_card);
     tcase_add_test(tcase, a_completion_with_a_note_says_what_the_issuer_said);
     tcase_add_test(tcase, a_card_that_was_seen_keeps_its_outcome_unknown);
-    tcase_add_test_raise_signal(tcase, an_end_over_an_unknown_outcome_needs_a_look_up_or_the_card, SIGABRT);
     tcase_add_test(tcase, a_saved_card_that_was_cancelled_is_marked_so);
     tcase_add_test(tcase, only_a_completion_with_nothing_to_add_is_written_by_the_short_statement);
+    suite_add_tcase(suite, tcase);
+    tcase = tcase_create("assertions");
+    tcase_set_tags(tcase, "no_valgrind"); /* which runs all tests in one process */
+    tcase_add_checked_fixture(tcase, set_up, NULL);
+    tcase_add_test_raise_signal(tcase, an_end_over_an_unknown_outcome_needs_a_look_up_or_the_card, SIGABRT);
     suite_add_tcase(suite, tcase);
 }

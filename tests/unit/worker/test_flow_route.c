@@ -55,7 +55,7 @@ static void set_up(void)
     db_clock = steady;
     parameters = (struct parameters_env){.profile = &profile};
     env = (struct flow_env){.config = &config, .peers = &peers, .db_clock = &db_clock, .parameters = &parameters};
-    route = (struct route){.config = given, .settle_time_ms = 30 * SECOND};
+    route = (struct route){.config = given};
     target_init(&route.peer.target, 5, SECOND, 1, on_change);
     target_init(&peers.issuer.target, 5, SECOND, 1, on_change);
     target_init(&peers.core.target, 5, SECOND, 1, on_change);

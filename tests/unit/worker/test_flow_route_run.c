@@ -149,13 +149,24 @@ START_TEST(a_held_end_that_cannot_be_asked_about_any_more_is_a_question)
     snprintf(world.flow.attempt.held_end, sizeof(world.flow.attempt.held_end), "refused");
     snprintf(world.flow.attempt.pending_code, sizeof(world.flow.attempt.pending_code), "no_funds");
     world.flow.attempt.number = 0;
-    if (_i)
+    configured()->on_refused = _i == 2 ? ON_REFUSED_QUESTION : ON_REFUSED_REJECT;
+    if (_i == 1)
         configured()->lookup_url = NULL;
     start_again(HOUR);
-    if (!_i) {
+    if (_i != 1) {
         expect_question(0);
         answer(0, 404, "{}");
     }
+    expect_end(_i ? OUTBOX_FAILED : OUTBOX_REJECTED, "no_funds");
+}
+END_TEST
+
+START_TEST(a_refusal_is_what_its_route_says)
+{
+    configured()->on_refused = _i ? ON_REFUSED_QUESTION : ON_REFUSED_REJECT;
+    start(true);
+    expect_delivery(0);
+    answer(0, 422, "{\"code\":\"no_funds\"}");
     expect_end(_i ? OUTBOX_FAILED : OUTBOX_REJECTED, "no_funds");
 }
 END_TEST
@@ -274,7 +285,8 @@ SUITE(flow_route_run)
     tcase_add_test(tcase, the_key_and_the_body_are_the_same_on_every_attempt);
     tcase_add_loop_test(tcase, a_key_past_its_lifetime_is_asked_about_and_never_sent, 0, 2);
     tcase_add_loop_test(tcase, what_lost_attempts_have_done_is_asked_and_not_done_again, 0, 2);
-    tcase_add_loop_test(tcase, a_held_end_that_cannot_be_asked_about_any_more_is_a_question, 0, 2);
+    tcase_add_loop_test(tcase, a_held_end_that_cannot_be_asked_about_any_more_is_a_question, 0, 3);
+    tcase_add_loop_test(tcase, a_refusal_is_what_its_route_says, 0, 2);
     tcase_add_loop_test(tcase, a_delivery_that_may_not_leave_is_given_back, 0, 4);
     tcase_add_test(tcase, a_code_that_repeats_the_credential_is_no_reason);
     tcase_add_test(tcase, a_lease_that_is_lost_drops_the_attempt);

@@ -175,6 +175,61 @@ START_TEST(an_event_that_was_claimed_as_a_probe_goes_on)
 }
 END_TEST
 
+/* The story: ten events whose links were refused, some of which the opened breaker had turned away before. Each of them
+ * put the probe with another event off four times as long as the one before, up to minutes. */
+START_TEST(a_link_that_cost_no_card_puts_no_probe_with_another_event_off)
+{
+    struct suspicion *links = &core->suspicions[STEP_LINK];
+    bool is_new = _i == 1;
+    world.flow.attempt.is_saved = !is_new;
+    world.flow.is_probe = true;
+    suspect(core, STEP_LINK);
+    links->is_dear = true;
+    links->fresh_at_ms = links->again_at_ms = 0;
+    links->pause_ms = 60 * SECOND;
+    flow_run_start(&world.flow, true);
+    int number = 0;
+    if (is_new) {
+        expect_question(number);
+        answer(number++, 200, ELIGIBLE);
+        expect_request(number, "/v1/cards");
+        char card[200];
+        snprintf(card, sizeof(card),
+                 "{\"id\":\"card-1\",\"reference\":\"%s\",\"last4\":\"1111\",\"exp_month\":3,\"exp_year\":2031,"
+                 "\"status\":\"active\"}",
+                 world.flow.event_text);
+        answer(number++, 201, card);
+        struct write_op *save = expect_write(WRITE_SAVE);
+        world.write_count = 0;
+        save->on_written(save, WRITE_DONE, "");
+    }
+    expect_request(number, "/v1/users/user-0/cards");
+    answer(number, 403, "{}");
+    expect_end(OUTBOX_PENDING, "core_http_403");
+    ck_assert_int_eq(suspicion_fresh_is_due(links, clock_mono_ms()), !is_new);
+}
+END_TEST
+
+/* The story: the first creates of 25 events were executed and answered 503, their repeats were refused, and the worker
+ * paused the issuer because "none was executed". */
+START_TEST(only_a_refusal_with_nothing_unknown_counts_towards_the_pause)
+{
+    world.flow.attempt.event_id = uuid7_make();
+    if (_i == 1)
+        world.flow.attempt.sent_age_ms = SECOND;
+    flow_run_start(&world.flow, true);
+    expect_question(0);
+    answer(0, 200, ELIGIBLE);
+    expect_request(1, "/v1/cards");
+    answer(1, 422, "{\"code\":\"no\"}");
+    if (_i == 0)
+        expect_end(OUTBOX_REJECTED, "no");
+    else
+        expect_request(2, "/v1/cards");
+    ck_assert_int_eq(issuer->refused.count, _i == 0);
+}
+END_TEST
+
 SUITE(flow_turn)
 {
     TCase *tcase = tcase_create("flow_turn");
@@ -188,5 +243,7 @@ SUITE(flow_turn)
     tcase_add_test(tcase, a_create_is_held_back_when_links_become_suspected_meanwhile);
     tcase_add_test(tcase, a_create_that_waited_is_held_back_when_links_become_suspected_meanwhile);
     tcase_add_test(tcase, an_event_that_was_claimed_as_a_probe_goes_on);
+    tcase_add_loop_test(tcase, a_link_that_cost_no_card_puts_no_probe_with_another_event_off, 0, 2);
+    tcase_add_loop_test(tcase, only_a_refusal_with_nothing_unknown_counts_towards_the_pause, 0, 2);
     suite_add_tcase(suite, tcase);
 }

@@ -13,7 +13,7 @@
 #define KEY "sk_test_51Hsecret"
 
 static struct http_call call;
-static struct issuer_findings findings;
+static struct findings findings;
 static struct issuer_findings_facts facts;
 static struct issuer_parameters given, fixed, known, nothing;
 
@@ -35,14 +35,14 @@ static void begin(const struct issuer_profile *profile)
 static void set_up(void)
 {
     http_call_init(&call, 64 * 1024);
-    issuer_findings_init(&findings);
+    findings_init(&findings);
     begin(&issuer_stripe);
 }
 
 static void tear_down(void)
 {
     http_call_done(&call);
-    issuer_findings_done(&findings);
+    findings_done(&findings);
 }
 
 static void answered(int status, const char *text)
@@ -70,7 +70,8 @@ static void end(enum issuer_call which)
     ck_assert_msg(json_strict_check(findings.text.bytes, findings.text.length, NULL), "%s", findings.text.bytes);
 }
 
-static void answer(enum issuer_call which, int status, const char *text)
+/* second: of a look-up of one card, the answer to the wrong path; NULL = it is not asked for. */
+static void answers(enum issuer_call which, int status, const char *text, const char *second)
 {
     struct issuer_lookup lookup = {0};
     struct outcome outcome = {0};
@@ -78,8 +79,17 @@ static void answer(enum issuer_call which, int status, const char *text)
     answered(status, text);
     if (which == ISSUER_LOOKUP)
         issuer_read_lookup(facts.profile, &call, &event, &lookup, &outcome);
+    if (second) {
+        answered(404, second);
+        issuer_read_lookup(facts.profile, &call, &event, &lookup, &outcome);
+    }
     issuer_findings_add_answer(&findings, &facts, which, &call, &lookup, &outcome);
     issuer_lookup_forget(&lookup);
+}
+
+static void answer(enum issuer_call which, int status, const char *text)
+{
+    answers(which, status, text, NULL);
 }
 
 START_TEST(a_look_up_that_finds_nothing_is_right)
@@ -134,11 +144,16 @@ START_TEST(numbers_of_cards_and_control_characters_of_a_peer_are_harmless)
 }
 END_TEST
 
+#define MISSING "{\"error_code\":\"404001\",\"error_message\":\"card not found\"}"
+
 START_TEST(a_404_is_no_such_card_only_in_the_issuers_own_words)
 {
     begin(&issuer_marqeta);
-    answer(ISSUER_LOOKUP, 404, "{\"error_code\":\"404001\",\"error_message\":\"card not found\"}");
+    answers(ISSUER_LOOKUP, 404, MISSING, "{\"error_code\":\"404000\",\"error_message\":\"no handler\"}");
     expect("\"check\":\"look-up\",\"level\":\"ok\"");
+    begin(&issuer_marqeta);
+    answers(ISSUER_LOOKUP, 404, MISSING, MISSING); /* the path may be wrong */
+    expect("\"check\":\"look-up\",\"level\":\"fail\"");
     begin(&issuer_marqeta);
     answer(ISSUER_LOOKUP, 404, "<html>not found</html>");
     expect("\"check\":\"look-up\",\"level\":\"fail\"");
@@ -149,6 +164,9 @@ START_TEST(a_404_is_no_such_card_only_in_the_issuers_own_words)
     begin(&issuer_stripe);
     answer(ISSUER_RETRIEVE, 404, "{\"error\":{\"code\":\"resource_missing\",\"message\":\"No such card\"}}");
     expect("\"check\":\"look-up\",\"level\":\"ok\"");
+    begin(&issuer_stripe);
+    answer(ISSUER_RETRIEVE, 404, "<html>not found</html>");
+    expect("\"check\":\"look-up\",\"level\":\"fail\"");
 }
 END_TEST
 

@@ -42,6 +42,9 @@ START_TEST(an_event_that_is_open_or_done_needs_no_look_up)
     expect(mark_verdict_first(&held), MARK_END, "open");
     completed.has_card = true; /* replaced, or cancelled later */
     expect(mark_verdict_first(&completed), MARK_END, "ok");
+    completed.has_orphan = true; /* by this mark: core-api is not told yet */
+    expect(mark_verdict_first(&completed), MARK_LOOK_UP, NULL);
+    completed.has_orphan = false;
     completed.card_is_active = true;
     expect(mark_verdict_first(&completed), MARK_LOOK_UP, NULL);
 }
@@ -90,7 +93,7 @@ START_TEST(a_live_card_of_a_rejected_event_is_cancelled_and_then_unlinked)
 }
 END_TEST
 
-START_TEST(a_completed_event_is_only_compared)
+START_TEST(the_card_of_a_completed_event_has_the_state_that_the_issuer_shows)
 {
     struct mark_facts facts = facts_of(OUTBOX_COMPLETED);
     with_card(&facts);
@@ -98,7 +101,12 @@ START_TEST(a_completed_event_is_only_compared)
     ends(facts, ONE, false, "duplicate");
     ends(facts, MORE, true, "duplicate");
     ends(facts, NONE, false, "missing");
+    goes(facts, DEAD, false, MARK_UNLINK); /* core-api removes it */
+    facts.was_unlinked = true;
     ends(facts, DEAD, false, "cancelled_at_issuer");
+    facts.is_frozen = true;
+    ends(facts, ONE, true, "frozen");
+    ends(facts, ONE, false, "duplicate");
 }
 END_TEST
 
@@ -162,7 +170,7 @@ SUITE(mark_verdict)
     tcase_add_test(tcase, an_event_of_another_issuer_is_not_looked_up);
     tcase_add_test(tcase, a_failed_event_goes_on_with_its_card);
     tcase_add_test(tcase, a_live_card_of_a_rejected_event_is_cancelled_and_then_unlinked);
-    tcase_add_test(tcase, a_completed_event_is_only_compared);
+    tcase_add_test(tcase, the_card_of_a_completed_event_has_the_state_that_the_issuer_shows);
     tcase_add_test(tcase, a_reissue_is_made_over_nothing_but_a_settled_nothing);
     tcase_add_test(tcase, a_receiver_that_was_asked_decides_once_the_last_delivery_has_settled);
     suite_add_tcase(suite, tcase);

@@ -64,7 +64,17 @@ static struct flow_verdict answered(enum flow_step step, int status, const char 
 
 /* ---- a table of answers ---- */
 
-enum { SAVED = 1, UNKNOWN = 2, REISSUE = 4, KEYRING = 8, UNTRUSTED = 16, RETIRES = 32, PLAIN = 64 };
+enum {
+    SAVED = 1,
+    UNKNOWN = 2,
+    REISSUE = 4,
+    KEYRING = 8,
+    UNTRUSTED = 16,
+    STARTS_INACTIVE = 128,
+    UNNUMBERED = 256,
+    RETIRES = 32,
+    PLAIN = 64
+};
 
 static const struct row {
     enum flow_step step;
@@ -100,7 +110,12 @@ static const struct row {
     {STEP_REVEAL, UNKNOWN | KEYRING, 200, "{\"pan\":\"4242424242424242\"}", FLOW_RETRY, 0, 0, "issuer_unreadable"},
     {STEP_REVEAL, UNKNOWN | KEYRING, 422, "{\"code\":\"not_yours\"}", FLOW_FAIL, 0, 0, "reveal_refused"},
     {STEP_REVEAL, UNKNOWN | KEYRING, 418, "{}", FLOW_FAIL, 0, 0, "reveal_refused"},
-    {STEP_REVEAL, UNKNOWN | KEYRING, 401, "{}", FLOW_DEFER, 0, 0, "issuer_http_401"},
+    {STEP_REVEAL, UNKNOWN | KEYRING, 401, "{}", FLOW_FAIL, 0, 0, "reveal_refused"},
+    {STEP_REVEAL, UNKNOWN | KEYRING, 403, "{}", FLOW_FAIL, 0, 0, "reveal_refused"},
+    {STEP_REVEAL, UNKNOWN | KEYRING | UNNUMBERED, 403, "{}", FLOW_GO, STEP_SAVE, LOOKUP_NONE, NULL},
+    {STEP_REVEAL, UNKNOWN | KEYRING, 404, "{}", FLOW_DEFER, 0, 0, "issuer_http_404"},
+    {STEP_REVEAL, UNKNOWN | KEYRING, 200, "{\"id\":\"card-1\"}", FLOW_GO, STEP_SAVE, LOOKUP_NONE, NULL},
+    {STEP_REVEAL, UNKNOWN | KEYRING, 200, "{\"id\":\"card-2\"}", FLOW_RETRY, 0, 0, "issuer_unreadable"},
     {STEP_REVEAL, UNKNOWN | KEYRING, 500, "{}", FLOW_RETRY, 0, 0, "issuer_http_500"},
     /* link, and what follows for a reissue */
     {STEP_LINK, SAVED, 200, "{}", FLOW_COMPLETE, 0, 0, NULL},
@@ -128,7 +143,9 @@ static const struct row {
     /* look-up */
     {STEP_LOOKUP, UNKNOWN, 200, PAGE("true", CARD("card-1", "live")), FLOW_GO, STEP_LOOKUP, LOOKUP_NONE, NULL},
     {STEP_LOOKUP, UNKNOWN, 200, PAGE("false", CARD("card-1", "live")), FLOW_GO, STEP_SAVE, LOOKUP_NONE, NULL},
-    {STEP_LOOKUP, UNKNOWN, 200, PAGE("false", CARD("card-1", "new")), FLOW_GO, STEP_ACTIVATE, LOOKUP_NONE, NULL},
+    {STEP_LOOKUP, UNKNOWN, 200, PAGE("false", CARD("card-1", "new")), FLOW_GO, STEP_SAVE, LOOKUP_NONE, NULL},
+    {STEP_LOOKUP, UNKNOWN | STARTS_INACTIVE, 200, PAGE("false", CARD("card-1", "new")), FLOW_GO, STEP_ACTIVATE,
+     LOOKUP_NONE, NULL},
     {STEP_LOOKUP, UNKNOWN | KEYRING, 200, PAGE("false", CARD("card-1", "live")), FLOW_GO, STEP_REVEAL, LOOKUP_NONE,
      NULL},
     {STEP_LOOKUP, UNKNOWN, 200, PAGE("false", CARD("card-1", "live") "," CARD("card-2", "new")), FLOW_FAIL, 0, 0,
@@ -143,6 +160,8 @@ static void arrange(const struct row *row)
     flow.payload.is_reissue = row->given & REISSUE;
     env.keyring = row->given & KEYRING ? (struct keyring *)&env : NULL; /* only its presence is looked at */
     profile.key_is_trusted = !(row->given & UNTRUSTED);
+    profile.makes_inactive = row->given & STARTS_INACTIVE;
+    config.card.number_refused = row->given & UNNUMBERED ? NUMBER_REFUSED_KEEP : NUMBER_REFUSED_FAIL;
     if (row->given & PLAIN)
         profile.calls[ISSUER_REVEAL] = profile.calls[ISSUER_RETIRE] = profile.calls[ISSUER_RETRIEVE] =
             (struct issuer_call_shape){0};
@@ -224,13 +243,13 @@ static const struct {
     enum flow_verdict_kind kind, settled_kind;
     enum flow_step settled_step;
 } not_found[] = {
-    {LOOKUP_FIRST, FLOW_GO, FLOW_GO, STEP_ISSUE},       {LOOKUP_BEFORE_SENDING, FLOW_DEFER, FLOW_GO, STEP_CHECK},
-    {LOOKUP_BY_ANSWER, FLOW_RETRY, FLOW_RETRY, 0},      {LOOKUP_CONTRADICTION, FLOW_DEFER, FLOW_RETRY, 0},
-    {LOOKUP_AFTER_REPEAT, FLOW_GO, FLOW_GO, STEP_SAVE}, {LOOKUP_EXHAUSTED, FLOW_DEFER, FLOW_FAIL, 0},
-    {LOOKUP_KEY_EXPIRED, FLOW_DEFER, FLOW_FAIL, 0},     {LOOKUP_INELIGIBLE, FLOW_DEFER, FLOW_REJECT, 0},
-    {LOOKUP_REFUSED, FLOW_DEFER, FLOW_REJECT, 0},       {LOOKUP_UNFORESEEN, FLOW_DEFER, FLOW_FAIL, 0},
-    {LOOKUP_WORKER_LOST, FLOW_DEFER, FLOW_FAIL, 0},     {LOOKUP_IN_OUTAGE, FLOW_DEFER, FLOW_DEFER, 0},
-    {LOOKUP_CARD_SEEN, FLOW_RETRY, FLOW_RETRY, 0},
+    {LOOKUP_FIRST, FLOW_GO, FLOW_GO, STEP_ISSUE},      {LOOKUP_BEFORE_SENDING, FLOW_DEFER, FLOW_GO, STEP_CHECK},
+    {LOOKUP_KEY_SPENT, FLOW_DEFER, FLOW_FAIL, 0},      {LOOKUP_BY_ANSWER, FLOW_RETRY, FLOW_RETRY, 0},
+    {LOOKUP_CONTRADICTION, FLOW_DEFER, FLOW_RETRY, 0}, {LOOKUP_AFTER_REPEAT, FLOW_GO, FLOW_GO, STEP_SAVE},
+    {LOOKUP_EXHAUSTED, FLOW_DEFER, FLOW_FAIL, 0},      {LOOKUP_KEY_EXPIRED, FLOW_DEFER, FLOW_FAIL, 0},
+    {LOOKUP_INELIGIBLE, FLOW_DEFER, FLOW_REJECT, 0},   {LOOKUP_REFUSED, FLOW_DEFER, FLOW_REJECT, 0},
+    {LOOKUP_UNFORESEEN, FLOW_DEFER, FLOW_FAIL, 0},     {LOOKUP_WORKER_LOST, FLOW_DEFER, FLOW_FAIL, 0},
+    {LOOKUP_IN_OUTAGE, FLOW_DEFER, FLOW_DEFER, 0},     {LOOKUP_CARD_SEEN, FLOW_RETRY, FLOW_RETRY, 0},
 };
 
 START_TEST(nothing_found_is_an_end_only_when_no_send_can_arrive)

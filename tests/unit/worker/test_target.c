@@ -518,6 +518,47 @@ START_TEST(a_paused_target_gets_no_new_call_and_those_in_flight_end_as_usual)
 }
 END_TEST
 
+START_TEST(a_410_stops_every_call_until_it_is_resumed)
+{
+    ck_assert_int_eq(enter(0), TARGET_ADMITTED);
+    leave(0, BREAKER_GONE);
+    ck_assert_str_eq(target.stopped_why, "its receiver answered 410");
+    later(100 * PROBE_MS);
+    ck_assert_int_eq(enter(1), TARGET_REJECTED); /* no probe either */
+    target.stopped_why[0] = '\0';
+    target_set_paused(&target, false);
+    ck_assert_int_eq(enter(1), TARGET_ADMITTED);
+}
+END_TEST
+
+static void refuse_creates(int count, const char *code)
+{
+    for (int i = 0; i < count; i++) {
+        struct uuid id = uuid7_make();
+        target_note_create(&target, &id, code);
+        target_note_create(&target, &id, code); /* the same event once more: no other one */
+    }
+}
+
+START_TEST(creates_that_are_all_refused_with_one_code_stop_as_long_as_none_was_executed)
+{
+    struct uuid id = uuid7_make();
+    refuse_creates(TARGET_REFUSALS_MAX - 1, "bad_currency");
+    refuse_creates(TARGET_REFUSALS_MAX - 1, "holder_blocked"); /* another code: another row */
+    ck_assert(!target.is_paused);
+    refuse_creates(1, "holder_blocked");
+    ck_assert(target.is_paused);
+    ck_assert_ptr_nonnull(strstr(target.stopped_why, "holder_blocked"));
+    target.stopped_why[0] = '\0';
+    target_set_paused(&target, false);
+    refuse_creates(TARGET_REFUSALS_MAX - 1, "holder_blocked");
+    ck_assert(!target.is_paused);
+    target_note_create(&target, &id, NULL);
+    refuse_creates(10 * TARGET_REFUSALS_MAX, "holder_blocked");
+    ck_assert(!target.is_paused);
+}
+END_TEST
+
 START_TEST(a_pause_hides_neither_an_open_breaker_nor_a_rest)
 {
     ck_assert_int_eq(enter(0), TARGET_ADMITTED);
@@ -588,6 +629,8 @@ SUITE(target)
     tcase_add_test(tcase, waiting_calls_go_on_one_at_a_time_when_a_short_rest_is_over);
     tcase_add_test(tcase, no_call_waits_for_the_end_of_a_long_rest);
     tcase_add_test(tcase, a_paused_target_gets_no_new_call_and_those_in_flight_end_as_usual);
+    tcase_add_test(tcase, a_410_stops_every_call_until_it_is_resumed);
+    tcase_add_test(tcase, creates_that_are_all_refused_with_one_code_stop_as_long_as_none_was_executed);
     tcase_add_test(tcase, a_pause_hides_neither_an_open_breaker_nor_a_rest);
     tcase_add_test(tcase, a_probe_ends_a_rest_and_lets_one_call_through_an_open_breaker);
     tcase_add_test(tcase, a_probe_does_nothing_to_a_target_that_takes_calls);

@@ -259,7 +259,7 @@ START_TEST(everything_else_is_the_table_of_outcomes)
         {404, OUTCOME_NOT_EXECUTED, ADVICE_CONFIGURATION, "route_http_404"},
         {408, OUTCOME_UNKNOWN, ADVICE_RETRY, "route_http_408"},
         {409, OUTCOME_NOT_EXECUTED, ADVICE_WAIT_IN_PROGRESS, "route_http_409"},
-        {410, OUTCOME_REFUSED, ADVICE_REJECT, "route_refused"},
+        {410, OUTCOME_NOT_EXECUTED, ADVICE_CONFIGURATION, "route_http_410"},
         {418, OUTCOME_REFUSED, ADVICE_FAIL, "route_http_418"},
         {422, OUTCOME_REFUSED, ADVICE_REJECT, "route_refused"},
         {425, OUTCOME_NOT_EXECUTED, ADVICE_WAIT_IN_PROGRESS, "route_http_425"},
@@ -273,6 +273,8 @@ START_TEST(everything_else_is_the_table_of_outcomes)
         outcome_of_delivery(&call, &outcome);
         ck_assert_msg(outcome.kind == rows[i].kind && outcome.advice == rows[i].advice, "%d", rows[i].status);
         ck_assert_str_eq(outcome.code, rows[i].code);
+        ck_assert((outcome.health == BREAKER_GONE) == (rows[i].status == 410));
+        ck_assert(rows[i].kind != OUTCOME_REFUSED || outcome.health == BREAKER_REFUSED);
     }
     answered(422, "{\"code\":\"insufficient_funds\",\"detail\":\"card 4111111111111111 is empty\"}");
     outcome_of_delivery(&call, &outcome);

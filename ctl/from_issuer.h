@@ -1,0 +1,13 @@
+/* issuing-ctl reconcile --from-issuer: the issuer's own list of its cards beside our events and cards. A worker reads the
+ * list (worker/issuer_listing.h); this asks for it, or joins one that is asked for, waits, and prints what came of it:
+ * questions, and nothing is changed. */
+#ifndef ISSUING_CTL_FROM_ISSUER_H
+#define ISSUING_CTL_FROM_ISSUER_H
+
+#include "ctl/ctl.h"
+#include "ctl/moment.h"
+
+/* Precondition: connected. Returns the exit code, and has printed what went wrong. reason NULL = none was given. */
+int from_issuer_run(struct ctl *ctl, const struct moment *since, int64_t timeout_ms, const char *reason);
+
+#endif

@@ -1,0 +1,70 @@
+/* issuing-ctl resend: a COMPLETED event of a route is delivered once more, by ids or by filter. */
+#include <stdio.h>
+#include <string.h>
+
+#include "ctl/bulk.h"
+#include "statements.h"
+
+static bool act(struct bulk *bulk, const struct uuid *id, int64_t seen_us, struct pg_rows **ret_rows, struct err *err)
+{
+    struct pg_param params[3 + ACTION_PARAMS] = {pg_param_uuid(id),
+                                                 seen_us != 0 ? pg_param_int8(seen_us) : pg_param_null()};
+    action_params(&bulk->action, params + 2);
+    params[2 + ACTION_PARAMS] = action_batch(&bulk->action);
+    return pg_sync_query(bulk->ctl->db, &sql_operator_resend, params, ret_rows, err);
+}
+
+static bool preview(struct bulk *bulk, const struct event *event, const char **ret_code, char *ret_text, size_t size,
+                    struct err *err)
+{
+    (void)bulk, (void)err;
+    *ret_code = event_is_card(event) ? "other_type" : NULL;
+    if (!*ret_code)
+        snprintf(ret_text, size, "it is delivered once more, with the same key and webhook-resend: 1");
+    return true;
+}
+
+static void why_refused(const struct event *event, const char *code, char *ret_text, size_t size)
+{
+    if (strcmp(code, "other_type") == 0)
+        snprintf(ret_text, size, "it is a card request; only events of routes can be sent again");
+    else if (strcmp(code, "out_of_range") == 0)
+        snprintf(ret_text, size, "its payload is larger than 64 KiB or its user id longer than 128 bytes");
+    else if (strcmp(event->status_text, "FAILED") == 0 || strcmp(event->status_text, "REJECTED") == 0)
+        snprintf(ret_text, size, "it is %s: `replay` it", event->status_text);
+}
+
+static const struct bulk_verb bulk_resend = {
+    .word = "resend",
+    .past = "sent again",
+    .question = "Send again",
+    .status = "COMPLETED",
+    .done = ACTION_RESENT,
+    .would = ACTION_WOULD_RESEND,
+    .wakeup = &sql_notify_wake,
+    .act = act,
+    .preview = preview,
+    .why_refused = why_refused,
+};
+
+static int run_resend(struct ctl *ctl, char **arguments, int count)
+{
+    struct bulk bulk = {.ctl = ctl, .verb = &bulk_resend};
+    const struct option_spec specs[] = {BULK_OPTIONS(&bulk), {.name = NULL}};
+    return bulk_run(&bulk, specs, arguments, count);
+}
+
+const struct ctl_command ctl_resend = {
+    .word = "resend",
+    .usage = "ID... | FILTERS [--dry-run] [--rate N] [--limit N] --reason TEXT",
+    .summary = "deliver COMPLETED events of routes once more",
+    .help =
+        "Delivers COMPLETED events of routes once more: same Idempotency-Key, webhook-id and body, and the header\n"
+        "webhook-resend: 1. A receiver that has forgotten the key executes the event again. Meanwhile the event is\n"
+        "PENDING; whatever comes of it, refusals and `cancel` included, it is COMPLETED again. An ordered one goes\n"
+        "first. Given ids, each one is reported, and exit 1 means that some were refused.\n"
+        "Given filters, at least one, the oldest event comes first:\n\n"
+        "  --status S     COMPLETED, the only status that can be sent again\n" FILTER_HELP BULK_HELP BULK_NOTE,
+    .run = run_resend,
+    .takes_place = true,
+};

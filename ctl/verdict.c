@@ -1,0 +1,193 @@
+/* See verdict.h. Each sentence has a story in tests/e2e/verdicts.py that stages its cause. */
+#include "ctl/verdict.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ctl/print.h"
+
+#define TARGETS_NAMED 3
+#define KEY_LEFT_SHARE 4 /* a key is told when less than one in so many parts of its lifetime is left */
+#define OLD_US (5 * 60 * (int64_t)1000000)
+/* The same in the alert IssuingRejected. */
+#define REJECTED_MIN 20
+#define REJECTED_SHARE 2 /* one in so many is too many */
+
+enum open_column { PENDING, PROCESSING, OVERDUE, FAILED, UNKNOWN, OLDEST, NOW, KEY_ENDS };
+enum pattern_column { BEGIN, USERS, OTHERS, OTHERS_TROUBLED, CAUSE };
+
+void verdict_params(const struct config *config, struct pg_param params[VERDICT_OPEN_PARAMS])
+{
+    params[0] = pg_param_int8(VERDICT_EVENTS_MAX);
+    params[1] = pg_param_int8(config->issuer.key_lifetime_ms);
+}
+
+void verdict_facts_of(const struct config *config, const struct pg_rows *open, const struct pg_rows *rejected,
+                      const struct pg_rows *pattern, struct verdict_facts *ret_facts)
+{
+    *ret_facts = (struct verdict_facts){
+        .pending = pg_int8(open, 0, PENDING),
+        .processing = pg_int8(open, 0, PROCESSING),
+        .overdue = pg_int8(open, 0, OVERDUE),
+        .failed = pg_int8(open, 0, FAILED),
+        .unknown = pg_int8(open, 0, UNKNOWN),
+        .oldest_us = pg_is_null(open, 0, OLDEST) ? 0 : pg_time_us(open, 0, OLDEST),
+        .now_us = pg_time_us(open, 0, NOW),
+        .key_ends_us = pg_is_null(open, 0, KEY_ENDS) ? 0 : pg_time_us(open, 0, KEY_ENDS),
+        .key_lifetime_ms = config->issuer.key_lifetime_ms,
+        .rejected = rejected,
+        .pattern = pattern,
+    };
+}
+
+bool verdict_find_rejected(const struct pg_rows *rejected, char ret_text[VERDICT_SENTENCE_SIZE])
+{
+    char time[PRINT_TIME_SIZE];
+    if (pg_rows_count(rejected) == 0)
+        return false;
+    int64_t count = pg_int8(rejected, 0, VERDICT_REJECTED), ended = pg_int8(rejected, 0, VERDICT_ENDED);
+    snprintf(ret_text, VERDICT_SENTENCE_SIZE,
+             "%" PRId64 " of %" PRId64 " events that ended since %s are REJECTED, most of them %.80s", count, ended,
+             print_time(pg_time_us(rejected, 0, VERDICT_SINCE), time), pg_bytes(rejected, 0, VERDICT_CODE).bytes);
+    return count > REJECTED_MIN && count * REJECTED_SHARE > ended;
+}
+
+/* A further sentence. What does not fit is left out: the pages below have it. */
+static void __attribute__((format(printf, 2, 3))) say(struct verdict *verdict, const char *format, ...)
+{
+    char sentence[VERDICT_SENTENCE_SIZE];
+    size_t length = strlen(verdict->text);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(sentence, sizeof(sentence), format, arguments);
+    va_end(arguments);
+    if (length + strlen(sentence) + 3 < sizeof(verdict->text))
+        snprintf(verdict->text + length, sizeof(verdict->text) - length, "%s%s.", length > 0 ? " " : "", sentence);
+}
+
+/* "1 event", "1,204 events", "at least 100,000 events". */
+static const char *events(int64_t count, char ret_text[64])
+{
+    char number[PRINT_NUMBER_SIZE];
+    snprintf(ret_text, 64, "%s%s event%s", count >= VERDICT_EVENTS_MAX ? "at least " : "",
+             print_number(count > VERDICT_EVENTS_MAX ? VERDICT_EVENTS_MAX : count, number), count == 1 ? "" : "s");
+    return ret_text;
+}
+
+static void say_workers(struct verdict *verdict, const struct cluster *cluster)
+{
+    if (cluster->alive_count == 0)
+        say(verdict, "No worker is alive: no event is processed");
+    else if (cluster->silent_count > 0)
+        say(verdict, "%d of %d workers %s silent", cluster->silent_count, cluster->alive_count,
+            cluster->silent_count == 1 ? "is" : "are");
+}
+
+/* ": 12 events wait", or "". */
+static void write_behind(const struct cluster_target *target, char *ret_text, size_t size)
+{
+    char count[64];
+    ret_text[0] = '\0';
+    if (target->backlog > 0)
+        snprintf(ret_text, size, ": %s wait%s", events(target->backlog, count), target->backlog == 1 ? "s" : "");
+}
+
+static void say_target(struct verdict *verdict, const struct cluster_target *target, int64_t now_us)
+{
+    char span[PRINT_SPAN_SIZE], behind[80], until[PRINT_TIME_SIZE];
+    write_behind(target, behind, sizeof(behind));
+    if (target->paused_us != 0)
+        say(verdict, "%.64s has been paused by %.64s for %s%s%s%s", target->name, target->paused_by,
+            print_span(now_us - target->paused_us, span), target->paused_until_us != 0 ? ", until " : "",
+            target->paused_until_us != 0 ? print_time(target->paused_until_us, until) : "", behind);
+    else if (target->open + target->half_open > 0)
+        say(verdict, "The breaker of %.64s has been open at %" PRId64 " of %" PRId64 " workers for %s (%.80s)%s",
+            target->name, target->open + target->half_open, target->workers,
+            print_span(now_us - target->since_us, span), target->cause ? target->cause : "?", behind);
+    else if (target->resting > 0)
+        say(verdict, "%.64s asked %" PRId64 " of %" PRId64 " workers to wait (429)%s", target->name, target->resting,
+            target->workers, behind);
+}
+
+static bool is_well(const struct cluster_target *target)
+{
+    return target->paused_us == 0 && target->open + target->half_open + target->resting == 0;
+}
+
+static void say_targets(struct verdict *verdict, const struct cluster *cluster)
+{
+    int named = 0, more = 0;
+    for (int i = 0; i < cluster->target_count; i++) {
+        if (is_well(&cluster->targets[i]))
+            continue;
+        if (named < TARGETS_NAMED)
+            say_target(verdict, &cluster->targets[i], cluster->now_us);
+        else
+            more++;
+        named++;
+    }
+    if (more > 0)
+        say(verdict, "%d more target%s not called", more, more == 1 ? " is" : "s are");
+}
+
+/* "All 15 users whose id begins with b4 ...". */
+static void say_pattern(struct verdict *verdict, const struct pg_rows *pattern)
+{
+    char users[PRINT_NUMBER_SIZE], others[PRINT_NUMBER_SIZE], troubled[PRINT_NUMBER_SIZE];
+    if (pg_rows_count(pattern) == 0)
+        return;
+    say(verdict, "All %s users %.80s* that were tried lately have trouble (%.80s); of %s others %s",
+        print_number(pg_int8(pattern, 0, USERS), users), pg_bytes(pattern, 0, BEGIN).bytes,
+        pg_bytes(pattern, 0, CAUSE).bytes, print_number(pg_int8(pattern, 0, OTHERS), others),
+        pg_int8(pattern, 0, OTHERS_TROUBLED) > 0 ? print_number(pg_int8(pattern, 0, OTHERS_TROUBLED), troubled)
+                                                 : "none");
+}
+
+/* Until then the same key is sent again, or an operator replays; afterwards only a look-up tells. */
+static void say_key(struct verdict *verdict, const struct verdict_facts *facts)
+{
+    char time[PRINT_TIME_SIZE], span[PRINT_SPAN_SIZE];
+    int64_t left_us = facts->key_ends_us - facts->now_us;
+    if (facts->key_ends_us != 0 && left_us < facts->key_lifetime_ms * 1000 / KEY_LEFT_SHARE)
+        say(verdict, "The first key of an unknown outcome ends at %s, in %s (list --unknown --oldest-first)",
+            print_time(facts->key_ends_us, time), print_span(left_us, span));
+}
+
+static void say_events(struct verdict *verdict, const struct verdict_facts *facts)
+{
+    char count[64], other[64], span[PRINT_SPAN_SIZE], rejected[VERDICT_SENTENCE_SIZE];
+    if (verdict_find_rejected(facts->rejected, rejected))
+        say(verdict, "%s", rejected);
+    if (facts->failed > 0)
+        say(verdict, "%s wait%s for an operator", events(facts->failed, count), facts->failed == 1 ? "s" : "");
+    if (facts->overdue > 0)
+        say(verdict, "%s %s due for more than a minute", events(facts->overdue, count),
+            facts->overdue == 1 ? "has been" : "have been");
+    if (facts->pending > 0 && facts->now_us - facts->oldest_us > OLD_US)
+        say(verdict, "%s %s PENDING, the oldest is %s old", events(facts->pending, other),
+            facts->pending == 1 ? "is" : "are", print_span(facts->now_us - facts->oldest_us, span));
+    say_pattern(verdict, facts->pattern);
+    say_key(verdict, facts);
+}
+
+void verdict_of(const struct cluster *cluster, const struct verdict_facts *facts, struct verdict *ret_verdict)
+{
+    char count[64];
+    *ret_verdict = (struct verdict){.is_bad = true};
+    say_workers(ret_verdict, cluster);
+    say_targets(ret_verdict, cluster);
+    say_events(ret_verdict, facts);
+    if (ret_verdict->text[0])
+        return;
+    ret_verdict->is_bad = false;
+    if (facts->processing > 0)
+        say(ret_verdict, "All is well; %s %s being processed", events(facts->processing, count),
+            facts->processing == 1 ? "is" : "are");
+    else if (facts->pending > 0)
+        say(ret_verdict, "All is well; %s %s PENDING", events(facts->pending, count),
+            facts->pending == 1 ? "is" : "are");
+    else
+        say(ret_verdict, "All is well; no event is open");
+}

@@ -1,0 +1,53 @@
+/* What is wrong, in sentences: the head of `status` and of the console's first page. */
+#ifndef ISSUING_CTL_VERDICT_H
+#define ISSUING_CTL_VERDICT_H
+
+#include "common/config/config.h"
+#include "common/pg/pg_sync.h"
+#include "ctl/cluster.h"
+
+#define VERDICT_SIZE 2000
+#define VERDICT_SENTENCE_SIZE 400
+#define VERDICT_EVENTS_MAX 100000 /* counted at most */
+
+#define VERDICT_NEWEST 5000 /* events that operator_pattern looks at */
+#define VERDICT_OPEN_PARAMS 2
+
+/* The row of operator_open; VERDICT_EVENTS_MAX stands for "or more". All zeros: nothing. */
+struct verdict_facts {
+    int64_t pending, processing;
+    int64_t overdue; /* PENDING of delivered types, due for more than a minute */
+    int64_t failed;
+    int64_t unknown;           /* PENDING and FAILED ones whose outcome is unknown, as issuing_outcome_unknown */
+    int64_t oldest_us, now_us; /* when the oldest open event was made, 0 = there is none; the database's clock */
+    int64_t key_ends_us;       /* the first one of an unknown outcome that has not ended; 0 = there is none */
+    int64_t key_lifetime_ms;
+    const struct pg_rows *rejected, *pattern; /* of operator_status_rejected, operator_pattern; borrowed */
+};
+
+/* Columns of operator_status_rejected. */
+enum verdict_rejected_column {
+    VERDICT_CODE,
+    VERDICT_TYPE,
+    VERDICT_EVENTS,
+    VERDICT_REJECTED,
+    VERDICT_ENDED,
+    VERDICT_SINCE
+};
+
+struct verdict {
+    bool is_bad; /* an operator should look */
+    char text[VERDICT_SIZE];
+};
+
+/* Of operator_open. */
+void verdict_params(const struct config *config, struct pg_param params[VERDICT_OPEN_PARAMS]);
+void verdict_facts_of(const struct config *config, const struct pg_rows *open, const struct pg_rows *rejected,
+                      const struct pg_rows *pattern, struct verdict_facts *ret_facts);
+/* "25 of 26 events that ended since ... are REJECTED, ..." where they are too many; else false. Rows of
+ * operator_status_rejected. */
+bool verdict_find_rejected(const struct pg_rows *rejected, char ret_text[VERDICT_SENTENCE_SIZE]);
+/* What stops or refuses all comes first. */
+void verdict_of(const struct cluster *cluster, const struct verdict_facts *facts, struct verdict *ret_verdict);
+
+#endif

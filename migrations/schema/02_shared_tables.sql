@@ -1,0 +1,261 @@
+-- The tables that all places share: who works, what is delivered, how long things are kept. Run once, in a new
+-- database; from then on tables change by ../upgrades/.
+
+-- How many places there are; for ever. A user's place is issuing.place_of(user_id).
+CREATE TABLE issuing.places (
+    one   bool PRIMARY KEY DEFAULT true CHECK (one),
+    count int2 NOT NULL CHECK (count BETWEEN 1 AND 64)
+);
+
+-- Which places this database serves; each has a row where there are several. 16_fence.sql has the states.
+CREATE TABLE issuing.place_states (
+    place      int2 PRIMARY KEY CHECK (place BETWEEN 0 AND 63),
+    state      text NOT NULL DEFAULT 'served' CHECK (state IN ('served', 'leaving', 'closing', 'released')),
+    owner      text, -- cluster_name of the database that serves it, or served it; NULL = no place ever left
+    next_owner text, -- of the one that may take it
+    release_id uuid, -- of the last release; the same in both databases
+    since      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CHECK ((state = 'served') = (next_owner IS NULL))
+);
+
+-- An event and a card belong to the issuer that the event was first sent to: its profile, and scheme, host and port of
+-- its url. A claim that would send an event elsewhere says so instead. Rows are never removed.
+CREATE TABLE issuing.issuers (
+    id int2 PRIMARY KEY CHECK (id > 0),
+    profile text NOT NULL CHECK (octet_length(profile) BETWEEN 1 AND 64),
+    origin text NOT NULL CHECK (octet_length(origin) BETWEEN 1 AND 1024),
+    seen_at timestamptz NOT NULL DEFAULT now(), -- about when a worker last claimed for it
+    UNIQUE (profile, origin)
+);
+
+-- What a program may ask for at most, as the owner has set it: a program's configuration can only lower it.
+CREATE TABLE issuing.ceilings (
+    name text PRIMARY KEY CHECK (name IN ('reveals')), -- card numbers shown to one user within a minute; 0 = none
+    most int8 NOT NULL CHECK (most BETWEEN 0 AND 1000)
+);
+INSERT INTO issuing.ceilings (name, most) VALUES ('reveals', 60);
+
+-- `doctor --issuer`: are url, credential and parameters of an issuer right before the first card? `route test`: are those
+-- of a route? An operator leaves a check here, a worker makes one harmless call with its own configuration. A check that
+-- is lost is asked again.
+CREATE TABLE issuing.issuer_checks (
+    id          uuid PRIMARY KEY DEFAULT issuing.uuid7(),
+    target      text NOT NULL CHECK (octet_length(target) BETWEEN 1 AND 64), -- issuer, or the type of a route
+    user_id     text CHECK (octet_length(user_id) BETWEEN 1 AND 128), -- core-api is asked about; NULL = about nobody
+    creates     bool NOT NULL DEFAULT false, -- a card of the issuer's test mode is made, and closed
+    asked_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    deadline_at timestamptz NOT NULL, -- the operator waits no longer, and no worker begins it any more
+    lease_until timestamptz,          -- until then a worker has it
+    lease_token uuid,
+    ended_at    timestamptz,
+    actor       text NOT NULL,
+    db_role     text NOT NULL DEFAULT session_user,
+    os_user     text,
+    sudo_user   text,
+    worker      text,                 -- which one has it or last had it
+    result      text CHECK (result IN ('ok', 'fail', 'unanswered')),
+    detail      jsonb,                -- the findings, in their order: [{"check", "level", "found", "fix"}, ...]
+    CONSTRAINT issuer_checks_detail CHECK (jsonb_typeof(detail) = 'array' AND octet_length(detail::text) <= 65536),
+    CONSTRAINT issuer_checks_lease CHECK ((lease_until IS NULL) = (lease_token IS NULL)),
+    CONSTRAINT issuer_checks_end CHECK ((ended_at IS NULL) = (result IS NULL))
+);
+CREATE INDEX issuer_checks_open ON issuing.issuer_checks (asked_at) WHERE ended_at IS NULL;
+CREATE INDEX issuer_checks_ended ON issuing.issuer_checks (ended_at) WHERE ended_at IS NOT NULL;
+
+-- `reconcile --from-issuer`: the issuer's own list of its cards, beside our events and cards. Whoever asks leaves a row;
+-- a worker reads the list page by page under a lease and a token, and another one goes on where it stopped. One that
+-- is lost is asked again.
+CREATE TABLE issuing.issuer_listings (
+    id           uuid PRIMARY KEY DEFAULT issuing.uuid7(),
+    is_regular   bool NOT NULL DEFAULT false, -- by issuer.reconcile_every; else an operator asked
+    since        timestamptz NOT NULL, -- cards that were made from then on
+    asked_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    wanted_until timestamptz NOT NULL, -- then nobody waits, and no worker goes on; who asks again moves it
+    lease_until  timestamptz,
+    lease_token  uuid,
+    worker       text,                 -- which one has it or last had it
+    issuer       int2,                 -- of issuers, from the first page on: whose list it is; 0 = nothing was sent there yet
+    began_at     timestamptz,          -- when the first page was asked for
+    cursor       text,                 -- the card that the next page begins after; NULL = the first page
+    pages        int8 NOT NULL DEFAULT 0,
+    cards        int8 NOT NULL DEFAULT 0,
+    idle_pages   int8 NOT NULL DEFAULT 0, -- in a row, that had no new card
+    listed_at    timestamptz,          -- when the last page was read
+    compared_to  uuid,                 -- cards of requests up to this one were looked for in the list
+    ended_at     timestamptz,
+    trouble      text,                 -- why the list was not read last; of one that has ended: NULL = it was compared as a whole
+    counts       jsonb,                -- cards by listed_cards.kind, of one that was compared
+    CONSTRAINT issuer_listings_cursor CHECK (octet_length(cursor) <= 256),
+    CONSTRAINT issuer_listings_trouble CHECK (octet_length(trouble) <= 1000),
+    CONSTRAINT issuer_listings_lease CHECK ((lease_until IS NULL) = (lease_token IS NULL))
+);
+
+-- What such a list had, and what it should have had. Rows that are no question leave when it is compared.
+CREATE TABLE issuing.listed_cards (
+    listing        uuid NOT NULL,
+    issuer_card_id text NOT NULL,
+    reference      uuid, -- an event's id; NULL = the card has no reference of this form
+    kind           text NOT NULL, -- issuing.kinds_of_question() are questions
+    PRIMARY KEY (listing, issuer_card_id)
+);
+CREATE INDEX listed_cards_rest ON issuing.listed_cards (listing)
+    WHERE kind <> ALL (ARRAY['no_event', 'unsent', 'rejected', 'failed', 'other_card', 'not_listed']);
+
+-- ---- workers ----
+-- Workers write these rows every few seconds, so that issuing-ctl, the api and alerts need no connection to a worker.
+-- A row that is lost or wrong costs a wrong picture; a pause that ends too early or too late costs no card. All times
+-- are the database's.
+
+-- One row for each worker process. A row that was not seen for 60 s counts as dead; a heartbeat removes it after a day.
+CREATE TABLE issuing.workers (
+    name       text PRIMARY KEY,     -- host:pid, the owner of its leases (outbox_events.lease_owner)
+    host       text NOT NULL,
+    pid        int8 NOT NULL,
+    version    text NOT NULL,
+    started_at timestamptz NOT NULL,
+    seen_at    timestamptz NOT NULL,
+    in_flight  int4 NOT NULL,        -- events held
+    slots      int4 NOT NULL,        -- worker.max_in_flight
+    is_draining bool NOT NULL DEFAULT false
+) WITH (fillfactor = 50);
+
+-- One row for each target that a worker calls: the state of its breaker there. Each worker knows only the answers that
+-- it got itself, so the rows of one target may differ.
+CREATE TABLE issuing.worker_targets (
+    worker     text NOT NULL REFERENCES issuing.workers ON DELETE CASCADE,
+    target     text NOT NULL,        -- issuer, core, or the type of a route
+    state      text NOT NULL CHECK (state IN ('closed', 'half_open', 'open')),
+    since      timestamptz NOT NULL, -- closed: when it closed, or began; open, half_open: when it opened
+    cause      text,                 -- the last failure that opened it or kept it open; NULL: closed
+    is_resting bool NOT NULL,        -- it answered "too many requests", and gets no call until next_at
+    is_paused  bool NOT NULL,        -- the worker obeys a pause
+    next_at    timestamptz,          -- open: the next probe; resting: the end of the rest; NULL: neither
+    in_flight  int4 NOT NULL,        -- calls
+    waiting    int4 NOT NULL,        -- calls that wait for their turn
+    call_limit int4 NOT NULL,        -- calls at a time that the worker allows itself now
+    probe_number int8 NOT NULL DEFAULT 0, -- of target_controls: the last probe that the worker obeyed
+    certificate_ends_at timestamptz,      -- the first certificate of the target's chain; NULL: none was seen
+    PRIMARY KEY (worker, target)
+) WITH (fillfactor = 50);
+
+-- The worker that was the last to end by itself: one row, for "no worker runs: the last one was seen then and there".
+CREATE TABLE issuing.last_worker (
+    is_only  bool PRIMARY KEY DEFAULT true CHECK (is_only),
+    name     text NOT NULL,
+    host     text NOT NULL,
+    ended_at timestamptz NOT NULL
+);
+
+-- What operators asked for. A worker reads it with each heartbeat and before its first claim.
+CREATE TABLE issuing.target_controls (
+    target       text PRIMARY KEY CHECK (target ~ '^[A-Za-z][A-Za-z0-9_]{0,63}$'),
+    paused_at    timestamptz,             -- NULL = not paused
+    paused_by    text,                    -- the actor, for people
+    paused_why   text,
+    paused_until timestamptz,             -- NULL = until an operator resumes it
+    probe_number int8 NOT NULL DEFAULT 0, -- how often a probe was asked for; a worker compares it with its last one
+    CONSTRAINT target_controls_paused CHECK ((paused_at IS NULL) = (paused_by IS NULL)
+                                             AND (paused_at IS NULL) = (paused_why IS NULL)
+                                             AND (paused_at IS NOT NULL OR paused_until IS NULL))
+);
+
+-- ---- routes and senders ----
+
+-- The types that workers deliver, as they are configured there. The first worker that names a route registers it. The
+-- route leaves by an operator's word (remove_route), or when no worker has named it for retentions.routes and nothing
+-- of its type is open. So whether an end is told does not depend on who is alive.
+CREATE TABLE issuing.routes (
+    event_type      text PRIMARY KEY CHECK (event_type ~ '^[A-Z][A-Z0-9_]{0,63}$' AND event_type <> 'CARD_ISSUE'),
+    is_ordered      bool NOT NULL,
+    has_lookup      bool NOT NULL,
+    key_lifetime_ms int8 NOT NULL,
+    max_attempts    int8 NOT NULL,
+    is_signed       bool NOT NULL,
+    worker          text NOT NULL,        -- that named it last
+    seen_at         timestamptz NOT NULL, -- when
+    since           timestamptz NOT NULL DEFAULT clock_timestamp(),
+    frees_held      bool NOT NULL DEFAULT false -- it was ordered: what is held behind others is freed
+) WITH (fillfactor = 50);
+
+-- What each worker says of each route. Operators see who disagrees; a row counts for a minute.
+CREATE TABLE issuing.route_workers (
+    event_type      text NOT NULL,
+    worker          text NOT NULL,
+    is_ordered      bool NOT NULL,
+    has_lookup      bool NOT NULL,
+    key_lifetime_ms int8 NOT NULL,
+    max_attempts    int8 NOT NULL,
+    is_signed       bool NOT NULL,
+    seen_at         timestamptz NOT NULL,
+    PRIMARY KEY (event_type, worker)
+) WITH (fillfactor = 50);
+
+-- Who may send which type: this role and, as with any right, each role that has its rights. By name, as pg_hba.conf has
+-- it: a dump can be restored where a role is missing, and without the right to call the function a name is worth
+-- nothing. Written by change_sender only.
+CREATE TABLE issuing.senders (
+    event_type text NOT NULL CHECK (event_type ~ '^[A-Z][A-Z0-9_]{0,63}$' 
+                     AND event_type NOT IN ('CARD_REQUEST_ENDED', 'CARD_STATUS_CHANGED')),
+    role       text NOT NULL,
+    added_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (event_type, role)
+);
+
+-- The keys that senders gave, each with its event. The unique index makes two transactions with one key wait for each
+-- other, and nobody else. A row is removed after its event (forget_keys); until then it is worth nothing.
+CREATE TABLE issuing.event_keys (
+    event_id   uuid NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    event_type text NOT NULL,
+    key        text NOT NULL,
+    PRIMARY KEY (event_type, key)
+);
+
+-- ---- retentions ----
+
+-- How long things are kept belongs to the database: a program's configuration can only lengthen a retention. keep_house
+-- raises `kept` to what a worker is configured with; only the owner lowers it, by issuing.set_retention. The audit
+-- trail is the owner's alone: PCI DSS 4.0, 10.5.1, wants twelve months. routes: how long a route stays that no worker
+-- names.
+CREATE TABLE issuing.retentions (
+    name  text PRIMARY KEY CHECK (name IN ('keys', 'limits', 'events', 'audit', 'routes')),
+    kept  interval NOT NULL,
+    least interval NOT NULL,
+    CONSTRAINT retentions_least CHECK (kept >= least AND least >= interval '0')
+);
+INSERT INTO issuing.retentions (name, kept, least)
+-- guard: the audit trail has a least retention
+VALUES ('keys', '1 h', '1 h'), ('limits', '1 h', '1 h'), ('events', '1 d', '1 d'), ('audit', '400 d', '365 d'),
+       ('routes', '30 d', '1 h');
+
+-- A parameter of this type is who calls, and its default says so. SECURITY DEFINER hides the caller, and session_user
+-- is not the caller behind SET ROLE, a pool, a function of another owner, or when autovacuum computes an index. The
+-- CHECK looks where the value is made, which is outside of the function, so no other name can be given.
+-- guard: nobody calls in the name of another role
+CREATE DOMAIN issuing.caller AS name CHECK (VALUE = CURRENT_USER);
+
+-- ---- proofs ----
+
+-- How far `issuing-ctl prove` has read: one row. It goes over the events by their ids, in pieces, and may be
+-- stopped between two.
+CREATE TABLE issuing.data_proofs (
+    one           bool PRIMARY KEY DEFAULT true CHECK (one),
+    began_at      timestamptz,             -- of the proof that is under way, or of the last one
+    up_to         uuid,                    -- events below this id are read; NULL = none is under way
+    broken        int8 NOT NULL DEFAULT 0, -- rows that break a rule, as far as it is read
+    proven_at     timestamptz NOT NULL DEFAULT clock_timestamp(), -- when the last whole one began; at first: of the table
+    proven_broken int8 NOT NULL DEFAULT 0  -- what that one found
+);
+INSERT INTO issuing.data_proofs DEFAULT VALUES;
+
+-- ---- versions ----
+
+-- What migrate has applied: 1 = these tables, n = the upgrade n.
+CREATE TABLE issuing.schema_migration (
+    version    int PRIMARY KEY,
+    name       text NOT NULL,
+    sha256     text NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    applied_by text NOT NULL DEFAULT session_user,
+    ms         int NOT NULL
+);

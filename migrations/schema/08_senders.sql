@@ -1,0 +1,129 @@
+-- Who may send events.
+
+-- The functions that a sender may call. Also after a migration that has made one of them anew.
+CREATE OR REPLACE FUNCTION issuing.grant_sender(role text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+BEGIN
+    EXECUTE format('GRANT USAGE ON SCHEMA issuing TO %I', role);
+    EXECUTE format('GRANT EXECUTE ON FUNCTION issuing.enqueue(text, text, jsonb, text, timestamptz, caller),
+                        issuing.enqueue_many(text, text[], jsonb[], text[], timestamptz, caller),
+                        issuing.end_of(uuid, caller) TO %I', role);
+END
+$$;
+
+-- An operator's word. Returns why it is refused, or null. A role that was made anew under its old name is added again.
+CREATE OR REPLACE FUNCTION issuing.change_sender(
+    action text, -- add_sender, remove_sender
+    role text, event_type text, actor text, os_user text, sudo_user text, why text)
+RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+#variable_conflict use_variable
+DECLARE
+    is_there bool := to_regrole(quote_ident(role)) IS NOT NULL;
+BEGIN
+    PERFORM check_who(actor, os_user, sudo_user, why);
+    -- Two that grant at the same time fail; nobody else waits for this lock.
+    LOCK TABLE senders IN SHARE ROW EXCLUSIVE MODE;
+    IF event_type !~ '^[A-Z][A-Z0-9_]{0,63}$' THEN
+        RETURN 'bad_type';
+    ELSIF action = 'add_sender' THEN
+        IF own_type(event_type) IS NOT NULL THEN
+            RETURN 'own_type';
+        ELSIF NOT is_there THEN
+            RETURN 'no_role';
+        ELSIF role ~ '^issuing_(owner|api|worker|operator|viewer)$' THEN
+            RETURN 'own_role';
+        END IF;
+        PERFORM grant_sender(role);
+        INSERT INTO senders (event_type, role) VALUES (event_type, role) ON CONFLICT DO NOTHING;
+        IF NOT FOUND THEN
+            RETURN 'known';
+        END IF;
+    ELSIF action = 'remove_sender' THEN
+        DELETE FROM senders s WHERE s.event_type = change_sender.event_type AND s.role = change_sender.role;
+        IF NOT FOUND THEN
+            RETURN 'unknown';
+        END IF;
+        -- USAGE of the schema stays: the role may have been given it for something else.
+        IF is_there AND NOT EXISTS (SELECT FROM senders s WHERE s.role = change_sender.role) THEN
+            EXECUTE format('REVOKE EXECUTE ON FUNCTION
+                                issuing.enqueue(text, text, jsonb, text, timestamptz, caller),
+                                issuing.enqueue_many(text, text[], jsonb[], text[], timestamptz, caller),
+                                issuing.end_of(uuid, caller) FROM %I', role);
+        END IF;
+    ELSE
+        RAISE EXCEPTION 'no such action: %', action USING ERRCODE = '22023';
+    END IF;
+    INSERT INTO operator_actions (actor, os_user, sudo_user, action, reason, after)
+    VALUES (actor, os_user, sudo_user, action, why, jsonb_build_object('target', role || ' ' || event_type));
+    RETURN NULL;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION issuing.may_send(caller name, of_type text) RETURNS bool
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM senders s WHERE s.event_type = of_type AND s.role = caller)
+        OR EXISTS (SELECT FROM senders s
+                   -- guard: a role that is gone stops no other sender
+                   WHERE s.event_type = of_type AND pg_has_role(caller, to_regrole(quote_ident(s.role)), 'USAGE'));
+END
+$$;
+
+CREATE OR REPLACE FUNCTION issuing.check_sender(caller name, of_type text) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+BEGIN
+    -- guard: a role sends only the types that it was added for
+    IF of_type ~ '^[A-Z][A-Z0-9_]{0,63}$' AND may_send(caller, of_type) THEN
+        RETURN;
+    ELSIF of_type ~ '^[A-Z][A-Z0-9_]{0,63}$' THEN
+        RAISE insufficient_privilege USING
+            MESSAGE = format('role %s may not send events of type %s', coalesce(quote_ident(caller), 'null'),
+                             of_type),
+            HINT = CASE WHEN own_type(of_type) IS NOT NULL THEN format('only %s makes such an event', own_type(of_type))
+                   ELSE format('issuing-ctl sender add %s %s --reason TEXT', quote_ident(caller), of_type) END;
+    END IF;
+    RAISE check_violation USING MESSAGE = why_unusable(of_type, NULL, NULL);
+END
+$$;
+
+-- Why these values cannot be an event; null = they can.
+CREATE OR REPLACE FUNCTION issuing.why_unusable(event_type text, user_id text, payload jsonb) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+BEGIN
+    RETURN CASE
+        WHEN event_type !~ '^[A-Z][A-Z0-9_]{0,63}$' OR event_type IS NULL
+        THEN format('event_type %s is not of the form [A-Z][A-Z0-9_]{0,63}',
+                    coalesce(quote_literal(left(event_type, 80)), 'null'))
+        WHEN user_id IS NULL THEN 'user_id is null'
+        WHEN octet_length(user_id) NOT BETWEEN 1 AND 128
+        THEN format('user_id has %s bytes, and may have 1 to 128', octet_length(user_id))
+        WHEN payload IS NULL THEN 'payload is null'
+        WHEN octet_length(payload::text) > 65536
+        THEN format('payload has %s bytes as text, and may have 65536', octet_length(payload::text)) END;
+END
+$$;
+
+-- What enqueue_many takes.
+CREATE OR REPLACE FUNCTION issuing.check_many(user_ids text[], payloads jsonb[], keys text[]) RETURNS void
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    count constant int8 := coalesce(cardinality(payloads), 0);
+BEGIN
+    IF count NOT BETWEEN 1 AND 10000 OR cardinality(user_ids) IS DISTINCT FROM count
+       OR cardinality(keys) <> count THEN
+        RAISE check_violation USING MESSAGE = format(
+            'there are %s payloads, %s user_ids and %s keys; there may be 1 to 10000, and as many of each',
+            count, coalesce(cardinality(user_ids), 0), coalesce(cardinality(keys)::text, 'no'));
+    END IF;
+END
+$$;
+
+REVOKE ALL ON FUNCTION issuing.change_sender(text, text, text, text, text, text, text)
+FROM PUBLIC;

@@ -1,0 +1,135 @@
+"""What `status` and the console's first page say in their first sentence, each with its cause.
+
+Story: the issuer was paused, 110 events waited, and the first page said that all was well."""
+import signal
+
+from console import Console
+from harness import assert_equal, assert_true, slow, test, wait_until
+from operators import doctor, lines
+
+
+def verdict(world):
+    status = lines(world.ctl("status", "--json"))[0]
+    return status["well"], status["verdict"]
+
+
+def wait_for(world, *parts):
+    """Both say it, and that it is no good."""
+    def is_said():
+        well, text = verdict(world)
+        return not well and all(part in text for part in parts)
+    wait_until(is_said, "status says %r" % (parts,), every=0.2)
+    page = Console(world).enter().page("/")
+    summary = page[page.index('id="summary"'):].split("</p>", 1)[0]
+    assert_true(all(part in summary for part in parts) and "All is well" not in summary, summary)
+
+
+@test
+def all_is_well_until_something_waits(world):
+    world.up()
+    assert_equal(verdict(world), (True, "All is well; no event is open."), "at first")
+    world.ctl("pause", "issuer", "--reason", "maintenance")
+    request = world.accept("alice")
+    wait_for(world, "issuer has been paused by", "1 event waits")
+    world.ctl("resume", "issuer", "--reason", "over")
+    world.wait_status(request, "COMPLETED")
+    assert_equal(verdict(world), (True, "All is well; no event is open."), "at the end")
+
+
+@test(breaker__failures="2")
+def an_open_breaker_is_named_with_its_cause(world):
+    world.up()
+    world.sandbox.fault("check", "status", status=503)
+    for user in ("alice", "bob", "carol"):
+        world.accept(user)
+    wait_for(world, "The breaker of core has been open at 1 of 1 workers", "core_http_503")
+
+
+@test
+def no_worker_is_named_first(world):
+    world.up(workers=0)
+    world.accept("alice")
+    wait_for(world, "No worker is alive")
+
+
+@test
+def events_that_wait_for_an_operator_are_counted(world):
+    world.up()
+    world.sandbox.fault("create", "status", user="alice", status=418)
+    failed = world.accept("alice")
+    world.wait_status(failed, "FAILED")
+    wait_for(world, "1 event waits for an operator")
+
+
+@test
+def unknown_outcomes_are_counted_alike_everywhere(world):
+    """Story: the first page said 0 while 15 FAILED events had an unknown outcome."""
+    world.up(workers=0)
+    world.sql("INSERT INTO outbox_events (user_id, payload, status, reason_code, first_sent_at, completed_at)"
+              " SELECT 'u' || i, '{\"kind\": \"new\"}', 'FAILED', 'issuer_key_expired', now(), now()"
+              " FROM generate_series(1, 15) AS g (i)")
+    assert_equal(lines(world.ctl("status", "--json"))[0]["unknown"], 15, "status")
+    assert_equal(len(lines(world.ctl("list", "--unknown", "--json"))), 15, "list")
+    tile = Console(world).enter().page("/").split("Unknown outcome", 1)[1].split("</a>", 1)[0]
+    assert_true(">15<" in tile, tile)
+
+
+@slow
+@test
+def a_night_in_which_everybody_is_refused_is_said(world):
+    world.up()
+    world.sandbox.fault("create", "status", status=422, code="bin_closed")
+    events = [world.accept("user-%d" % number) for number in range(25)]
+    world.wait_final(events)
+    wait_for(world, "25 of 25 events that ended since", "are REJECTED", "bin_closed")
+    assert_true("REJECTED BECAUSE" in world.ctl("status").stdout, "the table")
+    found = [row for row in doctor(world) if row["check"] == "ends"]
+    assert_true(found and "25 of 25" in found[0]["found"] and found[0]["warning"], "doctor: %r" % found)
+
+
+@slow
+@test
+def a_frozen_worker_is_silent_after_three_heartbeats(world):
+    """Story: it was "working" for a minute, and its successor stood beside it."""
+    world.up()
+    worker = world.workers()[0]
+    wait_until(lambda: lines(world.ctl("workers", "--json")), "its first heartbeat")
+    worker.signal(signal.SIGSTOP)
+    try:
+        wait_for(world, "1 of 1 workers is silent")
+        assert_equal([row["state"] for row in lines(world.ctl("workers", "--json"))], ["silent"], "workers")
+        found = [row["found"] for row in doctor(world) if row["check"] == "workers" and row["warning"]]
+        assert_true(found and "is silent" in found[0], "doctor: %r" % found)
+    finally:
+        worker.signal(signal.SIGCONT)
+
+
+@test
+def users_of_one_kind_who_all_have_trouble_are_told_from_the_others(world):
+    """Story: 500 for the 15 users of one BIN among good traffic; seen only with list --json and jq."""
+    world.up()
+    world.sql("INSERT INTO outbox_events (user_id, payload, status, reason_code, completed_at) SELECT 'u' || i,"
+              " '{\"kind\": \"new\"}', 'REJECTED', 'no_account', now() FROM generate_series(1, 40) AS g (i)")
+    events = []
+    for number in range(15):
+        world.sandbox.fault("create", "status", user="b4%x" % number, status=418)
+        events.append(world.accept("b4%x" % number))
+    world.settle()
+    wait_for(world, "All 15 users b4* that were tried lately have trouble (issuer_http_418); of 40 others none")
+    world.sql("UPDATE outbox_events SET status = 'REJECTED', reason_code = 'x' WHERE id = '%s'" % events[0])
+    assert_true("users b4*" not in verdict(world)[1], "one of them has an answer: %s" % verdict(world)[1])
+
+
+@test
+def the_first_key_of_an_unknown_outcome_that_ends_soon_is_told(world):
+    """Story: which unknown outcome runs out of its key first took two commands."""
+    world.up(workers=0)
+    for hours in (1, 19, 30):
+        world.sql("INSERT INTO outbox_events (user_id, payload, status, reason_code, first_sent_at, completed_at)"
+                  " VALUES ('u', '{\"kind\": \"new\"}', 'FAILED', 'attempts_exhausted', now() - interval '%d h', now())"
+                  % hours)
+        ends = lines(world.ctl("status", "--json"))[0]["first_key_ends_at"]
+        assert_true(ends is not None, "the key of an hour ago has not ended, nor that of %d hours" % hours)
+        if hours == 1:
+            assert_true("key of an unknown" not in verdict(world)[1], verdict(world)[1])
+    wait_for(world, "The first key of an unknown outcome ends at", "in 4 h 59 min")
