@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -157,6 +158,7 @@ START_TEST(the_user_of_a_socket_of_the_file_system_is_known)
     struct sockaddr_un *address = (struct sockaddr_un *)&place.address;
     address->sun_family = AF_UNIX;
     snprintf(address->sun_path, sizeof(address->sun_path), "/tmp/test-console-visitor-%ld", (long)getpid());
+    unlink(address->sun_path); /* of an earlier process with this number, which was killed */
     int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     ck_assert_int_eq(bind(listener, (struct sockaddr *)&place.address, place.length), 0);
     chmod(address->sun_path, 0666);
@@ -192,29 +194,61 @@ START_TEST(whoever_has_closed_is_unknown)
 }
 END_TEST
 
+/* Below the range from which the kernel gives a connect its port: one of that range may be in use for a connection of
+ * somebody else, or wait for the end of one, and then nobody can listen there. */
+#define PORT_FIRST 20000
+#define PORTS 12000
+#define PORTS_TRIED 20
+
+/* A connected client whose own end is at *ret_place. */
+static int dial_from_a_port(struct place to, struct place *ret_place)
+{
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_ge(fd, 0);
+    for (int tries = 0;; tries++) {
+        uint32_t any = 0;
+        ck_assert_int_eq(getrandom(&any, sizeof(any), 0), sizeof(any));
+        *ret_place = v4("127.0.0.1", PORT_FIRST + (int)(any % PORTS));
+        if (bind(fd, (struct sockaddr *)&ret_place->address, ret_place->length) == 0)
+            break;
+        ck_assert_int_lt(tries, 1000);
+    }
+    ck_assert_int_eq(connect(fd, (struct sockaddr *)&to.address, to.length), 0);
+    return fd;
+}
+
+/* Returns a listener at place, or -1 when it is in use, also after some seconds. */
+static int listen_where_nobody_is(struct place place)
+{
+    int yes = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+    for (int tries = 0; tries < 50; tries++) {
+        if (bind(fd, (struct sockaddr *)&place.address, place.length) == 0 && listen(fd, 1) == 0)
+            return fd;
+        usleep(100 * 1000);
+    }
+    close(fd);
+    return -1;
+}
+
 /* The client is gone, the kernel has forgotten it, and somebody who is admitted listens at its port. */
 START_TEST(a_listener_at_the_port_of_the_client_is_not_the_client)
 {
-    int port = 0, client_port = 0, yes = 1, listener = listen_at(v4("127.0.0.1", 0), &port);
+    int port = 0, second = 1, accepted = -1, other = -1, listener = listen_at(v4("127.0.0.1", 0), &port);
     uid_t user;
-    int second = 1;
-    int client = dial(v4("127.0.0.1", port));
-    struct place place = v4("127.0.0.1", 0);
-    ck_assert_int_eq(getsockname(client, (struct sockaddr *)&place.address, &place.length), 0);
-    client_port = ntohs(((struct sockaddr_in *)&place.address)->sin_port);
-    int accepted = accept_one(listener);
-    setsockopt(client, IPPROTO_TCP, TCP_LINGER2, &second, sizeof(second)); /* until it is forgotten */
-    close(client);
-    usleep(1500 * 1000);
-    int other = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    setsockopt(other, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-    place = v4("127.0.0.1", client_port);
-    for (int tries = 0; bind(other, (struct sockaddr *)&place.address, place.length) != 0; tries++) {
-        ck_assert_int_lt(tries, 200);
-        usleep(100 * 1000);
+    for (int tries = 0; other < 0; tries++) {
+        struct place place;
+        ck_assert_int_lt(tries, PORTS_TRIED);
+        close(accepted);
+        int client = dial_from_a_port(v4("127.0.0.1", port), &place);
+        accepted = accept_one(listener);
+        setsockopt(client, IPPROTO_TCP, TCP_LINGER2, &second, sizeof(second)); /* until it is forgotten */
+        close(client);
+        usleep(1500 * 1000);
+        other = listen_where_nobody_is(place);
     }
-    ck_assert_int_eq(listen(other, 1), 0);
-    ck_assert_int_eq(getpeername(accepted, (struct sockaddr *)&place.address, &place.length), 0);
+    struct place peer = {.length = sizeof(peer.address)};
+    ck_assert_int_eq(getpeername(accepted, (struct sockaddr *)&peer.address, &peer.length), 0);
     ck_assert(!visitors_user(&visitors, accepted, &user));
     close(other);
     close(accepted);
