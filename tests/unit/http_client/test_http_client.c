@@ -247,11 +247,16 @@ END_TEST
 
 START_TEST(a_refused_connection_sent_nothing)
 {
-    int port, fd = http_peer_listen(&port);
-    close(fd);
+    /* The port stays taken, so that nobody else listens there meanwhile. */
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof(address);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, length), 0);
+    ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&address, &length), 0);
     struct http_call call;
-    prepare(&call, "GET", url_at(port, "/ok"));
+    prepare(&call, "GET", url_at(ntohs(address.sin_port), "/ok"));
     run(&call);
+    close(fd);
     ck_assert_int_eq(call.result, HTTP_NOT_SENT);
     ck_assert_ptr_nonnull(strstr(call.error, "onnect"));
     http_call_done(&call);
