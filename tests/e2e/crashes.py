@@ -579,7 +579,7 @@ def a_standby_that_is_away_does_not_fill_the_server_with_sessions(world):
     world.up(workers=0)
     api = world.apis()[0]
     spare, listening, rounds_most = 2, 1, 20
-    answers, most, rounds = [], 0, 0
+    answers, most, seen, rounds = [], 0, set(), 0
     cause = "commits wait for a synchronous standby"
 
     def sessions():
@@ -591,8 +591,10 @@ def a_standby_that_is_away_does_not_fill_the_server_with_sessions(world):
         return answer.status == 503 and answer.body.decode().strip()
 
     with nothing_gets_to_the_standby(world):
-        while why_not_ready() != cause:  # one batch of a busy api may hold a whole round: then it hangs one session only
-            assert_true(rounds < rounds_most, "the cause is reported")
+        # It is asked while requests are on their way: when the last client has gone, nothing hangs any more. One batch
+        # of a busy api may hold a whole round: then it hangs one session only.
+        while cause not in seen:
+            assert_true(rounds < rounds_most, "the cause is reported: %r" % seen)
             with contextlib.ExitStack() as stack:
                 wires = [stack.enter_context(Wire(api.port, 40)) for _ in range(8)]
                 for i, wire in enumerate(wires):
@@ -600,7 +602,9 @@ def a_standby_that_is_away_does_not_fill_the_server_with_sessions(world):
                 for wire in wires:
                     while not select.select([wire.socket], [], [], 0.2)[0]:
                         most = max(most, sessions())
+                        seen.add(why_not_ready())
                     answers.append(wire.answer())
+                    seen.add(why_not_ready())
             rounds += 1
         most = max(most, sessions())
         assert_true({answer.status for answer in answers} <= {409, 503},
@@ -608,7 +612,6 @@ def a_standby_that_is_away_does_not_fill_the_server_with_sessions(world):
         assert_true(all(answer.header("Retry-After") for answer in answers), "Retry-After")
         # With nothing left to look up no client waits: this one would wait for ever otherwise.
         assert_equal(world.post("late", "k").status, 503, "one more")
-        assert_equal(why_not_ready(), cause, "still")
         assert_true(most <= 3 + spare + listening, "%d sessions" % most)
         assert_true(cause in api.text(), "the log names the cause")
     api.wait_ready()
