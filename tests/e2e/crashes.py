@@ -16,6 +16,8 @@ from harness import alone, assert_equal, assert_true, ENVIRONMENT, psql_program,
 SHORT = {"issuer__timeout": "500ms", "core__timeout": "500ms", "worker__lease": "2s"}
 # Longer than a busy machine takes to come to the next line.
 LONG = {"issuer__timeout": "20s", "issuer__settle_time": "40s", "core__timeout": "20s", "worker__lease": "90s"}
+# Of a worker that is stopped in the middle of a call: it is not over by itself before.
+PATIENT = {"issuer__timeout": "5s", "issuer__settle_time": "10s", "worker__lease": "30s"}
 
 
 def creates(world, request):
@@ -173,11 +175,12 @@ def an_event_that_kills_its_worker_every_time_is_looked_up_and_then_a_question(w
 def a_worker_that_slept_through_its_lease_writes_nothing(world):
     """SIGSTOP while the issuer answers; another worker finishes; then SIGCONT."""
     world.up(workers=0)
-    stale = world.start_worker()
-    world.sandbox.fault("create", "delay", delay_ms=200, count=1)
+    stale = world.start_worker(**PATIENT)
+    world.sandbox.fault("create", "delay", delay_ms=2500, count=1)
     request = world.accept("alice")
     wait_until(lambda: creates(world, request) == 1, "the create call")
     stale.signal(signal.SIGSTOP)
+    world.sql(RUN_OUT)
     fresh = world.start_worker()
     event = world.wait_status(request, "COMPLETED")
     cards = world.rows("SELECT * FROM cards")
@@ -197,18 +200,19 @@ def a_stale_worker_cannot_end_what_another_one_holds(world):
     """Both are alive and the second is in the middle of it when the first wakes up: neither its failure nor its card
     may be written."""
     world.up(workers=0)
-    stale = world.start_worker()
+    stale = world.start_worker(**PATIENT)
     world.sandbox.fault("create", "hang", user="alice", count=1)
-    world.sandbox.fault("create", "delay", user="bob", delay_ms=200, count=1)
+    world.sandbox.fault("create", "delay", user="bob", delay_ms=2500, count=1)
     requests = [world.accept(user) for user in ("alice", "bob")]
     for request in requests:
         wait_until(lambda request=request: creates(world, request) == 1, "the create call")
     stale.signal(signal.SIGSTOP)
-    world.sandbox.fault("check", "delay", delay_ms=5000, count=1)
-    world.sandbox.fault("link", "delay", user="bob", delay_ms=5000, count=1)
+    world.sandbox.fault("check", "delay", user="alice", delay_ms=10000, count=1)
+    world.sandbox.fault("link", "delay", user="bob", delay_ms=10000, count=1)
+    world.sql(RUN_OUT)
     fresh = world.start_worker(core__timeout="20s", worker__lease="2m")
-    wait_until(lambda: all(world.event(request)["lease_owner"].endswith(":%d" % fresh.pid) for request in requests),
-               "the other one holds both")
+    wait_until(lambda: all((world.event(request)["lease_owner"] or "").endswith(":%d" % fresh.pid)
+                           for request in requests), "the other one holds both")
     tokens = [world.event(request)["lease_token"] for request in requests]
     stale.signal(signal.SIGCONT)
     wait_until(lambda: stale.metric("issuing_in_flight") == 0, "the stale one has let go")

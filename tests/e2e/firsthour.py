@@ -268,7 +268,7 @@ def a_worker_that_dies_in_the_middle_is_replaced_by_another(world):
     rows = {row["check"]: row for row in map(json.loads, said.splitlines())}
     assert_equal((rows["look-up"]["ok"], len(world.sandbox.calls("lookup"))), (True, 2), said + wrong)
     # One that drains gives its check away, or ends it, and does not wait.
-    world.sandbox.fault("check", "delay", delay_ms=3000, count=1)
+    world.sandbox.fault("check", "delay", delay_ms=15000, count=1)
     doctor = started(world, "--user", "alice", "--json")
     wait_until(lambda: len(world.sandbox.calls("check")) == 3, "core-api is asked")
     second = world.start_worker()

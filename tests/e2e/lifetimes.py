@@ -177,8 +177,8 @@ def a_worker_that_was_stopped_in_front_of_the_send_does_not_send_when_it_wakes_t
     """SIGSTOP between the claim and the send, longer than the key lives: it must not act on what it knew before."""
     world.up(workers=0, sandbox=("--key-lifetime", "3s"))
     request, = lost_while_sending(world, "alice", fault="create_then_hang")
-    world.sandbox.fault("check", "delay", delay_ms=300)
-    sleeper = world.start_worker()
+    world.sandbox.fault("check", "delay", delay_ms=2500)
+    sleeper = world.start_worker(core__timeout="5s", worker__lease="12s")
     wait_until(lambda: len(world.sandbox.calls("check", user="alice")) == 2, "it calls core-api")
     sleeper.signal(signal.SIGSTOP)
     key_is_over(world, request)

@@ -99,16 +99,18 @@ def what_is_under_way_is_no_question(world):
 
 @test(issuer__settle_time=SETTLE)
 def a_list_of_many_pages_is_read_once_by_two_operators_and_over_a_killed_worker(world):
-    world.up()
+    world.up(workers=0)
+    world.start_worker(issuer__timeout="20s", issuer__settle_time="40s", worker__lease="50s")
     world.issue("alice")
     for number in range(250):
         made(world, "not-an-event-id-%d" % number, "stranger", key="key-%d" % number)
-    world.sandbox.fault("list", "delay", delay_ms=700)
+    world.sandbox.fault("list", "delay", delay_ms=15000, skip=1, count=1)  # until both have asked
     first = ctl_started(world, "reconcile", "--from-issuer", "--since", "2h", "--json")
     wait_until(lambda: world.sql("SELECT pages FROM issuer_listings") == "1", "a page is read")
     second = ctl_started(world, "reconcile", "--from-issuer", "--since", "1h", "--json")
     wait_until(lambda: world.sql("SELECT count(*) FROM operator_actions WHERE action = 'list_issuer'") == "2", "both ask")
     world.workers()[0].kill()
+    world.sql("UPDATE issuing.issuer_listings SET lease_until = clock_timestamp()")
     world.start_worker()
     for operator in (first, second):
         said, wrong = operator.communicate(timeout=harness.STUCK_AFTER_S)

@@ -134,7 +134,7 @@ def sealing_again_can_be_stopped_and_goes_on_where_it_was(world):
     assert_equal(keys_of(world, mine), {1: ("decrypt", 29), 2: ("active", 0), 77: ("missing", 1)}, "status")
     flags = ["--config=%s" % world.suite.empty_file, "--database.url=" + world.conninfo("issuing_owner"),
              "--card.keys_file=%s" % mine]
-    slow = subprocess.Popen([harness.BUILD / "issuing-ctl", *flags, "keys", "rewrap", "--rate", "2"],
+    slow = subprocess.Popen([harness.BUILD / "issuing-ctl", *flags, "keys", "rewrap", "--rate", "1"],
                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                             env=harness.ENVIRONMENT)
     wait_until(lambda: "2=" in records(world), "the first ones are done")
