@@ -129,9 +129,13 @@ def check_ledgers(world):
     return complaints
 
 
-# What the sandbox's issuers tell of a holder, and nobody needs. A metric's decimals may hold the phone number.
-HOLDER = re.compile(r"Holder Of |@holder\.example|Kastenweg|(?<![\d.])4962000000|\bdob\b")
+# What the sandbox's issuers tell of a holder, and nobody needs. No pattern finds a number, a time or a random id,
+# whatever their digits and letters are (tests/rules/check_patterns.py): the phone number is text, so it is behind its
+# plus or a quote.
+HOLDER = re.compile(r"Holder Of |@holder\.example|Kastenweg|(?:\+|%2[Bb]|\\u002[Bb]|[\"'] ?)4962000000(?![\w-]|\.\d)"
+                    r"|(?<![\w/+-])dob(?![\w/+-])")
 HOLDERS_NAME = re.compile(r"Sam Sandbox")  # Adyen wants it with the order, so an event may keep it
+SECURITY_CODE = re.compile(r"(?<![\w/+-])cvc(?![\w/+-])|verification_code", re.IGNORECASE)
 
 
 def _search(text, numbers, where, personal=(HOLDER,)):
@@ -145,7 +149,7 @@ def _search(text, numbers, where, personal=(HOLDER,)):
         digits = re.sub(r"[ -]", "", run)
         if any(digits[at:at + size] in wanted for size in sizes for at in range(len(digits) - size + 1)):
             complaints.append("a card number in " + where)
-    if re.search(r"\bcvc\b|verification_code", text, re.IGNORECASE):  # as a word: random ids may hold the letters
+    if SECURITY_CODE.search(text):
         complaints.append("a security code's name in " + where)
     return complaints
 

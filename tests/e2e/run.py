@@ -37,7 +37,8 @@ NO_TESTS = ("run", "assertions", "client", "harness", "hostile", "invariants", "
             "receiver", "suite", "terminator", "world")
 # The promise of README, with one issuer and with routes. What an outage, a vendor or an operator adds is in the others.
 SHORT = ("accepting", "crashes", "edges", "ended", "enqueuing", "fairness", "first_event", "health", "lifetimes",
-         "limits", "outcomes", "promise", "routes", "routes_lost", "sweeping", "tokens", "wire")
+         "limits", "outcomes", "promise", "routes", "routes_lost", "searching", "sweeping", "tokens",
+         "wire")
 PR_SET_PDEATHSIG = 1
 TAIL = 25  # lines of each log that a failure shows
 SLOWEST = 60  # tests that --durations names
