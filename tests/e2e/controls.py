@@ -102,6 +102,7 @@ def while_core_api_is_paused_no_event_is_begun(world):
     assert_equal(len(world.sandbox.cards()), 5, "cards")
 
 
+@slow
 @test
 def a_pause_for_a_time_ends_by_itself(world):
     """Story: it was forgotten, and half an hour later an alert said so."""
@@ -283,6 +284,7 @@ def many_dead_workers_and_one_from_the_future_hide_no_living_one(world):
     assert_true("only 1000 are shown" in shown.stderr, shown.stderr)
 
 
+@slow
 @test
 def locked_tables_of_heartbeats_do_not_stop_cards(world):
     """Story: somebody ran LOCK TABLE by hand and went to lunch."""

@@ -11,7 +11,7 @@ import subprocess
 import time
 
 from client import Closed, Wire, request_bytes
-from harness import alone, assert_equal, assert_true, ENVIRONMENT, psql_program, slow, test, wait_until
+from harness import alone, assert_equal, assert_true, core, ENVIRONMENT, psql_program, slow, test, wait_until
 
 SHORT = {"issuer__timeout": "500ms", "core__timeout": "500ms", "worker__lease": "2s"}
 # Longer than a busy machine takes to come to the next line.
@@ -230,6 +230,7 @@ STEAL = ("UPDATE outbox_events SET lease_token = gen_random_uuid(), lease_owner 
 RUN_OUT = "UPDATE outbox_events SET lease_until = clock_timestamp()"
 
 
+@core
 @slow
 @test(**LONG)
 def a_save_whose_lease_was_lost_while_it_waited_stores_nothing(world):
@@ -448,6 +449,7 @@ def a_claim_whose_commit_fails_leaves_nothing(world):
                  "creates and lost leases")
 
 
+@core
 @slow
 @test
 def a_claim_whose_session_dies_at_its_commit_leaves_nothing(world):
@@ -702,6 +704,7 @@ def sigterm_lets_the_api_answer_what_it_has(world):
     assert_equal(world.sql("SELECT count(*) FROM outbox_events"), "2", "events")
 
 
+@core
 @slow
 @test(worker__lease="2s", issuer__timeout="500ms", core__timeout="500ms", retry__max_attempts="1000",
       limit__count="1000")

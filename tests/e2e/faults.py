@@ -5,7 +5,7 @@ whose look-up is exact. Real ones have more calls in which an answer can be lost
 
 A case is a user of its own with faults of its own, so that all cases of an issuer run side by side in one world.
 """
-from harness import assert_equal, assert_true, EVERY, slow, test, those
+from harness import assert_equal, assert_true, core_at, EVERY, slow, test, those
 from outcomes import Case, fault, run_cases
 
 # An answer that tells nothing: the call may have been executed, or may still be.
@@ -52,6 +52,7 @@ def named(prefix, kinds, call, before=(), after=(), **ends):
             for name, (kind, members) in kinds.items()}
 
 
+@core_at("generic")
 @slow
 @test(issuers=EVERY, retry__max_attempts="20")
 def a_create_with_any_fault_ends_as_one_card(world):
@@ -76,6 +77,7 @@ def a_create_with_any_fault_ends_as_one_card(world):
                  "creates under another key than the event's id")
 
 
+@core_at("generic")
 @slow
 @test(issuers=EVERY, retry__max_attempts="20")
 def a_lookup_with_any_fault_decides_nothing(world):
@@ -90,6 +92,7 @@ def a_lookup_with_any_fault_decides_nothing(world):
         check_fired(world)
 
 
+@core_at("generic")
 @slow
 @test(issuers=those(lambda issuer: {"activate", "reveal"} & set(issuer.calls)), retry__max_attempts="20")
 def a_step_between_create_and_link_with_any_fault_is_repeated(world):
@@ -110,6 +113,7 @@ def a_step_between_create_and_link_with_any_fault_is_repeated(world):
     check_fired(world)
 
 
+@core_at("generic")
 @slow
 @test(issuers=EVERY, retry__max_attempts="20")
 def a_cancel_with_any_fault_is_repeated_until_the_card_is_gone(world):
@@ -190,6 +194,7 @@ def what_the_issuer_refuses_is_rejected_or_asked_about(world):
     run_cases(world, cases)
 
 
+@core_at("generic")
 @slow
 @test(issuers=EVERY, retry__max_attempts="3")
 def when_the_attempts_are_used_up_the_lookup_decides(world):

@@ -6,7 +6,7 @@ may be wrong, or may name another holder; the card that was made is still the fi
 """
 import json
 
-from harness import assert_equal, assert_true, EVERY, slow, slow_but_at, test, those, VENDORS, wait_until
+from harness import assert_equal, assert_true, core_at, EVERY, slow, slow_but_at, test, those, VENDORS, wait_until
 from outcomes import Case, fault, run_cases
 
 # Those that cannot do without core-api's word.
@@ -24,6 +24,7 @@ def parameters(world, event):
     return world.event(event)["issuer_parameters"]
 
 
+@core_at("lithic")
 @slow
 @test(issuers=EVERY, retry__max_attempts="20")
 def a_user_who_is_blocked_while_an_outcome_is_unknown_keeps_no_card(world):

@@ -2,7 +2,7 @@
 
 Story: an attempt may end after any line. What it did is known to the issuer alone, and the next one must find it.
 """
-from harness import assert_equal, assert_true, EVERY, Failed, slow, test, wait_until
+from harness import assert_equal, assert_true, core_at, EVERY, Failed, slow, test, wait_until
 
 LOST_REFUSED = (("create", "execute_then_status", {"count": 1, "status": 503}),
                 ("create", "status", {"status": 422}))
@@ -68,6 +68,7 @@ def held(world, steps, events):
     return [user for user, step in steps.items() if (user, *step.hold[:2]) in calls and events[user] in at_work]
 
 
+@core_at("generic", "stripe")
 @slow
 @test(issuers=EVERY, **SETTINGS)
 def killed_at_every_step_the_next_worker_goes_on(world):

@@ -3,7 +3,7 @@ POST: the sandbox, which forgets keys as well, would make a second card.
 """
 import signal
 
-from harness import alone, assert_equal, assert_true, slow, test, wait_until
+from harness import alone, assert_equal, assert_true, core, slow, test, wait_until
 
 LIFE = {"issuer__key_lifetime": "3s", "issuer__timeout": "500ms", "issuer__settle_time": "1s", "core__timeout": "500ms",
         "worker__lease": "2s"}
@@ -35,6 +35,7 @@ def key_is_over(world, request):
                "the key's lifetime is over")
 
 
+@core
 @slow
 @test(**LIFE)
 def an_unknown_outcome_past_the_keys_lifetime_is_looked_up_and_never_sent(world):

@@ -97,6 +97,7 @@ def what_is_under_way_is_no_question(world):
     world.allowed |= {"rejected_card"}
 
 
+@slow
 @test(issuer__settle_time=SETTLE)
 def a_list_of_many_pages_is_read_once_by_two_operators_and_over_a_killed_worker(world):
     world.up(workers=0)

@@ -3,7 +3,7 @@
 Story: a mark built its look-up from the event alone. A real issuer wants the holder, shows cards of others, and refuses
 to close a card twice.
 """
-from harness import assert_equal, slow, test, VENDORS
+from harness import assert_equal, core_at, slow, test, VENDORS
 from reconciling import failed, results, SETTLE
 
 
@@ -26,6 +26,7 @@ def an_orphan_is_found_among_cards_that_are_not_ours_and_closed(world):
     assert_equal({world.status(event) for event in (orphan, clean)}, {"REJECTED"}, "statuses")
 
 
+@core_at("stripe")
 @slow
 @test(issuers=VENDORS, issuer__settle_time=SETTLE)
 def a_failed_request_whose_card_is_there_is_completed(world):

@@ -5,7 +5,7 @@ import subprocess
 import threading
 
 import harness
-from harness import BUILD, assert_equal, assert_true, slow, test, wait_until
+from harness import assert_equal, assert_true, BUILD, core, slow, test, wait_until
 from operators import lines
 
 UPGRADED = BUILD / "tests" / "upgrades" / "issuing-ctl-upgraded"
@@ -80,6 +80,7 @@ def an_upgrade_is_applied_once_and_the_functions_are_replaced(world):
     assert_equal(world.sql("SELECT count(*) FROM issuing.outbox_events WHERE id = '%s'" % event), "1", "the rows")
 
 
+@core
 @slow
 @test
 def a_new_database_has_every_version_and_a_second_migrate_changes_nothing(world):
@@ -172,6 +173,7 @@ def the_owner_of_the_database_migrates_and_a_superuser_leaves_the_tables_to_that
     assert_equal(world.sql(COLUMN), "1", "the upgrade")
 
 
+@core
 @slow
 @test
 def an_upgrade_that_meets_a_long_reader_waits_in_pieces_and_leaves_nothing_half_done(world):

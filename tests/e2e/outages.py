@@ -5,7 +5,7 @@ import threading
 import time
 
 import client
-from harness import assert_equal, assert_true, free_port, slow, test, wait_until
+from harness import assert_equal, assert_true, core, free_port, slow, test, wait_until
 
 UUID = "00000000-0000-7000-8000-000000000001"
 
@@ -55,6 +55,7 @@ class Clients:
         return self.accepted
 
 
+@core
 @slow
 @test
 def without_the_database_there_is_503_and_it_comes_back_by_itself(world):
@@ -240,6 +241,7 @@ def core_api_may_be_away_when_the_card_is_there(world):
     assert_equal(world.sandbox.cards()[0]["sends"], 1, "sends")
 
 
+@core
 @slow
 @test(breaker__failures="2")
 def while_the_breaker_is_open_nothing_but_probes_is_sent(world):

@@ -5,7 +5,7 @@ them stops a part of the users only, and nobody sees why."""
 import operators
 import statistics
 from crashes import SHORT
-from harness import again_in, assert_equal, assert_true, test, wait_until
+from harness import again_in, assert_equal, assert_true, slow, test, wait_until
 from operators import doctor, lines
 
 PLACES = 3
@@ -66,6 +66,7 @@ def a_killed_worker_is_followed_in_each_place(world):
     assert_equal(sum(in_each_place(world, "outbox_events", "status = 'COMPLETED'")), len(USERS), "completed")
 
 
+@slow
 @test(database__connections="4", **THREE)  # with two, the statements of the locked place take both
 def one_place_that_is_locked_stops_no_other(world):
     world.up()

@@ -10,7 +10,7 @@ import signal
 
 import time
 
-from harness import assert_equal, assert_true, slow, test, wait_until
+from harness import assert_equal, assert_true, core, slow, test, wait_until
 
 SHORT = {"issuer__timeout": "300ms", "issuer__settle_time": "1500ms", "core__timeout": "300ms",
          "worker__lease": "1500ms",
@@ -45,6 +45,7 @@ def ineligible_after_a_late_create(world, user="alice"):
     return request
 
 
+@core
 @slow
 @test(**SHORT)
 def a_user_who_is_blocked_while_a_create_is_late_gets_no_card(world):
@@ -94,6 +95,7 @@ def used_up_attempts_do_not_end_before_the_last_create_can_have_arrived(world):
     assert_equal([creates(world, request) for request in requests], [4, 4], "creates: none after the last attempt")
 
 
+@core
 @slow
 @test(**{**SHORT, "issuer__key_lifetime": "4s", "retry__max_attempts": "100", "retry__cap": "300ms"})
 def no_create_is_sent_so_late_that_it_could_arrive_after_its_key(world):
@@ -132,6 +134,7 @@ def an_unlink_is_repeated_until_core_api_has_taken_it(world):
     assert_equal(world.sandbox.ledger()["links"], [], "links")
 
 
+@core
 @slow
 @test(**{**SHORT, "issuer__timeout": "2s", "issuer__settle_time": "4s", "worker__lease": "6s"})
 def a_clock_set_back_during_a_create_leaves_it_known(world):
@@ -308,6 +311,7 @@ def a_worker_that_dies_takes_no_attempts_of_its_events_along(world):
     assert_equal({world.status(request) for request in requests}, {"COMPLETED"}, "ends")
 
 
+@core
 @slow
 @test(**{**SHORT, "worker__lease": "1300ms"})
 def an_event_that_kills_its_worker_does_not_take_its_neighbours_along(world):

@@ -12,7 +12,7 @@ import time
 
 import client
 import harness
-from harness import alone, assert_equal, assert_true, slow, test, wait_until
+from harness import alone, assert_equal, assert_true, core, slow, test, wait_until
 from operators import lines, prove, UNKNOWN_ID
 
 SETTLE = "2s"
@@ -336,6 +336,7 @@ def not_found_decides_nothing_while_a_create_may_still_arrive(world):
     world.settle()
 
 
+@core
 @slow
 @test(issuer__settle_time=SETTLE)
 def two_operators_and_two_workers_make_one_reissue(world):
@@ -449,6 +450,7 @@ def a_command_that_is_interrupted_says_what_becomes_of_its_marks(world):
     assert_equal((world.status(event), world.status(other)), ("FAILED", "FAILED"), "unchanged")
 
 
+@core
 @slow
 @test(issuer__settle_time=SETTLE)
 def a_worker_may_request_a_look_up_itself(world):

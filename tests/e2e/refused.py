@@ -10,7 +10,7 @@ import threading
 import time
 
 from controls import control, targets
-from harness import assert_equal, assert_true, slow, test, wait_until
+from harness import assert_equal, assert_true, core, slow, test, wait_until
 from receiver import insert, receiver, route, says
 
 SHIPPED = {"breaker__failures": "5", "breaker__probe_interval": "2s", "retry__base": "1s", "retry__cap": "5m",
@@ -97,6 +97,7 @@ def ten_bad_ones_first_cost_two_hundred_good_ones_little(world):
     first_bad(world, 10, 200)
 
 
+@core
 @slow
 @test(**SHIPPED)
 def a_hundred_bad_ones_first_cost_a_thousand_good_ones_little(world):

@@ -11,7 +11,7 @@ import collections
 import contextlib
 import time
 
-from harness import assert_equal, assert_true, http_date, slow, test, wait_until
+from harness import assert_equal, assert_true, core, http_date, slow, test, wait_until
 from receiver import (closes, event_ids, insert, is_held, is_silent, others, receiver, resets, route, says, sends,
                       wait_ends, waits)
 
@@ -192,6 +192,7 @@ def a_route_counts_attempts_of_its_own(world):
                   among_others=True)
 
 
+@core
 @slow
 @test(retry__max_attempts="3")
 def when_the_attempts_are_used_up_the_lookup_decides(world):
@@ -213,6 +214,7 @@ def check_sends(service, event, seconds, what):
     assert_equal(late, [], "sends of %s past the key's lifetime" % what)
 
 
+@core
 @slow
 @test(retry__max_attempts="1000")
 def past_the_keys_lifetime_nothing_is_sent_and_without_a_lookup_it_is_a_question(world):

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 
-from harness import assert_equal, assert_true, slow, test, wait_until
+from harness import assert_equal, assert_true, core, slow, test, wait_until
 from receiver import (answers_after, event_ids, insert, is_held, is_silent, others, receiver, resets, route, says,
                       waits, wait_ends)
 
@@ -60,6 +60,7 @@ def killed_while_it_looks_up(world):
         assert_true(len(service.lookups(event)) >= 2, "look-ups")
 
 
+@slow
 @test(**{**SHORT, "worker__lease": "12s"})
 def killed_between_the_answer_and_the_end(world):
     """The end waits for a lock on its row when the worker dies."""
@@ -84,6 +85,7 @@ def killed_between_the_answer_and_the_end(world):
         assert_equal((len(service.deliveries(event)), len(service.executed)), (2, 1), "deliveries and executions")
 
 
+@core
 @slow
 @test(**SHORT)
 def a_worker_that_slept_through_its_lease_writes_nothing(world):
@@ -176,6 +178,7 @@ def a_database_that_restarts_under_load_changes_nothing(world):
         assert_equal(len(service.executed), 200, "executions")
 
 
+@core
 @slow
 @test(**SHORT)
 def lost_answers_and_a_kill_every_second_under_load(world):

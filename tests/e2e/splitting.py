@@ -9,7 +9,7 @@ import threading
 import time
 
 from crashes import SHORT
-from harness import assert_equal, assert_true, CLUSTER, Failed, psql, run, test, wait_until
+from harness import assert_equal, assert_true, CLUSTER, Failed, psql, run, slow, test, wait_until
 from operators import lines
 from processes import BUILD, ENVIRONMENT
 
@@ -178,6 +178,7 @@ def end(split, load):
     return world
 
 
+@slow
 @test(**FOUR, **SHORT)
 def a_split_under_load_loses_nothing_and_doubles_nothing(world):
     random.seed(world.label)
@@ -256,6 +257,7 @@ def two_users():
     return [next(user for user in USERS if (place_of(user) in MOVED) == moves) for moves in (False, True)]
 
 
+@slow
 @test(**FOUR)
 def operators_act_on_what_is_in_two_databases(world):
     split = split_at_once(world)
@@ -282,6 +284,7 @@ def operators_act_on_what_is_in_two_databases(world):
     assert_true(empty.returncode == 1 and "database 1 is new" in empty.stderr, empty.stderr)
 
 
+@slow
 @test(**FOUR, **SHORT)
 def one_database_that_is_away_stops_no_other(world):
     split = split_at_once(world)

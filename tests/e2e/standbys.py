@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 
-from harness import assert_equal, assert_true, CLUSTER, Failed, psql, run, test, wait_until
+from harness import assert_equal, assert_true, CLUSTER, Failed, psql, run, slow, test, wait_until
 
 API_SESSIONS = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'issuing-api'"
 
@@ -75,6 +75,7 @@ class Standby:
         assert_equal(self.sql("SELECT pg_promote(true, 60)"), "t", "promoted")
 
 
+@slow
 @test(database__connections="4")
 def a_primary_that_stands_still_is_left_when_a_standby_is_promoted(world):
     with Standby(world) as standby:
@@ -107,6 +108,7 @@ def a_primary_that_stands_still_is_left_when_a_standby_is_promoted(world):
                      "alice bob carol dave", "on the new primary")
 
 
+@slow
 @test(database__connections="4")
 def without_a_primary_readiness_says_which_host_is_what(world):
     with Standby(world) as standby:
@@ -127,6 +129,7 @@ def without_a_primary_readiness_says_which_host_is_what(world):
         assert_equal(world.post("alice", "k", api=api).status, 202, "accepted")
 
 
+@slow
 @test
 def ctl_does_not_wait_for_a_host_that_says_nothing(world):
     with Standby(world) as standby:

@@ -24,7 +24,7 @@ def test(function=None, issuers=None, **settings):
         for each in function.variants:
             each.settings = {key.replace("__", "."): value for key, value in settings.items()}
             each.settings.update({"issuer": each.issuer} if issuers else {})
-            each.is_slow = each.is_alone = False
+            each.is_slow = each.is_alone = each.is_core = False
             TESTS.append(each)
         return function
     return mark(function) if function else mark
@@ -53,6 +53,20 @@ def again_in(places, *stories):
 def slow(function):
     """Marks a test, above @test, that ./dev test leaves to ./dev test e2e: it takes more than some seconds."""
     return slow_but_at()(function)
+
+
+def core(function):
+    """Marks a @slow story, above @slow, that the continuous integration runs: each kind of trouble has one."""
+    return core_at()(function)
+
+
+def core_at(*issuers):
+    """The same, with these issuers only; none named: with all."""
+    def mark(function):
+        for each in function.variants:
+            each.is_core = not issuers or each.issuer in issuers
+        return function
+    return mark
 
 
 def alone(function):

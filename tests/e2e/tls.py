@@ -10,7 +10,7 @@ import threading
 import client
 import harness
 from daemons import errors, hang_up, write_secret
-from harness import assert_equal, assert_true, Program, Skipped, slow, test, wait_until
+from harness import assert_equal, assert_true, core, Program, Skipped, slow, test, wait_until
 
 HERE = pathlib.Path(__file__).resolve().parent
 OUTAGES = {"breaker__failures": "5", "retry__base": "20ms"}
@@ -225,6 +225,7 @@ def over_https_an_unknown_outcome_is_looked_up(world):
     assert_equal([len(world.sandbox.cards(user=user)) for user in requests], [1, 1, 0], "cards")
 
 
+@core
 @slow
 @test(breaker__failures="3", breaker__probe_interval="20ms")
 def an_issuer_that_cannot_prove_who_it_is_is_sent_nothing(world):
