@@ -129,7 +129,8 @@ static void card(const struct uuid *request, const char *id, const char *age)
 
 static int64_t of_kind(const char *id, const char *kind)
 {
-    return database_int(owner, "SELECT count(*) FROM listed_cards WHERE issuer_card_id = '%s' AND kind = '%s'", id, kind);
+    return database_int(owner, "SELECT count(*) FROM listed_cards WHERE issuer_card_id = '%s' AND kind = '%s'", id,
+                        kind);
 }
 
 START_TEST(each_card_is_compared_with_the_event_of_its_reference)
