@@ -2,7 +2,7 @@
 # ./dev lint: every check of the text. Each prints ok or FAILED with what it found; goes on after a failure. Sourced by
 # dev.
 
-lint_names='shell python includes format gcc clang clang-tidy cppcheck example docs units openapi guards valgrind'
+lint_names='tree shell includes format gcc clang clang-tidy cppcheck example docs units openapi guards valgrind'
 lint_failures=
 
 # c_files: what we wrote, in the order of the tree.
@@ -54,12 +54,7 @@ lint_shell() {
     limited 300 shellcheck -x dev .ci/run tests/support/cluster tests/support/one_check tests/support/postgres_bin tests/deb/newer tests/image/database/entry debian/issuing.p* $(find tests bench -name '*.sh' ! -path 'tests/support/*' | sort)
 }
 
-lint_python() {
-    find tests bench common examples install migrations monitoring -name '*.py' | sort | while read -r file; do
-        python3 -W error -c 'import ast, sys; ast.parse(open(sys.argv[1], encoding="utf-8").read(), sys.argv[1])' "$file" || exit 1
-    done
-}
-
+lint_tree() { tests/rules/check_tree.py; }
 
 lint_format() {
     c_files | xargs clang-format --dry-run -Werror
@@ -67,7 +62,7 @@ lint_format() {
 
 lint_includes() { tests/rules/check_includes.sh; }
 
-lint_docs() { build_normal && tests/rules/check_docs.sh; }
+lint_docs() { build_normal programs && tests/rules/check_docs.sh; }
 
 lint_guards() { tests/rules/check_guards.py; }
 
@@ -93,7 +88,7 @@ shown() { "$build/$1" --config="$2" --show-config 2>/dev/null | sed -n 's/^\([a-
 
 # The example names every option and no other; where an option has a default, the example shows it.
 lint_example() {
-    build_normal || return 1
+    build_normal programs || return 1
     : >"$run/empty.conf"
     sed 's/^#\([a-z0-9_]* = .\)/\1/' systemd/issuing.conf.example >"$run/example.conf"
     for program in issuing-api issuing-worker issuing-ctl; do

@@ -6,7 +6,9 @@
 packages_build='gcc libc6-dev meson ninja-build pkgconf libpq-dev libcurl4-openssl-dev libjson-c-dev libuv1-dev libssl-dev
     libinih-dev libllhttp-dev|node-llhttp scdoc check libhiredis-dev postgresql python3 curl ca-certificates'
 packages_example='python3-psycopg2'
-packages_test='openssl python3-psycopg2 nginx haproxy pgbouncer prometheus prometheus-alertmanager redis-tools'
+packages_stories='openssl python3-psycopg2 nginx haproxy pgbouncer'
+packages_texts='clang-format shellcheck'
+packages_test="$packages_stories prometheus prometheus-alertmanager redis-tools"
 packages_browser='chromium nodejs npm'
 packages_bench='wrk nginx haproxy openssl pgbouncer redis-tools'
 packages_sdks='nodejs npm'
@@ -21,25 +23,28 @@ packages_debian13='mmdebstrap'
 packages_image='mmdebstrap podman podman-compose runc golang-github-containernetworking-plugin-dnsname python3-yaml'
 packages_fmt='clang-format'
 
+# cannot_install WHY: the end. The continuous integration ends in its own way.
+cannot_install() { die "$*"; }
+
 # find_root: sets `root` to the words that make a command run as root.
 find_root() {
     if [ "$(id -u)" -eq 0 ]; then
         root=
     elif ! command -v sudo >/dev/null; then
-        die "only root can install$missing"
+        cannot_install "only root can install$missing"
     elif sudo -n true 2>/dev/null; then
         root='sudo -n'
     elif [ -t 0 ] && sudo -v; then # a person may give the password, once, here
         root=sudo
     else
-        die "sudo is needed to install$missing"
+        cannot_install "sudo is needed to install$missing"
     fi
 }
 
 apt() {
     # shellcheck disable=SC2024,SC2086 # the log is ours, not root's; some words, or none
     $root env DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 APT_LISTCHANGES_FRONTEND=none \
-        apt-get -q -y -o DPkg::Lock::Timeout=300 -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold "$@" \
+        apt-get -q -y -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300 -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold "$@" \
         >>"$build/log/install.log" 2>&1 </dev/null
 }
 
@@ -85,16 +90,20 @@ need() {
     command -v apt-get >/dev/null || die "there is no apt-get here. Install these packages, then try again:$missing"
     find_root
     mkdir -p "$build/log"
-    choose || { apt update && choose; } || die "the package lists lack one of these:$missing (log: build/log/install.log)"
+    choose || { apt update && choose; } ||
+        cannot_install "the package lists lack one of these:$missing (log: build/log/install.log)"
     say "installing$missing (log: build/log/install.log)"
     clusters_before=$(echo /etc/postgresql/*/main)
-    # The lists of an old machine are stale, which shows by a failing install.
+    # The lists of an old machine are stale, which shows by a failing install; a mirror that is away may come back.
     # shellcheck disable=SC2086 # a list
     apt install --no-install-recommends $missing || {
         apt update && apt install --no-install-recommends $missing
     } || {
+        sleep 20
+        apt update && apt install --no-install-recommends $missing
+    } || {
         tail -n 20 "$build/log/install.log" >&2
-        die "could not install$missing"
+        cannot_install "could not install$missing"
     }
     stop_what_was_started
 }

@@ -4,17 +4,18 @@
 test_groups='unit db model limiters schedules e2e monitoring console issuers chaos failover citus asan guards deb systemd debian13 image'
 default_groups='unit db limiters e2e' # of e2e the short part only
 checks_at_a_time=4 # suites of unit and db: most of them wait
-passed=0
-failed=0
-skipped=0
 wanted=     # names from the command line, "" = the default groups
+lanes=      # that run beside, by their functions
+is_continued= # yes: ./dev test all --continue
 finished=   # set when the end was reached; without it something is missing
 
 test_help() {
     cat <<'HELP'
 Without a NAME: the groups unit, db and limiters, and of e2e the quick stories of the promise.
 NAME is one of:
-  all        every group but image, whole; the unit and database tests once, as asan
+  ci         what the continuous integration runs, alone: see docs/testing.md
+  all        every group but image, whole; the unit and database tests once, as asan; --continue leaves out the groups
+             that have passed on this commit before the run was ended
   unit       the unit tests
   db         the database tests
   model      the protocol's model with small budgets of faults (./dev model full takes larger ones)
@@ -39,6 +40,8 @@ NAME is one of:
              examples/; as root; not a part of all
   e2e/PART   the end-to-end stories whose file or sentence contains PART
   PART       the suites of unit and db whose name contains PART: flow, db/accept, asan/flow
+A test that has failed runs a second time, alone; passed then, it is named as unsteady.
+A run of whole groups on a commit becomes a row of docs/test-runs.md.
 The other groups run beside unit and db, or beside asan; of all groups, the stories begin when asan has ended, and the
 guards when the stories have.
 HELP
@@ -71,16 +74,71 @@ in_order() {
     }
 }
 
+# count PASSED FAILED [SKIPPED]: in a file, since groups run side by side, and a run may be ended at any time.
+count() { printf '%s %s %s\n' "$1" "$2" "${3:-0}" >>"$run/counts"; }
+
+# sum: sets passed, failed and skipped to what was counted.
+sum() {
+    # shellcheck disable=SC2046 # three numbers
+    set -- $({ [ -z "$run" ] || cat "$run/counts" 2>/dev/null; } | awk '{ p += $1; f += $2; s += $3 } END { print p + 0, f + 0, s + 0 }')
+    passed=$1 failed=$2 skipped=$3
+}
+
 summary() {
+    sum
     [ -n "$finished" ] || {
         failed=$((failed + 1))
         [ -z "$run" ] || echo 'the run ended before all groups had run' >>"$run/failed"
     }
     in_order 'the groups took' times.groups 99
     in_order 'the slowest' times.tests 10
+    [ -z "$run" ] || print_unsteady
     [ ! -s "$run/failed" ] || { echo 'failed:' && sed 's/^/    /' "$run/failed"; }
     [ "$skipped" -eq 0 ] || printf '%s skipped: they cannot run on this machine\n' "$skipped"
     printf '%s passed, %s failed\n' "$passed" "$failed"
+}
+
+# has_passed GROUP: as a part of `all`, before that run was ended. Its numbers count then.
+has_passed() {
+    [ -n "$is_continued" ] || return 1
+    before=$(sed -n "s,^$1 ,,p" "$build/passed" | tail -n 1)
+    [ -n "$before" ] || return 1
+    # shellcheck disable=SC2086 # three numbers
+    count $before
+    printf '%-6s %-44s %s\n' ok "$1" 'passed before'
+}
+
+# note_passed GROUP PASSED SKIPPED: where nothing of it failed or waits for a second try.
+note_passed() {
+    case " $wanted " in *' all '*) printf '%s %s 0 %s\n' "$1" "$2" "${3:-0}" >>"$build/passed" ;; esac
+}
+
+# begin_all: $build/passed is of this commit.
+begin_all() {
+    if [ -n "$is_continued" ]; then
+        [ -n "$tree" ] && [ "$(head -n 1 "$build/passed" 2>/dev/null)" = "commit $tree" ] ||
+            die "there is no ended run of this commit to go on with: ./dev test all"
+    else
+        printf 'commit %s\n' "${tree:-unknown}" >"$build/passed"
+    fi
+}
+
+# record: a run of whole groups on a commit is a row of docs/test-runs.md.
+record() {
+    for word in ${wanted:-PART}; do
+        [ "$word" = all ] || case " $test_groups " in *" $word "*) ;; *) return 0 ;; esac
+    done
+    [ -n "$tree" ] || return 0
+    printf '| %.12s | %s | %s | %s | %s | %s | %s |\n' "$tree" "$wanted${is_continued:+ (continued)}" "$passed" "$failed" \
+        "$(lines_of "$run/unsteady")" "$skipped" $((($(date +%s) - test_begun) / 60)) >>docs/test-runs.md
+    say "noted in docs/test-runs.md"
+}
+
+# names_group WORD: does it name a group, or a part of one?
+names_group() {
+    case $1 in e2e/* | asan/*) return 0 ;; esac
+    case " $test_groups " in *" $1 "*) return 0 ;; esac
+    return 1
 }
 
 # group NAME: is it to run? A PART that is no group selects suites of unit and db; asan/PART those of asan.
@@ -89,8 +147,7 @@ group() {
         case $word in
         "$1" | "$1"/*) return 0 ;;
         all) [ "$1" = image ] || return 0 ;; # it takes too long
-        unit | db | model | limiters | schedules | e2e | monitoring | console | issuers | chaos | failover | citus | asan | guards | deb | systemd | debian13 | image | e2e/* | asan/*) ;;
-        *) case $1 in unit | db) return 0 ;; esac ;;
+        *) names_group "$word" || case $1 in unit | db) return 0 ;; esac ;;
         esac
     done
     return 1
@@ -101,8 +158,8 @@ chosen() {
     for word in ${wanted:-$default_groups}; do
         case $word in
         all | "$1") return 0 ;;
-        unit | db | model | limiters | schedules | e2e | monitoring | console | issuers | chaos | failover | citus | asan | guards | deb | systemd | debian13 | image | e2e/*) ;;
-        *) case "$2 $1/${2##*/}" in *"$word"*) return 0 ;; esac ;;
+        asan/*) case $2 in *"$word"*) return 0 ;; esac ;;
+        *) names_group "$word" || case "$2 $1/${2##*/}" in *"$word"*) return 0 ;; esac ;;
         esac
     done
     return 1
@@ -116,17 +173,29 @@ failed_lines() {
         lines-- > 0' "$1"
 }
 
-# failed_names LABEL LOG STATUS: each failed test of that log, or the log's end when it names none.
+# failed_names LABEL LOG STATUS: each failed test of that log with its message, or the log's end when it names none.
 failed_names() {
-    label=$1 status=$3 awk '/^[^ ]+:[0-9]+:[FE]:/ { split($0, f, ":"); print ENVIRON["label"] ": " f[5]; named++ }
+    label=$1 status=$3 awk '/^[^ ]+:[0-9]+:[FE]:/ {
+            split($0, f, ":")
+            name = f[5]
+            sub(/^([^:]*:){6} */, "")
+            print ENVIRON["label"] ": " name ": " substr($0, 1, 300)
+            named++
+        }
         sub(/^FAILED /, "") { print ENVIRON["label"] ": " $0; named++ }
         END { if (!named) print ENVIRON["label"] ": status " ENVIRON["status"] ", and no failed test is named" }' "$2"
 }
 
-note() { # ok|FAILED WHAT HOW-MANY SECONDS LOG STATUS
+# note ok|again|FAILED WHAT HOW-MANY SECONDS LOG STATUS: in one piece, since groups run side by side.
+note() {
+    noted=$(note_text "$@")
+    printf '%s\n' "$noted"
+}
+
+note_text() {
     printf '%-6s %-44s %-24s %6s s\n' "$1" "$2" "$3" "$4"
     [ "$1" = ok ] || {
-        failed_names "$2" "$5" "$6" >>"$run/failed"
+        [ "$1" = again ] || failed_names "$2" "$5" "$6" >>"$run/failed"
         printf -- '------ of %s\n' "${5#"$top/"}"
         failed_lines "$5"
         # What a program wrote before its end, for instance a sanitizer, is not among the lines of its tests.
@@ -139,7 +208,7 @@ note() { # ok|FAILED WHAT HOW-MANY SECONDS LOG STATUS
 }
 
 failure() { # LABEL WHY: something that should have run could not
-    failed=$((failed + 1))
+    count 0 1
     printf '%-6s %-44s %s\n' FAILED "$1" "$2"
     printf '%s: %s\n' "$1" "$2" >>"$run/failed"
 }
@@ -150,23 +219,31 @@ took() {
     printf '%s\t%s\n' "$seconds" "$1" >>"$run/times.groups"
 }
 
-# count_checks LABEL LOG STATUS SECONDS: sums libcheck's lines; none, or a bad end without a counted failure, is one
-# failure.
+# count_checks LABEL LOG STATUS SECONDS ARGUMENTS-OF-ONE_CHECK...: sums libcheck's lines; none, or a bad end without a
+# counted failure, is one failure. A suite that may run again is counted then, as far as it failed.
 count_checks() {
-    set -- "$1" "$2" "$3" "$4" $(awk '/^[0-9]+%: Checks: [0-9]+, Failures: [0-9]+, Errors: [0-9]+/ {
-        split($0, f, /[^0-9]+/); checks += f[2]; bad += f[3] + f[4] } END { print checks + 0, bad + 0 }' "$2")
-    checks=$5 bad=$6
-    if [ "$checks" -eq 0 ] || { [ "$3" -ne 0 ] && [ "$bad" -eq 0 ]; }; then
+    label=$1 log=$2 status=$3 seconds=$4
+    shift 4
+    # shellcheck disable=SC2046 # two numbers
+    set -- $(awk '/^[0-9]+%: Checks: [0-9]+, Failures: [0-9]+, Errors: [0-9]+/ {
+        split($0, f, /[^0-9]+/); checks += f[2]; bad += f[3] + f[4] } END { print checks + 0, bad + 0 }' "$log") "$@"
+    checks=$1 bad=$2
+    shift 2
+    if [ "$checks" -eq 0 ] || { [ "$status" -ne 0 ] && [ "$bad" -eq 0 ]; }; then
         bad=$((bad + 1))
         checks=$((checks + 1))
     fi
-    passed=$((passed + checks - bad))
-    failed=$((failed + bad))
-    printf '%s\t%s\n' "$4" "$1" >>"$run/times.tests"
+    count $((checks - bad)) 0
+    checks_passed=$((checks_passed + checks - bad))
+    printf '%s\t%s\n' "$seconds" "$label" >>"$run/times.tests"
     if [ "$bad" -eq 0 ]; then
-        note ok "$1" "$checks" "$4" "$2"
+        note ok "$label" "$checks" "$seconds" "$log"
+    elif is_final "$log"; then
+        count 0 "$bad"
+        note FAILED "$label" "$bad of $checks, status $status" "$seconds" "$log" "$status"
     else
-        note FAILED "$1" "$bad of $checks, status $3" "$4" "$2" "$3"
+        note again "$label" "$bad of $checks, status $status" "$seconds" "$log" "$status"
+        miss "$bad" "$label" "$log" "$status" "$@"
     fi
 }
 
@@ -215,6 +292,7 @@ start_test_clusters() {
 # run_checks GROUP FOLDER KIND PREFIX: the suites of FOLDER/tests/KIND, each in a process of its own; the results come in
 # the order of the names.
 run_checks() {
+    ! has_passed "$4$3" || return 0
     checks_begun=$(date +%s)
     chosen_suites=$run/suites.$1.$3
     suites "$2" "$3" >"$chosen_suites.all"
@@ -236,6 +314,7 @@ run_checks() {
         return
     }
     rm -f "$run/$3".*.status
+    suites_before=$(lines_of "$run/failed")$(lines_of "$run/missed.suites") checks_passed=0
     timeout -k 10 5400 xargs -d '\n' -a "$chosen_suites" -n 1 -P "$checks_at_a_time" --process-slot-var=ISSUING_TEST_SLOT \
         "$top/tests/support/one_check" "$run" "$3" "$4" "$clusters" "$2" </dev/null &
     child=$!
@@ -246,7 +325,8 @@ run_checks() {
         done
         if [ -s "$run/$3.$name.status" ]; then
             read -r status seconds <"$run/$3.$name.status"
-            count_checks "$4$3/$name" "$run/logs/$(printf '%s' "$4$3/$name" | tr / -).log" "$status" "$seconds"
+            count_checks "$4$3/$name" "$run/logs/$(printf '%s' "$4$3/$name" | tr / -).log" "$status" "$seconds" \
+                "$run" "$3" "$4" "$clusters" "$2" "$program $name"
         else
             failure "$4$3/$name" "was not run to its end"
         fi
@@ -254,14 +334,17 @@ run_checks() {
     wait "$child"
     child=
     took "$4$3" "$checks_begun"
+    [ "$suites_before" != "$(lines_of "$run/failed")$(lines_of "$run/missed.suites")" ] || note_passed "$4$3" "$checks_passed"
 }
 
-# run_python NAME LIMIT ARGUMENTS...: tests/NAME/run.py (as dev's program_of has it) ends with "NAME: N passed, N failed"; "NAME: N skipped" may come
-# before.
+log_suffix= # of run_python's second log
+# run_python NAME LIMIT ARGUMENTS...: tests/NAME/run.py (as dev's program_of has it) ends with "NAME: N passed, N failed";
+# "NAME: N skipped" may come before.
 run_python() {
+    ! has_passed "$1" || return 0
     label=$1 limit=$2
     shift 2
-    log=$run/logs/$label.log
+    log=$run/logs/$label$log_suffix.log
     program=$(program_of "$label")
     if [ ! -e "$program" ]; then
         failure "$label" "$program is missing"
@@ -275,9 +358,7 @@ run_python() {
     if [ $((good + bad + ${left_out:-0})) -eq 0 ] || { [ "$1" -ne 0 ] && [ "$bad" -eq 0 ]; }; then
         bad=$((bad + 1))
     fi
-    passed=$((passed + good))
-    failed=$((failed + bad))
-    skipped=$((skipped + ${left_out:-0}))
+    count "$good" "$bad" "${left_out:-0}"
     label=$label awk '/^(ok|FAILED) / && match($0, / +[(]?[0-9]+\.[0-9] s[)]?( |$)/) {
         time = substr($0, RSTART)
         sub(/^[ (]+/, "", time)
@@ -285,6 +366,7 @@ run_python() {
     took "$label" "$begun"
     if [ "$bad" -eq 0 ]; then
         note ok "$label" "$good${left_out:+, $left_out skipped}" "$seconds" "$log"
+        [ "$label" = e2e ] && [ -s "$run/missed.stories" ] || note_passed "$label" "$good" "$left_out"
     else
         note FAILED "$label" "$bad of $((good + bad)), status $1" "$seconds" "$log" "$1"
     fi
@@ -301,11 +383,16 @@ stories() {
         case $word in e2e/*) set -- "$@" "${word#e2e/}" ;; esac
     done ;;
     esac
-    run_python e2e 5400 "$@"
+    run_python e2e 5400 --missed "$run/missed.stories" "$@"
 }
 
 mutants() {
     ! group guards || run_python guards 3600 --short
+}
+
+stories_then_mutants() {
+    stories
+    mutants
 }
 
 others() {
@@ -339,35 +426,25 @@ others() {
     fi
 }
 
-# lane FUNCTION: runs its groups beside the others; what it prints, and its numbers, are left in $run/lane.FUNCTION.
+# lane FUNCTION: runs its groups beside the others.
 lane() {
     (
-        passed=0 failed=0 skipped=0
         trap '[ -z "$child" ] || { kill -TERM "$child" && wait "$child"; }; exit 143' TERM
         "$1"
-        printf 'lane: %s %s %s\n' "$passed" "$failed" "$skipped"
-    ) >"$run/lane.$1" 2>&1 &
+        : >"$run/ended.$1"
+    ) &
     child_beside="$child_beside $!"
+    lanes="$lanes $1"
 }
 
-# wait_lane: until the lane that began last has ended.
-wait_lane() {
-    wait "${child_beside##* }"
-}
-
-# wait_lanes: until all have ended; prints what they have printed, and adds their numbers.
+# wait_lanes: until all have ended.
 wait_lanes() {
     # shellcheck disable=SC2086 # a list
     wait $child_beside
-    child_beside=
-    for lane in "$run"/lane.*; do
-        sed '/^lane: [0-9]* [0-9]* [0-9]*$/d' "$lane"
-        set -- $(sed -n 's/^lane: \([0-9]* [0-9]* [0-9]*\)$/\1/p' "$lane")
-        [ $# -eq 3 ] || failure "${lane##*.}" "ended before its groups did"
-        passed=$((passed + ${1:-0}))
-        failed=$((failed + ${2:-0}))
-        skipped=$((skipped + ${3:-0}))
+    for name in $lanes; do
+        [ -e "$run/ended.$name" ] || failure "$name" "ended before its groups did"
     done
+    child_beside='' lanes=''
 }
 
 # need_for GROUP WITHOUT PACKAGES...: the group runs without them too, and counts then what is skipped.
@@ -396,10 +473,26 @@ need_all() {
     }
 }
 
+# use_sanitizers: leaks count; the first finding of the undefined behaviour sanitizer ends the program.
+use_sanitizers() {
+    export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1
+    export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+}
+
 testing() {
+    test_begun=$(date +%s)
+    case " $* " in *' all '*) for word; do
+        shift
+        if [ "$word" = --continue ]; then is_continued=yes; else set -- "$@" "$word"; fi
+    done ;; esac
     for word; do
-        is_test_name "$word" || usage_error "no such test: $word"
+        [ "$word" != ci ] || [ $# -eq 1 ] || usage_error "ci goes alone: $*"
+        [ "$word" = ci ] || is_test_name "$word" || usage_error "no such test: $word"
     done
+    [ "$*" != ci ] || {
+        ci
+        return
+    }
     wanted=$*
     kinds='e2e monitoring console chaos guards'
     at_end() { summary; }
@@ -408,6 +501,7 @@ testing() {
     build_normal test_support || die "the build failed"
     use_run_folder test
     mkdir -p "$run/logs"
+    case " $wanted " in *' all '*) begin_all ;; esac
     lane others
     case " $wanted " in
     *' all '*) ;; # asan has the same tests
@@ -419,9 +513,7 @@ testing() {
         ;;
     esac
     if group asan; then
-        # Leaks count; the first finding of the undefined behaviour sanitizer ends the program.
-        export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1
-        export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+        use_sanitizers
         if configure_asan; then
             run_checks asan "$top/build-asan" unit asan/
             run_checks asan "$top/build-asan" db asan/
@@ -431,13 +523,14 @@ testing() {
     fi
     # The stories have short limits of their own: they do not run beside the compilers of asan and of mutants.
     case " $wanted " in *' all '*)
-        lane stories
-        wait_lane
-        lane mutants
+        lane stories_then_mutants
         ;;
     esac
     wait_lanes
+    second_tries
+    sum
     finished=yes
     case " $wanted " in *' all '*) python_program install/release.py tested "$tree" "$passed" "$failed" "$skipped" ;; esac
+    record
     [ $((passed + skipped)) -gt 0 ] && [ "$failed" -eq 0 ]
 }

@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""check_tree.py [--committed]: what is wrong with a tree before a compiler or a package is asked. A line for each fault;
+status 1 if there is one.
+
+- with --committed, a file that is not committed, where this is a clone: what lies beside a commit is not in it
+- a file that a meson.build names and that is not there
+- a script (#!) without its executable bit; debian/ has its own rules
+- Python that does not parse, warnings included
+- a file of stories that does not import
+"""
+import ast
+import pathlib
+import re
+import subprocess
+import sys
+import warnings
+
+TOP = pathlib.Path(__file__).resolve().parents[2]
+
+
+def git(*words):
+    """Lines; None where git refuses or is not there: a source archive is no clone. An owner other than the caller is no
+    reason to refuse."""
+    try:
+        told = subprocess.run(["git", "-c", "safe.directory=*", "-c", "core.quotePath=false", *words], cwd=TOP,
+                              capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return None
+    return told.stdout.splitlines() if told.returncode == 0 else None
+
+
+def every_file():
+    """Paths below the top: what git knows, else all but hidden folders and those that builds make."""
+    listed = git("ls-files")
+    if listed is not None:
+        return [name for name in listed if (TOP / name).is_file()]
+    found = (path.relative_to(TOP) for path in TOP.rglob("*") if path.is_file())
+    return [str(path) for path in found if not path.parts[0].startswith((".git", "build")) and "__pycache__" not in path.parts]
+
+
+def uncommitted():
+    return ["%s is not committed" % line[3:] for line in git("status", "--porcelain") or []]
+
+
+def named(folder, text):
+    """What a meson.build names, as paths below the top."""
+    text = re.sub(r"#.*|output: *(\[[^]]*\]|'[^']*')", "", text)
+    for name in re.findall(r"(?<!/ )'([\w./-]+\.(?:c|sql|py|sh|in|scd))'", text):
+        yield folder / name
+    for table in re.findall(r"^unit_tests \+= \{(.*?)^\}", text, re.M | re.S):
+        for name in re.findall(r"^  '([\w/]+)':", table, re.M):
+            yield pathlib.Path("tests/unit", name).with_name("test_%s.c" % pathlib.Path(name).name)
+    for table in re.findall(r"^db_programs = \{(.*?)^\}", text, re.M | re.S):
+        for name in re.findall(r"^    '(\w+)',", table, re.M):
+            yield pathlib.Path("tests/db/test_%s.c" % name)
+
+
+def unnamed(files):
+    known = set(files)
+    for name in files:
+        if name.endswith("meson.build"):
+            folder = pathlib.Path(name).parent
+            for wanted in named(folder, (TOP / name).read_text(encoding="utf-8")):
+                path = str((TOP / wanted).resolve().relative_to(TOP))
+                if path not in known:
+                    yield "%s names %s, which is not there" % (name, path)
+
+
+def without_bit(files):
+    for name in files:
+        path = TOP / name
+        with open(path, "rb") as file:
+            is_script = file.read(2) == b"#!"
+        if is_script and not name.startswith("debian/") and not path.stat().st_mode & 0o100:
+            yield "%s has no executable bit" % name
+
+
+def unparsed(files):
+    for name in files:
+        if name.endswith(".py"):
+            try:
+                ast.parse((TOP / name).read_text(encoding="utf-8"), name)
+            except (SyntaxError, ValueError, Warning) as error:
+                yield "%s: %s" % (name, error)
+
+
+def unimported():
+    listed = subprocess.run([sys.executable, "-B", "tests/e2e/run.py", "--list"], cwd=TOP, capture_output=True,
+                            text=True, check=False)
+    if listed.returncode != 0 or len(listed.stdout.splitlines()) < 100:
+        last = (listed.stderr.strip() or "too few").splitlines()[-1]
+        yield "tests/e2e/run.py --list: %s" % last
+
+
+def main():
+    warnings.simplefilter("error")
+    files = every_file()
+    faults = [*(uncommitted() if "--committed" in sys.argv else ()), *unnamed(files), *without_bit(files), *unparsed(files)]
+    faults += unimported() if not faults else []
+    for fault in faults:
+        print(fault)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
