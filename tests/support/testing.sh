@@ -153,11 +153,12 @@ group() {
     return 1
 }
 
-# chosen GROUP LABEL: within a group, is the suite with this label (unit/flow, asan/db/accept) to run?
+# chosen GROUP LABEL: within a group, is the suite with this label (unit/flow, asan/db/accept) to run? "=LABEL" is that one.
 chosen() {
     for word in ${wanted:-$default_groups}; do
         case $word in
         all | "$1") return 0 ;;
+        =*) [ "$2" != "${word#=}" ] || return 0 ;;
         asan/*) case $2 in *"$word"*) return 0 ;; esac ;;
         *) names_group "$word" || case "$2 $1/${2##*/}" in *"$word"*) return 0 ;; esac ;;
         esac
