@@ -12,7 +12,7 @@
 
 ci_seconds=${CI_SECONDS:-5000} # of the whole run: after four fifths of it no test begins any more
 texts='shell includes format docs example guards units patterns'
-room_kb=3000000 # below build/
+room_kb=2000000 # below build/
 
 # untested WHY: the end of a run that says nothing about the tree.
 untested() {
