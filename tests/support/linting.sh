@@ -71,7 +71,7 @@ lint_units() {
     units=$build/lint/units
     rm -rf "$units" && mkdir -p "$units" || return 1
     for file in systemd/*.service systemd/*.socket systemd/*.target; do
-        sed "s#=/usr/bin/issuing-#=$build/issuing-#" "$file" >"$units/${file##*/}" || return 1
+        sed "s#=/usr/bin/\(issuing-[a-z]*\)#=\"$build/\1\"#" "$file" >"$units/${file##*/}" || return 1
     done
     bad=
     for unit in issuing-api.service issuing-api.socket issuing-worker@1.service issuing-migrate.service issuing.target; do
