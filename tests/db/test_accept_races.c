@@ -5,6 +5,7 @@
 
 #include <time.h>
 
+#include "tests/support/stuck.h"
 #include "tests/support/suite.h"
 
 START_TEST(one_key_from_many_connections_is_one_request_with_one_answer)
@@ -153,7 +154,7 @@ START_TEST(the_clock_is_read_after_the_lock)
     ck_assert_int_eq(pthread_create(&racer->thread, NULL, race, racer), 0);
     pthread_barrier_wait(&barrier);
     int64_t waiting = 0;
-    for (int i = 0; i < 3000 && !waiting; i++) {
+    for (int i = 0; i < stuck_after_ms() / 10 && !waiting; i++) {
         waiting =
             database_int(owner, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted "
                                 "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())");

@@ -4,6 +4,7 @@
 
 #include <time.h>
 
+#include "tests/support/stuck.h"
 #include "tests/support/suite.h"
 
 /* A card of that user whose request has this status. */
@@ -135,7 +136,7 @@ static struct foreign foreign_of(const char *user, const struct uuid *card)
 static void wait_for_a_waiter(void)
 {
     int64_t waiting = 0;
-    for (int i = 0; i < 3000 && !waiting; i++) {
+    for (int i = 0; i < stuck_after_ms() / 10 && !waiting; i++) {
         waiting = database_int(owner, "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid "
                                       "WHERE NOT l.granted AND a.datname = current_database()");
         nanosleep(&(struct timespec){.tv_nsec = 10 * 1000 * 1000}, NULL);

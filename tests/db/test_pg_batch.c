@@ -264,7 +264,7 @@ START_TEST(a_batch_is_sent_in_the_turn_in_which_its_items_were_added)
     database_run(db, "SELECT pg_advisory_lock(4711)");
     add(0, 0, 60000);
     (void)uv_run(&loop, UV_RUN_NOWAIT); /* one turn, and no other until the server has the statement */
-    for (int i = 0; i < 1000 && waiting_for_lock() == 0; i++)
+    for (int i = 0; i < stuck_after_ms() / 10 && waiting_for_lock() == 0; i++)
         ck_assert_int_eq(usleep(10 * 1000), 0);
     ck_assert_int_eq(waiting_for_lock(), 1);
     database_run(db, "SELECT pg_advisory_unlock(4711)");

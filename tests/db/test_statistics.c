@@ -3,6 +3,7 @@
  * change once, whoever dies; a change that cannot be added stops no other; a rebuild repairs everything and may run
  * beside ends and folds. */
 #include "tests/db/outbox_calls.h"
+#include "tests/support/stuck.h"
 #include "tests/support/suite.h"
 
 static void open_statistics(void)
@@ -236,7 +237,7 @@ START_TEST(a_fold_that_is_not_committed_changes_nothing_and_holds_nobody_up)
     ck_assert_int_eq(complete(&event, &token), 1); /* nor do ends */
     /* The worker is killed. */
     pg_sync_closep(&other);
-    for (int i = 0; i < 100 && waiting() > 0; i++) {
+    for (int i = 0; i < stuck_after_ms() / 50 && waiting() > 0; i++) {
         (void)fold_as(worker, 1000);
         database_run(owner, "SELECT pg_sleep(0.05)"); /* until the server has noticed it */
     }

@@ -6,8 +6,9 @@
 #include <stdbool.h>
 #include <uv.h>
 
+#include "tests/support/stuck.h"
+
 #define BEAT_MS 10
-#define FOR_EVER_BEATS (60000 / BEAT_MS)
 
 static uv_loop_t loop;
 static const char *turning_why = ""; /* printed with a condition that never held */
@@ -20,19 +21,19 @@ static void turning_on_beat(uv_timer_t *timer)
     turning_beats++;
 }
 
-/* Turns the loop until the condition holds; it fails the test after a minute. */
-#define run_until(condition)                                               \
-    do {                                                                   \
-        uv_timer_t beat;                                                   \
-        bool came = false;                                                 \
-        turning_beats = 0;                                                 \
-        (void)uv_timer_init(&loop, &beat);                                 \
-        (void)uv_timer_start(&beat, turning_on_beat, BEAT_MS, BEAT_MS);    \
-        while (!(came = (condition)) && turning_beats < FOR_EVER_BEATS)    \
-            (void)uv_run(&loop, UV_RUN_ONCE);                              \
-        uv_close((uv_handle_t *)&beat, NULL);                              \
-        (void)uv_run(&loop, UV_RUN_NOWAIT);                                \
-        ck_assert_msg(came, "never came: %s %s", #condition, turning_why); \
+/* Turns the loop until the condition holds; the test fails when it does not come. */
+#define run_until(condition)                                                        \
+    do {                                                                            \
+        uv_timer_t beat;                                                            \
+        bool came = false;                                                          \
+        turning_beats = 0;                                                          \
+        (void)uv_timer_init(&loop, &beat);                                          \
+        (void)uv_timer_start(&beat, turning_on_beat, BEAT_MS, BEAT_MS);             \
+        while (!(came = (condition)) && turning_beats < stuck_after_ms() / BEAT_MS) \
+            (void)uv_run(&loop, UV_RUN_ONCE);                                       \
+        uv_close((uv_handle_t *)&beat, NULL);                                       \
+        (void)uv_run(&loop, UV_RUN_NOWAIT);                                         \
+        ck_assert_msg(came, "never came: %s %s", #condition, turning_why);          \
     } while (0)
 
 /* For a condition: so many beats of 10 ms have passed since run_until() started. */

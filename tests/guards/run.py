@@ -43,6 +43,7 @@ PROGRAMS = ("issuing-api", "issuing-worker", "issuing-ctl", "issuing-sandbox", "
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 # So long may a test take: at the first, and with a mutant in place so much longer than it took on the untouched copy.
 FIRST_SECONDS, MORE_SECONDS, TIMES = 600, 60, 3
+STUCK_AFTER_S = 30  # without the guard: most mutants are stuck
 GRACE_SECONDS = 20  # for a test that is asked to end: it may have a cluster to stop
 
 
@@ -181,9 +182,9 @@ class Job:
         finally:
             self.sql(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
-    def test(self, test, timeout):
+    def test(self, test, timeout, **variables):
         kind, name = test.split("/", 1)
-        built = dict(os.environ, ISSUING_BUILD=str(self.out))
+        built = dict(os.environ, ISSUING_BUILD=str(self.out), **variables)
         if kind == "failover":
             return self.call([sys.executable, self.copy / "tests" / "chaos" / "failover.py", "1", "--only", name],
                              timeout=timeout, env=built)
@@ -192,7 +193,7 @@ class Job:
         program = self.program_of(test)
         if not program:
             return 2, f"there is no suite {test}"
-        command, environment = [self.out / program, name], dict(os.environ, CK_DEFAULT_TIMEOUT=str(int(timeout)))
+        command, environment = [self.out / program, name], dict(built, CK_DEFAULT_TIMEOUT=str(int(timeout)))
         if kind == "unit":
             return self.call(command, timeout=timeout, cwd=self.run, env=environment)
         opens_places = "database_open_places" in (self.copy / "tests" / "db" / f"test_{name}.c").read_text()
@@ -217,7 +218,7 @@ class Job:
             status, out = self.build(guard.test)
             if status:
                 return "the mutant does not build:\n" + out[-2000:]
-            status, out = self.test(guard.test, timeout)
+            status, out = self.test(guard.test, timeout, STUCK_AFTER_S=str(STUCK_AFTER_S))
             return None if status not in (0, 2) else f"{guard.test} does not notice:\n" + out[-1500:]
         finally:
             path.write_text(text, encoding="utf-8")

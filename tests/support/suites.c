@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/support/stuck.h"
 #include "tests/support/suite.h"
 
 static struct test_suite *suites;
@@ -17,7 +18,9 @@ void suite_register(struct test_suite *suite)
 int main(int argc, char **argv)
 {
     const char *wanted = argc > 1 ? argv[1] : NULL;
-    setenv("CK_DEFAULT_TIMEOUT", "300", 0); /* in seconds: for a test that hangs, not for a slow machine */
+    char seconds[24]; /* for a test that hangs; one that waits in vain says so itself before that */
+    snprintf(seconds, sizeof(seconds), "%lld", 2 * (long long)stuck_after_s());
+    setenv("CK_DEFAULT_TIMEOUT", seconds, 0);
     SRunner *runner = srunner_create(NULL);
     int count = 0;
     for (const struct test_suite *each = suites; each; each = each->next) {

@@ -227,6 +227,11 @@ void scripted_call(struct scripted_call *call, const char *path)
     scripted_start(call);
 }
 
+int64_t scripted_now_ms(void)
+{
+    return (int64_t)(uv_hrtime() / 1000000);
+}
+
 void scripted_turn(void)
 {
     uv_run(&scripted.loop, UV_RUN_NOWAIT);

@@ -6,6 +6,7 @@
 #include <openssl/ssl.h>
 
 #include "common/http_client/http_client.h"
+#include "tests/support/stuck.h"
 #include "tests/unit/certificate.h"
 
 #define SCRIPTED_ANSWER_MAX 65536
@@ -56,15 +57,18 @@ void scripted_start(struct scripted_call *call);
 /* prepare and start, POST. */
 void scripted_call(struct scripted_call *call, const char *path);
 void scripted_turn(void);
+/* Of a clock that no test sets. */
+int64_t scripted_now_ms(void);
 /* Turns until the condition holds. */
-#define SCRIPTED_UNTIL(condition)                                                    \
-    do {                                                                             \
-        for (int scripted_turns = 0; !(condition); scripted_turns++) {               \
-            ck_assert_msg(scripted_turns < 10000, "still not true: %s", #condition); \
-            if (scripted_turns > 50)                                                 \
-                uv_sleep(1);                                                         \
-            scripted_turn();                                                         \
-        }                                                                            \
+#define SCRIPTED_UNTIL(condition)                                                                                      \
+    do {                                                                                                               \
+        int64_t scripted_begun_ms = scripted_now_ms();                                                                 \
+        for (int scripted_turns = 0; !(condition); scripted_turns++) {                                                 \
+            ck_assert_msg(scripted_now_ms() - scripted_begun_ms < stuck_after_ms(), "still not true: %s", #condition); \
+            if (scripted_turns > 50)                                                                                   \
+                uv_sleep(1);                                                                                           \
+            scripted_turn();                                                                                           \
+        }                                                                                                              \
     } while (0)
 /* Until the call ends, the first time. */
 void scripted_wait(struct scripted_call *call);

@@ -741,7 +741,6 @@ static void add_tests(Suite *suite, const char *name, void (*set_up_peer)(void))
 {
     TCase *tests = tcase_create(name);
     tcase_add_checked_fixture(tests, set_up_peer, tear_down);
-    tcase_set_timeout(tests, 120);
     tcase_add_test(tests, an_answer_comes_with_status_and_body);
     tcase_add_test(tests, a_post_carries_its_headers_and_body_and_nothing_unasked);
     tcase_add_test(tests, a_post_without_a_body_is_empty_and_a_get_after_it_has_none);

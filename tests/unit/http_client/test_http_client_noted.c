@@ -220,7 +220,6 @@ static void add_tests(Suite *suite, const char *name, void (*set_up_peer)(void))
 {
     TCase *tests = tcase_create(name);
     tcase_add_checked_fixture(tests, set_up_peer, tear_down);
-    tcase_set_timeout(tests, 60);
     tcase_add_test(tests, each_named_header_has_its_value_by_the_index_of_its_name);
     tcase_add_test(tests, a_value_is_what_the_header_states_once_and_clearly);
     tcase_add_test(tests, a_longer_name_that_begins_like_one_is_another);

@@ -283,7 +283,6 @@ static TCase *add_case(Suite *suite, const char *name, void (*set_up_peer)(void)
 {
     TCase *tests = tcase_create(name);
     tcase_add_checked_fixture(tests, set_up_peer, tear_down);
-    tcase_set_timeout(tests, 60);
     suite_add_tcase(suite, tests);
     return tests;
 }

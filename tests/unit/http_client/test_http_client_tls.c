@@ -10,6 +10,7 @@
 #include "common/http_client/client_certificate.h"
 #include "tests/unit/http_caller.h"
 #include "tests/unit/http_peer.h"
+#include "tests/support/stuck.h"
 #include "tests/support/suite.h"
 
 #define SECRET "never-shown"
@@ -272,7 +273,7 @@ START_TEST(authorities_are_changed_while_the_client_works)
     expect_answered("127.0.0.1");
     expect_answered("127.0.0.1");
     trust(&others_authority); /* also for a connection that is open */
-    for (int i = 0; peer.open > 0 && i < 5000; i++) {
+    for (int i = 0; peer.open > 0 && i < stuck_after_ms(); i++) {
         uv_run(&loop, UV_RUN_NOWAIT);
         uv_sleep(1);
     }

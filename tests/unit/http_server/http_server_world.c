@@ -217,7 +217,7 @@ size_t send_some(int fd, const char *bytes, size_t length)
 size_t send_all(int fd, const char *bytes, size_t length)
 {
     size_t sent = 0;
-    int64_t give_up = uv_hrtime() / 1000000000 + GIVE_UP_S;
+    int64_t give_up = (int64_t)(uv_hrtime() / 1000000000) + stuck_after_s();
     while (sent < length && (int64_t)(uv_hrtime() / 1000000000) < give_up) {
         ssize_t count = send(fd, bytes + sent, length - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (count < 0 && errno != EAGAIN)
@@ -284,7 +284,7 @@ void forget_heard(void)
 /* Listens until there are `count` replies, or the end; with count 0, until the end. */
 void listen_for(int fd, int count)
 {
-    int64_t give_up = uv_hrtime() / 1000000000 + GIVE_UP_S;
+    int64_t give_up = (int64_t)(uv_hrtime() / 1000000000) + stuck_after_s();
     forget_heard();
     while (!heard.has_ended && (count == 0 || heard.count < count)) {
         run_once();

@@ -10,12 +10,12 @@
 #include <check.h>
 
 #include "common/http_server/http_server_internal.h"
+#include "tests/support/stuck.h"
 
 #define HEARD_MAX ((size_t)8 * 1024 * 1024)
 #define HEAR_MAX ((size_t)16 * 1024) /* at a time */
 #define REPLIES_MAX 512
 #define HELD_MAX 128
-#define GIVE_UP_S 20
 #define BIG ((size_t)6 * 1024 * 1024)
 
 struct reply {

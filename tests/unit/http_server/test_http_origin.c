@@ -18,9 +18,9 @@
 #include "common/base/clock.h"
 #include "common/http_server/http_server.h"
 #include "tests/unit/fault_injection.h"
+#include "tests/support/stuck.h"
 #include "tests/support/suite.h"
 
-#define GIVE_UP_MS 20000
 #define HELD_MAX 16
 #define GET "GET / HTTP/1.1\r\nHost: a\r\n"
 #define SIGNATURE "\r\n\r\n\0\r\nQUIT\n"
@@ -126,7 +126,7 @@ static void turn_some(void)
 
 static void wait_for_connections(int count)
 {
-    int64_t give_up = clock_mono_ms() + GIVE_UP_MS;
+    int64_t give_up = clock_mono_ms() + stuck_after_ms();
     while (http_server_connections(world.server) != count) {
         turn_some();
         ck_assert_msg(clock_mono_ms() < give_up, "%d connections", http_server_connections(world.server));
@@ -135,7 +135,7 @@ static void wait_for_connections(int count)
 
 static void wait_for_held(int count)
 {
-    int64_t give_up = clock_mono_ms() + GIVE_UP_MS;
+    int64_t give_up = clock_mono_ms() + stuck_after_ms();
     while (world.held_count != count) {
         turn_some();
         ck_assert_msg(clock_mono_ms() < give_up, "%d requests", world.held_count);
@@ -175,7 +175,7 @@ static void say(int fd, const char *bytes, size_t length)
 /* The status of the next answer, which is in world.got; 0 when the connection ends without one. */
 static int listen_for(int fd)
 {
-    int64_t give_up = clock_mono_ms() + GIVE_UP_MS;
+    int64_t give_up = clock_mono_ms() + stuck_after_ms();
     memset(world.got, 0, sizeof(world.got));
     world.got_length = 0;
     world.has_ended = false;

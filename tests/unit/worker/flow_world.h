@@ -10,13 +10,14 @@
 
 #include "common/base/clock.h"
 #include "common/http_server/http_server.h"
+#include "tests/support/stuck.h"
 #include "worker/flow_run.h"
 #include "worker/worker_metrics.h"
 
 #define SECOND INT64_C(1000)
 #define HOUR (3600 * SECOND)
 
-enum { REQUESTS = 8, WRITES = 8, DEADLINE_MS = 30000, PLACE = 3 };
+enum { REQUESTS = 8, WRITES = 8, PLACE = 3 };
 #define ELIGIBLE "{\"eligible\":true}"
 #define INELIGIBLE "{\"eligible\":false,\"reason\":\"blocked\"}"
 
@@ -88,7 +89,7 @@ static void on_tick(uv_timer_t *timer)
 #define run_until(condition)                                                         \
     do {                                                                             \
         uv_timer_t tick;                                                             \
-        int64_t until_ms = clock_mono_ms() + DEADLINE_MS;                            \
+        int64_t until_ms = clock_mono_ms() + stuck_after_ms();                       \
         (void)uv_timer_init(&world.loop, &tick);                                     \
         (void)uv_timer_start(&tick, on_tick, 10, 10);                                \
         while (!(condition)) {                                                       \

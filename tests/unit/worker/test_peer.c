@@ -11,9 +11,8 @@
 #include "common/base/clock.h"
 #include "worker/peer.h"
 #include "worker/worker_metrics.h"
+#include "tests/support/stuck.h"
 #include "tests/support/suite.h"
-
-enum { DEADLINE_MS = 30000 };
 
 static uv_loop_t loop;
 static struct config config;
@@ -115,7 +114,7 @@ START_TEST(waiting_calls_go_on_by_themselves_when_a_rest_is_over)
     leave(target, BREAKER_BUSY);
     ck_assert_int_gt(changes, 0);
     ck_assert_int_eq(target_enter(target, &ticket), TARGET_QUEUED);
-    int64_t until_ms = clock_mono_ms() + DEADLINE_MS;
+    int64_t until_ms = clock_mono_ms() + stuck_after_ms();
     while (admitted == 0 && clock_mono_ms() < until_ms)
         (void)uv_run(&loop, UV_RUN_ONCE); /* the rest timer is what ends it */
     ck_assert_int_eq(admitted, 1);
