@@ -45,7 +45,7 @@ import harness  # noqa: E402
 import invariants  # noqa: E402
 import load  # noqa: E402
 
-WELL_SECONDS = 120
+WELL_SECONDS = harness.STUCK_AFTER_S
 FAILURES = 3
 SECONDS_A_PROMOTION = 90  # with --promotions: longer than that, on average, is a failure
 SHORT_SEED = 1
@@ -157,7 +157,7 @@ class Campaign:
         for each in self.clients:
             each.is_over.set()
         for each in self.clients:
-            each.join(60)
+            each.join(harness.STUCK_AFTER_S)
         ends.settle(checks, world, "after the trouble", ends.OPEN)
         answers = ends.check_history(checks, world, self.history)
         without = [row["body"] for row in self.history.rows()

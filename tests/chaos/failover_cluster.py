@@ -37,7 +37,7 @@ class Cluster:
         harness.wait_until(lambda: self.leader() == "db1", "db1 is the primary", 90, 0.2)
         for host in self.hosts[1:]:
             host.start_patroni()
-        self.wait_well(120)
+        self.wait_well(harness.STUCK_AFTER_S)
 
     def others(self, host):
         return [other for other in self.hosts if other is not host]
@@ -45,7 +45,7 @@ class Cluster:
     # ---- what they say ----
 
     @staticmethod
-    def ask(address, port, path, method="GET", body=None, headers=None, seconds=2.0):
+    def ask(address, port, path, method="GET", body=None, headers=None, seconds=5.0):
         """Status and body, or None when nobody answers."""
         connection = http.client.HTTPConnection(address, port, timeout=seconds)
         try:
@@ -71,7 +71,7 @@ class Cluster:
     def leader(self):
         """The name of the primary that really is one, or None."""
         for host in self.hosts:
-            answer = self.ask(host.address, 8008, "/primary", seconds=1.0)
+            answer = self.ask(host.address, 8008, "/primary")
             if answer and answer[0] == 200:
                 return host.name
         return None
@@ -117,7 +117,8 @@ class Cluster:
         basic = base64.b64encode(("patroni:" + self.passwords["rest"]).encode()).decode()
         answer = self.ask(self.by_name[leader].address, 8008, "/switchover", "POST",
                           json.dumps({"leader": leader, "candidate": candidate}),
-                          {"Authorization": "Basic " + basic, "Content-Type": "application/json"}, 60.0)
+                          {"Authorization": "Basic " + basic, "Content-Type": "application/json"},
+                          harness.STUCK_AFTER_S)
         return answer
 
     @staticmethod

@@ -24,7 +24,7 @@ EXAMPLES = harness.ROOT / "examples" / "patroni"
 FRONT = "192.0.2.1"
 NOWHERE = "02:00:00:00:00:fe"  # the address of no network card
 DISK_BYTES = 2 << 30
-OFF_SECONDS = 120  # for a busy kernel to end many processes
+OFF_SECONDS = harness.STUCK_AFTER_S  # for a busy kernel to end many processes
 PROGRAMS = ("/usr/bin/etcd", "/usr/bin/patroni", harness.psql_program(), "/usr/bin/nsenter")
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
 # The first process of a system: it inherits the orphans and waits for them.
@@ -51,7 +51,8 @@ def why_not():
         return "%s is missing" % (missing or ["ip (package iproute2)"])[0]
     made = subprocess.run(["unshare", "--net", "--mount", "--pid", "--ipc", "--fork", "--mount-proc", "sh", "-c",
                            "ip link add br0 type bridge && ip link add va type veth peer name vb &&"
-                           " mount -t tmpfs none /mnt"], capture_output=True, text=True, timeout=30, check=False)
+                           " mount -t tmpfs none /mnt"], capture_output=True, text=True,
+                          timeout=harness.STUCK_AFTER_S, check=False)
     return None if made.returncode == 0 else "no namespaces: " + made.stderr.strip()
 
 
@@ -96,8 +97,8 @@ def _guard(child, last):
 
 
 def command(*words, **more):
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, env=ENVIRONMENT, timeout=60,
-                          check=False, **more)
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, env=ENVIRONMENT,
+                          timeout=harness.STUCK_AFTER_S, check=False, **more)
     if done.returncode != 0:
         raise harness.Failed("%s: %s" % (" ".join(str(word) for word in words)[:200], done.stderr.strip()))
     return done.stdout
@@ -211,7 +212,7 @@ class Host:
         self.plug(False)
         for process in [self.system, *self.doors]:
             process.kill()
-            process.wait(30)
+            process.wait(harness.STUCK_AFTER_S)
         self.doors = []
         self.off, self.first = self.first, None
 

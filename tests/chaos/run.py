@@ -103,7 +103,7 @@ class Campaign:
             each.is_over.set()
             each.may_send.set()
         for each in self.clients:
-            each.join(120)
+            each.join(harness.STUCK_AFTER_S)
         ended = services.ended_by_type(self.world) if self.service else None
         self.calm()
         if self.service:

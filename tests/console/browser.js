@@ -26,6 +26,7 @@ const same = (got, wanted, what) => check(JSON.stringify(got) === JSON.stringify
 // A page of a browser that has entered; complaints are collected in page.complaints.
 async function open(state, options = {}) {
   const context = await browser.newContext({ storageState: state, viewport: { width: 1280, height: 800 }, ...options });
+  context.setDefaultTimeout(config.patience_ms);
   const page = await context.newPage();
   page.complaints = [];
   page.on('console', (message) => {
@@ -326,7 +327,7 @@ async function main() {
   let passed = 0;
   let failed = 0;
   const args = ['--no-sandbox', '--disable-dev-shm-usage']; // root has no sandbox
-  browser = await chromium.launch({ executablePath: config.chromium, args });
+  browser = await chromium.launch({ executablePath: config.chromium, args, timeout: config.patience_ms });
   acting = await enter(config.acting);
   reading = await enter(config.reading);
   for (const [name, story] of Object.entries(stories)) {

@@ -23,6 +23,7 @@ import console as stories  # noqa: E402
 import harness  # noqa: E402
 
 PICTURES = harness.ROOT / "docs" / "pictures"
+PAGES_WITHIN_S = max(2400, 2 * harness.STUCK_AFTER_S)  # all of them together
 FILES = ("package.json", "package-lock.json")
 
 
@@ -63,7 +64,7 @@ def keep_alive(world, stop):
 
 def stories_of(world, folder, chromium, pictures):
     done = harness.run([harness.psql_program(), "-XAtq", "-v", "ON_ERROR_STOP=1", "-d", world.conninfo("postgres"),
-                        "-f", HERE / "seed.sql"], 120)
+                        "-f", HERE / "seed.sql"])
     if done.returncode != 0:
         raise harness.Failed("seed.sql: " + done.stderr)
     acting, reading = stories.Console(world), stories.Console(world, "--read-only")
@@ -71,9 +72,14 @@ def stories_of(world, folder, chromium, pictures):
               "log": str(acting.log), "reading": reading.urls()[-1],
               "psql": [harness.psql_program(), "-XAtq", "-d", world.conninfo("postgres"), "-c"],
               "pictures": str(pictures) if pictures else None, "modules": str(folder / "node_modules"),
-              "profile": str(world.dir)}
+              "profile": str(world.dir), "patience_ms": 1000 * harness.STUCK_AFTER_S}
     variables = {**harness.environment(), "HOME": str(world.dir), "NODE_PATH": config["modules"]}
-    return subprocess.run(["node", str(HERE / "browser.js"), json.dumps(config)], timeout=900, env=variables).returncode
+    try:
+        return subprocess.run(["node", str(HERE / "browser.js"), json.dumps(config)],
+                              timeout=PAGES_WITHIN_S, env=variables).returncode
+    except subprocess.TimeoutExpired:
+        print("FAILED the pages are not done within %d s\nconsole: 0 passed, 1 failed" % PAGES_WITHIN_S)
+        return 1
 
 
 def main():
@@ -98,7 +104,7 @@ def main():
             status = stories_of(world, folder, shutil.which("chromium"), pictures)
         finally:
             stop.set()
-            heart.join(30)
+            heart.join(harness.STUCK_AFTER_S)
             complaints = world.stop_all()
     for line in complaints:
         print("FAILED " + line)

@@ -28,7 +28,7 @@ def tests(packages, folder):
 
     def zsh(*lines):
         functions = place(lines[0].split()[0]) / "usr/share/zsh/vendor-completions"
-        said = output(HERE / "zsh_completions", functions, folder / "matches", *lines, timeout=120)
+        said = output(HERE / "zsh_completions", functions, folder / "matches", *lines)
         return [set(block.split("\n")) - {""} for block in re.split("^--\n", said, flags=re.M)][:len(lines)]
 
     def offers(shell, where, offered, wanted):

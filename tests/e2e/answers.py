@@ -77,7 +77,7 @@ def get_waits_for_a_final_status_and_many_may_wait(world):
     requests = {"user-%d" % i: world.accept("user-%d" % i) for i in range(20)}
     wires = []
     for user, request in requests.items():
-        wire = client.Wire(world.apis()[0].port, 40)
+        wire = client.Wire(world.apis()[0].port)
         wires.append(wire.send(client.request_bytes("GET", "/v1/card-requests/" + request,
                                                     [world.bearer(user), ("Prefer", "wait=25")])))
     gone = client.Wire(world.apis()[0].port)

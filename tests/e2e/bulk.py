@@ -29,9 +29,9 @@ class Terminal:
         os.close(slave)
         self.text = ""
 
-    def read_until(self, wanted, seconds=30):
+    def read_until(self, wanted):
         """wanted None = the end."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + harness.STUCK_AFTER_S
         while wanted is None or wanted not in self.text:
             if time.monotonic() > deadline:
                 self.process.kill()
@@ -53,7 +53,7 @@ class Terminal:
     def end(self):
         self.read_until(None)
         os.close(self.master)
-        return self.process.wait(30)
+        return self.process.wait(harness.STUCK_AFTER_S)
 
 
 def insert_failed(world, count, code="attempts_exhausted"):

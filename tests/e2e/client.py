@@ -11,6 +11,8 @@ import random
 import socket
 import time
 
+from stuck import STUCK_AFTER_S
+
 
 class Answer:
     """One response: status, headers as they came, body as bytes."""
@@ -39,7 +41,7 @@ class Closed(Exception):
 class Wire:
     """One connection. Reads answers one by one, so pipelined ones too."""
 
-    def __init__(self, port, timeout=60):
+    def __init__(self, port, timeout=STUCK_AFTER_S):
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.buffered = b""
@@ -104,8 +106,9 @@ class Wire:
         taken, self.buffered = self.buffered, b""
         return taken
 
-    def is_closed(self, seconds=5):
-        """Whether the peer ends the connection, without another byte, within that time."""
+    def is_closed(self, seconds=30):
+        """Whether the peer ends the connection, without another byte, within that time: less than the api leaves to one
+        that is idle."""
         self.socket.settimeout(seconds)
         try:
             return not self.buffered and self.more() == b""
@@ -130,12 +133,12 @@ def request_bytes(method, path, headers=(), body=None, host="issuing.test"):
     return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + (body or b"")
 
 
-def call(port, method, path, headers=(), body=None, timeout=60):
+def call(port, method, path, headers=(), body=None, timeout=STUCK_AFTER_S):
     with Wire(port, timeout) as wire:
         return wire.send(request_bytes(method, path, headers, body)).answer(head=method == "HEAD")
 
 
-def burst(requests, timeout=60, seed=0):
+def burst(requests, timeout=STUCK_AFTER_S, seed=0):
     """All at once: every connection is open before the first byte is sent. requests: (port, bytes) each; answers in the
     same order, None
     where the connection ended without one."""

@@ -235,7 +235,7 @@ PROBE = """import os, socket, sys
 host, port, user = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 if user >= 0: os.setresuid(user, user, user)
 s = socket.socket({"u": socket.AF_UNIX, ":": socket.AF_INET6}.get(host[0], socket.AF_INET))
-s.settimeout(20)
+s.settimeout(int(sys.argv[4]))
 s.connect(host[1:] if host[0] == "u" else (host, port))
 try:
     s.sendall(b"GET / HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n")
@@ -247,7 +247,7 @@ except OSError:
 
 def answered(host, port, user=-1):
     """What a process of that user is answered there; "" = its connection is closed."""
-    done = harness.run([sys.executable, "-c", PROBE, host, port, user])
+    done = harness.run([sys.executable, "-c", PROBE, host, port, user, harness.STUCK_AFTER_S])
     assert_equal((done.returncode, done.stderr), (0, ""), "the client")
     return done.stdout.strip()
 

@@ -11,7 +11,8 @@ import subprocess
 import time
 
 from client import Closed, Wire, request_bytes
-from harness import alone, assert_equal, assert_true, core, ENVIRONMENT, psql_program, slow, test, wait_until
+from harness import (alone, assert_equal, assert_true, core, ENVIRONMENT, psql_program, slow, STUCK_AFTER_S,
+                     test, wait_until)
 
 SHORT = {"issuer__timeout": "500ms", "core__timeout": "500ms", "worker__lease": "2s"}
 # Longer than a busy machine takes to come to the next line.
@@ -526,7 +527,7 @@ def nothing_gets_to_the_standby(world):
         world.sql("ALTER SYSTEM RESET synchronous_standby_names")
         world.sql("SELECT pg_reload_conf()")
         for process in begun:
-            process.wait(30)
+            process.wait(STUCK_AFTER_S)
 
 
 def answer_so_far(wire):
@@ -669,7 +670,7 @@ def sigterm_waits_for_what_was_sent_and_then_calls_it_unknown(world):
     request = world.accept("alice")
     worker = world.workers()[0]
     wait_until(lambda: creates(world, request) == 1, "the create call")
-    assert_equal(worker.stop(6), 0, "exit status")
+    assert_equal(worker.stop(), 0, "exit status")
     event = world.event(request)
     assert_equal((event["status"], event["first_sent_at"] is not None), ("PENDING", True), "handed back as unknown")
     assert_equal(world.attempts(request)[-1]["unknown"], True, "unknown on record")
@@ -682,7 +683,7 @@ def sigterm_lets_the_api_answer_what_it_has(world):
     world.up(workers=0)
     api = world.apis()[0]
     with world.holding("SELECT pg_advisory_xact_lock(hashtextextended('alice', salt)) FROM issuing.lock_salt"):
-        busy, waiting, idle = Wire(api.port), Wire(api.port, 30), Wire(api.port)
+        busy, waiting, idle = Wire(api.port), Wire(api.port), Wire(api.port)
         waiting.send(world.post_bytes("bob", "k", headers=[("Prefer", "wait=30")]))
         wait_until(lambda: api.metric("issuing_waiting_clients") == 1, "bob waits")
         busy.send(world.post_bytes("alice", "k"))

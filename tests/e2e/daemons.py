@@ -173,7 +173,7 @@ def a_vendor_without_a_credential_is_warned_of(world):
     for flags, wanted in ((("--issuer.profile=stripe",), 1), (("--issuer.profile=generic",), 0),
                           (("--issuer.profile=stripe", "--issuer.credential_file=%s" % key), 0)):
         checked = harness.run([harness.BUILD / "issuing-worker", *world.flags("issuing_worker", {}), "--check-config",
-                               *flags], 20)
+                               *flags])
         assert_equal((checked.returncode, len(warned(checked.stderr))), (0, wanted), "%s: %s" % (flags, checked.stderr))
     for own, wanted in (({"issuer__profile": "stripe"}, 1), ({}, 0)):
         worker = world.start_worker(worker__lease="90s", **own)
@@ -188,8 +188,8 @@ def a_wrong_configuration_is_reported_before_anything_starts(world):
         words = [harness.BUILD / program, *(world.flags(role, {})
                                             if base else ["--config=%s" % world.suite.empty_file]), *flags]
         variables = {**harness.ENVIRONMENT, **(environment or {})}
-        return subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=20,
-                                      env=variables, stdin=subprocess.DEVNULL)
+        return subprocess.run([str(word) for word in words], capture_output=True, text=True,
+                              timeout=harness.STUCK_AFTER_S, env=variables, stdin=subprocess.DEVNULL)
     for program in ("issuing-api", "issuing-worker"):
         assert_equal(run_program(program, "--check-config").returncode, 0, program)
         assert_equal(run_program(program, "--check-config", "--limit.cuont=1").returncode, 2, "a flag that is none")
@@ -237,7 +237,7 @@ def the_worker_checks_what_it_would_stumble_over_at_the_start(world):
 
     def check(*flags):
         return harness.run([harness.BUILD / "issuing-worker", *world.flags("issuing_worker", {}), "--check-config",
-                            *flags], 20)
+                            *flags])
     route = ("--route.NOTE.url=http://127.0.0.1:9/", "--route.NOTE.timeout=1s")
     for file in ("/no/such/file", open_to_all):
         for option in ("issuer.credential_file", "core.credential_file", "card.keys_file",
@@ -272,7 +272,7 @@ def flags_win_over_variables_over_the_file_over_defaults(world):
     path.write_text("[limit]\ncount = 2\nwindow = 20s\ncounts = attempts\n")
     shown = subprocess.run([harness.BUILD / "issuing-api", "--config=%s" % path, "--limit.count=4",
                                     "--show-config", "--auth.hs256_secret_file=%s" % world.suite.secret_file],
-                                   capture_output=True, text=True, timeout=20,
+                                   capture_output=True, text=True, timeout=harness.STUCK_AFTER_S,
                                    env={**harness.ENVIRONMENT, "ISSUING_LIMIT_COUNT": "3",
                                         "ISSUING_LIMIT_WINDOW": "30s"})
     assert_equal(shown.returncode, 0, shown.stderr)
@@ -288,7 +288,7 @@ def a_port_that_is_taken_ends_the_start(world):
     api = world.apis()[0]
     second = world.start_api(wait_ready=False, api__listen="127.0.0.1:%d" % api.port)
     second.expected_dead = True
-    assert_true(second.ended(10) != 0, "the second one ends")
+    assert_true(second.ended(harness.STUCK_AFTER_S) != 0, "the second one ends")
     assert_equal(world.post("alice", "k").status, 202, "the first goes on")
 
 

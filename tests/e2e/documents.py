@@ -18,7 +18,6 @@ import harness
 from harness import Failed, assert_equal, assert_true, slow, test
 from reconciling import failed
 
-LIMIT_S = 30  # for what hangs
 # Ports of ./dev up, as the pages show them.
 PORTS = {"api": 8080, "api admin": 8081, "worker admin": 8091, "issuer": 8070, "core": 8071, "control": 8072,
          "route": 8073}
@@ -135,12 +134,12 @@ class Reader:
         """Returns the lines printed, with the ports of ./dev up, and the status. Assignments hold for later ones."""
         for shown, real in [*self.ports, *self.ids.items()]:
             command = command.replace(shown, real)
-        curl = "curl() { command curl -sS --noproxy '*' --max-time 30 \"$@\"; }"
+        curl = "curl() { command curl -sS --noproxy '*' --max-time %d \"$@\"; }" % harness.STUCK_AFTER_S
         script = ["set -e", curl, *self.assignments, command]
         environment = {**harness.ENVIRONMENT, "PATH": "%s:%s" % (self.folder / "build", harness.ENVIRONMENT["PATH"])}
         done = subprocess.run(["bash", "-c", "\n".join(script)], cwd=self.folder, env=environment,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              timeout=60)
+                              timeout=2 * harness.STUCK_AFTER_S)
         self.assignments += re.findall(r"^[A-Z_]+=.*", command, re.M)
         printed = done.stdout.replace("\r", "")
         for shown, real in self.ports:
@@ -270,8 +269,8 @@ def lose_one_answer(listener, port):
     """A network that passes two requests on and loses the first answer."""
     for is_lost in (True, False):
         client_side, _ = listener.accept()
-        with client_side, socket.create_connection(("127.0.0.1", port), LIMIT_S) as server_side:
-            client_side.settimeout(LIMIT_S)
+        with client_side, socket.create_connection(("127.0.0.1", port), harness.STUCK_AFTER_S) as server_side:
+            client_side.settimeout(harness.STUCK_AFTER_S)
             request = b""
             while piece := client_side.recv(65536):
                 request += piece
@@ -290,13 +289,13 @@ def the_examples_for_clients_work_also_when_an_answer_is_lost(world):
     others = read(world.up(), "docs/clients.md")
     assert_equal([example.kind for example in others], ["python"], "blocks to be run")
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(LIMIT_S)
+        listener.settimeout(harness.STUCK_AFTER_S)
         network = threading.Thread(target=lose_one_answer, args=(listener, world.apis()[0].port), daemon=True)
         network.start()
         program = "%s\nprint(request_card(%r, %r, {'kind': 'new'})['status'])\n" % (
             others[0].command, "http://127.0.0.1:%d" % listener.getsockname()[1], world.token("grace"))
         done = harness.run(["python3", "-c", program])
-        network.join(LIMIT_S)
+        network.join(harness.STUCK_AFTER_S)
     assert_equal((done.returncode, done.stdout.strip()), (0, "COMPLETED"),
                  "the loop of docs/clients.md: " + done.stderr)
     assert_equal(len(world.sandbox.cards(user="grace")), 1, "cards of a user whose answer was lost")
@@ -308,7 +307,8 @@ def demo(world, *words):
         raise harness.Skipped("./dev demo runs the programs in build/")
     done = subprocess.run(["setpriv", "--pdeathsig", "TERM", harness.ROOT / "dev", "demo", *words], cwd=harness.ROOT,
                           env={**harness.ENVIRONMENT, "HOME": os.environ.get("HOME", "/")}, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=500)
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          timeout=max(600, harness.STUCK_AFTER_S))
     (world.dir / "demo.log").write_text(done.stdout)
     if "another one is running here" in done.stdout:
         raise harness.Skipped("another ./dev demo is running")

@@ -12,7 +12,7 @@ import client
 import harness
 import pgbouncer
 import proxies
-from harness import assert_equal, assert_true, slow, test, wait_until
+from harness import assert_equal, assert_true, slow, STUCK_AFTER_S, test, wait_until
 
 OLD = (ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1)
 # Without forward secrecy or without authenticated encryption; each fits the certificate of the tests.
@@ -27,7 +27,7 @@ def handshake(port, version, ciphers="ALL"):
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_ciphers(ciphers + ":@SECLEVEL=0")
     context.minimum_version = context.maximum_version = version
-    with socket.create_connection(("127.0.0.1", port), 20) as plain:
+    with socket.create_connection(("127.0.0.1", port), STUCK_AFTER_S) as plain:
         try:
             with context.wrap_socket(plain) as wire:
                 return wire.version(), wire.cipher()[0]
@@ -248,7 +248,7 @@ class Swallower:
             except OSError:
                 return
             with plain:
-                plain.settimeout(20)
+                plain.settimeout(STUCK_AFTER_S)
                 self.swallow(plain)
 
     def swallow(self, plain):

@@ -37,7 +37,7 @@ def start_api(world, connections=4):
 def start_reading(world, connections):
     """That user's list, on so many connections at once."""
     data = client.request_bytes("GET", "/v1/card-requests?limit=100", [world.bearer(SLOW)])
-    wires = [client.Wire(world.apis()[0].port, 60) for _ in range(connections)]
+    wires = [client.Wire(world.apis()[0].port) for _ in range(connections)]
     for wire in wires:
         wire.send(data)
     return wires
@@ -130,7 +130,7 @@ def many_users_whose_reads_hang_leave_a_connection_to_acceptance(world):
               " CREATE POLICY hangs ON outbox_events AS RESTRICTIVE FOR SELECT TO issuing_api"
               " USING (user_id NOT LIKE 'slow-%' OR pg_advisory_xact_lock_shared(4713)::text = '')")
     with world.holding("SELECT pg_advisory_xact_lock(4713)"):
-        wires = [client.Wire(world.apis()[0].port, 60).send(
+        wires = [client.Wire(world.apis()[0].port).send(
             client.request_bytes("GET", "/v1/card-requests", [world.bearer(user)])) for user in users]
         wait_until(lambda: world.blocked() == 3, "three of four connections hang")
         for number in range(20):
@@ -148,7 +148,7 @@ def a_request_whose_time_is_over_before_it_is_tried_is_not_tried(world):
     again."""
     world.start_api()
     with world.holding("SELECT pg_advisory_xact_lock(hashtextextended('hog', salt)) FROM issuing.lock_salt"):
-        wires = [client.Wire(world.apis()[0].port, 60).send(world.post_bytes("hog", "k%d" % i)) for i in range(10)]
+        wires = [client.Wire(world.apis()[0].port).send(world.post_bytes("hog", "k%d" % i)) for i in range(10)]
         world.accept("anna")
         statuses = [wire.answer().status for wire in wires]
         world.accept("bob")
@@ -166,7 +166,7 @@ def a_user_with_too_many_waits_is_answered_at_once(world):
     world.up(workers=0)
     request = world.accept("hog")
     data = client.request_bytes("GET", "/v1/card-requests/" + request, [world.bearer("hog"), ("Prefer", "wait=30")])
-    wires = [client.Wire(world.apis()[0].port, 60).send(data) for _ in range(most + more)]
+    wires = [client.Wire(world.apis()[0].port).send(data) for _ in range(most + more)]
     left = list(wires)
 
     def answered():

@@ -161,7 +161,7 @@ def dev_up(world, *words):
             yield log.read_text()
         finally:
             up.terminate()
-            up.wait(120)
+            up.wait(harness.STUCK_AFTER_S)
         assert_equal(up.returncode, 0, "its end: " + log.read_text()[-2000:])
 
 

@@ -306,9 +306,9 @@ def what_the_pages_tell_to_paste_is_a_configuration(world):
             made.chmod(0o600)
             file.write_text(re.sub(r"(?m)^(\w+_file) = \S+", lambda line: "%s = %s" % (
                 line[1], world.suite.keys_file if line[1] == "keys_file" else made), block))
-            done = harness.run([harness.BUILD / "issuing-worker", "--config=%s" % file, "--check-config"], 20)
+            done = harness.run([harness.BUILD / "issuing-worker", "--config=%s" % file, "--check-config"])
             assert_equal(done.returncode, 0, "%s: %s" % (page.name, done.stdout + done.stderr))
-            shown = harness.run([harness.BUILD / "issuing-worker", "--config=%s" % file, "--show-config"], 20).stdout
+            shown = harness.run([harness.BUILD / "issuing-worker", "--config=%s" % file, "--show-config"]).stdout
             assert_true("issuer.profile = %s " % page.stem in shown, "%s: %s" % (page.name, shown))
             checked.append(page.stem)
     assert_equal(checked, sorted({issuer.profile for issuer in harness.PROFILES.values()}), "pages with a configuration")

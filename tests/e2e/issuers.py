@@ -177,6 +177,6 @@ def further_members_are_sent_and_a_repeat_says_what_the_first_create_has_said(wo
     for path, words in (("metadata/issuing_reference", "decides about"), ("replacement_for", "decides about"),
                         ("a//b", "empty"), ("a b", "a path is")):
         done = harness.run([harness.BUILD / "issuing-worker", *world.flags("issuing_worker", {}), "--check-config",
-                            "--issuer.create.%s=x" % path], 20)
+                            "--issuer.create.%s=x" % path])
         assert_equal((done.returncode, words in done.stderr), (78 if " " not in path else 2, " " not in path),
                      "%s: %s" % (path, done.stderr))

@@ -21,7 +21,7 @@ def own_cluster(world):
 
 def schema_dump(world):
     pg_dump = harness.psql_program().replace("psql", "pg_dump")
-    done = harness.run([pg_dump, "--schema-only", "-d", world.conninfo("postgres")], 120)
+    done = harness.run([pg_dump, "--schema-only", "-d", world.conninfo("postgres")])
     assert_equal(done.returncode, 0, done.stderr)
     return re.sub(r"(?m)^\\(un)?restrict .*$", "", done.stdout)
 
@@ -86,12 +86,12 @@ def an_upgrade_is_applied_once_and_the_functions_are_replaced(world):
 def a_new_database_has_every_version_and_a_second_migrate_changes_nothing(world):
     own_cluster(world)
     results = []
-    threads = [threading.Thread(target=lambda: results.append(world.ctl("migrate", role="postgres", seconds=120)))
+    threads = [threading.Thread(target=lambda: results.append(world.ctl("migrate", role="postgres")))
                for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(150)
+        thread.join(2 * harness.STUCK_AFTER_S)
     assert_equal([done.returncode for done in results], [0, 0], "two at once")
     assert_equal(versions(world), "1 schema", "versions")
     assert_equal((owner(world), world.sql("SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace")),
@@ -187,7 +187,7 @@ def an_upgrade_that_meets_a_long_reader_waits_in_pieces_and_leaves_nothing_half_
     killed.wait()
     wait_until(lambda: world.blocked("colour") == 0, "its session gives up")
     result = []
-    thread = threading.Thread(target=lambda: result.append(world.ctl("migrate", role="postgres", seconds=120,
+    thread = threading.Thread(target=lambda: result.append(world.ctl("migrate", role="postgres",
                                                                      program=UPGRADED)))
     thread.start()
     # While it waits, others wait for it; each time it gives up they go on.
@@ -195,7 +195,7 @@ def an_upgrade_that_meets_a_long_reader_waits_in_pieces_and_leaves_nothing_half_
     assert_equal(world.sql("SELECT count(*) FROM issuing.cards"), "0", "another reader meanwhile")
     assert_equal((versions(world), world.sql(COLUMN)), ("1 schema", "0"), "nothing is half done")
     reader.run("COMMIT;")
-    thread.join(120)
+    thread.join(2 * harness.STUCK_AFTER_S)
     assert_equal(result[0].returncode, 0, result[0].stdout + result[0].stderr)
     assert_true("wait for a lock that another session holds (55P03); retrying" in result[0].stderr, result[0].stderr)
     assert_equal((versions(world), world.sql(COLUMN)), ("1 schema, 2 adds_a_column", "1"), "in the end")

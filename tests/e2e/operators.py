@@ -6,7 +6,7 @@ import stat
 import subprocess
 
 import harness
-from harness import assert_equal, assert_true, slow, test, wait_until
+from harness import assert_equal, assert_true, slow, STUCK_AFTER_S, test, wait_until
 
 UNKNOWN_ID = "00000000-0000-7000-8000-000000000001"
 MEMBERS = {"id", "user_id", "kind", "status", "retry_count", "next_attempt_at", "created_at", "updated_at", "reason"}
@@ -164,7 +164,7 @@ def two_operators_at_once_act_on_each_row_once(world):
                               "together", "--json"], stdin=subprocess.DEVNULL,
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=harness.ENVIRONMENT)
             for _ in range(2)]
-    found = [process.communicate(timeout=60)[0].splitlines() for process in both]
+    found = [process.communicate(timeout=STUCK_AFTER_S)[0].splitlines() for process in both]
     assert_equal([process.returncode for process in both], [0, 0], "exit statuses")
     ids = [json.loads(line)["id"] for text in found for line in text]
     assert_equal((len(ids), len(set(ids))), (120, 120), "rows acted on")
@@ -288,7 +288,7 @@ def a_worker_without_usable_keys_does_not_start(world):
             path.chmod(0o644 if name == "open" else 0o600)
         worker = world.start_worker(wait_ready=False, card__keys_file=path)
         worker.expected_dead = True
-        assert_equal(worker.ended(10), 78, "exit status with %s keys" % name)
+        assert_equal(worker.ended(STUCK_AFTER_S), 78, "exit status with %s keys" % name)
         assert_true(str(path) in worker.text(), "the log names the file")
 
 

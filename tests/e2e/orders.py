@@ -17,10 +17,10 @@ import time
 
 import client
 from harness import (assert_equal, assert_true, ENVIRONMENT, Failed, free_port, Program, psql, psql_program,
-                     ROOT, run, Skipped, slow, test, wait_until)
+                     ROOT, run, Skipped, slow, STUCK_AFTER_S, test, wait_until)
 
 EXAMPLE = ROOT / "examples" / "orders"
-PATIENCE_S = 60  # of a client that repeats an order until it is answered
+PATIENCE_S = STUCK_AFTER_S  # of a client that repeats an order until it is answered
 
 
 class Shop(Program):
@@ -290,7 +290,7 @@ def a_service_that_listens_hears_that_its_event_has_ended(world):
         wait_until(lambda: any('"issuing_final"' in line for line in told("SELECT 1")), "a hint")
         wait_until(lambda: told("SELECT status FROM issuing.end_of('%s')" % event)[0] == "COMPLETED", "its end")
         session.stdin.close()
-        session.wait(60)
+        session.wait(STUCK_AFTER_S)
 
 
 @test

@@ -5,7 +5,7 @@ import threading
 import time
 
 import client
-from harness import assert_equal, assert_true, core, free_port, slow, test, wait_until
+from harness import assert_equal, assert_true, core, free_port, slow, STUCK_AFTER_S, test, wait_until
 
 UUID = "00000000-0000-7000-8000-000000000001"
 
@@ -28,7 +28,7 @@ class Clients:
                 self.until_accepted(user, key, number + i + turn)
 
     def until_accepted(self, user, key, turn):
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + STUCK_AFTER_S
         while time.monotonic() < deadline:
             apis = self.world.apis()
             try:
@@ -50,7 +50,7 @@ class Clients:
 
     def join(self):
         for thread in self.threads:
-            thread.join(120)
+            thread.join(2 * STUCK_AFTER_S)
         assert_equal(self.wrong, [], "wrong answers to clients")
         return self.accepted
 

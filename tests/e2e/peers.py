@@ -8,7 +8,7 @@ import json
 import uuid
 
 import client
-from harness import assert_equal, assert_true, slow, test, wait_until
+from harness import assert_equal, assert_true, slow, STUCK_AFTER_S, test, wait_until
 
 HOUR_MS = 3600000
 
@@ -17,14 +17,14 @@ def key_of(number):
     return str(uuid.UUID(int=number))
 
 
-def create(world, number, user="alice", timeout=15):
+def create(world, number, user="alice", timeout=STUCK_AFTER_S):
     """A create; None: no answer."""
     body = {"reference": key_of(number), "user_id": user, "kind": "new", "replaces": None, "program": None,
             "memo": None}
     return send(world.sandbox.issuer, "POST", "/v1/cards", key_of(number), body, timeout)
 
 
-def send(port, method, path, key, body=None, timeout=15):
+def send(port, method, path, key, body=None, timeout=STUCK_AFTER_S):
     headers = {"Idempotency-Key": key}
     if body is not None:
         headers["Content-Type"] = "application/json"
@@ -232,7 +232,7 @@ def late_executions_are_given_up_by_a_reset_and_at_the_end(world):
 
 # ---- what routes call ----
 
-def charge(world, key, amount=1999, method="POST", timeout=15):
+def charge(world, key, amount=1999, method="POST", timeout=STUCK_AFTER_S):
     """A charge; None: no answer."""
     return send(world.sandbox.route, method, "/v1/charges", key, {"amount": amount}, timeout)
 

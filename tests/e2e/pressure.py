@@ -10,7 +10,7 @@ import struct
 import time
 
 from client import Wire, request_bytes
-from harness import assert_equal, assert_true, BUILD, Daemon, free_port, slow, test, wait_until
+from harness import assert_equal, assert_true, BUILD, Daemon, free_port, slow, STUCK_AFTER_S, test, wait_until
 
 IS_SANITIZED = "ASAN_OPTIONS" in os.environ  # its memory says nothing about ours
 MIB = 1 << 20
@@ -24,7 +24,7 @@ def connections(port, count):
     opened = []
     try:
         for _ in range(count):
-            opened.append(socket.create_connection(("127.0.0.1", port), timeout=20))
+            opened.append(socket.create_connection(("127.0.0.1", port), timeout=STUCK_AFTER_S))
         yield opened
     finally:
         for one in opened:
@@ -39,7 +39,7 @@ def resident(daemon):
 def send_all(sockets, data):
     """On each as much of it as the other side takes within reason. Returns on how many it was not all taken."""
     left = {one.fileno(): (one, memoryview(data)) for one in sockets}
-    deadline, failed = time.monotonic() + 30, 0
+    deadline, failed = time.monotonic() + STUCK_AFTER_S, 0
     for one in sockets:
         one.setblocking(False)
     poll = select.poll()
@@ -61,7 +61,7 @@ def send_all(sockets, data):
                 del left[number]
     for one in sockets:
         one.setblocking(True)
-        one.settimeout(20)
+        one.settimeout(STUCK_AFTER_S)
     return len(left) + failed
 
 

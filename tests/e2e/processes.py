@@ -102,10 +102,11 @@ def environment(clock=None):
     return {**ENVIRONMENT, **(clock.environment() if clock else {})}
 
 
-def run(argv, seconds=60, stdin=None, clock=None):
+def run(argv, seconds=STUCK_AFTER_S, stdin=None, clock=None):
+    """seconds: for what may take longer than STUCK_AFTER_S; never less."""
     return subprocess.run([str(word) for word in argv], input=stdin,
                           stdin=None if stdin is not None else subprocess.DEVNULL,
-                          capture_output=True, text=True, timeout=seconds, env=environment(clock))
+                          capture_output=True, text=True, timeout=max(seconds, STUCK_AFTER_S), env=environment(clock))
 
 
 @functools.cache
@@ -114,7 +115,7 @@ def psql_program():
 
 
 def psql(text, conninfo):
-    done = run([psql_program(), "-XAtq", "-v", "ON_ERROR_STOP=1", "-d", conninfo, "-c", text], 120)
+    done = run([psql_program(), "-XAtq", "-v", "ON_ERROR_STOP=1", "-d", conninfo, "-c", text])
     if done.returncode != 0:
         raise Failed("psql: %s: %s" % (text[:200], done.stderr.strip()))
     return done.stdout.strip()
@@ -139,7 +140,7 @@ class Looker:
             self.psql.stdin.flush()
             said = b""
             while not (end := self.END.search(said)):
-                if not select.select([self.psql.stdout], [], [], 120)[0]:
+                if not select.select([self.psql.stdout], [], [], STUCK_AFTER_S)[0]:
                     raise Failed("psql: no answer: " + text[:200])
                 more = os.read(self.psql.stdout.fileno(), 65536)
                 if not more:

@@ -43,7 +43,7 @@ http {
 
 
 class TlsWire(client.Wire):
-    def __init__(self, port, context, timeout=60, address=None):
+    def __init__(self, port, context, timeout=harness.STUCK_AFTER_S, address=None):
         super().__init__(port, timeout)
         if address:
             self.socket.close()
@@ -71,11 +71,11 @@ class Proxy(Program):
         world.programs.append(self)
 
     def wire(self):
-        return TlsWire(self.port, self.context) if self.context else client.Wire(self.port, 60)
+        return TlsWire(self.port, self.context) if self.context else client.Wire(self.port)
 
     def wire_from(self, address):
         """A client at another address of this machine."""
-        return TlsWire(self.port, self.context, 60, address)
+        return TlsWire(self.port, self.context, address=address)
 
     def send(self, data):
         with self.wire() as wire:
@@ -241,7 +241,7 @@ class Load:
     def __exit__(self, kind, *_):
         self.stop.set()
         for thread in self.threads:
-            thread.join(90)
+            thread.join(2 * harness.STUCK_AFTER_S)
         if kind is None:
             assert_equal(self.wrong, [], "requests that were lost")
             found = {row["user_id"]: row["id"]

@@ -18,7 +18,7 @@ def ask(world, *words, code=0, operator="olga", **own):
     settings = {"database.url": world.conninfo("issuing_operator"), "limit.count": "2", "limit.window": "1h", **own}
     flags = ["--config=%s" % world.suite.empty_file, *("--%s=%s" % pair for pair in settings.items())]
     done = subprocess.run([harness.BUILD / "issuing-ctl", *flags, *words, "--json"], capture_output=True, text=True,
-                          timeout=60, stdin=subprocess.DEVNULL, env={**harness.ENVIRONMENT, "SUDO_USER": operator})
+                          timeout=harness.STUCK_AFTER_S, stdin=subprocess.DEVNULL, env={**harness.ENVIRONMENT, "SUDO_USER": operator})
     if done.returncode != code:
         raise harness.Failed("%s: %d, wanted %d: %s%s" % (" ".join(words), done.returncode, code, done.stdout,
                                                           done.stderr))

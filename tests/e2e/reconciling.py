@@ -153,7 +153,7 @@ def a_look_does_not_revive_somebody_elses_reissue(world):
     wait_until(lambda: world.sql("SELECT count(*) FROM peer_checks WHERE action = 'reconcile'") == "2",
                "the look of a third one, once the second one's time is over")
     world.sandbox.clear()
-    out, errors = joined.communicate(timeout=60)
+    out, errors = joined.communicate(timeout=harness.STUCK_AFTER_S)
     assert_equal((joined.returncode, [json.loads(line)["result"] for line in out.splitlines()]), (0, ["not_found"]), errors)
     assert_equal(world.sql("SELECT string_agg(action || ' ' || result, ', ' ORDER BY requested_at) FROM peer_checks"),
                  "reissue undecided, reconcile undecided, reconcile not_found", "marks")
@@ -344,7 +344,7 @@ def two_operators_and_two_workers_make_one_reissue(world):
     event = failed(world, "both")
     world.sandbox.fault("lookup", "delay", delay_ms=300)
     both = [ctl_started(world, "reissue", event, "--reason", "together", "--confirm", "--json") for _ in range(2)]
-    outs = [process.communicate(timeout=60)[0] for process in both]
+    outs = [process.communicate(timeout=harness.STUCK_AFTER_S)[0] for process in both]
     assert_equal(sorted(process.returncode for process in both), [0, 1], "exit statuses: %r" % outs)
     world.settle()
     assert_equal(world.sql("SELECT count(*) FROM outbox_events"), "2", "events")
@@ -361,7 +361,7 @@ def a_bulk_reconcile_by_two_operators_acts_on_each_event_once(world):
     for event, user in list(events.items())[:20]:
         made(world, event, user)
     both = [ctl_started(world, "reconcile", "--all", "--json") for _ in range(2)]
-    outs = [process.communicate(timeout=60)[0] for process in both]
+    outs = [process.communicate(timeout=harness.STUCK_AFTER_S)[0] for process in both]
     assert_equal([process.returncode for process in both], [0, 0], "exit statuses: %r" % outs)
     world.settle()
     assert_equal(world.sql("SELECT status, count(*) FROM outbox_events GROUP BY 1 ORDER BY 1"),
@@ -380,7 +380,7 @@ def killed_in_the_middle(world, words, call):
     worker.kill()
     world.sandbox.clear()
     world.start_worker()
-    out, errors = done.communicate(timeout=60)
+    out, errors = done.communicate(timeout=harness.STUCK_AFTER_S)
     return done.returncode, out, errors
 
 
@@ -425,7 +425,7 @@ def a_worker_that_drains_gives_its_marks_back(world):
     assert_true(time.monotonic() - begun < world.call_limit(), "in time")
     wait_until(lambda: world.sql("SELECT count(*) FROM peer_checks WHERE lease_token IS NOT NULL") == "0", "given back")
     world.start_worker()
-    out, errors = done.communicate(timeout=60)
+    out, errors = done.communicate(timeout=harness.STUCK_AFTER_S)
     assert_equal((done.returncode, json.loads(out)["result"]), (0, "not_found"), errors)
 
 
@@ -440,7 +440,7 @@ def a_command_that_is_interrupted_says_what_becomes_of_its_marks(world):
         done = ctl_started(world, *words)
         wait_until(lambda: world.sql("SELECT count(*) FROM peer_checks WHERE finished_at IS NULL") != "0", "the mark")
         done.send_signal(signal.SIGINT)
-        _, errors = done.communicate(timeout=30)
+        _, errors = done.communicate(timeout=harness.STUCK_AFTER_S)
         assert_equal((done.returncode, "stopped" in errors), (1, True), errors)
     assert_equal(world.sql("SELECT string_agg(coalesce(result, 'open'), ' ' ORDER BY requested_at) FROM peer_checks"),
                  "withdrawn open", "marks")

@@ -139,7 +139,7 @@ def sealing_again_can_be_stopped_and_goes_on_where_it_was(world):
                             env=harness.ENVIRONMENT)
     wait_until(lambda: "2=" in records(world), "the first ones are done")
     slow.terminate()
-    _, text = slow.communicate(timeout=30)
+    _, text = slow.communicate(timeout=harness.STUCK_AFTER_S)
     assert_equal(slow.returncode, 1, text)
     assert_true("stopped" in text, text)
     first = int(world.sql("SELECT count(*) FROM cards WHERE issuing.key_id_of(number_record) = 2"))

@@ -9,7 +9,7 @@ import threading
 import time
 
 from crashes import SHORT
-from harness import assert_equal, assert_true, CLUSTER, Failed, psql, run, slow, test, wait_until
+from harness import assert_equal, assert_true, CLUSTER, Failed, psql, run, slow, STUCK_AFTER_S, test, wait_until
 from operators import lines
 from processes import BUILD, ENVIRONMENT
 
@@ -40,7 +40,7 @@ class Split:
 
     def kill_all(self):
         type(self.world).kill_all(self.world)
-        run([CLUSTER, "stop", self.folder], 120)
+        run([CLUSTER, "stop", self.folder])
 
     def rows(self, query):
         """Of both databases: what each serves. The checks at the end of a story compare them with the ledgers."""
@@ -152,7 +152,7 @@ class Load:
     def __exit__(self, *_):
         self.stopped.set()
         for thread in self.threads:
-            thread.join(60)
+            thread.join(STUCK_AFTER_S)
 
     def count(self, moves):
         return sum((place_of(user) in MOVED) == moves for user, _ in list(self.accepted))
@@ -225,7 +225,7 @@ def a_split_under_load_loses_nothing_and_doubles_nothing(world):
     found = split.ctl("show", load.accepted[(user, key)])
     assert_true(found.returncode == 0 and user in found.stdout, "ctl finds it: %s%s" % (found.stdout, found.stderr))
     # The old primary comes back after a crash.
-    run([CLUSTER, "restart", world.dir / "pg", "immediate"], 120)
+    run([CLUSTER, "restart", world.dir / "pg", "immediate"])
     for place in range(PLACES):
         for base, mine in ((split.first, place not in MOVED), (split.second, place in MOVED)):
             assert_equal("does not serve" not in split.write(base, place), mine, "place %d in %s" % (place, base))
@@ -280,7 +280,7 @@ def operators_act_on_what_is_in_two_databases(world):
     empty = run([BUILD / "issuing-ctl", "--config=%s" % world.suite.empty_file,
                  "--place.0-1.url=%s user=postgres" % split.first,
                  "--place.2-3.url=%s user=postgres" % split.first.replace("dbname=issuing", "dbname=postgres"),
-                 "migrate"], 60)
+                 "migrate"])
     assert_true(empty.returncode == 1 and "database 1 is new" in empty.stderr, empty.stderr)
 
 
@@ -296,7 +296,7 @@ def one_database_that_is_away_stops_no_other(world):
         world.accept(user, "before")
     all_done = "SELECT id FROM outbox_events WHERE status IN ('PENDING', 'PROCESSING')"
     wait_until(lambda: not split.rows(all_done), "all have ended")
-    run([CLUSTER, "stop", split.folder], 120)
+    run([CLUSTER, "stop", split.folder])
     wait_until(lambda: "database place.2: " in api.get("/readyz").body.decode(), "readyz says which")
     assert_equal(api.get("/readyz").status, 200, "ready for the others")
     assert_equal([api.metric('issuing_db_ready{database="place.%d"}' % place) for place in (0, 2)], [1, 0], "metrics")
@@ -306,7 +306,7 @@ def one_database_that_is_away_stops_no_other(world):
     requests = [world.accept(user, "alone") for user in USERS if place_of(user) not in MOVED]
     wait_until(lambda: world.sql("SELECT count(*) FROM outbox_events WHERE status <> 'COMPLETED'") == "0", "done", 60)
     assert_true(len(requests) > 100, "many")
-    started = run([CLUSTER, "start", split.folder, "cluster_name=second", "fsync=off"], 120)
+    started = run([CLUSTER, "start", split.folder, "cluster_name=second", "fsync=off"])
     assert_equal(started.returncode, 0, started.stderr)
     wait_until(lambda: world.post(moved, "again").status == 202, "accepted again", 60)
     wait_until(lambda: not split.rows(all_done), "all have ended", 60)

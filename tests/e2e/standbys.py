@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 
-from harness import assert_equal, assert_true, CLUSTER, Failed, psql, run, slow, test, wait_until
+from harness import assert_equal, assert_true, CLUSTER, Failed, psql, run, slow, STUCK_AFTER_S, test, wait_until
 
 API_SESSIONS = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'issuing-api'"
 
@@ -40,7 +40,7 @@ class Standby:
         self.thaw()
         self.listener.close()
         self.world.kill_all()
-        run([CLUSTER, "stop", self.folder], 120)
+        run([CLUSTER, "stop", self.folder])
 
     def url(self, role):
         return "host=%s,%s,%s port=5432 dbname=issuing user=%s target_session_attrs=read-write" % (
@@ -87,7 +87,7 @@ def a_primary_that_stands_still_is_left_when_a_standby_is_promoted(world):
         standby.catch_up()
         standby.freeze()
         answers = []
-        hanging = threading.Thread(target=lambda: answers.append(world.post("bob", "k", api=api, timeout=40)))
+        hanging = threading.Thread(target=lambda: answers.append(world.post("bob", "k", api=api)))
         hanging.start()
         standby.promote()
         promoted = time.monotonic()
@@ -95,7 +95,7 @@ def a_primary_that_stands_still_is_left_when_a_standby_is_promoted(world):
         print("       accepted %.2f s after the promotion" % (time.monotonic() - promoted))
         # No query is under way: the sessions that are idle on the old primary are not asked for.
         wait_until(lambda: standby.sql(API_SESSIONS) == "4", "all sessions are on the new primary")
-        hanging.join(60)
+        hanging.join(STUCK_AFTER_S)
         assert_true(answers and answers[0].status in (202, 503), "the one in flight: %r" % answers)
         standby.thaw()
         wait_until(lambda: world.sql(API_SESSIONS) == "0", "no session goes back")
@@ -115,7 +115,7 @@ def without_a_primary_readiness_says_which_host_is_what(world):
         world.start_sandbox()
         api = world.start_api(database__url=standby.url("issuing_api"))
         assert_equal(api.metric('issuing_db_away{cause="no_primary"}'), 0, "the cause")
-        run([CLUSTER, "stop", world.dir / "pg"], 120)
+        run([CLUSTER, "stop", world.dir / "pg"])
         why = "no primary among 3 hosts: %s does not answer, %s refuses connections, %s is a standby\n" % (
             standby.dead, standby.old, standby.new)
         wait_until(lambda: api.get("/readyz").body.decode() == why, "the reason: %r" % why, 30)
@@ -133,10 +133,10 @@ def without_a_primary_readiness_says_which_host_is_what(world):
 @test
 def ctl_does_not_wait_for_a_host_that_says_nothing(world):
     with Standby(world) as standby:
-        status = world.ctl("status", database__url=standby.url("issuing_operator") + " connect_timeout=60", seconds=30)
+        status = world.ctl("status", database__url=standby.url("issuing_operator") + " connect_timeout=60")
         assert_equal(status.returncode, 0, "status: " + status.stderr)
-        run([CLUSTER, "stop", world.dir / "pg"], 120)
-        away = world.ctl("status", database__url=standby.url("issuing_operator") + " connect_timeout=2", seconds=30)
+        run([CLUSTER, "stop", world.dir / "pg"])
+        away = world.ctl("status", database__url=standby.url("issuing_operator") + " connect_timeout=2")
         assert_equal(away.returncode, 75, "no primary")
         why = "no primary among 3 hosts: %s does not answer, %s refuses connections, %s is a standby" % (
             standby.dead, standby.old, standby.new)

@@ -7,7 +7,7 @@ import json
 import urllib.parse
 
 import client
-from harness import assert_equal, assert_true, slow, test, wait_until
+from harness import assert_equal, assert_true, slow, STUCK_AFTER_S, test, wait_until
 
 HOUR_MS = 3600000
 KEY = "sk_test_of_the_sandbox"
@@ -35,7 +35,7 @@ def form(world, reference="event-1", user="alice", **more):
             "metadata[issuing_reference]": reference, **more}
 
 
-def post(world, path, fields, key=None, headers=FORM, timeout=15):
+def post(world, path, fields, key=None, headers=FORM, timeout=STUCK_AFTER_S):
     body = fields if isinstance(fields, bytes) else urllib.parse.urlencode(fields).encode()
     try:
         return client.call(world.sandbox.issuer, "POST", path, {**headers, **({"Idempotency-Key": key} if key else {})},

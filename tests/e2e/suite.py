@@ -120,7 +120,7 @@ class Suite:
             signal.signal(number, signal.SIG_IGN)
         for world in self.worlds:
             world.kill_all()
-        run([CLUSTER, "stop", self.dir / "pg"], 120)
+        run([CLUSTER, "stop", self.dir / "pg"])
         shutil.rmtree(self.dir / "pg", ignore_errors=True)
         if not self.keep and kind is None:
             shutil.rmtree(self.dir, ignore_errors=True)
@@ -136,7 +136,7 @@ class Suite:
             pid = folder.name.rsplit("-", 1)[1]
             if pid.isdigit() and not self._is_ours(int(pid)):
                 for cluster in (folder / "pg", *folder.glob("*/pg")):
-                    run([CLUSTER, "stop", cluster], 120)
+                    run([CLUSTER, "stop", cluster])
                 shutil.rmtree(folder, ignore_errors=True)
 
     @staticmethod
@@ -164,7 +164,7 @@ class Suite:
         self.template(self.PLACES)
 
     def _ctl(self, *words):
-        done = run([BUILD / "issuing-ctl", "--config=%s" % self.empty_file, *words], 120)
+        done = run([BUILD / "issuing-ctl", "--config=%s" % self.empty_file, *words])
         if done.returncode != 0:
             raise SystemExit("%s: issuing-ctl %s: %s%s" % (self.kind, words[0], done.stdout, done.stderr))
 

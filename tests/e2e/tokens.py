@@ -9,7 +9,7 @@ import time
 
 import client
 from client import base64url, token
-from harness import assert_equal, assert_true, test, wait_until
+from harness import assert_equal, assert_true, STUCK_AFTER_S, test, wait_until
 
 
 def list_requests(world, authorization):
@@ -215,7 +215,7 @@ def a_key_set_with_keys_for_others_starts_and_one_that_others_may_write_does_not
     api.stop()
     again = world.start_api(wait_ready=False)
     again.expected_dead = True
-    assert_equal((again.ended(20), "lets others than its owner write it" in again.text()), (78, True), again.text())
+    assert_equal((again.ended(STUCK_AFTER_S), "lets others than its owner write it" in again.text()), (78, True), again.text())
 
 
 @test
@@ -262,7 +262,7 @@ def keys_change_under_load_and_each_token_is_judged_by_the_keys_in_force(world):
     finally:
         stop.set()
         for thread in threads:
-            thread.join(60)
+            thread.join(STUCK_AFTER_S)
     assert_equal(wrong, [], "calls that came to nothing")
     judged = 0
     for name, began, ended, status in calls:

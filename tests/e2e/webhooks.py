@@ -13,7 +13,7 @@ import pathlib
 import signal
 import time
 
-from harness import assert_equal, assert_true, slow, test, wait_until
+from harness import assert_equal, assert_true, slow, STUCK_AFTER_S, test, wait_until
 from receiver import receiver, resets, route, says
 
 TYPE = "CARD_REQUEST_ENDED"
@@ -194,7 +194,7 @@ def a_new_secret_takes_over_without_a_delivery_that_nobody_can_check(world):
         for what, secrets, wanted in (("both", (old, new), (True, True)), ("the new one", (new,), (False, True))):
             secret_file(world, *secrets)
             worker.signal(signal.SIGHUP)
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + STUCK_AFTER_S
             while True:
                 call = last(number)
                 number += 1

@@ -93,7 +93,7 @@ class World:
             raise Failed("no cluster: " + started.stderr)
         self.base = started.stdout.strip()
         done = run([BUILD / "issuing-ctl", "--config=%s" % self.suite.empty_file,
-                    "--database.url=" + self.conninfo("postgres"), "migrate", "--places", str(self.places)], 120)
+                    "--database.url=" + self.conninfo("postgres"), "migrate", "--places", str(self.places)])
         if done.returncode != 0:
             raise Failed("issuing-ctl migrate: %s%s" % (done.stdout, done.stderr))
         return clock
@@ -274,7 +274,7 @@ class World:
         done = self.ctl("sender", "add", role, kind, "--reason", "a story")
         assert_equal(done.returncode, 0, "sender add: " + done.stdout + done.stderr)
 
-    def ctl(self, *arguments, role="issuing_operator", seconds=60, program=BUILD / "issuing-ctl", **own):
+    def ctl(self, *arguments, role="issuing_operator", seconds=STUCK_AFTER_S, program=BUILD / "issuing-ctl", **own):
         """The result of one issuing-ctl command: returncode, stdout, stderr. Its output goes to a log, to be searched
         for card numbers."""
         keys = ("retry.max_attempts", "retry.base", "retry.cap", "issuer.timeout", "issuer.key_lifetime",
@@ -332,11 +332,11 @@ class World:
         return client.request_bytes("POST", "/v1/card-requests", [*pairs, *headers],
                                     {"kind": "new"} if body is None else body)
 
-    def post(self, user, key, body=None, headers=(), api=None, timeout=40):
+    def post(self, user, key, body=None, headers=(), api=None, timeout=STUCK_AFTER_S):
         with client.Wire((api or self.apis()[0]).port, timeout) as wire:
             return wire.send(self.post_bytes(user, key, body, headers)).answer()
 
-    def get(self, user, path, headers=(), api=None, method="GET", timeout=40):
+    def get(self, user, path, headers=(), api=None, method="GET", timeout=STUCK_AFTER_S):
         return client.call((api or self.apis()[0]).port, method, path, [self.bearer(user), *headers], timeout=timeout)
 
     def accept(self, user, key="k", body=None, headers=(), api=None):
@@ -370,7 +370,7 @@ class World:
             for program in running:
                 program.signal(signal.SIGCONT)
                 program.signal(signal.SIGTERM)
-            deadline = time.monotonic() + self.call_limit() + 30  # a busy machine
+            deadline = time.monotonic() + self.call_limit() + STUCK_AFTER_S
             for program in running:
                 try:
                     status = program.popen.wait(max(0.1, deadline - time.monotonic()))
@@ -392,6 +392,6 @@ class World:
             session.wait()
         self.close_lookers()
         if self.base:
-            run([CLUSTER, "stop", self.dir / "pg"], 120)
+            run([CLUSTER, "stop", self.dir / "pg"])
             shutil.rmtree(self.dir / "pg", ignore_errors=True)
             self.base = None

@@ -76,7 +76,7 @@ class Composed:
 
     def call(self, service, port, method, path, body=None, headers=None):
         """Status and body; None = nobody answers."""
-        connection = http.client.HTTPConnection(self.address(service), port, timeout=60)
+        connection = http.client.HTTPConnection(self.address(service), port, timeout=WAIT_S)
         try:
             connection.request(method, path, body, headers or {})
             answer = connection.getresponse()

@@ -27,7 +27,7 @@ sys.path.insert(0, str(HERE.parent / "e2e"))
 
 import compare  # noqa: E402
 import literals  # noqa: E402
-from harness import BUILD, environment, free_port, release_ports, Sandbox  # noqa: E402
+from harness import BUILD, environment, free_port, release_ports, Sandbox, STUCK_AFTER_S  # noqa: E402
 
 FILES = ("package.json", "package-lock.json")
 NODE_MIN = 18  # of Adyen's SDK; all of them work with it
@@ -86,16 +86,16 @@ class Node:
     def __init__(self, folder):
         self.folder = folder
 
-    def run(self, script, *words, seconds=120):
+    def run(self, script, *words):
         variables = {**environment(), "HOME": str(self.folder), "NODE_PATH": str(self.folder / "node_modules")}
         return subprocess.run(["node", str(script), *words], cwd=self.folder, env=variables, capture_output=True,
-                              text=True, timeout=seconds)
+                              text=True, timeout=max(600, STUCK_AFTER_S))
 
 
 def golden():
     """What the worker's engine builds and reads, see issuer_requests.c: {values}, [request, ...], [table, ...]."""
     done = subprocess.run([BUILD / "tests" / "issuers" / "issuer_requests"], capture_output=True, text=True,
-                          timeout=60, env=environment())
+                          timeout=STUCK_AFTER_S, env=environment())
     if done.returncode != 0:
         raise SystemExit("issuers: issuer_requests: status %d: %s" % (done.returncode, done.stderr))
     rows = [json.loads(line) for line in done.stdout.splitlines()]
@@ -184,7 +184,7 @@ def check_types(results, node, requests, tables, answers):
     lines = literals.write(folder, found)
     done = node.run(node.folder / "node_modules" / "typescript" / "bin" / "tsc", "--noEmit", "--strict",
                     "--skipLibCheck", "--pretty", "false", "--module", "nodenext", "--target", "es2022",
-                    str(folder / "good.ts"), str(folder / "bad.ts"), seconds=300)
+                    str(folder / "good.ts"), str(folder / "bad.ts"))
     for label, complaints in literals.judge(found, lines, done.stdout + done.stderr):
         results.add("types: " + label, complaints)
 
@@ -208,7 +208,7 @@ def main():
     missing = [name for name in ("node", "npm") if not shutil.which(name)]
     if missing:
         return skip("%s is not installed" % " and ".join(missing))
-    version = subprocess.run(["node", "--version"], capture_output=True, text=True, timeout=60).stdout.strip()
+    version = subprocess.run(["node", "--version"], capture_output=True, text=True, timeout=STUCK_AFTER_S).stdout.strip()
     if int(version.lstrip("v").split(".")[0]) < NODE_MIN:
         return skip("the SDKs need Node.js %d; this is %s" % (NODE_MIN, version))
     folder, why = install()

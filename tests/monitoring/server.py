@@ -61,7 +61,7 @@ class Prometheus(Program):
 
     def fetch(self, path):
         """The answer may be chunked, which our own client does not read."""
-        with urllib.request.urlopen("http://127.0.0.1:%d%s" % (self.port, path), timeout=60) as answer:
+        with urllib.request.urlopen("http://127.0.0.1:%d%s" % (self.port, path), timeout=harness.STUCK_AFTER_S) as answer:
             return answer.read().decode()
 
     def ask(self, path, **parameters):

@@ -28,15 +28,16 @@ import psycopg2.extensions
 sys.dont_write_bytecode = True
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
+sys.path.append(str(HERE.parent / "e2e"))
 
 import spec as specs  # noqa: E402
+from stuck import STUCK_AFTER_S  # noqa: E402
 
 BUILD = pathlib.Path(os.environ.pop("ISSUING_BUILD", None) or specs.ROOT / "build").resolve()
 RUN = BUILD / "run" / "schedules"
 CLUSTER = specs.ROOT / "tests" / "support" / "cluster"
 # Of the server. A deadlock is found soon, and nothing but the sessions takes locks.
 SETTINGS = ("autovacuum=off", "fsync=off", "deadlock_timeout=100ms", "cluster_name=first")
-HUNG_SECONDS = 60
 PREPARED = psycopg2.extensions.TRANSACTION_STATUS_IDLE
 
 
@@ -66,7 +67,7 @@ class Connection:
             self.connection.notices.clear()
 
     def end(self):
-        until = time.monotonic() + HUNG_SECONDS
+        until = time.monotonic() + STUCK_AFTER_S
         while not self.poll():
             select.select([self.connection], [], [], 0.1)
             if time.monotonic() > until:
@@ -113,7 +114,7 @@ class Stage:
 
     def settle(self):
         """Until each session has ended its step, or waits for one that has; returns the steps that have ended."""
-        ended, until = [], time.monotonic() + HUNG_SECONDS
+        ended, until = [], time.monotonic() + STUCK_AFTER_S
         while True:
             ended += [session for session in self.sessions
                       if session.step and session not in ended and self.has_ended(session)]

@@ -10,9 +10,9 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 
 import client  # noqa: E402
+from stuck import STUCK_AFTER_S  # noqa: E402
 
 THREADS = 8
-GIVE_UP_S = 60
 
 
 class Load:
@@ -43,7 +43,7 @@ class Load:
 
     def _send(self, user):
         begun = time.monotonic()
-        while time.monotonic() - begun < GIVE_UP_S:
+        while time.monotonic() - begun < STUCK_AFTER_S:
             request, trouble, seen = self._try(user)
             with self.lock:
                 if request:

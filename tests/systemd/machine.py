@@ -16,14 +16,19 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import time
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
+
+from stuck import STUCK_AFTER_S  # noqa: E402
 
 OVERLAY = "/run/systemd/issuing-test"  # in the namespace only: /run/systemd is a tmpfs there
 SOURCE = "/src"  # the clone, in the machine
 NAME = "debian"
 CGROUP = "issuing-systemd-"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-BOOT_WITHIN_S, STOP_WITHIN_S, STUCK_AFTER_S = 120, 120, 120
+BOOT_WITHIN_S = STOP_WITHIN_S = STUCK_AFTER_S
 
 MOUNT = """
 mount --make-rprivate /
@@ -212,10 +217,11 @@ class Machine:
 
     def words(self, *command, cwd="/root"):
         return ["nsenter", "-t", str(self.pid), "-a", "env", "-i", "-C", cwd, "PATH=" + PATH, "HOME=/root",
-                "LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive", *command]
+                "LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive", "STUCK_AFTER_S=%d" % STUCK_AFTER_S, *command]
 
-    def run(self, text, check=True, seconds=120, stdin="", cwd="/root"):
-        """A line of shell as root in the machine."""
+    def run(self, text, check=True, seconds=STUCK_AFTER_S, stdin="", cwd="/root"):
+        """A line of shell as root in the machine. seconds: for what may take longer than STUCK_AFTER_S; never less."""
+        seconds = max(seconds, STUCK_AFTER_S)
         try:
             done = subprocess.run(self.words("bash", "-c", text, cwd=cwd), input=stdin, capture_output=True, text=True,
                                   timeout=seconds, errors="replace")

@@ -86,13 +86,13 @@ def come_back(machine):
                 seconds=DPKG_WITHIN_S)
     wait_ready(machine, API)
     wait_ready(machine, WORKERS[0])
-    expect_equal(stories.post(machine, "after-the-return", stories.WAIT_S)[0], 201, "a card")
+    stories.issue(machine, "after-the-return")
 
 
 def purge(machine):
     machine.run("dpkg -P issuing issuing-sandbox", seconds=DPKG_WITHIN_S)
     left = machine.out("find /etc /usr /lib/systemd /var/lib -xdev \\( -path /etc/credstore -o -path /var/lib/dpkg"
-                       " -o -path /var/lib/systemd \\) -prune -o -name '*issuing*' -print", seconds=60)
+                       " -o -path /var/lib/systemd \\) -prune -o -name '*issuing*' -print")
     expect_equal(left, "", "files")
     machine.run("test -s /etc/credstore/issuing.card_keys")  # without them no stored number could be read again
     expect_equal(stories.sql(machine, "SELECT count(*) > 0 FROM issuing.cards"), "t", "the database is left")

@@ -5,12 +5,11 @@ import re
 
 import installing
 from installing import answers, CONTROL, HOME, ready, sql
-from machine import Failed, SOURCE
+from machine import Failed, SOURCE, STUCK_AFTER_S
 
 STORIES = []
 RESTARTS = 10
 RATE = 40
-WAIT_S = 30  # of a client that waits for its card
 API, WORKERS = "issuing-api", ("issuing-worker@1", "issuing-worker@2")
 OPEN = "SELECT count(*) FROM issuing.outbox_events WHERE status IN ('PENDING', 'PROCESSING')"
 
@@ -46,7 +45,7 @@ class Load:
     def __exit__(self, kind, *_):
         if kind:
             self.process.kill()
-        out, err = self.process.communicate(timeout=120)
+        out, err = self.process.communicate(timeout=2 * STUCK_AFTER_S)
         if not kind:
             expect(self.process.returncode == 0, "the load: " + err[-500:])
             self.result = json.loads(out)
@@ -82,14 +81,22 @@ def check_ledger(machine):
     expect_equal(str(len(cards)), sql(machine, "SELECT count(*) FROM issuing.cards"), "cards of the issuer, and ours")
 
 
-def post(machine, user, wait=0):
+def post(machine, user):
     """The status and the body of one card request."""
     text = machine.out("%s token --user %s --secret-file /etc/credstore/issuing.hs256_secret >/root/token-%s;"
-                       " curl -sS -m 60 -w '\\n%%{http_code}' -H \"Authorization: Bearer $(cat /root/token-%s)\""
-                       " -H 'Idempotency-Key: k' -H 'Prefer: wait=%d' --json '{\"kind\": \"new\"}'"
-                       " http://127.0.0.1:8080/v1/card-requests" % (installing.SANDBOX, user, user, user, wait))
+                       " curl -sS -m %d -w '\\n%%{http_code}' -H \"Authorization: Bearer $(cat /root/token-%s)\""
+                       " -H 'Idempotency-Key: k' --json '{\"kind\": \"new\"}'"
+                       " http://127.0.0.1:8080/v1/card-requests" % (installing.SANDBOX, user, user, STUCK_AFTER_S, user))
     body, status = text.rsplit("\n", 1)
     return int(status), json.loads(body)
+
+
+def issue(machine, user):
+    """A card request that is accepted, and its card."""
+    status, body = post(machine, user)
+    expect(status in (201, 202), "%d %r" % (status, body))
+    machine.wait(lambda: sql(machine, "SELECT status FROM issuing.outbox_events WHERE id = '%s'" % body["id"])
+                 == "COMPLETED", "the card of " + user)
 
 
 def main_pid(machine, unit):
@@ -131,10 +138,10 @@ def tidy_up(machine):
                 " systemctl daemon-reload; systemctl start postgresql; systemctl reset-failed; cd /root &&"
                 " if [ -e issuing.conf ]; then cp -p issuing.conf /etc/issuing/; fi;"
                 " if [ -e issuing.issuer_credential ]; then mv issuing.issuer_credential /etc/credstore/; fi",
-                check=False, seconds=60)
+                check=False)
     control(machine, "/down", {"target": "issuer", "down": False})
     control(machine, "/faults/clear", {})
-    machine.run("systemctl stop issuing.target; systemctl start issuing.target %s %s" % WORKERS, seconds=60)
+    machine.run("systemctl stop issuing.target; systemctl start issuing.target %s %s" % WORKERS)
     for unit in (API, *WORKERS):
         wait_ready(machine, unit)
 
@@ -257,7 +264,7 @@ def without_its_socket_unit_the_api_listens_by_itself(machine):
     machine.run("systemctl mask --now issuing-api.socket && systemctl restart %s" % API)
     expect_equal(machine.show("issuing-api.socket", "ActiveState"), "inactive", "the socket")
     wait_ready(machine, API)
-    expect_equal(post(machine, "own-socket", WAIT_S)[0], 201, "a card")
+    issue(machine, "own-socket")
     machine.run("systemctl stop %s && systemctl unmask issuing-api.socket && systemctl start %s" % (API, API))
     wait_ready(machine, API)
     expect_equal(machine.show("issuing-api.socket", "ActiveState"), "active", "the socket")
@@ -340,10 +347,10 @@ def postgresql_away_at_the_start_is_waited_for(machine):
         machine.wait(lambda unit=unit: status_text(machine, unit).startswith("waiting for the database ("),
                      "the status of %s: %s" % (unit, status_text(machine, unit)))
         expect_equal(answers(machine, 8081 if unit == API else 8091), 503, "/readyz of " + unit)
-    machine.run("systemctl start postgresql", seconds=60)
+    machine.run("systemctl start postgresql")
     for unit in (API, WORKERS[0]):
         wait_ready(machine, unit)
-    expect_equal(post(machine, "late-database", WAIT_S)[0], 201, "a card")
+    issue(machine, "late-database")
 
 
 @story
