@@ -1,4 +1,6 @@
 """Assertions, and waiting that ends."""
+import itertools
+import subprocess
 import time
 
 import client
@@ -25,20 +27,21 @@ def assert_true(value, what):
 
 
 def wait_until(condition, what, seconds=STUCK_AFTER_S, every=0.02):
-    """Polls until the condition gives something true, and returns it. A refused connection counts as not yet. The limit
-    is for what hangs: seconds lengthen it, and never make it shorter than STUCK_AFTER_S. A look may start a program, so
-    the pauses grow: else those who wait take the cores from what they wait for."""
+    """Polls until the condition gives something true, and returns it. A connection that is refused or reset counts as not
+    yet, and so does a program of a look that did not end in time: there are at least two looks. The limit is for what
+    hangs: seconds lengthen it, and never make it shorter than STUCK_AFTER_S. A look may start a program, so the pauses
+    grow: else those who wait take the cores from what they wait for."""
     seconds = max(seconds, STUCK_AFTER_S)
     deadline = time.monotonic() + seconds
     last = None
-    while True:
+    for looks in itertools.count(1):
         try:
             last = condition()
             if last:
                 return last
-        except (OSError, client.Closed) as error:
+        except (OSError, client.Closed, subprocess.TimeoutExpired) as error:
             last = error
-        if time.monotonic() > deadline:
+        if looks > 1 and time.monotonic() > deadline:
             raise Failed("not within %s s: %s (at last: %r)" % (seconds, what, last))
         time.sleep(every)
         every = max(every, min(every * 1.3, 0.25))
