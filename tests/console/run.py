@@ -47,7 +47,7 @@ def install():
     try:
         done = subprocess.run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error",
                                "--cache", str(folder / "cache")], cwd=folder, capture_output=True, text=True,
-                              timeout=180)
+                              timeout=harness.STUCK_AFTER_S)
     except subprocess.TimeoutExpired:
         return None, "npm did not get the packages in time"
     if done.returncode != 0:

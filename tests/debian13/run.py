@@ -25,6 +25,7 @@ TOP = pathlib.Path(__file__).resolve().parents[2]
 USER = "tester"
 REMOVED = "libhiredis-dev"  # for ./dev to install it again
 INSTALL_WITHIN_S, DEMO_WITHIN_S, TESTS_WITHIN_S = 1800, 1800, 5400
+QUICK_WITHIN_S = 600  # for what hangs
 LISTS = ["build", "test", "model"]
 LISTS_OF_ALL = ["deb", "pages", "systemd"]
 
@@ -43,7 +44,7 @@ def packages(lists):
 def fetch(root, lists):
     """What ./dev is going to install is downloaded first, so that a network that fails is seen here."""
     wanted = packages(lists)
-    known, _ = root.run("installed", "dpkg-query", "-W", *wanted, seconds=60)
+    known, _ = root.run("installed", "dpkg-query", "-W", *wanted, seconds=QUICK_WITHIN_S)
     if known == 0:
         return
     status, log = root.run("download", "sh", "-c",
@@ -70,13 +71,13 @@ def the_demo_of_a_user_with_sudo(root):
     status, log = root.run("user", "sh", "-c",
                            "id %s || useradd -m -s /bin/sh %s; echo '%s ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/%s;"
                            " ! dpkg-query -W %s || dpkg --purge %s; chown -R %s: %s"
-                           % (USER, USER, USER, USER, REMOVED, REMOVED, USER, CLONE), seconds=60)
+                           % (USER, USER, USER, USER, REMOVED, REMOVED, USER, CLONE), seconds=QUICK_WITHIN_S)
     if status != 0:
         raise Failed("\n".join(last_lines(log)))
     try:
         return dev(root, "demo-user", "demo", ends="all as promised", seconds=DEMO_WITHIN_S, user=USER)
     finally:
-        root.run("user", "chown", "-R", "root:", CLONE, seconds=60)
+        root.run("user", "chown", "-R", "root:", CLONE, seconds=QUICK_WITHIN_S)
 
 
 def the_demo(root):

@@ -4,6 +4,7 @@ Debian 12's crun refuses a machine with both kinds of cgroups, so runc runs the 
 chroots. Nothing asks a registry: the base is a root that mmdebstrap makes."""
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -13,11 +14,12 @@ FOLDER = TOP / "build/image"
 sys.path.insert(0, str(TOP / "tests/deb"))
 sys.path.insert(0, str(TOP / "tests/debian13"))
 
-from checks import check, run  # noqa: E402
+from checks import check, Failed, run  # noqa: E402
 import root as debian  # noqa: E402
 
 BASE, IMAGE, DATABASE = "localhost/debian:13-slim", "localhost/issuing:test", "localhost/postgres:test"
 BUILD_WITHIN_S, RUN_WITHIN_S = 7200, 300
+NO_MIRROR = re.compile(r"Failed to fetch|Temporary failure resolving|Could not (?:connect|resolve)")  # apt's words
 WRAPPER = FOLDER / "podman"
 # Podman's own are higher than what root may set where it has no CAP_SYS_RESOURCE.
 LIMITS = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024"]
@@ -56,8 +58,13 @@ def make_base():
 
 def build(name, folder):
     """Layers are kept: the next run compiles what has changed, and installs nothing."""
-    return podman("build", "--isolation", "chroot", "--network", "host", "--layers",
-                  "--build-arg", "BASE=" + BASE, "--tag", name, folder, seconds=BUILD_WITHIN_S)
+    try:
+        return podman("build", "--isolation", "chroot", "--network", "host", "--layers",
+                      "--build-arg", "BASE=" + BASE, "--tag", name, folder, seconds=BUILD_WITHIN_S)
+    except Failed as error:
+        if NO_MIRROR.search(str(error)):
+            raise debian.Unavailable("the packages could not be downloaded: " + str(error)[-300:]) from None
+        raise
 
 
 def run_in_image(*words, options=(), status=0):

@@ -56,7 +56,7 @@ def install():
     try:
         done = subprocess.run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error",
                                "--cache", str(folder / "cache")], cwd=folder, capture_output=True, text=True,
-                              timeout=180)
+                              timeout=STUCK_AFTER_S)
     except subprocess.TimeoutExpired:
         return None, "npm did not get the packages in time"
     if done.returncode != 0:
@@ -88,8 +88,12 @@ class Node:
 
     def run(self, script, *words):
         variables = {**environment(), "HOME": str(self.folder), "NODE_PATH": str(self.folder / "node_modules")}
-        return subprocess.run(["node", str(script), *words], cwd=self.folder, env=variables, capture_output=True,
-                              text=True, timeout=max(600, STUCK_AFTER_S))
+        seconds = max(600, STUCK_AFTER_S)
+        try:
+            return subprocess.run(["node", str(script), *words], cwd=self.folder, env=variables, capture_output=True,
+                                  text=True, timeout=seconds)
+        except subprocess.TimeoutExpired as error:
+            return subprocess.CompletedProcess(error.cmd, 124, "", "not done within %d s" % seconds)
 
 
 def golden():
