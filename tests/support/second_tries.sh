@@ -10,6 +10,7 @@
 first_failures_max=10 # more: something is broken, and no second try would say what
 unsteady_max=5
 tab=$(printf '\t')
+unit=$(printf '\037') # between the fields of a suite: one of them may be empty
 
 # is_final LOG: does it hold a sanitizer's finding, or was the suite never begun?
 is_final() {
@@ -26,21 +27,21 @@ miss() {
     bad=$1 label=$2
     shift 4
     {
-        printf '%s\t%s' "$bad" "$label"
-        printf '\t%s' "$@"
+        printf '%s\037%s' "$bad" "$label"
+        printf '\037%s' "$@"
         printf '\n'
     } >>"$run/missed.suites"
 }
 
 # second_suites: each in turn, alone.
 second_suites() {
-    while IFS=$tab read -r bad label again_run kind prefix clusters folder suite <&4; do
+    while IFS=$unit read -r bad label again_run kind prefix clusters folder suite <&4; do
         first=$run/missed.$(printf '%s' "$label" | tr / -)
         log=$run/logs/$(printf '%s' "$label" | tr / -).log
         cp "$log" "$log.first"
         rm -f "$run/$kind.${suite#* }.status"
         limited 5400 "$top/tests/support/one_check" "$again_run" "$kind" "$prefix" "$clusters" "$folder" "$suite"
-        read -r status seconds <"$run/$kind.${suite#* }.status" || status=1 seconds=0
+        { read -r status seconds <"$run/$kind.${suite#* }.status"; } 2>/dev/null || status=1 seconds=0
         if [ "$status" -eq 0 ]; then
             count "$bad" 0
             cat "$first" >>"$run/unsteady"
@@ -72,7 +73,7 @@ second_tries() {
     sum
     if [ $((suites + stories + failed)) -gt "$first_failures_max" ]; then
         say "more than $first_failures_max first failures: none is tried again"
-        while IFS=$tab read -r bad label rest; do
+        while IFS=$unit read -r bad label rest; do
             count 0 "$bad"
             cat "$run/missed.$(printf '%s' "$label" | tr / -)" >>"$run/failed"
         done 2>/dev/null <"$run/missed.suites"

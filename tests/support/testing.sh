@@ -178,13 +178,14 @@ failed_lines() {
 failed_names() {
     label=$1 status=$3 awk '/^[^ ]+:[0-9]+:[FE]:/ {
             split($0, f, ":")
-            name = f[5]
-            sub(/^([^:]*:){6} */, "")
-            print ENVIRON["label"] ": " name ": " substr($0, 1, 300)
+            for (i = 0; i < 6; i++)
+                sub(/^[^:]*: */, "")
+            print ENVIRON["label"] ": " f[5] ": " substr($0, 1, 300)
             named++
         }
         sub(/^FAILED /, "") { print ENVIRON["label"] ": " $0; named++ }
-        END { if (!named) print ENVIRON["label"] ": status " ENVIRON["status"] ", and no failed test is named" }' "$2"
+        /[^ ]/ { last = substr($0, 1, 300) }
+        END { if (!named) print ENVIRON["label"] ": status " ENVIRON["status"] ", and no failed test is named; the last line: " last }' "$2"
 }
 
 # note ok|again|FAILED WHAT HOW-MANY SECONDS LOG STATUS: in one piece, since groups run side by side.
