@@ -12,10 +12,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests" / "e2e"), str(ROOT / "bench")]
 
 import harness  # noqa: E402
-from limiter_ground import Ground, HERE, Limiter, NAMES, SCHEDULED  # noqa: E402
+from limiter_ground import Ground, HERE, Limiter  # noqa: E402
+from schedules import page  # noqa: E402
 
-PAGE = ROOT / "docs" / "limiters.md"
-SCHEDULE = re.compile(r"```console\n\$ (\w+)(?:, window (\d+) ms)?: (.*)\n((?:.*\n)*?)```")
 HOLDS = ("row_lock", "session_lock", "transaction_lock", "serializable", "redis_sliding_window", "lock_document_first",
          "lock_document_late")
 
@@ -46,15 +45,10 @@ def race_test(ground, name):
 
 
 def tests():
-    page = SCHEDULE.findall(PAGE.read_text(encoding="utf-8"))
-    for name, window_ms, schedule, expected in page:
+    for name, window_ms, schedule, expected in page():
         yield f"schedule of {name}", name, lambda ground, name=name, words=(int(window_ms or 10000), schedule,
                                                                           expected): \
             schedule_test(ground, name, *words)
-    yield "every limiter has a schedule on the page", None, lambda _: (
-        sorted(row[0] for row in page), sorted(NAMES + SCHEDULED))
-    yield "every file is a limiter of the race or of the page", None, lambda _: (
-        sorted(path.stem for path in HERE.glob("*.sql")), sorted(NAMES + SCHEDULED))
     yield "without its lock transaction_lock does not hold", None, without_its_lock
     for name in HOLDS:
         yield f"bursts under {name}", name, lambda ground, name=name: race_test(ground, name)

@@ -176,22 +176,11 @@ print(*faults, sep="\n", end="\n" if faults else "")
 sys.exit(1 if faults else 0)
 PYTHON
 
-# Alerts: each rule has its runbook in docs/troubleshoot.md, a heading of the alert's name, and each runbook its rule.
-python3 - <<'PYTHON' || missing=$((missing + 1))
-import pathlib
-import re
-import sys
+# Alerts, their tests and their runbooks.
+python3 -B tests/rules/check_alerts.py || missing=$((missing + 1))
 
-page = open("docs/troubleshoot.md", encoding="utf-8").read()
-runbooks = set(re.findall(r"^### (\w+)$", page.split("\n## Alerts\n", 1)[1].split("\n## ", 1)[0], re.M))
-rules = "".join(file.read_text(encoding="utf-8") for file in pathlib.Path("monitoring").glob("*.yml"))
-ruled = set(re.findall(r"^ *- alert: (\w+)$", rules, re.M))
-faults = [f"docs/troubleshoot.md: the runbook of {name} is missing" for name in sorted(ruled - runbooks)]
-faults += [f"monitoring/: {name} has no rule" for name in sorted(runbooks - ruled)]
-faults += [] if len(ruled) > 5 else ["monitoring/: no alerts found: the check is broken"]
-print(*faults, sep="\n", end="\n" if faults else "")
-sys.exit(1 if faults else 0)
-PYTHON
+# Limiters, and their schedules on the page.
+python3 -B tests/rules/check_limiters.py || missing=$((missing + 1))
 
 # Tables: each row has as many cells as its header. Where a bar stands in a cell without a backslash, also inside of
 # code, a page shows the cell cut off and loses the last one.
