@@ -9,7 +9,7 @@ import signal
 import subprocess
 
 import harness
-from harness import assert_equal, assert_true, EVERY, slow, slow_but_at, test, those, VENDORS, wait_until
+from harness import assert_equal, assert_true, core_at, EVERY, slow, test, those, VENDORS, wait_until
 from operators import lines
 
 LISTED = those(lambda issuer: issuer.profile in ("stripe", "adyen"))  # a look-up needs the holder
@@ -47,10 +47,7 @@ def started(world, *words):
                             env=harness.ENVIRONMENT)
 
 
-@slow_but_at("stripe")
-@test(issuers=EVERY)
 def all_is_well_and_nothing_notices_the_check(world):
-    world.up()
     found = asked(world, "--user", "alice")
     assert_equal(levels(found), fine(world), "findings: %r" % found)
     assert_true(world.issuer.profile in found["profile"][0][1] and world.settings["issuer.url"] in found["issuer"][0][1],
@@ -61,74 +58,47 @@ def all_is_well_and_nothing_notices_the_check(world):
     assert_equal(world.sql("SELECT action, after ->> 'user_id', db_role FROM operator_actions"),
                  "check_issuer|alice|issuing_operator", "on record")
     assert_equal(world.sql("SELECT count(*) FROM outbox_events"), "0", "events")
-    world.issue("alice")
 
 
-@slow
-@test(issuers=EVERY)
 def without_a_user_it_says_what_was_not_checked(world):
-    world.up()
+    before = len(world.sandbox.calls())
     found = asked(world)
     expected = {**fine(world), "core-api": "warn"}
     if world.issuer.profile != "generic":
         expected["parameters"] = "warn"
     assert_equal(levels(found), expected, "findings: %r" % found)
     call = "retrieve" if world.issuer.name in LISTED else "lookup"
-    assert_true(call in [row["call"] for row in world.sandbox.calls()], "calls: %r" % world.sandbox.calls())
+    calls = world.sandbox.calls()[before:]
+    assert_true(call in [row["call"] for row in calls], "calls: %r" % calls)
     assert_true("--user" in found["core-api"][0][2], "what to do: %r" % found)
 
 
-@slow_but_at("marqeta")
-@test(issuers=VENDORS)
-def a_wrong_key_is_named_with_its_file_and_form_and_not_shown(world):
-    world.start_sandbox()
-    file = world.dir / "wrong.credential"
-    file.write_text("wrong:wrong-secret\n")
-    file.chmod(0o600)
-    world.start_worker(issuer__credential_file=file)
-    found = asked(world, "--user", "alice")
-    level, said, fix = found["credential"][0]
-    assert_equal((levels(found)["issuer"], level), ("ok", "fail"), "findings: %r" % found)
-    assert_true(" 401" in said and str(file) in fix, "%s / %s" % (said, fix))
-    form = {"stripe": "Authorization: Bearer ", "lithic": "Authorization: ", "marqeta": "Authorization: Basic ",
-            "adyen": "X-API-Key: ", "increase": "Authorization: Bearer "}[world.issuer.profile]
-    assert_true('"%s..."' % form in fix, "the form: " + fix)
-    assert_true("wrong-secret" not in "%r" % found, "the key is shown: %r" % found)
-    # Corrected, and read again.
-    file.write_text(world.issuer.credential + "\n")
-    world.workers()[0].signal(signal.SIGHUP)
-    wait_until(lambda: levels(asked(world, "--user", "alice"))["credential"] == "ok", "the right key is accepted")
+def a_trial_makes_one_card_in_the_test_mode_and_closes_it(world):
+    """The address of the sandbox is one of this machine, which counts as a test mode."""
+    made = 2 if "--ignore-keys" in world.issuer.sandbox else 1
+    found = asked(world, "--user", "alice", "--create")
+    tried = {check: rows[0][0] for check, rows in found.items() if check in TRIED}
+    wanted = {check: "warn" if check == "repeat" and made == 2 else "ok" for check in tried}
+    assert_equal(tried, wanted, "findings: %r" % found)
+    assert_true({"create", "repeat", "shown", "close"} <= set(found), "findings: %r" % found)
+    cards = world.sandbox.cards()
+    check = world.row("SELECT id, creates, result FROM issuer_checks WHERE creates")
+    world.foreign.add(check["id"])
+    assert_equal([(card["status"], card["reference"]) for card in cards], [("cancelled", check["id"])] * made,
+                 "cards at the issuer")
+    assert_equal((check["creates"], check["result"]), (True, "ok"), "the check")
+    assert_equal(world.sql("SELECT (SELECT count(*) FROM outbox_events) + (SELECT count(*) FROM cards)"), "0",
+                 "no event and no card here")
 
 
-@slow
-@test(issuers=EVERY)
-def a_wrong_url_is_named(world):
-    """Story: a path without its version is 404 for everything. Marqeta answers so for a card that does not exist, too."""
-    world.start_sandbox()
-    right = world.settings["issuer.url"]
-    wrong = {right + "/v9": ("look-up", "404"), "http://127.0.0.1:%d" % harness.free_port(): ("issuer", "nothing was sent"),
-             right.replace("http://", "https://"): ("issuer", ""), "https://no-such-host.invalid" + {"marqeta": "/v3", "adyen": "/bcl/v2"}.get(world.issuer.profile, ""): (
-                 "issuer", "")}
-    for url, (check, words) in wrong.items():
-        worker = world.start_worker(issuer__url=url)
-        level, said, fix = asked(world, "--user", "alice")[check][0]
-        worker.stop()
-        assert_equal((level, words in said), ("fail", True), "%s: %s / %s" % (url, said, fix))
-        assert_true("issuer.url" in fix or "tls.ca_file" in fix, "what to do about %s: %s" % (url, fix))
-
-
-@slow
-@test(issuers=those(lambda issuer: "reveal" in issuer.calls))
 def a_missing_right_to_numbers_is_named_before_the_first_card(world):
-    world.up()
     world.sandbox.fault("reveal", "status", status=403)
     level, said, fix = asked(world, "--user", "alice")["numbers"][0]
     assert_equal((level, "403" in said, "card.number_refused" in fix), ("fail", True, True), "%s / %s" % (said, fix))
+    world.sandbox.clear()
 
 
-@test(issuers=LISTED)
 def a_holder_that_the_issuer_does_not_know_is_named(world):
-    world.up()
     issuer = dict(world.issuer.holder(world, "alice"))
     issuer[{"stripe": "cardholder", "adyen": "balanceAccountId"}[world.issuer.profile]] = "ich_unknown"
     world.sandbox.fault("check", "answer", body=json.dumps({"eligible": True, "issuer": issuer}))
@@ -136,12 +106,10 @@ def a_holder_that_the_issuer_does_not_know_is_named(world):
     level, said, fix = found["look-up"][0]
     assert_equal((levels(found)["parameters"], level), ("ok", "fail"), "findings: %r" % found)
     assert_true("holder" in fix, "%s / %s" % (said, fix))
+    world.sandbox.clear()
 
 
-@slow
-@test(issuers=LISTED)
 def a_name_that_core_api_does_not_give_or_misspells_is_named(world):
-    world.up()
     name = {"stripe": "cardholder", "adyen": "balanceAccountId"}[world.issuer.profile]
     for body, word in (({"eligible": True}, None), ({"eligible": True, "issuer": {name.upper(): "x"}}, name.upper())):
         world.sandbox.clear()
@@ -156,6 +124,63 @@ def a_name_that_core_api_does_not_give_or_misspells_is_named(world):
                          ({"fault": "garbage"}, "fail"), ({"fault": "status", "status": 403}, "fail")):
         world.sandbox.faults([{"target": "core", "call": "check", "count": 1, **fault}])
         assert_equal(levels(asked(world, "--user", "alice"))["core-api"], check, "core-api: %r" % fault)
+
+
+def a_wrong_url_is_named(world):
+    """Story: a path without its version is 404 for everything. Marqeta answers so for a card that does not exist, too."""
+    right = world.settings["issuer.url"]
+    version = {"marqeta": "/v3", "adyen": "/bcl/v2"}.get(world.issuer.profile, "")
+    wrong = {right + "/v9": ("look-up", "404"),
+             "http://127.0.0.1:%d" % harness.free_port(): ("issuer", "nothing was sent"),
+             right.replace("http://", "https://"): ("issuer", ""),
+             "https://no-such-host.invalid" + version: ("issuer", "")}
+    for url, (check, words) in wrong.items():
+        worker = world.start_worker(issuer__url=url)
+        level, said, fix = asked(world, "--user", "alice")[check][0]
+        worker.stop()
+        assert_equal((level, words in said), ("fail", True), "%s: %s / %s" % (url, said, fix))
+        assert_true("issuer.url" in fix or "tls.ca_file" in fix, "what to do about %s: %s" % (url, fix))
+
+
+def a_wrong_key_is_named_with_its_file_and_form_and_not_shown(world):
+    file = world.dir / "wrong.credential"
+    file.write_text("wrong:wrong-secret\n")
+    file.chmod(0o600)
+    worker = world.start_worker(issuer__credential_file=file)
+    found = asked(world, "--user", "alice")
+    level, said, fix = found["credential"][0]
+    assert_equal((levels(found)["issuer"], level), ("ok", "fail"), "findings: %r" % found)
+    assert_true(" 401" in said and str(file) in fix, "%s / %s" % (said, fix))
+    form = {"stripe": "Authorization: Bearer ", "lithic": "Authorization: ", "marqeta": "Authorization: Basic ",
+            "adyen": "X-API-Key: ", "increase": "Authorization: Bearer "}[world.issuer.profile]
+    assert_true('"%s..."' % form in fix, "the form: " + fix)
+    assert_true("wrong-secret" not in "%r" % found, "the key is shown: %r" % found)
+    # Corrected, and read again.
+    file.write_text(world.issuer.credential + "\n")
+    worker.signal(signal.SIGHUP)
+    wait_until(lambda: levels(asked(world, "--user", "alice"))["credential"] == "ok", "the right key is accepted")
+    worker.stop()
+
+
+@core_at("stripe")
+@slow
+@test(issuers=EVERY)
+def settings_are_checked_against_the_issuer(world):
+    """Right ones first; then what is not allowed, not known or wrong, one thing after the other."""
+    world.up()
+    all_is_well_and_nothing_notices_the_check(world)
+    without_a_user_it_says_what_was_not_checked(world)
+    a_trial_makes_one_card_in_the_test_mode_and_closes_it(world)
+    if "reveal" in world.issuer.calls:
+        a_missing_right_to_numbers_is_named_before_the_first_card(world)
+    if world.issuer.name in LISTED:
+        a_holder_that_the_issuer_does_not_know_is_named(world)
+        a_name_that_core_api_does_not_give_or_misspells_is_named(world)
+    world.issue("alice")
+    world.workers()[0].stop()
+    a_wrong_url_is_named(world)
+    if world.issuer.name in VENDORS:
+        a_wrong_key_is_named_with_its_file_and_form_and_not_shown(world)
 
 
 @test(breaker__failures="1", breaker__probe_interval="30s")
@@ -190,27 +215,6 @@ def a_paused_issuer_is_not_called_by_a_check(world):
     world.ctl("pause", "core", "--reason", "maintenance")
     wait_until(lambda: levels(asked(world, "--user", "alice"))["core-api"] == "warn", "core-api is paused, and not asked")
     world.ctl("resume", "core", "--reason", "over")
-
-
-@slow_but_at("stripe")
-@test(issuers=EVERY)
-def a_trial_makes_one_card_in_the_test_mode_and_closes_it(world):
-    """The address of the sandbox is one of this machine, which counts as a test mode."""
-    world.up()
-    world.allowed |= {"orphan", "two_cards"}
-    made = 2 if "--ignore-keys" in world.issuer.sandbox else 1
-    found = asked(world, "--user", "alice", "--create")
-    tried = {check: rows[0][0] for check, rows in found.items() if check in TRIED}
-    wanted = {check: "warn" if check == "repeat" and made == 2 else "ok" for check in tried}
-    assert_equal(tried, wanted, "findings: %r" % found)
-    assert_true({"create", "repeat", "shown", "close"} <= set(found), "findings: %r" % found)
-    cards = world.sandbox.cards()
-    check = world.row("SELECT id, creates, result FROM issuer_checks")
-    assert_equal([(card["status"], card["reference"]) for card in cards], [("cancelled", check["id"])] * made,
-                 "cards at the issuer")
-    assert_equal((check["creates"], check["result"]), (True, "ok"), "the check")
-    assert_equal(world.sql("SELECT (SELECT count(*) FROM outbox_events) + (SELECT count(*) FROM cards)"), "0",
-                 "no event and no card here")
 
 
 @test(issuers=those(lambda issuer: issuer.profile == "lithic"))
