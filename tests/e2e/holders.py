@@ -12,6 +12,7 @@ from outcomes import Case, fault, run_cases
 # Those that cannot do without core-api's word.
 TOLD = those(lambda issuer: issuer.profile in ("stripe", "lithic", "adyen", "increase"))
 # A sending that gets no answer is repeated by the HTTP library at times; this one is not.
+NOBODY = '{"eligible":true}'
 LOST, NOT_MADE = fault("create", "execute_then_status", status=503), fault("create", "status", status=503)
 
 
@@ -24,14 +25,11 @@ def parameters(world, event):
     return world.event(event)["issuer_parameters"]
 
 
-@core_at("lithic")
-@slow
-@test(issuers=EVERY, retry__max_attempts="20")
-def a_user_who_is_blocked_while_an_outcome_is_unknown_keeps_no_card(world):
-    world.up()
+def blocked_while_unknown():
+    """Users who are blocked, or forgotten, while the outcome is unknown: they keep no card."""
     blocked = fault("check", "ineligible", None, skip=1)
     gone = fault("check", "user_not_found", None, skip=1)
-    requests = run_cases(world, {
+    return {
         "made": Case([LOST, blocked], "REJECTED", "user_blocked", ("cancelled",)),
         "not-made": Case([NOT_MADE, blocked], "REJECTED", "user_blocked", ()),
         "forgotten": Case([LOST, gone], "REJECTED", "user_not_found", ("cancelled",)),
@@ -43,20 +41,12 @@ def a_user_who_is_blocked_while_an_outcome_is_unknown_keeps_no_card(world):
                          ("cancelled",)),
         "cancel-lost": Case([LOST, blocked, fault("cancel", "create_then_drop")], "REJECTED", "user_blocked",
                             ("cancelled",)),
-    })
-    for user, request in requests.items():
-        assert_equal(len(world.sandbox.calls("create", user=user)), 1, "creates for " + user)
-        assert_true(world.sandbox.calls("lookup", reference=request) or world.sandbox.calls("lookup", user=user),
-                    user + " was looked up")
-    if world.issuer.profile in ("stripe", "adyen"):
-        assert_true(parameters(world, requests["forgotten"]), "the holder of the first send is kept")
+    }
 
 
-@slow
-@test(issuers=TOLD, retry__max_attempts="6")
-def without_the_holder_nothing_is_sent(world):
-    world.up()
-    texts = {"none": '{"eligible":true}', "null": '{"eligible":true,"issuer":null}',
+def told_nothing():
+    """Users whose holder core-api does not name in the first answer: nothing is sent by it."""
+    texts = {"none": NOBODY, "null": '{"eligible":true,"issuer":null}',
              "list": '{"eligible":true,"issuer":[]}', "empty": '{"eligible":true,"issuer":{}}',
              "number": '{"eligible":true,"issuer":{"cardholder":1,"account_token":1,"account_id":1,"balanceAccountId":1}}',
              "blank": '{"eligible":true,"issuer":{"cardholder":"","account_token":"","account_id":"","balanceAccountId":""}}',
@@ -64,32 +54,68 @@ def without_the_holder_nothing_is_sent(world):
              "control": '{"eligible":true,"issuer":{"cardholder":"a\\u0000b"}}',
              "name": '{"eligible":true,"issuer":{"card-holder":"x"}}',
              "many": '{"eligible":true,"issuer":{%s}}' % ",".join('"n%s":"v"' % ("x" * i) for i in range(17))}
-    cases = {"once-" + name: Case([fault("check", "answer", body=text)], "COMPLETED") for name, text in texts.items()}
-    cases["always-none"] = Case([fault("check", "answer", None, body=texts["none"])], "FAILED", "attempts_exhausted",
-                                ())
-    requests = run_cases(world, cases, among_others=True)
-    for user in cases:
-        sent = len(world.sandbox.calls("create", user=user))
-        assert_equal(sent, 0 if user == "always-none" else 1, "creates for " + user)
-    row = world.event(requests["always-none"])
-    assert_true("no issuer." in "%r" % row, "the operator reads what is missing: %r" % row["last_error"])
-    done = world.ctl("replay", requests["always-none"], "--reason", "core-api knows the holder now")
-    assert_equal(done.returncode, 0, done.stderr)
+    return {"once-" + name: Case([fault("check", "answer", body=text)], "COMPLETED") for name, text in texts.items()}
 
 
-@slow_but_at("stripe")
-@test(issuers=TOLD, retry__max_attempts="20")
-def another_holder_on_the_second_attempt_changes_nothing(world):
-    """The repeat is the same request, and the look-up is the first holder's: what was sent is kept."""
-    world.up()
+def told_another(world):
+    """Users of whom core-api names another holder on the second attempt. The repeat is the same request, and the
+    look-up is the first holder's: what was sent is kept."""
     rule = fault("check", "answer", None, skip=1, body=told(world.issuer.holder(world, "somebody-else")))
-    requests = run_cases(world, {
-        "made": Case([LOST, rule], "COMPLETED"),
-        "not-made": Case([NOT_MADE, rule], "COMPLETED"),
-        "refused": Case([LOST, fault("create", "status", status=422, code=world.issuer.code), rule], "COMPLETED"),
-    })
-    owners = {card["user_id"] for card in world.sandbox.cards()}
-    assert_equal(owners, set(requests), "whose cards they are")
+    return {
+        "other-made": Case([LOST, rule], "COMPLETED"),
+        "other-not-made": Case([NOT_MADE, rule], "COMPLETED"),
+        "other-refused": Case([LOST, fault("create", "status", status=422, code=world.issuer.code), rule],
+                              "COMPLETED"),
+    }
+
+
+def a_create_that_was_not_sent_binds_nobody(world):
+    """Another attempt asks core-api anew, which was wrong about the holder and has been corrected meanwhile."""
+    world.sandbox.fault("check", "answer", user="corrected", count=1,
+                        body=told(world.issuer.holder(world, "somebody-else")))
+    world.sandbox.down()
+    event = world.accept("corrected")
+    world.start_worker()
+    world.wait_attempt(event)
+    world.sandbox.down(down=False)
+    world.wait_final([event], 60)
+    assert_equal([call["user"] for call in world.sandbox.calls("create")], ["corrected"], "creates")
+    assert_equal([card["user_id"] for card in world.sandbox.cards()], ["corrected"], "whose card it is")
+
+
+@core_at("lithic")
+@slow
+@test(issuers=EVERY, retry__max_attempts="20")
+def what_core_api_says_later_changes_no_holder_and_a_user_who_is_blocked_keeps_no_card(world):
+    """A table of users: blocked or forgotten after the first send; and where core-api names the holder, without one at
+    first, and with another one later."""
+    world.up(workers=0)
+    is_told = world.issuer.name in TOLD
+    if is_told:
+        a_create_that_was_not_sent_binds_nobody(world)
+    else:
+        world.start_worker()
+    blocked, nothing = blocked_while_unknown(), told_nothing() if is_told else {}
+    unnamed = {"always-none": Case([fault("check", "answer", None, body=NOBODY)], "FAILED", "attempts_exhausted",
+                                   ())} if is_told else {}
+    another = told_another(world) if is_told else {}
+    requests = run_cases(world, {**blocked, **nothing, **unnamed, **another}, among_others=True)
+    sent = {user: len(world.sandbox.calls("create", user=user)) for user in (*blocked, *nothing, *unnamed)}
+    assert_equal(sent, {**dict.fromkeys((*blocked, *nothing), 1), **dict.fromkeys(unnamed, 0)}, "creates")
+    for user in blocked:
+        assert_true(world.sandbox.calls("lookup", reference=requests[user]) or world.sandbox.calls("lookup", user=user),
+                    user + " was looked up")
+    if world.issuer.profile in ("stripe", "adyen"):
+        assert_true(parameters(world, requests["forgotten"]), "the holder of the first send is kept")
+    owners = {card["reference"]: card["user_id"] for card in world.sandbox.cards()}
+    assert_equal({user: owners[requests[user]] for user in another}, {user: user for user in another},
+                 "whose cards they are")
+    assert_true("somebody-else" not in owners.values(), "cards of the other holder")
+    if is_told:
+        row = world.event(requests["always-none"])
+        assert_true("no issuer." in "%r" % row, "the operator reads what is missing: %r" % row["last_error"])
+        done = world.ctl("replay", requests["always-none"], "--reason", "core-api knows the holder now")
+        assert_equal(done.returncode, 0, done.stderr)
 
 
 @slow_but_at("stripe")
@@ -101,7 +127,7 @@ def a_worker_that_dies_over_its_create_leaves_no_card_behind_another_holder(worl
     there: by what the event keeps since before the send, or by our reference."""
     world.up(workers=0)
     other = world.issuer.holder(world, "somebody-else")
-    words = {"same": None, "without": ("answer", {"body": '{"eligible":true}'}),
+    words = {"same": None, "without": ("answer", {"body": NOBODY}),
              "other": ("answer", {"body": told(other)}), "blocked": ("ineligible", {}),
              "blocked-other": ("answer", {"body": json.dumps({"eligible": False, "reason": "blocked",
                                                               "issuer": other})}),
@@ -131,20 +157,3 @@ def a_worker_that_dies_over_its_create_leaves_no_card_behind_another_holder(worl
     assert_equal(found, {user: ("REJECTED", ["cancelled"]) if word in no else ("COMPLETED", ["active"])
                          for user, (_, word) in users.items()}, "ends")
     assert_equal({card["user_id"] for card in world.sandbox.cards()}, set(users), "whose cards they are")
-
-
-@slow
-@test(issuers=TOLD, retry__max_attempts="6")
-def a_create_that_was_not_sent_binds_nobody(world):
-    """Another attempt asks core-api anew, which was wrong about the holder and has been corrected meanwhile."""
-    world.up(workers=0)
-    world.sandbox.fault("check", "answer", user="corrected", count=1,
-                        body=told(world.issuer.holder(world, "somebody-else")))
-    world.sandbox.down()
-    event = world.accept("corrected")
-    world.start_worker()
-    world.wait_attempt(event)
-    world.sandbox.down(down=False)
-    world.wait_final([event], 60)
-    assert_equal([call["user"] for call in world.sandbox.calls("create")], ["corrected"], "creates")
-    assert_equal([card["user_id"] for card in world.sandbox.cards()], ["corrected"], "whose card it is")
