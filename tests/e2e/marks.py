@@ -7,10 +7,18 @@ from harness import assert_equal, core_at, slow, test, VENDORS
 from reconciling import failed, results, SETTLE
 
 
+@core_at("stripe")
 @slow
 @test(issuers=VENDORS, issuer__settle_time=SETTLE)
-def an_orphan_is_found_among_cards_that_are_not_ours_and_closed(world):
+def what_the_issuer_has_made_is_completed_and_an_orphan_among_others_is_closed(world):
     world.up()
+    # A failed request whose card is there.
+    event = failed(world, "alice", reason="attempts_exhausted")
+    world.issuer.make(world, "alice", event, key=event)
+    assert_equal(results(world.ctl("reconcile", event, "--json"), 0), {event: "found"}, "result")
+    world.wait_status(event, "COMPLETED")
+    assert_equal([card["status"] for card in world.sandbox.cards(reference=event)], ["active"], "at the issuer")
+    # A card of a rejected request, among cards that are not ours.
     orphan = failed(world, "orphan", status="REJECTED", reason="user_blocked")
     clean = failed(world, "clean", status="REJECTED", reason="user_blocked")
     world.issuer.make(world, "orphan", orphan)
@@ -24,15 +32,3 @@ def an_orphan_is_found_among_cards_that_are_not_ours_and_closed(world):
     assert_equal(results(done, 1), {orphan: "orphan_cancelled", clean: "ok"}, "results")
     assert_equal([card["status"] for card in world.sandbox.cards(reference=orphan)], ["cancelled"], "at the issuer")
     assert_equal({world.status(event) for event in (orphan, clean)}, {"REJECTED"}, "statuses")
-
-
-@core_at("stripe")
-@slow
-@test(issuers=VENDORS, issuer__settle_time=SETTLE)
-def a_failed_request_whose_card_is_there_is_completed(world):
-    world.up()
-    event = failed(world, "alice", reason="attempts_exhausted")
-    world.issuer.make(world, "alice", event, key=event)
-    assert_equal(results(world.ctl("reconcile", event, "--json"), 0), {event: "found"}, "result")
-    world.wait_status(event, "COMPLETED")
-    assert_equal([card["status"] for card in world.sandbox.cards(reference=event)], ["active"], "at the issuer")
