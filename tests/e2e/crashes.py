@@ -51,21 +51,6 @@ def killed_while_it_calls_core_api(world):
 
 
 @test(**SHORT)
-def killed_while_the_create_call_is_on_its_way(world):
-    world.up(workers=0)
-    event = killed_at(world, "create", "hang")
-    assert_equal(creates(world, event["id"]), 2, "creates")
-
-
-@test(**SHORT)
-def killed_when_the_issuer_has_made_the_card_and_not_answered(world):
-    world.up(workers=0)
-    event = killed_at(world, "create", "create_then_hang")
-    assert_equal(world.sandbox.cards()[0]["sends"], 2, "sends with the one key")
-    assert_equal(creates(world, event["id"]), 2, "creates")
-
-
-@test(**SHORT)
 def killed_between_the_issuers_answer_and_the_save(world):
     """The card is known to that process alone: a lock on the table keeps the save waiting until the process is dead,
     and its statement is undone."""

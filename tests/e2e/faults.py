@@ -128,8 +128,17 @@ def a_cancel_with_any_fault_is_repeated_until_the_card_is_gone(world):
         cases.update(named("retrieve", without_404, world.issuer.retrieve, [REFUSED_LINK, refused], **ends))
         cases["not-gone"] = Case([REFUSED_LINK, fault("cancel", "status", status=422, code=world.issuer.code)],
                                  "FAILED", "cancel_failed")
-    run_cases(world, cases)
+    if world.issuer.name == "generic":
+        cases["undisturbed"] = Case([REFUSED_LINK], **ends)
+        cases["closed-already"] = Case([REFUSED_LINK, fault("cancel", "execute_then_status", status=409)], **ends)
+        for status in (404, 418, 422):
+            cases["question-%d" % status] = Case([REFUSED_LINK, fault("cancel", "status", status=status, code="no")],
+                                                 "FAILED", "cancel_failed")
+    requests = run_cases(world, cases)
     check_fired(world)
+    if world.issuer.name == "generic":
+        assert_equal(world.sandbox.summary()["counts"]["issuer.create"], len(cases), "creates")
+        assert_true(world.event(requests["question-404"])["last_error"], "something for the operator")
 
 
 @slow

@@ -68,6 +68,10 @@ def held(world, steps, events):
     return [user for user, step in steps.items() if (user, *step.hold[:2]) in calls and events[user] in at_work]
 
 
+def creates(world, event):
+    return len(world.sandbox.calls("create", reference=event))
+
+
 @core_at("generic", "stripe")
 @slow
 @test(issuers=EVERY, **SETTINGS)
@@ -93,6 +97,7 @@ def killed_at_every_step_the_next_worker_goes_on(world):
         world.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND"
                   " wait_event_type = 'Lock'")
         wait_until(lambda: world.blocked() == 0, "its session is gone")
+    sent = {user: creates(world, events[user]) for user in ("create", "created")}
     lost = world.sql("SELECT count(*) FROM outbox_events WHERE status = 'PROCESSING'")
     assert_true(int(lost) >= len(steps) // 2, "events in the hands of the dead worker: %s" % lost)
     world.sandbox.clear()
@@ -113,3 +118,10 @@ def killed_at_every_step_the_next_worker_goes_on(world):
             if len(live) != 1:
                 wrong.append("%s: %d live cards" % (user, len(live)))
     assert_equal(wrong, [], "ends")
+    if world.issuer.name == "generic":
+        for user, before in sent.items():
+            assert_equal(creates(world, events[user]), before + 1, "creates, one by the next worker: " + user)
+            assert_equal([row["outcome"] for row in world.attempts(events[user])][-2:], ["lost", "completed"],
+                         "attempts on record: " + user)
+        assert_equal(world.sandbox.cards(reference=events["created"])[0]["sends"], sent["created"] + 1,
+                     "sends with the one key")

@@ -370,26 +370,6 @@ def a_link_that_gets_no_answer_is_repeated_alone(world):
 
 
 @test(retry__max_attempts="3")
-def what_comes_back_from_a_cancel_is_read_as_documented(world):
-    world.up()
-    refused = fault("link", "link_refused", None)
-    requests = run_cases(world, {
-        "200": Case([refused], "REJECTED", "card_limit_reached", ("cancelled",)),
-        "409": Case([refused, fault("cancel", "execute_then_status", status=409)], "REJECTED", "card_limit_reached",
-                    ("cancelled",)),
-        "404": Case([refused, fault("cancel", "status", status=404)], "FAILED", "cancel_failed"),
-        "422": Case([refused, fault("cancel", "status", status=422, code="no")], "FAILED", "cancel_failed"),
-        "418": Case([refused, fault("cancel", "status", status=418)], "FAILED", "cancel_failed"),
-        "500": Case([refused, fault("cancel", "status", status=500)], "REJECTED", "card_limit_reached", ("cancelled",)),
-        "hang": Case([refused, fault("cancel", "create_then_hang")], "REJECTED", "card_limit_reached", ("cancelled",)),
-        "drop": Case([refused, fault("cancel", "create_then_drop")], "REJECTED", "card_limit_reached", ("cancelled",)),
-        "429": Case([refused, fault("cancel", "status", status=429)], "REJECTED", "card_limit_reached", ("cancelled",)),
-    })
-    assert_equal(world.sandbox.summary()["counts"]["issuer.create"], 9, "creates")
-    assert_true(world.event(requests["404"])["last_error"], "something for the operator")
-
-
-@test(retry__max_attempts="3")
 def a_cancel_that_fails_for_ever_while_others_are_made_is_a_question(world):
     world.up()
     world.sandbox.fault("link", "link_refused")
