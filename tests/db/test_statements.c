@@ -336,6 +336,7 @@ static const struct {
     {"issuing_worker", "UPDATE outbox_events SET user_id = 'mallory'"},
     {"issuing_worker", "UPDATE cards SET number_record = NULL"},
     {"issuing_worker", "UPDATE cards SET user_id = 'mallory'"},
+    {"issuing_worker", "UPDATE cards SET last4 = '0000'"},
     {"issuing_worker", "UPDATE outbox_attempts SET outcome = 'completed'"},
     {"issuing_worker", "INSERT INTO idempotency_keys (event_id, created_at, user_id, key, fingerprint) "
                        "VALUES (gen_random_uuid(), now(), 'u', 'k', '')"},
@@ -347,6 +348,7 @@ static const struct {
 /* What none of the roles may do. */
 static const char *const forbidden_to_all[] = {
     "UPDATE operator_actions SET actor = 'nobody'",
+    "UPDATE operator_actions SET reason = ''",
     "DELETE FROM operator_actions",
     "DELETE FROM operator_actions_rest",
     "SELECT * FROM number_reveals",
