@@ -29,7 +29,7 @@ def requests_go_through(world, label):
 @slow
 @test
 def requests_go_through_after_the_databases_clock_has_stepped(world):
-    clock = world.own_database()
+    clock = world.clocked_database()
     world.up(apis=1, workers=2)
     requests_go_through(world, "before")
     for turn, step in enumerate((HOURS, -HOURS, -HOURS, HOURS)):
@@ -42,7 +42,7 @@ def requests_go_through_after_the_databases_clock_has_stepped(world):
 @test
 def the_databases_time_limits_hold_while_its_clock_is_wrong(world):
     """What the pool relies on: a statement that takes too long is cancelled, also hours ahead or behind."""
-    clock = world.own_database()
+    clock = world.clocked_database()
     for step in (HOURS, -2 * HOURS):
         clock.step(step)
         try:

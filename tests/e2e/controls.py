@@ -245,7 +245,7 @@ def when_no_worker_runs_every_command_says_so(world):
 @slow
 @test(issuer__timeout="20s", issuer__settle_time="40s", worker__lease="50s")
 def a_killed_worker_counts_as_dead_after_a_minute_and_its_event_names_it(world):
-    clock = world.own_database()
+    clock = world.clocked_database()
     world.up()
     wait_until(lambda: workers(world), "the worker")
     worker = world.workers()[0]

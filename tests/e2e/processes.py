@@ -59,7 +59,7 @@ def release_ports():
 
 class Clock:
     """The clocks of one machine, as the programs see them that were started with it (tests/support/clocks.c): the
-    database (World.own_database), an api, a worker. Steps add up, take effect at once, and reach no other program."""
+    database (World.clocked_database), an api, a worker. Steps add up, take effect at once, and reach no other program."""
 
     def __init__(self, path):
         self.path, self.real, self.monotonic, self.boottime = pathlib.Path(path), 0, 0, 0

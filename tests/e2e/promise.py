@@ -138,7 +138,7 @@ def an_unlink_is_repeated_until_core_api_has_taken_it(world):
 @slow
 @test(**{**SHORT, "issuer__timeout": "2s", "issuer__settle_time": "4s", "worker__lease": "6s"})
 def a_clock_set_back_during_a_create_leaves_it_known(world):
-    clock = world.own_database()
+    clock = world.clocked_database()
     world.up()
     world.sandbox.fault("create", "create_then_hang", user="alice", count=1)
     request = world.accept("alice")
@@ -155,7 +155,7 @@ def a_clock_set_back_during_a_create_leaves_it_known(world):
 def a_clock_set_back_during_an_outage_makes_no_second_card(world):
     """The issuer has forgotten the key when it is back: what may have been sent is looked up, whatever the clock
     says."""
-    clock = world.own_database()
+    clock = world.clocked_database()
     world.up(sandbox=("--key-lifetime", "6s"))
     world.sandbox.fault("create", "create_then_hang", user="alice", count=1)
     request = world.accept("alice")
@@ -178,7 +178,7 @@ def a_clock_set_back_during_an_outage_makes_no_second_card(world):
 def a_clock_set_back_while_an_event_waits_for_long_prolongs_no_key(world):
     """Nothing writes the row while the breaker is open, so nothing in it shows that the clock was set back: by the
     database the send is young, at the issuer its key is forgotten. The event's id shows how old the key can be."""
-    clock = world.own_database()
+    clock = world.clocked_database()
     world.up(sandbox=("--key-lifetime", "12s"))
     world.sandbox.fault("create", "create_then_hang", count=2)
     requests = [world.accept(user) for user in ("alice", "bob")]
@@ -198,7 +198,7 @@ def a_clock_set_back_while_an_event_waits_for_long_prolongs_no_key(world):
 @slow
 @test(**SHORT)
 def a_clock_set_forward_does_not_end_the_settling_time(world):
-    clock = world.own_database()
+    clock = world.clocked_database()
     world.up()
     request = ineligible_after_a_late_create(world)
     clock.step(HOURS)
@@ -209,7 +209,7 @@ def a_clock_set_forward_does_not_end_the_settling_time(world):
 @slow
 @test(**SHORT)
 def a_clock_set_back_before_a_replay_leaves_the_send_known(world):
-    clock = world.own_database()
+    clock = world.clocked_database()
     world.up()
     world.sandbox.fault("create", "create_then_hang", user="alice")
     world.sandbox.fault("lookup", "answer", user="alice", body='{"cards":[]}')
@@ -227,12 +227,13 @@ def a_clock_set_back_before_a_replay_leaves_the_send_known(world):
 @slow
 @test(**SHORT)
 def what_a_clock_that_was_ahead_has_written_does_not_wait_for_it(world):
-    clock = world.own_database()
+    clock = world.clocked_database()
     clock.step(HOURS)
-    world.sql("ALTER ROLE issuing_worker SET log_statement = 'all'")
+    world.sql("ALTER ROLE issuing_worker IN DATABASE %s SET log_statement = 'all'" % world.database)
+    log = world.suite.clocked / "log"
+    before = log.read_text(errors="replace").count("WITH ahead AS")
     world.up()
-    log = world.dir / "pg" / "log"
-    wait_until(lambda: log.read_text(errors="replace").count("WITH ahead AS") >= REBASES_OF_A_START,
+    wait_until(lambda: log.read_text(errors="replace").count("WITH ahead AS") >= before + REBASES_OF_A_START,
                "the rebases of the start are over: no other answers the step")
     world.sandbox.down()
     request = world.accept("alice")
@@ -247,7 +248,7 @@ def what_a_clock_that_was_ahead_has_written_does_not_wait_for_it(world):
 @slow
 @test(**SHORT)
 def a_lease_of_a_clock_that_was_ahead_is_taken_over_in_time(world):
-    clock = world.own_database()
+    clock = world.clocked_database()
     clock.step(HOURS)
     world.up(workers=0)
     worker = world.start_worker()

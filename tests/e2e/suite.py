@@ -120,8 +120,9 @@ class Suite:
             signal.signal(number, signal.SIG_IGN)
         for world in self.worlds:
             world.kill_all()
-        run([CLUSTER, "stop", self.dir / "pg"])
-        shutil.rmtree(self.dir / "pg", ignore_errors=True)
+        for cluster in (self.dir / "pg", self.clocked):
+            run([CLUSTER, "stop", cluster])
+            shutil.rmtree(cluster, ignore_errors=True)
         if not self.keep and kind is None:
             shutil.rmtree(self.dir, ignore_errors=True)
         return False
@@ -176,6 +177,33 @@ class Suite:
             self._ctl("migrate", "--places", str(places), "--database.url=" + self.conninfo(name, "postgres"))
             self.templates[places] = name
         return self.templates[places]
+
+    @property
+    def clocked(self):
+        """The folder of the cluster whose clock stories set, one after the other."""
+        return self.dir / "clocked" / "pg"
+
+    def start_clocked(self, clock):
+        """That cluster, under this clock. Returns its conninfo."""
+        self.clocked.parent.mkdir(exist_ok=True)
+        started = run([CLUSTER, "start", self.clocked, "fsync=off"], 900, clock=clock)
+        if started.returncode != 0:
+            raise Failed("no cluster: " + started.stderr)
+        return started.stdout.strip()
+
+    def clocked_copy(self, base, database, places):
+        """The conninfo of a new migrated database there."""
+        def conninfo(name):
+            return re.sub(r"dbname=\S+", "dbname=" + name, base)
+        server, template = conninfo("postgres") + " user=postgres", "issuing_%d" % places
+        if psql("SELECT count(*) FROM pg_database WHERE datname = '%s'" % template, server) == "0":
+            psql("CREATE DATABASE " + template, server)
+            self._ctl("migrate", "--places", str(places), "--database.url=%s user=postgres" % conninfo(template))
+        psql("CREATE DATABASE %s TEMPLATE %s STRATEGY file_copy" % (database, template), server)
+        return conninfo(database)
+
+    def stop_clocked(self):
+        run([CLUSTER, "stop", self.clocked], 120)
 
     def conninfo(self, database, role):
         return re.sub(r"dbname=\S+", "dbname=" + database, self.base) + " user=" + role

@@ -81,7 +81,7 @@ class World:
         self.suite.sql("DROP DATABASE IF EXISTS %s WITH (FORCE)" % self.database)
 
     def clock(self, name):
-        """A new clock, for own_database(), start_api() and start_worker()."""
+        """A new clock, for clocked_database(), start_api() and start_worker()."""
         return Clock(self.dir / (name + ".clock"))
 
     def own_database(self, clock=None):
@@ -96,6 +96,15 @@ class World:
                     "--database.url=" + self.conninfo("postgres"), "migrate", "--places", str(self.places)])
         if done.returncode != 0:
             raise Failed("issuing-ctl migrate: %s%s" % (done.stdout, done.stderr))
+        return clock
+
+    def clocked_database(self):
+        """The same, under a new clock, which is returned; but the cluster is one that stories of this run use one after
+        the other. So a story changes nothing of the server or of a role."""
+        clock = self.clock("database")
+        self.stop_own = self.suite.stop_clocked
+        self.base = self.suite.start_clocked(clock)
+        self.base = self.suite.clocked_copy(self.base, self.database, self.places)
         return clock
 
     def conninfo(self, role):
@@ -392,6 +401,9 @@ class World:
             session.wait()
         self.close_lookers()
         if self.base:
-            run([CLUSTER, "stop", self.dir / "pg"])
-            shutil.rmtree(self.dir / "pg", ignore_errors=True)
+            self.stop_own()
             self.base = None
+
+    def stop_own(self):
+        run([CLUSTER, "stop", self.dir / "pg"])
+        shutil.rmtree(self.dir / "pg", ignore_errors=True)
