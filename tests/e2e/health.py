@@ -3,11 +3,12 @@ stop the others nor go on for ever. What decides is what the target answers to o
 import time
 
 from harness import assert_equal, assert_true, slow, test, wait_until
+from outages import SOON
 
 OPEN = ("PENDING", "PROCESSING")
 # The shipped relation of failures, attempts and workers, in a fraction of the time.
 LIKE_SHIPPED = {"breaker__failures": "5", "retry__max_attempts": "10", "retry__base": "10ms", "retry__cap": "100ms",
-                "breaker__probe_interval": "10ms"}
+                "breaker__probe_interval": "10ms", "worker__poll_interval": "50ms"}
 
 
 def breaker(worker, target="issuer"):
@@ -66,7 +67,7 @@ def two_workers_and_one_event_outlive_any_outage(world):
 
 
 @slow
-@test(issuer__timeout="100ms", core__timeout="500ms", worker__lease="2s", retry__max_attempts="2")
+@test(issuer__timeout="100ms", core__timeout="500ms", worker__lease="2s", retry__max_attempts="2", **SOON)
 def an_outage_that_opens_no_breaker_ends_no_event_either(world):
     """breaker.failures is 1000 here: nothing but the missing evidence keeps the event."""
     world.up()
@@ -165,7 +166,7 @@ REFUSALS = (("create", "status", {"status": 401}), ("create", "status", {"status
 
 
 @slow
-@test(breaker__failures="5", breaker__probe_interval="20ms")
+@test(breaker__failures="5", breaker__probe_interval="20ms", **SOON)
 def one_event_alone_that_is_refused_waits_and_trips_nothing(world):
     """No other event is answered: the cause may as well be our credentials."""
     world.up(workers=0)

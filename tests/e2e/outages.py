@@ -138,7 +138,9 @@ def killed_database_sessions_under_load_lose_and_double_nothing(world):
     assert_equal(len(world.sandbox.cards()), len(accepted), "cards")
 
 
-PROBING = {"breaker__failures": "3", "breaker__probe_interval": "10ms", "retry__max_attempts": "4"}
+# What is due is seen at once: these stories wait for a number of tries.
+SOON = {"worker__poll_interval": "50ms", "retry__base": "10ms", "retry__cap": "20ms"}
+PROBING = {"breaker__failures": "3", "breaker__probe_interval": "10ms", "retry__max_attempts": "4", **SOON}
 
 
 def failed_probes(world):
