@@ -140,8 +140,12 @@ static void fill(size_t at)
     static const char *const fillers[] = {"1,",       "1e100,", "1e-300,", "\"\\u001f\",",
                                           "\"\\n\",", "[],",    "{},",     "\"\xc3\xa9\","};
     const char *filler = fillers[random_below(ARRAY_SIZE(fillers))];
-    for (size_t times = random_below(ROUTE_RESULT_MAX / strlen(filler) + 2); times > 0; times--)
-        put(at, 0, filler, strlen(filler));
+    size_t piece = strlen(filler), times = random_below(ROUTE_RESULT_MAX / piece + 2);
+    size_t room = (sizeof(text) - length) / piece, count = times < room ? times : room;
+    memmove(text + at + count * piece, text + at, length - at);
+    for (size_t i = 0; i < count; i++)
+        memcpy(text + at + i * piece, filler, piece);
+    length += count * piece;
 }
 
 static void spoil(void)
