@@ -159,7 +159,7 @@ chosen() {
         case $word in
         all | "$1") return 0 ;;
         =*) [ "$2" != "${word#=}" ] || return 0 ;;
-        asan/*) case $2 in *"$word"*) return 0 ;; esac ;;
+        asan/*) case "$2 $1/${2##*/}" in *"$word"*) return 0 ;; esac ;;
         *) names_group "$word" || case "$2 $1/${2##*/}" in *"$word"*) return 0 ;; esac ;;
         esac
     done
