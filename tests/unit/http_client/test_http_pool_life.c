@@ -254,6 +254,14 @@ START_TEST(a_call_that_waits_to_be_sent_again_is_lost_at_its_deadline)
 }
 END_TEST
 
+static bool one_is_asked(const int *fds, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (scripted_peek(fds[i], text) > 0)
+            return true;
+    return false;
+}
+
 START_TEST(the_deadline_of_one_call_does_not_end_another_that_waits_for_the_same_peer)
 {
     struct scripted_call hasty[10], patient;
@@ -271,12 +279,24 @@ START_TEST(the_deadline_of_one_call_does_not_end_another_that_waits_for_the_same
     }
     ck_assert_msg(patient.ends == 0, "%s", patient.call.error);
     scripted_empty_backlog();
-    int fd = scripted_accept(); /* when the kernel tries again, after a second */
-    scripted_receive_any(fd);
-    scripted_answer(fd, "at last");
-    scripted_wait(&patient);
+    /* When the kernel tries again, after a second. Several may have been on their way, and any of them is asked. */
+    int fds[1 + 10 + 1], count = 0;
+    while (patient.ends == 0) {
+        SCRIPTED_UNTIL(scripted_has_connection() || one_is_asked(fds, count));
+        if (scripted_has_connection()) {
+            ck_assert_int_lt(count, (int)ARRAY_SIZE(fds));
+            fds[count++] = scripted_accept();
+        }
+        for (int i = 0; i < count; i++)
+            if (scripted_peek(fds[i], text) > 0) {
+                scripted_receive_any(fds[i]);
+                scripted_answer(fds[i], "at last");
+                scripted_wait(&patient);
+            }
+    }
     expect(&patient, HTTP_ANSWERED);
-    scripted_close(fd);
+    for (int i = 0; i < count; i++)
+        scripted_close(fds[i]);
 }
 END_TEST
 
