@@ -353,7 +353,7 @@ run_python() {
         return
     fi
     begun=$(date +%s)
-    PYTHONDONTWRITEBYTECODE=1 limited "$limit" python3 "$program" "$@" >"$log" 2>&1
+    PYTHONDONTWRITEBYTECODE=1 limited "$limit" setsid python3 "$program" "$@" >"$log" 2>&1 # a share of its own, as compile
     set -- $? $(sed -n "s/^$label: \([0-9]*\) passed, \([0-9]*\) failed\$/\1 \2/p" "$log" | tail -n 1)
     good=${2:-0} bad=${3:-0}
     left_out=$(sed -n "s/^$label: \([0-9]*\) skipped\$/\1/p" "$log" | tail -n 1)
