@@ -164,11 +164,12 @@ def further_members_are_sent_and_a_repeat_says_what_the_first_create_has_said(wo
     limit = "issuer.create.spending_controls/spending_limits/0/"
     members = {limit + "amount": "10000", limit + "interval": "daily", "issuer.create.metadata/team": "{?team}"}
     world.up(workers=0)
-    world.sandbox.fault("create", "execute_then_status", status=503, count=1)
+    world.sandbox.fault("create", "execute_then_status", status=503)
     event = world.accept("alice")
     worker = world.start_worker(**members)
     wait_until(lambda: world.event(event)["first_sent_at"] and world.status(event) == "PENDING", "it is unknown")
     worker.stop()
+    world.sandbox.clear()
     kept = json.loads(world.sql("SELECT issuer_parameters FROM outbox_events"))
     assert_equal(kept.get("spending_controls/spending_limits/0/amount"), "10000", "what is kept: %r" % kept)
     world.start_worker(**{**members, limit + "amount": "20000"})

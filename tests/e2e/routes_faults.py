@@ -294,7 +294,7 @@ def a_receiver_that_is_down_for_a_day_loses_nothing(world):
         assert_equal(ended(world), 0, "ends during the outage")
         service.up()
         assert_equal(set(wait_ends(world, events).values()), {("COMPLETED", None)}, "ends")
-        assert_equal(len(service.deliveries()), 51, "deliveries: one each")
+        assert_equal(len(service.delivered()), 51, "what was delivered")
 
 
 @slow

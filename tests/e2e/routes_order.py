@@ -240,6 +240,6 @@ def what_was_held_back_goes_on_in_order_at_a_cost_that_grows_with_its_number(wor
         world.ctl("resolve", first, "--confirm-no-card", "--reason", "done by hand")
         assert_equal(set(wait_ends(world, behind, 120).values()), {DONE}, "ends")
         in_order(service, dict.fromkeys([first, *behind], "hog"))
-        assert_equal(len(service.deliveries()), 301, "deliveries: one each")
+        assert_equal(len(service.delivered()), 301, "what was delivered")
         spent = updates(world) - before
         assert_true(spent <= 300 * 8, "updates of rows: %d for 300 events" % spent)
