@@ -190,9 +190,9 @@ import re
 import sys
 
 faults, tables = [], 0
-for page in sorted(pathlib.Path(".").rglob("*.md")):
-    if page.parts[0].startswith(("build", ".")):
-        continue
+# Not what is built and run below build/: other programs make and remove folders there.
+folders = [top for top in sorted(pathlib.Path(".").iterdir()) if not top.name.startswith(("build", "."))]
+for page in [page for top in folders for page in ([top] if top.suffix == ".md" else sorted(top.rglob("*.md")))]:
     cells, fence, before = 0, False, ""
     for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
         fence ^= line.lstrip().startswith("```")
@@ -228,7 +228,8 @@ def anchors_of(page):
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-pages = [page for page in pathlib.Path(".").rglob("*.md") if not page.parts[0].startswith(("build", "."))]
+folders = [top for top in sorted(pathlib.Path(".").iterdir()) if not top.name.startswith(("build", "."))]
+pages = [page for top in folders for page in ([top] if top.suffix == ".md" else sorted(top.rglob("*.md")))]
 faults, links = [], 0
 for page in pages:
     for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`]*`", "", text_of(page))):

@@ -4,6 +4,7 @@
 # what a sanitizer, the ledgers or the logs say. Sourced by dev.
 #
 # $run/missed.suites  a line for each suite that is to run again: BAD LABEL and the arguments of one_check
+# $run/missed.texts   the names of texts, in the continuous integration
 # $run/missed.stories "FILE: SENTENCE<tab>MESSAGE" of each story, by tests/e2e/run.py
 # $run/unsteady       what passed then, with the first message
 
@@ -68,19 +69,21 @@ second_stories() {
 
 # second_tries: of what has missed.
 second_tries() {
-    suites=$(lines_of "$run/missed.suites") stories=$(lines_of "$run/missed.stories")
-    [ $((suites + stories)) -gt 0 ] || return 0
+    suites=$(lines_of "$run/missed.suites") stories=$(lines_of "$run/missed.stories") texts_missed=$(lines_of "$run/missed.texts")
+    [ $((suites + stories + texts_missed)) -gt 0 ] || return 0
     sum
-    if [ $((suites + stories + failed)) -gt "$first_failures_max" ]; then
+    if [ $((suites + stories + texts_missed + failed)) -gt "$first_failures_max" ]; then
         say "more than $first_failures_max first failures: none is tried again"
         while IFS=$unit read -r bad label rest; do
             count 0 "$bad"
             cat "$run/missed.$(printf '%s' "$label" | tr / -)" >>"$run/failed"
         done 2>/dev/null <"$run/missed.suites"
         [ "$stories" -eq 0 ] || sed "s/^/e2e: /; s/$tab/: /" "$run/missed.stories" >>"$run/failed"
-        count 0 "$stories"
+        [ "$texts_missed" -eq 0 ] || sed 's,^,text/,' "$run/missed.texts" >>"$run/failed"
+        count 0 $((stories + texts_missed))
         return
     fi
+    [ "$texts_missed" -eq 0 ] || second_texts
     [ "$suites" -eq 0 ] || second_suites
     [ "$stories" -eq 0 ] || second_stories
     [ "$(lines_of "$run/unsteady")" -le "$unsteady_max" ] || failure unsteady "more than $unsteady_max tests passed only alone"
