@@ -113,6 +113,7 @@ def a_route_is_tested_before_there_is_an_event(world):
         assert_equal(tested(world, TYPE, 1)["route"][1], "no such route is registered", "before a worker has named it")
         worker = world.start_worker()
         service.always(says(401, '{"detail": "not %s"}' % wrong.text))
+        wait_until(lambda: "receiver" in tested(world, TYPE, 1), "the worker has named it")
         found = tested(world, TYPE, 1)
         assert_true(not found["receiver"][0] and str(file) in found["receiver"][2], "what to do: %r" % found)
         assert_true(wrong.text[6:] not in "%r" % found and "in-the-query" not in "%r" % found, "secrets: %r" % found)

@@ -459,6 +459,7 @@ def orders_equal_charges_when_everything_is_killed_again_and_again_under_load(wo
 SERVED = "(SELECT count(*) FROM outbox_events WHERE idempotency_key IS NULL AND status = 'COMPLETED')"
 
 
+@slow
 @test(worker__max_in_flight="16")
 def a_service_that_sends_thousands_of_cards_delays_no_client_and_is_not_starved(world):
     """One statement with 4000 cards of a service, and the next client waited ten seconds behind all of them."""
