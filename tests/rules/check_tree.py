@@ -4,7 +4,7 @@ status 1 if there is one.
 
 - with --committed, a file that is not committed, where this is a clone: what lies beside a commit is not in it
 - a file that a meson.build names and that is not there
-- a script (#!) without its executable bit; debian/ has its own rules
+- a script (#!) without its executable bit; debian/ has its own rules, and what is in examples/ is installed as a document
 - Python that does not parse, warnings included
 - a file of stories that does not import
 """
@@ -71,7 +71,7 @@ def without_bit(files):
         path = TOP / name
         with open(path, "rb") as file:
             is_script = file.read(2) == b"#!"
-        if is_script and not name.startswith("debian/") and not path.stat().st_mode & 0o100:
+        if is_script and not name.startswith(("debian/", "examples/")) and not path.stat().st_mode & 0o100:
             yield "%s has no executable bit" % name
 
 
