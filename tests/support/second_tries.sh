@@ -4,6 +4,8 @@
 # what a sanitizer, the ledgers or the logs say. Sourced by dev.
 #
 # $run/missed.suites  a line for each suite that is to run again: BAD LABEL and the arguments of one_check
+# $run/missed.groups  a line for each group with a run.py of its own that is to run again, whole: GOOD BAD SKIPPED LABEL LIMIT
+#                     ARGUMENTS
 # $run/missed.texts   the names of texts, in the continuous integration
 # $run/missed.stories "FILE: SENTENCE<tab>MESSAGE" of each story, by tests/e2e/run.py
 # $run/unsteady       what passed then, with the first message
@@ -54,6 +56,27 @@ second_suites() {
     done 4<"$run/missed.suites"
 }
 
+# group_has_second_try LABEL: the stories have one each. Chaos asks the ledgers, and Debian 13 has second tries itself.
+group_has_second_try() {
+    case $1 in e2e | chaos | debian13 | image) return 1 ;; esac
+}
+
+# miss_group LABEL LOG STATUS GOOD BAD SKIPPED LIMIT ARGUMENTS: the group is to run again; its messages are kept.
+miss_group() {
+    failed_names "$1" "$2" "$3" >"$run/missed.$1"
+    printf '%s %s %s %s %s %s\n' "$4" "$5" "$6" "$1" "$7" "$8" >>"$run/missed.groups"
+}
+
+second_groups() {
+    while read -r good_before bad_before skipped_before label limit words <&6; do
+        failed_before=$(lines_of "$run/failed") log_suffix=.again
+        # shellcheck disable=SC2086 # words
+        run_python "$label" "$limit" $words
+        log_suffix=
+        [ "$failed_before" != "$(lines_of "$run/failed")" ] || cat "$run/missed.$label" >>"$run/unsteady"
+    done 6<"$run/missed.groups"
+}
+
 second_stories() {
     set --
     while IFS=$tab read -r name message; do
@@ -67,25 +90,37 @@ second_stories() {
     done <"$run/missed.stories"
 }
 
+# count_missed: what would have run again has failed.
+count_missed() {
+    while IFS=$unit read -r bad label rest; do
+        count 0 "$bad"
+        cat "$run/missed.$(printf '%s' "$label" | tr / -)"
+    done 2>/dev/null <"$run/missed.suites"
+    while read -r good bad skipped label rest; do
+        count "$good" "$bad" "$skipped"
+        cat "$run/missed.$label"
+    done 2>/dev/null <"$run/missed.groups"
+    [ "$stories" -eq 0 ] || sed "s/^/e2e: /; s/$tab/: /" "$run/missed.stories"
+    [ "$texts_missed" -eq 0 ] || sed 's,^,text/,' "$run/missed.texts"
+    count 0 $((stories + texts_missed))
+}
+
 # second_tries: of what has missed.
 second_tries() {
     suites=$(lines_of "$run/missed.suites") stories=$(lines_of "$run/missed.stories") texts_missed=$(lines_of "$run/missed.texts")
-    [ $((suites + stories + texts_missed)) -gt 0 ] || return 0
+    in_groups=$(awk '{ bad += $2 } END { print bad + 0 }' "$run/missed.groups" 2>/dev/null)
+    missed=$((suites + stories + texts_missed + ${in_groups:-0}))
+    [ "$missed" -gt 0 ] || return 0
     sum
-    if [ $((suites + stories + texts_missed + failed)) -gt "$first_failures_max" ]; then
+    if [ $((missed + failed)) -gt "$first_failures_max" ]; then
         say "more than $first_failures_max first failures: none is tried again"
-        while IFS=$unit read -r bad label rest; do
-            count 0 "$bad"
-            cat "$run/missed.$(printf '%s' "$label" | tr / -)" >>"$run/failed"
-        done 2>/dev/null <"$run/missed.suites"
-        [ "$stories" -eq 0 ] || sed "s/^/e2e: /; s/$tab/: /" "$run/missed.stories" >>"$run/failed"
-        [ "$texts_missed" -eq 0 ] || sed 's,^,text/,' "$run/missed.texts" >>"$run/failed"
-        count 0 $((stories + texts_missed))
+        count_missed >>"$run/failed"
         return
     fi
     [ "$texts_missed" -eq 0 ] || second_texts
     [ "$suites" -eq 0 ] || second_suites
     [ "$stories" -eq 0 ] || second_stories
+    [ ! -e "$run/missed.groups" ] || second_groups
     [ "$(lines_of "$run/unsteady")" -le "$unsteady_max" ] || failure unsteady "more than $unsteady_max tests passed only alone"
 }
 

@@ -346,6 +346,7 @@ run_python() {
     ! has_passed "$1" || return 0
     label=$1 limit=$2
     shift 2
+    words=$*
     log=$run/logs/$label$log_suffix.log
     program=$(program_of "$label")
     if [ ! -e "$program" ]; then
@@ -360,14 +361,19 @@ run_python() {
     if [ $((good + bad + ${left_out:-0})) -eq 0 ] || { [ "$1" -ne 0 ] && [ "$bad" -eq 0 ]; }; then
         bad=$((bad + 1))
     fi
-    count "$good" "$bad" "${left_out:-0}"
     label=$label awk '/^(ok|FAILED) / && match($0, / +[(]?[0-9]+\.[0-9] s[)]?( |$)/) {
         time = substr($0, RSTART)
         sub(/^[ (]+/, "", time)
         print time + 0 "\t" ENVIRON["label"] ": " substr($0, 8, RSTART - 8) }' "$log" >>"$run/times.tests"
     took "$label" "$begun"
+    if [ "$bad" -gt 0 ] && [ -z "$log_suffix" ] && group_has_second_try "$label"; then
+        note again "$label" "$bad of $((good + bad)), status $1" "$seconds" "$log" "$1"
+        miss_group "$label" "$log" "$1" "$good" "$bad" "${left_out:-0}" "$limit" "$words"
+        return
+    fi
+    count "$good" "$bad" "${left_out:-0}"
     if [ "$bad" -eq 0 ]; then
-        note ok "$label" "$good${left_out:+, $left_out skipped}" "$seconds" "$log"
+        note ok "$label$log_suffix" "$good${left_out:+, $left_out skipped}" "$seconds" "$log"
         [ "$label" = e2e ] && [ -s "$run/missed.stories" ] || note_passed "$label" "$good" "$left_out"
     else
         note FAILED "$label" "$bad of $((good + bad)), status $1" "$seconds" "$log" "$1"
