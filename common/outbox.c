@@ -1,7 +1,7 @@
 /* The words of the outbox, and the one reader of a request's body.
  *
  * Invariants: the api and the worker read a body through the same function, so what one accepts the other can work
- * with; a payload is handed out whole or not at all; a fault never repeats a value, only the name of its member, cut
+ * with, once it is of that release (may_be_newer); a payload is handed out whole or not at all; a fault never repeats a value, only the name of its member, cut
  * and printable.
  * Left out: what the database checks (whether `replaces` is a card of this user), and writing a payload. */
 #include "common/outbox.h"
@@ -187,8 +187,16 @@ static void add_fault(struct reader *reader, const char *pointer, const char *de
         struct outbox_fault *fault = &reader->faults[reader->fault_count];
         snprintf(fault->pointer, sizeof(fault->pointer), "%.*s", (int)sizeof(fault->pointer) - 1, pointer);
         snprintf(fault->detail, sizeof(fault->detail), "%.*s", (int)sizeof(fault->detail) - 1, detail);
+        fault->may_be_newer = false;
     }
     reader->fault_count++;
+}
+
+/* The fault that was added last. */
+static void mark_newer(struct reader *reader)
+{
+    if (reader->faults)
+        reader->faults[reader->fault_count - 1].may_be_newer = true;
 }
 
 /* raw_name: with its quotes. A name that is too long to unescape is shown as it was written. */
@@ -215,6 +223,7 @@ static void add_unknown_fault(struct reader *reader, struct slice raw_name)
     }
     snprintf(out, sizeof(pointer) - (size_t)(out - pointer), "%s", cut ? "..." : "");
     add_fault(reader, pointer, "is not a member of this request");
+    mark_newer(reader);
 }
 
 /* Every known member is a string. */
@@ -237,8 +246,10 @@ static void read_kind(struct reader *reader, struct json_value value)
         reader->payload.is_reissue = text_is(text, length, "reissue");
         reader->kind_is_known = reader->payload.is_reissue || text_is(text, length, "new");
     }
-    if (!reader->kind_is_known)
+    if (!reader->kind_is_known) {
         add_fault(reader, "#/kind", "must be \"new\" or \"reissue\"");
+        mark_newer(reader);
+    }
 }
 
 static void read_replaces(struct reader *reader, struct json_value value)
@@ -281,6 +292,7 @@ static void read_reason(struct reader *reader, struct json_value value)
         }
     }
     add_fault(reader, "#/reason", "must be \"lost\", \"stolen\", \"damaged\" or \"expired\"");
+    mark_newer(reader);
 }
 
 static void read_program(struct reader *reader, struct json_value value)

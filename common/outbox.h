@@ -71,6 +71,8 @@ enum outbox_status {
     X(TARGET_PAUSED, target_paused, "the target is paused, so nothing is sent there until an operator resumes it")    \
     X(OTHER_ISSUER, other_issuer,                                                                                     \
       "it, or the card that it is to replace, belongs to another issuer than the worker's: nothing is done")          \
+    X(NEWER_REQUEST, newer_request,                                                                                   \
+      "an api of a newer release accepted it, and this worker does not know all of it: it waits for a newer worker")  \
     X(SETTLING, settling,                                                                                             \
       "a request that was sent may still arrive, so a look-up that finds nothing decides nothing yet")                \
     X(DRAIN, drain, "the worker was shutting down")                                                                   \
@@ -182,6 +184,7 @@ struct outbox_payload {
 struct outbox_fault {
     char pointer[80]; /* "#/kind" */
     char detail[120];
+    bool may_be_newer; /* a name or word that is not known: a later release may know it */
 };
 #define OUTBOX_FAULTS_MAX 8
 

@@ -36,6 +36,7 @@ enum {
     COL_ELSEWHERE,
     COL_REPLACES_REQUEST,
     COL_RESENT,
+    COL_ACCEPTED,
     COL_BOOKMARK,
     COL_HAS_LOST,
     COL_NOW,
@@ -63,7 +64,16 @@ static void read_card(struct flow *flow, const struct pg_rows *rows, int row)
     flow->save.exp_year = (int)pg_int8(rows, row, COL_CARD_YEAR);
 }
 
-/* Another service may have written anything: false = payload_invalid. */
+/* May a later release have none of the faults? Not when there may be more than were noted. */
+static bool may_be_newer(const struct outbox_fault *faults, int count)
+{
+    bool may = count > 0 && count < OUTBOX_FAULTS_MAX;
+    for (int i = 0; i < count; i++)
+        may = may && faults[i].may_be_newer;
+    return may;
+}
+
+/* Another service may have written anything: false = payload_invalid, or what an api of a later release accepted. */
 static bool read_request(struct flow *flow, const struct pg_rows *rows, int row)
 {
     struct slice user = pg_bytes(rows, row, COL_USER), payload = pg_bytes(rows, row, COL_PAYLOAD);
@@ -72,8 +82,9 @@ static bool read_request(struct flow *flow, const struct pg_rows *rows, int row)
     copy_text(flow->replaces_issuer_id, sizeof(flow->replaces_issuer_id), pg_bytes(rows, row, COL_REPLACES_ISSUER_ID));
     if (!pg_is_null(rows, row, COL_REPLACES_REQUEST))
         flow->replaces_request_id = pg_uuid(rows, row, COL_REPLACES_REQUEST);
-    if (!outbox_user_id_is_valid(user.bytes, user.length) ||
-        outbox_payload_read(payload.bytes, payload.length, &flow->payload, faults) != 0)
+    int fault_count = outbox_payload_read(payload.bytes, payload.length, &flow->payload, faults);
+    flow->attempt.is_newer = pg_bool(rows, row, COL_ACCEPTED) && may_be_newer(faults, fault_count);
+    if (!outbox_user_id_is_valid(user.bytes, user.length) || fault_count != 0)
         return false;
     return !flow->payload.is_reissue || flow->replaces_issuer_id[0] != '\0';
 }
@@ -124,6 +135,7 @@ bool claim_rows_read(const struct pg_rows *rows, int row, struct route *route, s
     copy_text(flow->traceparent, sizeof(flow->traceparent), trace_is_valid(trace) ? trace : (struct slice){0});
     read_attempts(flow, rows, row);
     flow->attempt.accepted_age_ms = accepted_age_ms(flow, claim_rows_now_us(rows) / 1000);
+    flow->attempt.is_newer = false;
     if (route)
         return flow_take_delivery(flow, route, pg_bytes(rows, row, COL_USER), pg_bytes(rows, row, COL_PAYLOAD));
     flow->attempt.is_elsewhere = pg_bool(rows, row, COL_ELSEWHERE);

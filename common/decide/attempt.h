@@ -57,6 +57,7 @@ struct attempt {
      * none. */
     char pending_code[OUTBOX_REASON_CODE_SIZE];
     bool is_readable;  /* the payload */
+    bool is_newer;     /* it is not, but a worker of a later release may read it: nothing is done */
     bool is_resent;    /* it was COMPLETED before, and an operator has it sent again */
     bool is_elsewhere; /* it, or the card that it is to replace, belongs to another issuer: nothing is done */
     bool is_saved;     /* there is a row in cards */

@@ -84,6 +84,10 @@ struct flow_verdict decide_first(struct attempt *attempt, const struct attempt_r
     if (attempt->is_elsewhere)
         return (struct flow_verdict){
             .kind = FLOW_DEFER, .code = outbox_cause_name(OUTBOX_CAUSE_OTHER_ISSUER), .wait_ms = -1};
+    /* guard: a request of a newer api waits for a newer worker */
+    if (attempt->is_newer)
+        return (struct flow_verdict){
+            .kind = FLOW_DEFER, .code = outbox_cause_name(OUTBOX_CAUSE_NEWER_REQUEST), .wait_ms = -1};
     if (!attempt->is_readable)
         return fail("payload_invalid");
     /* One attempt too many. What may have been executed is looked up (decide_before_send), a card that such a look-up

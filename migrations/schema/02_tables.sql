@@ -398,7 +398,8 @@ CREATE TYPE issuing.claimed_event AS (
     made_ms int8,                 -- when the row was made: milliseconds since 1970, at least 0
     is_elsewhere bool,            -- it, or the card that it is to replace, belongs to another issuer
     replaces_request_id uuid,     -- reissue: the request that the card to replace was made for
-    is_resent bool);              -- it was COMPLETED before, and an operator has it sent again
+    is_resent bool,               -- it was COMPLETED before, and an operator has it sent again
+    is_accepted bool);            -- by an api, for a client; false = a service sent it
 
 -- How an attempt ended (end_attempts).
 CREATE TYPE issuing.attempt_end AS (

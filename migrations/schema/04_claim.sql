@@ -415,7 +415,7 @@ BEGIN
         RETURNING e.id, e.due_at, e.user_id, e.payload, e.traceparent, e.retry_count, e.deferred_since, e.cancel_code,
                   e.lost_count, e.first_sent_at, e.last_sent_at, due.first_sent_at AS sent_before,
                   e.deferral_count, e.deferral_code, due.updated_at AS changed_before, e.held_end, e.held_end_code,
-                  e.issuer_parameters, e.created_at, e.sent_to, e.resent
+                  e.issuer_parameters, e.created_at, e.sent_to, e.resent, e.idempotency_key
     ), ends AS MATERIALIZED (
         SELECT c.* FROM (SELECT count(*) AS n FROM held) g
         CROSS JOIN LATERAL issuing.claim_ends(new_token, most - g.n, lease_ms, worker, false) c
@@ -443,7 +443,7 @@ BEGIN
                (extract(epoch FROM least(greatest(h.created_at, 'epoch'), now())) * 1000)::int8,
                -- guard: a replacement is asked of the issuer that made the card
                h.sent_to IS DISTINCT FROM speaks_to OR coalesce(r.issuer <> speaks_to, false), r.request_id,
-               h.resent IS NOT NULL
+               h.resent IS NOT NULL, h.idempotency_key IS NOT NULL
         FROM held h
         -- Looked for only where there can be one.
         CROSS JOIN LATERAL (SELECT CASE WHEN h.sent_before IS NOT NULL AND of_type = 'CARD_ISSUE'
@@ -460,7 +460,7 @@ BEGIN
         UNION ALL
         SELECT c.id, c.user_id, c.payload, c.traceparent, 1, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
                NULL, 0, 0, NULL, (extract(epoch FROM now() - c.created_at) * 1000)::int8, NULL, NULL, NULL,
-               (extract(epoch FROM greatest(c.created_at, 'epoch')) * 1000)::int8, false, NULL, false
+               (extract(epoch FROM greatest(c.created_at, 'epoch')) * 1000)::int8, false, NULL, false, false
         FROM ends c
     )
     SELECT coalesce((SELECT array_agg(ROW(g.*)::issuing.claimed_event) FROM given g), '{}'),

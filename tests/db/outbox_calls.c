@@ -59,7 +59,7 @@ struct pg_rows *claim(struct pg_sync *db, const struct uuid *token, int64_t limi
 int taken(const struct pg_rows *rows)
 {
     ck_assert_int_gt(pg_rows_count(rows), 0);
-    ck_assert(!pg_is_null(rows, 0, 26));
+    ck_assert(!pg_is_null(rows, 0, CLAIM_BOOKMARK));
     return pg_is_null(rows, 0, 0) ? 0 : pg_rows_count(rows);
 }
 

@@ -23,6 +23,8 @@ const char *text_of(const struct uuid *uuid);
 /* An event that was due `due_s` seconds ago. */
 struct uuid add_event(const char *user, int due_s);
 
+/* The column of outbox_claim that has the bookmark. */
+#define CLAIM_BOOKMARK 27
 /* The caller frees the rows. */
 struct pg_rows *claim(struct pg_sync *db, const struct uuid *token, int64_t limit);
 /* choice: as issuing.claim has it. */

@@ -17,7 +17,7 @@ static struct uuid add_refused(const char *user, int due_s, const char *code)
 /* How many it took; it moves no bookmark. */
 static int chosen(const struct pg_rows *rows)
 {
-    ck_assert(pg_is_null(rows, 0, 26));
+    ck_assert(pg_is_null(rows, 0, CLAIM_BOOKMARK));
     return pg_is_null(rows, 0, 0) ? 0 : pg_rows_count(rows);
 }
 

@@ -9,7 +9,7 @@ import socket
 import threading
 
 import client
-from harness import assert_equal, assert_true, http_date, slow, test, wait_until
+from harness import assert_equal, assert_true, core, http_date, slow, test, wait_until
 
 Case = collections.namedtuple("Case", "faults status code issued attempts", defaults=(None, ("active",), None))
 
@@ -440,6 +440,38 @@ def the_clients_trace_goes_along_with_a_span_for_each_call(world):
         sent = {call["traceparent"].split("-")[1] for call in world.sandbox.calls(user="bob-%d" % i)}
         assert_true(all(len(piece) == 32 and piece not in (trace, "0" * 32) for piece in sent),
                     "a trace of its own instead of %r: %r" % (bad, sent))
+
+
+@core
+@test
+def a_request_of_a_newer_api_waits_for_a_newer_worker(world):
+    """The payload is changed in the table, as an api of a later release would have written it, and back: the worker that
+    knows its members."""
+    def rewrite(event, expression):
+        world.sql("UPDATE outbox_events SET payload = %s WHERE id = '%s'" % (expression, event))
+
+    world.up(workers=0)
+    newer = {"design": world.accept("design"), "kind": world.accept("kind"), "both": world.accept("both")}
+    rewrite(newer["design"], """payload || '{"design": "night"}'""")
+    rewrite(newer["kind"], """payload || '{"kind": "upgrade"}'""")
+    rewrite(newer["both"], """payload || '{"kind": "upgrade", "tier": {"level": 2}}'""")
+    broken = world.accept("broken")
+    rewrite(broken, """payload || '{"design": "night", "memo": 7}'""")
+    world.sql("INSERT INTO outbox_events (event_type, user_id, payload)"
+              " VALUES ('CARD_ISSUE', 'sender', '{\"kind\": \"new\", \"design\": \"night\"}')")
+    world.start_worker()
+    for event in newer.values():
+        wait_until(lambda event=event: "newer_request" in (world.event(event)["last_error"] or ""), "it is deferred")
+        story = world.ctl("explain", event).stdout
+        assert_true("newer release" in story, story)
+    for user in ("broken", "sender"):
+        wait_until(lambda user=user: world.sql("SELECT reason_code FROM outbox_events WHERE user_id = '%s'" % user) ==
+                   "payload_invalid", "%s is a question" % user)
+    assert_equal(world.sandbox.cards(), [], "cards")
+    for event in newer.values():
+        rewrite(event, """'{"kind": "new"}'""")
+    world.wait_final(list(newer.values()))
+    assert_equal([world.status(event) for event in newer.values()], ["COMPLETED"] * 3, "then")
 
 
 @slow

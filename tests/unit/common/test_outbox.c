@@ -47,6 +47,30 @@ START_TEST(the_shortest_request_is_a_kind)
 }
 END_TEST
 
+/* What a later release may know, and what none will. */
+START_TEST(faults_tell_a_newer_request_from_a_broken_one)
+{
+    static const struct {
+        const char *text;
+        bool may_be_newer;
+    } cases[] = {
+        {"{\"kind\":\"new\",\"design\":\"night\"}", true},
+        {"{\"kind\":\"upgrade\"}", true},
+        {"{\"kind\":\"reissue\",\"replaces\":\"" CARD "\",\"reason\":\"bent\"}", true},
+        {"{\"kind\":\"new\",\"memo\":7}", false},
+        {"{\"kind\":null}", false},
+        {"{\"kind\":\"new\",\"program\":\"\"}", false},
+        {"{\"kind\":\"reissue\",\"replaces\":\"7\"}", false},
+        {"[]", false},
+        {"{\"kind\":", false},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        ck_assert_int_eq(read_text(cases[i].text), 1);
+        ck_assert_msg(faults[0].may_be_newer == cases[i].may_be_newer, "%s", cases[i].text);
+    }
+}
+END_TEST
+
 START_TEST(a_full_request_is_read_in_any_order)
 {
     ck_assert_int_eq(read_text("{\"memo\":\"caf\\u00e9 \\ud83d\\udcb3\",\"program\":\"gold\",\"replaces\":\"" CARD
@@ -369,6 +393,7 @@ SUITE(outbox)
 {
     TCase *tests = tcase_create("outbox");
     tcase_add_test(tests, the_shortest_request_is_a_kind);
+    tcase_add_test(tests, faults_tell_a_newer_request_from_a_broken_one);
     tcase_add_test(tests, a_full_request_is_read_in_any_order);
     tcase_add_test(tests, names_and_values_mean_what_they_unescape_to);
     tcase_add_test(tests, one_card_has_one_spelling);

@@ -113,6 +113,24 @@ START_TEST(nothing_is_done_for_an_event_of_another_issuer)
 }
 END_TEST
 
+/* Also where it was sent before, by a newer worker, or its attempts are used up. */
+START_TEST(a_request_of_a_newer_api_waits_for_a_newer_worker)
+{
+    struct flow *flow = &world.flow;
+    flow->attempt.is_newer = true;
+    flow->attempt.number = _i == 1 ? 11 : 1;
+    flow->attempt.sent_age_ms = _i == 2 ? 20 * SECOND : -1;
+    flow_run_start(flow, false);
+    ck_assert_int_eq(world.write_count, 1);
+    const struct write_end *end = world.writes[0]->end;
+    ck_assert_int_eq(end->status, OUTBOX_PENDING);
+    ck_assert_str_eq(end->cause, "newer_request");
+    ck_assert(end->give_back && !end->may_arrive);
+    world.writes[0]->on_written(world.writes[0], WRITE_DONE, NULL);
+    ck_assert_int_eq(world.request_count, 0);
+}
+END_TEST
+
 START_TEST(an_attempt_too_many_ends_the_event_without_a_call)
 {
     world.flow.attempt.number = 11;
@@ -333,6 +351,7 @@ SUITE(flow_run)
     tcase_add_loop_test(tcase, a_lease_that_is_lost_after_a_create_is_reported, 0, 2);
     tcase_add_loop_test(tcase, an_answer_of_core_api_ends_the_attempt, 0, ARRAY_SIZE(answers));
     tcase_add_loop_test(tcase, nothing_is_done_for_an_event_of_another_issuer, 0, 5);
+    tcase_add_loop_test(tcase, a_request_of_a_newer_api_waits_for_a_newer_worker, 0, 3);
     tcase_add_test(tcase, a_payload_that_cannot_be_read_ends_the_event_without_a_call);
     tcase_add_test(tcase, an_attempt_too_many_ends_the_event_without_a_call);
     tcase_add_loop_test(tcase, an_attempt_goes_on_at_the_step_that_the_row_shows, 0, ARRAY_SIZE(others));
