@@ -30,6 +30,8 @@
       "Time since the first send of the event that has been unknown for longest.", NULL, NULL)                         \
     X(WORKERS_ALIVE, "issuing_workers_alive", METRIC_GAUGE, "Workers that the database has seen within 60 s.", NULL,   \
       NULL)                                                                                                            \
+    X(WORKERS_DISAGREE, "issuing_workers_disagree", METRIC_GAUGE,                                                      \
+      "Options that all workers must have alike, and in which living ones differ.", NULL, NULL)                        \
     X(BREAKER_STATE, "issuing_breaker_state", METRIC_GAUGE,                                                            \
       "0 closed, 1 half-open, 2 open. A worker shows its own breaker, the api the worst of all living workers.", NULL, \
       "target")                                                                                                        \

@@ -412,6 +412,7 @@ static void show_targets(struct outbox_gauges *gauges, const struct pg_rows *row
             set(gauges, DAEMON_METRIC_LIST_AGE, NULL,
                 pg_is_null(rows, row, 6) ? 0 : (double)pg_int8(rows, row, 6) / 1e3);
             set(gauges, DAEMON_METRIC_LIST_UNKNOWN, NULL, (double)pg_int8(rows, row, 7));
+            set(gauges, DAEMON_METRIC_WORKERS_DISAGREE, NULL, (double)pg_int8(rows, row, 8));
             continue;
         }
         const char *target = pg_bytes(rows, row, 0).bytes;

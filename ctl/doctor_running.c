@@ -179,6 +179,19 @@ static bool check_routes(struct doctor *doctor, const struct cluster *cluster, s
     return true;
 }
 
+/* Only one of two workers that differ can be right. */
+static bool check_agreement(struct doctor *doctor, struct err *err)
+{
+    enum { OPTION, SAYS };
+    pg_rows_scope struct pg_rows *rows = NULL;
+    if (!pg_sync_query(doctor->ctl->db, &sql_operator_doctor_disagree, NULL, &rows, err))
+        return false;
+    for (int row = 0; row < pg_rows_count(rows); row++)
+        doctor_warn(doctor, "agreement", "give all workers the same configuration, and restart those that had another",
+                    "workers disagree on %s: %s", pg_bytes(rows, row, OPTION).bytes, pg_bytes(rows, row, SAYS).bytes);
+    return true;
+}
+
 /* Peers whose certificate ends soon: then no call reaches them. */
 static bool check_certificates(struct doctor *doctor, struct err *err)
 {
@@ -268,7 +281,7 @@ bool doctor_check_running(struct doctor *doctor, struct err *err)
     check_silent(doctor, &cluster);
     check_targets(doctor, &cluster);
     done = done && check_routes(doctor, &cluster, err) && check_elsewhere(doctor, err) && check_ends(doctor, err) &&
-           check_certificates(doctor, err);
+           check_agreement(doctor, err) && check_certificates(doctor, err);
     cluster_done(&cluster);
     return done;
 }

@@ -10,6 +10,7 @@
 #include "common/base/clock.h"
 #include "common/base/closing.h"
 #include "common/base/log.h"
+#include "common/json/json_writer.h"
 #include "common/outbox.h"
 #include "statements.h"
 
@@ -20,6 +21,7 @@
 #define TARGETS_OF_CARDS 2
 #define TARGETS_MAX (TARGETS_OF_CARDS + CONFIG_ROUTES_MAX)
 #define ARRAY_MAX 4096 /* bytes of one parameter */
+#define AGREEMENT_MAX (256 * 1024)
 
 /* The parameters that have one element for each target, from $9 on. */
 enum array {
@@ -38,6 +40,7 @@ enum array {
     ARRAYS,
 };
 #define FIRST_ARRAY 8 /* the index of its parameter */
+#define AGREEMENT (FIRST_ARRAY + ARRAYS)
 
 /* The parameters of note_routes from $2 on: one element for each route, or for each target that this worker stopped. */
 enum route_array { TYPES, ORDERED, LOOKUPS, LIFETIMES, ATTEMPTS, SIGNED, STOPPED, WHYS, ROUTE_ARRAYS };
@@ -45,7 +48,16 @@ enum route_array { TYPES, ORDERED, LOOKUPS, LIFETIMES, ATTEMPTS, SIGNED, STOPPED
 static_assert((int)ROUTE_ARRAYS <= (int)ARRAYS, "the buffers serve both statements");
 
 /* Columns of heartbeat. */
-enum { COL_TARGET, COL_IS_PAUSED, COL_PAUSED_BY, COL_PAUSED_WHY, COL_PROBE_NUMBER, COL_IS_NOTED };
+enum {
+    COL_TARGET,
+    COL_IS_PAUSED,
+    COL_PAUSED_BY,
+    COL_PAUSED_WHY,
+    COL_PROBE_NUMBER,
+    COL_IS_NOTED,
+    COL_LEAST_LIFETIME,
+    COL_MOST_SETTLE,
+};
 
 /* What heartbeats are for at the moment. */
 enum phase {
@@ -73,7 +85,7 @@ struct heartbeat {
     int64_t started_ms, sent_ms;
     char host[64];
     struct pg_query query;
-    struct buf arrays[ARRAYS];
+    struct buf arrays[ARRAYS], agreement;
     bool is_in_flight;
     bool is_wanted; /* as soon as the gap is over */
     bool shows_drain;
@@ -222,6 +234,9 @@ static void send_beat(struct heartbeat *heartbeat)
     query->params[5] = pg_param_int8(options->slots->in_flight);
     query->params[6] = pg_param_int8(options->slots->count);
     query->params[7] = pg_param_bool(heartbeat->shows_drain);
+    query->params[AGREEMENT] = pg_param_text(heartbeat->agreement.bytes, heartbeat->agreement.length);
+    query->params[AGREEMENT + 1] = pg_param_int8(options->config->issuer.key_lifetime_ms);
+    query->params[AGREEMENT + 2] = pg_param_int8(options->config->issuer.settle_time_ms);
     submit(heartbeat, &sql_heartbeat, on_beat);
 }
 
@@ -397,10 +412,19 @@ static void note_failure(struct heartbeat *heartbeat, const struct pg_query_resu
     }
 }
 
+static void note_agreed(struct peers *peers, const struct pg_rows *rows)
+{
+    if (pg_rows_count(rows) == 0 || pg_is_null(rows, 0, COL_LEAST_LIFETIME))
+        return; /* the table is locked */
+    peers->least_key_lifetime_ms = pg_int8(rows, 0, COL_LEAST_LIFETIME);
+    peers->most_settle_time_ms = pg_int8(rows, 0, COL_MOST_SETTLE);
+}
+
 /* Returns whether a control was obeyed just now. */
 static bool note_answer(struct heartbeat *heartbeat, const struct pg_rows *rows)
 {
     bool has_changed = false, is_noted = true;
+    note_agreed(heartbeat->options.peers, rows);
     for (int row = 0; row < pg_rows_count(rows); row++) {
         has_changed |= obey(heartbeat, rows, row);
         is_noted &= pg_bool(rows, row, COL_IS_NOTED);
@@ -501,11 +525,32 @@ static void copy_host(struct heartbeat *heartbeat, const char *name)
     heartbeat->host[length] = '\0';
 }
 
+static void add_agreed(void *context, const char *name, const char *value)
+{
+    json_add_text(context, name, value);
+}
+
+/* False: out of memory. */
+static bool write_agreement(const struct config *config, struct buf *out)
+{
+    struct json_writer writer = json_writer_of(out);
+    buf_init(out, AGREEMENT_MAX);
+    json_open_object(&writer, NULL);
+    bool is_whole = config_each_agreed(config, add_agreed, &writer);
+    json_close_object(&writer);
+    return is_whole && !out->failed;
+}
+
 bool heartbeat_open(const struct heartbeat_options *options, struct heartbeat **ret_heartbeat, struct err *err)
 {
     struct heartbeat *heartbeat = calloc(1, sizeof(*heartbeat));
-    if (!heartbeat)
+    struct buf agreement;
+    if (!write_agreement(options->config, &agreement) || !heartbeat) {
+        buf_done(&agreement);
+        free(heartbeat);
         return err_set(err, ERR_MEMORY, "no memory for the heartbeat");
+    }
+    heartbeat->agreement = agreement;
     heartbeat->options = *options;
     heartbeat->peers[heartbeat->target_count++] = &options->peers->issuer;
     heartbeat->peers[heartbeat->target_count++] = &options->peers->core;
@@ -562,6 +607,7 @@ static void release(void *module)
     struct heartbeat *heartbeat = module;
     for (int i = 0; i < ARRAYS; i++)
         buf_done(&heartbeat->arrays[i]);
+    buf_done(&heartbeat->agreement);
     free(heartbeat);
 }
 

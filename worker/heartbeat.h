@@ -10,6 +10,9 @@
  * and no card may wait for them. For the same reason a later heartbeat that fails changes nothing, and none ever stands
  * in the way of another query.
  *
+ * What all workers must have alike (config_each_agreed) stands in the row too; the answer brings the times of the
+ * issuer that count while they disagree (struct peers).
+ *
  * A worker that ends removes its row. One that was killed counts as dead when it was not seen for a minute. */
 #ifndef ISSUING_HEARTBEAT_H
 #define ISSUING_HEARTBEAT_H
@@ -35,7 +38,8 @@ struct heartbeat_options {
     struct pg_pool *pool;
     const char *worker_name; /* host:pid, as in leases */
     const char *version;
-    struct peers *peers;
+    const struct config *config;
+    struct peers *peers; /* with the times that the workers agree on */
     struct routes *routes;
     const struct slots *slots;
     /* A target was paused, resumed or probed. From the loop. */

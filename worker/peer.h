@@ -48,6 +48,9 @@ struct peer {
 
 struct peers {
     struct peer issuer, core;
+    /* The shortest issuer.key_lifetime and the longest issuer.settle_time of the living workers: they count for all,
+     * since only one of two that differ can be right. 0 = not known yet. */
+    int64_t least_key_lifetime_ms, most_settle_time_ms;
     struct closing closing; /* private */
 };
 

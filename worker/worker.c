@@ -347,6 +347,7 @@ static bool open_heartbeat(struct worker *worker, struct err *err)
         .pool = worker->options.pool,
         .worker_name = worker->options.name,
         .version = ISSUING_VERSION,
+        .config = worker->options.config,
         .peers = &worker->peers,
         .routes = &worker->routes,
         .slots = &worker->slots,

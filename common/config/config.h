@@ -206,6 +206,11 @@ void config_compare(const struct config *left, const struct config *right, enum 
 /* The same for the routes; one that only one of the two has is named as a whole. */
 void config_compare_routes(const struct config *left, const struct config *right,
                            void (*on_difference)(void *context, const char *name), void *context);
+/* Calls on_option for each option that all workers of one database must have alike, each issuer.create.* among them.
+ * false: out of memory. */
+must_check bool config_each_agreed(const struct config *config,
+                                   void (*on_option)(void *context, const char *name, const char *value),
+                                   void *context);
 /* Each gets the routes of the other one, whose texts it then owns. */
 void config_swap_routes(struct config *one, struct config *other);
 /* The options of this program with defaults and help, for --help. */

@@ -141,6 +141,34 @@ void config_compare(const struct config *left, const struct config *right, enum 
         on_difference(context, "issuer.create");
 }
 
+bool config_each_agreed(const struct config *config,
+                        void (*on_option)(void *context, const char *name, const char *value), void *context)
+{
+    char name[CONFIG_NAME_SIZE];
+    for (size_t i = 0; i < config_option_count; i++) {
+        if (!config_options[i].must_agree)
+            continue;
+        char *text = NULL;
+        size_t size = 0;
+        FILE *stream = open_memstream(&text, &size);
+        if (!stream)
+            return false;
+        write_value(config_place_of(config, &config_options[i]), &config_options[i], stream);
+        bool is_whole = fclose(stream) == 0;
+        config_option_name(&config_options[i], name);
+        if (is_whole)
+            on_option(context, name, text);
+        free(text);
+        if (!is_whole)
+            return false;
+    }
+    for (int i = 0; i < config->issuer.member_count; i++) {
+        snprintf(name, sizeof(name), "issuer.create.%s", config->issuer.members[i].path);
+        on_option(context, name, config->issuer.members[i].value);
+    }
+    return true;
+}
+
 const char *config_credential_of(const char *path)
 {
     const char *directory = getenv("CREDENTIALS_DIRECTORY");

@@ -116,12 +116,12 @@ const struct config_option config_options[] = {
      .programs = API | WORKER | CTL, .help = "The longest wait after any attempt."},
 
     {"issuer", "profile", OPTION_WORD, TO(issuer.profile), .default_text = "generic", .words = config_profiles,
-     .programs = API | WORKER | CTL,
+     .programs = API | WORKER | CTL, .must_agree = true,
      .help = "The issuer's API; generic is our own. Defaults of other options depend on it."},
-    {"issuer", "parameters", OPTION_TEXT, TO(issuer.parameters), .programs = WORKER,
+    {"issuer", "parameters", OPTION_TEXT, TO(issuer.parameters), .programs = WORKER, .must_agree = true,
      .help = "What the issuer must be told with every card, as name=value with blanks between, or "
              "name=\"value with blanks\"; the names depend on issuer.profile."},
-    {"issuer", "url", OPTION_URL, TO(issuer.url), .programs = WORKER,
+    {"issuer", "url", OPTION_URL, TO(issuer.url), .programs = WORKER, .must_agree = true,
      .help = "Where the issuer is. Required by the worker."},
     {"issuer", "proxy", OPTION_URL, TO(issuer.proxy), .programs = WORKER,
      .help = "The HTTP proxy, http://HOST:PORT, through which the worker connects to the issuer, by CONNECT."},
@@ -134,10 +134,10 @@ const struct config_option config_options[] = {
     {"issuer", "timeout", OPTION_DURATION, TO(issuer.timeout_ms), .by_profile = timeouts, RANGE(10, 10 * MINUTE),
      .programs = WORKER | CTL, .help = "Time of one call to the issuer."},
     {"issuer", "key_lifetime", OPTION_DURATION, TO(issuer.key_lifetime_ms), .by_profile = key_lifetimes,
-     RANGE(100, 3660 * DAY), .programs = WORKER | CTL,
+     RANGE(100, 3660 * DAY), .programs = WORKER | CTL, .must_agree = true,
      .help = "How long the issuer honours an idempotency key; 3660d = for ever."},
     {"issuer", "settle_time", OPTION_DURATION, TO(issuer.settle_time_ms), .by_profile = settle_times, RANGE(20, DAY),
-     .programs = WORKER | CTL,
+     .programs = WORKER | CTL, .must_agree = true,
      .help =
          "How long after it was sent a create may still arrive at the issuer. Until then a look-up that finds no card "
          "decides nothing. At least 2 x issuer.timeout."},
@@ -150,7 +150,8 @@ const struct config_option config_options[] = {
     {"issuer", "allow_http", OPTION_BOOL, TO(issuer.allow_http), .default_text = "false", .programs = WORKER,
      .help = "Whether issuer.url may be http:// to another machine."},
 
-    {"core", "url", OPTION_URL, TO(core.url), .programs = WORKER, .help = "Where core-api is. Required by the worker."},
+    {"core", "url", OPTION_URL, TO(core.url), .programs = WORKER, .must_agree = true,
+     .help = "Where core-api is. Required by the worker."},
     {"core", "credential_file", OPTION_FILE, TO(core.credential_file), .credential = "core_credential",
      .programs = WORKER, .help = "The bearer token for core-api."},
     {"core", "client_cert_file", OPTION_FILE, TO(core.client_cert_file), .credential = "core_client_cert",
@@ -164,7 +165,7 @@ const struct config_option config_options[] = {
     {"core", "allow_http", OPTION_BOOL, TO(core.allow_http), .default_text = "false", .programs = WORKER,
      .help = "Whether core.url may be http:// to another machine."},
     {"core", "on_link_refused", OPTION_CHOICE, TO(core.on_link_refused), .default_text = "cancel",
-     .words = words_link_refused, .programs = WORKER,
+     .words = words_link_refused, .programs = WORKER, .must_agree = true,
      .help = "Whether a card that core-api refuses to link is cancelled at the issuer or kept."},
 
     {"tls", "ca_file", OPTION_FILE, TO(tls.ca_file), .note = "the system's", .programs = WORKER,
@@ -177,12 +178,12 @@ const struct config_option config_options[] = {
      .help = "How long an open breaker waits before its first probe; doubles to 30s."},
 
     {"card", "store", OPTION_CHOICE, TO(card.store), .default_text = "encrypted", .words = words_store,
-     .programs = API | WORKER, .help = "Whether card numbers are stored."},
+     .programs = API | WORKER, .must_agree = true, .help = "Whether card numbers are stored."},
     {"card", "keys_file", OPTION_FILE, TO(card.keys_file), .credential = "card_keys", .programs = API | WORKER | CTL,
      .help =
          "The keys of stored card numbers, made by issuing-ctl keys generate. Required by the worker when encrypted."},
     {"card", "number_refused", OPTION_CHOICE, TO(card.number_refused), .default_text = "fail",
-     .words = words_number_refused, .programs = WORKER,
+     .words = words_number_refused, .programs = WORKER, .must_agree = true,
      .help = "Whether a request whose card number the issuer refuses to show fails, or its card is kept without it."},
     {"card", "reveal_limit", OPTION_INTEGER, TO(card.reveal_limit), .default_text = "10", RANGE(0, 1000),
      .programs = API,

@@ -46,6 +46,7 @@ struct config_option {
     struct config_synonym synonym;
     const char *credential; /* its name under $CREDENTIALS_DIRECTORY; an option of a route: what its name ends in */
     int programs;           /* that have it: a set of enum config_program */
+    bool must_agree;        /* between the workers of one database */
     const char *help;
 };
 

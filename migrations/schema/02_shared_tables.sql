@@ -116,7 +116,11 @@ CREATE TABLE issuing.workers (
     seen_at    timestamptz NOT NULL,
     in_flight  int4 NOT NULL,        -- events held
     slots      int4 NOT NULL,        -- worker.max_in_flight
-    is_draining bool NOT NULL DEFAULT false
+    is_draining bool NOT NULL DEFAULT false,
+    -- What all workers must have alike: options and their values (config_each_agreed), and two of them in ms.
+    must_agree jsonb NOT NULL DEFAULT '{}',
+    key_lifetime_ms int8,
+    settle_time_ms int8
 ) WITH (fillfactor = 50);
 
 -- One row for each target that a worker calls: the state of its breaker there. Each worker knows only the answers that

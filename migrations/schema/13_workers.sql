@@ -1,5 +1,20 @@
 -- Heartbeats of workers, and what operators ask of targets.
 
+-- Those that were seen within a minute, by a clock that may have been set.
+CREATE OR REPLACE VIEW issuing.workers_living AS
+SELECT w.* FROM issuing.workers w
+WHERE w.seen_at BETWEEN statement_timestamp() - interval '1 minute' AND statement_timestamp() + interval '1 minute';
+
+-- What they do not have alike: the option, and each value with one worker that has it. null = the option is not known
+-- to that worker's release.
+CREATE OR REPLACE VIEW issuing.workers_disagree AS
+SELECT o.name, string_agg(coalesce(v.value, 'not known') || ' (' || v.worker || ')', ', ' ORDER BY v.value) AS says
+FROM (SELECT DISTINCT k.name FROM issuing.workers_living w CROSS JOIN jsonb_object_keys(w.must_agree) AS k (name)) o
+CROSS JOIN LATERAL (SELECT w.must_agree ->> o.name AS value, min(w.name) AS worker
+                    FROM issuing.workers_living w GROUP BY 1) v
+GROUP BY o.name
+HAVING count(*) > 1;
+
 -- Ends the pauses whose time is over, each with an audit row.
 CREATE OR REPLACE FUNCTION issuing.end_pauses()
 RETURNS void
@@ -33,24 +48,30 @@ CREATE OR REPLACE FUNCTION issuing.heartbeat(
     targets text[], states text[], since_ms int8[], causes text[], restings bool[], pauses bool[],
     next_ms int8[], -- null = none
     flights int8[], waits int8[], limits int8[], probes int8[],
-    certificates_s int8[]) -- null = none was seen
-RETURNS TABLE (target text, is_paused bool, paused_by text, paused_why text, probe_number int8, is_noted bool)
+    certificates_s int8[], -- null = none was seen
+    agreement jsonb, lifetime_ms int8, settle_ms int8)
+RETURNS TABLE (target text, is_paused bool, paused_by text, paused_why text, probe_number int8, is_noted bool,
+               least_lifetime_ms int8, most_settle_ms int8) -- of all living workers; null = not known now
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp SET lock_timeout = '200ms'
 AS $$
 #variable_conflict use_column
 DECLARE
     at timestamptz := clock_timestamp();
     noted bool := true;
+    least_lifetime int8;
+    most_settle int8;
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     BEGIN
-        INSERT INTO workers AS w (name, host, pid, version, started_at, seen_at, in_flight, slots, is_draining)
+        INSERT INTO workers AS w (name, host, pid, version, started_at, seen_at, in_flight, slots, is_draining,
+                                  must_agree, key_lifetime_ms, settle_time_ms)
         VALUES (worker, host_name, process, release, at - up_ms * interval '1 millisecond', at, held, room,
-                draining)
+                draining, agreement, lifetime_ms, settle_ms)
         ON CONFLICT (name) DO UPDATE
         SET host = excluded.host, pid = excluded.pid, version = excluded.version, started_at = excluded.started_at,
             seen_at = excluded.seen_at, in_flight = excluded.in_flight, slots = excluded.slots,
-            is_draining = excluded.is_draining;
+            is_draining = excluded.is_draining, must_agree = excluded.must_agree,
+            key_lifetime_ms = excluded.key_lifetime_ms, settle_time_ms = excluded.settle_time_ms;
         INSERT INTO worker_targets AS w (worker, target, state, since, cause, is_resting, is_paused, next_at,
                                          in_flight, waiting, call_limit, probe_number, certificate_ends_at)
         SELECT heartbeat.worker, t.target, t.state, at - t.since * interval '1 millisecond', t.cause, t.is_resting,
@@ -72,6 +93,7 @@ BEGIN
             -- guard: dead workers by the thousand are removed in parts
             LIMIT 1000 -- more would take longer than a worker waits, and it would never learn the controls
             FOR UPDATE SKIP LOCKED);
+        SELECT min(w.key_lifetime_ms), max(w.settle_time_ms) INTO least_lifetime, most_settle FROM workers_living w;
     -- guard: locked tables of heartbeats hide no control
     EXCEPTION WHEN OTHERS THEN
         noted := false;
@@ -80,7 +102,8 @@ BEGIN
         PERFORM end_pauses();
     END IF;
     RETURN QUERY
-    SELECT t.name, c.paused_at IS NOT NULL, c.paused_by, c.paused_why, coalesce(c.probe_number, 0), noted
+    SELECT t.name, c.paused_at IS NOT NULL, c.paused_by, c.paused_why, coalesce(c.probe_number, 0), noted,
+           least_lifetime, most_settle
     FROM unnest(targets) AS t (name)
     LEFT JOIN target_controls c ON c.target = t.name;
 END

@@ -33,7 +33,8 @@ BEGIN
             issuing.promise_retentions(interval, interval),
             issuing.note_issuer_event(bytea, uuid, text) TO issuing_api;
         GRANT SELECT ON issuing.retentions, issuing.house_clock TO issuing_api;
-        GRANT SELECT ON issuing.workers, issuing.worker_targets, issuing.target_controls, issuing.routes,
+        GRANT SELECT ON issuing.workers, issuing.workers_disagree, issuing.worker_targets, issuing.target_controls,
+            issuing.routes,
             issuing.ends_waiting, issuing.data_proofs TO issuing_api;
         GRANT SELECT (at, refused) ON issuing.statistics_changes TO issuing_api;
         GRANT SELECT (began_at, ended_at, trouble, counts) ON issuing.issuer_listings TO issuing_api;
@@ -63,6 +64,7 @@ BEGIN
         GRANT EXECUTE ON FUNCTION issuing.end_pauses() TO issuing_worker;
         GRANT UPDATE (status, updated_at) ON issuing.cards TO issuing_worker;
         GRANT SELECT, INSERT, UPDATE, DELETE ON issuing.workers, issuing.worker_targets TO issuing_worker;
+        GRANT SELECT ON issuing.workers_living, issuing.workers_disagree TO issuing_worker;
         GRANT SELECT, INSERT, UPDATE ON issuing.last_worker TO issuing_worker;
         GRANT SELECT ON issuing.target_controls TO issuing_worker;
         GRANT SELECT ON issuing.routes, issuing.ends_waiting, issuing.data_proofs TO issuing_worker;
@@ -113,8 +115,8 @@ BEGIN
             issuing.ask_reissue(uuid, int8, text, text, text, text, text), issuing.withdraw_check(uuid) TO issuing_operator;
         GRANT EXECUTE ON FUNCTION issuing.adopt(uuid, int8, int2, int8, text, text, text, text) TO issuing_operator;
         GRANT SELECT ON issuing.retentions, issuing.house_clock, issuing.ceilings TO issuing_operator;
-        GRANT SELECT ON issuing.workers, issuing.worker_targets, issuing.target_controls, issuing.routes,
-            issuing.last_worker TO issuing_operator;
+        GRANT SELECT ON issuing.workers, issuing.workers_living, issuing.workers_disagree, issuing.worker_targets,
+            issuing.target_controls, issuing.routes, issuing.last_worker TO issuing_operator;
         GRANT SELECT ON issuing.route_workers, issuing.route_workers_living, issuing.ends_waiting, issuing.ends_refused
             TO issuing_operator;
         GRANT EXECUTE ON FUNCTION issuing.control_target(text, text, text, text, text, text, int8) TO issuing_operator;
@@ -141,8 +143,8 @@ BEGIN
         GRANT SELECT ON issuing.issuers TO issuing_viewer;
         GRANT EXECUTE ON FUNCTION issuing.number_keys(), issuing.house_state() TO issuing_viewer;
         GRANT SELECT ON issuing.retentions, issuing.house_clock, issuing.ceilings TO issuing_viewer;
-        GRANT SELECT ON issuing.workers, issuing.worker_targets, issuing.target_controls, issuing.routes,
-            issuing.last_worker TO issuing_viewer;
+        GRANT SELECT ON issuing.workers, issuing.workers_living, issuing.workers_disagree, issuing.worker_targets,
+            issuing.target_controls, issuing.routes, issuing.last_worker TO issuing_viewer;
         GRANT SELECT ON issuing.route_workers, issuing.route_workers_living, issuing.ends_waiting, issuing.ends_refused
             TO issuing_viewer;
         GRANT SELECT ON issuing.issuer_checks, issuing.issuer_listings, issuing.listed_cards TO issuing_viewer;

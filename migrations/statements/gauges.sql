@@ -83,7 +83,8 @@ SELECT 'now', 0, 0, 0, 0, 0, (extract(epoch FROM now()) * 1000000)::int8;
 -- was set back (issuing.heartbeat). At most 50 targets, issuer and core among them. The first row also says how old the
 -- oldest change is that the statistics do not have yet, in ms, among 10000 of them; 0 = they have all; and how long ago
 -- the last whole proof of the data began, in ms, and how many rows it found that break a rule; and the same of the last
--- comparison with the issuer's list (null = there was none), with its cards that have no event here. No lock.
+-- comparison with the issuer's list (null = there was none), with its cards that have no event here; and
+-- in how many options that must be alike the living workers differ. No lock.
 SELECT NULL::text, (SELECT count(*) FROM issuing.workers w
                     -- guard: a worker that was not seen for a minute is not alive
                     -- guard: a worker that was seen before the clock was set back is not alive
@@ -91,12 +92,13 @@ SELECT NULL::text, (SELECT count(*) FROM issuing.workers w
        (SELECT coalesce(greatest(extract(epoch FROM clock_timestamp() - min(c.at)) * 1000, 0), 0)::int8
         FROM (SELECT x.at FROM issuing.statistics_changes x WHERE x.refused IS NULL LIMIT 10000) c),
        greatest(extract(epoch FROM clock_timestamp() - p.proven_at) * 1000, 0)::int8, p.proven_broken,
-       greatest(extract(epoch FROM clock_timestamp() - c.began_at) * 1000, 0)::int8, coalesce(c.unknown, 0)
+       greatest(extract(epoch FROM clock_timestamp() - c.began_at) * 1000, 0)::int8, coalesce(c.unknown, 0),
+       (SELECT count(*) FROM issuing.workers_disagree)
 FROM issuing.data_proofs p
 LEFT JOIN (SELECT l.began_at, (l.counts ->> 'no_event')::int8 AS unknown FROM issuing.issuer_listings l
            WHERE l.ended_at IS NOT NULL AND l.trouble IS NULL ORDER BY l.began_at DESC LIMIT 1) c ON true
 UNION ALL
-(SELECT coalesce(s.target, c.target), s.state, c.paused_at IS NOT NULL, NULL, NULL, NULL, NULL, NULL
+(SELECT coalesce(s.target, c.target), s.state, c.paused_at IS NOT NULL, NULL, NULL, NULL, NULL, NULL, NULL
  FROM (SELECT t.target, max(CASE t.state WHEN 'closed' THEN 0 WHEN 'half_open' THEN 1 ELSE 2 END)::int8 AS state
        FROM issuing.worker_targets t
        JOIN issuing.workers w ON w.name = t.worker

@@ -6,11 +6,12 @@
 -- process, $4 version, $5 age of the process in ms, $6 events held, $7 slots, $8 whether it drains; of each target: $9
 -- name, $10 state, $11 age of the state in ms, $12 cause, $13 rests, $14 paused, $15 ms to the next call or null, $16
 -- calls in flight, $17 waiting, $18 limit of calls, $19 last probe obeyed, $20 seconds to the end of its certificate or
--- null.
-SELECT target, is_paused, paused_by, paused_why, probe_number, is_noted
+-- null. $21 what the workers must have alike, a JSON object; $22 issuer.key_lifetime and $23 issuer.settle_time in ms: the
+-- least and the most of all living workers come back.
+SELECT target, is_paused, paused_by, paused_why, probe_number, is_noted, least_lifetime_ms, most_settle_ms
 FROM issuing.heartbeat($1::text, $2::text, $3::int8, $4::text, $5::int8, $6::int8, $7::int8, $8::bool, $9::text[],
                        $10::text[], $11::int8[], $12::text[], $13::bool[], $14::bool[], $15::int8[], $16::int8[],
-                       $17::int8[], $18::int8[], $19::int8[], $20::int8[]);
+                       $17::int8[], $18::int8[], $19::int8[], $20::int8[], $21::text::jsonb, $22::int8, $23::int8);
 
 -- name: heartbeat_routes :one
 -- why: the types that this worker delivers: functions of the database act by them, and operators see them. $1 worker;

@@ -791,6 +791,10 @@ WHERE r.rolname IN ('issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_o
                   AND o.setting ~* '^jit='
                 ORDER BY s.setdatabase DESC LIMIT 1), '') !~* '^jit=(off|false|no|0)$';
 
+-- name: operator_doctor_disagree :many
+-- why: what the living workers must have alike, and have not. No lock.
+SELECT d.name, left(d.says, 600) FROM issuing.workers_disagree d ORDER BY d.name;
+
 -- name: operator_doctor_certificates :many
 -- why: when the certificates of the targets end, as living workers saw them. No lock.
 SELECT t.target, min(t.certificate_ends_at),

@@ -3,6 +3,8 @@
  * heartbeats, cards are issued. Needs a migrated database: its conninfo in ISSUING_TEST_DATABASE. */
 #include "worker/heartbeat.h"
 
+#include <inttypes.h>
+
 #include "common/base/clock.h"
 #include "statements.h"
 #include "worker/worker_metrics.h"
@@ -54,7 +56,7 @@ static void set_up(void)
                  "TRUNCATE workers, worker_targets, last_worker, target_controls, operator_actions, outbox_events");
     ck_assert_int_eq(uv_loop_init(&loop), 0);
     config = (struct config){
-        .issuer = {.url = "http://127.0.0.1:1", .max_concurrency = 4},
+        .issuer = {.url = "http://127.0.0.1:1", .max_concurrency = 4, .key_lifetime_ms = 60000, .settle_time_ms = 3000},
         .core = {.url = "http://127.0.0.1:2", .max_concurrency = 4},
         .breaker = {.failures = 2, .probe_interval_ms = 2000000},
     };
@@ -106,6 +108,7 @@ static void start(void)
         .pool = pool,
         .worker_name = NAME,
         .version = "1.2.3",
+        .config = &config,
         .peers = &peers,
         .routes = &routes,
         .slots = &slots,
@@ -224,6 +227,46 @@ END_TEST
 
 /* ---- rows of others ---- */
 
+static void add_other(const char *name, int64_t seen_s, int64_t lifetime_ms, int64_t settle_ms, const char *agreement)
+{
+    char text[1024];
+    snprintf(text, sizeof(text),
+             "INSERT INTO workers (name, host, pid, version, started_at, seen_at, in_flight, slots, must_agree, "
+             "key_lifetime_ms, settle_time_ms) SELECT '%s', 'h', 1, '1', now(), now() - %" PRId64
+             " * interval '1 s', 0, 1, must_agree || '%s', %" PRId64 ", %" PRId64 " FROM workers WHERE name = '" NAME
+             "'",
+             name, seen_s, agreement, lifetime_ms, settle_ms);
+    database_run(owner, text);
+}
+
+static void beat_once(void)
+{
+    database_run(owner, "UPDATE workers SET slots = 1 WHERE name = '" NAME "'");
+    heartbeat_wake(heartbeat);
+    run_until(database_int(owner, "SELECT count(*) FROM workers WHERE name = '" NAME "' AND slots = 128") == 1);
+}
+
+START_TEST(while_workers_disagree_the_shorter_lifetime_and_the_longer_settling_count)
+{
+    start();
+    run_until(obeyed > 0);
+    ck_assert_int_eq(peers.least_key_lifetime_ms, 60000);
+    ck_assert_int_eq(peers.most_settle_time_ms, 3000);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM workers_disagree"), 0);
+    add_other("dead", 3600, 1, 99999, "{\"issuer.key_lifetime\": \"1ms\"}");
+    add_other("same", 1, 60000, 3000, "{}");
+    beat_once();
+    ck_assert_int_eq(peers.least_key_lifetime_ms, 60000);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM workers_disagree"), 0);
+    add_other("other", 1, 8000, 5000, "{\"issuer.key_lifetime\": \"8s\", \"core.new_option\": \"x\"}");
+    beat_once();
+    run_until(peers.least_key_lifetime_ms == 8000 && peers.most_settle_time_ms == 5000);
+    expect_row("FROM workers_disagree WHERE name = 'issuer.key_lifetime' AND says = '1m (" NAME "), 8s (other)'");
+    expect_row("FROM workers_disagree WHERE name = 'core.new_option' AND says = 'x (other), not known (" NAME ")'");
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM workers_disagree"), 2);
+}
+END_TEST
+
 START_TEST(only_rows_that_nobody_writes_any_more_are_removed)
 {
     database_run(owner, "INSERT INTO workers (name, host, pid, version, started_at, seen_at, in_flight, slots) "
@@ -248,7 +291,7 @@ START_TEST(one_heartbeat_removes_a_part_of_many_dead_rows)
         owner, "INSERT INTO workers (name, host, pid, version, started_at, seen_at, in_flight, slots) SELECT n::text, "
                "'h', 1, '1', now(), now() - interval '25 h', 0, 1 FROM generate_series(1, 1500) AS n");
     database_run(owner, "SELECT heartbeat('" NAME "', 'host-a', 17, '1', 0, 0, 1, false, '{}', '{}', '{}', '{}', '{}', "
-                        "'{}', '{}', '{}', '{}', '{}', '{}', '{}')");
+                        "'{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', 1, 1)");
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM workers WHERE name <> '" NAME "'"), 500);
     start();
     run_until(database_int(owner, "SELECT count(*) FROM workers WHERE name <> '" NAME "'") == 0);
@@ -382,6 +425,7 @@ SUITE(heartbeat)
     tcase_add_test(tcase, a_worker_that_ends_shows_its_drain_and_then_is_gone);
     tcase_add_test(tcase, a_locked_table_of_workers_hides_the_picture_and_not_the_controls);
     tcase_add_test(tcase, controls_that_cannot_be_read_stop_nothing_for_long);
+    tcase_add_test(tcase, while_workers_disagree_the_shorter_lifetime_and_the_longer_settling_count);
     tcase_add_test(tcase, only_rows_that_nobody_writes_any_more_are_removed);
     tcase_add_test(tcase, one_heartbeat_removes_a_part_of_many_dead_rows);
     tcase_add_test(tcase, of_two_operators_who_pause_at_once_one_is_told_that_it_is_paused);

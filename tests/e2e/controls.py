@@ -284,6 +284,23 @@ def many_dead_workers_and_one_from_the_future_hide_no_living_one(world):
     assert_true("only 1000 are shown" in shown.stderr, shown.stderr)
 
 
+@test
+def workers_that_disagree_are_named(world):
+    """Yesterday's file is on one host: another issuer, and keys that it honours for another time."""
+    world.up()
+    metric = world.workers()[0].metric
+    wait_until(lambda: workers(world) and metric("issuing_workers_disagree") == 0, "one worker agrees with itself")
+    world.start_worker(issuer__key_lifetime="23h", core__on_link_refused="keep")
+    wait_until(lambda: metric("issuing_workers_disagree") == 2, "two options differ")
+    told = world.ctl("doctor").stdout
+    for line in ("workers disagree on core.on_link_refused: cancel (", "workers disagree on issuer.key_lifetime: "):
+        assert_true(line in told, told)
+    assert_true("23h (" in told, told)
+    world.workers()[1].stop()
+    wait_until(lambda: metric("issuing_workers_disagree") == 0, "they agree again")
+    assert_true("disagree" not in world.ctl("doctor").stdout, "doctor")
+
+
 @slow
 @test
 def locked_tables_of_heartbeats_do_not_stop_cards(world):

@@ -121,6 +121,22 @@ START_TEST(a_stored_card_is_linked_however_many_attempts_it_took)
 }
 END_TEST
 
+/* Another worker says less, or more: only one of the two can be right. */
+START_TEST(the_shorter_lifetime_and_the_longer_settling_of_two_workers_count)
+{
+    struct attempt_rules own = flow_rules(&flow);
+    peers.least_key_lifetime_ms = own.key_lifetime_ms - 1;
+    peers.most_settle_time_ms = own.settle_time_ms + 1;
+    ck_assert_int_eq(flow_rules(&flow).key_lifetime_ms, own.key_lifetime_ms - 1);
+    ck_assert_int_eq(flow_rules(&flow).settle_time_ms, own.settle_time_ms + 1);
+    peers.least_key_lifetime_ms = own.key_lifetime_ms + 1;
+    peers.most_settle_time_ms = own.settle_time_ms - 1;
+    ck_assert_int_eq(flow_rules(&flow).key_lifetime_ms, own.key_lifetime_ms);
+    ck_assert_int_eq(flow_rules(&flow).settle_time_ms, own.settle_time_ms);
+    peers.least_key_lifetime_ms = peers.most_settle_time_ms = 0;
+}
+END_TEST
+
 START_TEST(no_create_leaves_after_a_step_of_a_clock)
 {
     wall_us += _i ? 1000001 : -1000001;
@@ -257,6 +273,7 @@ SUITE(flow_before)
     tcase_add_test(tcase, an_event_that_is_older_than_its_key_may_be_is_looked_up_first);
     tcase_add_loop_test(tcase, an_attempt_too_many_is_looked_up_once_and_to_the_end, 0, 2);
     tcase_add_loop_test(tcase, a_stored_card_is_linked_however_many_attempts_it_took, 0, 2);
+    tcase_add_test(tcase, the_shorter_lifetime_and_the_longer_settling_of_two_workers_count);
     tcase_add_loop_test(tcase, no_create_leaves_after_a_step_of_a_clock, 0, 2);
     tcase_add_test(tcase, an_old_eligibility_is_asked_for_again);
     tcase_add_test(tcase, what_a_look_up_is_built_from_is_kept_once_and_before_the_create);
