@@ -157,18 +157,18 @@ def a_holder_whose_cards_have_all_the_metadata_they_may_is_looked_up(world):
     assert_equal(cards(world, event), ["active"], "cards of ours")
 
 
-@test(issuers=("stripe",))
+@test(issuers=("stripe",), issuer__timeout="400ms", core__timeout="400ms", worker__lease="2s", issuer__settle_time="1s")
 def further_members_are_sent_and_a_repeat_says_what_the_first_create_has_said(world):
     """Story: a card was live without its limits. And a limit that was changed between a create and its repeat would be
     another request under the same key."""
     limit = "issuer.create.spending_controls/spending_limits/0/"
     members = {limit + "amount": "10000", limit + "interval": "daily", "issuer.create.metadata/team": "{?team}"}
     world.up(workers=0)
-    world.sandbox.fault("create", "execute_then_status", status=503)
+    world.sandbox.fault("create", "create_then_hang")
     event = world.accept("alice")
     worker = world.start_worker(**members)
-    wait_until(lambda: world.event(event)["first_sent_at"] and world.status(event) == "PENDING", "it is unknown")
-    worker.stop()
+    wait_until(lambda: cards(world, event), "the card is made")
+    worker.kill()
     world.sandbox.clear()
     kept = json.loads(world.sql("SELECT issuer_parameters FROM outbox_events"))
     assert_equal(kept.get("spending_controls/spending_limits/0/amount"), "10000", "what is kept: %r" % kept)

@@ -27,7 +27,7 @@ def wait_for(world, *parts):
 @test
 def all_is_well_until_something_waits(world):
     world.up()
-    assert_equal(verdict(world), (True, "All is well; no event is open."), "at first")
+    wait_until(lambda: verdict(world) == (True, "All is well; no event is open."), "at first, once the worker is seen")
     world.ctl("pause", "issuer", "--reason", "maintenance")
     request = world.accept("alice")
     wait_for(world, "issuer has been paused by", "1 event waits")
