@@ -32,7 +32,7 @@ int64_t outlook_route_settle_ms(const struct config *config, const char *type)
 static struct attempt_rules rules_of(const struct config *config, const struct cluster_route *route)
 {
     if (!route)
-        return issuer_attempt_rules(config, issuer_profile_find(config->issuer.profile));
+        return issuer_attempt_rules(config, issuer_profile_of(config));
     static char some_url[] = "";
     const struct config_route *own = configured(config, route->type);
     const struct config_route told = {

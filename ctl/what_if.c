@@ -237,7 +237,7 @@ static void follow(const struct attempt *before, struct view view, const struct 
 bool what_if_find(const struct event *event, const struct cluster_route *route, const struct config *config,
                   const char *answer, struct what_if *ret_what_if, struct err *err)
 {
-    const struct issuer_profile *profile = issuer_profile_find(config->issuer.profile);
+    const struct issuer_profile *profile = issuer_profile_of(config);
     struct event row = event->status == OUTBOX_FAILED ? outlook_reopened(event) : *event;
     int64_t at_us = row.now_us > row.next_attempt_us ? row.now_us : row.next_attempt_us;
     struct answer given;

@@ -314,6 +314,7 @@ const struct dialect dialect_generic = {
     .key_lifetime = "24h",
     .card_ids = CARD_ID_IC,
     .credentials = CREDENTIAL_BEARER,
+    .may_ignore_keys = true,
     .on_request = on_request,
     .key_mismatch = {422, "idempotency_mismatch", "this key was used with another body"},
     .key_at_work = {409, "in_progress", "a call with this key is being executed"},

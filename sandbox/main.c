@@ -148,8 +148,8 @@ static must_check bool choose_dialect(const struct options *options, const struc
     if (options->hides_numbers && !dialect->may_hide_numbers)
         return err_set(err, ERR_USAGE, "--hide-numbers: %s does not do that", dialect->name);
     *ret_dialect = dialect;
-    *ret_key_lifetime_ms = options->key_lifetime_ms;
-    return options->key_lifetime_ms >= 0 ||
+    *ret_key_lifetime_ms = options->ignores_keys ? 0 : options->key_lifetime_ms;
+    return *ret_key_lifetime_ms >= 0 ||
            config_value_duration(dialect->key_lifetime, 0, INT64_MAX, ret_key_lifetime_ms, err);
 }
 

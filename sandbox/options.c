@@ -34,7 +34,7 @@ static const struct option_row {
     {"--key-lifetime", AT(key_lifetime_ms), OPTION_DURATION, false, NULL, "TIME",
      "how long the issuer knows a key (24h; marqeta, increase: for ever; adyen: 168h)"},
     {"--ignore-keys", AT(ignores_keys), OPTION_SWITCH, false, NULL, NULL,
-     "the issuer does not honour Idempotency-Key (lithic, adyen)"},
+     "the issuer does not honour Idempotency-Key (generic, lithic, adyen)"},
     {"--hide-numbers", AT(hides_numbers), OPTION_SWITCH, false, NULL, NULL,
      "the issuer's program may not see card numbers (lithic)"},
     {"--credential-file", AT(credential_file), OPTION_TEXT, false, NULL, "FILE",

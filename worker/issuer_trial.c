@@ -95,7 +95,7 @@ static void read_repeat(struct issuer_trial *trial, struct findings *findings,
         findings_add(findings, "repeat",
                      /* guard: a second card under one key is a failure where the key is trusted */
                      facts->profile->key_is_trusted ? FINDINGS_FAIL : FINDINGS_WARN,
-                     "the issuer does not honour keys: an unknown outcome must be looked up first",
+                     "the issuer does not honour keys: set issuer.keys = ignored (profile generic)",
                      "a second card was made under the same key");
     }
     issuer_card_wipe(&again);

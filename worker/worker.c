@@ -200,7 +200,7 @@ static bool load_all(struct worker *worker, struct err *err)
 static bool read_profile(struct worker *worker, struct err *err)
 {
     const struct config *config = worker->options.config;
-    worker->parameters.profile = issuer_profile_find(config->issuer.profile);
+    worker->parameters.profile = issuer_profile_of(config);
     if (!worker->parameters.profile)
         return err_set(err, ERR_CONFIG, "issuer.profile \"%.40s\" is unknown", config->issuer.profile);
     if (!issuer_url_check(worker->parameters.profile, config->issuer.url, err) ||

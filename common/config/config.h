@@ -17,6 +17,7 @@
 enum config_program { CONFIG_API = 1, CONFIG_WORKER = 2, CONFIG_CTL = 4 };
 enum config_limit_counts { LIMIT_COUNTS_ACCEPTED, LIMIT_COUNTS_ATTEMPTS };
 enum config_link_refused { LINK_REFUSED_CANCEL, LINK_REFUSED_KEEP };
+enum config_issuer_keys { ISSUER_KEYS_HONOURED, ISSUER_KEYS_IGNORED };
 enum config_number_refused { NUMBER_REFUSED_FAIL, NUMBER_REFUSED_KEEP };
 enum config_proxy_protocol { PROXY_PROTOCOL_OFF, PROXY_PROTOCOL_V2 };
 enum config_card_store { CARD_STORE_ENCRYPTED, CARD_STORE_NEVER };
@@ -125,6 +126,7 @@ struct config {
         char *client_cert_file;
         char *client_key_file;
         int64_t timeout_ms;
+        int64_t keys; /* enum config_issuer_keys */
         int64_t key_lifetime_ms;
         int64_t settle_time_ms;
         int64_t reconcile_every_ms; /* 0 = never */

@@ -225,6 +225,20 @@ static bool check_lease(const struct config *config, struct err *err)
                    given, issuer, core, least, config->issuer.profile);
 }
 
+static bool is_given(const struct config *config, const char *name)
+{
+    char nearest[CONFIG_NAME_SIZE];
+    return config->origins->of[config_find_option(name, config_option_name, nearest)] != ORIGIN_DEFAULT;
+}
+
+/* Whether keys are honoured is a part of every other profile. */
+static bool check_keys(const struct config *config, struct err *err)
+{
+    return !is_given(config, "issuer.keys") || strcmp(config->issuer.profile, "generic") == 0 ||
+           err_set(err, ERR_CONFIG, "issuer.keys is an option of the profile generic only; issuer.profile is %s",
+                   config->issuer.profile);
+}
+
 static bool check_issuer(const struct config *config, struct err *err)
 {
     char settle[CONFIG_VALUE_SIZE], lifetime[CONFIG_VALUE_SIZE], least[CONFIG_VALUE_SIZE];
@@ -266,8 +280,8 @@ bool config_check(const struct config *config, enum config_program program, stru
                check_target("core", config->core.url, config->core.allow_http, err) &&
                check_client_pair("issuer", config->issuer.client_cert_file, config->issuer.client_key_file, err) &&
                check_client_pair("core", config->core.client_cert_file, config->core.client_key_file, err) &&
-               check_issuer(config, err) && check_lease(config, err) && check_retention(config, err) &&
-               check_card_keys(config, err) && check_routes(config, err);
+               check_keys(config, err) && check_issuer(config, err) && check_lease(config, err) &&
+               check_retention(config, err) && check_card_keys(config, err) && check_routes(config, err);
     case CONFIG_CTL:
         break;
     }

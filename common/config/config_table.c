@@ -17,6 +17,7 @@
 
 /* In the order of the enums in config.h and log.h. */
 static const char *const words_counts[] = {"accepted", "attempts", NULL};
+static const char *const words_issuer_keys[] = {"honoured", "ignored", NULL};
 static const char *const words_link_refused[] = {"cancel", "keep", NULL};
 static const char *const words_number_refused[] = {"fail", "keep", NULL};
 static const char *const words_proxy_protocol[] = {"off", "v2", NULL};
@@ -133,6 +134,10 @@ const struct config_option config_options[] = {
      .programs = WORKER, .help = "The private key of issuer.client_cert_file, PEM, without a passphrase."},
     {"issuer", "timeout", OPTION_DURATION, TO(issuer.timeout_ms), .by_profile = timeouts, RANGE(10, 10 * MINUTE),
      .programs = WORKER | CTL, .help = "Time of one call to the issuer."},
+    {"issuer", "keys", OPTION_CHOICE, TO(issuer.keys), .default_text = "honoured", .words = words_issuer_keys,
+     .programs = WORKER | CTL,
+     .help = "Whether the issuer honours idempotency keys, only for the profile generic; ignored: no create is sent a "
+             "second time before a look-up has found nothing and issuer.settle_time has passed."},
     {"issuer", "key_lifetime", OPTION_DURATION, TO(issuer.key_lifetime_ms), .by_profile = key_lifetimes,
      RANGE(100, 3660 * DAY), .programs = WORKER | CTL, .must_agree = true,
      .help = "How long the issuer honours an idempotency key; 3660d = for ever."},

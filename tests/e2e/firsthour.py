@@ -217,12 +217,13 @@ def a_paused_issuer_is_not_called_by_a_check(world):
     world.ctl("resume", "core", "--reason", "over")
 
 
-@test(issuers=those(lambda issuer: issuer.profile == "lithic"))
+@test(issuers=("generic", "lithic"))
 def a_trial_finds_that_keys_are_not_honoured(world):
     world.up(sandbox=("--ignore-keys",))
     world.allowed |= {"orphan", "two_cards"}
     found = asked(world, "--user", "alice", "--create")
     assert_equal((found["repeat"][0][0], "second card" in found["repeat"][0][1]), ("fail", True), "%r" % found)
+    assert_true("issuer.keys = ignored" in found["repeat"][0][2], "what to do: %r" % found)
     assert_equal([card["status"] for card in world.sandbox.cards()], ["cancelled"] * 2, "both are closed")
 
 

@@ -224,6 +224,15 @@ class AdyenWithoutKeys(Adyen):
     sandbox = ("--ignore-keys",)
 
 
+class GenericWithoutKeys(Generic):
+    """The same of an issuer of your own."""
+    name = "generic-without-keys"
+    sandbox = ("--ignore-keys",)
+    settings = {"issuer.keys": "ignored"}
+    trusts_key = False
+    looks_first = True
+
+
 class Increase(Generic):
     name = profile = "increase"
     credential = "sandbox_key_0123456789"
@@ -251,10 +260,10 @@ class Increase(Generic):
         return self.call(world, "PATCH", "/cards/" + card, {"status": "active"})
 
 
-PROFILES = {issuer.name: issuer for issuer in (Generic(), Stripe(), Lithic(), Marqeta(), Adyen(), AdyenWithoutKeys(),
-                                               Increase())}
+PROFILES = {issuer.name: issuer for issuer in (Generic(), GenericWithoutKeys(), Stripe(), Lithic(), Marqeta(), Adyen(),
+                                               AdyenWithoutKeys(), Increase())}
 EVERY = tuple(PROFILES)
-VENDORS = EVERY[1:]
+VENDORS = tuple(name for name, issuer in PROFILES.items() if issuer.profile != "generic")
 
 
 def those(condition):

@@ -11,6 +11,7 @@ LOST, NOT_MADE = fault("create", "execute_then_status", status=503), fault("crea
 KEYED = those(lambda issuer: issuer.profile != "marqeta" and issuer.trusts_key)
 DUPLICABLE = those(lambda issuer: not issuer.reference_is_key)
 PAGED = those(lambda issuer: issuer.page)
+WITHOUT_KEYS = ("adyen-without-keys", "generic-without-keys")
 LOOKS_FIRST = those(lambda issuer: issuer.looks_first)
 
 
@@ -179,7 +180,7 @@ def adyens_own_codes_are_told_apart(world):
 
 
 @slow
-@test(issuers=("adyen-without-keys",), retry__max_attempts="6", issuer__settle_time="3s")
+@test(issuers=WITHOUT_KEYS, retry__max_attempts="6", issuer__settle_time="3s")
 def without_keys_a_create_is_repeated_only_when_the_last_one_has_settled(world):
     """The first create is still on its way when the look-up says that there is nothing."""
     world.up()
@@ -194,7 +195,7 @@ def without_keys_a_create_is_repeated_only_when_the_last_one_has_settled(world):
 
 
 @slow
-@test(issuers=("adyen-without-keys",), retry__max_attempts="6")
+@test(issuers=WITHOUT_KEYS, retry__max_attempts="6")
 def without_keys_no_answer_of_a_gateway_lets_a_create_be_repeated_unseen(world):
     """Each of these may come from something that stands before Adyen, over a create that was executed."""
     world.up()
@@ -209,7 +210,7 @@ def without_keys_no_answer_of_a_gateway_lets_a_create_be_repeated_unseen(world):
 
 
 @slow
-@test(issuers=("adyen-without-keys",), retry__max_attempts="6")
+@test(issuers=WITHOUT_KEYS, retry__max_attempts="6")
 def without_keys_a_second_card_is_a_question_at_once(world):
     """The first create arrives after all, later than anything that is waited for, while the second one is executed."""
     world.allowed.add("two_cards")

@@ -233,12 +233,12 @@ class World:
         self.reserve_peers(*ports[:2])
         if self.issuer.profile != "generic":
             options = ("--issuer=" + self.issuer.profile,
-                       "--credential-file=%s" % self.settings["issuer.credential_file"], *self.issuer.sandbox, *options)
+                       "--credential-file=%s" % self.settings["issuer.credential_file"], *options)
         self.sandbox = Sandbox("sandbox", [BUILD / "issuing-sandbox", "--seed", "7", "--issuer-listen",
                                            "127.0.0.1:%d" % ports[0],
                                            "--core-listen", "127.0.0.1:%d" % ports[1], "--control-listen",
                                            "127.0.0.1:%d" % ports[2], "--route-listen",
-                                           "127.0.0.1:%d" % ports[3], *options],
+                                           "127.0.0.1:%d" % ports[3], *self.issuer.sandbox, *options],
                                self._log("sandbox"), *ports)
         self.programs.append(self.sandbox)
         return self.sandbox.wait_ready()
@@ -287,7 +287,7 @@ class World:
         """The result of one issuing-ctl command: returncode, stdout, stderr. Its output goes to a log, to be searched
         for card numbers."""
         keys = ("retry.max_attempts", "retry.base", "retry.cap", "issuer.timeout", "issuer.key_lifetime",
-                "issuer.settle_time", "issuer.profile", "card.keys_file")
+                "issuer.settle_time", "issuer.profile", "issuer.keys", "card.keys_file")
         settings = {"database.url": self.conninfo(role), **{key: self.settings[key] for key in keys
                                                             if key in self.settings},
                     **{key.replace("__", "."): value for key, value in own.items()}}

@@ -18,7 +18,7 @@
  *   LIFETIME   of the issuer's keys                                STEPS   steps of the database's clock, by STEP
  *   GATEWAY    1: what stands in front of the issuer may answer 408 over a create that it has passed on, or will
  *   KEYLESS    1: the issuer makes a card for each create, whatever its key, and a gateway may answer 401, 404, 429 ...
- *              over a create that it has passed on, or will: a profile whose key is not trusted
+ *              over a create that it has passed on, or will: a profile whose key is not trusted, or issuer.keys = ignored
  *   SILENT     1: the look-ups of this event may never be answered with anything that can be read, or not at all,
  *              while those of other events are answered well, or are not
  *   TWO_CARDS  1: the issuer may break its word and make a second card for a key; somebody may close one of the two
@@ -80,6 +80,11 @@
 #endif
 #ifndef KEYLESS
 #define KEYLESS 0
+#endif
+#ifdef WITHOUT_KEYS_IGNORED /* the key of a generic issuer is trusted, whatever the issuer makes of it */
+#define IS_TRUSTED true
+#else
+#define IS_TRUSTED (!KEYLESS)
 #endif
 #ifndef SILENT
 #define SILENT 0
@@ -413,7 +418,7 @@ inline fails_or_is_deferred(where)
 #endif
 
 /* What an answer proves that a gateway may have given: where the key is not trusted, nothing. */
-#if KEYLESS && !defined(WITHOUT_DOUBT)
+#if KEYLESS && !defined(WITHOUT_DOUBT) && !defined(WITHOUT_KEYS_IGNORED)
 #define PROVES_NOTHING unknown = 1; LEAVES_SOMETHING_UNDER_WAY
 #else
 #define PROVES_NOTHING skip
@@ -423,14 +428,14 @@ inline fails_or_is_deferred(where)
 #else
 #define UNKNOWN_AT_408 unknown = 1; LEAVES_SOMETHING_UNDER_WAY
 #endif
-#if KEYLESS && !defined(WITHOUT_LOOK_FIRST)
-#define MUST_LOOK_FIRST (unknown && !looked_first)
+#ifndef WITHOUT_LOOK_FIRST
+#define MUST_LOOK_FIRST (!IS_TRUSTED && unknown && !looked_first)
 #else
 #define MUST_LOOK_FIRST false
 #endif
 /* The HTTP client sends a create once more on a fresh connection. */
-#if KEYLESS && !defined(WITHOUT_SENT_ONCE)
-#define MAY_RESEND false
+#ifndef WITHOUT_SENT_ONCE
+#define MAY_RESEND IS_TRUSTED
 #else
 #define MAY_RESEND true
 #endif

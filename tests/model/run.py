@@ -40,6 +40,7 @@ LATE = "-DLATE=1 -DSLOW=1 -DTICKS=3"
 KEYS = "-DLATE=1 -DSLOW=1 -DTICKS=4 -DLIFETIME=3 -DUNDERWAY=1"
 GATEWAY = "-DGATEWAY=1 -DLATE=1 -DTICKS=3"
 KEYLESS = "-DKEYLESS=1 -DLATE=1 -DTICKS=3"
+IGNORED = "-DKEYLESS=1 -DLATE=1 -DSLOW=1 -DTICKS=4 -DLIFETIME=3 -DUNDERWAY=1"
 SILENT = "-DSILENT=1 -DLIFETIME=2 -DCANCELS=0"
 TWO_CARDS = "-DTWO_CARDS=1"
 
@@ -69,6 +70,8 @@ WORLDS = (
           "something in front of the issuer answers 408 over a create that it has passed on, or will"),
     World("untrusted-key", "-DFAULTS=1 -DREPLAYS=0 -DCANCELS=0 " + KEYLESS, "-DFAULTS=2 " + KEYLESS,
           "an issuer that makes a card for each create, and a gateway that answers 401, 404, 429 over one"),
+    World("keys-ignored", "-DFAULTS=1 -DREPLAYS=0 -DCANCELS=0 " + IGNORED, "-DFAULTS=2 -DREPLAYS=0 " + IGNORED,
+          "a generic issuer that honours no key, and shows every card in a look-up"),
     World("unreadable-look-ups", "-DFAULTS=1 -DREPLAYS=0 -DTICKS=4 " + SILENT, "-DFAULTS=1 -DTICKS=5 " + SILENT,
           "look-ups of this event that are never answered readably, beside good ones of others, or not"),
     World("two-cards-of-a-key", "-DFAULTS=2 " + TWO_CARDS, "-DFAULTS=3 " + TWO_CARDS,
@@ -134,6 +137,8 @@ GUARDS = (
     Guard("LOOK_FIRST", "two_live_cards", "-DFAULTS=1 " + KEYLESS, "without a trusted key a look-up precedes a repeat"),
     Guard("SENT_ONCE", "two_live_cards", "-DFAULTS=1 " + KEYLESS,
           "without a trusted key the HTTP client sends nothing again"),
+    Guard("KEYS_IGNORED", "two_live_cards", "-DFAULTS=1 -DREPLAYS=0 -DCANCELS=0 " + IGNORED,
+          "issuer.keys = ignored: the key of a generic issuer is not trusted"),
     Guard("OUTCOME_UNKNOWN", "silent_past_the_keys_lifetime", "-DFAULTS=1 -DTICKS=4 " + SILENT,
           "what cannot be looked up while others can ends, past the key's lifetime"),
     Guard("EVIDENCE", END, "-DFAULTS=1 -DREPLAYS=0 -DTICKS=4 " + SILENT, "an outage of look-ups ends nothing"),

@@ -300,7 +300,7 @@ static void change(const struct sim_request *request, struct sim_answer *answer)
         sim_issuer_refuse(answer, 404, "no_such_card");
         return;
     }
-    if (!card->is_live && (!closes || profile() == &issuer_generic)) {
+    if (!card->is_live && (!closes || profile()->name == issuer_generic.name)) {
         sim_issuer_refuse(answer, closes ? 409 : 422, "closed_before");
         return;
     }

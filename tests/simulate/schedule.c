@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/uuid7.h"
+#include "common/issuer/issuer.h"
 #include "common/issuer_key.h"
 #include "sim.h"
 
@@ -24,8 +25,10 @@ static void configure(void)
 {
     struct config *config = &sim.config;
     static char names[][10] = {"generic", "generic", "stripe", "lithic", "adyen", "adyen"};
-    config->issuer.profile = names[sim_random() % ARRAY_SIZE(names)];
-    sim.profile = issuer_profile_find(config->issuer.profile);
+    size_t number = sim_random() % ARRAY_SIZE(names);
+    config->issuer.profile = names[number];
+    config->issuer.keys = number == 0 ? ISSUER_KEYS_IGNORED : ISSUER_KEYS_HONOURED;
+    sim.profile = issuer_profile_of(config);
     const char *url_end = sim.profile->url_end;
     snprintf(issuer_url, sizeof(issuer_url), "http://issuer.test%s", url_end ? url_end : "");
     config->issuer.url = issuer_url;

@@ -218,6 +218,22 @@ START_TEST(rules_between_options_hold_for_the_defaults_of_a_profile_and_name_it)
 }
 END_TEST
 
+START_TEST(only_the_generic_profile_knows_whether_keys_are_honoured)
+{
+    ck_assert(load(CONFIG_WORKER, GOOD, "--issuer.keys=ignored"));
+    ck_assert_int_eq(config.issuer.keys, ISSUER_KEYS_IGNORED);
+    ck_assert(config_check(&config, CONFIG_WORKER, &err));
+    config_done(&config);
+    ck_assert(load(CONFIG_WORKER, GOOD, "--issuer.profile=lithic"));
+    ck_assert_int_eq(config.issuer.keys, ISSUER_KEYS_HONOURED);
+    ck_assert(config_check(&config, CONFIG_WORKER, &err));
+    config_done(&config);
+    write_file("[issuer]\nkeys = honoured\n");
+    ck_assert(load(CONFIG_WORKER, GOOD, "--issuer.profile=lithic"));
+    expect_refused("issuer.keys is an option of the profile generic only; issuer.profile is lithic");
+}
+END_TEST
+
 static char differing[200];
 
 static void on_difference(void *context, const char *name)
@@ -281,6 +297,7 @@ SUITE(config_profiles)
     tcase_add_test(tests, the_origin_of_a_profiles_default_is_shown);
     tcase_add_test(tests, an_unknown_profile_is_refused_with_the_names_by_every_program);
     tcase_add_test(tests, rules_between_options_hold_for_the_defaults_of_a_profile_and_name_it);
+    tcase_add_test(tests, only_the_generic_profile_knows_whether_keys_are_honoured);
     tcase_add_test(tests, a_reload_with_another_profile_names_all_that_changes);
     tcase_add_test(tests, an_address_may_have_a_path_and_loses_the_slash_at_its_end);
     tcase_add_test(tests, parameters_are_taken_as_they_are);

@@ -76,6 +76,23 @@ START_TEST(the_names_are_those_of_the_options)
 }
 END_TEST
 
+START_TEST(a_key_that_the_issuer_ignores_is_not_trusted)
+{
+    static char names[][8] = {"generic", "stripe", "none"};
+    struct config config = {.issuer.profile = names[0]};
+    ck_assert_ptr_eq(issuer_profile_of(&config), &issuer_generic);
+    config.issuer.keys = ISSUER_KEYS_IGNORED;
+    const struct issuer_profile *profile = issuer_profile_of(&config);
+    ck_assert(!profile->key_is_trusted && !issuer_attempt_rules(&config, profile).key_is_trusted);
+    ck_assert_str_eq(profile->name, "generic");
+    ck_assert(issuer_url_check(profile, "https://cards.example.com/v1", NULL));
+    config.issuer.profile = names[1];
+    ck_assert_ptr_eq(issuer_profile_of(&config), &issuer_stripe);
+    config.issuer.profile = names[2];
+    ck_assert_ptr_null(issuer_profile_of(&config));
+}
+END_TEST
+
 START_TEST(every_call_is_whole_and_names_only_what_is_there)
 {
     EACH_PROFILE(profile)
@@ -176,6 +193,7 @@ SUITE(profiles)
 {
     TCase *tests = tcase_create("profiles");
     tcase_add_test(tests, the_names_are_those_of_the_options);
+    tcase_add_test(tests, a_key_that_the_issuer_ignores_is_not_trusted);
     tcase_add_test(tests, every_call_is_whole_and_names_only_what_is_there);
     tcase_add_test(tests, a_profile_can_do_what_the_flow_asks_of_it);
     tcase_add_test(tests, rules_look_only_at_what_is_noted_and_read);
