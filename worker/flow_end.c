@@ -31,8 +31,10 @@ static void fill_reason(const struct flow *flow, const struct flow_verdict *verd
     snprintf(end->detail, sizeof(end->detail), "%s", flow->attempt.outcome.detail);
     /* Whatever this attempt failed by: a replay looks up first. */
     /* guard: after two cards a failure of another kind is looked up first too */
-    if (flow->attempt.end_is_held && flow->attempt.lookup_reason == LOOKUP_DUPLICATE)
-        end->held_end = lookup_reason_name(flow->attempt.lookup_reason);
+    /* guard: what an operator adopted is looked up first whatever it failed by */
+    enum lookup_reason reason = flow->attempt.lookup_reason;
+    if (flow->attempt.end_is_held && (reason == LOOKUP_DUPLICATE || reason == LOOKUP_BEFORE_SENDING))
+        end->held_end = lookup_reason_name(reason);
     if (flow->review.is_on && flow->review.is_gone)
         end->replaces = uuid_parse(flow->payload.replaces, strlen(flow->payload.replaces), &end->replaced);
 }

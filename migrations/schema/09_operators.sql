@@ -82,7 +82,10 @@ BEGIN
     -- guard: a replay forgets what was counted
     SET status = 'PENDING', retry_count = 0, lost_count = 0, deferral_count = 0, deferral_code = NULL,
         -- guard: a replay after two cards is marked
-        deferred_since = NULL, held_end = CASE WHEN is_duplicate THEN 'duplicate' END, held_end_code = NULL,
+        deferred_since = NULL, held_end_code = NULL,
+        held_end = CASE WHEN is_duplicate THEN 'duplicate'
+                        -- guard: an adopted event that is replayed is looked up first
+                        WHEN e.held_end = 'before_sending' THEN e.held_end END,
         next_attempt_at = now(), updated_at = clock_timestamp(), completed_at = NULL, reason_code = NULL,
         reason_detail = NULL, last_error = NULL,
         -- guard: an event whose card was found counts as sent

@@ -143,6 +143,23 @@ START_TEST(an_adopted_event_is_looked_up_first_and_stays_unknown)
 }
 END_TEST
 
+/* The new address has the card and not the key: what is not looked up there makes a second one. */
+START_TEST(a_replay_of_an_adopted_event_is_looked_up_first)
+{
+    (void)add_event("alice", 1);
+    ck_assert_int_eq(claimed(ONE, "count(*)"), 1);
+    end_attempt(false, true);
+    settle();
+    ck_assert_int_eq(claimed(TWO, "count(*)"), 1);
+    end_attempt(false, false);
+    expect_adopted("NULL, 2::int2", "done");
+    database_run(owner, "UPDATE outbox_events SET status = 'FAILED', reason_code = 'worker_lost', lost_count = 5, "
+                        "completed_at = now()"); /* as the sweep does */
+    database_run(owner, "SELECT issuing.replay(id, NULL, 'olga', 'olga', NULL, 'again') FROM outbox_events");
+    ck_assert_int_eq(claimed(TWO, "count(*) FILTER (WHERE NOT is_elsewhere AND held_end = 'before_sending')"), 1);
+}
+END_TEST
+
 /* Story: a create to the first issuer is given up, and the event is adopted for the second one, which has no card: the
  * request is REJECTED, or a card is made there. Then the create makes its card at the first one. */
 START_TEST(nothing_is_adopted_while_its_create_may_still_arrive)
@@ -197,6 +214,7 @@ SUITE(issuers)
 {
     TCase *tcase = tcase_create("issuers");
     tcase_add_checked_fixture(tcase, begin, tear_down);
+    tcase_add_test(tcase, a_replay_of_an_adopted_event_is_looked_up_first);
     tcase_add_test(tcase, an_event_stays_with_the_issuer_of_its_first_send);
     tcase_add_test(tcase, what_sent_nothing_belongs_to_nobody);
     tcase_add_test(tcase, a_replacement_belongs_to_the_issuer_of_the_card);

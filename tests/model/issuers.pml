@@ -7,13 +7,20 @@
  * create is on its way there: the settling time. A worker of the other issuer that claims the event gives it back
  * unchanged, which is no step here.
  *
- * The world (-D): FAULTS, ADOPTIONS and REISSUES by operators. WITHOUT_...: a guard is taken out. */
+ * The world (-D): FAULTS, ADOPTIONS, REISSUES and REPLAYS by operators. MOVED 1: issuer 1 is issuer 0 at another address,
+ * which has all its cards, and not its keys. WITHOUT_...: a guard is taken out. */
 
 #ifndef FAULTS
 #define FAULTS 2
 #endif
 #ifndef ADOPTIONS
 #define ADOPTIONS 1
+#endif
+#ifndef MOVED
+#define MOVED 0
+#endif
+#ifndef REPLAYS
+#define REPLAYS MOVED
 #endif
 #ifndef REISSUES
 #define REISSUES 1
@@ -38,13 +45,15 @@ mtype = {
 #define FAILED 4
 byte status, sent_to;
 bool sent;  /* first_sent_at */
+bool first; /* held_end = before_sending: it was adopted, and is looked up before anything is sent */
 bool mark;  /* of a reissue */
 bool holds[2];
 
 bool made[2], card[2]; /* made: under the key, once */
 bool flying[2];        /* a create on its way whose caller has given up */
 bool gone;               /* no worker speaks to issuer 0 any more */
-byte faults = FAULTS, adoptions = ADOPTIONS, reissues = REISSUES;
+byte faults = FAULTS, adoptions = ADOPTIONS, reissues = REISSUES, replays = REPLAYS;
+#define SHOWN(w) (card[w] || (MOVED && w == 1 && card[0]))
 #define FAULT faults > 0 -> faults--
 
 inline make_card(at)
@@ -114,6 +123,8 @@ end_worker:
         if :: sent_to == 0 -> sent_to = w + 1 :: else fi
 #endif
         };
+        if :: first -> goto look_first :: else fi;
+decide:
         if
         :: atomic { SAY("core-api: not eligible\n"); end = REJECTED;
             if :: was_sent -> goto look_up :: else -> do_end(w, REJECTED); goto over fi }
@@ -134,21 +145,33 @@ end_worker:
         fi;
 look_up:
         atomic {
-            printf("worker %d: looks up at issuer %d: %d\n", w, w, card[w]);
+            printf("worker %d: looks up at issuer %d: %d\n", w, w, SHOWN(w));
             if
-            :: card[w] && end == REJECTED -> card[w] = 0; do_end(w, REJECTED)
-            :: card[w] && end != REJECTED -> do_end(w, COMPLETED)
-            :: !card[w] && !flying[w] -> do_end(w, end)
+            :: SHOWN(w) && end == REJECTED ->
+                card[w] = 0;
+                if :: MOVED && w == 1 -> card[0] = 0 :: else fi;
+                do_end(w, REJECTED)
+            :: SHOWN(w) && end != REJECTED -> do_end(w, COMPLETED)
+            :: !SHOWN(w) && !flying[w] -> do_end(w, end)
             :: FAULT; SAY("issuer: the look-up is never readable\n"); do_end(w, FAILED) /* outcome_unknown */
+            fi };
+        goto over;
+look_first:
+        atomic {
+            printf("worker %d: looks up first at issuer %d: %d\n", w, w, SHOWN(w));
+            if
+            :: SHOWN(w) -> first = 0; do_end(w, COMPLETED)
+            :: !SHOWN(w) && !flying[w] -> first = 0; goto decide
+            :: FAULT; SAY("database: five attempts are lost with their worker\n"); do_end(w, FAILED)
             fi };
 over:
         atomic { was_sent = 0; end = 0 }
     :: atomic { mark && status == FAILED && MARK_IS_MINE(w) && !(gone && w == 0) && !flying[w] ->
-        printf("worker %d: looks up for a reissue at issuer %d: %d\n", w, w, card[w]);
+        printf("worker %d: looks up for a reissue at issuer %d: %d\n", w, w, SHOWN(w));
         mark = 0;
         if
-        :: card[w]
-        :: !card[w] -> HOLDS(a_new_request_beside_a_live_card, !card[0] && !card[1]); status = REJECTED
+        :: SHOWN(w)
+        :: !SHOWN(w) -> HOLDS(a_new_request_beside_a_live_card, !card[0] && !card[1]); status = REJECTED
         fi }
     od
 }
@@ -179,11 +202,18 @@ end_operator:
     :: atomic { !gone && status != PROCESSING -> SAY("operator: ends the last worker of issuer 0\n"); gone = 1 }
     :: atomic { reissues > 0 && status == FAILED && !mark ->
         SAY("operator: asks for a reissue\n"); reissues--; mark = 1 }
-    /* Has seen that issuer 0 has no card for the event, and says so. */
-    :: atomic { adoptions > 0 && gone && status == PENDING && sent_to == 1 && !card[0] && IS_SETTLED ->
+    :: atomic { replays > 0 && status == FAILED && !mark ->
+        SAY("operator: replays\n");
+#ifdef WITHOUT_ADOPTED_REPLAY
+        first = 0;
+#endif
+        replays--; status = PENDING }
+    /* Has seen that issuer 0 has no card for the event, and says so; or issuer 1 has its cards. */
+    :: atomic { adoptions > 0 && gone && status == PENDING && sent_to == 1 && (MOVED || !card[0]) && IS_SETTLED ->
         SAY("operator: adopts the event for issuer 1\n");
         HOLDS(it_waits_for_an_operator_though_nothing_was_sent, sent);
         adoptions--;
+        first = sent;
         sent_to = 2 }
     od
 }

@@ -74,6 +74,9 @@ START_TEST(a_held_end_is_written_with_every_pending_end)
     ck_assert_str_eq(end.held_end, "refused");
     ck_assert_str_eq(end.held_end_code, "issuer_refused");
     ck_assert_ptr_null(build((struct flow_verdict){.kind = FLOW_REJECT, .code = "issuer_refused"}).held_end);
+    flow.attempt.lookup_reason = LOOKUP_BEFORE_SENDING; /* an operator adopted it, and may replay it */
+    ck_assert_str_eq(build((struct flow_verdict){.kind = FLOW_FAIL, .code = "outcome_unknown"}).held_end,
+                     "before_sending");
 }
 END_TEST
 
