@@ -42,7 +42,7 @@ struct bulk {
     bool dry_run;
     /* resolve: of card requests, of events of routes */
     bool confirms_no_card, confirms_not_executed;
-    const char *issuer;  /* adopt: an origin; NULL = the present one */
+    const char *issuer;  /* adopt: an address; NULL = the present one */
     const char *rate;    /* as given; NULL = as fast as it goes */
     int64_t interval_us; /* between two events, by the rate */
     int64_t limit;       /* events acted on at most; 0 = all */

@@ -51,7 +51,7 @@ struct event {
     const char *holder_status;            /* of the event held_behind; NULL = there is none, or it is gone */
     char first_text[UUID_TEXT_SIZE];      /* held back: the first of its user and type that must end; "" = none */
     const char *first_status;             /* of that one */
-    const char *belongs_to, *present_issuer; /* "profile at origin"; NULL = it belongs to the present one */
+    const char *belongs_to, *present_issuer; /* "profile at address"; NULL = it belongs to the present one */
     int64_t waiting_count; /* of an ordered type: events of its user that come after it; 1000 at most */
 };
 

@@ -16,6 +16,7 @@ enum call_target { TARGET_ISSUER, TARGET_CORE, TARGET_ROUTE };
     X(ACTIVATE, "activate", ISSUER) /* makes an inactive card active */                                    \
     X(REVEAL, "reveal", ISSUER)     /* the card's number */                                                \
     X(RETRIEVE, "retrieve", ISSUER) /* one card by its id */                                               \
+    X(ACCOUNT, "account", ISSUER)   /* whose credential it is */                                           \
     X(CHECK, "check", CORE)                                                                                \
     X(LINK, "link", CORE)                                                                                  \
     X(UNLINK, "unlink", CORE)                                                                              \

@@ -447,6 +447,20 @@ static void retrieve(struct sandbox *sandbox, struct http_request *request, stru
     sandbox_call_finish(&call);
 }
 
+static void account(struct sandbox *sandbox, struct http_request *request)
+{
+    struct sandbox_order order = {.card.reference = slice_of("")};
+    struct sandbox_call call;
+    if (stripe_begin(&call, sandbox, request, CALL_ACCOUNT, &order)) {
+        struct json_writer writer = dialect_begin_answer(sandbox, &call.answer, 200);
+        json_open_object(&writer, NULL);
+        json_add_text(&writer, "id", "acct_1SandboxOfIssuing");
+        json_add_text(&writer, "object", "account");
+        json_close_object(&writer);
+    }
+    sandbox_call_finish(&call);
+}
+
 static void on_request(void *context, struct http_request *request)
 {
     struct sandbox *sandbox = context;
@@ -460,6 +474,8 @@ static void on_request(void *context, struct http_request *request)
         retrieve(sandbox, request, id);
     else if (http_path_matches(request->path, "/v1/issuing/cards/{card}", &id) && request->method == HTTP_POST)
         update(sandbox, request, id);
+    else if (slice_is(request->path, "/v1/account") && reads)
+        account(sandbox, request);
     else
         dialect_stray(sandbox, request);
 }

@@ -23,9 +23,9 @@ static bool read_target(struct json_value value, struct fault *rule)
 
 static bool read_call(struct json_value value, struct fault *rule)
 {
-    static const enum call_kind calls[] = {CALL_CREATE, CALL_LOOKUP,        CALL_LIST,  CALL_CANCEL,     CALL_ACTIVATE,
-                                           CALL_REVEAL, CALL_RETRIEVE,      CALL_CHECK, CALL_LINK,       CALL_UNLINK,
-                                           CALL_CHARGE, CALL_CHARGE_LOOKUP, CALL_HOOK,  CALL_HOOK_LOOKUP};
+    static const enum call_kind calls[] = {CALL_CREATE, CALL_LOOKUP,        CALL_LIST,  CALL_CANCEL,      CALL_ACTIVATE,
+                                           CALL_REVEAL, CALL_RETRIEVE,      CALL_CHECK, CALL_LINK,        CALL_UNLINK,
+                                           CALL_CHARGE, CALL_CHARGE_LOOKUP, CALL_HOOK,  CALL_HOOK_LOOKUP, CALL_ACCOUNT};
     char text[16];
     if (!json_string(value, text, sizeof(text), NULL))
         return false;

@@ -252,7 +252,7 @@ static void set_params(struct claim *claim, int limit, enum slots_choice choice)
     params[9] = params[10] = pg_param_null();
     if (!options->route) {
         params[9] = pg_param_text(options->config->issuer.profile, strlen(options->config->issuer.profile));
-        params[10] = pg_param_text(options->issuer_origin, strlen(options->issuer_origin));
+        params[10] = pg_param_text(options->issuer_address, strlen(options->issuer_address));
     }
     params[11] = pg_param_text(choice_word(choice), strlen(choice_word(choice)));
     params[12] = claim_source_param(options->route, source_of(claim, lane));

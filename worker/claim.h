@@ -39,8 +39,8 @@ struct claim_options {
     const struct config *config;
     const char *worker_name; /* of the lease */
     const char *event_type;
-    struct route *route;       /* that delivers the type; NULL = CARD_ISSUE */
-    const char *issuer_origin; /* of CARD_ISSUE: whom its events are sent to (peer.h) */
+    struct route *route;        /* that delivers the type; NULL = CARD_ISSUE */
+    const char *issuer_address; /* of CARD_ISSUE: whom its events are sent to (peer.h) */
     struct slots *slots;
     struct slots_share *share; /* of the type */
     struct turns *turns;       /* of all types */

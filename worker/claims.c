@@ -77,7 +77,7 @@ static bool open_claim(struct claims *claims, struct kind *kind, int64_t first_m
         .worker_name = options->worker_name,
         .event_type = kind->event_type,
         .route = kind->route,
-        .issuer_origin = options->peers->issuer.origin,
+        .issuer_address = options->peers->issuer_address,
         .slots = options->slots,
         .share = kind->share,
         .turns = &claims->turns,

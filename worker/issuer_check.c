@@ -33,9 +33,11 @@ enum phase {
     PHASE_TAKING,
     /* core-api's answer. Then CALLING. */
     PHASE_ASKING,
-    /* The issuer's or the receiver's answer. Then REVEALING, where numbers are stored and shown by a call of their own,
-     * or ENDING. */
+    /* The issuer's or the receiver's answer. Then NAMING, or as after it. */
     PHASE_CALLING,
+    /* The account of the credential, where the issuer tells it. Then REVEALING, where numbers are stored and shown by a call of their own,
+     * or ENDING. */
+    PHASE_NAMING,
     /* The issuer's answer to the question for the number of a card that does not exist. Then ENDING. */
     PHASE_REVEALING,
     /* The issuer's answer to a call of the trial. Then TRYING again, PAUSING or ENDING. */
@@ -135,13 +137,13 @@ static void forget_call(struct issuer_check *check, struct peer *peer)
     check->facts.issuer_header = NULL;
 }
 
-/* card_id NULL: of no card. */
+/* which ISSUER_CALLS: the call that tells the account. card_id NULL: of no card. */
 static bool build_issuer_call(struct issuer_check *check, enum issuer_call which, const char *card_id)
 {
     static const struct outbox_payload payload; /* a new card */
     char made_up[UUID_TEXT_SIZE];
     uuid_format(&check->event_id, made_up);
-    struct issuer_subject subject = {
+    const struct issuer_subject subject = {
         .base = check->options.peers->issuer.url,
         .event_id = check->event_id,
         .user_id = check->user_id,
@@ -151,7 +153,8 @@ static bool build_issuer_call(struct issuer_check *check, enum issuer_call which
         .parameters = &check->known,
         .lookup = &check->lookup,
     };
-    return issuer_build(check->facts.profile, which, &subject, &check->call);
+    return which == ISSUER_CALLS ? issuer_build_account(check->facts.profile, &subject, &check->call)
+                                 : issuer_build(check->facts.profile, which, &subject, &check->call);
 }
 
 /* Numbers are stored, and shown by a call of their own. */
@@ -225,6 +228,36 @@ static void on_revealed(struct http_call *call)
     go_on(check);
 }
 
+static void ask_number(struct issuer_check *check)
+{
+    if (wants_numbers(check) && build_issuer_call(check, ISSUER_REVEAL, NULL))
+        send_call(check, &check->options.peers->issuer, PHASE_REVEALING, on_revealed);
+    else
+        go_on(check);
+}
+
+static void on_account_told(struct http_call *call)
+{
+    struct issuer_check *check = container_of(call, struct issuer_check, call);
+    issuer_findings_add_account(&check->findings, &check->facts, call);
+    forget_call(check, &check->options.peers->issuer);
+    if (check->findings.has_failure)
+        go_on(check);
+    else
+        ask_number(check);
+}
+
+static void ask_account(struct issuer_check *check)
+{
+    if (check->facts.profile->account.path && build_issuer_call(check, ISSUER_CALLS, NULL)) {
+        send_call(check, &check->options.peers->issuer, PHASE_NAMING, on_account_told);
+        check->facts.issuer_header = credential_header(check->credential);
+        return;
+    }
+    issuer_findings_add_account(&check->findings, &check->facts, NULL);
+    ask_number(check);
+}
+
 static void on_issuer_answered(struct http_call *call)
 {
     struct issuer_check *check = container_of(call, struct issuer_check, call);
@@ -242,10 +275,10 @@ static void on_issuer_answered(struct http_call *call)
     }
     issuer_findings_add_answer(&check->findings, &check->facts, check->which, call, &check->lookup, &outcome);
     forget_call(check, &check->options.peers->issuer);
-    if (!check->findings.has_failure && wants_numbers(check) && build_issuer_call(check, ISSUER_REVEAL, NULL))
-        send_call(check, &check->options.peers->issuer, PHASE_REVEALING, on_revealed);
-    else
+    if (check->findings.has_failure)
         go_on(check);
+    else
+        ask_account(check);
 }
 
 static void call_issuer(struct issuer_check *check)
@@ -382,7 +415,7 @@ static int64_t call_ms(const struct peer *peer)
 /* The longest check. */
 static int64_t lease_ms(const struct issuer_check_options *options)
 {
-    int64_t longest_ms = call_ms(&options->peers->core) + 3 * call_ms(&options->peers->issuer);
+    int64_t longest_ms = call_ms(&options->peers->core) + 4 * call_ms(&options->peers->issuer);
     for (int i = 0; i < options->routes->count; i++)
         if (call_ms(&options->routes->routes[i].peer) > longest_ms)
             longest_ms = call_ms(&options->routes->routes[i].peer);
@@ -434,6 +467,7 @@ static void set_facts(struct issuer_check *check)
         .profile = options->parameters->profile,
         .fixed = &options->parameters->fixed,
         .worker = options->worker_name,
+        .account = config->issuer.account,
         .issuer = {.url = config->issuer.url, .credential_file = config->issuer.credential_file},
         .core = {.url = config->core.url, .credential_file = config->core.credential_file},
     };

@@ -6,6 +6,9 @@
 #include <string.h>
 
 #include "common/config/config.h"
+#include "common/config/config_value.h"
+#include "common/issuer/json_pointer.h"
+#include "common/json/json_strict.h"
 #include "common/json/json_value.h"
 #include "worker/core_api.h"
 #include "common/issuer/issuer_rules.h"
@@ -331,6 +334,44 @@ void issuer_findings_add_answer(struct findings *findings, const struct issuer_f
                      fix_of_status(call->status), "answered %d%s%s; whether the credential is right does not show",
                      call->status, text, is_worded ? "" : ", without an error of the issuer's form");
     }
+}
+
+/* "" = the answer does not tell it. */
+static void read_account(const struct issuer_findings_facts *facts, const struct http_call *call,
+                         char ret_id[CONFIG_ACCOUNT_MAX + 1])
+{
+    ret_id[0] = '\0';
+    if (!call || call->result != HTTP_ANSWERED || call->status != 200 ||
+        !json_strict_check(call->answer.bytes, call->answer.length, NULL))
+        return;
+    struct json_value body = json_value_of(call->answer.bytes, call->answer.length);
+    if (!json_string(json_at(body, facts->profile->account.id), ret_id, CONFIG_ACCOUNT_MAX + 1, NULL) ||
+        !config_value_is_account(ret_id) || (facts->issuer_header && strstr(facts->issuer_header, ret_id)))
+        ret_id[0] = '\0';
+}
+
+void issuer_findings_add_account(struct findings *findings, const struct issuer_findings_facts *facts,
+                                 const struct http_call *call)
+{
+    const char *ours = facts->account ? facts->account : "";
+    char id[CONFIG_ACCOUNT_MAX + 1], fix[FIX_SIZE];
+    read_account(facts, call, id);
+    snprintf(fix, sizeof(fix),
+             "use a credential of %s; or, if only the name is wrong, issuer.account = %s, and adopt what is open", ours,
+             id);
+    if (!id[0])
+        findings_add(findings, "account", FINDINGS_NOTE, NULL, "%s the account of the credential; issuer.account is %s",
+                     call ? "the issuer did not tell" : "no call of this profile tells", ours[0] ? ours : "not set");
+    else if (strcmp(ours, id) == 0)
+        findings_add(findings, "account", FINDINGS_OK, NULL, "the credential is of %s, as issuer.account says", id);
+    else if (!ours[0])
+        findings_add(findings, "account", FINDINGS_NOTE, NULL,
+                     "the credential is of %s; before the first request set issuer.account = %s, which keeps other "
+                     "accounts of this address apart",
+                     id, id);
+    else
+        findings_add(findings, "account", FINDINGS_FAIL, fix, "the credential is of %s, and issuer.account is %s", id,
+                     ours);
 }
 
 void issuer_findings_add_number_refused(struct findings *findings, const struct issuer_findings_facts *facts,

@@ -15,6 +15,7 @@ struct issuer_findings_facts {
     struct {
         const char *url, *credential_file; /* file NULL = none */
     } issuer, core;
+    const char *account;       /* issuer.account; NULL = none is named */
     const char *issuer_header; /* the header with our credential in the call that was sent; NULL = none */
 };
 
@@ -33,6 +34,9 @@ void issuer_findings_add_parameters(struct findings *findings, const struct issu
 void issuer_findings_add_answer(struct findings *findings, const struct issuer_findings_facts *facts,
                                 enum issuer_call which, const struct http_call *call, const struct issuer_lookup *found,
                                 const struct outcome *outcome);
+/* The account of the credential beside issuer.account. call NULL: no call of the profile tells it. */
+void issuer_findings_add_account(struct findings *findings, const struct issuer_findings_facts *facts,
+                                 const struct http_call *call);
 /* The issuer answered 401 or 403 when it was asked for a card's number. */
 void issuer_findings_add_number_refused(struct findings *findings, const struct issuer_findings_facts *facts,
                                         int status);

@@ -64,7 +64,7 @@ struct issuer_listing {
 
 static int64_t call_ms(const struct issuer_listing *listing)
 {
-    int64_t timeout_ms = listing->options.issuer->timeout_ms;
+    int64_t timeout_ms = listing->options.peers->issuer.timeout_ms;
     return timeout_ms < CALL_MAX_MS ? timeout_ms : CALL_MAX_MS;
 }
 
@@ -218,7 +218,7 @@ static void on_answered(struct http_call *call)
     listing->pause_ms = call->took_us / 1000 < PAUSE_MAX_MS ? call->took_us / 1000 : PAUSE_MAX_MS;
     issuer_read_list(listing->options.parameters->profile, call, listing->place.cursor, on_card, listing, listing->next,
                      &outcome);
-    peer_note_call(listing->options.issuer, call);
+    peer_note_call(&listing->options.peers->issuer, call);
     http_call_forget(call);
     if (listing->bytes[0].failed || listing->bytes[1].failed || listing->bytes[2].failed)
         leave(listing, "", false); /* out of memory */
@@ -232,7 +232,7 @@ static void on_answered(struct http_call *call)
 
 static void call_issuer(struct issuer_listing *listing)
 {
-    struct peer *issuer = listing->options.issuer;
+    struct peer *issuer = &listing->options.peers->issuer;
     const struct issuer_profile *profile = listing->options.parameters->profile;
     const struct issuer_subject subject = {
         .base = issuer->url,
@@ -289,17 +289,17 @@ static void on_timer(uv_timer_t *timer)
         call_issuer(listing);
         return;
     }
-    if (options->issuer->target.is_paused) {
+    if (options->peers->issuer.target.is_paused) {
         rest(listing, PHASE_IDLE, POLL_MS);
         return;
     }
-    const char *profile = options->parameters->profile->name, *origin = options->issuer->origin;
+    const char *profile = options->parameters->profile->name, *address = options->peers->issuer_address;
     listing->token = uuid4_make();
     params[0] = pg_param_uuid(&listing->token);
     params[1] = pg_param_int8(call_ms(listing) + LEASE_MORE_MS);
     params[2] = pg_param_text(options->worker_name, strlen(options->worker_name));
     params[3] = pg_param_text(profile, strlen(profile));
-    params[4] = pg_param_text(origin, strlen(origin));
+    params[4] = pg_param_text(address, strlen(address));
     params[5] = pg_param_int8(options->config->issuer.reconcile_every_ms);
     submit(listing, PHASE_TAKING, &sql_issuer_listing_take, on_taken);
 }

@@ -28,7 +28,7 @@ struct issuer_listing_options {
     struct pg_pool *pool;
     const struct config *config;
     const char *worker_name; /* of the lease */
-    struct peer *issuer;
+    struct peers *peers;
     const struct parameters_env *parameters; /* with the issuer's profile */
 };
 

@@ -148,6 +148,10 @@ void peers_open(struct peers *peers, const struct peers_options *options)
     *peers = (struct peers){0};
     peer_open(&peers->issuer, &issuer, options);
     peer_open(&peers->core, &core, options);
+    /* guard: an issuer is its whole address and our account there */
+    const char *account = config->issuer.account;
+    snprintf(peers->issuer_address, sizeof(peers->issuer_address), "%s%s%s", config->issuer.url,
+             account && account[0] ? " account " : "", account ? account : "");
 }
 
 bool peer_load_credential(struct peer *peer, struct err *err)

@@ -12,6 +12,7 @@
 #include "common/base/err.h"
 #include "common/base/metrics.h"
 #include "common/config/config.h"
+#include "common/config/config_value.h"
 #include "common/http_client/http_client.h"
 #include "worker/credential.h"
 #include "worker/target.h"
@@ -20,6 +21,7 @@
 struct client_certificate;
 
 #define PEER_ORIGIN_SIZE 1025
+#define PEER_ADDRESS_SIZE (CONFIG_URL_MAX + sizeof(" account ") + CONFIG_ACCOUNT_MAX)
 
 struct peer {
     /* "issuer", "core" or the type of a route's events: its label in metrics and logs, and its name in worker_targets
@@ -51,7 +53,8 @@ struct peers {
     /* The shortest issuer.key_lifetime and the longest issuer.settle_time of the living workers: they count for all,
      * since only one of two that differ can be right. 0 = not known yet. */
     int64_t least_key_lifetime_ms, most_settle_time_ms;
-    struct closing closing; /* private */
+    char issuer_address[PEER_ADDRESS_SIZE]; /* whom events belong to: its whole url, and " account NAME" */
+    struct closing closing;                 /* private */
 };
 
 struct peers_options {

@@ -118,7 +118,7 @@ static void take(struct reconcile *reconcile)
     query->params[2] = pg_param_int8(options->config->worker.lease_ms);
     query->params[3] = pg_param_text(options->worker_name, strlen(options->worker_name));
     query->params[5] = pg_param_text(options->config->issuer.profile, strlen(options->config->issuer.profile));
-    query->params[6] = pg_param_text(options->peers->issuer.origin, strlen(options->peers->issuer.origin));
+    query->params[6] = pg_param_text(options->peers->issuer_address, strlen(options->peers->issuer_address));
     query->timeout_ms = QUERY_TIMEOUT_MS;
     query->on_result = on_taken;
     pg_pool_submit(options->pool, query);

@@ -333,7 +333,7 @@ static bool open_issuer_listing(struct worker *worker, struct err *err)
         .pool = worker->options.pool,
         .config = worker->options.config,
         .worker_name = worker->options.name,
-        .issuer = &worker->peers.issuer,
+        .peers = &worker->peers,
         .parameters = &worker->parameters,
     };
     return issuer_listing_open(&listing, &worker->issuer_listing, err);

@@ -121,6 +121,7 @@ struct config {
         char *profile; /* one of config_profiles (config_table.h); never NULL */
         char *parameters;
         char *url;
+        char *account; /* NULL = none is named */
         char *proxy;
         char *credential_file;
         char *client_cert_file;

@@ -239,6 +239,13 @@ static bool check_keys(const struct config *config, struct err *err)
                    config->issuer.profile);
 }
 
+static bool check_account(const char *account, struct err *err)
+{
+    return !account || config_value_is_account(account) ||
+           err_set(err, ERR_CONFIG, "issuer.account has at most %d letters, digits, '_', '.', ':' and '-'",
+                   CONFIG_ACCOUNT_MAX);
+}
+
 static bool check_issuer(const struct config *config, struct err *err)
 {
     char settle[CONFIG_VALUE_SIZE], lifetime[CONFIG_VALUE_SIZE], least[CONFIG_VALUE_SIZE];
@@ -280,8 +287,9 @@ bool config_check(const struct config *config, enum config_program program, stru
                check_target("core", config->core.url, config->core.allow_http, err) &&
                check_client_pair("issuer", config->issuer.client_cert_file, config->issuer.client_key_file, err) &&
                check_client_pair("core", config->core.client_cert_file, config->core.client_key_file, err) &&
-               check_keys(config, err) && check_issuer(config, err) && check_lease(config, err) &&
-               check_retention(config, err) && check_card_keys(config, err) && check_routes(config, err);
+               check_keys(config, err) && check_account(config->issuer.account, err) && check_issuer(config, err) &&
+               check_lease(config, err) && check_retention(config, err) && check_card_keys(config, err) &&
+               check_routes(config, err);
     case CONFIG_CTL:
         break;
     }

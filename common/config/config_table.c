@@ -124,6 +124,9 @@ const struct config_option config_options[] = {
              "name=\"value with blanks\"; the names depend on issuer.profile."},
     {"issuer", "url", OPTION_URL, TO(issuer.url), .programs = WORKER, .must_agree = true,
      .help = "Where the issuer is. Required by the worker."},
+    {"issuer", "account", OPTION_TEXT, TO(issuer.account), .programs = WORKER,
+     .help = "A name for our account at the issuer, where one address serves several: with another name it is another "
+             "issuer. A new credential of the account does not change it."},
     {"issuer", "proxy", OPTION_URL, TO(issuer.proxy), .programs = WORKER,
      .help = "The HTTP proxy, http://HOST:PORT, through which the worker connects to the issuer, by CONNECT."},
     {"issuer", "credential_file", OPTION_FILE, TO(issuer.credential_file), .credential = "issuer_credential",

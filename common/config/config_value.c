@@ -5,6 +5,7 @@
 #include "common/config/config_value.h"
 
 #include <arpa/inet.h>
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -220,6 +221,13 @@ bool config_value_url(const char *text, char **ret_url, struct err *err)
     copy = strndup(text, length);
     if (!copy)
         return err_set(err, ERR_MEMORY, "no memory for an option");
+    /* guard: an address has one form */
+    for (size_t i = 0; i < scheme + authority; i++)
+        copy[i] = (char)tolower((unsigned char)copy[i]);
+    const char *usual = scheme == sizeof("http://") - 1 ? ":80" : ":443";
+    size_t port_length = strlen(usual);
+    if (authority > port_length && strncmp(copy + scheme + authority - port_length, usual, port_length) == 0)
+        memmove(copy + scheme + authority - port_length, copy + scheme + authority, length - scheme - authority + 1);
     *ret_url = copy;
     return true;
 }
@@ -285,6 +293,13 @@ bool config_value_id_url(const char *text, char **ret_url, struct err *err)
     if (good)
         *ret_url = copy;
     return good;
+}
+
+bool config_value_is_account(const char *text)
+{
+    static const char bytes[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.:-";
+    size_t length = strlen(text);
+    return length <= CONFIG_ACCOUNT_MAX && strspn(text, bytes) == length;
 }
 
 bool config_value_url_is_https(const char *url)

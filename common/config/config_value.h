@@ -13,6 +13,7 @@
 #define CONFIG_VALUE_SIZE 32 /* any number with its unit, and its NUL */
 #define CONFIG_HOST_SIZE 256
 #define CONFIG_URL_MAX 1024
+#define CONFIG_ACCOUNT_MAX 64
 
 /* Decimal digits only. */
 must_check bool config_value_integer(const char *text, int64_t min, int64_t max, int64_t *ret_integer, struct err *err);
@@ -28,14 +29,16 @@ must_check bool config_value_bool(const char *text, bool *ret_value, struct err 
 must_check bool config_value_choice(const char *text, const char *const *words, int64_t *ret_index, struct err *err);
 /* "host:port": a name, an IPv4 address, [IPv6] or "*"; port 0 to 65535. ret_host has no brackets. */
 must_check bool config_value_address(const char *text, char ret_host[CONFIG_HOST_SIZE], int *ret_port, struct err *err);
-/* http:// or https://, host, port, path; no credentials, query or fragment. Trailing slashes are removed. The caller
- * frees the result. */
+/* http:// or https://, host, port, path; no credentials, query or fragment. In one form: scheme and host in lower
+ * case, without the usual port and slashes at its end. The caller frees the result. */
 must_check bool config_value_url(const char *text, char **ret_url, struct err *err);
 /* The same, but kept as it is written, so that a slash at its end stays; it may have a query, and "{id}" behind the host
  * once; without a path it gets "/". */
 must_check bool config_value_full_url(const char *text, char **ret_url, struct err *err);
 /* The same with "{id}" in its path, once. */
 must_check bool config_value_id_url(const char *text, char **ret_url, struct err *err);
+/* As issuer.account: at most CONFIG_ACCOUNT_MAX letters, digits, '_', '.', ':' and '-'. */
+bool config_value_is_account(const char *text);
 /* Of a checked URL: whether it is https, and whether its host is 127.0.0.0/8, [::1] or localhost. */
 bool config_value_url_is_https(const char *url);
 bool config_value_url_is_loopback(const char *url);

@@ -71,6 +71,9 @@ struct issuer_subject {
  * call must have is missing (issuer_parameters_missing_for() says so in advance). */
 must_check bool issuer_build(const struct issuer_profile *profile, enum issuer_call which,
                              const struct issuer_subject *subject, struct http_call *call);
+/* The same for the call that tells the account of the credential. Precondition: the profile has one. */
+must_check bool issuer_build_account(const struct issuer_profile *profile, const struct issuer_subject *subject,
+                                     struct http_call *call);
 
 /* ---- answers ---- */
 

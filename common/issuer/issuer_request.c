@@ -282,6 +282,17 @@ static void put_body(struct request *request, const struct issuer_call_shape *sh
     }
 }
 
+bool issuer_build_account(const struct issuer_profile *profile, const struct issuer_subject *subject,
+                          struct http_call *call)
+{
+    struct request request = {.profile = profile, .subject = subject, .call = call};
+    http_call_make(call, "GET", subject->base);
+    put_path(&request, profile->account.path);
+    put_headers(&request, profile->headers);
+    call->lines.failed |= request.is_incomplete;
+    return http_call_is_made(call);
+}
+
 bool issuer_build(const struct issuer_profile *profile, enum issuer_call which, const struct issuer_subject *subject,
                   struct http_call *call)
 {

@@ -199,6 +199,9 @@ struct issuer_profile {
     const char *const *refused_members;
 
     struct issuer_call_shape calls[ISSUER_CALLS];
+    struct {
+        const char *path, *id; /* a GET that tells the account of the credential, and where its id is. NULL = none */
+    } account;
     struct issuer_card_shape card; /* in the answers to create, look-up and retrieve */
     const char *revealed_number;   /* pointer, in the answer to reveal */
     const char

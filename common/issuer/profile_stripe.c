@@ -99,6 +99,7 @@ const struct issuer_profile issuer_stripe = {
             [ISSUER_RETIRE] = CHANGE(retire_body, ":retire"),
             [ISSUER_RETRIEVE] = {.method = "GET", .path = CARD},
         },
+    .account = {.path = "/v1/account", .id = "/id"},
     .card =
         {
             .id = "/id",

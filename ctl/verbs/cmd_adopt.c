@@ -39,7 +39,7 @@ static void why_refused(const struct event *event, const char *code, char *ret_t
     } rows[] = {
         {"other_type", "only card requests belong to an issuer"},
         {"same_issuer", "it does not belong to another issuer"},
-        {"which_issuer", "workers have claimed for two issuers in the last minutes: name one with --issuer ORIGIN"},
+        {"which_issuer", "workers have claimed for two issuers in the last minutes: name one with --issuer ADDRESS"},
         {"no_issuer", "no worker has ever claimed for that issuer"},
         {"settling",
          "a create that was sent for it may still arrive at its issuer, and make a card there; try again when "
@@ -74,10 +74,10 @@ static int run_adopt(struct ctl *ctl, char **arguments, int count)
 
 const struct ctl_command ctl_adopt = {
     .word = "adopt",
-    .usage = "ID... | FILTERS [--issuer ORIGIN] [--dry-run] [--rate N] [--limit N] --reason TEXT",
+    .usage = "ID... | FILTERS [--issuer ADDRESS] [--dry-run] [--rate N] [--limit N] --reason TEXT",
     .summary = "give PENDING events of another issuer to the present one",
     .help =
-        "An event belongs to the issuer (issuer.profile, and scheme, host and port of issuer.url) that it was first\n"
+        "An event belongs to the issuer (issuer.profile, issuer.url and issuer.account) that it was first\n"
         "sent to, and a card to the one that made it. Workers that speak to another issuer do nothing for such an\n"
         "event: they defer it (other_issuer). This says that the event, and the card that it is to replace, belong to\n"
         "the present issuer after all, for example because its address has changed.\n"
@@ -87,8 +87,10 @@ const struct ctl_command ctl_adopt = {
         "Refused until issuer.settle_time has passed since the last send: a create may still arrive at the old one.\n"
         "Given filters, at least one, the oldest event comes first, and events of the present issuer are passed "
         "over:\n\n"
-        "  --issuer ORIGIN  the issuer, such as https://api.example:443, where workers have spoken to two of them in\n"
-        "                 the last minutes; by default the one that they speak to\n"
+        "  --issuer ADDRESS  the issuer, as explain names it, such as https://api.example/v1 or \"https://api.example\n"
+        "                 account live\", where workers have spoken to two of them in the last minutes; by default "
+        "the\n"
+        "                 one that they speak to\n"
         "  --status S     PENDING, the only status that can be adopted\n" FILTER_HELP BULK_HELP BULK_NOTE,
     .run = run_adopt,
 };

@@ -18,14 +18,14 @@ CREATE TABLE issuing.place_states (
     CHECK ((state = 'served') = (next_owner IS NULL))
 );
 
--- An event and a card belong to the issuer that the event was first sent to: its profile, and scheme, host and port of
--- its url. A claim that would send an event elsewhere says so instead. Rows are never removed.
+-- An event and a card belong to the issuer that the event was first sent to: its profile and its address. A
+-- claim that would send an event elsewhere says so instead. Rows are never removed.
 CREATE TABLE issuing.issuers (
     id int2 PRIMARY KEY CHECK (id > 0),
     profile text NOT NULL CHECK (octet_length(profile) BETWEEN 1 AND 64),
-    origin text NOT NULL CHECK (octet_length(origin) BETWEEN 1 AND 1024),
+    address text NOT NULL CHECK (octet_length(address) BETWEEN 1 AND 1200), -- its whole url; of a named account "URL account NAME"
     seen_at timestamptz NOT NULL DEFAULT now(), -- about when a worker last claimed for it
-    UNIQUE (profile, origin)
+    UNIQUE (profile, address)
 );
 
 -- What a program may ask for at most, as the owner has set it: a program's configuration can only lower it.

@@ -287,7 +287,7 @@ CREATE OR REPLACE FUNCTION issuing.claim(
     alone bool,
     of_type text,      -- event_type
     is_ordered bool,   -- an event that has to wait is held behind an earlier one; also where another worker says so
-    issuer_profile text DEFAULT NULL, issuer_origin text DEFAULT NULL, -- of card requests: whom the worker speaks to
+    issuer_profile text DEFAULT NULL, issuer_address text DEFAULT NULL, -- of card requests: whom the worker speaks to
     choice text DEFAULT 'oldest', -- or `fresh_first`, `fresh`, `refused`: issuing.choose_due, of both sources
     inserted bool DEFAULT NULL, -- true = only what services sent, false = only what clients requested; null = both
     looks int8 DEFAULT NULL)    -- so many of the due events are looked at; null = any number
@@ -313,7 +313,7 @@ DECLARE
     ordered_since timestamptz;
     ordered_is_filled bool;
     is_chosen bool := NOT alone AND choice <> 'oldest';
-    speaks_to int2 := CASE WHEN issuer_origin IS NOT NULL THEN note_issuer(issuer_profile, issuer_origin) END;
+    speaks_to int2 := CASE WHEN issuer_address IS NOT NULL THEN note_issuer(issuer_profile, issuer_address) END;
     until timestamptz := now();
     makes_ends bool;         -- it also makes events of ends that are to be told (claim_ends)
     due_most int8 := most;   -- of the events that are there

@@ -2,20 +2,20 @@
 
 -- The number of the issuer that a worker speaks to. The lock is taken once for each issuer, so that no number is given
 -- twice; numbers are dense, since a sequence would lose one with each conflict.
-CREATE OR REPLACE FUNCTION issuing.note_issuer(its_profile text, its_origin text) RETURNS int2
+CREATE OR REPLACE FUNCTION issuing.note_issuer(its_profile text, its_address text) RETURNS int2
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 DECLARE
     found_id int2;
     seen timestamptz;
 BEGIN
-    SELECT i.id, i.seen_at INTO found_id, seen FROM issuers i WHERE i.profile = its_profile AND i.origin = its_origin;
+    SELECT i.id, i.seen_at INTO found_id, seen FROM issuers i WHERE i.profile = its_profile AND i.address = its_address;
     IF found_id IS NULL THEN
         LOCK TABLE issuers IN SHARE ROW EXCLUSIVE MODE;
-        INSERT INTO issuers (id, profile, origin)
-        SELECT coalesce(max(i.id), 0) + 1, its_profile, its_origin FROM issuers i
-        ON CONFLICT (profile, origin) DO NOTHING;
-        SELECT i.id INTO found_id FROM issuers i WHERE i.profile = its_profile AND i.origin = its_origin;
+        INSERT INTO issuers (id, profile, address)
+        SELECT coalesce(max(i.id), 0) + 1, its_profile, its_address FROM issuers i
+        ON CONFLICT (profile, address) DO NOTHING;
+        SELECT i.id INTO found_id FROM issuers i WHERE i.profile = its_profile AND i.address = its_address;
     ELSIF seen NOT BETWEEN now() - interval '1 minute' AND now() + interval '1 minute'
           OR seen < now() - interval '1 second' AND EXISTS (SELECT FROM issuers o WHERE o.seen_at > seen) THEN
         UPDATE issuers SET seen_at = now()

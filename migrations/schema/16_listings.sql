@@ -82,14 +82,14 @@ $$;
 -- The oldest one that waits for a worker of this issuer, under a lease of a minute at most. Also removes what is over,
 -- and asks by itself (every_ms 0 = never).
 CREATE OR REPLACE FUNCTION issuing.take_listing(new_token uuid, lease_ms int8, worker_name text, its_profile text,
-                                                its_origin text, every_ms int8)
+                                                its_address text, every_ms int8)
 RETURNS TABLE (id uuid, since_us int8, after text, is_listed bool)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
-    its_issuer int2 := coalesce((SELECT i.id FROM issuers i WHERE i.profile = its_profile AND i.origin = its_origin), 0);
+    its_issuer int2 := coalesce((SELECT i.id FROM issuers i WHERE i.profile = its_profile AND i.address = its_address), 0);
     over uuid;
     kept text[];
 BEGIN

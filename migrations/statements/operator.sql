@@ -607,9 +607,9 @@ SELECT e.cancel_code, e.held_end, e.held_end_code, e.lost_count, coalesce(e.last
                 AND o.event_type = e.event_type AND o.event_type <> 'CARD_ISSUE' AND o.user_id = e.user_id
                 AND o.id > e.id AND (o.due_at IS NOT NULL OR o.failed_at IS NOT NULL) AND o.due_at IS NOT NULL
               LIMIT 1000) w),
-       b.profile || ' at ' || b.origin, p.profile || ' at ' || p.origin, e.deferral_count, e.deferral_code
+       b.profile || ' at ' || b.address, p.profile || ' at ' || p.address, e.deferral_count, e.deferral_code
 FROM issuing.outbox_events e
-LEFT JOIN LATERAL (SELECT i.id, i.profile, i.origin FROM issuing.issuers i
+LEFT JOIN LATERAL (SELECT i.id, i.profile, i.address FROM issuing.issuers i
                    WHERE e.event_type = 'CARD_ISSUE' ORDER BY i.seen_at DESC, i.id DESC LIMIT 1) p ON true
 LEFT JOIN issuing.issuers b
     ON b.id = coalesce(nullif(e.sent_to, p.id),
@@ -635,7 +635,7 @@ LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
 
 -- name: operator_adopt :many
 -- why: a PENDING event is given to the present issuer, with its audit row: issuing.adopt.
--- $1 event, $2 updated_at as seen in us or null, $3 the origin of that issuer or null, $4 issuer.settle_time in ms, $5
+-- $1 event, $2 updated_at as seen in us or null, $3 the address of that issuer or null, $4 issuer.settle_time in ms, $5
 -- actor, $6 user of the operating system, $7 SUDO_USER, $8 reason, $9 the batch.
 SELECT
        -- insert: event_columns
@@ -643,7 +643,7 @@ SELECT
 FROM (SELECT set_config('issuing.batch', coalesce($9::text, ''), true) AS is_set OFFSET 0) AS b
 CROSS JOIN LATERAL issuing.adopt(CASE WHEN b.is_set IS NOT NULL THEN $1::uuid END, $2::int8,
                    CASE WHEN $3::text IS NOT NULL
-                        THEN coalesce((SELECT i.id FROM issuing.issuers i WHERE i.origin = $3::text
+                        THEN coalesce((SELECT i.id FROM issuing.issuers i WHERE i.address = $3::text
                                        ORDER BY i.seen_at DESC LIMIT 1), 0::int2) END,
                    $4::int8, $5::text, $6::text, $7::text, $8::text) AS r
 CROSS JOIN LATERAL (SELECT (r.event_row).*) AS e
@@ -652,8 +652,8 @@ LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
 -- name: operator_elsewhere :many
 -- why: open card requests that workers have deferred because they belong to another issuer, by that issuer, and the
 -- issuer that was claimed for last. 100000 open ones are looked at, by outbox_events_due. No lock.
-SELECT coalesce(i.profile || ' at ' || i.origin, 'the issuer of the card that is replaced'), count(*),
-       (SELECT p.profile || ' at ' || p.origin FROM issuing.issuers p ORDER BY p.seen_at DESC, p.id DESC LIMIT 1)
+SELECT coalesce(i.profile || ' at ' || i.address, 'the issuer of the card that is replaced'), count(*),
+       (SELECT p.profile || ' at ' || p.address FROM issuing.issuers p ORDER BY p.seen_at DESC, p.id DESC LIMIT 1)
 FROM (SELECT o.sent_to, o.last_error FROM issuing.outbox_events o
       WHERE o.event_type = 'CARD_ISSUE' AND o.due_at IS NOT NULL LIMIT 100000) e
 LEFT JOIN issuing.issuers i ON i.id = e.sent_to

@@ -2,7 +2,7 @@
 -- why: leases events that are due to this worker, under a new token. Locks, order, fence and bookmark are explained at
 -- issuing.claim. Each row has one event and then the columns of the claim; no event = one row without an id. $1
 -- token, $2 limit, $3 lease in ms, $4 worker, $5 bookmark or null, $6 slack in ms, $7 alone, $8 event type, $9 whether
--- it is ordered; of card requests, $10 the issuer's profile and $11 the origin of its url; $12 which of the due events;
+-- it is ordered; of card requests, $10 the issuer's profile and $11 its address; $12 which of the due events;
 -- $13 true = only what services sent, false = only what clients requested, $14 how many to look at, or null.
 SELECT id, user_id, payload, traceparent, retry_count, sent_age_ms, deferred_age_ms, card_id, issuer_card_id, last4,
        exp_month, exp_year, replaces_issuer_card_id, cancel_code, settle_age_ms, lost_count,

@@ -11,13 +11,13 @@ FROM unnest($1::uuid[]) AS i (id);
 -- name: reconcile_take :many place
 -- why: leases marks that are due, under a token, by peer_checks_due. SKIP LOCKED: two workers never get the same mark.
 -- $1 token, $2 limit, $3 lease in ms, $4 worker, $5 types of events that this worker can look up now, $6 profile and $7
--- origin of its issuer: an event that belongs to another one is not looked up here.
+-- address of its issuer: an event that belongs to another one is not looked up here.
 SELECT t.id, t.event_id, t.action, t.attempts, t.has_orphan, t.status, t.user_id, t.seen_us, t.sent_age_ms, t.card_id,
        t.issuer_card_id, t.card_status, t.issuer_parameters, t.made_ms, t.event_type,
        EXISTS (SELECT FROM issuing.outbox_events e
                WHERE e.id = t.event_id AND e.sent_to IS NOT NULL
                  AND NOT EXISTS (SELECT FROM issuing.issuers i
-                                 WHERE i.id = e.sent_to AND i.profile = $6::text AND i.origin = $7::text))
+                                 WHERE i.id = e.sent_to AND i.profile = $6::text AND i.address = $7::text))
 FROM issuing.take_checks($1::uuid, $2::int8, $3::int8, $4::text, $5::text[]) t;
 
 -- name: reconcile_put_back :many place

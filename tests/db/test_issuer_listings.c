@@ -16,7 +16,7 @@ static void set_up(void)
     worker = database_open("issuing_worker");
     database_run(owner, "TRUNCATE issuing.issuer_listings, issuing.listed_cards, issuing.operator_actions,"
                         " issuing.target_controls, issuing.outbox_events, issuing.cards, issuing.issuers");
-    database_run(owner, "INSERT INTO issuers (id, profile, origin) VALUES (1, 'generic', 'https://x:443')");
+    database_run(owner, "INSERT INTO issuers (id, profile, address) VALUES (1, 'generic', 'https://x')");
 }
 
 static void tear_down(void)
@@ -51,12 +51,9 @@ static int64_t every_ms;
 static bool take(const char *profile)
 {
     struct uuid fresh = uuid4_make();
-    const struct pg_param params[] = {pg_param_uuid(&fresh),
-                                      pg_param_int8(10000),
-                                      pg_param_text("host:1", 6),
-                                      pg_param_text(profile, strlen(profile)),
-                                      pg_param_text("https://x:443", 13),
-                                      pg_param_int8(every_ms)};
+    const struct pg_param params[] = {pg_param_uuid(&fresh),         pg_param_int8(10000),
+                                      pg_param_text("host:1", 6),    pg_param_text(profile, strlen(profile)),
+                                      pg_param_text("https://x", 9), pg_param_int8(every_ms)};
     pg_rows_scope struct pg_rows *rows = database_query(worker, &sql_issuer_listing_take, params);
     if (pg_rows_count(rows) == 0)
         return false;

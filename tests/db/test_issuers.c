@@ -8,8 +8,8 @@
 #define CLAIM                                                                                                      \
     "FROM issuing.claim(gen_random_uuid(), 9, 60000, 'w', NULL, 100, false, 'CARD_ISSUE', false, 'generic', '%s')" \
     ", unnest(events)"
-#define ONE "https://one.example:443"
-#define TWO "https://two.example:443"
+#define ONE "https://one.example/a"
+#define TWO "https://one.example/a account live"
 
 static void begin(void)
 {
@@ -17,10 +17,10 @@ static void begin(void)
     database_run(owner, "TRUNCATE issuers, operator_actions");
 }
 
-static int64_t claimed(const char *origin, const char *what)
+static int64_t claimed(const char *address, const char *what)
 {
     char text[400];
-    snprintf(text, sizeof(text), "SELECT %s " CLAIM, what, origin);
+    snprintf(text, sizeof(text), "SELECT %s " CLAIM, what, address);
     return database_int(worker, "%s", text);
 }
 
@@ -137,7 +137,7 @@ START_TEST(an_adopted_event_is_looked_up_first_and_stays_unknown)
         1);
     expect_adopted("(extract(epoch FROM e.updated_at) * 1000000)::int8, NULL", "none"); /* by a filter */
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM operator_actions WHERE action = 'adopt' AND reason = "
-                                         "'it moved' AND after #>> '{from,origin}' = '" ONE "'"),
+                                         "'it moved' AND after #>> '{from,address}' = '" ONE "'"),
                      1);
     ck_assert_int_eq(claimed(TWO, "count(*) FILTER (WHERE NOT is_elsewhere AND held_end = 'before_sending')"), 1);
 }

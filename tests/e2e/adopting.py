@@ -68,7 +68,7 @@ def under_another_issuer_nothing_is_sent_looked_up_or_decided_until_it_is_adopte
     assert_true(len(found) == 1 and "belongs to generic at %s, and workers spoke to generic at %s last" % (
         world.settings["issuer.url"], other_url(world)) in found[0]["found"], "doctor: %r" % found)
     refused = world.ctl("adopt", event, "--reason", "x")
-    assert_true(refused.returncode == 1 and "--issuer ORIGIN" in refused.stdout, refused.stdout)
+    assert_true(refused.returncode == 1 and "--issuer ADDRESS" in refused.stdout, refused.stdout)
     assert_equal(world.ctl("adopt", event).returncode, 2, "without a reason")
     assert_equal((calls(world), world.event(event)["status"] in ("PENDING", "PROCESSING")), (before, True), "nothing yet")
     world.sandbox.clear()
@@ -80,9 +80,33 @@ def under_another_issuer_nothing_is_sent_looked_up_or_decided_until_it_is_adopte
     assert_equal(calls(world)[len(before):], [("lookup", "alice")], "it is looked up, and nothing is sent")
     assert_equal(len(world.sandbox.cards(user="alice")), 1, "cards")
     row = world.row("SELECT * FROM operator_actions WHERE action = 'adopt'")
-    assert_equal((row["reason"], row["after"]["from"]["origin"], row["after"]["to"]["origin"]),
+    assert_equal((row["reason"], row["after"]["from"]["address"], row["after"]["to"]["address"]),
                  ("it moved", world.settings["issuer.url"], other_url(world)), "on record")
     assert_equal(world.ctl("adopt", event, "--reason", "again").returncode, 1, "a second time")
+
+
+@slow
+@test(**QUICK)
+def another_path_or_account_of_one_address_is_another_issuer(world):
+    """A gateway that serves several issuers, a vendor whose test mode has the address of the live one: a look-up there
+    finds no card, and a create makes another one. How an address is written makes no other issuer."""
+    world.up()
+    event = start_unknown(world, "alice")
+    before, url = calls(world), world.settings["issuer.url"]
+    for other in ({"issuer__url": url + "/eu"}, {"issuer__account": "live"}):
+        worker = world.start_worker(**other)
+        deferred(world, event)
+        wait_until(lambda: worker.metric('issuing_deferrals_total{reason="other_issuer"}') >= 2, "it is deferred again")
+        assert_equal(calls(world), before, "calls")
+        why = lines(world.ctl("explain", event, "--json"))[0]["next"]["why"]
+        present = "generic at " + (url + "/eu" if "issuer__url" in other else url + " account live")
+        assert_true("belongs to generic at %s, " % url in why and present in why, why)
+        assert_equal(worker.stop(), 0, "exit status")
+    world.start_worker(issuer__url=url.replace("http", "HTTP") + "/")
+    world.wait_status(event, "COMPLETED")
+    assert_equal(len(world.sandbox.cards(user="alice")), 1, "cards")
+    assert_equal(world.sql("SELECT string_agg(address, ', ' ORDER BY id) FROM issuers"),
+                 ", ".join((url, url + "/eu", url + " account live")), "issuers")
 
 
 @slow

@@ -54,7 +54,8 @@ def all_is_well_and_nothing_notices_the_check(world):
                 "profile and url: %r" % found)
     calls = [call["call"] for call in world.sandbox.calls()]
     reveal = {"generic": [], "lithic": ["retrieve"], "marqeta": ["stray", "reveal"]}.get(world.issuer.profile, ["reveal"])
-    assert_equal((calls, world.sandbox.cards()), (["check", "lookup", *reveal], []), "calls and cards at the issuer")
+    told = ["account"] if world.issuer.name == "stripe" else []
+    assert_equal((calls, world.sandbox.cards()), (["check", "lookup", *told, *reveal], []), "calls and cards at the issuer")
     assert_equal(world.sql("SELECT action, after ->> 'user_id', db_role FROM operator_actions"),
                  "check_issuer|alice|issuing_operator", "on record")
     assert_equal(world.sql("SELECT count(*) FROM outbox_events"), "0", "events")
@@ -181,6 +182,22 @@ def settings_are_checked_against_the_issuer(world):
     a_wrong_url_is_named(world)
     if world.issuer.name in VENDORS:
         a_wrong_key_is_named_with_its_file_and_form_and_not_shown(world)
+
+
+@test(issuers=("stripe",))
+def the_account_of_the_credential_is_compared_with_its_name(world):
+    """Test and live mode of Stripe have one address. What doctor proposes is what makes it content."""
+    world.up()
+    note = [row["found"] for row in lines(world.ctl("doctor", "--issuer", "--json"), 1) if row["check"] == "account"]
+    assert_true(len(note) == 1 and "issuer.account = acct_1SandboxOfIssuing" in note[0], "not named: %r" % note)
+    for account, level in (("acct_1SandboxOfIssuing", True), ("acct_1Other", False)):
+        assert_equal(world.workers()[-1].stop(), 0, "exit status")
+        world.start_worker(issuer__account=account)
+        row, = [row for row in lines(world.ctl("doctor", "--issuer", "--json"), 1) if row["check"] == "account"]
+        assert_equal((row["ok"], row["warning"]), (level, False), "%s: %r" % (account, row))
+    world.sandbox.fault("account", "status", status=403)
+    row, = [row for row in lines(world.ctl("doctor", "--issuer", "--json"), 1) if row["check"] == "account"]
+    assert_true("did not tell" in row["found"], "refused: %r" % row)
 
 
 @test(breaker__failures="1", breaker__probe_interval="30s")

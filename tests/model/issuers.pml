@@ -1,5 +1,5 @@
-/* Two issuers: one event, and two workers of which each speaks to another issuer (another profile, or another origin
- * of its url), as during a change of the configuration or after one. tests/model/README.md says how to read it.
+/* Two issuers: one event, and two workers of which each speaks to another issuer (another profile, another url or
+ * another account), as during a change of the configuration or after one. tests/model/README.md says how to read it.
  *
  * It stands for sent_to in migrations/schema/04_claim.sql (claim, end_attempts, adopt), `other_issuer` in
  * common/decide/decide_first.c and worker/mark_verdict.c. Left out: what protocol.pml has shown for one issuer. So a

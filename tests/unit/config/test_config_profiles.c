@@ -234,6 +234,20 @@ START_TEST(only_the_generic_profile_knows_whether_keys_are_honoured)
 }
 END_TEST
 
+START_TEST(an_account_has_a_name_without_blanks)
+{
+    static const char *const names[] = {"two words", "a/b",
+                                        "12345678901234567890123456789012345678901234567890123456789012345"};
+    ck_assert(load(CONFIG_WORKER, GOOD, "--issuer.account=acct_1MsKAB2eZvKYlo2C"));
+    ck_assert(config_check(&config, CONFIG_WORKER, &err));
+    config_done(&config);
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        ck_assert(load(CONFIG_WORKER, GOOD, "--issuer.account", names[i]));
+        expect_refused("issuer.account has at most 64 letters");
+    }
+}
+END_TEST
+
 static char differing[200];
 
 static void on_difference(void *context, const char *name)
@@ -254,7 +268,7 @@ START_TEST(a_reload_with_another_profile_names_all_that_changes)
 }
 END_TEST
 
-START_TEST(an_address_may_have_a_path_and_loses_the_slash_at_its_end)
+START_TEST(an_address_has_one_form_and_may_have_a_path)
 {
     static const struct {
         const char *given, *taken;
@@ -263,6 +277,9 @@ START_TEST(an_address_may_have_a_path_and_loses_the_slash_at_its_end)
         {"https://sandbox-api.marqeta.com/v3/", "https://sandbox-api.marqeta.com/v3"},
         {"https://balanceplatform-api-test.adyen.com/bcl/v2//", "https://balanceplatform-api-test.adyen.com/bcl/v2"},
         {"https://api.stripe.com/", "https://api.stripe.com"},
+        {"HTTPS://API.Stripe.com:443/V1", "https://api.stripe.com/V1"},
+        {"http://[::1]:80", "http://[::1]"},
+        {"https://cards.example:80", "https://cards.example:80"},
         {"http://127.0.0.1:4/a%20b/v3/", "http://127.0.0.1:4/a%20b/v3"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
@@ -298,8 +315,9 @@ SUITE(config_profiles)
     tcase_add_test(tests, an_unknown_profile_is_refused_with_the_names_by_every_program);
     tcase_add_test(tests, rules_between_options_hold_for_the_defaults_of_a_profile_and_name_it);
     tcase_add_test(tests, only_the_generic_profile_knows_whether_keys_are_honoured);
+    tcase_add_test(tests, an_account_has_a_name_without_blanks);
     tcase_add_test(tests, a_reload_with_another_profile_names_all_that_changes);
-    tcase_add_test(tests, an_address_may_have_a_path_and_loses_the_slash_at_its_end);
+    tcase_add_test(tests, an_address_has_one_form_and_may_have_a_path);
     tcase_add_test(tests, parameters_are_taken_as_they_are);
     suite_add_tcase(suite, tests);
 }

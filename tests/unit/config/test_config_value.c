@@ -161,7 +161,7 @@ START_TEST(urls_are_http_without_credentials_query_or_fragment)
         {"https://issuer.example", "https://issuer.example"},
         {"https://issuer.example/", "https://issuer.example"},
         {"https://issuer.example:8443/a/b//", "https://issuer.example:8443/a/b"},
-        {"HTTP://127.0.0.1:1", "HTTP://127.0.0.1:1"},
+        {"HTTP://Issuer.Example:80/A", "http://issuer.example/A"},
         {"http://[::1]:9000/x", "http://[::1]:9000/x"},
     };
     static const char *const bad[] = {

@@ -102,6 +102,38 @@ START_TEST(a_look_up_that_finds_nothing_is_right)
 }
 END_TEST
 
+START_TEST(the_account_is_compared_with_its_name_and_the_line_to_set_is_told)
+{
+    static const struct {
+        const char *account, *body, *level, *found;
+    } rows[] = {
+        {NULL, "{\"id\":\"acct_1\"}", "note", "set issuer.account = acct_1"},
+        {"acct_1", "{\"id\":\"acct_1\"}", "ok", "of acct_1, as issuer.account says"},
+        {"acct_2", "{\"id\":\"acct_1\"}", "fail", "of acct_1, and issuer.account is acct_2"},
+        {"acct_2", "{\"id\":\"" KEY "\"}", "note",
+         "did not tell the account of the credential; issuer.account is acct_2"},
+        {NULL, "{\"id\":\"a b\"}", "note", "did not tell"},
+        {NULL, "{\"id\":7}", "note", "issuer.account is not set"},
+        {NULL, "<html>", "note", "did not tell"},
+        {NULL, NULL, "note", "no call of this profile tells"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        char level[40];
+        begin(&issuer_stripe);
+        facts.account = rows[i].account;
+        if (rows[i].body)
+            answered(200, rows[i].body);
+        issuer_findings_add_account(&findings, &facts, rows[i].body ? &call : NULL);
+        snprintf(level, sizeof(level), "\"check\":\"account\",\"level\":\"%s\"", rows[i].level);
+        expect(level);
+        expect(rows[i].found);
+        expect_not(KEY);
+        ck_assert_int_eq(findings.has_failure, strcmp(rows[i].level, "fail") == 0);
+        end(ISSUER_CALLS);
+    }
+}
+END_TEST
+
 START_TEST(a_refused_credential_names_file_and_form_and_shows_no_word_of_the_peer)
 {
     answer(ISSUER_LOOKUP, 401,
@@ -246,6 +278,7 @@ SUITE(issuer_findings)
     TCase *tcase = tcase_create("issuer_findings");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, a_look_up_that_finds_nothing_is_right);
+    tcase_add_test(tcase, the_account_is_compared_with_its_name_and_the_line_to_set_is_told);
     tcase_add_test(tcase, a_refused_credential_names_file_and_form_and_shows_no_word_of_the_peer);
     tcase_add_test(tcase, words_in_which_our_credential_may_be_are_left_out_whatever_the_status);
     tcase_add_test(tcase, numbers_of_cards_and_control_characters_of_a_peer_are_harmless);
