@@ -32,6 +32,7 @@ enum {
     COL_CARD_YEAR,
     COL_CARD_STATUS,
     COL_WAS_TRIED,
+    COL_REPLACED_BY,
 };
 
 /* ---- bodies ---- */
@@ -69,6 +70,10 @@ static void write_reason(struct json_writer *writer, const struct pg_rows *rows,
     json_open_object(writer, "reason");
     json_add_slice(writer, "code", pg_bytes(rows, row, COL_REASON_CODE));
     json_add_slice(writer, "detail", pg_bytes(rows, row, COL_REASON_DETAIL));
+    if (!pg_is_null(rows, row, COL_REPLACED_BY)) {
+        struct uuid id = pg_uuid(rows, row, COL_REPLACED_BY);
+        json_add_uuid(writer, "replaced_by", &id);
+    }
     json_close_object(writer);
 }
 

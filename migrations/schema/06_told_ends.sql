@@ -113,7 +113,10 @@ BEGIN
                                     ELSE 'null' END,
                   ',"reason":', CASE WHEN t.status <> 'COMPLETED'
                                      THEN concat('{"code":', coalesce(to_json(t.code)::text, 'null'),
-                                                 ',"detail":', coalesce(to_json(t.detail)::text, 'null'), '}')
+                                                 ',"detail":', coalesce(to_json(t.detail)::text, 'null'),
+                                                 CASE WHEN t.code = 'reissued'
+                                                      THEN (SELECT concat(',"replaced_by":"', r.new_id, '"')
+                                                            FROM event_reissues r WHERE r.old_id = t.id) END, '}')
                                      ELSE 'null' END,
                   ',"user_id":', to_json(t.user_id), ',"end":', t.number, '}}')::jsonb,
            CASE WHEN is_ordered THEN 'PENDING' ELSE 'PROCESSING' END, CASE WHEN is_ordered THEN 0 ELSE 1 END,

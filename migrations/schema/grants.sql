@@ -23,7 +23,7 @@ BEGIN
         GRANT USAGE ON SCHEMA issuing TO issuing_api;
         GRANT SELECT ON issuing.schema_migration, issuing.places, issuing.place_states TO issuing_api;
         GRANT SELECT, INSERT ON issuing.idempotency_keys, issuing.rate_limit_log TO issuing_api;
-        GRANT SELECT ON issuing.outbox_events, issuing.card_reissues TO issuing_api;
+        GRANT SELECT ON issuing.outbox_events, issuing.card_reissues, issuing.event_reissues TO issuing_api;
         GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, issuer_card_id,
             last4, status) ON issuing.cards
             TO issuing_api;

@@ -4,7 +4,9 @@
 -- answer into an event. $1 request, $2 user.
 SELECT e.id, e.payload ->> 'kind', e.status, e.created_at, e.updated_at, e.next_attempt_at, e.retry_count,
        e.reason_code, e.reason_detail, c.id, c.last4, c.exp_month, c.exp_year, c.status, e.deferred_since IS NOT NULL
-           OR e.last_error IS NOT NULL
+           OR e.last_error IS NOT NULL,
+       CASE WHEN e.reason_code = 'reissued' THEN (SELECT r.new_id FROM issuing.event_reissues r
+                                                  WHERE r.old_id = e.id) END
 FROM issuing.outbox_events e
 LEFT JOIN issuing.cards c ON c.request_id = e.id
 WHERE e.id = $1::uuid AND e.user_id = $2::text AND e.event_type = 'CARD_ISSUE' AND issuing.check_served();
@@ -15,7 +17,9 @@ WHERE e.id = $1::uuid AND e.user_id = $2::text AND e.event_type = 'CARD_ISSUE' A
 -- previous page or null, $3 limit.
 SELECT e.id, e.payload ->> 'kind', e.status, e.created_at, e.updated_at, e.next_attempt_at, e.retry_count,
        e.reason_code, e.reason_detail, c.id, c.last4, c.exp_month, c.exp_year, c.status, e.deferred_since IS NOT NULL
-           OR e.last_error IS NOT NULL
+           OR e.last_error IS NOT NULL,
+       CASE WHEN e.reason_code = 'reissued' THEN (SELECT r.new_id FROM issuing.event_reissues r
+                                                  WHERE r.old_id = e.id) END
 FROM issuing.outbox_events e
 LEFT JOIN issuing.cards c ON c.request_id = e.id
 WHERE e.user_id = $1::text AND e.id < coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)

@@ -203,7 +203,10 @@ START_TEST(ends_by_operators_marks_and_sweeps_are_told_too)
     ck_assert_int_eq(told(&event, "e.payload #>> '{data,reason,code}' = 'card_cancelled'"), 1);
     event = failed_event("erin", "issuer_key_expired");
     end_mark(&event, "reissue", "reissued");
-    ck_assert_int_eq(told(&event, "e.payload #>> '{data,reason,code}' = 'reissued'"), 1);
+    ck_assert_int_eq(told(&event, "e.payload #>> '{data,reason,code}' = 'reissued' AND EXISTS (SELECT FROM "
+                                  "event_reissues r WHERE e.payload #>> '{data,reason,replaced_by}' = r.new_id::text "
+                                  "AND e.payload #>> '{data,id}' = r.old_id::text)"),
+                     1);
     token = uuid4_make();
     ck_assert_int_eq(claim_all(&token), 1); /* the new event */
     event = claimed_event("frank", &token);

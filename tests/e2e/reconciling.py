@@ -276,8 +276,10 @@ def a_reissue_is_a_new_event_in_the_place_of_the_old_one(world):
     assert_equal(world.wait_status(new, "COMPLETED")["idempotency_key"], "again", "the new one")
     assert_equal([call["key"] for call in world.sandbox.calls("create", reference=new)], [new], "its own key")
     shown = world.get("alice", "/v1/card-requests/" + old).json()
-    assert_equal((shown["status"], shown["reason"]["code"], new in shown["reason"]["detail"]),
-                 ("REJECTED", "reissued", True), "what the client sees")
+    assert_equal((shown["status"], shown["reason"]["code"], shown["reason"]["replaced_by"]),
+                 ("REJECTED", "reissued", new), "what the client sees")
+    listed = {row["id"]: row for row in world.get("alice", "/v1/card-requests").json()["items"]}
+    assert_equal((listed[old], "replaced_by" in (listed[new]["reason"] or {})), (shown, False), "in the list")
     assert_equal(world.post("alice", "again", body).body, stored, "a repeat of the client's key")
     assert_equal(world.sql("SELECT event_id FROM card_reissues"), new, "the place of the card")
     row = actions(world, old)[0]
