@@ -31,3 +31,11 @@ bool card_last4_is_valid(const char *last4, size_t length)
 {
     return length == CARD_LAST4_SIZE - 1 && all_digits(last4, length);
 }
+
+struct uuid card_id_from(const struct uuid *event_id)
+{
+    struct uuid id = *event_id;
+    for (size_t i = 12; i < sizeof(id.bytes); i++)
+        id.bytes[i] ^= 0xff;
+    return id;
+}

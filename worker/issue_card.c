@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/card.h"
 #include "worker/core_api.h"
 #include "worker/step.h"
 
@@ -151,7 +152,8 @@ bool step_save_prepare(struct flow *flow)
     struct keyring *keyring = flow->env->keyring;
     struct write_save *save = &flow->save;
     *save = (struct write_save){0};
-    save->card_id = uuid7_make();
+    /* guard: a card has the same id however often it is stored anew */
+    save->card_id = card_id_from(&flow->attempt.event_id);
     save->issuer_card_id = flow->card.id;
     memcpy(save->last4, flow->card.last4, sizeof(save->last4));
     save->exp_month = flow->card.exp_month;

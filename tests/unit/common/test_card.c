@@ -49,6 +49,24 @@ START_TEST(last_four_are_four_digits)
 }
 END_TEST
 
+/* A database that has lost commits is told of the same card again: what is here is a promise to core-api. */
+START_TEST(the_id_of_a_card_is_made_from_its_event)
+{
+    static const char *const events[] = {"01890a5d-ac96-774b-bcce-b302099a8057", "01890a5d-ac96-774b-bcce-b302099a8058",
+                                         "3f7c6e38-52e1-4b0e-8d5e-0000ffff0001"};
+    static const char *const cards[] = {"01890a5d-ac96-774b-bcce-b302f6657fa8", "01890a5d-ac96-774b-bcce-b302f6657fa7",
+                                        "3f7c6e38-52e1-4b0e-8d5e-00000000fffe"};
+    for (size_t i = 0; i < ARRAY_SIZE(events); i++) {
+        struct uuid event;
+        char text[UUID_TEXT_SIZE];
+        ck_assert(uuid_parse(events[i], strlen(events[i]), &event));
+        struct uuid card = card_id_from(&event);
+        uuid_format(&card, text);
+        ck_assert_str_eq(text, cards[i]);
+    }
+}
+END_TEST
+
 SUITE(card)
 {
     TCase *tests = tcase_create("card");
@@ -56,5 +74,6 @@ SUITE(card)
     tcase_add_test(tests, one_odd_byte_anywhere_makes_it_no_number);
     tcase_add_test(tests, the_last_four_are_the_last_four);
     tcase_add_test(tests, last_four_are_four_digits);
+    tcase_add_test(tests, the_id_of_a_card_is_made_from_its_event);
     suite_add_tcase(suite, tests);
 }

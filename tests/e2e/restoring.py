@@ -1,0 +1,64 @@
+"""An older state of the database is restored. Requests that it has as open had ended meanwhile: they are made again, and
+what comes must be what the issuer and core-api have already.
+
+Story: a restored request was sent again within its key's lifetime and got its own card, under another id of ours.
+core-api refused the link, and the card that the user had been using was cancelled.
+"""
+from harness import assert_equal, CLUSTER, Failed, run, slow, test, wait_until
+
+
+class History:
+    """Of the world's own database: what `keep` has kept is all there is after `back`."""
+
+    def __init__(self, world):
+        world.own_database()
+        self.world, self.data, self.kept = world, world.dir / "pg" / "data", world.dir / "pg" / "kept"
+
+    def _while_stopped(self, command):
+        self.world.close_lookers()
+        for words in ([CLUSTER, "stop", self.world.dir / "pg"], ["sh", "-c", command, "sh", self.data, self.kept],
+                      [CLUSTER, "start", self.world.dir / "pg", "fsync=off"]):
+            done = run(words, 900)
+            if done.returncode != 0:
+                raise Failed("%s: %s" % (words, done.stderr))
+
+    def keep(self):
+        self._while_stopped('rm -rf "$2" && cp -a "$1" "$2"')
+
+    def back(self):
+        self._while_stopped('rm -rf "$1" && cp -a "$2" "$1"')
+
+
+@slow
+@test
+def a_restored_database_gets_the_same_cards_again(world):
+    history = History(world)
+    world.up(workers=0)
+    api, worker = world.apis()[0], world.start_worker()
+    old = world.issue("bob")["card"]["id"]
+    assert_equal(worker.stop(), 0, "exit status")
+    requests = [world.accept("alice"), world.accept("bob", "k2", {"kind": "reissue", "replaces": old})]
+    assert_equal(api.stop(), 0, "exit status")
+    history.keep()
+    for daemon in (api, worker):
+        world.restart(daemon)
+    world.wait_final(requests)
+
+    def cards():
+        return (world.rows("SELECT user_id, request_id, id, issuer_card_id, replaces, status FROM cards ORDER BY id"),
+                [(card["id"], card["reference"], card["status"]) for card in world.sandbox.cards()])
+    before = cards()
+    assert_equal([card["status"] for card in before[0]], ["replaced", "active", "active"], "cards")
+    for daemon in (api, worker):
+        assert_equal(daemon.stop(), 0, "exit status")
+    history.back()
+    for daemon in (api, worker):
+        world.restart(daemon)
+    wait_until(lambda: all(len(world.sandbox.calls("create", reference=request)) == 2 for request in requests),
+               "both are made again")
+    world.wait_final(requests)
+    assert_equal([world.status(request) for request in requests], ["COMPLETED", "COMPLETED"], "statuses")
+    assert_equal(cards(), before, "cards, here and at the issuer")
+    assert_equal([[call["status"] for call in world.sandbox.calls("link", reference=request)] for request in requests],
+                 [[201, 200]] * 2, "links")
+    assert_equal([world.sandbox.calls(call) for call in ("cancel", "unlink")], [[], []], "what was taken away")
