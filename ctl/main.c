@@ -58,7 +58,7 @@ bool ctl_connect_only(struct ctl *ctl, struct err *err)
                : is_role_refused(err) ? err_prefix(err, "the database does not let this role in")
                                       : false;
     /* guard: a session of ctl has its own search_path from the first statement */
-    return pg_sync_query(ctl->db, &sql_operator_session, NULL, NULL, err) &&
+    return pg_sync_query(ctl->db, &sql_operator_session, NULL, NULL, err) && pg_sync_set_up(ctl->db, err) &&
            pg_sync_query(ctl->db, &sql_operator_lock_timeout, NULL, NULL, err);
 }
 

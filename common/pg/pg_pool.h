@@ -33,7 +33,7 @@ struct pg_pool_options {
     int pipeline;    /* queries in flight on one connection, >= 1 */
     int waiting_max; /* queries in the FIFO queue; one more is answered PG_NOT_SENT */
     /* The newest version of the schema must be one of these, and the server a primary that can be written; both are
-     * checked on each new connection (sql_schema_version, sql_session_server). 0 = neither is checked. */
+     * checked on each new connection (sql_schema_version, and those of session.sql). 0 = nothing is checked. */
     int schema_least, schema_most;
     /* Both may be NULL; both are called from the loop, and may close the pool. on_state: the pool became ready or not
      * ready, or it is not ready for another reason than before (error_text, "" when ready). on_error: a query was

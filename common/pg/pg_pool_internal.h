@@ -18,8 +18,8 @@
 enum slot_state {
     /* Its connection is down or connecting. When the connection is up, the slot goes to CHECKING. */
     SLOT_DOWN,
-    /* The connection is up and belongs to the slot's own queries: the version of the schema, what the server is, and,
-     * while sessions hang there, what they wait for. Each waits for its result, within the time of the attempt. Goes to
+    /* The connection is up and belongs to the slot's own queries: the version of the schema, settings, what the server
+     * is, and, while sessions hang there, what they wait for. Each waits for its result, within the time of the attempt. Goes to
      * UP when the schema fits and the server is the primary, else back to DOWN. */
     SLOT_CHECKING,
     /* Takes the queries of the pool. Goes to RETIRING when one of them is refused because the server is read-only, and
@@ -37,7 +37,7 @@ struct slot {
     bool is_unflushed;
     int yielding_count; /* of those in flight */
     int64_t timeline;   /* of the server, which each promotion raises; 0 = unknown */
-    struct pg_query schema_query, server_query, waits_query;
+    struct pg_query schema_query, settings_query, server_query, waits_query;
     struct buf pids; /* of waits_query */
 };
 

@@ -17,6 +17,7 @@
 #include "common/base/backoff.h"
 #include "common/pg/pg_place.h"
 #include "common/pg/pg_pool_internal.h"
+#include "common/pg/pg_settings.h"
 #include "statements.h"
 
 /* The connections of many processes do not come to a new primary in the same millisecond. */
@@ -252,6 +253,15 @@ static void on_schema(struct slot *slot, const struct pg_query_result *result)
     }
 }
 
+static void on_settings(struct slot *slot, const struct pg_query_result *result)
+{
+    char text[PG_FAULT_SIZE];
+    if (result->kind == PG_REFUSED)
+        pg_connection_lose(&slot->connection, result->message);
+    else if (result->kind == PG_DONE && pg_settings_fault(result->rows, text))
+        pg_connection_lose(&slot->connection, text);
+}
+
 static int64_t newest_timeline(const struct pg_pool *pool)
 {
     int64_t newest = 0;
@@ -314,8 +324,12 @@ static void on_up(struct pg_connection *connection)
         return;
     }
     slot->schema_query = (struct pg_query){.statement = &sql_schema_version};
+    slot->settings_query = (struct pg_query){.statement = &sql_session_settings};
+    slot->settings_query.params[0] = pg_param_int8(PQbackendPID(connection->libpq));
     slot->server_query = (struct pg_query){.statement = &sql_session_server};
     send_check(slot, &slot->schema_query);
+    if (slot->state == SLOT_CHECKING)
+        send_check(slot, &slot->settings_query);
     if (slot->state == SLOT_CHECKING)
         send_check(slot, &slot->server_query);
 }
@@ -366,6 +380,10 @@ static void on_result(struct pg_connection *connection, struct pg_query *query, 
     struct pg_pool *pool = slot->pool;
     if (query == &slot->schema_query) {
         on_schema(slot, result);
+        return;
+    }
+    if (query == &slot->settings_query) {
+        on_settings(slot, result);
         return;
     }
     if (query == &slot->server_query) {

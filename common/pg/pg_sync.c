@@ -16,11 +16,13 @@
 #include "common/pg/pg_dial.h"
 #include "common/pg/pg_libpq.h"
 #include "common/pg/pg_place.h"
+#include "common/pg/pg_settings.h"
 #include "statements.h"
 
 struct pg_sync {
     PGconn *connection;
-    int64_t answer_ms;     /* the longest wait for an answer; 0 = for ever */
+    int64_t answer_ms; /* the longest wait for an answer; 0 = for ever */
+    bool is_pooled;
     bool is_late;          /* an answer did not come in time: the connection is of no use any more */
     struct pg_doubt doubt; /* about the commit of the current call */
     int place, places;     /* statements are about this one of so many; places 0 = about all of them */
@@ -161,13 +163,20 @@ bool pg_sync_exec(struct pg_sync *db, const char *text, struct err *err)
     return take_result(db, PQexec(db->connection, text), "", NULL, err);
 }
 
-bool pg_sync_is_pooled(struct pg_sync *db, bool *ret_is_pooled, struct err *err)
+bool pg_sync_set_up(struct pg_sync *db, struct err *err)
 {
     pg_rows_scope struct pg_rows *rows = NULL;
-    if (!pg_sync_query(db, &sql_session_process, NULL, &rows, err))
+    const struct pg_param params[] = {pg_param_int8(PQbackendPID(db->connection))};
+    char fault[PG_FAULT_SIZE];
+    if (!pg_sync_query(db, &sql_session_settings, params, &rows, err))
         return false;
-    *ret_is_pooled = pg_int8(rows, 0, 0) != PQbackendPID(db->connection);
-    return true;
+    db->is_pooled = !pg_bool(rows, 0, 1);
+    return !pg_settings_fault(rows, fault) || err_set(err, ERR_CONFIG, "%s", fault);
+}
+
+bool pg_sync_is_pooled(const struct pg_sync *db)
+{
+    return db->is_pooled;
 }
 
 const char *pg_sync_exposed_to(const struct pg_sync *db, char ret_mode[PG_MODE_SIZE])

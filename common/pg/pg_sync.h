@@ -28,9 +28,12 @@ must_check bool pg_sync_query(struct pg_sync *db, const struct sql_statement *st
 /* Any text, several statements allowed, no parameters: migrations, BEGIN, COMMIT. One simple query is one transaction
  * unless the text begins or ends transactions itself. */
 must_check bool pg_sync_exec(struct pg_sync *db, const char *text, struct err *err);
-/* Whether a pooler is in between: the server's process is not the one that the connection was told when it was made. A
- * pooler that passes the true process on is not noticed. */
-must_check bool pg_sync_is_pooled(struct pg_sync *db, bool *ret_is_pooled, struct err *err);
+/* Sets what the outcome of statements rests on (sql_session_settings). ERR_CONFIG: a pooler's sessions have something
+ * else. */
+must_check bool pg_sync_set_up(struct pg_sync *db, struct err *err);
+/* Once it is set up: a pooler is in between, since the server's process is not the one that the connection was told when
+ * it was made. A pooler that passes the true process on is not noticed. */
+bool pg_sync_is_pooled(const struct pg_sync *db);
 #define PG_MODE_SIZE 16
 /* The host, where it is another one and nothing proves that it is the one that was meant: sslmode is below verify-full.
  * NULL: it is this one, or proven. Borrowed from the connection. */

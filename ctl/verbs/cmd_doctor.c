@@ -33,7 +33,6 @@ enum fact {
     FULL_PAGE_WRITES,
     AUTOVACUUM,
     TRACK_COUNTS,
-    ISOLATION,
     ENCODING,
     NOW,
     BACKEND_AGE,
@@ -116,9 +115,6 @@ static void check_durability(struct doctor *doctor, const struct pg_rows *facts)
         doctor, "autovacuum", is_on(facts, AUTOVACUUM) && is_on(facts, TRACK_COUNTS),
         "set autovacuum = on and track_counts = on: the outbox is updated all the time and grows slow without",
         "autovacuum = %s, track_counts = %s", text_of(facts, AUTOVACUUM), text_of(facts, TRACK_COUNTS));
-    doctor_report(doctor, "isolation", strcmp(text_of(facts, ISOLATION), "read committed") == 0,
-                  "reset default_transaction_isolation: requests are accepted under read committed only",
-                  "default_transaction_isolation = %s", text_of(facts, ISOLATION));
 }
 
 static void check_lock_table(struct doctor *doctor, const struct pg_rows *facts)
@@ -151,19 +147,15 @@ static void check_clock(struct doctor *doctor, const struct pg_rows *facts, int6
 }
 
 /* A pooler may pass on the process that the server named; then only its age shows the pooler. */
-static bool check_pooler(struct doctor *doctor, const struct pg_rows *facts, struct err *err)
+static void check_pooler(struct doctor *doctor, const struct pg_rows *facts)
 {
-    bool is_pooled;
-    if (!pg_sync_is_pooled(doctor->ctl->db, &is_pooled, err))
-        return false;
-    if (is_pooled || pg_int8(facts, 0, BACKEND_AGE) > POOLED_AGE_US)
+    if (pg_sync_is_pooled(doctor->ctl->db) || pg_int8(facts, 0, BACKEND_AGE) > POOLED_AGE_US)
         doctor_report(
             doctor, "connection", true, NULL,
             "a pooler is in between: fine for api and worker (wake-ups may be lost, and work is then found by "
             "polling), but migrate needs a direct connection");
     else
         doctor_report(doctor, "connection", true, NULL, "direct, as far as can be seen");
-    return true;
 }
 
 /* *ret_fits: the schema is there and has the version that this program expects. */
@@ -296,7 +288,8 @@ static bool check_database(struct doctor *doctor, bool *ret_fits, struct err *er
     check_lock_table(doctor, facts);
     check_clock(doctor, facts, before_us, after_us);
     *ret_fits = fits;
-    return check_pooler(doctor, facts, err);
+    check_pooler(doctor, facts);
+    return true;
 }
 
 /* What is checked beside the database, by the command line. */

@@ -459,13 +459,11 @@ static int run_read_only(struct ctl *ctl, bool plan, int places, struct err *err
  * them, and they would stay behind in a session of somebody else. */
 static bool check_direct(struct ctl *ctl, struct err *err)
 {
-    bool is_pooled;
-    if (!pg_sync_is_pooled(ctl->db, &is_pooled, err))
-        return false;
     /* guard: migrate is refused behind a pooler */
-    return !is_pooled || err_set(err, ERR_CONFIG,
-                                 "a pooler is between this program and PostgreSQL, and migrate needs one session from "
-                                 "its start to its end: name PostgreSQL itself in database.url");
+    return !pg_sync_is_pooled(ctl->db) ||
+           err_set(err, ERR_CONFIG,
+                   "a pooler is between this program and PostgreSQL, and migrate needs one session from "
+                   "its start to its end: name PostgreSQL itself in database.url");
 }
 
 /* The session reads the files as they were written. In another encoding a part of what clients may send cannot be

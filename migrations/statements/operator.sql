@@ -760,7 +760,6 @@ SELECT current_setting('server_version_num')::int8,
        current_setting('full_page_writes'),
        current_setting('autovacuum'),
        current_setting('track_counts'),
-       current_setting('default_transaction_isolation'),
        current_setting('server_encoding'),
        clock_timestamp(),
        (SELECT coalesce((extract(epoch FROM clock_timestamp() - a.backend_start) * 1000000)::int8, 0)

@@ -7,9 +7,25 @@ SELECT count(*) FILTER (WHERE a.wait_event = 'SyncRep')::int8
 FROM pg_catalog.pg_stat_activity a
 WHERE a.pid = ANY ($1::int8[]);
 
--- name: session_process :one
--- why: the server's process, to be compared with the one that the connection was told when it was made. No lock.
-SELECT pg_catalog.pg_backend_pid()::pg_catalog.int8;
+-- name: session_settings :one
+-- why: two settings would change what programs say, so each new connection sets them, whatever the role, the database or
+-- the server has: PostgreSQL only warns of a commit that did not wait for its standby, and acceptance, claims and
+-- disclosures need READ COMMITTED. Behind a pooler (the process is another one than the connection was told, $1) the next
+-- transaction may run in another session, so nothing is set; the first column has the setting that is wrong there, null =
+-- none. The second: whether the session is our own. No lock.
+SELECT CASE WHEN s.is_own
+            THEN nullif(pg_catalog.concat(
+                     -- guard: no setting hides that a commit did not wait for its standby
+                     pg_catalog.set_config('client_min_messages', 'warning', false), ', ',
+                     pg_catalog.set_config('default_transaction_isolation', 'read committed', false)),
+                     'warning, read committed')
+            WHEN s.messages IN ('error', 'fatal', 'panic') THEN 'client_min_messages = ' || s.messages
+            WHEN s.isolation <> 'read committed' THEN 'default_transaction_isolation = ' || s.isolation
+       END,
+       s.is_own
+FROM (SELECT pg_catalog.pg_backend_pid() = $1::int8 AS is_own,
+             pg_catalog.current_setting('client_min_messages') AS messages,
+             pg_catalog.current_setting('default_transaction_isolation') AS isolation) s;
 
 -- name: session_server :one
 -- why: what the server is, on each new connection: its timeline, which each promotion raises (0 = unknown, because it

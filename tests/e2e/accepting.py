@@ -378,6 +378,19 @@ def many_users_and_repeats_at_once_over_two_apis_lose_and_double_nothing(world):
 
 
 @test
+def a_stricter_isolation_of_roles_and_database_changes_nothing(world):
+    """Story: every request was answered 503, and the api said that it was ready."""
+    world.sql("ALTER DATABASE %s SET default_transaction_isolation = 'repeatable read'" % world.database)
+    for role in ("issuing_api", "issuing_worker", "issuing_operator"):
+        world.sql("ALTER ROLE %s IN DATABASE %s SET default_transaction_isolation = serializable" %
+                  (role, world.database))
+    world.up()
+    card = world.issue("alice")["card"]
+    assert_equal(world.get("alice", "/v1/cards/%s/number" % card["id"]).status, 200, "the number")
+    assert_equal(world.ctl("status").returncode, 0, "status")
+
+
+@test
 def the_sandbox_mints_tokens_that_the_api_takes(world):
     world.up(workers=0)
     minted = run([BUILD / "issuing-sandbox", "token", "--user", "alice", "--secret-file", world.suite.secret_file])

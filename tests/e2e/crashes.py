@@ -544,10 +544,9 @@ def a_request_that_the_standby_may_not_have_is_not_confirmed(world):
                  "events and cards")
 
 
-@test
-def a_commit_that_was_cancelled_while_it_waited_for_the_standby_is_not_confirmed(world):
-    """PostgreSQL answers such a commit with a success and a warning. A failover would take the request away."""
-    world.up(workers=0)
+def a_cancelled_commit_is_not_confirmed(world):
+    """While it waits for the standby. PostgreSQL answers with a success and a warning. A failover would take the request
+    away."""
     with Wire(world.apis()[0].port, 40) as wire:
         with nothing_gets_to_the_standby(world):
             wire.send(world.post_bytes("alice", "k"))
@@ -562,6 +561,20 @@ def a_commit_that_was_cancelled_while_it_waited_for_the_standby_is_not_confirmed
     again = world.post("alice", "k")
     assert_equal((again.status, again.json()["id"]), (202, request), "a repeat is answered truthfully")
     assert_equal(world.sql("SELECT count(*) FROM outbox_events"), "1", "events")
+
+
+@test
+def a_commit_that_was_cancelled_while_it_waited_for_the_standby_is_not_confirmed(world):
+    world.up(workers=0)
+    a_cancelled_commit_is_not_confirmed(world)
+
+
+@test
+def nor_where_the_settings_hide_warnings(world):
+    """Story: with client_min_messages = error it was confirmed, 202 for what no standby had."""
+    world.sql("ALTER ROLE issuing_api IN DATABASE %s SET client_min_messages = error" % world.database)
+    world.up(workers=0)
+    a_cancelled_commit_is_not_confirmed(world)
 
 
 @slow

@@ -13,6 +13,7 @@ import subprocess
 import time
 
 import client
+import crashes
 import outages
 import proxies
 from harness import (assert_equal, assert_true, ENVIRONMENT, free_port, Program, psql, ROOT, Skipped, slow, test,
@@ -28,7 +29,7 @@ class PgBouncer(Program):
 
     is_peer = True
 
-    def __init__(self, world, mode="transaction", sessions=3):
+    def __init__(self, world, mode="transaction", sessions=3, connect_query=True):
         path = shutil.which("pgbouncer", path=ENVIRONMENT["PATH"] + ":/usr/sbin:/sbin")
         if not path:
             raise Skipped("pgbouncer is not installed")
@@ -39,6 +40,8 @@ class PgBouncer(Program):
         users.write_text("".join('"%s" ""\n' % role for role in (*ROLES, "pgbouncer")))
         host = re.search(r"host=(\S+)", world.conninfo("postgres")).group(1)
         shipped = (ROOT / "examples" / "pgbouncer.ini").read_text()
+        if not connect_query:
+            shipped = re.sub(r" connect_query='.*", "", shipped)
         (folder / "pgbouncer.ini").write_text(proxies.replaced(
             shipped, ("issuing = host=127.0.0.1 port=5432", "* = host=%s port=5432" % host),
             ("listen_port = 6432", "listen_port = %d" % self.port), ("scram-sha-256", "trust"),
@@ -293,3 +296,43 @@ def a_flood_of_requests_in_one_turn_keeps_each_answer_with_its_request(world):
                           for i, pair in enumerate(asked)])
     assert_equal([answer.json()["id"] for answer in reads], [rows[pair] for pair in asked], "each reads its own")
     world.settle(60)
+
+
+HOSTILE = (("client_min_messages", "error"), ("default_transaction_isolation", "serializable"))
+
+
+def hostile(world, setting, value):
+    world.sql("ALTER DATABASE %s SET %s = %s" % (world.database, setting, value))
+
+
+@test
+def settings_of_the_database_change_nothing_behind_the_shipped_pooler(world):
+    for setting, value in HOSTILE:
+        hostile(world, setting, value)
+    pooler = PgBouncer(world)
+    up(world, pooler)
+    assert_equal({psql("SELECT current_setting('%s') || current_setting('%s')" % tuple(name for name, _ in HOSTILE),
+                       pooler.conninfo("issuing_api")) for _ in range(6)}, {"warningread committed"}, "of the sessions")
+    world.issue("alice")
+    crashes.a_cancelled_commit_is_not_confirmed(world)
+    assert_equal(ctl(world, pooler, "status").returncode, 0, "status")
+
+
+@test
+def a_session_of_a_pooler_with_a_setting_that_changes_outcomes_is_not_used(world):
+    """No session there is ours to set. What is wrong and what helps is said by all programs."""
+    pooler = PgBouncer(world, connect_query=False)
+    for setting, value in HOSTILE:
+        hostile(world, setting, value)
+        psql("RECONNECT", pooler.conninfo("pgbouncer", "pgbouncer"))
+        api = world.start_api(wait_ready=False, database__url=pooler.conninfo("issuing_api"))
+        said = "sessions have %s = %s" % (setting, value)
+        wait_until(lambda said=said, api=api: said in api.get("/readyz").body.decode(), "readyz names it: " + said)
+        assert_equal(world.post("alice", "k", api=api).status, 503, "a request")
+        done = ctl(world, pooler, "status")
+        assert_equal(done.returncode, 78, "status: " + done.stdout + done.stderr)
+        assert_true(said in done.stderr and "connect_query" in done.stderr, "what helps: " + done.stderr)
+        world.sql("ALTER DATABASE %s RESET %s" % (world.database, setting))
+        psql("RECONNECT", pooler.conninfo("pgbouncer", "pgbouncer"))
+        assert_equal(world.post("alice", setting, api=api.wait_ready()).status, 202, "afterwards")
+        assert_equal(api.stop(), 0, "exit status")
