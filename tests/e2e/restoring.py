@@ -4,7 +4,18 @@ what comes must be what the issuer and core-api have already.
 Story: a restored request was sent again within its key's lifetime and got its own card, under another id of ours.
 core-api refused the link, and the card that the user had been using was cancelled.
 """
+import os
+import pathlib
+import re
+
+import harness
 from harness import assert_equal, CLUSTER, Failed, run, slow, test, wait_until
+
+SUDO = """#!/bin/sh
+export PGUSER="$(printf %s "$2" | tr - _)"
+shift 2
+exec "$@"
+"""
 
 
 class History:
@@ -62,3 +73,59 @@ def a_restored_database_gets_the_same_cards_again(world):
     assert_equal([[call["status"] for call in world.sandbox.calls("link", reference=request)] for request in requests],
                  [[201, 200]] * 2, "links")
     assert_equal([world.sandbox.calls(call) for call in ("cancel", "unlink")], [[], []], "what was taken away")
+
+
+class Page:
+    """The commands of docs/database.md about backups, for a server that is elsewhere."""
+
+    def __init__(self, world):
+        self.world, self.folder = world, world.dir / "bin"
+        text = (harness.ROOT / "docs" / "database.md").read_text(encoding="utf-8")
+        part = text[text.index("## Backups"):text.index("## Standbys")]
+        self.blocks = re.findall(r"^ *```sh\n(.*?)^ *```$", part, re.M | re.S)
+        self.host = re.search(r"host=(\S+)", world.base).group(1)
+        self.folder.mkdir()
+        (world.dir / "page.conf").write_text("[database]\nurl = host=%s dbname=issuing\n" % self.host)
+        for name, script in (("sudo", SUDO), ("issuing-ctl", '#!/bin/sh\nexec "%s" "--config=%s" "$@"\n' % (
+                harness.BUILD / "issuing-ctl", world.dir / "page.conf"))):
+            (self.folder / name).write_text(script)
+            (self.folder / name).chmod(0o755)
+
+    def run(self, number):
+        """Returns what that block prints."""
+        self.world.close_lookers()
+        path = "%s:%s:%s" % (self.folder, pathlib.Path(harness.psql_program()).parent, os.environ["PATH"])
+        script = self.blocks[number].replace("/var/lib/postgresql", str(self.world.dir)).replace(
+            "/run/postgresql", self.host)
+        done = run(["env", "PATH=" + path, "PGHOST=" + self.host, "sh", "-ec", script], 900)
+        assert_equal(done.returncode, 0, "%s%s%s" % (script, done.stdout, done.stderr))
+        return done.stdout
+
+
+@slow
+@test
+def the_commands_of_the_page_make_and_restore_a_backup(world):
+    world.own_database()
+    assert_equal(run([CLUSTER, "stop", world.dir / "pg"]).returncode, 0, "stop")
+    assert_equal(run([CLUSTER, "start", world.dir / "pg"], 900).returncode, 0, "with fsync, as doctor wants it")
+    page = Page(world)
+    world.up(workers=0)
+    api, worker = world.apis()[0], world.start_worker()
+    world.issue("alice")
+    assert_equal(worker.stop(), 0, "exit status")
+    request = world.accept("bob")
+    page.run(0)
+    world.restart(worker)
+    world.wait_status(request, "COMPLETED")
+    card = world.sql("SELECT id FROM cards WHERE user_id = 'bob'")
+    for daemon in (api, worker):
+        assert_equal(daemon.stop(), 0, "exit status")
+    page.run(1)
+    for daemon in (api, worker):
+        world.restart(daemon)
+    world.wait_status(request, "COMPLETED")
+    assert_equal(world.sql("SELECT id FROM cards WHERE user_id = 'bob'"), card, "the card")
+    assert_equal(world.post("alice", "k").header("Idempotent-Replayed"), "true", "a request from before")
+    world.issue("carol")
+    doctor = world.ctl("doctor")
+    assert_equal(doctor.returncode, 0, doctor.stdout)
