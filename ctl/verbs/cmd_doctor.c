@@ -281,8 +281,9 @@ static bool check_database(struct doctor *doctor, bool *ret_fits, struct err *er
     int64_t after_us = clock_wall_us();
     check_server(doctor, facts);
     if (!check_schema(doctor, &fits, err) || !check_roles(doctor, err) ||
-        (fits && (!check_rights(doctor, err) || !check_guards(doctor, err) || !check_retention(doctor, err) ||
-                  !doctor_check_running(doctor, err) || !doctor_check_locks(doctor, err))))
+        (fits &&
+         (!check_rights(doctor, err) || !check_guards(doctor, err) || !check_retention(doctor, err) ||
+          !doctor_check_running(doctor, err) || !doctor_check_locks(doctor, err) || !doctor_check_server(doctor, err))))
         return false;
     check_durability(doctor, facts);
     check_lock_table(doctor, facts);

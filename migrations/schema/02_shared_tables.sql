@@ -10,9 +10,9 @@ CREATE TABLE issuing.places (
 -- Which places this database serves; each has a row where there are several. 16_fence.sql has the states.
 CREATE TABLE issuing.place_states (
     place      int2 PRIMARY KEY CHECK (place BETWEEN 0 AND 63),
-    state      text NOT NULL DEFAULT 'served' CHECK (state IN ('served', 'leaving', 'closing', 'released')),
-    owner      text, -- cluster_name of the database that serves it, or served it; NULL = no place ever left
-    next_owner text, -- of the one that may take it
+    state      text COLLATE "C" NOT NULL DEFAULT 'served' CHECK (state IN ('served', 'leaving', 'closing', 'released')),
+    owner      text COLLATE "C", -- cluster_name of the database that serves it, or served it; NULL = no place ever left
+    next_owner text COLLATE "C", -- of the one that may take it
     release_id uuid, -- of the last release; the same in both databases
     since      timestamptz NOT NULL DEFAULT clock_timestamp(),
     CHECK ((state = 'served') = (next_owner IS NULL))
@@ -22,16 +22,16 @@ CREATE TABLE issuing.place_states (
 -- claim that would send an event elsewhere says so instead. Rows are never removed.
 CREATE TABLE issuing.issuers (
     id int2 PRIMARY KEY CHECK (id > 0),
-    profile text NOT NULL CHECK (octet_length(profile) BETWEEN 1 AND 64),
-    address text NOT NULL CHECK (octet_length(address) BETWEEN 1 AND 1200), -- its whole url; of a named account "URL account NAME"
+    profile text COLLATE "C" NOT NULL CHECK (octet_length(profile) BETWEEN 1 AND 64),
+    address text COLLATE "C" NOT NULL CHECK (octet_length(address) BETWEEN 1 AND 1200), -- its whole url; of a named account "URL account NAME"
     seen_at timestamptz NOT NULL DEFAULT now(), -- about when a worker last claimed for it
     UNIQUE (profile, address)
 );
 
 -- What a program may ask for at most, as the owner has set it: a program's configuration can only lower it.
 CREATE TABLE issuing.ceilings (
-    name text PRIMARY KEY CHECK (name IN ('reveals')), -- card numbers shown to one user within a minute; 0 = none
-    most int8 NOT NULL CHECK (most BETWEEN 0 AND 1000)
+    name text COLLATE "C" PRIMARY KEY CHECK (name IN ('reveals')),
+    most int8 NOT NULL CHECK (most BETWEEN 0 AND 1000) -- card numbers shown to one user within a minute; 0 = none
 );
 INSERT INTO issuing.ceilings (name, most) VALUES ('reveals', 60);
 
@@ -40,20 +40,22 @@ INSERT INTO issuing.ceilings (name, most) VALUES ('reveals', 60);
 -- is lost is asked again.
 CREATE TABLE issuing.issuer_checks (
     id          uuid PRIMARY KEY DEFAULT issuing.uuid7(),
-    target      text NOT NULL CHECK (octet_length(target) BETWEEN 1 AND 64), -- issuer, or the type of a route
-    user_id     text CHECK (octet_length(user_id) BETWEEN 1 AND 128), -- core-api is asked about; NULL = about nobody
+    -- issuer, or the type of a route
+    target      text COLLATE "C" NOT NULL CHECK (octet_length(target) BETWEEN 1 AND 64),
+    -- core-api is asked about; NULL = about nobody
+    user_id     text COLLATE "C" CHECK (octet_length(user_id) BETWEEN 1 AND 128),
     creates     bool NOT NULL DEFAULT false, -- a card of the issuer's test mode is made, and closed
     asked_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     deadline_at timestamptz NOT NULL, -- the operator waits no longer, and no worker begins it any more
     lease_until timestamptz,          -- until then a worker has it
     lease_token uuid,
     ended_at    timestamptz,
-    actor       text NOT NULL,
-    db_role     text NOT NULL DEFAULT session_user,
-    os_user     text,
-    sudo_user   text,
-    worker      text,                 -- which one has it or last had it
-    result      text CHECK (result IN ('ok', 'fail', 'unanswered')),
+    actor       text COLLATE "C" NOT NULL,
+    db_role     text COLLATE "C" NOT NULL DEFAULT session_user,
+    os_user     text COLLATE "C",
+    sudo_user   text COLLATE "C",
+    worker      text COLLATE "C",     -- which one has it or last had it
+    result      text COLLATE "C" CHECK (result IN ('ok', 'fail', 'unanswered')),
     detail      jsonb,                -- the findings, in their order: [{"check", "level", "found", "fix"}, ...]
     CONSTRAINT issuer_checks_detail CHECK (jsonb_typeof(detail) = 'array' AND octet_length(detail::text) <= 65536),
     CONSTRAINT issuer_checks_lease CHECK ((lease_until IS NULL) = (lease_token IS NULL)),
@@ -73,17 +75,18 @@ CREATE TABLE issuing.issuer_listings (
     wanted_until timestamptz NOT NULL, -- then nobody waits, and no worker goes on; who asks again moves it
     lease_until  timestamptz,
     lease_token  uuid,
-    worker       text,                 -- which one has it or last had it
+    worker       text COLLATE "C",     -- which one has it or last had it
     issuer       int2,                 -- of issuers, from the first page on: whose list it is; 0 = nothing was sent there yet
     began_at     timestamptz,          -- when the first page was asked for
-    cursor       text,                 -- the card that the next page begins after; NULL = the first page
+    cursor       text COLLATE "C",     -- the card that the next page begins after; NULL = the first page
     pages        int8 NOT NULL DEFAULT 0,
     cards        int8 NOT NULL DEFAULT 0,
     idle_pages   int8 NOT NULL DEFAULT 0, -- in a row, that had no new card
     listed_at    timestamptz,          -- when the last page was read
     compared_to  uuid,                 -- cards of requests up to this one were looked for in the list
     ended_at     timestamptz,
-    trouble      text,                 -- why the list was not read last; of one that has ended: NULL = it was compared as a whole
+    -- why the list was not read last; of one that has ended: NULL = it was compared as a whole
+    trouble      text COLLATE "C",
     counts       jsonb,                -- cards by listed_cards.kind, of one that was compared
     CONSTRAINT issuer_listings_cursor CHECK (octet_length(cursor) <= 256),
     CONSTRAINT issuer_listings_trouble CHECK (octet_length(trouble) <= 1000),
@@ -93,9 +96,9 @@ CREATE TABLE issuing.issuer_listings (
 -- What such a list had, and what it should have had. Rows that are no question leave when it is compared.
 CREATE TABLE issuing.listed_cards (
     listing        uuid NOT NULL,
-    issuer_card_id text NOT NULL,
+    issuer_card_id text COLLATE "C" NOT NULL,
     reference      uuid, -- an event's id; NULL = the card has no reference of this form
-    kind           text NOT NULL, -- issuing.kinds_of_question() are questions
+    kind           text COLLATE "C" NOT NULL, -- issuing.kinds_of_question() are questions
     PRIMARY KEY (listing, issuer_card_id)
 );
 CREATE INDEX listed_cards_rest ON issuing.listed_cards (listing)
@@ -108,10 +111,10 @@ CREATE INDEX listed_cards_rest ON issuing.listed_cards (listing)
 
 -- One row for each worker process. A row that was not seen for 60 s counts as dead; a heartbeat removes it after a day.
 CREATE TABLE issuing.workers (
-    name       text PRIMARY KEY,     -- host:pid, the owner of its leases (outbox_events.lease_owner)
-    host       text NOT NULL,
+    name       text COLLATE "C" PRIMARY KEY, -- host:pid, the owner of its leases (outbox_events.lease_owner)
+    host       text COLLATE "C" NOT NULL,
     pid        int8 NOT NULL,
-    version    text NOT NULL,
+    version    text COLLATE "C" NOT NULL,
     started_at timestamptz NOT NULL,
     seen_at    timestamptz NOT NULL,
     in_flight  int4 NOT NULL,        -- events held
@@ -126,11 +129,11 @@ CREATE TABLE issuing.workers (
 -- One row for each target that a worker calls: the state of its breaker there. Each worker knows only the answers that
 -- it got itself, so the rows of one target may differ.
 CREATE TABLE issuing.worker_targets (
-    worker     text NOT NULL REFERENCES issuing.workers ON DELETE CASCADE,
-    target     text NOT NULL,        -- issuer, core, or the type of a route
-    state      text NOT NULL CHECK (state IN ('closed', 'half_open', 'open')),
+    worker     text COLLATE "C" NOT NULL REFERENCES issuing.workers ON DELETE CASCADE,
+    target     text COLLATE "C" NOT NULL, -- issuer, core, or the type of a route
+    state      text COLLATE "C" NOT NULL CHECK (state IN ('closed', 'half_open', 'open')),
     since      timestamptz NOT NULL, -- closed: when it closed, or began; open, half_open: when it opened
-    cause      text,                 -- the last failure that opened it or kept it open; NULL: closed
+    cause      text COLLATE "C",     -- the last failure that opened it or kept it open; NULL: closed
     is_resting bool NOT NULL,        -- it answered "too many requests", and gets no call until next_at
     is_paused  bool NOT NULL,        -- the worker obeys a pause
     next_at    timestamptz,          -- open: the next probe; resting: the end of the rest; NULL: neither
@@ -145,17 +148,17 @@ CREATE TABLE issuing.worker_targets (
 -- The worker that was the last to end by itself: one row, for "no worker runs: the last one was seen then and there".
 CREATE TABLE issuing.last_worker (
     is_only  bool PRIMARY KEY DEFAULT true CHECK (is_only),
-    name     text NOT NULL,
-    host     text NOT NULL,
+    name     text COLLATE "C" NOT NULL,
+    host     text COLLATE "C" NOT NULL,
     ended_at timestamptz NOT NULL
 );
 
 -- What operators asked for. A worker reads it with each heartbeat and before its first claim.
 CREATE TABLE issuing.target_controls (
-    target       text PRIMARY KEY CHECK (target ~ '^[A-Za-z][A-Za-z0-9_]{0,63}$'),
+    target       text COLLATE "C" PRIMARY KEY CHECK (target ~ '^[A-Za-z][A-Za-z0-9_]{0,63}$'),
     paused_at    timestamptz,             -- NULL = not paused
-    paused_by    text,                    -- the actor, for people
-    paused_why   text,
+    paused_by    text COLLATE "C",        -- the actor, for people
+    paused_why   text COLLATE "C",
     paused_until timestamptz,             -- NULL = until an operator resumes it
     probe_number int8 NOT NULL DEFAULT 0, -- how often a probe was asked for; a worker compares it with its last one
     CONSTRAINT target_controls_paused CHECK ((paused_at IS NULL) = (paused_by IS NULL)
@@ -169,13 +172,14 @@ CREATE TABLE issuing.target_controls (
 -- route leaves by an operator's word (remove_route), or when no worker has named it for retentions.routes and nothing
 -- of its type is open. So whether an end is told does not depend on who is alive.
 CREATE TABLE issuing.routes (
-    event_type      text PRIMARY KEY CHECK (event_type ~ '^[A-Z][A-Z0-9_]{0,63}$' AND event_type <> 'CARD_ISSUE'),
+    event_type      text COLLATE "C" PRIMARY KEY
+        CHECK (event_type ~ '^[A-Z][A-Z0-9_]{0,63}$' AND event_type <> 'CARD_ISSUE'),
     is_ordered      bool NOT NULL,
     has_lookup      bool NOT NULL,
     key_lifetime_ms int8 NOT NULL,
     max_attempts    int8 NOT NULL,
     is_signed       bool NOT NULL,
-    worker          text NOT NULL,        -- that named it last
+    worker          text COLLATE "C" NOT NULL, -- that named it last
     seen_at         timestamptz NOT NULL, -- when
     since           timestamptz NOT NULL DEFAULT clock_timestamp(),
     frees_held      bool NOT NULL DEFAULT false -- it was ordered: what is held behind others is freed
@@ -183,8 +187,8 @@ CREATE TABLE issuing.routes (
 
 -- What each worker says of each route. Operators see who disagrees; a row counts for a minute.
 CREATE TABLE issuing.route_workers (
-    event_type      text NOT NULL,
-    worker          text NOT NULL,
+    event_type      text COLLATE "C" NOT NULL,
+    worker          text COLLATE "C" NOT NULL,
     is_ordered      bool NOT NULL,
     has_lookup      bool NOT NULL,
     key_lifetime_ms int8 NOT NULL,
@@ -198,9 +202,9 @@ CREATE TABLE issuing.route_workers (
 -- it: a dump can be restored where a role is missing, and without the right to call the function a name is worth
 -- nothing. Written by change_sender only.
 CREATE TABLE issuing.senders (
-    event_type text NOT NULL CHECK (event_type ~ '^[A-Z][A-Z0-9_]{0,63}$' 
+    event_type text COLLATE "C" NOT NULL CHECK (event_type ~ '^[A-Z][A-Z0-9_]{0,63}$'
                      AND event_type NOT IN ('CARD_REQUEST_ENDED', 'CARD_STATUS_CHANGED')),
-    role       text NOT NULL,
+    role       text COLLATE "C" NOT NULL,
     added_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (event_type, role)
 );
@@ -210,8 +214,8 @@ CREATE TABLE issuing.senders (
 CREATE TABLE issuing.event_keys (
     event_id   uuid NOT NULL,
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    event_type text NOT NULL,
-    key        text NOT NULL,
+    event_type text COLLATE "C" NOT NULL,
+    key        text COLLATE "C" NOT NULL,
     PRIMARY KEY (event_type, key)
 );
 
@@ -222,7 +226,7 @@ CREATE TABLE issuing.event_keys (
 -- trail is the owner's alone: PCI DSS 4.0, 10.5.1, wants twelve months. routes: how long a route stays that no worker
 -- names.
 CREATE TABLE issuing.retentions (
-    name  text PRIMARY KEY CHECK (name IN ('keys', 'limits', 'events', 'audit', 'routes')),
+    name  text COLLATE "C" PRIMARY KEY CHECK (name IN ('keys', 'limits', 'events', 'audit', 'routes')),
     kept  interval NOT NULL,
     least interval NOT NULL,
     CONSTRAINT retentions_least CHECK (kept >= least AND least >= interval '0')
@@ -257,9 +261,9 @@ INSERT INTO issuing.data_proofs DEFAULT VALUES;
 -- What migrate has applied: 1 = these tables, n = the upgrade n.
 CREATE TABLE issuing.schema_migration (
     version    int PRIMARY KEY,
-    name       text NOT NULL,
-    sha256     text NOT NULL,
+    name       text COLLATE "C" NOT NULL,
+    sha256     text COLLATE "C" NOT NULL,
     applied_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    applied_by text NOT NULL DEFAULT session_user,
+    applied_by text COLLATE "C" NOT NULL DEFAULT session_user,
     ms         int NOT NULL
 );

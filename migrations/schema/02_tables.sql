@@ -5,7 +5,8 @@
 -- event_reissues, outbox_attempts, operator_actions, issuers, senders, ends_to_tell.
 -- Eventual: outbox_statistics (follows statistics_changes), workers, worker_targets, route_workers; the link of a card
 -- in core-api, which follows COMPLETED.
--- Every table that belongs to a user has user_id.
+-- Every table that belongs to a user has user_id. Every text has the collation C: in another one an index is sorted by a
+-- library of the host, and when that sorts otherwise one day, a key that is there is found no more.
 --
 -- Tables that grow are partitioned by time, so that old rows leave by DROP: events and attempts by the event's id,
 -- which is ordered by time, the others by a time of their own. housekeeping makes and drops the partitions. The
@@ -33,23 +34,23 @@ CREATE TABLE issuing.outbox_events (
     deferred_since  timestamptz,                            -- start of an unbroken row of 409/425 answers
     lease_token     uuid,                                   -- PROCESSING: every write of the worker must name it
     retry_count     int NOT NULL DEFAULT 0,                 -- attempts: counted when claimed, given back by a deferral
-    event_type      text NOT NULL DEFAULT 'CARD_ISSUE',
-    status          text NOT NULL DEFAULT 'PENDING',
-    user_id         text NOT NULL,
-    idempotency_key text,               -- the client's key, for people; the one that counts is in idempotency_keys
+    event_type      text COLLATE "C" NOT NULL DEFAULT 'CARD_ISSUE',
+    status          text COLLATE "C" NOT NULL DEFAULT 'PENDING',
+    user_id         text COLLATE "C" NOT NULL,
+    idempotency_key text COLLATE "C",   -- the client's key, for people; the one that counts is in idempotency_keys
     payload         jsonb NOT NULL,                         -- the request body
-    traceparent     text,                                   -- of the client
-    lease_owner     text,                                   -- which worker holds or last held it
-    reason_code     text,                                   -- REJECTED, FAILED: safe to show
-    reason_detail   text,
-    last_error      text,                                   -- for operators
-    cancel_code     text, -- its card must be cancelled at the issuer, and it ends REJECTED with this code
+    traceparent     text COLLATE "C",                       -- of the client
+    lease_owner     text COLLATE "C",                       -- which worker holds or last held it
+    reason_code     text COLLATE "C",                       -- REJECTED, FAILED: safe to show
+    reason_detail   text COLLATE "C",
+    last_error      text COLLATE "C",                       -- for operators
+    cancel_code     text COLLATE "C", -- its card must be cancelled at the issuer, and it ends REJECTED with this code
     last_sent_at    timestamptz, -- no create that may still arrive left later; NULL with first_sent_at = the first one
     lost_count      int NOT NULL DEFAULT 0,                 -- attempts in a row that were lost with their worker
     deferral_count  int NOT NULL DEFAULT 0,                 -- deferrals in a row with the same cause
-    deferral_code   text,                                   -- that cause
-    held_end        text, -- PENDING: the end, once no create can arrive any more (worker/flow.h)
-    held_end_code   text,                                   -- its reason code
+    deferral_code   text COLLATE "C",                       -- that cause
+    held_end        text COLLATE "C", -- PENDING: the end, once no create can arrive any more (worker/flow.h)
+    held_end_code   text COLLATE "C",                       -- its reason code
     -- What the issuer must be told of the user (holder, product), kept from the first attempt that leaves an outcome
     -- unknown: a repeat under the same key must be the same request.
     issuer_parameters jsonb
@@ -93,12 +94,12 @@ CREATE TABLE issuing.outbox_attempts (
     ended_at    timestamptz NOT NULL,
     attempt     int NOT NULL,     -- retry_count while it ran
     unknown     bool NOT NULL,    -- the issuer may have acted, and its answer is unknown
-    user_id     text NOT NULL,
-    worker      text,
-    step        text NOT NULL,    -- where it ended
-    outcome     text NOT NULL,    -- completed, rejected, failed, retry, deferred, lost
-    code        text,             -- the cause: issuer_http_503, connection_refused, breaker_open, drain ...
-    detail      text,             -- for operators
+    user_id     text COLLATE "C" NOT NULL,
+    worker      text COLLATE "C",
+    step        text COLLATE "C" NOT NULL, -- where it ended
+    outcome     text COLLATE "C" NOT NULL, -- completed, rejected, failed, retry, deferred, lost
+    code        text COLLATE "C", -- the cause: issuer_http_503, connection_refused, breaker_open, drain ...
+    detail      text COLLATE "C", -- for operators
     PRIMARY KEY (event_id, lease_token)
 ) PARTITION BY RANGE (event_id);
 CREATE TABLE issuing.outbox_attempts_rest PARTITION OF issuing.outbox_attempts DEFAULT;
@@ -119,8 +120,9 @@ CREATE TABLE issuing.lost_events (
 CREATE TABLE issuing.idempotency_keys (
     event_id    uuid NOT NULL,
     created_at  timestamptz NOT NULL, -- the event's created_at: part of the stored answer
-    user_id     text NOT NULL,
-    key         text NOT NULL,
+    user_id     text COLLATE "C" NOT NULL,
+    -- guard: no index depends on how the host sorts
+    key         text COLLATE "C" NOT NULL,
     fingerprint bytea NOT NULL,       -- SHA-256 of the value of the body
     PRIMARY KEY (user_id, key, created_at)
 ) PARTITION BY RANGE (created_at);
@@ -131,7 +133,7 @@ CREATE TABLE issuing.rate_limit_log (
     at         timestamptz NOT NULL, -- the database's clock, after the user's lock was taken
     request_id uuid NOT NULL,
     accepted   bool NOT NULL,
-    user_id    text NOT NULL
+    user_id    text COLLATE "C" NOT NULL
 ) PARTITION BY RANGE (at);
 CREATE TABLE issuing.rate_limit_log_rest PARTITION OF issuing.rate_limit_log DEFAULT;
 -- The accepted tries of a user are read without the refused ones, however many those are.
@@ -160,10 +162,11 @@ CREATE TABLE issuing.cards (
     replaces       uuid,
     exp_month      int2 NOT NULL CHECK (exp_month BETWEEN 1 AND 12),
     exp_year       int2 NOT NULL CHECK (exp_year BETWEEN 2000 AND 9999),
-    user_id        text NOT NULL,
-    issuer_card_id text NOT NULL,    -- between worker and issuer only
-    last4          text NOT NULL CHECK (last4 ~ '^[0-9]{4}$'),
-    status         text NOT NULL DEFAULT 'active' CHECK (status IN ('active', 'frozen', 'replaced', 'cancelled')),
+    user_id        text COLLATE "C" NOT NULL,
+    issuer_card_id text COLLATE "C" NOT NULL, -- between worker and issuer only
+    last4          text COLLATE "C" NOT NULL CHECK (last4 ~ '^[0-9]{4}$'),
+    status         text COLLATE "C" NOT NULL DEFAULT 'active'
+        CHECK (status IN ('active', 'frozen', 'replaced', 'cancelled')),
     number_record  bytea,            -- NULL: not stored (card.store = never, or the issuer gave only last4)
     issuer         int2,             -- of issuers: where the card was made
     PRIMARY KEY (user_id, id),       -- a card is only ever asked for in its user's name
@@ -185,8 +188,8 @@ CREATE INDEX issuer_events_at ON issuing.issuer_events (at);
 -- that was REJECTED gives its place away.
 CREATE TABLE issuing.card_reissues (
     event_id uuid NOT NULL,
-    user_id  text NOT NULL,
-    card_id  text NOT NULL, -- as the payload says it, in lower case
+    user_id  text COLLATE "C" NOT NULL,
+    card_id  text COLLATE "C" NOT NULL, -- as the payload says it, in lower case
     PRIMARY KEY (user_id, card_id)
 );
 
@@ -199,7 +202,7 @@ CREATE TABLE issuing.event_reissues (
 
 -- Whose numbers were shown lately: one row a user, updated in place. keep_rows removes rows that are an hour old.
 CREATE TABLE issuing.number_reveals (
-    user_id     text PRIMARY KEY,
+    user_id     text COLLATE "C" PRIMARY KEY,
     last_at     timestamptz NOT NULL,  -- when the row was written
     refused_at  timestamptz,           -- the last refusal that has a row in operator_actions
     revealed_at timestamptz[] NOT NULL -- within the minute before last_at
@@ -212,7 +215,7 @@ CREATE TABLE issuing.reveal_tickets (
     id      uuid PRIMARY KEY DEFAULT gen_random_uuid(),
     made_by xid8 NOT NULL DEFAULT pg_current_xact_id(), -- the whole transaction, whatever savepoint
     made_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    user_id text NOT NULL,
+    user_id text COLLATE "C" NOT NULL,
     card_id uuid NOT NULL
 );
 CREATE INDEX reveal_tickets_made ON issuing.reveal_tickets (made_at);
@@ -225,17 +228,18 @@ CREATE TABLE issuing.operator_actions (
     id        int8 NOT NULL DEFAULT nextval('issuing.operator_actions_number'), -- an identity cannot be a partition's
     at        timestamptz NOT NULL DEFAULT clock_timestamp(),
     event_id  uuid,
-    actor     text NOT NULL,            -- free text, for people
-    action    text NOT NULL,
-    reason    text,
+    actor     text COLLATE "C" NOT NULL, -- free text, for people
+    action    text COLLATE "C" NOT NULL,
+    reason    text COLLATE "C",
     before    jsonb,
     after     jsonb,
     -- guard: the role of an action is the one that the database reports
-    db_role   text DEFAULT session_user, -- the login role of the session that acted, or that asked for it
-    os_user   text,                     -- the user of the operating system
-    sudo_user text,                     -- SUDO_USER, where it was set
+    db_role   text COLLATE "C" DEFAULT session_user, -- the login role of the session that acted, or that asked for it
+    os_user   text COLLATE "C",         -- the user of the operating system
+    sudo_user text COLLATE "C",         -- SUDO_USER, where it was set
     batch     uuid DEFAULT issuing.batch_id(current_setting('issuing.batch', true)), -- of one bulk action
-    batch_scope text DEFAULT issuing.batch_scope(current_setting('issuing.batch', true)) -- what it had selected
+    -- what it had selected
+    batch_scope text COLLATE "C" DEFAULT issuing.batch_scope(current_setting('issuing.batch', true))
 ) PARTITION BY RANGE (at);
 ALTER SEQUENCE issuing.operator_actions_number OWNED BY issuing.operator_actions.id;
 CREATE TABLE issuing.operator_actions_rest PARTITION OF issuing.operator_actions DEFAULT;
@@ -258,17 +262,18 @@ CREATE TABLE issuing.peer_checks (
     lease_token  uuid,
     new_id       uuid, -- reissued: the new event
     attempts     int NOT NULL DEFAULT 0,
-    action       text NOT NULL CHECK (action IN ('reconcile', 'reissue', 'look')),
-    actor        text NOT NULL,
-    db_role      text NOT NULL DEFAULT session_user,
-    os_user      text,
-    sudo_user    text,
-    reason       text,
-    because      text CHECK (because IN ('lost', 'stolen', 'damaged', 'expired')), -- of the new event; null = as before
-    worker       text, -- which one has it or last had it
-    result       text,
-    detail       text, -- with a result: more of it. Without: why the last try did not decide
-    batch        text DEFAULT left(current_setting('issuing.batch', true), 1100), -- see batch_id
+    action       text COLLATE "C" NOT NULL CHECK (action IN ('reconcile', 'reissue', 'look')),
+    actor        text COLLATE "C" NOT NULL,
+    db_role      text COLLATE "C" NOT NULL DEFAULT session_user,
+    os_user      text COLLATE "C",
+    sudo_user    text COLLATE "C",
+    reason       text COLLATE "C",
+    -- of the new event; null = as before
+    because      text COLLATE "C" CHECK (because IN ('lost', 'stolen', 'damaged', 'expired')),
+    worker       text COLLATE "C", -- which one has it or last had it
+    result       text COLLATE "C",
+    detail       text COLLATE "C", -- with a result: more of it. Without: why the last try did not decide
+    batch        text COLLATE "C" DEFAULT left(current_setting('issuing.batch', true), 1100), -- see batch_id
     CONSTRAINT peer_checks_end CHECK ((finished_at IS NULL) = (result IS NULL))
 );
 CREATE UNIQUE INDEX peer_checks_event ON issuing.peer_checks (event_id, (action = 'look')) WHERE finished_at IS NULL;
@@ -285,9 +290,9 @@ CREATE TABLE issuing.ends_to_tell (
     ids        uuid[] NOT NULL,
     is_again   bool NOT NULL DEFAULT false, -- for at least one of them this is not the first end
     end_number int4,                        -- FAILED: which end of the request it is; NULL = COMPLETED or REJECTED
-    code       text,                        -- of FAILED
-    detail     text,
-    refused    text                         -- why it cannot become an event; such a row stays until somebody acts
+    code       text COLLATE "C",            -- of FAILED
+    detail     text COLLATE "C",
+    refused    text COLLATE "C"             -- why it cannot become an event; such a row stays until somebody acts
 ) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0, toast_tuple_target = 8000);
 -- Compression is not worth its time in rows that live for a second.
 ALTER TABLE issuing.ends_to_tell ALTER ids SET STORAGE EXTERNAL;
@@ -297,7 +302,9 @@ CREATE INDEX ends_to_tell_waiting ON issuing.ends_to_tell (n) WHERE refused IS N
 
 -- One session at a time does periodic work. Rows and not advisory locks: those have no rights, and any session that may
 -- connect can take them all. Only the owner, and functions that run as the owner, can lock a row here.
-CREATE TABLE issuing.turns (name text PRIMARY KEY CHECK (name IN ('housekeeping', 'statistics', 'rebuild')));
+CREATE TABLE issuing.turns (
+    name text COLLATE "C" PRIMARY KEY CHECK (name IN ('housekeeping', 'statistics', 'rebuild'))
+);
 INSERT INTO issuing.turns (name) VALUES ('housekeeping'), ('statistics'), ('rebuild');
 
 -- The clock by which retentions are judged. The database's own may step, by hours or a year and for a moment only, and
@@ -321,14 +328,14 @@ CREATE TABLE issuing.partitions (
     to_at      timestamptz NOT NULL,
     settled_at timestamptz,
     still_open uuid[] NOT NULL DEFAULT '{}', -- FAILED, or another program's, when it was settled; 10000 at most
-    parent     text NOT NULL,
-    name       text PRIMARY KEY,
+    parent     text COLLATE "C" NOT NULL,
+    name       text COLLATE "C" PRIMARY KEY,
     CHECK (from_at < to_at)
 );
 
 -- A partition to come whose range a large `_rest` is being checked for: keep_house.
 CREATE TABLE issuing.partition_plans (
-    parent     text PRIMARY KEY,
+    parent     text COLLATE "C" PRIMARY KEY,
     from_at    timestamptz NOT NULL,
     to_at      timestamptz NOT NULL,
     planned_at timestamptz NOT NULL,
@@ -337,7 +344,7 @@ CREATE TABLE issuing.partition_plans (
 
 -- Where in each `_rest` partition the next pass looks for rows to delete.
 CREATE TABLE issuing.rest_scans (
-    name       text PRIMARY KEY,
+    name       text COLLATE "C" PRIMARY KEY,
     next_block int8 NOT NULL
 );
 
@@ -351,9 +358,9 @@ CREATE TABLE issuing.rest_scans (
 -- Events with a final status, counted by these five columns.
 CREATE TABLE issuing.outbox_statistics (
     hour        timestamptz NOT NULL, -- in which the events reached the final status
-    event_type  text NOT NULL,
-    status      text NOT NULL,
-    reason_code text NOT NULL,        -- '' = none
+    event_type  text COLLATE "C" NOT NULL,
+    status      text COLLATE "C" NOT NULL,
+    reason_code text COLLATE "C" NOT NULL, -- '' = none
     below_ms    int8 NOT NULL,        -- the time from created_at to the final status was less; one of statistics_bounds
     count       int8 NOT NULL,
     sum_ms      int8 NOT NULL,        -- of these times
@@ -366,15 +373,15 @@ CREATE TABLE issuing.outbox_statistics (
 CREATE TABLE issuing.statistics_changes (
     at          timestamptz NOT NULL DEFAULT now(),
     ended_at    timestamptz NOT NULL, -- when they reached the status; of a row: its hour
-    event_type  text NOT NULL,
-    event_types text[],               -- one for each event, where they differ
-    status      text NOT NULL,
-    reason_code text NOT NULL,
+    event_type  text COLLATE "C" NOT NULL,
+    event_types text[] COLLATE "C",   -- one for each event, where they differ
+    status      text COLLATE "C" NOT NULL,
+    reason_code text COLLATE "C" NOT NULL,
     created_ats timestamptz[],        -- of the events
     count       int8 NOT NULL,        -- for each event, or in all; below 0: a final status was taken back
     below_ms    int8,                 -- of a row
     sum_ms      int8,                 -- of a row
-    refused     text                  -- why the change cannot be added, as a number that is too large; it is left out
+    refused     text COLLATE "C"      -- why the change cannot be added, as a number that is too large; it is left out
 ) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0, toast_tuple_target = 8000);
 ALTER TABLE issuing.statistics_changes ALTER created_ats SET STORAGE EXTERNAL, ALTER event_types SET STORAGE EXTERNAL;
 

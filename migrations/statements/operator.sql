@@ -794,6 +794,12 @@ WHERE r.rolname IN ('issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_o
 -- why: what the living workers must have alike, and have not. No lock.
 SELECT d.name, left(d.says, 600) FROM issuing.workers_disagree d ORDER BY d.name;
 
+-- name: operator_doctor_collation :one
+-- why: the version of the database's collation when its indexes were made, and the one that the host has now; NULL = it
+-- has none. Catalogues only. No lock.
+SELECT d.datcollversion, pg_database_collation_actual_version(d.oid)
+FROM pg_database d WHERE d.datname = current_database();
+
 -- name: operator_doctor_certificates :many
 -- why: when the certificates of the targets end, as living workers saw them. No lock.
 SELECT t.target, min(t.certificate_ends_at),

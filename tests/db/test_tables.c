@@ -1,0 +1,37 @@
+/* The story: what belongs to others changes below our tables: the host sorts texts otherwise, or somebody replicates the
+ * whole database. Here is what each table needs so that nothing depends on that; tests/e2e/databases.py has what happens
+ * without. Needs a database with several places, too (ISSUING_TEST_PLACES). */
+#include "database.h"
+#include "tests/support/suite.h"
+
+/* The names that the query finds, in a database with one place and in one with several: there are none. */
+static void expect_none(const char *query)
+{
+    struct pg_sync *dbs[] = {database_open(NULL), database_open_places(NULL)};
+    for (size_t i = 0; i < ARRAY_SIZE(dbs); i++) {
+        char *found = database_text(dbs[i], query);
+        ck_assert_msg(!found, "%.4000s", found);
+        free(found);
+        pg_sync_close(dbs[i]);
+    }
+}
+
+START_TEST(no_text_of_a_table_depends_on_how_the_host_sorts)
+{
+    expect_none("SELECT string_agg(format('%s.%s', a.attrelid::regclass, a.attname), ', ')"
+                " FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid"
+                " WHERE c.relnamespace::regnamespace::text ~ '^issuing' AND c.relkind IN ('r', 'p', 'm', 'i', 'I')"
+                " AND a.attcollation NOT IN (0, 'pg_catalog.\"C\"'::regcollation)");
+    expect_none("SELECT string_agg(i.indexrelid::regclass::text, ', ')"
+                " FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid CROSS JOIN unnest(i.indcollation) AS n (oid)"
+                " WHERE c.relnamespace::regnamespace::text ~ '^issuing'"
+                " AND n.oid NOT IN (0, 'pg_catalog.\"C\"'::regcollation)");
+}
+END_TEST
+
+SUITE(tables)
+{
+    TCase *tcase = tcase_create("tables");
+    tcase_add_test(tcase, no_text_of_a_table_depends_on_how_the_host_sorts);
+    suite_add_tcase(suite, tcase);
+}
