@@ -31,7 +31,7 @@ must_check bool doctor_check_target(struct doctor *doctor, const char *target, c
 /* Whether something in the database slows or stops our sessions: settings, locks of others, a housekeeping that does not
  * pass. False: the database went away, or refused. */
 must_check bool doctor_check_locks(struct doctor *doctor, struct err *err);
-/* Whether the database is as PostgreSQL was told to keep it: how the host sorts. False: the database went away, or refused. */
+/* Whether the database is as PostgreSQL was told to keep it: how the host sorts, who replicates. False: the database went away, or refused. */
 must_check bool doctor_check_server(struct doctor *doctor, struct err *err);
 /* What the configuration allows that it should not, and who could be in between. */
 void doctor_check_setup(struct doctor *doctor);

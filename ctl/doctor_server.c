@@ -24,7 +24,23 @@ static bool check_collation(struct doctor *doctor, struct err *err)
     return true;
 }
 
+/* PostgreSQL refuses each UPDATE and DELETE of a table that is published without an identity. */
+static bool check_publications(struct doctor *doctor, struct err *err)
+{
+    enum { TABLES, PUBLICATION };
+    pg_rows_scope struct pg_rows *rows = NULL;
+    if (!pg_sync_query(doctor->ctl->db, &sql_operator_doctor_publications, NULL, &rows, err))
+        return false;
+    if (pg_is_null(rows, 0, TABLES))
+        doctor_report(doctor, "publications", true, NULL, "none stops a change of our tables");
+    else
+        doctor_report(doctor, "publications", false, "ALTER TABLE ... REPLICA IDENTITY FULL, or take it out of there",
+                      "the publication %.60s has tables whose rows cannot be changed, and work on them waits: %.300s",
+                      pg_bytes(rows, 0, PUBLICATION).bytes, pg_bytes(rows, 0, TABLES).bytes);
+    return true;
+}
+
 bool doctor_check_server(struct doctor *doctor, struct err *err)
 {
-    return check_collation(doctor, err);
+    return check_collation(doctor, err) && check_publications(doctor, err);
 }

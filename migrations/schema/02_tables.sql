@@ -6,7 +6,9 @@
 -- Eventual: outbox_statistics (follows statistics_changes), workers, worker_targets, route_workers; the link of a card
 -- in core-api, which follows COMPLETED.
 -- Every table that belongs to a user has user_id. Every text has the collation C: in another one an index is sorted by a
--- library of the host, and when that sorts otherwise one day, a key that is there is found no more.
+-- library of the host, and when that sorts otherwise one day, a key that is there is found no more. Every table has a
+-- primary key or REPLICA IDENTITY FULL: where somebody publishes all tables, PostgreSQL refuses to change the rows of one
+-- that has neither. FULL costs an insert nothing, and a change nothing but where wal_level is logical.
 --
 -- Tables that grow are partitioned by time, so that old rows leave by DROP: events and attempts by the event's id,
 -- which is ordered by time, the others by a time of their own. housekeeping makes and drops the partitions. The
@@ -136,6 +138,7 @@ CREATE TABLE issuing.rate_limit_log (
     user_id    text COLLATE "C" NOT NULL
 ) PARTITION BY RANGE (at);
 CREATE TABLE issuing.rate_limit_log_rest PARTITION OF issuing.rate_limit_log DEFAULT;
+ALTER TABLE issuing.rate_limit_log_rest REPLICA IDENTITY FULL;
 -- The accepted tries of a user are read without the refused ones, however many those are.
 -- guard: refused tries cost the limit nothing
 CREATE INDEX rate_limit_log_user ON issuing.rate_limit_log (user_id, accepted, at);
@@ -243,6 +246,7 @@ CREATE TABLE issuing.operator_actions (
 ) PARTITION BY RANGE (at);
 ALTER SEQUENCE issuing.operator_actions_number OWNED BY issuing.operator_actions.id;
 CREATE TABLE issuing.operator_actions_rest PARTITION OF issuing.operator_actions DEFAULT;
+ALTER TABLE issuing.operator_actions_rest REPLICA IDENTITY FULL;
 CREATE INDEX operator_actions_event ON issuing.operator_actions (event_id);
 CREATE INDEX operator_actions_at ON issuing.operator_actions (at);
 CREATE INDEX operator_actions_batch ON issuing.operator_actions (batch, at, id) WHERE batch IS NOT NULL;
@@ -295,7 +299,8 @@ CREATE TABLE issuing.ends_to_tell (
     refused    text COLLATE "C"             -- why it cannot become an event; such a row stays until somebody acts
 ) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0, toast_tuple_target = 8000);
 -- Compression is not worth its time in rows that live for a second.
-ALTER TABLE issuing.ends_to_tell ALTER ids SET STORAGE EXTERNAL;
+-- guard: ends are told whatever is replicated
+ALTER TABLE issuing.ends_to_tell ALTER ids SET STORAGE EXTERNAL, REPLICA IDENTITY FULL;
 CREATE INDEX ends_to_tell_waiting ON issuing.ends_to_tell (n) WHERE refused IS NULL;
 
 -- ---- housekeeping ----
@@ -383,7 +388,8 @@ CREATE TABLE issuing.statistics_changes (
     sum_ms      int8,                 -- of a row
     refused     text COLLATE "C"      -- why the change cannot be added, as a number that is too large; it is left out
 ) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0, toast_tuple_target = 8000);
-ALTER TABLE issuing.statistics_changes ALTER created_ats SET STORAGE EXTERNAL, ALTER event_types SET STORAGE EXTERNAL;
+ALTER TABLE issuing.statistics_changes ALTER created_ats SET STORAGE EXTERNAL, ALTER event_types SET STORAGE EXTERNAL,
+    REPLICA IDENTITY FULL;
 
 -- ---- types of parameters and results ----
 

@@ -800,6 +800,17 @@ SELECT d.name, left(d.says, 600) FROM issuing.workers_disagree d ORDER BY d.name
 SELECT d.datcollversion, pg_database_collation_actual_version(d.oid)
 FROM pg_database d WHERE d.datname = current_database();
 
+-- name: operator_doctor_publications :one
+-- why: tables of ours that a publication has and whose rows cannot be changed therefore, because they have neither a
+-- primary key nor another replica identity; NULL = none. Catalogues only. No lock.
+SELECT string_agg(DISTINCT c.oid::regclass::text, ', '), min(t.pubname)::text
+FROM pg_publication_tables t
+JOIN pg_publication p ON p.pubname = t.pubname AND (p.pubupdate OR p.pubdelete)
+JOIN pg_class o ON o.oid = to_regclass(format('%I.%I', t.schemaname, t.tablename))
+JOIN pg_class c ON c.oid = o.oid OR c.relispartition AND pg_partition_root(c.oid) = o.oid
+WHERE t.schemaname ~ '^issuing(_p[0-9]+)?$' AND c.relkind = 'r' AND c.relreplident IN ('d', 'n')
+  AND NOT (c.relreplident = 'd' AND EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary));
+
 -- name: operator_doctor_certificates :many
 -- why: when the certificates of the targets end, as living workers saw them. No lock.
 SELECT t.target, min(t.certificate_ends_at),

@@ -29,9 +29,24 @@ START_TEST(no_text_of_a_table_depends_on_how_the_host_sorts)
 }
 END_TEST
 
+START_TEST(every_table_and_every_partition_to_come_can_be_replicated_by_rows)
+{
+    struct pg_sync *db = database_open(NULL);
+    database_run(db, "SELECT issuing.partition_add(c.relname, '2100-01-01', '2100-02-01')"
+                     " FROM pg_class c WHERE c.relnamespace = 'issuing'::regnamespace AND c.relkind = 'p'"
+                     " AND c.relname <> 'outbox_attempts'"); /* it comes with that of the events */
+    pg_sync_close(db);
+    expect_none("SELECT string_agg(c.oid::regclass::text, ', ')"
+                " FROM pg_class c WHERE c.relnamespace::regnamespace::text ~ '^issuing' AND c.relkind = 'r'"
+                " AND c.relreplident <> 'f' AND NOT (c.relreplident = 'd' AND EXISTS"
+                " (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary))");
+}
+END_TEST
+
 SUITE(tables)
 {
     TCase *tcase = tcase_create("tables");
     tcase_add_test(tcase, no_text_of_a_table_depends_on_how_the_host_sorts);
+    tcase_add_test(tcase, every_table_and_every_partition_to_come_can_be_replicated_by_rows);
     suite_add_tcase(suite, tcase);
 }
