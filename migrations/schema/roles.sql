@@ -10,6 +10,7 @@ DECLARE
     ours constant text[] := ARRAY['issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator',
                                   'issuing_viewer'];
     r text;
+    wanted record;
 BEGIN
     FOREACH r IN ARRAY ours LOOP
         IF to_regrole(r) IS NULL THEN
@@ -23,20 +24,37 @@ BEGIN
             END;
         END IF;
     END LOOP;
-    FOREACH r IN ARRAY ours LOOP
-        BEGIN
-            -- What a session of ours names without a schema is ours or PostgreSQL's, and nothing that others may
-            -- create.
-            EXECUTE format('ALTER ROLE %I SET search_path = pg_catalog, issuing, pg_temp', r);
+    FOR wanted IN
+        SELECT o.role, v.name, v.value
+        FROM unnest(ours) WITH ORDINALITY AS o (role, n)
+        JOIN (VALUES
+            -- What a session of ours names without a schema is ours or PostgreSQL's, and nothing that others may create.
+            ('search_path', 'pg_catalog, issuing, pg_temp', false),
             -- JIT costs more than any statement of ours takes: views over a backlog were 6 to 17 times slower.
-            EXECUTE format('ALTER ROLE %I SET jit = off', r);
-            IF r IN ('issuing_api', 'issuing_worker') THEN
-                -- A client that gave up on a statement cannot take it back; this bounds how long it runs on.
-                EXECUTE format('ALTER ROLE %I SET statement_timeout = %L', r, '15s');
-                EXECUTE format('ALTER ROLE %I SET idle_in_transaction_session_timeout = %L', r, '15s');
-            END IF;
-        EXCEPTION WHEN insufficient_privilege OR undefined_object THEN NULL; -- not ours to set
-        END;
+            ('jit', 'off', false),
+            -- A client that gave up on a statement cannot take it back; this bounds how long it runs on.
+            ('statement_timeout', '''15s''', true),
+            ('idle_in_transaction_session_timeout', '''15s''', true)) AS v (name, value, is_of_programs)
+            ON NOT v.is_of_programs OR o.role IN ('issuing_api', 'issuing_worker')
+        ORDER BY o.n, v.name
+    LOOP
+        -- Roles belong to the cluster, and the lock of a migrate to its database. A migrate of another database that has
+        -- just changed this row makes ours fail with "tuple concurrently updated" (XX000), and then it is as wanted.
+        FOR tries IN REVERSE 20..1 LOOP
+            EXIT WHEN EXISTS (SELECT FROM pg_db_role_setting s
+                              WHERE s.setdatabase = 0 AND s.setrole = to_regrole(wanted.role)
+                                AND wanted.name || '=' || btrim(wanted.value, '''') = ANY (s.setconfig));
+            BEGIN
+                EXECUTE format('ALTER ROLE %I SET %s = %s', wanted.role, wanted.name, wanted.value);
+            EXCEPTION
+                WHEN insufficient_privilege OR undefined_object THEN
+                    EXIT; -- not ours to set
+                WHEN internal_error OR unique_violation THEN
+                    IF tries = 1 THEN
+                        RAISE;
+                    END IF;
+            END;
+        END LOOP;
     END LOOP;
     IF to_regrole('issuing_owner') IS NOT NULL AND to_regnamespace('issuing') IS NULL THEN
         BEGIN

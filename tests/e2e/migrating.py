@@ -103,6 +103,35 @@ def a_new_database_has_every_version_and_a_second_migrate_changes_nothing(world)
 
 @slow
 @test
+def databases_of_one_cluster_are_migrated_at_the_same_time(world):
+    """Roles, and what is set for them, belong to the cluster, and the lock of a migrate to its database."""
+    own_cluster(world)
+    names = ["issuing_%d" % number for number in range(6)]
+    for turn in range(3):
+        for name in names:
+            world.sql("DROP DATABASE IF EXISTS %s" % name)
+            world.sql("CREATE DATABASE %s" % name)
+        if turn > 0:
+            for role in ("owner", "api", "worker", "operator", "viewer"):
+                world.sql("ALTER ROLE issuing_%s RESET ALL" % role)
+        base = world.conninfo("postgres")
+        results = []
+        urls = [base.replace("dbname=issuing", "dbname=" + name) for name in names]
+        threads = [threading.Thread(target=lambda url: results.append(world.ctl("migrate", role="postgres",
+                                                                                database__url=url)), args=(url,))
+                   for url in urls]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(2 * harness.STUCK_AFTER_S)
+        assert_equal([(done.returncode, done.stderr) for done in results], [(0, "")] * len(names), "turn %d" % turn)
+        assert_equal(world.sql("SELECT count(*) FROM pg_db_role_setting s CROSS JOIN unnest(s.setconfig) WHERE"
+                               " s.setrole::regrole::text LIKE 'issuing_%'"), "14", "settings")
+    migrate(world)
+
+
+@slow
+@test
 def migrate_refuses_a_schema_that_is_not_ours_and_changes_nothing(world):
     own_cluster(world)
     for statements, words in (
