@@ -124,7 +124,7 @@ const struct config_option config_options[] = {
              "name=\"value with blanks\"; the names depend on issuer.profile."},
     {"issuer", "url", OPTION_URL, TO(issuer.url), .programs = WORKER, .must_agree = true,
      .help = "Where the issuer is. Required by the worker."},
-    {"issuer", "account", OPTION_TEXT, TO(issuer.account), .programs = WORKER,
+    {"issuer", "account", OPTION_TEXT, TO(issuer.account), .programs = WORKER, .must_agree = true,
      .help = "A name for our account at the issuer, where one address serves several: with another name it is another "
              "issuer. A new credential of the account does not change it."},
     {"issuer", "proxy", OPTION_URL, TO(issuer.proxy), .programs = WORKER,
@@ -138,7 +138,7 @@ const struct config_option config_options[] = {
     {"issuer", "timeout", OPTION_DURATION, TO(issuer.timeout_ms), .by_profile = timeouts, RANGE(10, 10 * MINUTE),
      .programs = WORKER | CTL, .help = "Time of one call to the issuer."},
     {"issuer", "keys", OPTION_CHOICE, TO(issuer.keys), .default_text = "honoured", .words = words_issuer_keys,
-     .programs = WORKER | CTL,
+     .programs = WORKER | CTL, .must_agree = true,
      .help = "Whether the issuer honours idempotency keys, only for the profile generic; ignored: no create is sent a "
              "second time before a look-up has found nothing and issuer.settle_time has passed."},
     {"issuer", "key_lifetime", OPTION_DURATION, TO(issuer.key_lifetime_ms), .by_profile = key_lifetimes,
