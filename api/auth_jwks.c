@@ -304,7 +304,7 @@ bool auth_jwks_parse(struct slice text, struct auth_keys *ret_keys, struct err *
     struct err why_not;
     if (text.length > AUTH_JWKS_MAX)
         return err_set(err, ERR_CONFIG, "more than %d bytes", AUTH_JWKS_MAX);
-    if (!json_strict_check(text.bytes, text.length, &why_not))
+    if (!json_grammar_check(text.bytes, text.length, &why_not))
         return err_set(err, ERR_CONFIG, "%.200s", why_not.message);
     struct json_value set = json_member(json_value_of(text.bytes, text.length), "keys"), jwk;
     if (set.kind != JSON_ARRAY)

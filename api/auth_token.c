@@ -42,37 +42,50 @@ static bool split(struct slice token, struct parts *ret_parts)
     return true;
 }
 
-/* A name that readers of tokens look for, spelled with an escape: "\u0073ub". A proxy that chooses by `sub` without
- * resolving escapes would take another user, or none. Names that are others' may have escapes ("https:\/\/..."). */
-static bool is_disguised(struct slice name)
+/* The names that readers of tokens look for. Which of them it is, or -1: another one, which nobody here reads. */
+static int registered(struct slice name)
 {
-    static const char *const registered[] = {"alg", "aud", "crit", "exp", "iat", "iss",
-                                             "jti", "kid", "nbf",  "sub", "typ"};
+    static const char *const names[] = {"alg", "aud", "crit", "exp", "iat", "iss", "jti", "kid", "nbf", "sub", "typ"};
     char text[8];
-    if (!memchr(name.bytes, '\\', name.length) ||
-        !json_string((struct json_value){.kind = JSON_STRING, .raw = name}, text, sizeof(text), NULL))
-        return false;
-    for (size_t i = 0; i < ARRAY_SIZE(registered); i++)
-        if (strcmp(text, registered[i]) == 0)
-            return true;
-    return false;
+    if (!json_string((struct json_value){.kind = JSON_STRING, .raw = name}, text, sizeof(text), NULL))
+        return -1;
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+        if (strcmp(text, names[i]) == 0)
+            return (int)i;
+    return -1;
 }
 
-/* Decodes a part into `text` and checks that it is one strict JSON object with plainly spelled names. */
-static bool read_object(struct slice part, char text[PART_MAX], struct json_value *ret_object)
+/* A registered name may stand there once, and plainly: a proxy that chooses by `sub`, and takes the other one of two or
+ * does not resolve "\u0073ub", would take another user, or none. Names that are others' may have escapes
+ * ("https:\/\/...") and be there twice. */
+static bool names_are_plain(struct json_value object)
 {
-    size_t length = 0;
-    if (!auth_base64url(part, (unsigned char *)text, PART_MAX, &length) || !json_strict_check(text, length, NULL))
-        return false;
     struct json_value value;
     struct slice name;
     size_t cursor = 0;
-    *ret_object = json_value_of(text, length);
-    while (json_next_member(*ret_object, &cursor, &name, &value))
+    unsigned seen = 0;
+    while (json_next_member(object, &cursor, &name, &value)) {
+        int which = registered(name);
+        unsigned bit = which < 0 ? 0 : 1u << which;
         /* guard: the name of a claim is spelled plainly */
-        if (is_disguised(name))
+        if (bit != 0 && memchr(name.bytes, '\\', name.length))
             return false;
-    return ret_object->kind == JSON_OBJECT;
+        /* guard: a claim stands in a token once */
+        if (seen & bit)
+            return false;
+        seen |= bit;
+    }
+    return true;
+}
+
+/* Decodes a part into `text` and checks that it is a JSON object with plain names. */
+static bool read_object(struct slice part, char text[PART_MAX], struct json_value *ret_object)
+{
+    size_t length = 0;
+    if (!auth_base64url(part, (unsigned char *)text, PART_MAX, &length) || !json_grammar_check(text, length, NULL))
+        return false;
+    *ret_object = json_value_of(text, length);
+    return ret_object->kind == JSON_OBJECT && names_are_plain(*ret_object);
 }
 
 /* ---- header and signature ---- */

@@ -60,7 +60,7 @@ void core_read_check(const struct http_call *call, const struct issuer_profile *
         return;
     }
     struct json_value answer = {.kind = JSON_MISSING};
-    if (call->status == 200 && json_strict_check(call->answer.bytes, call->answer.length, NULL))
+    if (call->status == 200 && json_grammar_check(call->answer.bytes, call->answer.length, NULL))
         answer = json_value_of(call->answer.bytes, call->answer.length);
     read_eligibility(answer, ret_outcome);
     if (ret_outcome->kind == OUTCOME_UNKNOWN)

@@ -144,7 +144,7 @@ void outcome_read_problem(const struct http_call *call, char ret_code[OUTBOX_REA
 {
     ret_code[0] = '\0';
     ret_detail[0] = '\0';
-    if (call->result != HTTP_ANSWERED || !json_strict_check(call->answer.bytes, call->answer.length, NULL))
+    if (call->result != HTTP_ANSWERED || !json_grammar_check(call->answer.bytes, call->answer.length, NULL))
         return;
     struct json_value answer = json_value_of(call->answer.bytes, call->answer.length);
     size_t length;

@@ -12,7 +12,7 @@
 /* The body of an answer; false: it is not JSON. */
 static bool body_of(const struct http_call *call, struct json_value *ret_body)
 {
-    if (!json_strict_check(call->answer.bytes, call->answer.length, NULL))
+    if (!json_grammar_check(call->answer.bytes, call->answer.length, NULL))
         return false;
     *ret_body = json_value_of(call->answer.bytes, call->answer.length);
     return true;

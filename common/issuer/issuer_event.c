@@ -312,7 +312,7 @@ int issuer_event_read(const struct issuer_profile *profile, struct slice body,
     struct json_value event;
     size_t cursor = 0;
     int count = 0;
-    if (!json_strict_check(body.bytes, body.length, NULL))
+    if (!json_grammar_check(body.bytes, body.length, NULL))
         return -1;
     struct json_value whole = json_value_of(body.bytes, body.length);
     if (!shape->list) {

@@ -39,7 +39,7 @@ static const char *read_page(const struct issuer_profile *profile, const struct 
                              void (*on_card)(void *context, const struct issuer_listed *card), void *context,
                              char ret_next[CARD_ISSUER_ID_MAX + 1])
 {
-    if (!json_strict_check(call->answer.bytes, call->answer.length, NULL))
+    if (!json_grammar_check(call->answer.bytes, call->answer.length, NULL))
         return call->answer.length > 0 ? "a page of the list is not JSON"
                                        : "a page of the list is empty, or larger than 1 MiB";
     struct json_value body = json_value_of(call->answer.bytes, call->answer.length);

@@ -108,7 +108,7 @@ static const char *read_list(const struct issuer_profile *profile, struct json_v
 static const char *read_page(const struct issuer_profile *profile, const struct http_call *call,
                              const struct uuid *event_id, struct issuer_lookup *lookup)
 {
-    if (!json_strict_check(call->answer.bytes, call->answer.length, NULL))
+    if (!json_grammar_check(call->answer.bytes, call->answer.length, NULL))
         return call->answer.length > 0 ? "the look-up's answer is not JSON"
                                        : "the look-up's answer is empty, or larger than 1 MiB";
     struct json_value body = json_value_of(call->answer.bytes, call->answer.length);

@@ -31,7 +31,7 @@ void issuer_words_read(const struct issuer_profile *profile, const struct http_c
                        struct issuer_words *ret_words)
 {
     memset(ret_words, 0, sizeof(*ret_words));
-    if (!json_strict_check(call->answer.bytes, call->answer.length, NULL))
+    if (!json_grammar_check(call->answer.bytes, call->answer.length, NULL))
         return;
     struct json_value answer = json_value_of(call->answer.bytes, call->answer.length);
     const char *const *pointers = profile->error_codes;

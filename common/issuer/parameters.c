@@ -146,6 +146,9 @@ static const char *read_member(const struct issuer_profile *profile, struct slic
         return "a name of the issuer's parameters is not 1 to 40 letters and _";
     if (!json_string(value, text, sizeof(text), &length) || !is_value(text, length))
         return "a value of the issuer's parameters is not a text of 1 to 128 bytes without control characters";
+    /* guard: a parameter that core-api names twice has no value */
+    if (index >= 0 && parameters->values[index][0])
+        return "the issuer's parameters have a name twice";
     if (index >= 0)
         memcpy(parameters->values[index], text, length + 1);
     return NULL;

@@ -62,7 +62,9 @@ static bool build_scalar(struct json_value value, struct json_object **ret_objec
         *ret_object = json_object_new_boolean(json_is_true(value));
         return *ret_object;
     }
-    if (value.kind == JSON_NUMBER && json_integer(value, INT64_MIN, INT64_MAX, &integer)) {
+    bool is_whole = value.kind == JSON_NUMBER && !memchr(value.raw.bytes, '.', value.raw.length) &&
+                    !memchr(value.raw.bytes, 'e', value.raw.length) && !memchr(value.raw.bytes, 'E', value.raw.length);
+    if (is_whole && json_integer(value, INT64_MIN, INT64_MAX, &integer)) {
         *ret_object = json_object_new_int64(integer);
         return *ret_object;
     }

@@ -1,7 +1,7 @@
 /* Checks JSON texts as RFC 8259 defines them, with one scanner.
  *
  * Invariants: no recursion; nothing is read outside [text, text + length); nothing is allocated until the open objects
- * have more than NAMES_INLINE members; the worst case is O(n log n), because the names of a large object are sorted,
+ * of a strict check have more than NAMES_INLINE members; the worst case is O(n log n), because the names of a large object are sorted,
  * not hashed, so that no input can cause collisions.
  * Left out: building documents (json.h), reading them (json_value.h), and any conversion to double. */
 #include "common/json/json_strict.h"
@@ -45,13 +45,12 @@ enum expect {
 struct scan {
     const unsigned char *start, *at, *end;
     struct err *err;
-    struct name *names; /* of the open objects, inner ones last */
+    bool is_strict;
+    struct name *names; /* of the open objects, inner ones last; none unless it is strict */
     size_t name_count, name_capacity;
     int depth;
-    struct {
-        bool is_object;
-        size_t first_name;
-    } levels[JSON_DEPTH_MAX];
+    uint64_t objects[JSON_GRAMMAR_DEPTH_MAX / 64]; /* a bit for each level: it is an object */
+    size_t first_names[JSON_DEPTH_MAX];
     struct name names_inline[NAMES_INLINE];
 };
 
@@ -79,9 +78,10 @@ static bool scan_string(struct scan *scan, struct name *ret_name)
             uint32_t code;
             char bytes[4];
             size_t length = json_text_escape(at, end, &code);
-            if (length == 0)
+            if (length > 0)
+                saved += length - json_text_encode(code, bytes);
+            else if (scan->is_strict || (length = json_text_any_escape(at, end)) == 0)
                 return fail_at(scan, at, "an escape that JSON does not have, U+0000 or a lone surrogate");
-            saved += length - json_text_encode(code, bytes);
             at += length;
         } else if (*at < 0x20) {
             return fail_at(scan, at, "a control character inside a string");
@@ -181,6 +181,8 @@ static bool scan_number(struct scan *scan)
         if (smaller)
             exponent = -exponent;
     }
+    if (!scan->is_strict)
+        return true;
     if (whole && !fits_int64(negative, digits))
         return fail_at(scan, first, "an integer outside the 64-bit range");
     if (!whole && !fits_double(digits, fraction, exponent))
@@ -299,10 +301,16 @@ static bool scan_word(struct scan *scan, const char *word)
 
 static bool open_level(struct scan *scan, bool is_object)
 {
-    if (scan->depth == JSON_DEPTH_MAX)
+    uint64_t bit = UINT64_C(1) << scan->depth % 64;
+
+    if (scan->depth == (scan->is_strict ? JSON_DEPTH_MAX : JSON_GRAMMAR_DEPTH_MAX))
         return fail_at(scan, scan->at, "nested too deep");
-    scan->levels[scan->depth].is_object = is_object;
-    scan->levels[scan->depth].first_name = scan->name_count;
+    if (is_object)
+        scan->objects[scan->depth / 64] |= bit;
+    else
+        scan->objects[scan->depth / 64] &= ~bit;
+    if (scan->is_strict)
+        scan->first_names[scan->depth] = scan->name_count;
     scan->depth++;
     scan->at++;
     return true;
@@ -310,12 +318,13 @@ static bool open_level(struct scan *scan, bool is_object)
 
 static bool close_level(struct scan *scan)
 {
-    size_t first = scan->levels[scan->depth - 1].first_name;
-
-    if (!check_names(scan, scan->names + first, scan->name_count - first))
-        return false;
-    scan->name_count = first;
     scan->depth--;
+    if (scan->is_strict) {
+        size_t first = scan->first_names[scan->depth];
+        if (!check_names(scan, scan->names + first, scan->name_count - first))
+            return false;
+        scan->name_count = first;
+    }
     scan->at++;
     return true;
 }
@@ -349,17 +358,24 @@ static bool scan_value(struct scan *scan, enum expect *ret_expect)
     }
 }
 
+static bool keep_name(struct scan *scan, const struct name *name)
+{
+    if (scan->name_count - scan->first_names[scan->depth - 1] == OBJECT_MEMBERS_MAX)
+        return fail_at(scan, scan->start + name->offset - 1, "an object with more than 1024 members");
+    if (!grow_names(scan))
+        return false;
+    scan->names[scan->name_count++] = *name;
+    return true;
+}
+
 static bool scan_name(struct scan *scan)
 {
     struct name name;
 
     if (scan->at == scan->end || *scan->at != '"')
         return fail_at(scan, scan->at, "a member name is missing");
-    if (scan->name_count - scan->levels[scan->depth - 1].first_name == OBJECT_MEMBERS_MAX)
-        return fail_at(scan, scan->at, "an object with more than 1024 members");
-    if (!scan_string(scan, &name) || !grow_names(scan))
+    if (!scan_string(scan, &name) || (scan->is_strict && !keep_name(scan, &name)))
         return false;
-    scan->names[scan->name_count++] = name;
     skip_space(scan);
     if (scan->at == scan->end || *scan->at != ':')
         return fail_at(scan, scan->at, "a colon is missing");
@@ -369,7 +385,7 @@ static bool scan_name(struct scan *scan)
 
 static bool scan_separator(struct scan *scan, enum expect *ret_expect)
 {
-    bool is_object = scan->levels[scan->depth - 1].is_object;
+    bool is_object = scan->objects[(scan->depth - 1) / 64] >> (scan->depth - 1) % 64 & 1;
 
     if (scan->at == scan->end)
         return fail_at(scan, scan->at, "the text ends inside an object or array");
@@ -421,9 +437,9 @@ static bool scan_text(struct scan *scan)
     return scan->at == scan->end || fail_at(scan, scan->at, "something after the end of the value");
 }
 
-bool json_strict_check(const char *text, size_t length, struct err *err)
+static bool check(const char *text, size_t length, bool is_strict, struct err *err)
 {
-    struct scan scan; /* not zeroed as a whole: the inline names are over half a KiB */
+    struct scan scan; /* not zeroed as a whole: it has some KiB */
     bool good;
 
     if (length == 0)
@@ -433,6 +449,7 @@ bool json_strict_check(const char *text, size_t length, struct err *err)
     scan.start = scan.at = (const unsigned char *)text;
     scan.end = scan.start + length;
     scan.err = err;
+    scan.is_strict = is_strict;
     scan.names = scan.names_inline;
     scan.name_count = 0;
     scan.name_capacity = NAMES_INLINE;
@@ -441,4 +458,14 @@ bool json_strict_check(const char *text, size_t length, struct err *err)
     if (scan.names != scan.names_inline)
         free(scan.names);
     return good;
+}
+
+bool json_strict_check(const char *text, size_t length, struct err *err)
+{
+    return check(text, length, true, err);
+}
+
+bool json_grammar_check(const char *text, size_t length, struct err *err)
+{
+    return check(text, length, false, err);
 }

@@ -124,6 +124,13 @@ size_t json_text_escape(const unsigned char *at, const unsigned char *end, uint3
     return 12;
 }
 
+size_t json_text_any_escape(const unsigned char *at, const unsigned char *end)
+{
+    uint32_t code;
+    size_t length = json_text_escape(at, end, &code);
+    return length == 0 && end - at >= 6 && at[1] == 'u' && hex4(at + 2, end) >= 0 ? 6 : length;
+}
+
 unsigned char json_text_next(struct json_text_reader *reader)
 {
     if (reader->used < reader->count)

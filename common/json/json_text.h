@@ -24,6 +24,8 @@ size_t json_text_encode(uint32_t code, char out[4]);
 /* Reads the escape that starts at the backslash `at`. Returns its raw length, or 0 when it is none of RFC 8259's, a
  * lone surrogate, or U+0000. */
 size_t json_text_escape(const unsigned char *at, const unsigned char *end, uint32_t *ret_code);
+/* The raw length of any escape of RFC 8259, a lone surrogate and U+0000 among them, or 0. */
+size_t json_text_any_escape(const unsigned char *at, const unsigned char *end);
 
 /* The inside of a string, unescaped byte by byte. Begins with {.at, .end}; at its end when at == end and used ==
  * count. */

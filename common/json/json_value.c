@@ -141,19 +141,21 @@ static bool name_is(struct slice raw, const char *name, size_t length)
     return i == length && reader.at == reader.end && reader.used == reader.count;
 }
 
+static const struct json_value twice = {.kind = JSON_TWICE};
+
 void json_members(struct json_value object, size_t count, const char *const *names, struct json_value *ret_values)
 {
     struct json_value value;
     struct slice raw;
-    size_t cursor = 0, missing = count;
+    size_t cursor = 0;
 
     for (size_t i = 0; i < count; i++)
-        ret_values[i] = (struct json_value){.kind = JSON_MISSING};
-    while (missing > 0 && json_next_member(object, &cursor, &raw, &value)) {
+        ret_values[i] = (struct json_value){.kind = object.kind == JSON_TWICE ? JSON_TWICE : JSON_MISSING};
+    while (json_next_member(object, &cursor, &raw, &value)) {
         for (size_t i = 0; i < count; i++) {
-            if (ret_values[i].kind == JSON_MISSING && name_is(raw, names[i], strlen(names[i]))) {
-                ret_values[i] = value;
-                missing--;
+            if (name_is(raw, names[i], strlen(names[i]))) {
+                /* guard: a member that stands in an answer twice has no value */
+                ret_values[i] = ret_values[i].kind == JSON_MISSING ? value : twice;
                 break;
             }
         }
@@ -163,13 +165,9 @@ void json_members(struct json_value object, size_t count, const char *const *nam
 struct json_value json_member(struct json_value object, const char *name)
 {
     struct json_value value;
-    struct slice raw;
-    size_t cursor = 0, length = strlen(name);
 
-    while (json_next_member(object, &cursor, &raw, &value))
-        if (name_is(raw, name, length))
-            return value;
-    return (struct json_value){.kind = JSON_MISSING};
+    json_members(object, 1, &name, &value);
+    return value;
 }
 
 bool json_string(struct json_value value, char *out, size_t out_size, size_t *ret_length)
@@ -209,28 +207,80 @@ bool json_string(struct json_value value, char *out, size_t out_size, size_t *re
     return true;
 }
 
-bool json_integer(struct json_value value, int64_t min, int64_t max, int64_t *ret_integer)
-{
-    struct slice digits = value.raw;
-    int64_t integer = 0;
-    bool negative;
+/* A number as it is written, less its sign. */
+struct number {
+    struct slice digits, fraction;
+    int64_t exponent;
+};
 
-    if (value.kind != JSON_NUMBER || digits.length == 0)
-        return false;
-    negative = digits.bytes[0] == '-';
-    digits.bytes += negative;
-    digits.length -= negative;
-    if (digits.length == 0 || (digits.bytes[0] == '0' && (negative || digits.length > 1)))
-        return false; /* "-0" too: no count is minus zero */
-    for (size_t i = 0; i < digits.length; i++) {
-        if (!json_text_is_digit((unsigned char)digits.bytes[i]))
-            return false;
-        /* Counted downwards, because INT64_MIN has no positive twin. */
-        if (__builtin_mul_overflow(integer, 10, &integer) ||
-            __builtin_sub_overflow(integer, digits.bytes[i] - '0', &integer))
+static struct slice take_digits(struct slice *rest)
+{
+    struct slice digits = {.bytes = rest->bytes, .length = 0};
+    while (digits.length < rest->length && json_text_is_digit((unsigned char)rest->bytes[digits.length]))
+        digits.length++;
+    rest->bytes += digits.length;
+    rest->length -= digits.length;
+    return digits;
+}
+
+static bool take(struct slice *rest, char byte)
+{
+    bool is_there = rest->length > 0 && rest->bytes[0] == byte;
+    rest->bytes += is_there;
+    rest->length -= is_there;
+    return is_there;
+}
+
+static bool read_number(struct slice rest, struct number *ret_number)
+{
+    *ret_number = (struct number){.digits = take_digits(&rest)};
+    if (take(&rest, '.'))
+        ret_number->fraction = take_digits(&rest);
+    if (take(&rest, 'e') || take(&rest, 'E')) {
+        bool is_negative = take(&rest, '-');
+        (void)(is_negative || take(&rest, '+'));
+        struct slice digits = take_digits(&rest);
+        for (size_t i = 0; i < digits.length && ret_number->exponent < INT32_MAX; i++)
+            ret_number->exponent = ret_number->exponent * 10 + (digits.bytes[i] - '0');
+        ret_number->exponent *= is_negative ? -1 : 1;
+    }
+    return rest.length == 0 && ret_number->digits.length > 0;
+}
+
+/* Minus the number, because INT64_MIN has no positive twin. */
+static bool negate(const struct number *number, int64_t *ret_integer)
+{
+    size_t before = number->digits.length, count = before + number->fraction.length;
+    int64_t point = (int64_t)before + number->exponent, integer = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        int digit = (i < before ? number->digits.bytes[i] : number->fraction.bytes[i - before]) - '0';
+        if ((int64_t)i >= point
+                ? digit != 0
+                : __builtin_mul_overflow(integer, 10, &integer) || __builtin_sub_overflow(integer, digit, &integer))
             return false;
     }
-    if (!negative && __builtin_sub_overflow((int64_t)0, integer, &integer))
+    for (int64_t i = (int64_t)count; i < point && integer != 0; i++)
+        if (__builtin_mul_overflow(integer, 10, &integer))
+            return false;
+    *ret_integer = integer;
+    return true;
+}
+
+bool json_integer(struct json_value value, int64_t min, int64_t max, int64_t *ret_integer)
+{
+    struct slice rest = value.raw;
+    struct number number;
+    int64_t integer;
+
+    if (value.kind != JSON_NUMBER)
+        return false;
+    bool is_negative = take(&rest, '-');
+    if (!read_number(rest, &number) || !negate(&number, &integer))
+        return false;
+    if (is_negative && integer == 0) /* no count is minus zero */
+        return false;
+    if (!is_negative && __builtin_sub_overflow((int64_t)0, integer, &integer))
         return false;
     if (integer < min || integer > max)
         return false;

@@ -25,7 +25,7 @@ SILENT_S = 10 * STUCK_AFTER_S  # no test waits for so long
 ROWS = 300  # more are no argument of psql
 
 
-def _answer(status, body=b"", headers=()):
+def answer_bytes(status, body=b"", headers=()):
     lines = ["HTTP/1.1 %d Told" % status, *("%s: %s" % pair for pair in headers)]
     if status != 204 and status >= 200:
         lines.append("Content-Length: %d" % len(body))
@@ -35,7 +35,7 @@ def _answer(status, body=b"", headers=()):
 def says(status, body=b"{}", headers=(), executes=None):
     """executes: by default what the status says."""
     body = body.encode() if isinstance(body, str) else body
-    data = _answer(status, body, headers)
+    data = answer_bytes(status, body, headers)
 
     def act(connection):
         connection.sendall(data)
@@ -82,14 +82,14 @@ def waits(seconds, executes=True):
     """Answers well, but so much later."""
     def act(connection):
         time.sleep(seconds)
-        connection.sendall(_answer(200, b"{}"))
+        connection.sendall(answer_bytes(200, b"{}"))
         return True
     return Behaviour(executes, act)
 
 
 def answers_after(signal, status, body):
     """Answers once that threading.Event is set."""
-    data = _answer(status, body.encode())
+    data = answer_bytes(status, body.encode())
 
     def act(connection):
         signal.wait(SILENT_S)
@@ -231,14 +231,14 @@ class Receiver:
         buffered = b""
         with contextlib.suppress(OSError), connection:
             while True:
-                call, buffered = self._read(connection, buffered)
+                call, buffered = self.read_call(connection, buffered)
                 if call is None or not self._behaviour(call).act(connection):
                     break
         with self.lock:
             self.connections.discard(connection)
 
     @staticmethod
-    def _read(connection, buffered):
+    def read_call(connection, buffered):
         while b"\r\n\r\n" not in buffered:
             piece = connection.recv(65536)
             if not piece:

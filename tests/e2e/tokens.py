@@ -85,7 +85,9 @@ def claims_that_do_not_hold_are_refused(world):
         refused(world, bearer(claims), why)
     for why, claims in {"within the leeway": {**good, "exp": later(-15)},
                         "nbf within the leeway": {**good, "nbf": later(15)}, "128 bytes": {**good, "sub": "x" * 128},
-                        "unused claims": {**good, "iss": "anybody", "aud": ["x"], "jti": "1"}}.items():
+                        "unused claims": {**good, "iss": "anybody", "aud": ["x"], "jti": "1"},
+                        "what nobody reads": '{"name":"Ana \\ud83d","id":18446744073709551616,"n":1e400,"n":2,'
+                                             '"note":"a\\u0000b","sub":"alice","exp":%d.0}' % later()}.items():
         assert_equal(list_requests(world, bearer(claims)).status, 200, why)
 
 

@@ -6,6 +6,7 @@ event was looked up three times a second, for ever, and nobody was asked.
 import time
 
 from harness import assert_equal, assert_true, ms, slow, test, wait_until
+from relay import relay
 
 UNREADABLE = {"500": ("status", {"status": 500}), "hang": ("hang", {}), "cut": ("truncated", {}), "huge": ("huge", {})}
 SHORT = {"issuer__key_lifetime": "4s", "issuer__settle_time": "1s", "issuer__timeout": "400ms",
@@ -66,3 +67,28 @@ def while_nobody_is_looked_up_well_it_stays_open_and_is_asked_rarely(world):
     wait_until(lambda: world.workers()[0].metric("issuing_outcome_unknown_oldest_seconds") > 0, "what an alert sees")
     world.sandbox.clear()
     world.wait_status(event, "COMPLETED")
+
+
+# What others write for many readers: a name that a front end cut in the middle of a character, a number of 30 digits.
+ODD = rb'"holder_name":"Ana \ud83d","note":"a\u0000b","balance":1e400,"serial":123456789012345678901234567890,"tag":1,"tag":2'
+DEEP = b'"tree":' + b"[" * 2000 + b"]" * 2000
+
+
+@test(**{**SHORT, "issuer__key_lifetime": "1h", "retry__max_attempts": "1"})
+def what_nobody_reads_in_an_answer_makes_nothing_unreadable(world):
+    """The issuer shows the holder's name in every card, and somebody's name was cut. The card was made, no answer could be
+    read, and the event ended as FAILED over a live card."""
+    def odd(_, answer):
+        return answer.body.replace(b'"reference"', ODD + b"," + DEEP + b',"reference"'), b""
+
+    world.start_sandbox()
+    lose(world, "lost")
+    with relay(world, "issuer.url", world.sandbox.issuer, odd):
+        world.start_api()
+        events = [world.accept(user) for user in ("alice", "lost")]
+        world.start_worker()
+        world.wait_final(events)
+    assert_equal({world.event(event)["status"] for event in events}, {"COMPLETED"}, "ends")
+    assert_true(lookups(world, events[1]) > 0, "its card was looked up")
+    assert_equal(world.sql("SELECT count(*) FROM outbox_attempts WHERE code = 'issuer_unreadable'"), "0",
+                 "unreadable answers")

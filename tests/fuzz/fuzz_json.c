@@ -1,5 +1,6 @@
-/* JSON: what the strict check takes, json-c takes too, and reads the same in it as our own reader. What is
- * written as a string is one, whatever the bytes are. */
+/* JSON: what the strict check takes, json-c takes too, and reads the same in it as our own reader. What fits the grammar
+ * can be walked; what a member says is good, and nothing is said of one that is there twice. What is written as a string is
+ * one, whatever the bytes are. */
 #include <stdlib.h>
 
 #include "common/json/json.h"
@@ -9,7 +10,7 @@
 
 #define OUT_MAX ((size_t)4 * 1024 * 1024)
 
-static void read_scalar(struct json_value value)
+static void read_scalar(struct json_value value, bool is_strict)
 {
     char text[64];
     size_t length;
@@ -18,7 +19,7 @@ static void read_scalar(struct json_value value)
     if (fits)
         fuzz_expect(value.kind == JSON_STRING && length < sizeof(text) && text[length] == '\0' &&
                     length == strlen(text));
-    if (value.kind == JSON_STRING && value.raw.length < sizeof(text))
+    if (is_strict && value.kind == JSON_STRING && value.raw.length < sizeof(text))
         fuzz_expect(fits);
     if (json_integer(value, -5, 100, &integer))
         fuzz_expect(value.kind == JSON_NUMBER && integer >= -5 && integer <= 100);
@@ -32,7 +33,8 @@ static void walk(struct json_value value, int depth)
     struct slice name;
     size_t cursor = 0;
     fuzz_expect(depth <= JSON_DEPTH_MAX && value.kind != JSON_MISSING && value.raw.length > 0);
-    read_scalar(value);
+    fuzz_expect(value.kind != JSON_TWICE);
+    read_scalar(value, true);
     while (json_next_element(value, &cursor, &element))
         walk(element, depth + 1);
     for (cursor = 0; json_next_member(value, &cursor, &name, &element);) {
@@ -114,6 +116,25 @@ static void compare(const struct json *tree, struct json_value value)
     buf_done(&again);
 }
 
+/* The members of a text that may have any of them twice. */
+static void read_members(struct json_value object)
+{
+    static const char *const names[] = {"id", "kind", "a"};
+    struct json_value value, found[ARRAY_SIZE(names)];
+    struct slice name;
+    size_t cursor = 0, seen[ARRAY_SIZE(names)] = {0};
+    char text[8];
+    while (json_next_member(object, &cursor, &name, &value)) {
+        read_scalar(value, false);
+        for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+            seen[i] += json_string((struct json_value){.kind = JSON_STRING, .raw = name}, text, sizeof(text), NULL) &&
+                       strcmp(text, names[i]) == 0;
+    }
+    json_members(object, ARRAY_SIZE(names), names, found);
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+        fuzz_expect(found[i].kind == JSON_TWICE ? seen[i] > 1 : seen[i] == (found[i].kind == JSON_MISSING ? 0 : 1));
+}
+
 static void write_string(struct slice bytes)
 {
     struct buf out;
@@ -133,6 +154,10 @@ FUZZ(json)
     struct json *tree = NULL;
     bool is_json = json_strict_check(in->bytes, in->length, &err);
     bool is_read = json_parse(in->bytes, in->length, &tree, NULL);
+    bool is_grammar = json_grammar_check(in->bytes, in->length, NULL);
+    fuzz_expect(is_grammar || !is_json);
+    if (is_grammar)
+        read_members(json_value_of(in->bytes, in->length));
     write_string((struct slice){in->bytes, in->length});
     if (!is_json) {
         fuzz_expect_err(&err, ERR_MALFORMED, ERR_MALFORMED);

@@ -219,7 +219,26 @@ START_TEST(members_may_not_be_there_twice)
     expect_refused(token(NULL, "{\"alg\":\"HS256\",\"alg\":\"HS256\"}", GOOD_CLAIMS), "malformed");
     expect_refused(token(NULL, "{\"alg\":\"none\",\"\\u0061lg\":\"HS256\"}", GOOD_CLAIMS), "malformed");
     expect_refused(hs256("{\"sub\":\"alice\",\"exp\":1795176100,\"sub\":\"bob\"}"), "malformed");
-    expect_refused(hs256("{\"sub\":\"alice\",\"exp\":1795176100,\"x\":{\"a\":1,\"a\":2}}"), "malformed");
+    expect_refused(hs256("{\"sub\":\"alice\",\"exp\":1795176100,\"jti\":1,\"jti\":2}"), "malformed");
+}
+END_TEST
+
+/* Story: the provider cut a name in the middle of a character, and that user was refused for ever. */
+START_TEST(what_nobody_reads_in_a_token_makes_it_no_worse)
+{
+    static const char *const others[] = {
+        "\"name\":\"Ana \\ud83d\"",        "\"note\":\"a\\u0000b\"",
+        "\"id\":18446744073709551616",     "\"n\":[1e400,123456789012345678901234567890]",
+        "\"x\":{\"a\":1,\"a\":2},\"x\":1", "\"t\":[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]",
+    };
+    char claims[200];
+    for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
+        snprintf(claims, sizeof(claims), "{%s,\"sub\":\"alice\",\"exp\":1795176100}", others[i]);
+        ck_assert_msg(check_token(hs256(claims)), "%s", claims);
+    }
+    expect_refused(hs256("{\"sub\":\"ali\\ud83d\",\"exp\":1795176100}"), "sub");
+    expect_refused(hs256("{\"sub\":\"alice\",\"exp\":1e400}"), "exp");
+    expect_refused(hs256("{\"sub\":\"alice\",\"exp\":1795176100,\"name\":\"Ana \xff\"}"), "malformed");
 }
 END_TEST
 
@@ -396,6 +415,7 @@ SUITE(auth)
         a_token_cannot_bring_its_own_key,
         headers_that_ask_for_more_are_refused,
         members_may_not_be_there_twice,
+        what_nobody_reads_in_a_token_makes_it_no_worse,
         the_names_of_registered_claims_are_spelled_without_escapes,
         only_bearer_and_a_token_is_read,
         a_token_has_three_parts_of_strict_base64url,

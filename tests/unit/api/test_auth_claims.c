@@ -110,6 +110,8 @@ START_TEST(exp_must_be_there_and_a_sensible_number)
         "{\"sub\":\"alice\",\"exp\":-0}",
         "{\"sub\":\"alice\",\"exp\":1e18}",
         "{\"sub\":\"alice\",\"exp\":1000000000000000000}",
+        "{\"sub\":\"alice\",\"exp\":99999999999999999999}",
+        "{\"sub\":\"alice\",\"exp\":1e999}",
         "{\"sub\":\"alice\",\"exp\":1000000000001}",
         "{\"sub\":\"alice\",\"exp\":null}",
         "{\"sub\":\"alice\",\"exp\":true}",
@@ -118,8 +120,6 @@ START_TEST(exp_must_be_there_and_a_sensible_number)
     };
     for (size_t i = 0; i < ARRAY_SIZE(unusable); i++)
         expect_refused(hs256(unusable[i]), "no usable exp");
-    expect_refused(hs256("{\"sub\":\"alice\",\"exp\":1e999}"), "malformed");
-    expect_refused(hs256("{\"sub\":\"alice\",\"exp\":99999999999999999999}"), "malformed");
     expect_refused(hs256("{\"sub\":\"alice\",\"exp\":0}"), "expired");
     expect_accepted(hs256("{\"sub\":\"alice\",\"exp\":1000000000000}"));
     expect_accepted(hs256("{\"sub\":\"alice\",\"exp\":1795176100.5}"));

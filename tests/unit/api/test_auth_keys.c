@@ -123,7 +123,7 @@ START_TEST(a_file_that_is_no_key_set_stops_the_start)
         {"{\"keys\":[]}", "no key for"},
         {"{\"keys\":[7]}", "keys[0]: no object"},
         {"{\"keys\":[{}]}", "kty is missing"},
-        {"{\"keys\":[],\"keys\":[]}", "second time"},
+        {"{\"keys\":[],\"keys\":[]}", "no JWK set"},
         {"{\"keys\":[{\"kty\":\"XYZ\"}]}", "no key for"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {

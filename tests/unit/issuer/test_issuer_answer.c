@@ -88,6 +88,8 @@ START_TEST(what_a_vendor_may_write_differently_is_read_all_the_same)
         {&issuer_lithic, ",\"pan\":\"4111111111111111\"", ""}, /* not for everybody */
         {&issuer_lithic, "\"pan\":\"4111111111111111\"", "\"pan\":null"},
         {&issuer_lithic, "\"exp_month\":\"06\"", "\"exp_month\":6"},
+        {&issuer_lithic, "\"exp_month\":\"06\"", "\"exp_month\":6.0"},
+        {&issuer_stripe, "\"exp_year\":2031", "\"exp_year\":2.031e3"},
         {&issuer_lithic, "OPEN", "PAUSED"},
         {&issuer_lithic, "OPEN", "CLOSED"},
         {&issuer_marqeta, "\"pan\":\"411111______1111\"", "\"pan\":\"4111111111111111\""}, /* and not read */
@@ -105,6 +107,29 @@ START_TEST(what_a_vendor_may_write_differently_is_read_all_the_same)
         read_answer(changes[i].profile, ISSUER_CREATE, &call, &reading);
         ck_assert_msg(reading.outcome.kind == OUTCOME_EXECUTED, "%s: %s", changes[i].to, reading.outcome.detail);
         ck_assert_str_eq(reading.card.last4, "1111");
+    }
+}
+END_TEST
+
+/* Story: the issuer echoes a holder's name that some front end had cut in the middle of a character. */
+START_TEST(what_nobody_reads_makes_no_vendors_answer_unreadable)
+{
+    static const char odd[] = "{\"holder_name\":\"Ana \\ud83d\",\"note\":\"a\\u0000b\",\"serial\":18446744073709551616,"
+                              "\"balance\":1e400,\"tag\":1,\"tag\":[[[[[[[[[[[[[[[[[[[[{}]]]]]]]]]]]]]]]]]]]],";
+    char list[4096];
+    for (size_t v = 0; v < ARRAY_SIZE(vendors); v++) {
+        answer_with(201, vendors[v].card, "{", odd);
+        read_answer(vendors[v].profile, ISSUER_CREATE, &call, &reading);
+        ck_assert_msg(reading.outcome.kind == OUTCOME_EXECUTED, "%s", reading.outcome.detail);
+        ck_assert_str_eq(reading.card.last4, "1111");
+        if (vendors[v].profile->list.paging == PAGING_ONE_CARD)
+            continue;
+        snprintf(list, sizeof(list), "%s%s%s", vendors[v].list_start, vendors[v].card, vendors[v].list_end);
+        answer_with(200, list, "{", odd);
+        memset(&reading.lookup, 0, sizeof(reading.lookup));
+        read_answer(vendors[v].profile, ISSUER_LOOKUP, &call, &reading);
+        ck_assert_msg(reading.outcome.kind == OUTCOME_EXECUTED, "%s", reading.outcome.detail);
+        ck_assert_int_eq(reading.lookup.live, 1);
     }
 }
 END_TEST
@@ -170,7 +195,15 @@ START_TEST(a_card_that_cannot_be_believed_is_unknown_and_leaves_nothing_behind)
         {&issuer_stripe, "\"last4\":\"1111\"", "\"last4\":null"},
         {&issuer_adyen, "\"card\":{", "\"cards\":{"},
         {&issuer_adyen, "\"PI1\"}", "\"PI1\"}}"},
-        {&issuer_adyen, "\"type\":\"card\"", "\"type\":\"card\",\"type\":\"card\""},
+        /* twice, or no text that can be meant */
+        {&issuer_stripe, "\"last4\":\"1111\"", "\"last4\":\"1111\",\"last4\":\"1111\""},
+        {&issuer_stripe, "\"exp_month\":8", "\"exp_month\":8,\"exp_\\u006donth\":9"},
+        {&issuer_stripe, "\"metadata\":{\"issuing_reference\"", "\"metadata\":{},\"metadata\":{\"issuing_reference\""},
+        {&issuer_lithic, "\"pan\":", "\"pan\":null,\"pan\":"},
+        {&issuer_adyen, "\"card\":{", "\"card\":{},\"card\":{"},
+        {&issuer_stripe, "\"ic_1\"", "\"ic_1\\ud83d\""},
+        {&issuer_stripe, "\"ic_1\"", "\"ic_1\\u0000\""},
+        {&issuer_stripe, "\"exp_month\":8", "\"exp_month\":8e400"},
     };
     static const struct issuer_card nothing;
     for (size_t i = 0; i < ARRAY_SIZE(changes); i++) {
@@ -316,6 +349,7 @@ SUITE(issuer_answer)
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, each_vendors_card_is_read_whole);
     tcase_add_test(tests, what_a_vendor_may_write_differently_is_read_all_the_same);
+    tcase_add_test(tests, what_nobody_reads_makes_no_vendors_answer_unreadable);
     tcase_add_test(tests, a_card_that_cannot_be_believed_is_unknown_and_leaves_nothing_behind);
     tcase_add_test(tests, a_change_is_done_when_the_answer_says_so_and_not_when_it_says_something_else);
     tcase_add_test(tests, a_revealed_number_is_taken_when_its_last_digits_are_those_of_the_card);

@@ -184,7 +184,10 @@ START_TEST(a_body_names_its_cards)
          false},
         {&issuer_generic, "{\"type\":\"payment.made\",\"data\":{\"id\":\"card-1\"}}", 0, "", false},
         {&issuer_generic, "{\"type\":\"card.updated\",\"data\":{}}", 0, "", false},
-        {&issuer_generic, "{\"type\":\"card.updated\",\"data\":{},\"data\":{}}", -1, "", false},
+        {&issuer_generic, "{\"type\":\"card.updated\",\"data\":{\"id\":\"a\"},\"data\":{}}", 0, "", false},
+        {&issuer_generic,
+         "{\"by\":\"Ana \\ud83d\",\"by\":1e400,\"type\":\"card.updated\",\"data\":{\"id\":\"card-1\"}}", 1, "card-1",
+         false},
         {&issuer_generic, "", -1, "", false},
         {&issuer_stripe,
          "{\"type\":\"issuing_card.updated\",\"data\":{\"object\":{\"id\":\"ic_1\",\"metadata\":{\"issuing_reference\":"

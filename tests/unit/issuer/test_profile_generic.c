@@ -323,7 +323,7 @@ static const char *const unreadable[] = {
     "{\"id\":\"a\",\"reference\":\"" EVENT
     "\",\"exp_month\":13,\"exp_year\":2031,\"status\":\"active\",\"last4\":\"1111\"}",
     "{\"id\":\"a\",\"reference\":\"" EVENT
-    "\",\"exp_month\":3.0,\"exp_year\":2031,\"status\":\"active\",\"last4\":\"1111\"}",
+    "\",\"exp_month\":3.5,\"exp_year\":2031,\"status\":\"active\",\"last4\":\"1111\"}",
     "{\"id\":\"a\",\"reference\":\"" EVENT
     "\",\"exp_month\":\"3\",\"exp_year\":2031,\"status\":\"active\",\"last4\":\"1111\"}",
     "{\"id\":\"a\",\"reference\":\"" EVENT

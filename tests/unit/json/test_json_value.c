@@ -28,7 +28,7 @@ static uint64_t next_random(void)
 
 static struct json_value value_of(const char *text)
 {
-    ck_assert_msg(json_strict_check(text, strlen(text), NULL), "%s", text);
+    ck_assert_msg(json_grammar_check(text, strlen(text), NULL), "%s", text);
     return json_value_of(text, strlen(text));
 }
 
@@ -64,6 +64,38 @@ START_TEST(many_members_are_found_in_one_walk_whatever_their_order)
     json_members(value_of("[1]"), ARRAY_SIZE(names), names, found);
     for (size_t i = 0; i < ARRAY_SIZE(names); i++)
         ck_assert_int_eq(found[i].kind, JSON_MISSING);
+}
+END_TEST
+
+START_TEST(a_member_that_is_there_twice_has_no_value)
+{
+    static const char *const names[] = {"b", "a", "c"};
+    struct json_value object = value_of("{\"a\":1,\"b\":2,\"\\u0061\":1,\"o\":{\"a\":1},\"o\":{},\"a\":3}");
+    struct json_value found[ARRAY_SIZE(names)];
+    char text[8];
+    int64_t integer;
+    ck_assert_int_eq(json_member(object, "a").kind, JSON_TWICE);
+    ck_assert_int_eq(json_member(object, "b").kind, JSON_NUMBER);
+    ck_assert(!json_integer(json_member(object, "a"), 0, 9, &integer));
+    ck_assert(!json_string(json_member(object, "a"), text, sizeof(text), NULL));
+    ck_assert_int_eq(json_member(json_member(object, "o"), "a").kind, JSON_TWICE);
+    ck_assert_int_eq(json_member(json_member(object, "o"), "absent").kind, JSON_TWICE);
+    json_members(object, ARRAY_SIZE(names), names, found);
+    ck_assert(json_integer(found[0], 2, 2, &integer));
+    ck_assert_int_eq(found[1].kind, JSON_TWICE);
+    ck_assert_int_eq(found[2].kind, JSON_MISSING);
+}
+END_TEST
+
+START_TEST(what_is_used_must_be_a_good_text)
+{
+    struct json_value object =
+        value_of("{\"a\\u0000\":1,\"a\\ud83d\":2,\"x\":\"Ana \\ud83d\",\"y\":\"a\\u0000b\",\"z\":\"Ana\"}");
+    char text[16];
+    ck_assert_int_eq(json_member(object, "a").kind, JSON_MISSING);
+    ck_assert(!json_string(json_member(object, "x"), text, sizeof(text), NULL));
+    ck_assert(!json_string(json_member(object, "y"), text, sizeof(text), NULL));
+    ck_assert(json_string(json_member(object, "z"), text, sizeof(text), NULL));
 }
 END_TEST
 
@@ -113,13 +145,40 @@ START_TEST(strings_are_unescaped_into_the_callers_memory_or_not_at_all)
 }
 END_TEST
 
-START_TEST(an_integer_is_digits_in_range_and_nothing_else)
+START_TEST(an_integer_is_a_number_in_range_however_it_is_written)
 {
-    static const char *const none[] = {"1.0", "1e2", "-0", "true", "\"1\"", "null", "[1]"};
+    static const char *const none[] = {"1.5",   "1e-2",
+                                       "10e-2", "0.7e0",
+                                       "-0",    "-0.0",
+                                       "1e19",  "9223372036854775808",
+                                       "1e400", "true",
+                                       "\"1\"", "null",
+                                       "[1]",   "-1e99999999999999999999"};
+    static const struct {
+        const char *text;
+        int64_t integer;
+    } same[] = {{"7.0", 7},
+                {"2031.0", 2031},
+                {"2.031e3", 2031},
+                {"2.031E+03", 2031},
+                {"70e-1", 7},
+                {"0.07e2", 7},
+                {"-1.2e1", -12},
+                {"0e999999999999", 0},
+                {"0.000", 0},
+                {"0e-5", 0},
+                {"1e18", INT64_C(1000000000000000000)},
+                {"-9223372036854775808.000", INT64_MIN}};
     int64_t integer = 7;
 
     for (size_t i = 0; i < ARRAY_SIZE(none); i++)
         ck_assert_msg(!json_integer(value_of(none[i]), INT64_MIN, INT64_MAX, &integer), "%s", none[i]);
+    ck_assert_int_eq(integer, 7);
+    for (size_t i = 0; i < ARRAY_SIZE(same); i++) {
+        ck_assert_msg(json_integer(value_of(same[i].text), INT64_MIN, INT64_MAX, &integer), "%s", same[i].text);
+        ck_assert_msg(integer == same[i].integer, "%s: %lld", same[i].text, (long long)integer);
+    }
+    integer = 7;
     ck_assert(!json_integer(value_of("13"), 1, 12, &integer));
     ck_assert(!json_integer(value_of("0"), 1, 12, &integer));
     ck_assert_int_eq(integer, 7);
@@ -197,7 +256,9 @@ SUITE(json_value)
     tcase_add_test(tests, many_members_are_found_in_one_walk_whatever_their_order);
     tcase_add_test(tests, arrays_and_objects_are_walked_in_order);
     tcase_add_test(tests, strings_are_unescaped_into_the_callers_memory_or_not_at_all);
-    tcase_add_test(tests, an_integer_is_digits_in_range_and_nothing_else);
+    tcase_add_test(tests, a_member_that_is_there_twice_has_no_value);
+    tcase_add_test(tests, what_is_used_must_be_a_good_text);
+    tcase_add_test(tests, an_integer_is_a_number_in_range_however_it_is_written);
     tcase_add_test(tests, true_and_false_are_distinguished_from_everything_else);
     tcase_add_test(tests, whatever_is_written_as_a_string_is_good_json);
     tcase_add_test(tests, a_full_buffer_makes_writing_fail);

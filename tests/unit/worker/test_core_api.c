@@ -62,6 +62,8 @@ START_TEST(a_clear_yes_is_a_yes)
     ck_assert_int_eq(outcome.health, BREAKER_GOOD);
     check(200, " {\"since\":1,\"eligible\" : true,\"reason\":\"ignored\"} ");
     ck_assert_int_eq(outcome.kind, OUTCOME_EXECUTED);
+    check(200, "{\"name\":\"Ana \\ud83d\",\"id\":18446744073709551616,\"id\":1e400,\"eligible\":true}");
+    ck_assert_int_eq(outcome.kind, OUTCOME_EXECUTED);
 }
 END_TEST
 
