@@ -75,6 +75,7 @@ static void check(struct sandbox *sandbox, struct http_request *request, struct 
             call.answer.status = 200;
             struct json_writer writer = json_writer_of(&sandbox->body);
             json_open_object(&writer, NULL);
+            json_add_text(&writer, "user_id", user);
             json_add_bool(&writer, "eligible", true);
             dialect_put_issuer(sandbox, call.user, NULL, &writer);
             json_close_object(&writer);

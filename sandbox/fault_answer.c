@@ -162,6 +162,7 @@ static void answer_ineligible(struct sandbox_call *call, const char *reason)
 {
     struct json_writer writer = json_writer_of(&call->sandbox->body);
     json_open_object(&writer, NULL);
+    json_add_slice(&writer, "user_id", call->user);
     json_add_bool(&writer, "eligible", false);
     json_add_text(&writer, "reason", reason);
     dialect_put_issuer(call->sandbox, call->user, NULL, &writer);

@@ -1,12 +1,36 @@
 /* See core_api.h. */
 #include "worker/core_api.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/json/json_strict.h"
 #include "common/json/json_value.h"
 #include "common/json/json_writer.h"
+
+static_assert(HTTP_SUBJECT_SIZE > OUTBOX_USER_ID_MAX, "a call can be about any user");
+
+/* core-api may repeat who or what was asked about, in any answer. What it repeats must be that. */
+static bool names_other(const struct http_call *call, const char *member)
+{
+    char text[HTTP_SUBJECT_SIZE];
+    if (!json_grammar_check(call->answer.bytes, call->answer.length, NULL))
+        return false;
+    struct json_value named = json_member(json_value_of(call->answer.bytes, call->answer.length), member);
+    return named.kind != JSON_MISSING &&
+           (!json_string(named, text, sizeof(text), NULL) || strcmp(text, call->subject) != 0);
+}
+
+static bool names_other_user(const struct http_call *call)
+{
+    return names_other(call, "user_id");
+}
+
+static bool names_other_request(const struct http_call *call)
+{
+    return names_other(call, "request_id");
+}
 
 static void put_user_url(struct http_call *call, const char *user_id, const char *rest)
 {
@@ -18,6 +42,7 @@ static void put_user_url(struct http_call *call, const char *user_id, const char
 bool core_build_check(struct http_call *call, const char *base, const char *user_id, bool is_reissue)
 {
     http_call_make(call, "GET", base);
+    http_call_about(call, user_id, names_other_user);
     put_user_url(call, user_id, is_reissue ? "/card-eligibility?kind=reissue" : "/card-eligibility?kind=new");
     return http_call_is_made(call);
 }
@@ -53,7 +78,9 @@ void core_read_check(const struct http_call *call, const struct issuer_profile *
                      struct core_eligibility *ret_answer, struct outcome *ret_outcome)
 {
     *ret_answer = (struct core_eligibility){0};
-    if (outcome_of_call(call, &outcome_core, true, ret_outcome))
+    /* guard: an answer about another user decides nothing */
+    if (outcome_of_anothers(call, &outcome_core, ret_outcome) ||
+        outcome_of_call(call, &outcome_core, true, ret_outcome))
         return;
     if (call->status == 404) {
         outcome_refused(ADVICE_REJECT, "user_not_found", ret_outcome);
@@ -76,6 +103,7 @@ bool core_build_link(struct http_call *call, const char *base, const char *user_
     uuid_format(&link->event_id, event_text);
     uuid_format(&link->card_id, card_id);
     http_call_make(call, "POST", base);
+    http_call_about(call, event_text, names_other_request);
     put_user_url(call, user_id, "/cards");
     http_call_header(call, "Idempotency-Key", event_text);
     http_call_header(call, "Content-Type", "application/json");
@@ -96,11 +124,12 @@ bool core_build_unlink(struct http_call *call, const char *base, const char *use
                        const struct uuid *card_id)
 {
     char key[UUID_TEXT_SIZE + sizeof(":unlink")], rest[sizeof("/cards/") + UUID_TEXT_SIZE];
+    http_call_make(call, "DELETE", base);
     uuid_format(event_id, key);
+    http_call_about(call, key, names_other_request);
     memcpy(key + strlen(key), ":unlink", sizeof(":unlink"));
     memcpy(rest, "/cards/", sizeof("/cards/"));
     uuid_format(card_id, rest + sizeof("/cards/") - 1);
-    http_call_make(call, "DELETE", base);
     put_user_url(call, user_id, rest);
     http_call_header(call, "Idempotency-Key", key);
     return http_call_is_made(call);

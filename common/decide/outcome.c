@@ -171,6 +171,14 @@ bool outcome_of_no_answer(const struct http_call *call, const struct outcome_pee
     return true;
 }
 
+bool outcome_of_anothers(const struct http_call *call, const struct outcome_peer *peer, struct outcome *ret_outcome)
+{
+    if (call->result != HTTP_ANSWERED || !call->is_anothers)
+        return false;
+    outcome_unreadable(peer, "the answer names another request", ret_outcome);
+    return true;
+}
+
 /* What a status means when it is not the answer that the caller reads itself. The first row that fits counts; the last
  * one fits everything. tests/rules/check_docs.sh compares it with the table in docs/peers.md. */
 static const struct status_row {
@@ -237,6 +245,9 @@ static void refuse_link(const char *code, const char *detail, struct outcome *ou
 
 void outcome_of_link(const struct http_call *call, struct outcome *ret_outcome)
 {
+    /* guard: an answer about another request links nothing */
+    if (outcome_of_anothers(call, &outcome_core, ret_outcome))
+        return;
     int status = call->result == HTTP_ANSWERED ? call->status : 0;
     if (status == 200 || status == 201) {
         outcome_executed(ret_outcome);
@@ -254,6 +265,8 @@ void outcome_of_link(const struct http_call *call, struct outcome *ret_outcome)
 
 void outcome_of_unlink(const struct http_call *call, struct outcome *ret_outcome)
 {
+    if (outcome_of_anothers(call, &outcome_core, ret_outcome))
+        return;
     int status = call->result == HTTP_ANSWERED ? call->status : 0;
     if (status == 200 || status == 204 || status == 404 || status == 410) {
         outcome_executed(ret_outcome);

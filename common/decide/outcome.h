@@ -69,6 +69,8 @@ bool outcome_of_call(const struct http_call *call, const struct outcome_peer *pe
                      struct outcome *ret_outcome);
 /* The two parts of it. False: it was answered, and *ret_outcome is untouched. */
 bool outcome_of_no_answer(const struct http_call *call, const struct outcome_peer *peer, struct outcome *ret_outcome);
+/* An answer that names another request decides nothing, whatever its status. False: *ret_outcome is untouched. */
+bool outcome_of_anothers(const struct http_call *call, const struct outcome_peer *peer, struct outcome *ret_outcome);
 /* What the status alone means; the code is that of the status, also of a refusal, and there is no detail. */
 void outcome_of_status(const struct http_call *call, const struct outcome_peer *peer, struct outcome *ret_outcome);
 /* A 2xx whose body cannot be read, or contradicts itself or us. */

@@ -52,12 +52,20 @@ void http_call_make(struct http_call *call, const char *method, const char *base
     call->must_not_resend = false;
     call->status_is_enough = false;
     call->noted_headers = NULL;
+    call->names_other = NULL;
     buf_reset(&call->lines);
     buf_reset(&call->body);
     if (call->body.max > HTTP_CALL_TEXT_MAX) /* the call before was allowed more */
         call->body.max = HTTP_CALL_TEXT_MAX;
     call->answer.max = call->answer_max;
     buf_put_text(&call->lines, base);
+}
+
+void http_call_about(struct http_call *call, const char *subject, bool (*names_other)(const struct http_call *call))
+{
+    assert(strlen(subject) < sizeof(call->subject));
+    snprintf(call->subject, sizeof(call->subject), "%s", subject);
+    call->names_other = names_other;
 }
 
 void http_call_allow_body(struct http_call *call, size_t body_max)

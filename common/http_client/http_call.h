@@ -29,6 +29,7 @@ enum http_handshake {
 #define HTTP_NOTED_MAX 4               /* answer headers that one call may ask for */
 #define HTTP_NOTED_NAME_MAX 40         /* bytes of such a header's name */
 #define HTTP_NOTED_SIZE 40             /* of its value, with its NUL */
+#define HTTP_SUBJECT_SIZE 129          /* of whom a request is about, with its NUL */
 
 struct http_call {
     /* in; borrowed until on_done. The first two are filled by http_call_make() and the functions below it. */
@@ -47,6 +48,12 @@ struct http_call {
     bool must_not_resend;
     /* An answer whose body is too large is an answer all the same, with an empty body: what the status says counts. */
     bool status_is_enough;
+    /* Whether an answer names another request than this one, whose subject is `subject`: the peer, or a gateway, has
+     * answered once too often, and every answer of that connection is another's. It is called before the connection is
+     * used again. NULL = an answer does not tell. */
+    bool (*names_other)(const struct http_call *call);
+    const void *names_by; /* its own */
+    char subject[HTTP_SUBJECT_SIZE];
     size_t answer_max;                /* as http_call_init() was told */
     const char *const *noted_headers; /* names in lower case, ended by NULL; at most HTTP_NOTED_MAX. NULL = none */
     void (*on_done)(struct http_call *call);
@@ -57,6 +64,7 @@ struct http_call {
     struct buf answer;      /* the body */
     int64_t retry_after_ms; /* from Retry-After (seconds or date), -1 = none; capped at 5 min */
     bool answer_is_json;    /* Content-Type application/json or application/<any>+json */
+    bool is_anothers;       /* names_other() said so; the answer decides nothing */
     /* By the index of the name in noted_headers: the value as sent, without the white space around it. "" = absent, too
      * long, not printable ASCII, or sent twice with different values. */
     char noted[HTTP_NOTED_MAX][HTTP_NOTED_SIZE];
@@ -86,8 +94,11 @@ void http_call_forget(struct http_call *call);
 
 /* Starts a new request, and its URL with `base`. The rest of the URL follows, then the headers; the body is written
  * into `body` at any time. All of it is freed when the call ends. It may be sent again, notes no headers, needs the
- * whole answer and has a body of at most HTTP_CALL_TEXT_MAX bytes, until the caller says otherwise. */
+ * whole answer, which names nobody, and has a body of at most HTTP_CALL_TEXT_MAX bytes, until the caller says
+ * otherwise. */
 void http_call_make(struct http_call *call, const char *method, const char *base);
+/* An answer to this request may name its subject, which fits. */
+void http_call_about(struct http_call *call, const char *subject, bool (*names_other)(const struct http_call *call));
 /* The body of this request may have body_max bytes, at most HTTP_CALL_BODY_MAX. */
 void http_call_allow_body(struct http_call *call, size_t body_max);
 /* The answer to this request may have so many bytes, if the client allows them. */

@@ -2,8 +2,8 @@
  *
  * A call takes an idle connection, the last used first, because that one is most likely still alive. Without one it
  * waits for whatever comes first: a connection whose call has ended, or a new one. A connection serves one call at a
- * time, and goes back to the pool only if the answer allowed it, nothing followed the answer, and the whole request had
- * left.
+ * time, and goes back to the pool only if the answer allowed it and named no other request, nothing followed the answer,
+ * and the whole request had left.
  *
  * A pooled connection that ends without a byte of an answer was closed by the peer while the request was sent: the call
  * is sent once more, on a new connection. If a byte of the first sending had left, may_be_sent stays set, and so does
@@ -177,6 +177,9 @@ static void finish(struct http_pooled_conn *conn, bool may_keep)
     http_conn_limit_answered(&origin->limit,
                              origin->waiting.count > 0 && origin->connecting == 0 && http_growth_is_full(origin),
                              clock_mono_us());
+    call->is_anothers = call->names_other && call->names_other(call);
+    /* guard: a connection whose answers are others' is not pooled */
+    may_keep = may_keep && !call->is_anothers;
     /* guard: a connection is not pooled before the whole request left */
     /* guard: a connection that the loop watches no longer is not pooled */
     if (may_keep && !conn->is_writing && !conn->is_broken) {

@@ -11,6 +11,7 @@
 #include "common/json/json_strict.h"
 #include "common/json/json_writer.h"
 #include "common/issuer/issuer.h"
+#include "common/issuer/json_pointer.h"
 
 #define VALUE_SIZE 64 /* of a value that is made here: an id, a time, a number */
 
@@ -293,6 +294,31 @@ bool issuer_build_account(const struct issuer_profile *profile, const struct iss
     return http_call_is_made(call);
 }
 
+static bool is_of_other(const struct http_call *call, struct json_value card)
+{
+    const struct issuer_profile *profile = call->names_by;
+    char text[UUID_TEXT_SIZE];
+    struct uuid ours, named;
+    size_t length;
+    return json_string(json_at(card, profile->card.reference), text, sizeof(text), &length) &&
+           uuid_parse(text, length, &named) && uuid_parse(call->subject, strlen(call->subject), &ours) &&
+           !uuid_equal(&named, &ours);
+}
+
+/* A card that was made for another event, in an answer that has ours or none. */
+static bool names_other(const struct http_call *call)
+{
+    const struct issuer_profile *profile = call->names_by;
+    if (call->status > 299 || !json_grammar_check(call->answer.bytes, call->answer.length, NULL))
+        return false;
+    struct json_value body = json_value_of(call->answer.bytes, call->answer.length), row;
+    struct json_value cards = json_at(body, profile->list.cards);
+    bool is_other = is_of_other(call, body);
+    for (size_t at = 0; !is_other && json_next_element(cards, &at, &row);)
+        is_other = is_of_other(call, row);
+    return is_other;
+}
+
 bool issuer_build(const struct issuer_profile *profile, enum issuer_call which, const struct issuer_subject *subject,
                   struct http_call *call)
 {
@@ -302,6 +328,9 @@ bool issuer_build(const struct issuer_profile *profile, enum issuer_call which, 
     uuid_format(&subject->event_id, request.event);
     http_call_make(call, shape->method, subject->base);
     call->noted_headers = profile->noted_headers;
+    call->names_by = profile;
+    if (which == ISSUER_CREATE || (which == ISSUER_LOOKUP && !profile->list.has_foreign_rows))
+        http_call_about(call, request.event, names_other);
     call->must_not_resend = which == ISSUER_CREATE && !profile->key_is_trusted;
     if (which == ISSUER_LOOKUP || which == ISSUER_LIST) {
         http_call_allow_answer(call, ISSUER_LOOKUP_ANSWER_MAX);

@@ -15,6 +15,8 @@ import client
 import harness
 import hostile
 from harness import assert_equal, assert_true, Program, slow, test, wait_until
+from receiver import answer_bytes
+from relay import relay
 from tls import make_authority, make_certificate
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -153,3 +155,27 @@ def a_create_that_was_sent_again_on_a_new_connection_is_not_refused_for_good(wor
     attempts = {user: world.event(request)["retry_count"] for user, request in requests.items()}
     again = [user for user in users if creates[user] > attempts[user]]
     assert_true(again, "the client sent one again within an attempt: %r %r" % (creates, attempts))
+
+
+@test(core__max_concurrency="1")
+def an_answer_that_comes_twice_makes_nobody_eligible_who_is_not(world):
+    """A gateway answers one question of the worker's twice. From then on each call of that connection gets the answer of the
+    call before, and the next user, who may have no card, got one."""
+    asked = []
+
+    def twice(call, answer):
+        if call.kind != "lookup":
+            return answer.body, b""
+        asked.append(call.path.split("/")[3])
+        body = json.dumps({"user_id": asked[-1], "eligible": asked[-1] == asked[0], "reason": "blocked"}).encode()
+        return body, answer_bytes(200, body)
+
+    world.start_sandbox()
+    with relay(world, "core.url", world.sandbox.core, twice):
+        world.start_api()
+        events = {user: world.accept(user) for user in ("alice", "bob", "carol", "dave")}
+        world.start_worker()
+        world.wait_final(events.values())
+    assert_equal({user: world.event(event)["status"] for user, event in events.items()},
+                 {user: "COMPLETED" if user == asked[0] else "REJECTED" for user in events}, "ends")
+    assert_equal([card["user_id"] for card in world.sandbox.cards()], asked[:1], "cards")

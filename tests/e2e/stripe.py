@@ -286,9 +286,10 @@ def core_names_the_cardholder_also_of_a_user_that_is_not_eligible(world):
         return client.call(world.sandbox.core, "GET", path).json()
 
     world.sandbox.fault("check", "ineligible", count=1)
-    assert_equal(ask(), {"eligible": False, "reason": "user_blocked", "issuer": {"cardholder": told}}, "not eligible")
+    assert_equal(ask(), {"user_id": "alice", "eligible": False, "reason": "user_blocked", "issuer": {"cardholder": told}},
+                 "not eligible")
     world.sandbox.fault("check", "answer", card={"issuer": None}, count=1)
-    assert_equal(ask(), {"eligible": True}, "removed by a rule")
+    assert_equal(ask(), {"user_id": "alice", "eligible": True}, "removed by a rule")
     world.sandbox.fault("check", "answer", card={"issuer": {"cardholder": 7}}, count=1)
     assert_equal(ask()["issuer"], {"cardholder": 7}, "broken by a rule")
 

@@ -89,6 +89,47 @@ START_TEST(what_comes_behind_an_answer_is_no_answer_to_the_next_call)
 }
 END_TEST
 
+static bool names_other(const struct http_call *call)
+{
+    return call->answer.length == strlen(call->subject) &&
+           memcmp(call->answer.bytes, call->subject, call->answer.length) != 0;
+}
+
+/* Story: a gateway answered one request twice, and every later call got the answer of the call before. */
+START_TEST(a_connection_whose_answer_names_another_request_is_used_by_no_other_call)
+{
+    int fd = pool_one_connection();
+    struct scripted_call first, second;
+    scripted_prepare(&first, "POST", "/first");
+    http_call_about(&first.call, "stale", names_other);
+    scripted_start(&first);
+    scripted_call(&second, "/second");
+    scripted_receive_any(fd);
+    int other = scripted_accept();
+    scripted_send(fd, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst");
+    scripted_wait(&first);
+    expect_answer(&first, "first");
+    ck_assert(first.call.is_anothers);
+    SCRIPTED_UNTIL(scripted_is_closed(fd));
+    scripted_receive_any(other);
+    scripted_answer(other, "second");
+    scripted_wait(&second);
+    expect_answer(&second, "second");
+    ck_assert(!second.call.is_anothers);
+    scripted_prepare(&first, "POST", "/first");
+    http_call_about(&first.call, "other", names_other);
+    scripted_start(&first);
+    scripted_receive_any(other);
+    scripted_answer(other, "other");
+    scripted_wait(&first);
+    ck_assert(!first.call.is_anothers);
+    scripted_settle();
+    ck_assert(!scripted_is_closed(other));
+    scripted_close(fd);
+    scripted_close(other);
+}
+END_TEST
+
 /* An answer that ends where the client's read ends, and `behind` behind it. */
 static void say_full_answer(int fd, const char *behind)
 {
@@ -240,6 +281,7 @@ static void add_tests(Suite *suite, const char *scheme, void (*set_up)(void))
     tcase_add_test(tests, what_arrived_on_an_idle_connection_before_the_request_left_is_no_answer_to_it);
     tcase_add_test(tests, no_call_notices_a_connection_that_was_closed_while_idle);
     tcase_add_test(tests, what_comes_behind_an_answer_is_no_answer_to_the_next_call);
+    tcase_add_test(tests, a_connection_whose_answer_names_another_request_is_used_by_no_other_call);
     tcase_add_test(tests, what_comes_behind_an_answer_that_fills_a_read_is_no_answer_to_the_call_that_waits);
     tcase_add_test(tests, an_answer_that_fills_a_read_leaves_its_connection_usable);
     tcase_add_test(tests, only_an_answer_that_allows_it_leaves_its_connection_usable);

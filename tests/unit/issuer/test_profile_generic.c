@@ -365,6 +365,30 @@ START_TEST(a_2xx_that_cannot_be_believed_is_unknown_and_leaves_no_card_behind)
 }
 END_TEST
 
+/* What was built is asked, so that its connection is used by nobody else. */
+static bool names_other(enum issuer_call which, const char *text)
+{
+    struct outbox_payload payload = {0};
+    const struct issuer_subject subject = {
+        .base = "http://i", .event_id = event_id, .user_id = "alice", .payload = &payload};
+    ck_assert(issuer_build(&issuer_generic, which, &subject, &call));
+    ck_assert(call.names_other);
+    answered(200, text);
+    return call.names_other(&call);
+}
+
+START_TEST(a_card_of_another_event_is_the_answer_to_another_request)
+{
+    ck_assert(!names_other(ISSUER_CREATE, GOOD_CARD));
+    ck_assert(names_other(ISSUER_CREATE, "{\"reference\":\"0199a4b1-0c3d-7e5f-8a9b-0c1d2e3f4a5c\"}"));
+    ck_assert(!names_other(ISSUER_CREATE, "{\"reference\":7}"));
+    ck_assert(!names_other(ISSUER_CREATE, "<html>"));
+    ck_assert(!names_other(ISSUER_LOOKUP, "{\"cards\":[" GOOD_CARD "]}"));
+    ck_assert(names_other(ISSUER_LOOKUP,
+                          "{\"cards\":[" GOOD_CARD ",{\"reference\":\"0199a4b1-0c3d-7e5f-8a9b-0c1d2e3f4a5c\"}]}"));
+}
+END_TEST
+
 START_TEST(an_id_of_128_bytes_fits_and_a_longer_one_is_unreadable)
 {
     char text[512], id[200];
@@ -642,6 +666,7 @@ SUITE(profile_generic)
     tcase_add_test(tcase, the_reference_is_compared_as_an_id_not_as_a_text);
     tcase_add_test(tcase, a_card_that_was_cancelled_meanwhile_is_marked_as_cancelled);
     tcase_add_test(tcase, a_2xx_that_cannot_be_believed_is_unknown_and_leaves_no_card_behind);
+    tcase_add_test(tcase, a_card_of_another_event_is_the_answer_to_another_request);
     tcase_add_test(tcase, an_id_of_128_bytes_fits_and_a_longer_one_is_unreadable);
     tcase_add_test(tcase, a_wiped_card_holds_nothing);
     tcase_add_test(tcase, a_look_up_finds_none_one_more_or_only_cancelled);

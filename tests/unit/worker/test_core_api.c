@@ -67,6 +67,44 @@ START_TEST(a_clear_yes_is_a_yes)
 }
 END_TEST
 
+static bool is_told_apart(bool is_made, const char *text)
+{
+    ck_assert(is_made && call.names_other);
+    answered(200, text);
+    call.is_anothers = call.names_other(&call);
+    return call.is_anothers;
+}
+
+/* Story: a gateway answered one question twice. The next user, who may have no card, got one. */
+START_TEST(an_answer_that_names_somebody_else_decides_nothing)
+{
+    static const char *const others[] = {
+        "{\"eligible\":true,\"user_id\":\"bob\"}", "{\"eligible\":true,\"user_id\":null}",
+        "{\"eligible\":true,\"user_id\":\"alice\",\"user_id\":\"alice\"}", "{\"eligible\":false,\"user_id\":\"ali\"}"};
+    static const char *const ours[] = {"{\"eligible\":true,\"user_id\":\"al\\u0069ce\"}", "{\"eligible\":true}",
+                                       "{\"eligible\":true,\"of\":{\"user_id\":\"bob\"}}", "true"};
+    for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
+        ck_assert_msg(is_told_apart(core_build_check(&call, "http://c", "alice", false), others[i]), "%s", others[i]);
+        core_read_check(&call, profile, &eligibility, &outcome);
+        expect(OUTCOME_UNKNOWN, ADVICE_RETRY, "core_unreadable");
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(ours); i++)
+        ck_assert_msg(!is_told_apart(core_build_check(&call, "http://c", "alice", false), ours[i]), "%s", ours[i]);
+    struct core_link link = {.last4 = "1111", .exp_month = 1, .exp_year = 2030};
+    ck_assert(!is_told_apart(core_build_link(&call, "http://c", "alice", &link),
+                             "{\"request_id\":\"00000000-0000-0000-0000-000000000000\"}"));
+    ck_assert(is_told_apart(core_build_link(&call, "http://c", "alice", &link),
+                            "{\"request_id\":\"00000000-0000-0000-0000-000000000001\"}"));
+    outcome_of_link(&call, &outcome);
+    expect(OUTCOME_UNKNOWN, ADVICE_RETRY, "core_unreadable");
+    ck_assert(is_told_apart(core_build_unlink(&call, "http://c", "alice", &link.event_id, &link.card_id),
+                            "{\"request_id\":\"00000000-0000-0000-0000-000000000001\"}"));
+    outcome_of_unlink(&call, &outcome);
+    expect(OUTCOME_UNKNOWN, ADVICE_RETRY, "core_unreadable");
+    call.is_anothers = false;
+}
+END_TEST
+
 START_TEST(a_no_brings_its_reason_or_ours)
 {
     check(200, "{\"eligible\":false,\"reason\":\"kyc_missing\"}");
@@ -391,6 +429,7 @@ SUITE(core_api)
     TCase *tcase = tcase_create("core_api");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, a_clear_yes_is_a_yes);
+    tcase_add_test(tcase, an_answer_that_names_somebody_else_decides_nothing);
     tcase_add_test(tcase, a_no_brings_its_reason_or_ours);
     tcase_add_test(tcase, an_answer_without_a_decision_is_retried);
     tcase_add_test(tcase, each_status_of_a_check_has_the_meaning_in_the_table);
