@@ -106,7 +106,8 @@ static bool is_our_curve(struct json_value jwk, const char *ours, enum auth_algo
         return true;
     if (!curve[0])
         *ret_why = "crv is missing or no name";
-    else if (algorithm == AUTH_ES256 && strcmp(alg, "ES256") == 0) /* RFC 7518, 3.4; EdDSA may be Ed448, too */
+    else if ((algorithm == AUTH_ES256 && strcmp(alg, "ES256") == 0) || strcmp(alg, ours) == 0)
+        /* RFC 7518, 3.4, and RFC 9864, 2.2; EdDSA may be Ed448, too */
         *ret_why = "alg and crv disagree";
     return false;
 }

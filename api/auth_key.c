@@ -24,6 +24,8 @@ static const struct {
 
 bool auth_algorithm_parse(const char *name, enum auth_algorithm *ret_algorithm)
 {
+    if (strcmp(name, "Ed25519") == 0) /* RFC 9864: what EdDSA was with this curve */
+        name = "EdDSA";
     for (size_t i = 0; i < ARRAY_SIZE(algorithms); i++) {
         if (strcmp(name, algorithms[i].name) == 0) {
             *ret_algorithm = (enum auth_algorithm)i;

@@ -31,6 +31,8 @@ START_TEST(a_token_of_each_algorithm_is_accepted)
     expect_accepted(token(rsa, "{\"alg\":\"RS256\",\"kid\":\"r\",\"typ\":\"JWT\"}", GOOD_CLAIMS));
     expect_accepted(token(ec, "{\"alg\":\"ES256\",\"kid\":\"e\",\"typ\":\"at+jwt\"}", GOOD_CLAIMS));
     expect_accepted(token(ed, "{\"alg\":\"EdDSA\",\"kid\":\"d\",\"typ\":\"jwt\"}", GOOD_CLAIMS));
+    expect_accepted(token(ed, "{\"alg\":\"Ed25519\",\"kid\":\"d\"}", GOOD_CLAIMS));
+    expect_refused(token(ed, "{\"alg\":\"Ed448\",\"kid\":\"d\"}", GOOD_CLAIMS), "algorithm");
     expect_accepted(token(ed, "{\"alg\":\"EdDSA\",\"kid\":\"d\",\"typ\":\"application/AT+JWT\"}", GOOD_CLAIMS));
 }
 END_TEST

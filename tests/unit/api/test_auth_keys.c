@@ -176,7 +176,7 @@ START_TEST(keys_that_are_not_for_us_are_passed_over)
     put_ec(ec, "P-256", ",\"kid\":\"e\",\"key_ops\":[\"deriveKey\"]");
     put_jwk("{\"kty\":\"AKP\",\"kid\":\"x\"}");
     put_jwk("{\"kty\":\"OKP\",\"crv\":\"X25519\",\"use\":\"enc\",\"x\":\"AAAA\"}");
-    put_ed(ed_bytes(ed), ",\"kid\":\"d\",\"x5c\":[\"MII\"],\"unknown\":{\"a\":[1]}");
+    put_ed(ed_bytes(ed), ",\"kid\":\"d\",\"alg\":\"Ed25519\",\"x5c\":[\"MII\"],\"unknown\":{\"a\":[1]}");
     write_jwks();
     reopen();
     expect_refused(token(rsa, "{\"alg\":\"RS256\",\"kid\":\"r\"}", GOOD_CLAIMS), "key is unknown");
