@@ -5,6 +5,7 @@
  * (http_parse.c), what a header means to the program (its handlers). */
 #include <ctype.h>
 #include <string.h>
+#include <strings.h>
 
 #include "common/http_server/http_server_internal.h"
 
@@ -48,13 +49,29 @@ static struct http_refusal check_version(struct slice version, bool *ret_is_1_0)
     return refuse(400, "malformed request line");
 }
 
-/* Only the origin form is accepted: the other three are for proxies, and their authority could contradict Host. */
-static struct http_refusal check_target(struct slice target, size_t target_max)
+/* The length of "http://host:port" in front of a path, 0 = none. */
+static size_t authority_of(struct slice target)
+{
+    static const char *const schemes[] = {"http://", "https://"};
+    for (size_t i = 0; i < ARRAY_SIZE(schemes); i++) {
+        size_t length = strlen(schemes[i]);
+        if (target.length <= length || strncasecmp(target.bytes, schemes[i], length) != 0)
+            continue;
+        const char *path = memchr(target.bytes + length, '/', target.length - length);
+        return path ? (size_t)(path - target.bytes) : 0;
+    }
+    return 0;
+}
+
+/* The origin form, and the absolute one where a path follows its authority (RFC 9112, 3.2.2). The other two are for
+ * proxies. */
+static struct http_refusal check_target(struct slice target, size_t target_max, size_t *ret_authority_length)
 {
     if (target.length > target_max)
         return refuse(414, "the request target is too long");
-    if (target.length == 0 || target.bytes[0] != '/')
-        return refuse(400, "the request target must begin with a slash");
+    *ret_authority_length = authority_of(target);
+    if (target.length == 0 || target.bytes[*ret_authority_length] != '/')
+        return refuse(400, "the request target must begin with a slash, or with http:// and a host");
     for (size_t i = 0; i < target.length; i++) {
         unsigned char byte = (unsigned char)target.bytes[i];
         if (byte <= 0x20 || byte >= 0x7F || byte == '#')
@@ -98,7 +115,8 @@ struct http_refusal http_check_line(struct slice line, size_t target_max, struct
         return refusal;
     if (slice_is(method, "CONNECT") || slice_is(method, "PRI"))
         return refuse(400, "this method is not for an origin server");
-    return check_target((struct slice){.bytes = target, .length = ret_line->target_length}, target_max);
+    return check_target((struct slice){.bytes = target, .length = ret_line->target_length}, target_max,
+                        &ret_line->authority_length);
 }
 
 /* ---- chunk extensions ---- */
@@ -232,5 +250,18 @@ struct http_refusal http_check_fields(const struct http_request *request, bool i
         return refuse(400, "the only Transfer-Encoding known here is chunked");
     if (*ret_expects && !is_continue)
         return refuse(417, "the only Expect known here is 100-continue");
+    return fine;
+}
+
+/* RFC 9112, 3.2.2, lets the target's authority win; two readers may differ, so both must be the same. */
+struct http_refusal http_check_authority(const struct http_request *request, struct slice authority)
+{
+    struct slice host = http_header(request, "Host", NULL);
+    const char *colon = memchr(authority.bytes, ':', authority.length);
+    size_t scheme = (size_t)(colon - authority.bytes) + 3;
+    struct slice named = {.bytes = authority.bytes + scheme, .length = authority.length - scheme};
+    /* guard: a target in absolute form names the host that Host names */
+    if (named.length != host.length || strncasecmp(named.bytes, host.bytes, host.length) != 0)
+        return refuse(400, "the request target names another host than the Host field");
     return fine;
 }

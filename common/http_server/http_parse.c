@@ -152,10 +152,11 @@ size_t http_parse_take_line(struct http_parse *parse, const char *bytes, size_t 
 static void place_target(struct http_parse *parse)
 {
     struct http_request *request = &parse->slot.request;
-    const char *target = parse->head.bytes + parse->line.method_length + 1, *end = target + parse->line.target_length;
-    const char *mark = memchr(target, '?', parse->line.target_length);
+    const char *whole = parse->head.bytes + parse->line.method_length + 1, *end = whole + parse->line.target_length;
+    const char *target = whole + parse->line.authority_length;
+    const char *mark = memchr(target, '?', (size_t)(end - target));
     const char *path_end = mark ? mark : end, *query = mark ? mark + 1 : end;
-    request->target = (struct slice){.bytes = target, .length = parse->line.target_length};
+    request->target = (struct slice){.bytes = target, .length = (size_t)(end - target)};
     request->path = (struct slice){.bytes = target, .length = (size_t)(path_end - target)};
     request->query = (struct slice){.bytes = query, .length = (size_t)(end - query)};
 }
@@ -165,6 +166,10 @@ static void check_fields(struct http_parse *parse)
     struct http_slot *slot = &parse->slot;
     bool has_expect = false;
     struct http_refusal refusal = http_check_fields(&slot->request, parse->line.is_1_0, &has_expect);
+    if (refusal.status == 0 && parse->line.authority_length > 0)
+        refusal = http_check_authority(&slot->request,
+                                       (struct slice){.bytes = parse->head.bytes + parse->line.method_length + 1,
+                                                      .length = parse->line.authority_length});
     if (refusal.status != 0)
         http_parse_refuse(parse, refusal.status, refusal.detail);
     else if (!parse->end_seen && !(parse->parser.flags & F_CHUNKED) &&

@@ -3,7 +3,7 @@
  * One request at a time on each connection (pipelined requests wait unread, in order); a request is answered by
  * http_reply(), at once or later. Requests are refused with 400 and the connection closed before a handler sees them
  * for: Content-Length with Transfer-Encoding, two Content-Lengths, bare LF or CR, obs-fold, no Host or two,
- * Transfer-Encoding in HTTP/1.0, and whatever llhttp refuses (RFC 9112); with 413, 414 or 431 for sizes.
+ * Transfer-Encoding in HTTP/1.0, a target that names another host than Host, and whatever llhttp refuses (RFC 9112); with 413, 414 or 431 for sizes.
  *
  * Opening a server sets SIGPIPE to be ignored unless the program handles it, since libuv's writes would raise it. */
 #ifndef ISSUING_HTTP_SERVER_H
@@ -26,7 +26,7 @@ enum http_method { HTTP_GET, HTTP_HEAD, HTTP_POST, HTTP_PATCH, HTTP_OTHER };
 /* Valid from on_request (or on_head) until http_reply() was called for it. */
 struct http_request {
     enum http_method method;
-    struct slice target; /* as sent, origin form only ("/..."); other forms were refused with 400 */
+    struct slice target; /* "/...": of a target in absolute form, what is behind its authority */
     struct slice path;   /* target up to '?', not decoded */
     struct slice query;  /* after '?', may be empty */
     struct slice body;

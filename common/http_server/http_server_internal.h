@@ -48,7 +48,8 @@ struct http_refusal {
 struct http_line {
     enum http_method method;
     size_t method_length;
-    size_t target_length; /* the target begins one byte behind the method */
+    size_t target_length;    /* the target begins one byte behind the method */
+    size_t authority_length; /* of "http://host:port", before its path; 0 = the target has origin form */
     bool is_1_0;
 };
 
@@ -56,6 +57,8 @@ struct http_line {
 struct http_refusal http_check_line(struct slice line, size_t target_max, struct http_line *ret_line);
 /* The rules that llhttp lacks. *ret_expects: there is an "Expect: 100-continue" to be honoured. */
 struct http_refusal http_check_fields(const struct http_request *request, bool is_1_0, bool *ret_expects);
+/* Of a target in absolute form: its scheme and authority name what Host names. */
+struct http_refusal http_check_authority(const struct http_request *request, struct slice authority);
 
 /* Where in the extensions of a chunk (RFC 9112 7.1.1) the last byte stood. */
 enum http_extension {

@@ -104,7 +104,7 @@ def request_lines_of_proxies_and_other_protocols_are_refused(world):
     world.up(workers=0)
     rest = "\r\nHost: issuing.test\r\n\r\n"
     for line in ("GET", "GET /", "GET  / HTTP/1.1", "GET / HTTP/1.1 ", " GET / HTTP/1.1", "GET /\t HTTP/1.1",
-                 "GET http://evil.test/ HTTP/1.1",
+                 "GET http://evil.test/ HTTP/1.1", "GET ftp://issuing.test/ HTTP/1.1",
                  "GET evil.test HTTP/1.1", "CONNECT evil.test:443 HTTP/1.1", "CONNECT / HTTP/1.1", "PRI * HTTP/2.0",
                  "OPTIONS * HTTP/1.1", "GET / http/1.1",
                  "GET / HTTP/1", "GET / HTTP/1.1x", "GET /\x01 HTTP/1.1", "GET /\xe9 HTTP/1.1", "G@T / HTTP/1.1",
@@ -114,6 +114,23 @@ def request_lines_of_proxies_and_other_protocols_are_refused(world):
     for line in ("GET / HTTP/2.0", "GET / HTTP/9.9"):
         refused(world, line, (line + rest).encode(), (400, 505))
     nothing_recorded(world)
+
+
+@test
+def a_target_in_absolute_form_is_the_path_behind_its_host(world):
+    """A client that thinks it talks to a proxy: RFC 9112, 3.2.2."""
+    world.up(workers=0)
+    port = world.apis()[0].port
+    for target, host, status in (("http://api.test/openapi.json", "api.test", 200),
+                                 ("HTTPS://API.test:8443/openapi.json?x=1", "api.TEST:8443", 200),
+                                 ("http://api.test//openapi.json", "api.test", 404),
+                                 ("http://api.test/openapi.json", "other.test", 400),
+                                 ("http://api.test", "api.test", 400)):
+        answer = client.call(port, "GET", target, {"Host": host})
+        assert_equal(answer.status, status, target + " of " + host)
+    with Wire(port) as wire:
+        sent = head(world, "Content-Length: 14", target="http://issuing.test/v1/card-requests")
+        assert_equal(wire.send(sent + BODY).answer().status, 202, "a create")
 
 
 @test
