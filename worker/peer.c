@@ -101,6 +101,7 @@ void peer_open(struct peer *peer, const struct peer_options *peer_options, const
         .name = peer_options->name,
         .url = peer_options->url,
         .timeout_ms = peer_options->timeout_ms,
+        .connection_age_ms = peer_options->connection_age_ms,
         .proxy = peer_options->proxy,
         .section_prefix = peer_options->section_prefix,
         .credential_file = peer_options->credential_file,
@@ -128,6 +129,7 @@ void peers_open(struct peers *peers, const struct peers_options *options)
         .url = config->issuer.url,
         .timeout_ms = config->issuer.timeout_ms,
         .max_concurrency = config->issuer.max_concurrency,
+        .connection_age_ms = config->issuer.connection_age_ms,
         .proxy = config->issuer.proxy,
         .credential_form = options->issuer_credential ? options->issuer_credential : &credential_bearer,
         .credential_file = config->issuer.credential_file,
@@ -140,6 +142,7 @@ void peers_open(struct peers *peers, const struct peers_options *options)
         .url = config->core.url,
         .timeout_ms = config->core.timeout_ms,
         .max_concurrency = config->core.max_concurrency,
+        .connection_age_ms = config->core.connection_age_ms,
         .credential_form = &credential_bearer,
         .credential_file = config->core.credential_file,
         .certificate_file = config->core.client_cert_file,
@@ -190,6 +193,7 @@ struct credential *peer_send_within(struct peer *peer, struct http_call *call, i
     call->secret_header = credential_header(credential);
     call->certificate = peer->certificate;
     call->proxy = peer->proxy;
+    call->connection_age_ms = peer->connection_age_ms;
     call->timeout_ms = timeout_ms < peer->timeout_ms ? timeout_ms : peer->timeout_ms;
     http_client_start(peer->http, call);
     return credential;

@@ -31,6 +31,7 @@ struct peer {
     char origin[PEER_ORIGIN_SIZE]; /* scheme, host and port of it, in its one form; "" = longer */
     const char *proxy;             /* NULL = none; borrowed from the configuration */
     int64_t timeout_ms;
+    int64_t connection_age_ms;
     struct target target;
     /* private */
     const char *section_prefix; /* of its options: "" or "route." comes before its name */
@@ -73,7 +74,7 @@ struct peers_options {
 struct peer_options {
     const char *name, *section_prefix, *url;
     const char *proxy; /* NULL = none */
-    int64_t timeout_ms, max_concurrency;
+    int64_t timeout_ms, max_concurrency, connection_age_ms;
     const struct credential_form *credential_form;             /* static */
     const char *credential_file, *certificate_file, *key_file; /* NULL = none */
 };

@@ -47,6 +47,7 @@ struct config_route {
     int64_t timeout_ms;
     int64_t key_lifetime_ms;
     int64_t max_concurrency;
+    int64_t connection_age_ms;
     int64_t max_attempts;                /* default: retry.max_attempts */
     int64_t retry_base_ms, retry_cap_ms; /* defaults: those of retry */
     int64_t retry_for_ms;                /* attempts go on for so long, whatever max_attempts is; 0 = not longer */
@@ -132,6 +133,7 @@ struct config {
         int64_t settle_time_ms;
         int64_t reconcile_every_ms; /* 0 = never */
         int64_t max_concurrency;
+        int64_t connection_age_ms;
         bool allow_http;
         struct config_member
             members[CONFIG_MEMBERS_MAX]; /* member_count of them, in the order in which they were given */
@@ -144,6 +146,7 @@ struct config {
         char *client_key_file;
         int64_t timeout_ms;
         int64_t max_concurrency;
+        int64_t connection_age_ms;
         bool allow_http;
         int64_t on_link_refused; /* enum config_link_refused */
     } core;

@@ -50,6 +50,9 @@ const struct config_option config_route_options[] = {
      .help = "How long the receiver honours an idempotency key, at least 4 x timeout; 3660d = for ever."},
     {"route", "max_concurrency", OPTION_INTEGER, TO(max_concurrency), .default_text = "64", RANGE(1, 10000),
      .help = "How many calls of this route one worker makes at once."},
+    {"route", "connection_age", OPTION_DURATION, TO(connection_age_ms), .default_text = "5m", RANGE(1000, DAY),
+     .help = "How old a connection to the receiver becomes before a new one is made, to whatever address its name has "
+             "then."},
     {"route", "max_attempts", OPTION_INTEGER, TO(max_attempts), .note = "retry.max_attempts", RANGE(1, 1000),
      .help = "How many attempts an event of this type has."},
     {"route", "retry_base", OPTION_DURATION, TO(retry_base_ms), .note = "retry.base", RANGE(1, DAY),

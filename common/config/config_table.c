@@ -155,6 +155,10 @@ const struct config_option config_options[] = {
              "never, 24h = every day."},
     {"issuer", "max_concurrency", OPTION_INTEGER, TO(issuer.max_concurrency), .default_text = "64", RANGE(1, 10000),
      .programs = WORKER, .help = "Calls to the issuer by one worker at once."},
+    {"issuer", "connection_age", OPTION_DURATION, TO(issuer.connection_age_ms), .default_text = "5m", RANGE(1000, DAY),
+     .programs = WORKER,
+     .help =
+         "How old a connection to the issuer becomes before a new one is made, to whatever address its name has then."},
     {"issuer", "allow_http", OPTION_BOOL, TO(issuer.allow_http), .default_text = "false", .programs = WORKER,
      .help = "Whether issuer.url may be http:// to another machine."},
 
@@ -170,6 +174,10 @@ const struct config_option config_options[] = {
      .programs = WORKER, .help = "Time of one call to core-api."},
     {"core", "max_concurrency", OPTION_INTEGER, TO(core.max_concurrency), .default_text = "64", RANGE(1, 10000),
      .programs = WORKER, .help = "Calls to core-api by one worker at once."},
+    {"core", "connection_age", OPTION_DURATION, TO(core.connection_age_ms), .default_text = "5m", RANGE(1000, DAY),
+     .programs = WORKER,
+     .help =
+         "How old a connection to core-api becomes before a new one is made, to whatever address its name has then."},
     {"core", "allow_http", OPTION_BOOL, TO(core.allow_http), .default_text = "false", .programs = WORKER,
      .help = "Whether core.url may be http:// to another machine."},
     {"core", "on_link_refused", OPTION_CHOICE, TO(core.on_link_refused), .default_text = "cancel",

@@ -43,6 +43,9 @@ struct http_call {
     /* "http://host:port" of a proxy that makes the connection by CONNECT, over either scheme; NULL = none. Borrowed as
      * the certificate. */
     const char *proxy;
+    /* A connection that this call is the first on serves no call that begins later than this, less up to a fifth by chance;
+     * 0 = any. */
+    int64_t connection_age_ms;
     /* The request is never sent a second time: a pooled connection that turns out dead once a byte may have left makes
      * the call HTTP_LOST. */
     bool must_not_resend;

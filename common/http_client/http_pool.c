@@ -16,6 +16,7 @@
 
 #include <string.h>
 
+#include "common/base/backoff.h"
 #include "common/base/clock.h"
 #include "common/base/secret.h"
 #include "common/http_client/http_growth.h"
@@ -68,6 +69,20 @@ static bool write_request(struct buf *request, const struct http_pool_origin *or
     return !request->failed;
 }
 
+/* Connections that were made at one time do not all end at one time. */
+static int64_t end_of(const struct http_call *call)
+{
+    int64_t age_ms = call->connection_age_ms;
+    return age_ms == 0 ? INT64_MAX
+                       : clock_mono_ms() + age_ms - (int64_t)(backoff_random() % (uint64_t)(age_ms / 5 + 1));
+}
+
+/* The peer's name may have another address by now. */
+static bool is_old(const struct http_pooled_conn *conn)
+{
+    return conn->ends_ms != 0 && clock_mono_ms() >= conn->ends_ms;
+}
+
 /* Takes the call, which is in no list. false: the connection is broken; it also counts as broken when there is no
  * memory for the request. */
 static bool send_call(struct http_pooled_conn *conn, struct http_call *call)
@@ -75,6 +90,8 @@ static bool send_call(struct http_pooled_conn *conn, struct http_call *call)
     struct http_pool *pool = conn->origin->pool;
     conn->call = call;
     conn->sent_ms = clock_mono_ms();
+    if (conn->ends_ms == 0)
+        conn->ends_ms = end_of(call);
     if (conn->stream.ssl) {
         call->handshake = conn->handshake;
         call->certificate_ends_s = http_tls_ends_s(conn->stream.tls);
@@ -180,6 +197,8 @@ static void finish(struct http_pooled_conn *conn, bool may_keep)
     call->is_anothers = call->names_other && call->names_other(call);
     /* guard: a connection whose answers are others' is not pooled */
     may_keep = may_keep && !call->is_anothers;
+    /* guard: a busy connection becomes no older than its peer's age */
+    may_keep = may_keep && !is_old(conn);
     /* guard: a connection is not pooled before the whole request left */
     /* guard: a connection that the loop watches no longer is not pooled */
     if (may_keep && !conn->is_writing && !conn->is_broken) {
@@ -343,7 +362,7 @@ static void on_idle_timer(uv_timer_t *timer)
     for (struct http_pool_origin *origin = pool->origins; origin; origin = origin->next) {
         for (struct http_pooled_conn *conn = origin->idle, *next; conn; conn = next) {
             next = conn->next;
-            if (now_ms - conn->idle_ms < IDLE_MAX_MS)
+            if (now_ms - conn->idle_ms < IDLE_MAX_MS && !is_old(conn))
                 continue;
             http_pooled_conn_remove_idle(conn);
             http_pooled_conn_drop(conn);
@@ -355,12 +374,23 @@ static void on_idle_timer(uv_timer_t *timer)
 
 /* ---- for http_client.c ---- */
 
+static struct http_pooled_conn *take_idle(struct http_pool_origin *origin)
+{
+    struct http_pooled_conn *conn;
+    while ((conn = origin->idle) != NULL) {
+        http_pooled_conn_remove_idle(conn);
+        /* guard: an idle connection that is too old is not used */
+        if (!is_old(conn))
+            break;
+        http_pooled_conn_drop(conn);
+    }
+    return conn;
+}
+
 const char *http_pool_start(struct http_pool_origin *origin, struct http_call *call)
 {
     struct http_pool *pool = origin->pool;
-    struct http_pooled_conn *conn = origin->idle;
-    if (conn)
-        http_pooled_conn_remove_idle(conn);
+    struct http_pooled_conn *conn = take_idle(origin);
     if (conn && !send_call(conn, call)) {
         detach(conn);
         http_pooled_conn_drop(conn);

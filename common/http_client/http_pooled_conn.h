@@ -21,6 +21,7 @@ struct http_pooled_conn {
     struct http_pooled_conn *next, *previous; /* while it has no call */
     int64_t deadline_ms;                      /* of the handshake */
     int64_t idle_ms, sent_ms;                 /* since when; when its call began */
+    int64_t ends_ms;                          /* it begins no call from then on; 0 = not known before its first */
     bool is_reused;                           /* it was idle, or served another call before this one */
     bool is_writing;                          /* `unsent` waits until the kernel takes more */
     bool is_broken;                           /* the loop watches it no longer */

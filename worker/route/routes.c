@@ -12,6 +12,7 @@ static void open_route(struct route *route, const struct config_route *config, c
         .url = config->url,
         .timeout_ms = config->timeout_ms,
         .max_concurrency = config->max_concurrency,
+        .connection_age_ms = config->connection_age_ms,
         .credential_form = &credential_bearer,
         .credential_file = config->credential_file,
     };

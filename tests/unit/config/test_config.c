@@ -139,6 +139,8 @@ START_TEST(the_defaults_are_as_documented)
     ck_assert_int_eq(config.issuer.timeout_ms, 3000);
     ck_assert_int_eq(config.issuer.key_lifetime_ms, 86400000);
     ck_assert_int_eq(config.issuer.max_concurrency, 64);
+    ck_assert_int_eq(config.issuer.connection_age_ms, 300000);
+    ck_assert_int_eq(config.core.connection_age_ms, 300000);
     ck_assert(!config.issuer.allow_http);
     ck_assert_int_eq(config.core.timeout_ms, 3000);
     ck_assert_int_eq(config.core.max_concurrency, 64);

@@ -70,6 +70,7 @@ START_TEST(a_route_has_the_documented_defaults)
     ck_assert_int_eq(route->timeout_ms, 3000);
     ck_assert_int_eq(route->key_lifetime_ms, 86400000);
     ck_assert_int_eq(route->max_concurrency, 64);
+    ck_assert_int_eq(route->connection_age_ms, 300000);
     ck_assert_int_eq(route->max_attempts, 7);
     ck_assert_ptr_null(route->lookup_url);
     ck_assert(!route->ordered);

@@ -130,6 +130,44 @@ START_TEST(a_connection_whose_answer_names_another_request_is_used_by_no_other_c
 }
 END_TEST
 
+/* The call on a connection that may become a millisecond old. */
+static int call_on_short_lived(struct scripted_call *call)
+{
+    scripted_prepare(call, "POST", "/first");
+    call->call.connection_age_ms = 1;
+    scripted_start(call);
+    int fd = scripted_accept();
+    scripted_receive_any(fd);
+    return fd;
+}
+
+/* Story: the issuer's name moved to another address, and a busy worker stayed on the old one for ever. */
+START_TEST(a_connection_that_is_old_ends_between_two_calls)
+{
+    struct scripted_call first, second;
+    for (int waits = 0; waits < 2; waits++) {
+        int fd = call_on_short_lived(&first);
+        int64_t start_ms = scripted_now_ms();
+        if (waits) {
+            SCRIPTED_UNTIL(scripted_now_ms() > start_ms + 1);
+            scripted_answer(fd, "first");
+            scripted_wait(&first);
+            scripted_settle();
+            ck_assert(scripted_is_closed(fd)); /* also where no call comes that looks at it */
+        } else {
+            scripted_answer(fd, "first");
+            scripted_wait(&first);
+            SCRIPTED_UNTIL(scripted_now_ms() > start_ms + 1);
+        }
+        expect_answer(&first, "first");
+        scripted_call(&second, "/second");
+        answer_on_new_connection(&second, false);
+        SCRIPTED_UNTIL(scripted_is_closed(fd));
+        scripted_close(fd);
+    }
+}
+END_TEST
+
 /* An answer that ends where the client's read ends, and `behind` behind it. */
 static void say_full_answer(int fd, const char *behind)
 {
@@ -281,6 +319,7 @@ static void add_tests(Suite *suite, const char *scheme, void (*set_up)(void))
     tcase_add_test(tests, what_arrived_on_an_idle_connection_before_the_request_left_is_no_answer_to_it);
     tcase_add_test(tests, no_call_notices_a_connection_that_was_closed_while_idle);
     tcase_add_test(tests, what_comes_behind_an_answer_is_no_answer_to_the_next_call);
+    tcase_add_test(tests, a_connection_that_is_old_ends_between_two_calls);
     tcase_add_test(tests, a_connection_whose_answer_names_another_request_is_used_by_no_other_call);
     tcase_add_test(tests, what_comes_behind_an_answer_that_fills_a_read_is_no_answer_to_the_call_that_waits);
     tcase_add_test(tests, an_answer_that_fills_a_read_leaves_its_connection_usable);
