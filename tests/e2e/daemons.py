@@ -500,3 +500,16 @@ def further_sigterms_do_not_change_how_a_daemon_ends(world):
         while daemon.alive():
             daemon.signal(signal.SIGTERM)
         assert_equal(daemon.ended(1), 0, "exit status of " + daemon.name)
+
+
+@test
+def half_heads_of_others_do_not_keep_a_probe_from_its_answer(world):
+    """A local process opened connections with half a head, the probe was turned away, and a healthy api was restarted."""
+    world.up(workers=0)
+    admin = world.apis()[0].admin
+    wires = []
+    for path in ("/livez", "/readyz", "/metrics"):
+        wires += [client.Wire(admin).send(b"GET /livez HTTP/1.1\r\nX: ") for _ in range(100)]
+        assert_equal(client.call(admin, "GET", path).status, 200, path)
+    for wire in wires:
+        wire.close()
