@@ -173,6 +173,8 @@ static bool listen_for_clients(struct program *program, struct err *err)
     http_server_defaults(&options);
     options.listen_fd = program->listen_fd;
     options.listen = program->daemon.config.api.listen;
+    options.idle_timeout_ms = program->daemon.config.api.idle_timeout_ms;
+    options.tells_idle_timeout = true;
     options.max_per_address = (int)program->daemon.config.api.max_connections_per_address;
     options.proxy_protocol = program->daemon.config.api.proxy_protocol == PROXY_PROTOCOL_V2;
     options.client_address_header = program->daemon.config.api.client_address_header;

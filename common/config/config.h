@@ -84,6 +84,7 @@ struct config {
         char *issuer_events_secret_file;
         int64_t max_connections;
         int64_t max_connections_per_address; /* 0 = any number */
+        int64_t idle_timeout_ms;
         char *trusted_proxies;
         int64_t proxy_protocol; /* enum config_proxy_protocol */
         char *client_address_header;

@@ -63,6 +63,10 @@ const struct config_option config_options[] = {
     {"api", "max_connections_per_address", OPTION_INTEGER, TO(api.max_connections_per_address), .default_text = "0",
      RANGE(0, 1000000), .programs = API,
      .help = "Connections of one client address at once; 0 = any number. Trusted proxies have no limit."},
+    {"api", "idle_timeout", OPTION_DURATION, TO(api.idle_timeout_ms), .default_text = "75s", RANGE(1000, DAY),
+     .programs = API,
+     .help =
+         "How long a client's connection may be idle, told in Keep-Alive; longer than a balancer in front keeps one."},
     {"api", "trusted_proxies", OPTION_TEXT, TO(api.trusted_proxies), .programs = API,
      .help = "Addresses and networks of the proxies that may state a client's address."},
     {"api", "proxy_protocol", OPTION_CHOICE, TO(api.proxy_protocol), .default_text = "off",

@@ -241,11 +241,13 @@ void http_reply(struct http_request *request, const struct http_reply *reply)
     const struct http_slot *slot = conn->slot;
     bool is_last = reply->close || is_last_reply(conn);
     bool is_head = request->method == HTTP_HEAD;
-    struct http_reply_style style = {.date = &conn->server->date,
-                                     .server_name = conn->server->server_name,
-                                     .no_body = is_head || reply->is_static,
-                                     .is_last = is_last,
-                                     .say_keep_alive = slot->is_1_0};
+    struct http_reply_style style = {
+        .date = &conn->server->date,
+        .server_name = conn->server->server_name,
+        .no_body = is_head || reply->is_static,
+        .is_last = is_last,
+        .say_keep_alive = slot->is_1_0,
+        .idle_ms = conn->server->options.tells_idle_timeout ? conn->server->options.idle_timeout_ms : 0};
     struct slice fixed = HTTP_NO_BYTES;
     if (reply->is_static && !is_head)
         fixed = (struct slice){reply->body, reply->body_length};

@@ -171,8 +171,10 @@ bool http_reply_build(struct buf *out, const struct http_reply *reply, const str
     }
     if (style->is_last)
         at = put(at, "Connection: close\r\n");
-    else if (style->say_keep_alive)
+    else if (style->say_keep_alive || style->idle_ms > 0)
         at = put(at, "Connection: keep-alive\r\n");
+    if (!style->is_last && style->idle_ms > 0) /* rounded down: the client closes first */
+        at = put(put_number(put(at, "Keep-Alive: timeout="), (size_t)(style->idle_ms / 1000)), "\r\n");
     for (int i = 0; i < HTTP_REPLY_HEADERS_MAX && reply->headers[i].name; i++)
         at = put_field(at, reply->headers[i].name, reply->headers[i].value);
     at = put(at, "\r\n");

@@ -108,6 +108,7 @@ struct http_server_options {
     size_t target_max; /* 4 KiB */
     size_t header_max; /* whole header block, 16 KiB */
     int64_t header_timeout_ms, body_timeout_ms, idle_timeout_ms; /* 5 s, 10 s, 60 s */
+    bool tells_idle_timeout;  /* by a Keep-Alive field in each reply that leaves its connection open */
     int64_t write_timeout_ms; /* a client must take 4 KiB of its reply in this time: 10 s */
     size_t memory_max;        /* of all connections, beyond 8 KiB each: 64 MiB (http_pressure.c) */
     const char *server_name;  /* Server header; NULL = none */

@@ -255,6 +255,18 @@ def expect_100_continue_is_answered_before_the_body(world):
     refused(world, "another expectation", head(world, "Content-Length: 14", "Expect: the best") + BODY, 417)
 
 
+@test(api__idle_timeout="1500ms")
+def an_idle_connection_ends_after_the_time_that_its_client_was_told(world):
+    world.up(workers=0)
+    with Wire(world.apis()[0].port) as wire:
+        answer = wire.send(head(world, "Content-Length: 14") + BODY).answer()
+        assert_equal((answer.header("Connection"), answer.header("Keep-Alive")), ("keep-alive", "timeout=1"), "told")
+        assert_true(wire.is_closed(), "it ends")
+    with Wire(world.apis()[0].port) as wire:
+        answer = wire.send(head(world, "Content-Length: 14", "Connection: close") + BODY).answer()
+        assert_equal((answer.header("Connection"), answer.header("Keep-Alive")), ("close", None), "not told")
+
+
 @test
 def connections_stay_open_or_close_as_the_version_and_the_client_say(world):
     world.up(workers=0)

@@ -140,6 +140,7 @@ START_TEST(the_defaults_are_as_documented)
     ck_assert_int_eq(config.issuer.key_lifetime_ms, 86400000);
     ck_assert_int_eq(config.issuer.max_concurrency, 64);
     ck_assert_int_eq(config.issuer.connection_age_ms, 300000);
+    ck_assert_int_eq(config.api.idle_timeout_ms, 75000);
     ck_assert_int_eq(config.core.connection_age_ms, 300000);
     ck_assert(!config.issuer.allow_http);
     ck_assert_int_eq(config.core.timeout_ms, 3000);
