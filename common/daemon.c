@@ -431,6 +431,7 @@ static void on_tick(uv_timer_t *timer)
     peak_note(&daemon->lag, late_us > 0 ? late_us : 0, now_us / 1000);
     daemon->tick_due_us = now_us + TICK_MS * 1000;
     sd_watchdog();
+    log_flush();
     if (daemon->is_stopping)
         extend_timeout(daemon);
     tell_status(daemon);

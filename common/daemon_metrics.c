@@ -1,6 +1,7 @@
 /* See daemon_metrics.h. */
 #include "common/daemon_metrics.h"
 
+#include "common/base/log_output.h"
 #include "common/base/process.h"
 
 /* Classes that a statement of ours can get; others are shown once they occur. */
@@ -24,9 +25,11 @@ void daemon_metrics_update(struct metrics *metrics, const struct pg_pool *pool)
 {
     struct process_figures now;
     struct metric_series *cpu = metrics_series(metrics, DAEMON_METRIC_PROCESS_CPU, NULL, NULL);
+    struct metric_series *dropped = metrics_series(metrics, DAEMON_METRIC_LOG_DROPPED, NULL, NULL);
     process_read(&now);
     if (now.cpu_s > metric_value(cpu))
         metric_add(cpu, now.cpu_s - metric_value(cpu));
+    metric_add(dropped, (double)log_output_lost() - metric_value(dropped));
     set(metrics, DAEMON_METRIC_PROCESS_OPEN_FDS, (double)now.open_files);
     set(metrics, DAEMON_METRIC_PROCESS_MAX_FDS, (double)now.files_max);
     set(metrics, DAEMON_METRIC_PROCESS_RESIDENT, (double)now.resident_bytes);

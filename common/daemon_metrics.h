@@ -57,6 +57,8 @@
       "1 while a database has a connection; of several, each by its first place.", NULL, "database")                   \
     X(LOOP_LAG, "issuing_loop_lag_seconds", METRIC_GAUGE,                                                              \
       "How late the event loop was at its worst in the last minute.", NULL, NULL)                                      \
+    X(LOG_DROPPED, "issuing_log_dropped_total", METRIC_COUNTER,                                                        \
+      "Lines of the log that were lost because nobody took them from standard error.", NULL, NULL)                     \
     X(BUILD_INFO, "issuing_build_info", METRIC_GAUGE, "Always 1.", NULL, "program", "version")                         \
     X(PROCESS_CPU, "process_cpu_seconds_total", METRIC_COUNTER, "Processor time, user and system.", NULL, NULL)        \
     X(PROCESS_OPEN_FDS, "process_open_fds", METRIC_GAUGE, "Open file descriptors.", NULL, NULL)                        \

@@ -1,9 +1,9 @@
-/* Writes one line for each fact, with one write(2).
+/* Makes one line of each fact; log_output.h writes it, with one write(2).
  *
  * Invariants: a line is at most LINE_MAX_BYTES with its newline and valid in its format whatever the values hold;
  * control characters, invalid UTF-8 and characters that reorder text are escaped, so a value cannot forge a line; every
- * value passes the redactor before anything of it is shown; a line that cannot be written is dropped, because logging
- * must never stop the work. Under systemd the same line is the message of a journal entry with fields of its own.
+ * value passes the redactor before anything of it is shown; logging never stops the work. Under systemd the same line is
+ * the message of a journal entry with fields of its own.
  * Left out: files, rotation and rate limits (journald has them). */
 #include "common/base/log.h"
 
@@ -11,10 +11,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/base/log_journal.h"
+#include "common/base/log_output.h"
 
 #define LINE_MAX_BYTES 4096
 #define TAIL_RESERVE 32 /* for ,"truncated":true} and the newline */
@@ -42,6 +42,7 @@ void log_init(const char *program, enum log_level least, enum log_format format)
     program_name = program;
     least_level = least;
     line_format = format;
+    log_output_open();
     to_journal = log_journal_is_stderr();
     if (to_journal)
         log_journal_open(LOG_JOURNAL_SOCKET);
@@ -403,12 +404,6 @@ static void put_head(struct line *line, enum log_level level, const char *messag
     }
 }
 
-static void write_line(const struct line *line)
-{
-    ssize_t written = write(STDERR_FILENO, line->text, line->length);
-    (void)written;
-}
-
 /* "EVENT_ID=...\n" of the fields by which operators look for lines, and what journald wants of each entry. */
 static void put_journal_fields(struct line *out, enum log_level level, const struct log_field *fields)
 {
@@ -444,6 +439,7 @@ void log_write_list(enum log_level level, const char *message, const struct log_
     if (level < least_level)
         return;
     int saved_errno = errno;
+    log_flush();
     struct line line = {.length = 0, .truncated = false};
     put_head(&line, level, message);
     for (const struct log_field *field = fields; field->name; field++)
@@ -453,7 +449,16 @@ void log_write_list(enum log_level level, const char *message, const struct log_
     else
         line_put(&line, line.truncated ? " [truncated]\n" : "\n");
     if (!to_journal || !send_to_journal(level, &line, fields))
-        write_line(&line);
+        log_output_line(line.text, line.length);
+    errno = saved_errno;
+}
+
+void log_flush(void)
+{
+    int saved_errno = errno;
+    uint64_t lost = log_output_flush();
+    if (lost > 0)
+        log_warning("lines of the log were lost: nobody took them", LOG_NUMBER("lines", (int64_t)lost));
     errno = saved_errno;
 }
 
@@ -468,5 +473,5 @@ void log_complain(const char *program, const char *message)
         line_put(&line, ": ");
     put_escaped(&line, redacted(message, copy), false);
     line_put(&line, "\n");
-    write_line(&line);
+    log_output_line(line.text, line.length);
 }

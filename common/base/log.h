@@ -36,9 +36,12 @@ static inline const char *log_text_of(const char *text)
 #define LOG_FIRST(first, ...) first
 #define LOG_REST(first, ...) ((const struct log_field[]){__VA_ARGS__ __VA_OPT__(, ){.name = NULL}})
 
-/* program: the name in every line, must outlive the log. */
+/* program: the name in every line, must outlive the log. From here on no line is waited for (log_output.h). */
 void log_init(const char *program, enum log_level least, enum log_format format);
 void log_write_list(enum log_level level, const char *message, const struct log_field *fields);
+/* Writes the lines that could not be written before, then how many were lost meanwhile. A line does it too; this is for
+ * a program that has nothing to say. */
+void log_flush(void);
 /* An error for the person who started the program, also before log_init(): "<program>: <message>", without time and
  * fields. In the journal it has the priority of an error. */
 void log_complain(const char *program, const char *message);

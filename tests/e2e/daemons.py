@@ -1,6 +1,8 @@
 """The daemons as processes: configuration, metrics, logs, credentials, ports."""
 import json
 import os
+import re
+import select
 import signal
 import subprocess
 import time
@@ -8,7 +10,7 @@ import time
 import client
 import harness
 import processes
-from harness import assert_equal, assert_true, slow, test, wait_until
+from harness import assert_equal, assert_true, slow, STUCK_AFTER_S, test, wait_until
 
 API = ("issuing_http_requests_total", "issuing_http_request_seconds", "issuing_accept_batch_size",
        "issuing_idempotency_replays_total", "issuing_ratelimited_total", "issuing_accept_queue",
@@ -22,7 +24,42 @@ BOTH = ("issuing_db_errors_total", "issuing_loop_lag_seconds", "issuing_build_in
         "issuing_breaker_state", "issuing_target_paused", "issuing_workers_alive", "issuing_db_pool_waiting",
         "issuing_outbox_gauges_age_seconds", "issuing_statistics_lag_seconds", "issuing_ready",
         "process_start_time_seconds", "process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds",
-        "process_max_fds")
+        "process_max_fds", "issuing_log_dropped_total")
+
+
+def full_pipe():
+    """The two ends of a pipe that nobody reads; what is written to it waits."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    try:
+        while True:
+            os.write(writer, b"\n" * 4096)
+    except BlockingIOError:
+        os.set_blocking(writer, True)
+    return reader, writer
+
+
+@test
+def a_log_that_nobody_reads_stops_nothing(world):
+    """A log collector stands still: requests are recorded, cards made, and what is lost of the log is counted."""
+    reader, writer = full_pipe()
+    world.start_sandbox()
+    api, worker = world.start_api(errors=writer), world.start_worker(errors=writer)
+    world.issue("alice")
+    for number in range(1000):
+        if worker.metric("issuing_log_dropped_total") > 0:
+            break
+        world.issue("user-%d" % number)
+    assert_equal([daemon.get("/livez").status for daemon in (api, worker)], [200, 200], "livez")
+    lost = int(worker.metric("issuing_log_dropped_total"))
+    text = b""
+    while not re.search(rb"were lost.*\n", text):
+        assert_true(select.select([reader], [], [], STUCK_AFTER_S)[0], "the log goes on when it is read")
+        text += os.read(reader, 65536)
+    line = json.loads(next(line for line in text.splitlines() if b"were lost" in line))
+    assert_true(lost > 0 and line["lines"] >= lost, "%d lines were lost: %r" % (lost, line))
+    os.close(reader)
+    os.close(writer)
 
 
 @slow

@@ -167,10 +167,11 @@ class Program:
 
     is_peer = False  # one that the daemons call; ends after them
 
-    def __init__(self, name, argv, log, clock=None, passed=None):
-        """passed: a listening socket that the program gets as systemd would pass it."""
+    def __init__(self, name, argv, log, clock=None, passed=None, errors=None):
+        """passed: a listening socket that the program gets as systemd would pass it. errors: the descriptor of its
+        standard error, in place of the log."""
         self.name, self.argv, self.log, self.clock = name, [str(word) for word in argv], log, clock
-        self.passed = passed
+        self.passed, self.errors = passed, errors
         self.expected_dead = False
         self.popen = None
         self.start()
@@ -181,7 +182,7 @@ class Program:
             fds = [self.passed.fileno()] if self.passed else []
             words = [*(["bash", "-c", PASS_SOCKET, "bash", str(fds[0])] if fds else []), *self.argv]
             self.popen = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *words], stdin=subprocess.DEVNULL,
-                                          stdout=log, stderr=log, pass_fds=fds,
+                                          stdout=log, stderr=self.errors or log, pass_fds=fds,
                                           env=environment(self.clock), start_new_session=True)
         return self
 
@@ -220,9 +221,9 @@ class Program:
 class Daemon(Program):
     """An api or a worker: it has an admin listener."""
 
-    def __init__(self, name, argv, log, admin, port=None, clock=None, passed=None):
+    def __init__(self, name, argv, log, admin, port=None, clock=None, passed=None, errors=None):
         self.admin, self.port = admin, port
-        super().__init__(name, argv, log, clock, passed)
+        super().__init__(name, argv, log, clock, passed, errors)
 
     def get(self, path):
         return client.call(self.admin, "GET", path)

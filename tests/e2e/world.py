@@ -257,15 +257,16 @@ class World:
         self.programs.append(daemon)
         return daemon.wait_ready() if wait_ready else daemon
 
-    def start_api(self, wait_ready=True, clock=None, passed=None, **own):
-        """Settings as section__key="value". passed: the listening socket for clients, in place of one of its own."""
+    def start_api(self, wait_ready=True, clock=None, passed=None, errors=None, **own):
+        """Settings as section__key="value". passed: the listening socket for clients, in place of one of its own.
+        errors: the descriptor of its standard error."""
         name = "api-%d" % (1 + sum(program.name.startswith("api") for program in self.programs))
         port, admin = passed.getsockname()[1] if passed else free_port(), free_port()
         own = {"api__listen": "127.0.0.1:%d" % port, "api__admin_listen": "127.0.0.1:%d" % admin, **own}
         return self._start(Daemon(name, [BUILD / "issuing-api", *self.flags("issuing_api", own)], self._log(name),
-                                  admin, port, clock, passed), wait_ready)
+                                  admin, port, clock, passed, errors), wait_ready)
 
-    def start_worker(self, wait_ready=True, clock=None, **own):
+    def start_worker(self, wait_ready=True, clock=None, errors=None, **own):
         name = "worker-%d" % (1 + sum(program.name.startswith("worker") for program in self.programs))
         admin = free_port()
         # Without a sandbox nobody is there; a worker of routes alone does not mind.
@@ -273,7 +274,7 @@ class World:
                   if peer + ".url" not in self.settings}
         own = {"worker__admin_listen": "127.0.0.1:%d" % admin, **nobody, **own}
         return self._start(Daemon(name, [BUILD / "issuing-worker", *self.flags("issuing_worker", own)], self._log(name),
-                                  admin, clock=clock), wait_ready)
+                                  admin, clock=clock, errors=errors), wait_ready)
 
     def restart(self, daemon, wait_ready=True):
         daemon.start()

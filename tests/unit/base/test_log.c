@@ -15,6 +15,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/log_journal.h"
+#include "common/base/log_output.h"
 #include "common/json/json_strict.h"
 #include "common/json/json_value.h"
 #include "tests/support/suite.h"
@@ -204,6 +205,80 @@ START_TEST(a_log_that_cannot_be_written_changes_nothing)
     ck_assert_int_eq(errno, ENOENT);
     ck_assert_int_ge(dup2(captured, STDERR_FILENO), 0);
     ck_assert_str_eq(written(), "");
+    log_flush(); /* standard error can be written again */
+    ck_assert_str_eq(written(), "{\"ts\":\"2026-11-20T10:39:57.123456Z\",\"level\":\"error\",\"program\":\"p\","
+                                "\"msg\":\"nobody hears\",\"a\":\"b\"}\n");
+}
+END_TEST
+
+/* What is there to be read. */
+static size_t read_end(int end, char *text, size_t size)
+{
+    size_t length = 0;
+    ssize_t count;
+    while (length < size - 1 && (count = recv(end, text + length, size - 1 - length, MSG_DONTWAIT)) > 0)
+        length += (size_t)count;
+    while (length < size - 1 && errno == ENOTSOCK && (count = read(end, text + length, size - 1 - length)) > 0)
+        length += (size_t)count;
+    text[length] = '\0';
+    return length;
+}
+
+/* Writes lines until some are lost, reads all of them, and expects each one, or the line that counts. */
+static void fill_and_read(int reader)
+{
+    static char text[4 * 1024 * 1024];
+    size_t length = 0, more, lines = 0;
+    uint64_t before = log_output_lost();
+    log_init("p", LOG_INFO, LOG_FORMAT_TEXT);
+    while (log_output_lost() < before + 3)
+        log_info("m", LOG_NUMBER("line", (int64_t)lines++));
+    do {
+        more = read_end(reader, text + length, sizeof(text) - length);
+        length += more;
+        log_flush();
+    } while (more > 0);
+    ck_assert_ptr_nonnull(strstr(text, "warning lines of the log were lost: nobody took them lines=3\n"));
+    log_info("m", LOG_NUMBER("line", (int64_t)lines++));
+    length += read_end(reader, text + length, sizeof(text) - length);
+    const char *at = text;
+    for (size_t number = 0; number < lines; number++) {
+        char wanted[96];
+        snprintf(wanted, sizeof(wanted), "2026-11-20T10:39:57.123456Z info    m line=%zu\n", number);
+        if (number == lines - 4) { /* here three are missing */
+            at = strchr(at, '\n') + 1;
+            number += 3;
+            snprintf(wanted, sizeof(wanted), "2026-11-20T10:39:57.123456Z info    m line=%zu\n", number);
+        }
+        ck_assert_mem_eq(at, wanted, strlen(wanted));
+        at += strlen(wanted);
+    }
+    ck_assert_str_eq(at, "");
+}
+
+START_TEST(a_pipe_that_nobody_reads_is_not_waited_for)
+{
+    int ends[2];
+    ck_assert_int_eq(pipe(ends), 0);
+    ck_assert_int_ge(dup2(ends[1], STDERR_FILENO), 0);
+    ck_assert_int_eq(fcntl(ends[0], F_SETFL, O_NONBLOCK), 0);
+    fill_and_read(ends[0]);
+    /* Others that have the pipe may still wait. */
+    ck_assert_int_eq(fcntl(ends[1], F_GETFL) & O_NONBLOCK, 0);
+    close(ends[0]);
+    close(ends[1]);
+}
+END_TEST
+
+/* As journald's stream is. */
+START_TEST(a_socket_that_nobody_reads_is_not_waited_for)
+{
+    int ends[2];
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    ck_assert_int_ge(dup2(ends[1], STDERR_FILENO), 0);
+    fill_and_read(ends[0]);
+    close(ends[0]);
+    close(ends[1]);
 }
 END_TEST
 
@@ -501,6 +576,8 @@ SUITE(log)
     tcase_add_test(tests, a_long_line_is_cut_and_still_valid);
     tcase_add_test(tests, a_line_is_one_write);
     tcase_add_test(tests, a_log_that_cannot_be_written_changes_nothing);
+    tcase_add_test(tests, a_pipe_that_nobody_reads_is_not_waited_for);
+    tcase_add_test(tests, a_socket_that_nobody_reads_is_not_waited_for);
     tcase_add_test(tests, the_journal_gets_fields_of_their_own);
     tcase_add_test(tests, only_the_journal_gets_the_priority);
     tcase_add_test(tests, card_numbers_are_overwritten_wherever_they_stand);
