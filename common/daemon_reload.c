@@ -1,10 +1,18 @@
 /* See daemon_reload.h. */
 #include "common/daemon_reload.h"
 
+#include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
+
+#define READING_LONG_MS 10000
+#define READ_MAX (4 * 1024 * 1024) /* the largest file that is taken (authorities) */
 
 /* Any number of signals are one reload, at the next tick. A handler of our own and not libuv's, which removes its
  * handler with its handle: after that a late signal would end the process. */
@@ -30,9 +38,11 @@ static void log_changed_option(void *context, const char *name)
         log_warning("an option has changed and needs a restart", LOG_TEXT("option", name));
 }
 
-static void log_copy(void *context, const char *name)
+static void log_copy(void *context, const char *name, const char *path)
 {
     (void)context;
+    if (!config_credential_of(path))
+        return;
     log_warning("a systemd credential stays as it was when the unit started; restart the unit to take a new one",
                 LOG_TEXT("option", name));
 }
@@ -89,13 +99,89 @@ static void reload_options(struct daemon *daemon)
         config_done(&fresh);
 }
 
+/* ---- the files are read ahead ---- */
+
+/* A file on a mount that hangs (NFS, FUSE) may be waited for without an end, so another thread reads all of them first,
+ * and the loop only what that thread has just read. A thread of its own and not of libuv's pool, for which the end of the
+ * process would wait. */
+static struct {
+    bool is_running; /* the rest has a meaning */
+    bool is_told;    /* that it takes long */
+    int64_t began_ms;
+    atomic_bool is_done; /* set by the thread */
+} reading;
+
+static void read_through(void *context, const char *name, const char *path)
+{
+    char bytes[4096];
+    ssize_t count = 1;
+    (void)context;
+    (void)name;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    for (size_t length = 0; fd >= 0 && count > 0 && length < READ_MAX; length += sizeof(bytes))
+        count = read(fd, bytes, sizeof(bytes));
+    explicit_bzero(bytes, sizeof(bytes));
+    if (fd >= 0)
+        close(fd);
+}
+
+/* What cannot be read is no matter here: the reload will name it. */
+static void *read_ahead(void *context)
+{
+    const struct daemon *daemon = context; /* nobody changes what is used of it */
+    struct config fresh;
+    struct err err = {0};
+    if (config_load(&fresh, daemon->program, daemon->argc, daemon->argv, &err)) {
+        config_each_file(&fresh, daemon->program, read_through, NULL);
+        config_done(&fresh);
+    }
+    atomic_store(&reading.is_done, true);
+    return NULL;
+}
+
+static void start_reading(struct daemon *daemon)
+{
+    pthread_t thread;
+    sigset_t all, before;
+    sigfillset(&all);
+    atomic_store(&reading.is_done, false);
+    reading.is_running = true;
+    reading.is_told = false;
+    reading.began_ms = clock_mono_ms();
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the loop's thread */
+    /* guard: a reload waits for no file */
+    if (pthread_create(&thread, NULL, read_ahead, daemon) == 0)
+        (void)pthread_detach(thread);
+    else
+        atomic_store(&reading.is_done, true);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+static bool is_read(void)
+{
+    if (atomic_load(&reading.is_done)) {
+        reading.is_running = false;
+        return true;
+    }
+    if (!reading.is_told && clock_mono_ms() - reading.began_ms >= READING_LONG_MS) {
+        reading.is_told = true;
+        log_error("a file of the configuration does not answer, the old ones stay in force");
+    }
+    return false;
+}
+
 void daemon_reload_if_wanted(struct daemon *daemon)
 {
-    if (!is_reload_wanted || daemon->is_stopping || (daemon->may_reload && !daemon->may_reload(daemon->context)))
+    if (daemon->is_stopping || (daemon->may_reload && !daemon->may_reload(daemon->context)))
         return;
-    is_reload_wanted = 0; /* first: a signal during the reload means the files as they are after it */
+    if (is_reload_wanted && !reading.is_running) {
+        is_reload_wanted = 0; /* first: a signal during the reload means the files as they are after it */
+        start_reading(daemon);
+    }
+    if (!reading.is_running || !is_read())
+        return;
     reload_options(daemon);
     daemon->on_reload(daemon->context);
-    config_each_copy(&daemon->config, daemon->program, log_copy, NULL);
+    config_each_file(&daemon->config, daemon->program, log_copy, NULL);
     log_info("configuration and files were read again");
 }

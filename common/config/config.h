@@ -226,9 +226,9 @@ void config_help(enum config_program program, FILE *out);
 /* The name of the systemd credential that this file is: a copy in $CREDENTIALS_DIRECTORY that systemd made when the unit
  * started. NULL = it is no such copy. Borrowed from path, which may be NULL. */
 const char *config_credential_of(const char *path);
-/* Calls on_copy with the name of each option of this program, the worker's routes among them, whose file is such a copy. */
-void config_each_copy(const struct config *config, enum config_program program,
-                      void (*on_copy)(void *context, const char *name), void *context);
+/* Calls on_file with each file that the options of this program name, the worker's routes among them. */
+void config_each_file(const struct config *config, enum config_program program,
+                      void (*on_file)(void *context, const char *name, const char *path), void *context);
 
 /* systemd credentials: where $CREDENTIALS_DIRECTORY/<credential> exists and its option is unset, config_load() sets the
  * option to that path. The option table has the names. */

@@ -259,7 +259,8 @@ bool config_load_file(struct config_loading *loading)
     size_t length = 0;
     bool good;
     struct stat status;
-    int file = open(loading->path, O_RDONLY | O_CLOEXEC);
+    /* O_NONBLOCK: a named pipe must be refused, not waited for. */
+    int file = open(loading->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 
     if (file < 0 && errno == ENOENT && !loading->path_is_named)
         return true;
@@ -270,6 +271,8 @@ bool config_load_file(struct config_loading *loading)
     bytes = malloc(FILE_MAX + 1);
     if (!bytes || !loading->config.origins->path)
         good = err_set(loading->err, ERR_MEMORY, "no memory to read %.150s", loading->path);
+    else if (S_ISFIFO(loading->mode))
+        good = err_set(loading->err, ERR_CONFIG, "%.150s: a pipe cannot be read again", loading->path);
     else if (!read_all(file, bytes, &length))
         good = err_set(loading->err, ERR_CONFIG, "%.150s: %s", loading->path, strerror(errno));
     else if (length > FILE_MAX)

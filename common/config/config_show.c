@@ -178,29 +178,26 @@ const char *config_credential_of(const char *path)
     return path + length + 1;
 }
 
-static bool is_copy(const void *place, const struct config_option *option)
-{
-    return option->type == OPTION_FILE && config_credential_of(*(char *const *)place);
-}
-
-void config_each_copy(const struct config *config, enum config_program program,
-                      void (*on_copy)(void *context, const char *name), void *context)
+void config_each_file(const struct config *config, enum config_program program,
+                      void (*on_file)(void *context, const char *name, const char *path), void *context)
 {
     char name[CONFIG_NAME_SIZE];
     for (size_t i = 0; i < config_option_count; i++) {
         const struct config_option *option = &config_options[i];
-        if (!(option->programs & (int)program) || !is_copy(config_place_of(config, option), option))
+        const char *const *path = config_place_of(config, option);
+        if (option->type != OPTION_FILE || !(option->programs & (int)program) || !*path)
             continue;
         config_option_name(option, name);
-        on_copy(context, name);
+        on_file(context, name, *path);
     }
     for (int route = 0; program & CONFIG_WORKER && route < config->route_count; route++)
         for (size_t i = 0; i < config_route_option_count; i++) {
             const struct config_option *option = &config_route_options[i];
-            if (!is_copy(config_route_place_of(&config->routes[route], option), option))
+            const char *const *path = config_route_place_of(&config->routes[route], option);
+            if (option->type != OPTION_FILE || !*path)
                 continue;
             config_route_option_name(config->routes[route].type, option, name);
-            on_copy(context, name);
+            on_file(context, name, *path);
         }
 }
 

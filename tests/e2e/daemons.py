@@ -466,6 +466,29 @@ def sighup_changes_what_the_worker_shows_to_its_peers(world):
 
 
 @test
+def a_reload_waits_for_no_file(world):
+    """A secret lies on a mount whose server is away: everything else goes on, also an end by SIGTERM."""
+    folder = world.dir / "hung"
+    folder.mkdir()
+    write_secret(folder / "credential", "sesame-1")
+    world.up(workers=0)
+    worker = world.start_worker(clock=processes.Preloaded("hung_files"), issuer__credential_file=folder / "credential")
+    read_again = "configuration and files were read again"
+    for number in range(2):
+        (folder / "hangs").touch()
+        worker.signal(signal.SIGHUP)
+        wait_until((folder / "waits").exists, "the file is waited for")
+        assert_equal(worker.get("/livez").status, 200, "livez")
+        world.issue("user-%d" % number)
+        assert_equal(worker.text().count(read_again), number, "reloads")
+        if number == 0:
+            (folder / "hangs").unlink()
+            wait_until(lambda: worker.text().count(read_again) == 1, "the reload")
+            (folder / "waits").unlink()
+    assert_equal(worker.stop(), 0, "exit status")
+
+
+@test
 def card_keys_change_without_a_restart(world):
     keys = world.dir / "card.keys"
     first = world.suite.keys_file.read_text()
@@ -532,7 +555,7 @@ def further_sigterms_do_not_change_how_a_daemon_ends(world):
     process had ended, so a shutdown in good order ended with status 143 and was reported as a failure."""
     world.start_sandbox()
     for start in (world.start_api, world.start_worker):
-        daemon = start(clock=processes.SlowEnd())
+        daemon = start(clock=processes.Preloaded("slow_end"))
         daemon.expected_dead = True
         while daemon.alive():
             daemon.signal(signal.SIGTERM)

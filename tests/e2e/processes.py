@@ -91,11 +91,15 @@ class Clock:
                 "ASAN_OPTIONS": options}
 
 
-class SlowEnd:
-    """In place of a clock: the program takes half a second between the end of its loop and its exit."""
+class Preloaded:
+    """In place of a clock: a library of tests/support is preloaded into the program. slow_end: half a second passes between
+    the end of its loop and its exit. hung_files: no file in a folder "hung" can be opened while "hangs" is in it."""
+
+    def __init__(self, library):
+        self.library = library + ".so"
 
     def environment(self):
-        return {"LD_PRELOAD": "slow_end.so", "LD_LIBRARY_PATH": str(CLOCKS.parent)}
+        return {"LD_PRELOAD": self.library, "LD_LIBRARY_PATH": str(CLOCKS.parent)}
 
 
 def environment(clock=None):

@@ -387,10 +387,12 @@ START_TEST(ctl_keeps_its_own_arguments_in_order)
 }
 END_TEST
 
-static void note_copy(void *context, const char *name)
+static void note_copy(void *context, const char *name, const char *file)
 {
     char *copies = context;
-    snprintf(copies + strlen(copies), 200 - strlen(copies), "%s ", name);
+    ck_assert_ptr_nonnull(file);
+    if (config_credential_of(file))
+        snprintf(copies + strlen(copies), 200 - strlen(copies), "%s ", name);
 }
 
 START_TEST(systemd_credentials_fill_what_is_unset)
@@ -411,7 +413,7 @@ START_TEST(systemd_credentials_fill_what_is_unset)
     ck_assert_str_eq(config_credential_of(config.issuer.credential_file), "issuer_credential");
     ck_assert_ptr_null(config_credential_of("/etc/credential"));
     ck_assert_ptr_null(config_credential_of(NULL));
-    config_each_copy(&config, CONFIG_WORKER, note_copy, copies);
+    config_each_file(&config, CONFIG_WORKER, note_copy, copies);
     ck_assert_str_eq(copies, "issuer.credential_file ");
     config_done(&config);
     ck_assert(load(CONFIG_WORKER, "--config", path, "--issuer.credential_file=/x"));
@@ -434,6 +436,15 @@ START_TEST(no_password_is_ever_shown)
         {"PASSWORD=hunter2", "PASSWORD=***"},
         {"password=hun\\ ter2 user=b", "password=*** user=b"},
         {"sslpassword=hunter2 password=hunter2", "sslpassword=*** password=***"},
+START_TEST(a_pipe_is_no_configuration_file)
+{
+    ck_assert_int_eq(unlink(path), 0);
+    ck_assert_int_eq(mkfifo(path, 0600), 0);
+    ck_assert(!load(CONFIG_API, "--config", path));
+    assert_message("a pipe cannot be read again");
+}
+END_TEST
+
         {"postgresql://u:hunter2@h:5432/db?x=1", "postgresql://u:***@h:5432/db?x=1"},
         {"postgres://u:hunter2@h1:1,h2:2/db", "postgres://u:***@h1:1,h2:2/db"},
         {"postgres://u:hun@ter2@h/db", "postgres://u:***@h/db"},
@@ -825,3 +836,4 @@ SUITE(config)
     tcase_add_test(tests, options_that_differ_are_reported_by_name_and_only_those_of_the_program);
     suite_add_tcase(suite, tests);
 }
+    tcase_add_test(tests, a_pipe_is_no_configuration_file);
