@@ -70,6 +70,9 @@ static bool check_options(const struct daemon *daemon, struct err *err)
     if (!config_check(config, daemon->program, err))
         return false;
     daemon_reload_log_options(daemon); /* what follows may warn */
+    if (config->passed_over > 0)
+        log_debug("variables that Kubernetes sets for Services are passed over",
+                  LOG_NUMBER("variables", config->passed_over));
     return !config->check_only || !daemon->check_more || daemon->check_more(config, err);
 }
 

@@ -276,6 +276,43 @@ static bool set_from_flags(struct config_loading *loading)
 
 /* ---- the environment ---- */
 
+/* Behind `text`, which a name begins with; NULL = it does not. */
+static const char *behind(const char *name, const char *text)
+{
+    size_t length = strlen(text);
+    return strncmp(name, text, length) == 0 ? name + length : NULL;
+}
+
+/* "8080_TCP", "8080_TCP_ADDR" */
+static bool is_port_of_service(const char *text)
+{
+    static const char *const ends[] = {"TCP", "TCP_PROTO", "TCP_PORT", "TCP_ADDR",
+                                       "UDP", "UDP_PROTO", "UDP_PORT", "UDP_ADDR"};
+    size_t digits = strspn(text, "0123456789");
+    for (size_t i = 0; i < ARRAY_SIZE(ends) && digits > 0 && text[digits] == '_'; i++)
+        if (strcmp(text + digits + 1, ends[i]) == 0)
+            return true;
+    return false;
+}
+
+/* Kubernetes gives each pod variables that begin with the names of the Services of its namespace. */
+static bool is_of_service(const char *name)
+{
+    static const char *const services[] = {"ISSUING_API_", "ISSUING_WORKER_", "ISSUING_SANDBOX_", "ISSUING_"};
+    for (size_t i = 0; i < ARRAY_SIZE(services); i++) {
+        const char *rest = behind(name, services[i]), *port;
+        if (!rest)
+            continue;
+        if (strcmp(rest, "SERVICE_HOST") == 0 || strcmp(rest, "SERVICE_PORT") == 0 || strcmp(rest, "PORT") == 0)
+            return true;
+        if ((port = behind(rest, "SERVICE_PORT_")) && *port)
+            return true;
+        if ((port = behind(rest, "PORT_")) && is_port_of_service(port))
+            return true;
+    }
+    return false;
+}
+
 static bool set_from_environment(struct config_loading *loading)
 {
     extern char **environ;
@@ -298,6 +335,10 @@ static bool set_from_environment(struct config_loading *loading)
             continue;
         }
         found = config_find_option(name, config_variable_name, nearest);
+        if (found == config_option_count && is_of_service(name)) {
+            loading->config.passed_over++;
+            continue;
+        }
         if (found == config_option_count)
             return err_set(loading->err, ERR_CONFIG, "unknown environment variable %s; the nearest is %s", name,
                            nearest);

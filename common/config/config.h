@@ -180,6 +180,7 @@ struct config {
     bool show;                      /* --show-config */
     bool help;                      /* --help or -h */
     bool version;                   /* --version */
+    int passed_over;                /* variables that Kubernetes sets for Services named like our programs */
     struct config_origins *origins; /* private: where each value came from */
 };
 

@@ -215,6 +215,47 @@ START_TEST(what_is_unknown_in_the_environment_is_refused)
 }
 END_TEST
 
+/* A pod of a namespace with Services of these names has them. */
+START_TEST(what_kubernetes_sets_for_services_is_passed_over)
+{
+    static const char *const names[] = {
+        "ISSUING_API_SERVICE_HOST",
+        "ISSUING_API_SERVICE_PORT",
+        "ISSUING_API_SERVICE_PORT_HTTP",
+        "ISSUING_API_PORT",
+        "ISSUING_API_PORT_8080_TCP",
+        "ISSUING_API_PORT_8080_TCP_PROTO",
+        "ISSUING_API_PORT_8080_TCP_PORT",
+        "ISSUING_API_PORT_8080_TCP_ADDR",
+        "ISSUING_WORKER_PORT_9090_UDP_ADDR",
+        "ISSUING_SANDBOX_SERVICE_HOST",
+        "ISSUING_SERVICE_HOST",
+        "ISSUING_PORT",
+    };
+    static const char *const others[] = {
+        "ISSUING_APIS_SERVICE_HOST",
+        "ISSUING_API_SERVICE",
+        "ISSUING_API_PORT_TCP",
+        "ISSUING_API_PORT_80_TCP_HOST",
+        "ISSUING_API_SERVICE_HOST_NAME",
+        "ISSUING_API_PORT_8080",
+        "ISSUING_CTL_PORT",
+        "ISSUING_API_SERVICE_PORT_",
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+        setenv(names[i], "tcp://10.0.0.1:8080", 1);
+    ck_assert(load(CONFIG_WORKER, "--config", path));
+    ck_assert_int_eq(config.passed_over, ARRAY_SIZE(names));
+    config_done(&config);
+    for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
+        setenv(others[i], "x", 1);
+        ck_assert_msg(!load(CONFIG_WORKER, "--config", path), "%s", others[i]);
+        assert_message(others[i]);
+        unsetenv(others[i]);
+    }
+}
+END_TEST
+
 START_TEST(an_empty_variable_is_refused_by_name)
 {
     setenv("ISSUING_ISSUER_URL", "", 1);
@@ -395,6 +436,15 @@ static void note_copy(void *context, const char *name, const char *file)
         snprintf(copies + strlen(copies), 200 - strlen(copies), "%s ", name);
 }
 
+START_TEST(a_pipe_is_no_configuration_file)
+{
+    ck_assert_int_eq(unlink(path), 0);
+    ck_assert_int_eq(mkfifo(path, 0600), 0);
+    ck_assert(!load(CONFIG_API, "--config", path));
+    assert_message("a pipe cannot be read again");
+}
+END_TEST
+
 START_TEST(systemd_credentials_fill_what_is_unset)
 {
     char copies[200] = "";
@@ -436,15 +486,6 @@ START_TEST(no_password_is_ever_shown)
         {"PASSWORD=hunter2", "PASSWORD=***"},
         {"password=hun\\ ter2 user=b", "password=*** user=b"},
         {"sslpassword=hunter2 password=hunter2", "sslpassword=*** password=***"},
-START_TEST(a_pipe_is_no_configuration_file)
-{
-    ck_assert_int_eq(unlink(path), 0);
-    ck_assert_int_eq(mkfifo(path, 0600), 0);
-    ck_assert(!load(CONFIG_API, "--config", path));
-    assert_message("a pipe cannot be read again");
-}
-END_TEST
-
         {"postgresql://u:hunter2@h:5432/db?x=1", "postgresql://u:***@h:5432/db?x=1"},
         {"postgres://u:hunter2@h1:1,h2:2/db", "postgres://u:***@h1:1,h2:2/db"},
         {"postgres://u:hun@ter2@h/db", "postgres://u:***@h/db"},
@@ -809,6 +850,7 @@ SUITE(config)
     tcase_add_test(tests, of_two_flags_the_last_one_counts);
     tcase_add_test(tests, what_is_unknown_in_the_file_is_refused_with_line_and_nearest_name);
     tcase_add_test(tests, what_is_unknown_in_the_environment_is_refused);
+    tcase_add_test(tests, what_kubernetes_sets_for_services_is_passed_over);
     tcase_add_test(tests, an_empty_variable_is_refused_by_name);
     tcase_add_test(tests, what_is_unknown_on_the_command_line_is_a_usage_fault);
     tcase_add_test(tests, a_bad_value_is_refused_wherever_it_comes_from);
@@ -819,6 +861,7 @@ SUITE(config)
     tcase_add_test(tests, a_failed_load_leaves_the_result_alone);
     tcase_add_test(tests, help_and_version_come_also_when_the_configuration_is_broken);
     tcase_add_test(tests, ctl_keeps_its_own_arguments_in_order);
+    tcase_add_test(tests, a_pipe_is_no_configuration_file);
     tcase_add_test(tests, systemd_credentials_fill_what_is_unset);
     tcase_add_test(tests, no_password_is_ever_shown);
     tcase_add_test(tests, a_password_in_a_file_that_others_can_read_is_refused);
@@ -836,4 +879,3 @@ SUITE(config)
     tcase_add_test(tests, options_that_differ_are_reported_by_name_and_only_those_of_the_program);
     suite_add_tcase(suite, tests);
 }
-    tcase_add_test(tests, a_pipe_is_no_configuration_file);
