@@ -10,12 +10,13 @@ import difflib
 import os
 import re
 import shlex
+import shutil
 import socket
 import subprocess
 import threading
 
 import harness
-from harness import Failed, assert_equal, assert_true, slow, test
+from harness import Failed, Skipped, assert_equal, assert_true, slow, test
 from reconciling import failed
 
 # Ports of ./dev up, as the pages show them.
@@ -265,40 +266,97 @@ def each_question_of_an_operator_is_answered_by_the_command_beside_it(world):
     assert_equal("\n".join(wrong), "", "questions without an answer")
 
 
-def lose_one_answer(listener, port):
-    """A network that passes two requests on and loses the first answer."""
-    for is_lost in (True, False):
+def message(side):
+    """One message with a Content-Length, from a socket."""
+    read = b""
+    while piece := side.recv(65536):
+        read += piece
+        head, end, body = read.partition(b"\r\n\r\n")
+        length = re.search(rb"(?i)^content-length: (\d+)", head, re.M)
+        if end and length and len(body) >= int(length.group(1)):
+            break
+    return read
+
+
+def refusal(status, *lines):
+    return ("\r\n".join(["HTTP/1.1 %d Trouble" % status, *lines, "Content-Length: 4", "Connection: close", "", "oops"])).encode()
+
+
+# What a network and a proxy make of the api's answer, one after the other; the last one is passed on.
+TROUBLES = (lambda answer: b"", lambda answer: refusal(504), lambda answer: refusal(502), lambda answer: answer[:-40],
+            lambda answer: refusal(500), lambda answer: refusal(503, "Retry-After: " + harness.http_date(1)),
+            lambda answer: answer)
+
+
+def not_readable(_):
+    return b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n{\"id"
+
+
+def trouble(listener, port, troubles):
+    for change in troubles:
         client_side, _ = listener.accept()
         with client_side, socket.create_connection(("127.0.0.1", port), harness.STUCK_AFTER_S) as server_side:
             client_side.settimeout(harness.STUCK_AFTER_S)
-            request = b""
-            while piece := client_side.recv(65536):
-                request += piece
-                head, end, body = request.partition(b"\r\n\r\n")
-                length = re.search(rb"(?i)^content-length: (\d+)", head, re.M)
-                if end and length and len(body) == int(length.group(1)):
-                    break
-            server_side.sendall(request)
-            while piece := server_side.recv(65536):
-                if not is_lost:
-                    client_side.sendall(piece)
+            server_side.settimeout(harness.STUCK_AFTER_S)
+            server_side.sendall(message(client_side))
+            client_side.sendall(change(message(server_side)))
+
+
+LOOPS = {
+    "python": (["/usr/bin/python3"], "loop.py", """%s
+print(request_card(%s, %s, {"kind": "new"})["id"])
+"""),
+    "js": (["node"], "loop.js", """%s
+requestCard(%s, %s, { kind: 'new' }).then(found => console.log(found.id))
+"""),
+    "java": (["java"], "Loop.java", """import java.io.IOException; import java.net.URI; import java.net.http.*;
+import java.time.Duration; import java.util.*;
+class Loop {
+%s
+    public static void main(String[] arguments) throws Exception {
+        System.out.println(requestCard(%s, %s, "{\\"kind\\": \\"new\\"}", UUID.randomUUID().toString()).replaceAll(".*\\"id\\":\\"([-0-9a-f]*)\\",\\"kind.*", "$1"));
+    }
+}
+"""),
+}
+
+
+def run_loop(world, example, user, troubles):
+    """The loop of the page, with short pauses, behind a network with these troubles: one request, whatever happened."""
+    start, name, program = LOOPS[example.kind]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(harness.STUCK_AFTER_S)
+        network = threading.Thread(target=trouble, args=(listener, world.apis()[0].port, troubles), daemon=True)
+        network.start()
+        shorter = re.sub(r"(pause = )0\.5", r"\g<1>0.001", example.command)
+        assert_true(shorter != example.command, "%s: no pause" % example.where)
+        (world.dir / name).write_text(program % (shorter, '"http://127.0.0.1:%d"' % listener.getsockname()[1],
+                                                 '"%s"' % world.token(user)))
+        done = harness.run([*start, world.dir / name])
+        network.join(harness.STUCK_AFTER_S)
+    assert_equal((done.returncode, [done.stdout.strip()]),
+                 (0, world.sql("SELECT id FROM outbox_events WHERE user_id = '%s'" % user).split()),
+                 "%s: %s" % (example.where, done.stderr))
 
 
 @test(**AS_UP)
 def the_examples_for_clients_work_also_when_an_answer_is_lost(world):
     others = read(world.up(), "docs/clients.md")
-    assert_equal([example.kind for example in others], ["python"], "blocks to be run")
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(harness.STUCK_AFTER_S)
-        network = threading.Thread(target=lose_one_answer, args=(listener, world.apis()[0].port), daemon=True)
-        network.start()
-        program = "%s\nprint(request_card(%r, %r, {'kind': 'new'})['status'])\n" % (
-            others[0].command, "http://127.0.0.1:%d" % listener.getsockname()[1], world.token("grace"))
-        done = harness.run(["python3", "-c", program])
-        network.join(harness.STUCK_AFTER_S)
-    assert_equal((done.returncode, done.stdout.strip()), (0, "COMPLETED"),
-                 "the loop of docs/clients.md: " + done.stderr)
-    assert_equal(len(world.sandbox.cards(user="grace")), 1, "cards of a user whose answer was lost")
+    assert_equal([example.kind for example in others], list(LOOPS), "blocks to be run")
+    run_loop(world, others[0], "grace", (not_readable, *TROUBLES))
+
+
+@slow
+@test(**AS_UP)
+def the_loops_for_clients_in_other_languages_survive_the_same(world):
+    others = [example for example in examples_of("docs/clients.md") if example.kind in LOOPS]
+    missing = {LOOPS[example.kind][0][0] for example in others if not shutil.which(LOOPS[example.kind][0][0])}
+    world.up()
+    for example in others:
+        if LOOPS[example.kind][0][0] not in missing:
+            run_loop(world, example, example.kind, TROUBLES)
+    if missing:
+        raise Skipped("not installed: " + ", ".join(sorted(missing)))
 
 
 def demo(world, *words):
