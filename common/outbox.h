@@ -68,6 +68,8 @@ enum outbox_status {
     X(BREAKER_OPEN, breaker_open, "calls are paused, because calls failed in a row, for this or other events")        \
     X(TARGET_RESTING, target_resting,                                                                                 \
       "the peer answered that it gets too many requests, so nothing is sent there for a while")                       \
+    X(FILE_UNUSABLE, file_unusable,                                                                                   \
+      "a file of the route (secret, credential, headers) cannot be used; the worker's log names it")                  \
     X(TARGET_PAUSED, target_paused, "the target is paused, so nothing is sent there until an operator resumes it")    \
     X(OTHER_ISSUER, other_issuer,                                                                                     \
       "it, or the card that it is to replace, belongs to another issuer than the worker's: nothing is done")          \

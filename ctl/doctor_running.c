@@ -68,20 +68,28 @@ static void check_targets(struct doctor *doctor, const struct cluster *cluster)
         const struct cluster_target *target = &cluster->targets[i];
         bool is_open = target->open + target->half_open > 0;
         const char *text = target->cause ? outbox_code_text(target->cause) : NULL;
+        bool is_file = target->cause && strcmp(target->cause, outbox_cause_name(OUTBOX_CAUSE_FILE_UNUSABLE)) == 0;
         if (target->paused_us != 0)
             doctor_warn(doctor, "targets", "issuing-ctl resume, when the reason for the pause is over",
                         "%s is paused by %s since %s: %s", target->name, target->paused_by,
                         print_time(target->paused_us, time), target->paused_why);
         if (is_open)
-            doctor_warn(doctor, "targets",
-                        cluster_is_of_cards(target)
-                            ? "issuing-ctl doctor --issuer says why; after the repair, issuing-ctl probe asks at once"
-                            : "its receiver's log says why; after the repair, issuing-ctl probe asks at once",
-                        "the breaker of %s is open at %" PRId64 " of %" PRId64 " workers since %s: %s%s%s",
-                        target->name, target->open + target->half_open, target->workers,
-                        print_time(target->since_us, time), target->cause ? target->cause : "?", text ? ": " : "",
-                        text ? text : "");
-        all_fine &= target->paused_us == 0 && !is_open;
+            doctor_warn(
+                doctor, "targets",
+                is_file ? "correct the file, then systemctl reload; issuing-worker --check-config says what is wrong"
+                : cluster_is_of_cards(target)
+                    ? "issuing-ctl doctor --issuer says why; after the repair, issuing-ctl probe asks at once"
+                    : "its receiver's log says why; after the repair, issuing-ctl probe asks at once",
+                "the breaker of %s is open at %" PRId64 " of %" PRId64 " workers since %s: %s%s%s", target->name,
+                target->open + target->half_open, target->workers, print_time(target->since_us, time),
+                target->cause ? target->cause : "?", text ? ": " : "", text ? text : "");
+        if (target->resting > 0)
+            doctor_warn(doctor, "targets", "if the number rises, agree on a higher limit with the peer",
+                        "%s asked %" PRId64 " of %" PRId64 " workers to wait (429); %" PRId64
+                        " event%s wait%s behind it",
+                        target->name, target->resting, target->workers, target->backlog,
+                        target->backlog == 1 ? "" : "s", target->backlog == 1 ? "s" : "");
+        all_fine &= target->paused_us == 0 && !is_open && target->resting == 0;
     }
     if (all_fine && cluster->alive_count > 0)
         doctor_report(doctor, "targets", true, NULL, "none is paused, every breaker is closed");

@@ -129,7 +129,7 @@ static void add_text(struct pg_array *array, const char *text)
 static int64_t next_call_ms(const struct target *target, int64_t now_ms)
 {
     int64_t rest_ms = target_rest_ms(target, now_ms);
-    if (target_state(target) != BREAKER_OPEN)
+    if (target_state(target) != BREAKER_OPEN || target->is_unusable)
         return rest_ms > 0 ? rest_ms : -1;
     int64_t probe_ms = target_probe_at_ms(target) - now_ms;
     return probe_ms > rest_ms ? probe_ms : rest_ms;

@@ -210,6 +210,7 @@ static bool open_http(struct program *program, struct err *err)
 
 static bool open_generation(struct program *program, struct generation *generation, struct err *err)
 {
+    bool is_first = program->number == 0;
     struct worker_options options = {
         .loop = &program->daemon.loop,
         .config = &generation->config,
@@ -217,6 +218,7 @@ static bool open_generation(struct program *program, struct generation *generati
         .pool = program->daemon.pool,
         .http = program->http,
         .metrics = program->daemon.metrics,
+        .may_lack_files_of_routes = is_first, /* later the old routes stay in force */
     };
     set_name(program, generation);
     generation->config = program->daemon.config;

@@ -130,7 +130,7 @@ static int room_of(const struct target *target, int in_flight, int64_t now_ms)
 {
     const struct breaker *breaker = &target->breaker;
     /* guard: nothing is claimed while a target is paused */
-    if (target->is_paused || target_rest_ms(target, now_ms) > 0)
+    if (target->is_paused || target->is_unusable || target_rest_ms(target, now_ms) > 0)
         return 0;
     switch (breaker->state) {
     case BREAKER_CLOSED:

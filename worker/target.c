@@ -135,6 +135,8 @@ void target_note_create(struct target *target, const struct uuid *event_id, cons
 enum breaker_state target_state(const struct target *target)
 {
     const struct suspicion *suspicion = suspected(target);
+    if (target->is_unusable)
+        return BREAKER_OPEN;
     if (target->breaker.state != BREAKER_CLOSED || !suspicion)
         return target->breaker.state;
     return suspicion->probes > 0 ? BREAKER_HALF_OPEN : BREAKER_OPEN;
@@ -149,6 +151,8 @@ int64_t target_since_ms(const struct target *target)
 const char *target_cause(const struct target *target)
 {
     const struct suspicion *suspicion = suspected(target);
+    if (target->is_unusable)
+        return outbox_cause_name(OUTBOX_CAUSE_FILE_UNUSABLE);
     return target->breaker.state == BREAKER_CLOSED && suspicion ? suspicion->cause : target->breaker.cause;
 }
 
@@ -188,7 +192,7 @@ const char *target_closed_by(const struct target *target, int64_t now_ms)
 {
     if (target->is_paused)
         return outbox_cause_name(OUTBOX_CAUSE_TARGET_PAUSED);
-    if (breaker_rejects(&target->breaker, now_ms))
+    if (target->is_unusable || breaker_rejects(&target->breaker, now_ms))
         return outbox_cause_name(OUTBOX_CAUSE_BREAKER_OPEN);
     return target_rest_ms(target, now_ms) > 0 ? outbox_cause_name(OUTBOX_CAUSE_TARGET_RESTING) : NULL;
 }
@@ -224,7 +228,7 @@ static bool is_suspect(const struct target *target, const struct target_ticket *
 static bool rejects(const struct target *target, const struct target_ticket *ticket, int64_t now_ms)
 {
     /* guard: no call goes to a paused target */
-    return target->is_paused || breaker_rejects(&target->breaker, now_ms) ||
+    return target->is_paused || target->is_unusable || breaker_rejects(&target->breaker, now_ms) ||
            target_rest_ms(target, now_ms) > TARGET_REST_WAIT_MS || is_suspect(target, ticket, now_ms);
 }
 
@@ -327,6 +331,12 @@ void target_wake(struct target *target)
 void target_set_paused(struct target *target, bool is_paused)
 {
     target->is_paused = is_paused;
+    admit_next(target, clock_mono_ms());
+}
+
+void target_set_unusable(struct target *target, bool is_unusable)
+{
+    target->is_unusable = is_unusable;
     admit_next(target, clock_mono_ms());
 }
 

@@ -75,6 +75,7 @@ struct target {
     int waiting_count;
     bool is_admitting; /* on_admitted callbacks run: a call that leaves meanwhile need not admit the next */
     bool is_paused;
+    bool is_unusable; /* a file without which nothing may be sent there could not be read */
     /* Why this worker has paused it for all, and the database does not know yet (heartbeat.h); "" = it has not. */
     char stopped_why[TARGET_WHY_SIZE];
     /* The creates that were refused with one code, as long as none was executed. */
@@ -110,6 +111,8 @@ void target_note_create(struct target *target, const struct uuid *event_id, cons
 void target_wake(struct target *target);
 /* Pauses or resumes it. From the loop only, since calls that wait may be rejected or admitted. */
 void target_set_paused(struct target *target, bool is_paused);
+/* A file of it cannot be used, or can be again: meanwhile it is as behind an open breaker without a probe. */
+void target_set_unusable(struct target *target, bool is_unusable);
 /* The next call is due now: the probe of an open breaker or a suspected kind, the first one after a rest. No effect
  * otherwise. */
 void target_probe(struct target *target);
@@ -123,7 +126,7 @@ enum breaker_state target_state(const struct target *target);
 int64_t target_since_ms(const struct target *target);
 /* The code of the last failure or refusal; "" = CLOSED. */
 const char *target_cause(const struct target *target);
-/* When the next probe may start that no fresh event is needed for; INT64_MIN = CLOSED. */
+/* When the next probe may start that no fresh event is needed for; INT64_MIN = CLOSED, or there is none. */
 int64_t target_probe_at_ms(const struct target *target);
 /* The next time at which a rest ends or a probe of a suspected kind is due; INT64_MAX = none is to come. */
 int64_t target_next_ms(const struct target *target, int64_t now_ms);

@@ -169,17 +169,51 @@ static void note_load(bool is_loaded, const struct err *err)
         log_error("a file cannot be used, the old one stays in force", LOG_TEXT("why", err->message));
 }
 
+static void reload_route(struct route *route)
+{
+    bool are_loaded = true;
+    for (size_t i = 0; i < ARRAY_SIZE(route_loads); i++) {
+        struct err err = {0};
+        bool is_loaded = route_loads[i](route, &err);
+        note_load(is_loaded, &err);
+        are_loaded &= is_loaded;
+    }
+    if (are_loaded && route->peer.target.is_unusable)
+        target_set_unusable(&route->peer.target, false);
+}
+
 void worker_reload(struct worker *worker)
 {
     for (size_t i = 0; i < ARRAY_SIZE(loads); i++) {
         struct err err = {0};
         note_load(loads[i](worker, &err), &err);
     }
-    for (int route = 0; route < worker->routes.count; route++)
-        for (size_t i = 0; i < ARRAY_SIZE(route_loads); i++) {
-            struct err err = {0};
-            note_load(route_loads[i](&worker->routes.routes[route], &err), &err);
-        }
+    for (int i = 0; i < worker->routes.count; i++)
+        reload_route(&worker->routes.routes[i]);
+}
+
+static bool load_route(struct route *route, struct err *err)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(route_loads); i++)
+        if (!route_loads[i](route, err))
+            return false;
+    return true;
+}
+
+static bool load_routes(struct worker *worker, struct err *err)
+{
+    for (int i = 0; i < worker->routes.count; i++) {
+        struct route *route = &worker->routes.routes[i];
+        if (load_route(route, err))
+            continue;
+        if (!worker->options.may_lack_files_of_routes || err->kind != ERR_CONFIG)
+            return false;
+        /* guard: a route whose file cannot be used costs that route alone */
+        route->peer.target.is_unusable = true;
+        log_error("a route cannot be used, its events wait: correct the file, then reload",
+                  LOG_TEXT("target", route->peer.name), LOG_TEXT("why", err->message));
+    }
+    return true;
 }
 
 static bool load_all(struct worker *worker, struct err *err)
@@ -187,11 +221,7 @@ static bool load_all(struct worker *worker, struct err *err)
     for (size_t i = 0; i < ARRAY_SIZE(loads); i++)
         if (!loads[i](worker, err))
             return false;
-    for (int route = 0; route < worker->routes.count; route++)
-        for (size_t i = 0; i < ARRAY_SIZE(route_loads); i++)
-            if (!route_loads[i](&worker->routes.routes[route], err))
-                return false;
-    return true;
+    return load_routes(worker, err);
 }
 
 /* ---- open ---- */

@@ -20,6 +20,8 @@ struct worker_options {
     struct pg_pool *pool;
     struct http_client *http;
     struct metrics *metrics; /* worker_metrics_new() */
+    /* At the start: a route with a file that cannot be used is no failure; its events wait until a reload can read it. */
+    bool may_lack_files_of_routes;
 };
 
 /* Reads the files with secrets and authorities, and allocates the slots. A failure leaves nothing behind once the loop

@@ -7,8 +7,9 @@ import signal
 import threading
 
 from daemons import errors, hang_up, write_secret
-from harness import assert_equal, assert_true, slow, test, wait_until
+from harness import assert_equal, assert_true, run, slow, test, wait_until
 from receiver import Behaviour, event_ids, insert, is_held, receiver, says, wait_ends
+from webhooks import Secret
 
 DONE = ("COMPLETED", None)
 
@@ -100,6 +101,30 @@ def routes_that_cannot_be_used_leave_the_old_ones_in_force(world):
         file_of(world, lease % "20s", section("MAIL", service), section("NOTE", service))
         assert_equal(errors(hang_up(worker)), [], "errors")
         wait_ends(world, insert(world, "alice", "NOTE"))
+
+
+@test
+def a_route_whose_secret_cannot_be_used_costs_that_route_alone(world):
+    """A secret that the worker cannot use stopped the issue of cards."""
+    secret = world.dir / "hook.secret"
+    write_secret(secret, "nonsense\n")
+    with receiver(world) as service:
+        file = file_of(world, section("HOOK", service, sign_secret_file=secret), section("MAIL", service))
+        world.start_sandbox()
+        world.start_api()
+        worker = world.start_worker(config=file)
+        assert_true("route.HOOK.sign_secret_file" in worker.text(), "the log names it")
+        checked = run([*worker.argv, "--check-config"])
+        assert_true(checked.returncode == 78 and "route.HOOK.sign_secret_file" in checked.stderr,
+                    "the check: %d %s" % (checked.returncode, checked.stderr))
+        waiting = insert(world, "alice", "HOOK")
+        world.issue("alice")
+        wait_ends(world, insert(world, "alice", "MAIL"))
+        wait_until(lambda: "file_unusable" in world.ctl("doctor").stdout, "doctor names the cause")
+        assert_equal([world.status(event) for event in waiting], ["PENDING"], "the event waits")
+        write_secret(secret, Secret().text + "\n")
+        assert_equal(errors(hang_up(worker)), [], "errors")
+        wait_ends(world, waiting)
 
 
 @test(worker__lease="10s")
