@@ -11,17 +11,17 @@
 /* Id, name, type, help, buckets, labels. */
 #define DAEMON_METRICS(X)                                                                                              \
     X(OUTBOX_EVENTS, "issuing_outbox_events", METRIC_GAUGE,                                                            \
-      "PENDING, PROCESSING and FAILED events of all delivered types. Of card requests a million are counted, of each " \
-      "route 100000.",                                                                                                 \
+      "PENDING, PROCESSING, FAILED and SCHEDULED (PENDING, to run later) events of all delivered types. Of card "      \
+      "requests a million are counted, of each route 100000.",                                                         \
       NULL, "status")                                                                                                  \
     X(OLDEST_PENDING, "issuing_outbox_oldest_pending_seconds", METRIC_GAUGE,                                           \
-      "Age of the oldest PENDING event of all delivered types.", NULL, NULL)                                           \
+      "Age of the oldest PENDING event of all delivered types, from when it was to run.", NULL, NULL)                  \
     X(TYPE_EVENTS, "issuing_outbox_type_events", METRIC_GAUGE,                                                         \
       "issuing_outbox_events by type: CARD_ISSUE, each route, and other: FAILED events of types that nobody "          \
       "delivers.",                                                                                                     \
       NULL, "type", "status")                                                                                          \
     X(TYPE_OLDEST, "issuing_outbox_type_oldest_pending_seconds", METRIC_GAUGE,                                         \
-      "Age of the oldest PENDING event of each delivered type.", NULL, "type")                                         \
+      "Age of the oldest PENDING event of each delivered type, from when it was to run.", NULL, "type")                \
     X(UNDELIVERED, "issuing_outbox_undelivered_events", METRIC_GAUGE, "Open events of types that nobody delivers.",    \
       NULL, NULL)                                                                                                      \
     X(OUTCOME_UNKNOWN, "issuing_outcome_unknown", METRIC_GAUGE,                                                        \

@@ -42,7 +42,7 @@
 enum part { PART_FRONT, PART_BEHIND, PART_ENDS, PART_NOW, PART_COUNT };
 
 struct count {
-    int64_t pending, processing, unknown;
+    int64_t pending, processing, unknown, scheduled;
     int64_t oldest_ms, unknown_oldest_ms; /* 0 = there is none */
     int64_t due_us;
 };
@@ -143,6 +143,7 @@ static struct count open_of(const struct type_count *type)
         .pending = front->pending + behind->pending + type->ends.pending,
         .processing = front->processing + behind->processing,
         .unknown = front->unknown + behind->unknown,
+        .scheduled = front->scheduled + behind->scheduled,
         .oldest_ms = longest(longest(front->oldest_ms, type->ends.oldest_ms),
                              behind->pending > 0 ? behind->oldest_ms + since_ms : 0),
         .unknown_oldest_ms =
@@ -156,6 +157,7 @@ static void show_type(struct outbox_gauges *gauges, const struct type_count *typ
     add_type(gauges, type->type, "PENDING", open->pending);
     add_type(gauges, type->type, "PROCESSING", open->processing);
     add_type(gauges, type->type, "FAILED", type->failed.events);
+    add_type(gauges, type->type, "SCHEDULED", open->scheduled);
     if ((double)open->oldest_ms / 1e3 > metric_value(oldest))
         metric_set(oldest, (double)open->oldest_ms / 1e3);
 }
@@ -173,6 +175,7 @@ static void add_figures(struct outbox_gauges *gauges, struct count *all, struct 
         all->pending += open.pending;
         all->processing += open.processing;
         all->unknown += open.unknown;
+        all->scheduled += open.scheduled;
         all->oldest_ms = longest(all->oldest_ms, open.oldest_ms);
         all->unknown_oldest_ms = longest(all->unknown_oldest_ms, open.unknown_oldest_ms);
         failed->events += type->failed.events;
@@ -196,6 +199,7 @@ static void show_figures(struct outbox_gauges *gauges)
     set(gauges, DAEMON_METRIC_OUTBOX_EVENTS, "PENDING", (double)all.pending);
     set(gauges, DAEMON_METRIC_OUTBOX_EVENTS, "PROCESSING", (double)all.processing);
     set(gauges, DAEMON_METRIC_OUTBOX_EVENTS, "FAILED", (double)failed.events);
+    set(gauges, DAEMON_METRIC_OUTBOX_EVENTS, "SCHEDULED", (double)all.scheduled);
     set(gauges, DAEMON_METRIC_OLDEST_PENDING, NULL, (double)all.oldest_ms / 1e3);
     set(gauges, DAEMON_METRIC_OUTCOME_UNKNOWN, NULL, (double)(all.unknown + failed.unknown));
     set(gauges, DAEMON_METRIC_UNKNOWN_OLDEST, NULL,
@@ -253,6 +257,7 @@ static void read_counts(const struct pg_rows *rows, struct count counts[PART_COU
             .unknown = pg_int8(rows, row, 4),
             .unknown_oldest_ms = pg_int8(rows, row, 5),
             .due_us = pg_is_null(rows, row, 6) ? 0 : pg_int8(rows, row, 6),
+            .scheduled = pg_int8(rows, row, 7),
         };
 }
 

@@ -92,7 +92,7 @@ static void check_targets(struct doctor *doctor, const struct cluster *cluster)
         all_fine &= target->paused_us == 0 && !is_open && target->resting == 0;
     }
     if (all_fine && cluster->alive_count > 0)
-        doctor_report(doctor, "targets", true, NULL, "none is paused, every breaker is closed");
+        doctor_report(doctor, "targets", true, NULL, "none is paused or rests, every breaker is closed");
 }
 
 /* Events of types that nobody delivers, by name. *ret_any: there are some. */

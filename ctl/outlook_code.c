@@ -35,7 +35,7 @@ static const char *status_text(int status)
     if (status == 404 || status == 405 || (status >= 300 && status < 400))
         return "is not what we expect at that address: check the url";
     if (status >= 500)
-        return "failed, and may have acted before it did";
+        return "failed; a call that acts may have acted before it did";
     return "gave an answer that was not foreseen";
 }
 

@@ -15,7 +15,7 @@
 #define REJECTED_MIN 20
 #define REJECTED_SHARE 2 /* one in so many is too many */
 
-enum open_column { PENDING, PROCESSING, OVERDUE, FAILED, UNKNOWN, OLDEST, NOW, KEY_ENDS };
+enum open_column { PENDING, PROCESSING, OVERDUE, FAILED, UNKNOWN, OLDEST, NOW, KEY_ENDS, SCHEDULED };
 enum pattern_column { BEGIN, USERS, OTHERS, OTHERS_TROUBLED, CAUSE };
 
 void verdict_params(const struct config *config, struct pg_param params[VERDICT_OPEN_PARAMS])
@@ -32,6 +32,7 @@ void verdict_facts_of(const struct config *config, const struct pg_rows *open, c
         .processing = pg_int8(open, 0, PROCESSING),
         .overdue = pg_int8(open, 0, OVERDUE),
         .failed = pg_int8(open, 0, FAILED),
+        .scheduled = pg_int8(open, 0, SCHEDULED),
         .unknown = pg_int8(open, 0, UNKNOWN),
         .oldest_us = pg_is_null(open, 0, OLDEST) ? 0 : pg_time_us(open, 0, OLDEST),
         .now_us = pg_time_us(open, 0, NOW),
@@ -165,7 +166,7 @@ static void say_events(struct verdict *verdict, const struct verdict_facts *fact
     if (facts->overdue > 0)
         say(verdict, "%s %s due for more than a minute", events(facts->overdue, count),
             facts->overdue == 1 ? "has been" : "have been");
-    if (facts->pending > 0 && facts->now_us - facts->oldest_us > OLD_US)
+    if (facts->pending > 0 && facts->oldest_us != 0 && facts->now_us - facts->oldest_us > OLD_US)
         say(verdict, "%s %s PENDING, the oldest is %s old", events(facts->pending, other),
             facts->pending == 1 ? "is" : "are", print_span(facts->now_us - facts->oldest_us, span));
     say_pattern(verdict, facts->pattern);

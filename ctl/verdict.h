@@ -18,9 +18,11 @@ struct verdict_facts {
     int64_t pending, processing;
     int64_t overdue; /* PENDING of delivered types, due for more than a minute */
     int64_t failed;
-    int64_t unknown;           /* PENDING and FAILED ones whose outcome is unknown, as issuing_outcome_unknown */
-    int64_t oldest_us, now_us; /* when the oldest open event was made, 0 = there is none; the database's clock */
-    int64_t key_ends_us;       /* the first one of an unknown outcome that has not ended; 0 = there is none */
+    int64_t scheduled; /* of pending: not to run yet */
+    int64_t unknown;   /* PENDING and FAILED ones whose outcome is unknown, as issuing_outcome_unknown */
+    /* When the oldest open event was made or to run, 0 = there is none; the database's clock. */
+    int64_t oldest_us, now_us;
+    int64_t key_ends_us; /* the first one of an unknown outcome that has not ended; 0 = there is none */
     int64_t key_lifetime_ms;
     const struct pg_rows *rejected, *pattern; /* of operator_status_rejected, operator_pattern; borrowed */
 };

@@ -36,18 +36,23 @@ static void write_tile(struct buf *out, const char *href, const char *label, int
 
 static void write_tiles(struct buf *out, const struct verdict_facts *facts, const int64_t sums[IS_CUT])
 {
-    char age[64] = "none", span[PRINT_SPAN_SIZE];
+    char age[96] = "none", span[PRINT_SPAN_SIZE], later[PRINT_NUMBER_SIZE];
     bool or_more = facts->pending + facts->processing >= VERDICT_EVENTS_MAX;
     if (facts->oldest_us != 0)
         snprintf(age, sizeof(age), "oldest %s", print_span(facts->now_us - facts->oldest_us, span));
+    if (facts->scheduled > 0)
+        snprintf(age + strlen(age), sizeof(age) - strlen(age), ", %s to run later",
+                 print_number(facts->scheduled, later));
     buf_put_text(out, "<ul id=\"tiles\" class=\"tiles\" data-live>\n");
     write_tile(out, "/events?status=FAILED&order=oldest", "Wait for an operator", facts->failed,
                facts->failed >= VERDICT_EVENTS_MAX, facts->failed > 0 ? "FAILED" : "none");
     write_tile(out, "/events?unknown=1&order=oldest", "Unknown outcome", facts->unknown,
                or_more || facts->failed >= VERDICT_EVENTS_MAX, "PENDING and FAILED");
     write_tile(out, "/events?status=PENDING&order=oldest", "Pending", facts->pending, or_more, age);
-    write_tile(out, "/events?overdue=1&order=oldest", "Overdue", facts->overdue, or_more, "due for a minute");
-    write_tile(out, "/events?status=PROCESSING", "Processing", facts->processing, or_more, "held by workers");
+    write_tile(out, "/events?overdue=1&order=oldest", "Overdue", facts->overdue, facts->overdue >= VERDICT_EVENTS_MAX,
+               "due for a minute");
+    write_tile(out, "/events?status=PROCESSING", "Processing", facts->processing,
+               facts->processing >= VERDICT_EVENTS_MAX, "held by workers");
     write_tile(out, "/statistics", "Accepted, last 6 h", sums[ACCEPTED], sums[FROM_AT] > 0, "events");
     write_tile(out, "/events?status=COMPLETED&since=6h", "Completed, last 6 h", sums[COMPLETED], sums[FROM_AT] > 0,
                "of these");

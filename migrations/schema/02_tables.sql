@@ -61,6 +61,7 @@ CREATE TABLE issuing.outbox_events (
     held_behind     uuid,               -- PENDING: the earlier event of its user and type that it waits for
     sent_to         int2, -- of issuers. In no index, because each first claim writes it; of no foreign key, for speed
     ends            int4, -- a card request: how often it was FAILED while ends were told; NULL = never
+    run_at          timestamptz, -- its sender wanted it not before; until then it is neither due nor late. NULL = at once
     resent          int4, -- how often an operator had it sent again after it was COMPLETED; NULL = never
     PRIMARY KEY (id),
     CONSTRAINT outbox_events_status

@@ -123,9 +123,10 @@ BEGIN
         EXIT WHEN FOUND;
     END LOOP;
     -- What is due in the past would lie behind the bookmarks of the claims.
-    INSERT INTO outbox_events (id, event_type, user_id, payload, next_attempt_at)
+    INSERT INTO outbox_events (id, event_type, user_id, payload, run_at, next_attempt_at)
     -- guard: what is due in the past is not put behind the claims
-    VALUES (new_id, of_type, of_user, body, greatest(run_at, clock_timestamp()));
+    VALUES (new_id, of_type, of_user, body, CASE WHEN run_at > clock_timestamp() THEN run_at END,
+            greatest(run_at, clock_timestamp()));
     RETURN new_id;
 END
 $$;

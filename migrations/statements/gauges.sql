@@ -42,27 +42,32 @@ LIMIT 200;
 -- `front`. What lies behind that is counted now and then, separately, so that an event that no claim finds is visible
 -- too: part `behind`. Each part reads at most $3 rows, the oldest by due time, so a backlog of millions costs no more
 -- than that and is shown as $3 events. Ends that wait to be told are no events yet: part `ends`. A part without rows
--- has no row here. Times before 1970 are taken as 1970: another service may have written any. No lock. $1 the front
+-- has no row here. Times before 1970 are taken as 1970: another service may have written any. What its sender wanted to
+-- run later is not PENDING here until then, and is counted apart (the last column); then its age counts from that time.
+-- No lock. $1 the front
 -- begins at this time in us (null = an hour ago); $2 whether to count what is behind; $3 rows of a part; $4 type.
 SELECT e.part, count(*) FILTER (WHERE e.status = 'PENDING'), count(*) FILTER (WHERE e.status = 'PROCESSING'),
-       coalesce((extract(epoch FROM clock_timestamp() - min(greatest(e.created_at, timestamptz 'epoch'))
+       coalesce((extract(epoch FROM clock_timestamp() - min(greatest(e.since, timestamptz 'epoch'))
                                                         FILTER (WHERE e.status = 'PENDING')) * 1000)::int8, 0),
        count(*) FILTER (WHERE e.is_unknown),
        coalesce((extract(epoch FROM clock_timestamp() - min(greatest(e.first_sent_at, timestamptz 'epoch'))
                                                         FILTER (WHERE e.is_unknown)) * 1000)::int8, 0),
-       (extract(epoch FROM greatest(least(min(e.due_at), now()), timestamptz 'epoch')) * 1000000)::int8
-FROM (SELECT o.part, o.status, o.created_at, o.first_sent_at, o.due_at,
+       (extract(epoch FROM greatest(least(min(e.due_at), now()), timestamptz 'epoch')) * 1000000)::int8,
+       count(*) FILTER (WHERE e.status = 'SCHEDULED')
+FROM (SELECT o.part, o.first_sent_at, o.due_at, coalesce(o.run_at, o.created_at) AS since,
+             -- guard: what is to run later is not late
+             CASE WHEN o.status = 'PENDING' AND o.run_at > now() THEN 'SCHEDULED' ELSE o.status END AS status,
              o.status <> 'PROCESSING' AND o.first_sent_at IS NOT NULL
                AND ($4::text <> 'CARD_ISSUE'
                     OR (SELECT c.id FROM issuing.cards c WHERE c.request_id = o.id LIMIT 1) IS NULL) AS is_unknown
-      FROM ((SELECT 'front' AS part, e.id, e.status, e.created_at, e.first_sent_at, e.due_at
+      FROM ((SELECT 'front' AS part, e.id, e.status, e.created_at, e.first_sent_at, e.due_at, e.run_at
              FROM issuing.outbox_events e
              WHERE e.event_type = $4::text
                AND e.due_at >= coalesce(timestamptz 'epoch' + $1::int8 * interval '1 microsecond',
                                         now() - interval '1 hour')
              ORDER BY e.due_at LIMIT $3::int8)
             UNION ALL
-            (SELECT 'behind', e.id, e.status, e.created_at, e.first_sent_at, e.due_at
+            (SELECT 'behind', e.id, e.status, e.created_at, e.first_sent_at, e.due_at, e.run_at
              FROM issuing.outbox_events e
              -- guard: what lies behind the bookmark is counted
              WHERE $2::bool AND e.event_type = $4::text
@@ -71,10 +76,10 @@ FROM (SELECT o.part, o.status, o.created_at, o.first_sent_at, o.due_at,
              ORDER BY e.due_at LIMIT $3::int8)) o) e
 GROUP BY e.part
 UNION ALL
-SELECT 'ends', w.events, 0, greatest((extract(epoch FROM clock_timestamp() - w.oldest_at) * 1000)::int8, 0), 0, 0, 0
+SELECT 'ends', w.events, 0, greatest((extract(epoch FROM clock_timestamp() - w.oldest_at) * 1000)::int8, 0), 0, 0, 0, 0
 FROM issuing.ends_waiting w WHERE $4::text = 'CARD_REQUEST_ENDED'
 UNION ALL
-SELECT 'now', 0, 0, 0, 0, 0, (extract(epoch FROM now()) * 1000000)::int8;
+SELECT 'now', 0, 0, 0, 0, 0, (extract(epoch FROM now()) * 1000000)::int8, 0;
 
 -- name: worker_gauges :many
 -- why: how many workers live, and what they and the operators say of each target: the worst state of its breaker over

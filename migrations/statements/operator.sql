@@ -58,20 +58,20 @@ SET lock_timeout = '10s';
 
 -- name: operator_status_exact :many
 -- why: the number of events in each status, and the age of the oldest in seconds. It reads the whole table. No lock.
-SELECT e.status, count(*), coalesce(greatest(extract(epoch FROM clock_timestamp() - min(e.created_at)), 0), 0)::int8
+SELECT e.status, count(*), coalesce(greatest(extract(epoch FROM clock_timestamp() - min(coalesce(e.run_at, e.created_at))), 0), 0)::int8
 FROM issuing.outbox_events e
 GROUP BY e.status;
 
 -- name: operator_status_small :many
 -- why: the same of at most $1 events, any of them: where that is all, the counts are exact. No lock. $1 how many.
-SELECT e.status, count(*), coalesce(greatest(extract(epoch FROM clock_timestamp() - min(e.created_at)), 0), 0)::int8
-FROM (SELECT x.status, x.created_at FROM issuing.outbox_events x LIMIT $1::int8) e
+SELECT e.status, count(*), coalesce(greatest(extract(epoch FROM clock_timestamp() - min(coalesce(e.run_at, e.created_at))), 0), 0)::int8
+FROM (SELECT x.status, x.created_at, x.run_at FROM issuing.outbox_events x LIMIT $1::int8) e
 GROUP BY e.status;
 
 -- name: operator_status_open :many
 -- why: the same of at most $1 open events, by outbox_events_due. No lock. $1 how many.
-SELECT e.status, count(*), coalesce(greatest(extract(epoch FROM clock_timestamp() - min(e.created_at)), 0), 0)::int8
-FROM (SELECT x.status, x.created_at FROM issuing.outbox_events x WHERE x.due_at IS NOT NULL LIMIT $1::int8) e
+SELECT e.status, count(*), coalesce(greatest(extract(epoch FROM clock_timestamp() - min(coalesce(e.run_at, e.created_at))), 0), 0)::int8
+FROM (SELECT x.status, x.created_at, x.run_at FROM issuing.outbox_events x WHERE x.due_at IS NOT NULL LIMIT $1::int8) e
 GROUP BY e.status;
 
 -- name: operator_status_failed :many
@@ -92,26 +92,39 @@ LIMIT 100;
 -- name: operator_open :one
 -- why: the open events: how many are PENDING and PROCESSING, how many of the PENDING ones are overdue (of types that are
 -- delivered); the FAILED ones; those of both whose outcome is unknown, as the metric counts them; when the oldest open
--- one was made; when the first key of an unknown card request ends that has not ended yet, null = there is none. By
--- outbox_events_due and outbox_events_failed, at most $1 rows of each: $1 means "or more". No lock. $2
--- issuer.key_lifetime in ms.
+-- one was made, or was to run; when the first key of an unknown card request ends that has not ended yet, null = there is
+-- none; how many of the PENDING ones are not to run yet. By outbox_events_failed, at most $1 rows, and outbox_events_due,
+-- the first $1 by due time of each delivered type and any $1 between two of them, which nobody delivers: $1 means "or
+-- more". No lock. $2 issuer.key_lifetime in ms.
+WITH delivered AS MATERIALIZED (
+    SELECT d.type, lead(d.type) OVER (ORDER BY d.type) AS next
+    FROM (SELECT '' AS type UNION SELECT 'CARD_ISSUE' UNION SELECT r.event_type FROM issuing.routes r) d
+)
 SELECT o.pending, o.processing, o.overdue, f.failed, o.unknown + f.unknown, o.oldest_at, clock_timestamp(),
-       least(o.first_sent_at, f.first_sent_at) + $2::int8 * interval '1 millisecond'
+       least(o.first_sent_at, f.first_sent_at) + $2::int8 * interval '1 millisecond', o.scheduled
 FROM (SELECT count(*) FILTER (WHERE b.status = 'PENDING') AS pending,
              count(*) FILTER (WHERE b.status = 'PROCESSING') AS processing,
              count(*) FILTER (WHERE b.next_attempt_at < now() - interval '60 s' AND b.status = 'PENDING'
-                                AND (b.event_type = 'CARD_ISSUE'
-                                     OR b.event_type IN (SELECT r.event_type FROM issuing.routes r))) AS overdue,
+                                AND b.is_delivered) AS overdue,
+             count(*) FILTER (WHERE b.run_at > now() AND b.status = 'PENDING') AS scheduled,
              count(*) FILTER (WHERE b.status = 'PENDING' AND b.is_unknown) AS unknown,
              min(b.first_sent_at) FILTER (WHERE b.status = 'PENDING' AND b.is_unknown AND b.has_key) AS first_sent_at,
-             min(b.created_at) AS oldest_at
+             min(coalesce(b.run_at, b.created_at)) FILTER (WHERE b.run_at > now() IS NOT TRUE) AS oldest_at
       FROM (SELECT b.*,
 -- insert: is_unknown
                    AS is_unknown,
                    b.event_type = 'CARD_ISSUE'
                    AND b.first_sent_at > now() - $2::int8 * interval '1 millisecond' AS has_key
-            FROM (SELECT e.id, e.event_type, e.status, e.next_attempt_at, e.first_sent_at, e.created_at
-                  FROM issuing.outbox_events e WHERE e.due_at IS NOT NULL LIMIT $1::int8) b
+            FROM (SELECT e.id, e.event_type, e.status, e.next_attempt_at, e.first_sent_at, e.created_at, e.run_at,
+                         e.event_type = d.type AS is_delivered
+                  FROM delivered d
+                  CROSS JOIN LATERAL (
+                      (SELECT * FROM issuing.outbox_events x WHERE x.event_type = d.type AND x.due_at IS NOT NULL
+                       ORDER BY x.due_at LIMIT $1::int8)
+                      UNION ALL
+                      (SELECT * FROM issuing.outbox_events x
+                       WHERE x.event_type > d.type AND (d.next IS NULL OR x.event_type < d.next)
+                         AND x.due_at IS NOT NULL LIMIT $1::int8)) e) b
             OFFSET 0) b) o
 CROSS JOIN
      (SELECT count(*) AS failed,
@@ -173,8 +186,9 @@ LIMIT 20;
 -- why: the open events of each type: at most $1 of a type that is delivered (card requests, and what issuing.routes
 -- names), and at most $1 of all types between two of these, which nobody delivers: a service that writes ids into the
 -- type makes thousands, so all but the ten with most events are one row, "n other types". Each by a range of
--- outbox_events_due, so that no other type is read. Ends that wait to be told count as PENDING. The last column:
--- whether a living worker has the route; null = nobody has one. No lock. $1 how many.
+-- outbox_events_due, the first by due time, so that no other type is read. Ends that wait to be told count as PENDING;
+-- what is not to run yet does too, and is not old. The last column: whether a living worker has the route; null = nobody
+-- has one. No lock. $1 how many.
 WITH delivered AS MATERIALIZED (
     SELECT d.type, d.is_live, lead(d.type) OVER (ORDER BY d.type) AS next
     FROM (SELECT '' AS type, NULL::bool AS is_live
@@ -193,11 +207,11 @@ CROSS JOIN LATERAL (
     SELECT count(*) FILTER (WHERE e.status = 'PENDING') AS pending,
            count(*) FILTER (WHERE e.status = 'PROCESSING') AS processing,
            count(*) FILTER (WHERE e.held_behind IS NOT NULL) AS held,
-           coalesce(greatest(extract(epoch FROM clock_timestamp() - min(e.created_at)
+           coalesce(greatest(extract(epoch FROM clock_timestamp() - min(e.since)
                                                             FILTER (WHERE e.status = 'PENDING')), 0), 0)::int8
                AS oldest_s
-    FROM (SELECT x.status, x.created_at, x.held_behind FROM issuing.outbox_events x
-          WHERE x.event_type = d.type AND x.due_at IS NOT NULL LIMIT $1::int8) e
+    FROM (SELECT x.status, coalesce(x.run_at, x.created_at) AS since, x.held_behind FROM issuing.outbox_events x
+          WHERE x.event_type = d.type AND x.due_at IS NOT NULL ORDER BY x.due_at LIMIT $1::int8) e
 ) n
 WHERE d.type <> ''
 UNION ALL
@@ -1050,9 +1064,9 @@ WITH ours AS MATERIALIZED (
     SELECT 13, true,
            format('everybody may %s', CASE x.privilege_type WHEN 'CONNECT' THEN 'connect to this database'
                                                             ELSE 'make temporary tables in this database' END),
-           format('REVOKE %s ON DATABASE %I FROM PUBLIC, and GRANT CONNECT to those who need it: '
-                  || 'who connects can hold locks that requests wait for',
-                  x.privilege_type, d.datname)
+           format('REVOKE %s ON DATABASE %I FROM PUBLIC%s', x.privilege_type, d.datname,
+                  CASE x.privilege_type WHEN 'CONNECT' THEN ', and GRANT CONNECT to those who need it: '
+                                                            || 'who connects can hold locks that requests wait for' END)
     FROM pg_database d CROSS JOIN LATERAL aclexplode(coalesce(d.datacl, acldefault('d', d.datdba))) x
     -- guard: doctor reports that everybody may connect
     WHERE d.datname = current_database() AND x.grantee = 0 AND x.privilege_type IN ('CONNECT', 'TEMPORARY')
@@ -1501,10 +1515,10 @@ FROM issuing.last_worker l;
 
 -- name: operator_targets :many
 -- why: each target as all living workers see it together, what an operator asked of it, and how many events wait
--- behind it. Where at least one living worker sends calls, none waits. Otherwise each PENDING event that is due waits,
--- since an event is claimed only when every target that it needs takes calls, and so does one that was deferred because
--- of a target. Card requests need the issuer and core-api; an event of a route needs the target of its type. At most
--- 100000 open events of a type are looked at, by outbox_events_due. No lock.
+-- behind it: PENDING ones that were deferred because of it (while a worker is shut there, also by a cause that names no
+-- target), and, where no living worker sends calls, those that are due, since an event is claimed only when every target
+-- that it needs takes calls. Card requests need the issuer and core-api; an event of a route needs the target of its
+-- type. The first 100000 open events of a type by due time are looked at, by outbox_events_due. No lock.
 WITH living AS MATERIALIZED (
     SELECT t.*, t.state <> 'closed' OR t.is_resting OR t.is_paused AS is_shut
     FROM issuing.worker_targets t JOIN issuing.workers w ON w.name = t.worker
@@ -1517,6 +1531,7 @@ WITH living AS MATERIALIZED (
     SELECT n.target, count(l.worker) AS workers, count(*) FILTER (WHERE l.is_shut) AS shut,
            count(*) FILTER (WHERE l.state = 'open') AS open, count(*) FILTER (WHERE l.state = 'half_open') AS half_open,
            count(*) FILTER (WHERE l.is_resting) AS resting, count(*) FILTER (WHERE l.is_paused) AS obeying,
+           c.paused_at IS NOT NULL OR count(l.worker) > 0 AND bool_and(l.is_shut) AS is_shut,
            count(*) FILTER (WHERE l.probe_number >= coalesce(c.probe_number, 0)) AS probed,
            coalesce(min(l.since) FILTER (WHERE l.state <> 'closed'), max(l.since)) AS since,
            (array_agg(l.cause ORDER BY l.since) FILTER (WHERE l.cause IS NOT NULL))[1] AS cause,
@@ -1530,18 +1545,17 @@ WITH living AS MATERIALIZED (
 )
 SELECT s.target, s.workers, s.shut, s.open, s.half_open, s.resting, s.obeying, s.probed, s.since, s.cause, s.next_at,
        s.in_flight, s.waiting, s.paused_at, s.paused_by, s.paused_why, s.paused_until,
-       -- guard: a breaker that is open at one worker only has no backlog
-       CASE WHEN s.paused_at IS NULL AND (s.workers = 0 OR s.shut < s.workers) THEN 0 ELSE (
-           SELECT count(*)
-           FROM (SELECT e.status, e.due_at, e.deferral_code FROM issuing.outbox_events e
-                 WHERE e.event_type = CASE WHEN s.target IN ('issuer', 'core') THEN 'CARD_ISSUE' ELSE s.target END
-                   AND e.due_at IS NOT NULL LIMIT 100000) e
-           WHERE e.status = 'PENDING'
-             AND (e.due_at <= clock_timestamp() OR e.deferral_code LIKE s.target || '\_%'
-                  OR e.deferral_code LIKE 'route\_%' AND s.target NOT IN ('issuer', 'core')
-                  OR e.deferral_code IN ('breaker_open', 'target_resting', 'target_paused')))
-           + CASE WHEN s.target = 'CARD_REQUEST_ENDED' THEN (SELECT w.events FROM issuing.ends_waiting w) ELSE 0 END
-       END,
+       (SELECT count(*)
+        FROM (SELECT e.status, e.due_at, e.deferral_code FROM issuing.outbox_events e
+              WHERE e.event_type = CASE WHEN s.target IN ('issuer', 'core') THEN 'CARD_ISSUE' ELSE s.target END
+                AND e.due_at IS NOT NULL ORDER BY e.due_at LIMIT 100000) e
+        WHERE e.status = 'PENDING'
+          -- guard: what is due waits only behind a target to which no worker sends
+          AND (s.is_shut AND e.due_at <= clock_timestamp() OR e.deferral_code LIKE s.target || '\_%'
+               OR e.deferral_code LIKE 'route\_%' AND s.target NOT IN ('issuer', 'core')
+               OR (s.is_shut OR s.shut > 0) AND e.deferral_code IN ('breaker_open', 'target_resting', 'target_paused')))
+       + CASE WHEN s.is_shut AND s.target = 'CARD_REQUEST_ENDED' THEN (SELECT w.events FROM issuing.ends_waiting w)
+              ELSE 0 END,
        clock_timestamp()
 FROM seen s
 ORDER BY s.target IN ('issuer', 'core') DESC, s.target DESC

@@ -382,7 +382,7 @@ static int64_t backlog_of(const char *target)
     return backlog;
 }
 
-START_TEST(events_wait_behind_a_target_only_when_every_living_worker_is_shut_there)
+START_TEST(due_events_wait_behind_a_target_only_when_every_living_worker_is_shut_there)
 {
     database_run(owner, "INSERT INTO workers (name, host, pid, version, started_at, seen_at, in_flight, slots) "
                         "SELECT n, 'h', 1, '1', now(), now() - d::interval, 0, 1 FROM (VALUES "
@@ -397,11 +397,11 @@ START_TEST(events_wait_behind_a_target_only_when_every_living_worker_is_shut_the
                  "('-1 s', NULL, 'CARD_ISSUE'), ('1 min', 'breaker_open', 'CARD_ISSUE'), "
                  "('1 min', 'issuer_http_503', 'CARD_ISSUE'), ('1 min', 'core_http_503', 'CARD_ISSUE'), "
                  "('1 min', NULL, 'CARD_ISSUE'), ('-1 s', NULL, 'OTHER')) AS v (t, c, e)");
-    ck_assert_int_eq(backlog_of("issuer"), 0);
-    ck_assert_int_eq(backlog_of("core"), 0);
+    ck_assert_int_eq(backlog_of("issuer"), 2); /* deferred because of it; what is due goes to the other worker */
+    ck_assert_int_eq(backlog_of("core"), 1);
     database_run(owner, "UPDATE worker_targets SET state = 'half_open' WHERE worker = 'b'");
     ck_assert_int_eq(backlog_of("issuer"), 3);
-    ck_assert_int_eq(backlog_of("core"), 0);
+    ck_assert_int_eq(backlog_of("core"), 1);
     control(anna, "pause_target", "core", "");
     ck_assert_int_eq(backlog_of("core"), 3);
 }
@@ -432,7 +432,7 @@ SUITE(heartbeat)
     tcase_add_test(tcase, a_pause_for_a_time_ends_by_itself_and_once);
     tcase_add_test(tcase, a_receiver_that_is_gone_stays_paused_until_an_operator_resumes_it);
     tcase_add_test(tcase, a_probe_makes_the_next_event_due);
-    tcase_add_test(tcase, events_wait_behind_a_target_only_when_every_living_worker_is_shut_there);
+    tcase_add_test(tcase, due_events_wait_behind_a_target_only_when_every_living_worker_is_shut_there);
     tcase_add_test(tcase, other_targets_do_not_hide_the_issuer_and_core_api);
     suite_add_tcase(suite, tcase);
 }

@@ -111,6 +111,19 @@ START_TEST(the_gauges_show_what_is_open_failed_and_unknown)
 }
 END_TEST
 
+START_TEST(what_is_to_run_later_is_not_late)
+{
+    add("a", ", created_at, run_at, next_attempt_at",
+        ", now() - interval '9 h', now() + interval '2 days', now() + interval '2 days'");
+    add("b", ", created_at, run_at, next_attempt_at",
+        ", now() - interval '9 h', now() - interval '50 s', now() - interval '50 s'");
+    start_gauges(true);
+    expect_int(DAEMON_METRIC_OUTBOX_EVENTS, "PENDING", 1);
+    expect_int(DAEMON_METRIC_OUTBOX_EVENTS, "SCHEDULED", 1);
+    ck_assert(value(DAEMON_METRIC_OLDEST_PENDING, NULL) >= 50 && value(DAEMON_METRIC_OLDEST_PENDING, NULL) < 3600);
+}
+END_TEST
+
 START_TEST(what_is_at_work_is_not_waiting)
 {
     add("a", ", status, lease_token, lease_until, first_sent_at",
@@ -448,6 +461,7 @@ SUITE(outbox_gauges)
     TCase *tcase = tcase_create("outbox_gauges");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, the_gauges_show_what_is_open_failed_and_unknown);
+    tcase_add_test(tcase, what_is_to_run_later_is_not_late);
     tcase_add_test(tcase, what_is_at_work_is_not_waiting);
     tcase_add_test(tcase, an_empty_outbox_is_zero);
     tcase_add_test(tcase, no_row_makes_the_count_fail);

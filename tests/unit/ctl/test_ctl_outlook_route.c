@@ -293,7 +293,7 @@ START_TEST(no_code_of_a_delivery_speaks_of_cards)
                       text);
     }
     outlook_code(&event, "route_http_503", text);
-    ck_assert_str_eq(text, "the receiver answered 503: it failed, and may have acted before it did");
+    ck_assert_str_eq(text, "the receiver answered 503: it failed; a call that acts may have acted before it did");
     outlook_code(&event, "insufficient_funds", text);
     ck_assert_str_eq(text, "the code is the receiver's own");
 }
