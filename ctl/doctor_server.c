@@ -1,8 +1,14 @@
 /* The checks of doctor that look at what who runs PostgreSQL has changed or left behind (doctor.h). */
+#include <inttypes.h>
 #include <string.h>
 
 #include "ctl/doctor.h"
+#include "ctl/print.h"
 #include "statements.h"
+
+#define HELD_MS_MAX (INT64_C(15) * 60 * 1000)
+#define HELD_TRANSACTIONS_MAX 1000000     /* of a session whose age in time we may not see */
+#define OLDEST_ROW_MAX (INT64_C(1) << 30) /* PostgreSQL refuses to write at 2^31 */
 
 /* Our own texts are sorted by their bytes; those of others in this database may not be. */
 static bool check_collation(struct doctor *doctor, struct err *err)
@@ -40,7 +46,31 @@ static bool check_publications(struct doctor *doctor, struct err *err)
     return true;
 }
 
+/* What keeps vacuum from removing old rows, or PostgreSQL from removing WAL. */
+static bool check_holders(struct doctor *doctor, struct err *err)
+{
+    enum { KIND, WHO, AGE_MS, TRANSACTIONS, WAL, FIX };
+    pg_rows_scope struct pg_rows *rows = NULL;
+    const struct pg_param params[] = {pg_param_int8(HELD_MS_MAX), pg_param_int8(HELD_TRANSACTIONS_MAX),
+                                      pg_param_int8(OLDEST_ROW_MAX)};
+    if (!pg_sync_query(doctor->ctl->db, &sql_operator_doctor_holders, params, &rows, err))
+        return false;
+    for (int row = 0; row < pg_rows_count(rows); row++) {
+        char span[PRINT_SPAN_SIZE], wal[60] = "";
+        if (!pg_is_null(rows, row, WAL))
+            snprintf(wal, sizeof(wal), ", keeps %" PRId64 " MB of WAL", pg_int8(rows, row, WAL) / 1000000);
+        doctor_warn(doctor, "vacuum", pg_bytes(rows, row, FIX).bytes, "%s %.200s: for %s, %" PRId64 " transactions%s",
+                    pg_bytes(rows, row, KIND).bytes, pg_bytes(rows, row, WHO).bytes,
+                    pg_is_null(rows, row, AGE_MS) ? "a time that is not shown"
+                                                  : print_span(pg_int8(rows, row, AGE_MS) * 1000, span),
+                    pg_int8(rows, row, TRANSACTIONS), wal);
+    }
+    if (pg_rows_count(rows) == 0)
+        doctor_report(doctor, "vacuum", true, NULL, "no old snapshot, prepared transaction or slot holds it back");
+    return true;
+}
+
 bool doctor_check_server(struct doctor *doctor, struct err *err)
 {
-    return check_collation(doctor, err) && check_publications(doctor, err);
+    return check_collation(doctor, err) && check_publications(doctor, err) && check_holders(doctor, err);
 }

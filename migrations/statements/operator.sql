@@ -825,6 +825,37 @@ JOIN pg_class c ON c.oid = o.oid OR c.relispartition AND pg_partition_root(c.oid
 WHERE t.schemaname ~ '^issuing(_p[0-9]+)?$' AND c.relkind = 'r' AND c.relreplident IN ('d', 'n')
   AND NOT (c.relreplident = 'd' AND EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary));
 
+-- name: operator_doctor_holders :many
+-- why: what holds vacuum or WAL back in this cluster: snapshots and prepared transactions that are older than $1 ms, slots
+-- that hold rows or WAL and that nobody reads, tables whose oldest row is older than $3 transactions. The time of another
+-- role's session is told to who may read statistics; without it, its age in transactions counts ($2). Catalogues only. No
+-- lock.
+SELECT 'snapshot', format('process %s of role %s, state %s', a.pid, coalesce(a.usename, '?'), coalesce(a.state, '?')),
+       (extract(epoch FROM clock_timestamp() - a.xact_start) * 1000)::int8, age(a.backend_xmin)::int8, NULL::int8,
+       'end it: SELECT pg_terminate_backend(PID)'
+FROM pg_stat_activity a
+WHERE a.backend_xmin IS NOT NULL AND a.pid <> pg_backend_pid()
+  AND CASE WHEN a.xact_start IS NULL THEN age(a.backend_xmin) > $2::int8
+           ELSE a.xact_start < clock_timestamp() - $1::int8 * interval '1 millisecond' END
+UNION ALL
+SELECT 'prepared', format('transaction %L of role %s in database %s', left(p.gid, 60), p.owner, p.database),
+       (extract(epoch FROM clock_timestamp() - p.prepared) * 1000)::int8, age(p.transaction)::int8, NULL,
+       'COMMIT PREPARED or ROLLBACK PREPARED, as its transaction manager says'
+FROM pg_prepared_xacts p WHERE p.prepared < clock_timestamp() - $1::int8 * interval '1 millisecond'
+UNION ALL
+SELECT 'slot', format('%s%s', s.slot_name, CASE WHEN s.active THEN '' ELSE ', which nobody reads' END), NULL,
+       coalesce(greatest(age(s.xmin), age(s.catalog_xmin)), 0)::int8,
+       CASE WHEN NOT pg_is_in_recovery() THEN pg_wal_lsn_diff(pg_current_wal_lsn(), s.restart_lsn)::int8 END,
+       'start its reader, or SELECT pg_drop_replication_slot(NAME): the disk fills'
+FROM pg_replication_slots s WHERE NOT s.active AND s.wal_status IS DISTINCT FROM 'lost'
+UNION ALL
+SELECT 'wraparound', c.oid::regclass::text, NULL, age(c.relfrozenxid)::int8, NULL,
+       'VACUUM it, and see why autovacuum does not: PostgreSQL refuses to write in the end'
+FROM pg_class c
+WHERE c.relkind IN ('r', 't', 'm') AND age(c.relfrozenxid) > $3::int8
+ORDER BY 4 DESC NULLS LAST
+LIMIT 20;
+
 -- name: operator_doctor_certificates :many
 -- why: when the certificates of the targets end, as living workers saw them. No lock.
 SELECT t.target, min(t.certificate_ends_at),

@@ -2,8 +2,8 @@
 
 Story: a host was upgraded, its library of languages sorted otherwise, and an index that was sorted by it found a client's
 key no more: the same request twice, and a second card. Somebody published all tables for a copy of the data, and no end
-was told to anybody any more."""
-from harness import assert_equal, assert_true, test, wait_until
+was told to anybody any more. A slot that nobody read kept the rows and the WAL of a week."""
+from harness import assert_equal, assert_true, slow, test, wait_until
 from operators import doctor
 from receiver import receiver, route
 from webhooks import TYPE, wait_known, wait_told
@@ -26,8 +26,8 @@ def sort_otherwise(world, language):
     world.suite.sql("UPDATE pg_database SET %s = '%s' WHERE datname = '%s'" % (column, language, world.database))
 
 
-def said(world, check):
-    return " ".join(row["found"] for row in doctor(world) if row["check"] == check)
+def said(world, check, **own):
+    return " ".join(row["found"] for row in doctor(world, **own) if row["check"] == check)
 
 
 @test
@@ -66,3 +66,18 @@ def ends_are_told_while_all_tables_are_published(world):
         world.sql("ALTER TABLE ends_to_tell REPLICA IDENTITY DEFAULT")
         assert_true("cannot be changed, and work on them waits: ends_to_tell" in said(world, "publications"), "doctor")
         world.sql("ALTER TABLE ends_to_tell REPLICA IDENTITY FULL")
+
+
+@slow
+@test
+def what_holds_vacuum_back_is_named(world):
+    """A slot holds WAL from its first moment; a session and a prepared transaction count from 15 minutes on."""
+    clock = world.own_database()
+    assert_true("holds it back" in said(world, "vacuum"), "nothing does")
+    world.sql("SELECT pg_create_physical_replication_slot('forgotten', true)")
+    assert_true("slot forgotten, which nobody reads" in said(world, "vacuum"), "the slot")
+    with world.holding("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SELECT 1"):
+        assert_true("snapshot" not in said(world, "vacuum", role="postgres"), "a young one")
+        clock.step(20 * 60)
+        assert_true("role postgres, state idle in transaction: for 20 min" in said(world, "vacuum", role="postgres"),
+                    said(world, "vacuum", role="postgres"))
