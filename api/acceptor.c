@@ -5,11 +5,13 @@
 #include "api/acceptor.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "api/accept_check.h"
 #include "api/accept_queue.h"
+#include "common/base/again.h"
 #include "common/base/clock.h"
 #include "common/base/closing.h"
 #include "common/base/log.h"
@@ -24,6 +26,11 @@
 #define AWAY_TIMEOUT_MS 1000  /* while no connection is up */
 #define ACCEPT_WITHIN_MS 8000 /* from acceptor_submit() to a verdict, however often it is tried */
 #define LOG_GAP_MS 1000       /* between lines about requests that were given up */
+#define BUSY_WITHIN_MS 2000   /* from the first try that found the user's lock taken to the end of the last */
+#define BUSY_BASE_MS 5        /* between such tries, growing */
+#define BUSY_CAP_MS 100
+#define NOTE_AFTER 3      /* requests that were given up for their users' locks */
+#define NOTE_FOR_MS 60000 /* after the last of them */
 
 struct acceptor {
     struct acceptor_options options;
@@ -34,6 +41,10 @@ struct acceptor {
         struct accept_check check;
         struct acceptance *refused; /* by the schema; they are sent once more after the check */
     } places[PG_PLACES_MAX];
+    struct again busy;    /* those whose users' locks are taken */
+    int user_locks;       /* requests given up for it, none of them NOTE_FOR_MS after the one before */
+    int64_t user_lock_ms; /* the last */
+    char note[120];
     int64_t given_up_logged_ms; /* when the log got the last line about requests that were given up */
     struct closing closing;
 };
@@ -48,6 +59,7 @@ bool acceptor_submit(struct acceptor *acceptor, struct acceptance *acceptance)
     acceptance->item.since_ms = clock_mono_ms();
     acceptance->item.deadline_ms = acceptance->item.since_ms + ACCEPT_WITHIN_MS;
     acceptance->was_repeated = acceptance->was_checked = false;
+    acceptance->again.count = 0;
     switch (accept_queue_add(&acceptor->queue, acceptance)) {
     case ACCEPT_QUEUE_READY:
         pg_batcher_add(acceptor->batcher, &acceptance->item);
@@ -99,11 +111,9 @@ static enum acceptance_verdict verdict_of(struct slice text)
         const char *text;
         enum acceptance_verdict verdict;
     } verdicts[] = {
-        {"accepted", ACCEPTANCE_ACCEPTED},
-        {"replayed", ACCEPTANCE_REPLAYED},
-        {"limited", ACCEPTANCE_LIMITED},
-        {"reused", ACCEPTANCE_REUSED},
-        {"not_replaceable", ACCEPTANCE_NOT_REPLACEABLE},
+        {"busy", ACCEPTANCE_USER_BUSY},    {"accepted", ACCEPTANCE_ACCEPTED},
+        {"replayed", ACCEPTANCE_REPLAYED}, {"limited", ACCEPTANCE_LIMITED},
+        {"reused", ACCEPTANCE_REUSED},     {"not_replaceable", ACCEPTANCE_NOT_REPLACEABLE},
     };
     for (size_t i = 0; i < ARRAY_SIZE(verdicts); i++)
         if (strlen(verdicts[i].text) == text.length && memcmp(verdicts[i].text, text.bytes, text.length) == 0)
@@ -126,6 +136,56 @@ static void read_row(struct acceptance *acceptance, const struct pg_rows *rows, 
     acceptance->decided_us = clock_mono_us();
 }
 
+static bool fail(struct acceptor *acceptor, struct acceptance *acceptance, enum acceptance_failure failure)
+{
+    metric_add(acceptor->options.failures[failure], 1);
+    decide(acceptor, acceptance,
+           failure == ACCEPTANCE_USER_LOCK && acceptance->item.may_be_done ? ACCEPTANCE_IN_PROGRESS
+           : failure == ACCEPTANCE_USER_LOCK                               ? ACCEPTANCE_USER_BUSY
+           : failure == ACCEPTANCE_MOVED                                   ? ACCEPTANCE_USER_MOVING
+                                                                           : ACCEPTANCE_UNAVAILABLE);
+    return false;
+}
+
+/* ---- users whose locks are taken ---- */
+
+static void give_up_busy(struct acceptor *acceptor, struct acceptance *acceptance)
+{
+    int64_t now_ms = clock_mono_ms();
+    if (now_ms - acceptor->user_lock_ms > NOTE_FOR_MS)
+        acceptor->user_locks = 0;
+    if (acceptor->user_locks++ == 0)
+        log_warning("another session holds a user's lock, whose request is not recorded");
+    acceptor->user_lock_ms = now_ms;
+    (void)fail(acceptor, acceptance, ACCEPTANCE_USER_LOCK);
+}
+
+static void on_due(void *context, struct again_item *item)
+{
+    struct acceptor *acceptor = context;
+    pg_batcher_add_again(acceptor->batcher, &container_of(item, struct acceptance, again)->item, false);
+}
+
+static void try_again(struct acceptor *acceptor, struct acceptance *acceptance)
+{
+    int64_t now_ms = clock_mono_ms(), last_ms = acceptance->item.deadline_ms - BUSY_CAP_MS;
+    if (acceptance->again.count == 0)
+        acceptance->again_until_ms = now_ms + BUSY_WITHIN_MS < last_ms ? now_ms + BUSY_WITHIN_MS : last_ms;
+    if (now_ms < acceptance->again_until_ms)
+        again_add(&acceptor->busy, &acceptance->again);
+    else
+        give_up_busy(acceptor, acceptance);
+}
+
+const char *acceptor_note(struct acceptor *acceptor)
+{
+    if (acceptor->user_locks < NOTE_AFTER || clock_mono_ms() - acceptor->user_lock_ms > NOTE_FOR_MS)
+        return "";
+    snprintf(acceptor->note, sizeof(acceptor->note), "%d requests were not recorded: other sessions hold users' locks",
+             acceptor->user_locks);
+    return acceptor->note;
+}
+
 /* The rows come back in the order of the items. */
 static void on_done(void *context, struct pg_batch_item **items, int count, const struct pg_rows *rows)
 {
@@ -136,6 +196,10 @@ static void on_done(void *context, struct pg_batch_item **items, int count, cons
     metric_observe(acceptor->options.batch_size, count);
     for (int i = 0; i < count; i++) {
         enum acceptance_verdict verdict = verdict_of(pg_bytes(rows, i, COL_VERDICT));
+        if (verdict == ACCEPTANCE_USER_BUSY) {
+            try_again(acceptor, acceptance_of(items[i]));
+            continue;
+        }
         any_accepted |= verdict == ACCEPTANCE_ACCEPTED;
         read_row(acceptance_of(items[i]), rows, i, window_us);
         decide(acceptor, acceptance_of(items[i]), verdict);
@@ -145,23 +209,11 @@ static void on_done(void *context, struct pg_batch_item **items, int count, cons
         wakeup_send(acceptor->options.wakeup);
 }
 
-static bool fail(struct acceptor *acceptor, struct acceptance *acceptance, enum acceptance_failure failure)
-{
-    metric_add(acceptor->options.failures[failure], 1);
-    decide(acceptor, acceptance,
-           failure == ACCEPTANCE_USER_LOCK ? ACCEPTANCE_IN_PROGRESS
-           : failure == ACCEPTANCE_MOVED   ? ACCEPTANCE_USER_MOVING
-                                           : ACCEPTANCE_UNAVAILABLE);
-    return false;
-}
-
 static bool on_refused(void *context, struct pg_batch_item *item, const struct pg_query_result *result)
 {
     struct acceptor *acceptor = context;
     struct acceptance *acceptance = acceptance_of(item);
     bool is_of_schema = accept_check_is_needed(result->sqlstate);
-    if (strcmp(result->sqlstate, "ISBSY") == 0) /* issuing.accept: the user's lock */
-        return fail(acceptor, acceptance, ACCEPTANCE_USER_LOCK);
     /* guard: a place that is not served is told from a database that is away */
     if (pg_sqlstate_is_moved(result->sqlstate))
         return fail(acceptor, acceptance, ACCEPTANCE_MOVED);
@@ -250,6 +302,9 @@ bool acceptor_open(const struct acceptor_options *options, struct acceptor **ret
         free(acceptor);
         return false;
     }
+    acceptor->busy =
+        (struct again){.base_ms = BUSY_BASE_MS, .cap_ms = BUSY_CAP_MS, .on_due = on_due, .context = acceptor};
+    again_open(&acceptor->busy, options->loop);
     for (int i = 0; i < PG_PLACES_MAX; i++) {
         struct place *place = &acceptor->places[i];
         place->acceptor = acceptor;
@@ -301,6 +356,7 @@ void acceptor_close(struct acceptor *acceptor, void (*on_closed)(void *context),
     closing_start(&acceptor->closing, free, acceptor, on_closed, context);
     for (int i = 0; i < PG_PLACES_MAX; i++)
         accept_check_close(&acceptor->places[i].check, &acceptor->closing);
+    again_close(&acceptor->busy, &acceptor->closing);
     pg_batcher_close(acceptor->batcher, closing_part_closed, closing_part(&acceptor->closing));
     closing_end(&acceptor->closing);
 }

@@ -2,13 +2,16 @@
  * (migrations/schema/03_accept.sql). The batches are those of common/pg/pg_batch.h.
  *
  * A batch holds a user at most once; a user's next request waits here until the one before it is decided. A batch whose
- * outcome is unknown is sent again: it changes nothing outside the database, and a committed request finds its key. */
+ * outcome is unknown is sent again: it changes nothing outside the database, and a committed request finds its key. A
+ * user whose lock another session holds waits here too, and holds up neither its batch nor a connection: it is asked
+ * again with the next ones. */
 #ifndef ISSUING_ACCEPTOR_H
 #define ISSUING_ACCEPTOR_H
 
 #include <uv.h>
 
 #include "api/client_headers.h"
+#include "common/base/again.h"
 #include "common/base/base.h"
 #include "common/base/err.h"
 #include "common/base/metrics.h"
@@ -26,7 +29,8 @@ enum acceptance_verdict {
     ACCEPTANCE_REUSED, /* the same key with another body */
     ACCEPTANCE_NOT_REPLACEABLE,
     ACCEPTANCE_LIMITED,
-    ACCEPTANCE_IN_PROGRESS, /* another of our programs still records a request of this user */
+    ACCEPTANCE_IN_PROGRESS, /* an earlier try for this request has not ended */
+    ACCEPTANCE_USER_BUSY,   /* another session has had the user's lock all the time; nothing was recorded */
     ACCEPTANCE_USER_MOVING, /* no database that is known serves the user's place at the moment */
     ACCEPTANCE_UNAVAILABLE, /* not recorded, or unknown: a repeat with the same key finds out */
 };
@@ -53,6 +57,8 @@ struct acceptance {
     bool was_repeated;               /* after a unique_violation */
     bool was_checked;                /* after a refusal of the schema */
     struct acceptance *next_refused; /* waits for the check */
+    struct again_item again;         /* waits for the user's lock */
+    int64_t again_until_ms;
     struct acceptance *next_of_user; /* waits for this one */
     struct acceptance *last_of_user; /* of a user's first: the end of that user's queue */
     int count_of_user;               /* of a user's first: with those that wait for it */
@@ -61,7 +67,7 @@ struct acceptance {
 
 /* Why requests were not recorded. */
 enum acceptance_failure {
-    ACCEPTANCE_USER_LOCK, /* another of our programs has held this user's lock too long */
+    ACCEPTANCE_USER_LOCK, /* another session has held this user's lock too long */
     ACCEPTANCE_LOCK,      /* another lock was waited for too long: somebody holds a table or a row */
     ACCEPTANCE_SCHEMA,    /* a constraint, a right, a missing function */
     ACCEPTANCE_LATE,      /* not in time: the database is away, or refuses for a reason that passes */
@@ -88,6 +94,8 @@ must_check bool acceptor_submit(struct acceptor *acceptor, struct acceptance *ac
 int acceptor_held(const struct acceptor *acceptor);
 /* Why nobody's request can be recorded, though the database is there; "" = they can, as far as is known. */
 const char *acceptor_why_not(const struct acceptor *acceptor);
+/* Whose requests are not recorded though those of others are, as a sentence; "" = nobody's within the last minute. */
+const char *acceptor_note(struct acceptor *acceptor);
 /* Every request is decided. */
 bool acceptor_is_idle(const struct acceptor *acceptor);
 /* Decides every request that it holds as UNAVAILABLE. The process must end right after; the acceptor is not usable. */

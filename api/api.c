@@ -115,6 +115,7 @@ void api_close(struct api *api, void (*on_closed)(void *context), void *context)
     struct closing *closing = &api->closing;
     assert(api_is_idle(api));
     closing_start(closing, release, api, on_closed, context);
+    again_close(&api->env.reveals, closing);
     refusals_close(&api->env.refusals, closing_part_closed, closing_part(closing));
     issuer_events_close(&api->issuer_events, closing_part_closed, closing_part(closing));
     retention_close(&api->retention, closing_part_closed, closing_part(closing));

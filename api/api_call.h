@@ -20,9 +20,11 @@ struct api_call {
     struct waiter waiter;
     int wait_s; /* Prefer: wait; 0 = none */
     bool has_waited;
-    bool has_static_body;   /* the answer's body lives as long as the process */
-    bool has_reloaded_keys; /* GET .../number: the query is the second one, after the keys were read again */
-    int64_t page_limit;     /* lists */
+    bool has_static_body;    /* the answer's body lives as long as the process */
+    bool has_reloaded_keys;  /* GET .../number: the query is the second one, after the keys were read again */
+    int64_t page_limit;      /* lists */
+    struct again_item again; /* GET .../number: waits for the user's lock, */
+    int64_t again_until_ms;  /* until then */
     /* POST /v1/card-requests */
     struct acceptance acceptance;
     struct buf payload; /* its memory is used again by later calls */

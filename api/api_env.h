@@ -11,6 +11,7 @@
 #include "api/refusals.h"
 #include "api/users.h"
 #include "api/waiters.h"
+#include "common/base/again.h"
 #include "common/base/metrics.h"
 #include "common/config/config.h"
 #include "common/keyring.h"
@@ -36,7 +37,8 @@ struct api_env {
     struct users users;
     struct reads *reads;
     struct waiters *waiters;
-    struct buf body; /* of the answer that is being written */
+    struct again reveals; /* whose users' locks are taken */
+    struct buf body;      /* of the answer that is being written */
     struct api_call *free_calls;
     int free_count, busy_count;
 };

@@ -297,6 +297,10 @@ static void on_decided(struct acceptance *acceptance, enum acceptance_verdict ve
     case ACCEPTANCE_IN_PROGRESS:
         api_call_problem(call, PROBLEM_IN_PROGRESS, "A request with this key is being recorded right now.", soon);
         return;
+    case ACCEPTANCE_USER_BUSY:
+        api_call_problem(call, PROBLEM_UNAVAILABLE,
+                         "Another session holds this user's lock: not recorded, repeat with the same key.", soon);
+        return;
     case ACCEPTANCE_USER_MOVING:
         api_call_problem(call, PROBLEM_USER_MOVING, "This user is being moved: repeat with the same key.", soon);
         return;

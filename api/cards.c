@@ -30,6 +30,7 @@ enum { NUMBER_ID, NUMBER_MONTH, NUMBER_YEAR, NUMBER_RECORD };
 /* The result of a call for a number: the label of API_METRIC_REVEALS. */
 enum reveal { REVEALED, REVEAL_LIMITED, REVEAL_NOT_FOUND, REVEAL_UNREADABLE, REVEAL_COUNT };
 
+#define LOCK_WITHIN_MS 2000
 #define KEYS_RELOAD_GAP_MS 1000
 
 static const struct api_header no_store[] = {{"Cache-Control", "no-store"}, {0}};
@@ -40,8 +41,12 @@ static void count_reveal(struct api_env *env, enum reveal reveal, double by)
     metric_add(metrics_series(env->metrics, API_METRIC_REVEALS, words[reveal], NULL), by);
 }
 
+static void on_due(void *context, struct again_item *item);
+
 void cards_open(struct api_env *env)
 {
+    env->reveals = (struct again){.base_ms = 5, .cap_ms = 100, .on_due = on_due};
+    again_open(&env->reveals, env->loop);
     for (int reveal = 0; reveal < REVEAL_COUNT; reveal++)
         count_reveal(env, (enum reveal)reveal, 0);
 }
@@ -227,9 +232,32 @@ static void on_number(struct pg_query *query, const struct pg_query_result *resu
     buf_wipe(&env->body);
 }
 
+static void on_due(void *context, struct again_item *item)
+{
+    (void)context;
+    ask_reveal(container_of(item, struct api_call, again));
+}
+
+/* Another session has the lock of the user's reveals: another call of the user, for a moment, or a stranger. */
+static void wait_for_lock(struct api_call *call)
+{
+    static const struct api_header soon[] = {{"Retry-After", "1"}, {0}};
+    int64_t now_ms = clock_mono_ms();
+    if (call->again.count == 0)
+        call->again_until_ms = now_ms + LOCK_WITHIN_MS;
+    if (now_ms < call->again_until_ms)
+        again_add(&call->env->reveals, &call->again);
+    else
+        api_call_problem(call, PROBLEM_UNAVAILABLE, "Another session holds this user's lock.", soon);
+}
+
 static void on_asked(struct pg_query *query, const struct pg_query_result *result)
 {
     struct api_call *call = container_of(query, struct api_call, query);
+    if (result->kind == PG_REFUSED && strcmp(result->sqlstate, "ISBSY") == 0) {
+        wait_for_lock(call);
+        return;
+    }
     if (result->kind == PG_DONE && pg_rows_count(result->rows) != 1)
         count_reveal(call->env, REVEAL_NOT_FOUND, 1);
     const struct pg_rows *rows = one_card(call, result);

@@ -66,6 +66,12 @@ static const char *why_not_ready(void *context)
     return why[0] ? why : retention_why_not_ready(&program->api.retention);
 }
 
+static const char *note(void *context)
+{
+    struct program *program = context;
+    return acceptor_note(program->api.env.acceptor);
+}
+
 static void describe(void *context, char ret_text[DAEMON_STATUS_SIZE])
 {
     struct program *program = context;
@@ -236,6 +242,7 @@ int main(int argc, char **argv)
         .on_started = on_started,
         .on_database_ready = on_database_ready,
         .why_not_ready = why_not_ready,
+        .note = note,
         .on_scrape = on_scrape,
         .on_reload = on_reload,
         .on_stop = on_stop,

@@ -142,6 +142,9 @@ static void reply_ready(struct daemon *daemon, struct http_request *request)
     buf_reset(&daemon->text);
     buf_put_format(&daemon->text, "%s\n", why[0] ? why : "ok");
     write_away(daemon, &daemon->text);
+    const char *note = daemon->note && !daemon->are_modules_closed ? daemon->note(daemon->context) : "";
+    if (note[0])
+        buf_put_format(&daemon->text, "%s\n", note);
     reply_text(request, why[0] ? 503 : 200, daemon->text.failed ? "out of memory\n" : daemon->text.bytes);
 }
 

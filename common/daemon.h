@@ -37,6 +37,8 @@ struct daemon {
     void (*on_scrape)(void *context);         /* before metrics are rendered */
     /* Why the program cannot do its work though the database is there; "" = it can. For readyz; NULL = no such hook. */
     const char *(*why_not_ready)(void *context);
+    /* What some have no use of the program for, while it is ready; "" = nothing. A line of readyz; NULL = no such hook. */
+    const char *(*note)(void *context);
     /* SIGHUP, also one from before the start: the files with secrets are to be read again. Not while draining. */
     void (*on_reload)(void *context);
     /* SIGHUP, when routes have changed: config has the new ones. On success the program owns *retired, which has the old

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/again.h"
+#include "common/base/clock.h"
 #include "common/base/closing.h"
 #include "statements.h"
 
@@ -26,6 +28,7 @@ struct lane {
 struct writer {
     struct writer_options options;
     struct lane lanes[LANES];
+    struct again held; /* ends whose order is locked by another session */
     struct closing closing;
 };
 
@@ -34,11 +37,23 @@ static struct write_op *op_of(const struct pg_batch_item *item)
     return container_of(item, struct write_op, item);
 }
 
+static struct pg_batcher *batcher_of(struct writer *writer, const struct write_op *op)
+{
+    bool is_delivery = op->kind == WRITE_COMPLETE && strcmp(op->end->step, "link") != 0;
+    return writer->lanes[is_delivery ? LANE_DELIVERED : (int)op->kind].batcher;
+}
+
 void writer_submit(struct writer *writer, struct write_op *op)
 {
     op->item.deadline_ms = op->deadline_ms;
-    bool is_delivery = op->kind == WRITE_COMPLETE && strcmp(op->end->step, "link") != 0;
-    pg_batcher_add(writer->lanes[is_delivery ? LANE_DELIVERED : (int)op->kind].batcher, &op->item);
+    op->again.count = 0;
+    pg_batcher_add(batcher_of(writer, op), &op->item);
+}
+
+static void on_due(void *context, struct again_item *item)
+{
+    struct write_op *op = container_of(item, struct write_op, again);
+    pg_batcher_add_again(batcher_of(context, op), &op->item, true);
 }
 
 /* ---- the parameters, in the order of the statements in outbox.sql ---- */
@@ -199,8 +214,12 @@ static void on_done(void *context, struct pg_batch_item **items, int count, cons
 
 static bool on_refused(void *context, struct pg_batch_item *item, const struct pg_query_result *result)
 {
-    (void)context;
-    op_of(item)->on_written(op_of(item), WRITE_GIVEN_UP, result->message);
+    struct writer *writer = ((struct lane *)context)->writer;
+    struct write_op *op = op_of(item);
+    if (strcmp(result->sqlstate, "ISBSY") == 0 && clock_mono_ms() < op->deadline_ms)
+        again_add(&writer->held, &op->again);
+    else
+        op->on_written(op, WRITE_GIVEN_UP, result->message);
     return false;
 }
 
@@ -237,6 +256,8 @@ bool writer_open(const struct writer_options *options, struct writer **ret_write
     if (!writer)
         return err_set(err, ERR_MEMORY, "no memory for the writer");
     writer->options = *options;
+    writer->held = (struct again){.base_ms = 20, .cap_ms = 1000, .on_due = on_due, .context = writer};
+    again_open(&writer->held, options->loop);
     for (int i = 0; i < LANES; i++) {
         struct lane *lane = &writer->lanes[i];
         struct pg_batcher_options batcher = {
@@ -270,5 +291,6 @@ void writer_close(struct writer *writer, void (*on_closed)(void *context), void 
     for (int i = 0; i < LANES; i++)
         if (writer->lanes[i].batcher)
             pg_batcher_close(writer->lanes[i].batcher, closing_part_closed, closing_part(&writer->closing));
+    again_close(&writer->held, &writer->closing);
     closing_end(&writer->closing);
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <uv.h>
 
+#include "common/base/again.h"
 #include "common/base/base.h"
 #include "common/base/err.h"
 #include "common/card.h"
@@ -91,7 +92,8 @@ struct write_op {
     void (*on_written)(struct write_op *op, enum write_result result, const char *why);
     /* private */
     struct pg_batch_item item;
-    bool has_row; /* the statement has written this event */
+    struct again_item again; /* waits for the lock of its order */
+    bool has_row;            /* the statement has written this event */
 };
 
 struct writer;

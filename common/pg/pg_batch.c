@@ -99,6 +99,12 @@ static void prepend(struct pg_batcher *batcher, struct line *line, struct pg_bat
 void pg_batcher_add(struct pg_batcher *batcher, struct pg_batch_item *item)
 {
     item->may_be_done = false;
+    pg_batcher_add_again(batcher, item, false);
+}
+
+void pg_batcher_add_again(struct pg_batcher *batcher, struct pg_batch_item *item, bool goes_alone)
+{
+    item->goes_alone = goes_alone;
     item->number = batcher->next_number++;
     if (batcher->waiting_count == 0)
         wake(batcher);
@@ -365,9 +371,9 @@ static void on_result(struct pg_query *query, const struct pg_query_result *resu
 
 static void start_batch(struct pg_batcher *batcher, struct batch *batch, struct line *line)
 {
-    int most = line->alone_count > 0 ? 1 : batcher->options.items_max;
+    int most = line->alone_count > 0 || line->first->goes_alone ? 1 : batcher->options.items_max;
     batch->count = batch->tries = 0;
-    while (line->first && batch->count < most)
+    while (line->first && batch->count < most && (batch->count == 0 || !line->first->goes_alone))
         batch->items[batch->count++] = take_first(batcher, line);
     batch->query.place = line->place;
     batch->line = line;

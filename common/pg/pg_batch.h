@@ -32,6 +32,7 @@ struct pg_batch_item {
     int64_t deadline_ms; /* no further try after it */
     /* out */
     bool may_be_done; /* the outcome of an earlier try is unknown */
+    bool goes_alone;  /* in; set by pg_batcher_add_again() only */
     /* private */
     struct pg_batch_item *next;
     int64_t number; /* in the order of pg_batcher_add() */
@@ -80,6 +81,9 @@ struct pg_batcher;
 must_check bool pg_batcher_open(const struct pg_batcher_options *options, struct pg_batcher **ret_batcher,
                                 struct err *err);
 void pg_batcher_add(struct pg_batcher *batcher, struct pg_batch_item *item);
+/* One that has ended, and is to be tried once more: may_be_done stays. goes_alone: in a batch of its own, since it would
+ * be refused with its neighbours. */
+void pg_batcher_add_again(struct pg_batcher *batcher, struct pg_batch_item *item, bool goes_alone);
 /* Every item that was added has ended. */
 bool pg_batcher_is_idle(const struct pg_batcher *batcher);
 /* Precondition: pg_batcher_is_idle(). on_closed from the loop; the batcher is freed before it. */

@@ -150,10 +150,11 @@ END
 $$;
 
 -- ONE call = ONE transaction = key, limit row and event of each request. What makes it exact:
---  1. The lock per user comes FIRST, in its own statement and in sorted order. Insert-then-count without the lock
---     fails:
---     two concurrent transactions do not see each other's uncommitted row, and both pass. The lock is
---     transaction-scoped, so it cannot outlive a dead connection.
+--  1. The lock per user comes FIRST, in its own statement. Insert-then-count without the lock fails: two concurrent
+--     transactions do not see each other's uncommitted row, and both pass. The lock is transaction-scoped, so it cannot
+--     outlive a dead connection. It is tried and never waited for: any session can take a key that it has seen, and
+--     would stop the batch and its connection. A user whose lock is taken is `busy`, and nothing is written for it; the
+--     caller asks again. A key that is recorded already is told all the same. Who waits for nobody is in no deadlock.
 --  2. Under READ COMMITTED the second statement takes a new snapshot, so it sees all that the lock's former holders
 --     committed. Under any other isolation level it would not; therefore the function refuses to run there.
 --  3. The clock is read after the lock, so the times of one user's rows rise in the order of their commits.
@@ -166,15 +167,15 @@ $$;
 --     may be visible and not replicated: the session that wrote it was ended while it waited. The commit of a
 --     transaction that only read waits for nothing, nor does one that has just a transaction id; so such a call writes
 --     a message to the write-ahead log, which nobody reads.
---  7. A batch holds a user at most once (the caller's promise; checked here). lock_timeout bounds the wait for another
---     session that still records the same key. The planner switches keep the index paths even where statistics were
+--  7. A batch holds a user at most once (the caller's promise; checked here). lock_timeout bounds the wait for whoever
+--     has locked a table. The planner switches keep the index paths even where statistics were
 --     taken on an empty table. What only few requests need is asked in functions of their own: as a part of the one
 --     statement it would make every call pay. They are STABLE, so each sees what the statement sees.
 CREATE OR REPLACE FUNCTION issuing.accept(
     ids uuid[], user_ids text[], keys text[], fingerprints bytea[], payloads text[], traceparents text[],
     limit_count int8, limit_window interval, count_attempts bool, key_retention interval)
 RETURNS TABLE (
-    verdict    text,        -- accepted, replayed, reused, not_replaceable, limited
+    verdict    text,        -- accepted, replayed, reused, not_replaceable, limited; busy: to be asked again
     event_id   uuid,        -- of the accepted or replayed event
     created_at timestamptz, -- of that event
     used       int8,        -- counted tries in the window, limit_count of them at most, and this one where it counts
@@ -190,6 +191,7 @@ AS $$
 #variable_conflict use_column
 DECLARE
     t timestamptz;
+    has_lock bool[]; -- in the order of the users
 BEGIN
     -- guard: acceptance only under READ COMMITTED
     IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -197,25 +199,16 @@ BEGIN
             USING ERRCODE = '25001';
     END IF;
 
-    BEGIN
-        IF cardinality(user_ids) = 1 AND array_lower(user_ids, 1) = 1 THEN
-            -- guard: the user's lock comes first
-            -- guard: no stranger can name a user's lock
-            PERFORM pg_advisory_xact_lock(issuing.user_lock(user_ids[1], s.salt)) FROM lock_salt s;
-        ELSE
-            -- Two of one user would be judged by one snapshot, and both pass.
-            IF (SELECT count(DISTINCT u.user_id) < count(*) FROM unnest(user_ids) AS u (user_id)) THEN
-                RAISE EXCEPTION 'a batch of issuing.accept holds a user at most once' USING ERRCODE = '22023';
-            END IF;
-            -- guard: the locks of a batch come first
-            PERFORM pg_advisory_xact_lock(l.h)
-            FROM (SELECT issuing.user_lock(u.user_id, s.salt) AS h
-                  FROM unnest(user_ids) AS u (user_id) CROSS JOIN lock_salt s ORDER BY 1 OFFSET 0) AS l;
-        END IF;
-    EXCEPTION WHEN lock_not_available THEN
-        -- Told apart from other locks: only our programs can hold this one, while they record a request of the user.
-        RAISE EXCEPTION 'another request of this user is being recorded' USING ERRCODE = 'ISBSY';
-    END;
+    -- Two of one user would be judged by one snapshot, and both pass.
+    IF cardinality(user_ids) > 1
+       AND (SELECT count(DISTINCT u.user_id) < count(*) FROM unnest(user_ids) AS u (user_id)) THEN
+        RAISE EXCEPTION 'a batch of issuing.accept holds a user at most once' USING ERRCODE = '22023';
+    END IF;
+    -- guard: the user's lock comes first
+    -- guard: no stranger can name a user's lock
+    -- guard: a batch waits for no user
+    has_lock := ARRAY(SELECT pg_try_advisory_xact_lock(issuing.user_lock(u.user_id, s.salt))
+                      FROM lock_salt s, unnest(user_ids) WITH ORDINALITY AS u (user_id, n) ORDER BY u.n);
     t := clock_timestamp();
 
     RETURN QUERY
@@ -229,6 +222,8 @@ BEGIN
                 -- guard: another body under the same key is refused
                 WHEN k.fingerprint = a.fingerprint THEN 'replayed'
                 WHEN k.event_id IS NOT NULL THEN 'reused'
+                -- guard: nobody is judged without the lock
+                WHEN has_lock[a.n] IS NOT TRUE THEN 'busy'
                 WHEN a.payload ->> 'replaces' IS NOT NULL
                      AND NOT issuing.is_replaceable(a.user_id, a.payload ->> 'replaces') THEN 'not_replaceable'
                 -- guard: the limit counts what is in the window
@@ -308,7 +303,8 @@ AS $$
 BEGIN
     PERFORM issuing.accept(ARRAY[gen_random_uuid()], ARRAY[tried.id], ARRAY['try'], ARRAY[sha256('')],
                            ARRAY['{"kind": "new"}'], ARRAY[NULL], 1, interval '1 s', false, interval '1 s')
-    FROM (SELECT concat('issuing.try_accept.', n) AS id FROM generate_series(0, 9999) n) tried
+    -- A user whom nobody else tries: two checks at once would find each other's lock.
+    FROM (SELECT concat('issuing.try_accept.', gen_random_uuid()) AS id FROM generate_series(0, 9999)) tried
     WHERE issuing.is_mine(tried.id) LIMIT 1;
     RAISE EXCEPTION 'undo' USING ERRCODE = 'ISUND';
 EXCEPTION

@@ -58,14 +58,27 @@ BEGIN
 END
 $$;
 
--- The order of a user's events of a type: who ends events takes all locks in sorted order, before any row.
-CREATE OR REPLACE FUNCTION issuing.lock_orders(types text[], user_ids text[]) RETURNS void
+-- The order of a user's events of a type: who ends events takes all locks in sorted order, before any row. Any session
+-- can hold a key that it has seen: the wait is short, and without `waits` there is none. ISBSY: to be tried again.
+CREATE OR REPLACE FUNCTION issuing.lock_orders(types text[], user_ids text[], waits bool) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+SET lock_timeout = '2s'
 AS $$
+DECLARE
+    held bool := false;
 BEGIN
-    PERFORM pg_advisory_xact_lock(k.key)
-    FROM (SELECT DISTINCT issuing.order_lock(a.type, a.user_id, s.salt) AS key
-          FROM unnest(types, user_ids) AS a (type, user_id) CROSS JOIN lock_salt s ORDER BY 1 OFFSET 0) AS k;
+    FOR held IN
+        SELECT CASE WHEN waits THEN pg_advisory_xact_lock(k.key) IS NULL
+                    ELSE NOT pg_try_advisory_xact_lock(k.key) END
+        FROM (SELECT DISTINCT issuing.order_lock(a.type, a.user_id, s.salt) AS key
+              FROM unnest(types, user_ids) AS a (type, user_id) CROSS JOIN lock_salt s ORDER BY 1 OFFSET 0) AS k
+    LOOP
+        IF held THEN
+            RAISE lock_not_available;
+        END IF;
+    END LOOP;
+EXCEPTION WHEN lock_not_available THEN
+    RAISE EXCEPTION 'another session holds the lock of a user''s events' USING ERRCODE = 'ISBSY';
 END
 $$;
 
@@ -486,6 +499,6 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION issuing.lock_orders(text[], text[]), issuing.try_orders(text, text[]),
+REVOKE ALL ON FUNCTION issuing.lock_orders(text[], text[], bool), issuing.try_orders(text, text[]),
     issuing.free_held(text), issuing.make_one_due(text)
 FROM PUBLIC;

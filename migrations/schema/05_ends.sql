@@ -8,15 +8,16 @@
 -- get it. Whatever ends events takes all locks in their order, before it locks any row.
 --
 -- Precedes, as a statement of its own, everything that may end one of these events COMPLETED or REJECTED, in the same
--- transaction and before any of their rows is locked.
-CREATE OR REPLACE FUNCTION issuing.lock_order(events uuid[]) RETURNS void
+-- transaction and before any of their rows is locked. ISBSY: another session holds the lock of one of them. A worker
+-- then tries each alone, without waiting, so that a lock that is held costs one user's ends and no connection.
+CREATE OR REPLACE FUNCTION issuing.lock_order(events uuid[], waits bool DEFAULT true) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
 BEGIN
     IF EXISTS (SELECT FROM routes r WHERE r.is_ordered) THEN
         -- guard: an end of an ordered type excludes claims
-        PERFORM lock_orders(array_agg(e.event_type), array_agg(e.user_id))
+        PERFORM lock_orders(array_agg(e.event_type), array_agg(e.user_id), waits)
         FROM unnest(events) AS a (id)
         JOIN outbox_events e ON e.id = a.id
         JOIN routes r ON r.event_type = e.event_type AND r.is_ordered;
@@ -130,7 +131,7 @@ AS $$
 BEGIN
     -- guard: a delivery takes the lock of its order
     IF step <> 'link' THEN
-        PERFORM lock_order(ids);
+        PERFORM lock_order(ids, cardinality(ids) > 1);
     END IF;
     RETURN QUERY
     WITH completed AS (
@@ -196,7 +197,7 @@ DECLARE
 BEGIN
     ids := ARRAY(SELECT a.id FROM unnest(ends) a);
     -- guard: every other end takes the lock of its order
-    PERFORM lock_order(ids);
+    PERFORM lock_order(ids, cardinality(ids) > 1);
     RETURN QUERY
     WITH asked AS MATERIALIZED (
         SELECT a.*, a.code !~ '^(issuer|core|route)_' AS is_ours FROM unnest(ends) a

@@ -2,17 +2,18 @@
 -- records are sealed again with another key without anybody but the owner reading them.
 
 -- Card numbers that are shown to a user.
-CREATE OR REPLACE FUNCTION issuing.lock_reveal(user_id text) RETURNS void
+CREATE OR REPLACE FUNCTION issuing.lock_reveal(user_id text) RETURNS bool
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 BEGIN
-    PERFORM pg_advisory_xact_lock(issuing.reveal_lock(user_id, s.salt)) FROM lock_salt s;
+    RETURN (SELECT pg_try_advisory_xact_lock(issuing.reveal_lock(user_id, s.salt)) FROM lock_salt s);
 END
 $$;
 
 -- No row: the user has no such card with a number. frees_in_ms: too many numbers were shown to this user, and the next
 -- one may be then. No ticket otherwise: the record is sealed with key_id, which is not among `openable`; then nothing
--- is counted or written. `most` in a minute, at most the database's ceiling. The lock of the user comes first.
+-- is counted or written. `most` in a minute, at most the database's ceiling. The lock of the user comes first; it is
+-- tried, and where another session has it, ISBSY: the caller asks again.
 CREATE OR REPLACE FUNCTION issuing.ask_reveal(card uuid, holder text, openable int8[], most int8)
 RETURNS TABLE (id uuid, ticket uuid, key_id int8, frees_in_ms int8)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
@@ -32,7 +33,9 @@ BEGIN
             USING ERRCODE = '25001';
     END IF;
     -- guard: the lock of the user comes before a number is counted
-    PERFORM issuing.lock_reveal(holder);
+    IF issuing.lock_reveal(holder) IS NOT TRUE THEN
+        RAISE EXCEPTION 'another session holds the lock of this user''s reveals' USING ERRCODE = 'ISBSY';
+    END IF;
     t := clock_timestamp();
 
     -- guard: an api reveals no more than the ceiling

@@ -74,7 +74,7 @@ BEGIN
             issuing.claim_ends(uuid, int8, int8, text, bool), issuing.ends_wait() TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.keep_rows(interval, interval, interval), issuing.check_rest(),
             issuing.keep_house(interval, interval, interval, interval) TO issuing_worker;
-        GRANT EXECUTE ON FUNCTION issuing.lock_orders(text[], text[]), issuing.try_orders(text, text[]),
+        GRANT EXECUTE ON FUNCTION issuing.lock_orders(text[], text[], bool), issuing.try_orders(text, text[]),
             issuing.withdraw_plans() TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.ask_check(uuid, text),
             issuing.put_check_back(uuid, uuid, int8, text), issuing.note_orphan(uuid, uuid), issuing.end_check(uuid,

@@ -6,7 +6,7 @@
 #include "common/base/digest.h"
 #include "statements.h"
 
-enum { REPEATS_MAX = 50 };
+enum { REPEATS_MAX = 20000 };
 
 struct pg_sync *owner, *api;
 
@@ -89,19 +89,34 @@ bool call_accept(struct pg_sync *db, const struct limit *limit, struct one_try *
     return done && ret_sqlstate[0] == '\0';
 }
 
-static bool is_lock_wait(const char *sqlstate)
+/* Moves those that were busy to the front; their number. */
+static int keep_busy(struct one_try *tries, int count)
 {
-    return strcmp(sqlstate, "ISBSY") == 0 || strcmp(sqlstate, "55P03") == 0;
+    int busy = 0;
+    for (int i = 0; i < count; i++) {
+        struct one_try try = tries[i];
+        if (strcmp(try.verdict, "busy") != 0)
+            continue;
+        tries[i] = tries[busy];
+        tries[busy++] = try;
+    }
+    return busy;
 }
 
-/* Like the acceptor: a lock wait that took too long (a slow machine) is no verdict, and the same call is repeated. */
+/* Like the acceptor: who is busy is asked again, and so is a call that waited too long for a lock (a slow machine). The
+ * order of the tries may change. */
 static bool call_accept_repeatedly(struct pg_sync *db, const struct limit *limit, struct one_try *tries, int count,
                                    char ret_sqlstate[6])
 {
-    for (int i = 0; i < REPEATS_MAX; i++)
-        if (call_accept(db, limit, tries, count, ret_sqlstate) || !is_lock_wait(ret_sqlstate))
+    for (int i = 0; i < REPEATS_MAX && count > 0; i++) {
+        if (call_accept(db, limit, tries, count, ret_sqlstate))
+            count = keep_busy(tries, count);
+        else if (strcmp(ret_sqlstate, "55P03") != 0)
             break;
-    return ret_sqlstate[0] == '\0';
+        if (count > 0)
+            nanosleep(&(struct timespec){.tv_nsec = 1000 * 1000}, NULL);
+    }
+    return ret_sqlstate[0] == '\0' && count == 0;
 }
 
 void accept_all(const struct limit *limit, struct one_try *tries, int count)

@@ -33,7 +33,7 @@ static struct metrics *metrics;
 static struct wakeup wakeup;
 static struct config config;
 static struct request requests[REQUESTS];
-static const char *const reasons[ACCEPTANCE_FAILURES] = {"user_lock", "lock", "schema", "late", "other"};
+static const char *const reasons[ACCEPTANCE_FAILURES] = {"user_lock", "lock", "schema", "late", "moved", "other"};
 static struct metric_series *failures[ACCEPTANCE_FAILURES];
 static int decided, hints, closed;
 
@@ -220,7 +220,7 @@ START_TEST(a_recorded_event_wakes_the_workers_and_a_repeat_does_not)
 }
 END_TEST
 
-START_TEST(a_key_that_another_session_records_is_reported_and_the_others_pass)
+START_TEST(a_user_whose_lock_is_held_is_told_and_the_others_pass)
 {
     char user[32];
     database_run(db, "BEGIN; SELECT count(*) FROM issuing.accept(ARRAY[gen_random_uuid()], ARRAY['user-7'], "
@@ -233,8 +233,40 @@ START_TEST(a_key_that_another_session_records_is_reported_and_the_others_pass)
     run_until(decided == 20);
     database_run(db, "ROLLBACK");
     for (int i = 0; i < 20; i++)
-        expect(i, i == 7 ? ACCEPTANCE_IN_PROGRESS : ACCEPTANCE_ACCEPTED);
+        expect(i, i == 7 ? ACCEPTANCE_USER_BUSY : ACCEPTANCE_ACCEPTED);
     expect_failures(ACCEPTANCE_USER_LOCK, 1);
+    ck_assert_str_eq(acceptor_note(acceptor), "");
+}
+END_TEST
+
+/* More held users than there are connections: the others are recorded while those are asked again. */
+START_TEST(held_locks_hold_no_connection)
+{
+    enum { HELD = 40 };
+    char user[32];
+    database_run(db, "SELECT pg_advisory_lock(issuing.user_lock('held-' || n, salt)) FROM issuing.lock_salt, "
+                     "generate_series(0, 39) n");
+    for (int i = 0; i < HELD; i++) {
+        snprintf(user, sizeof(user), "held-%d", i);
+        submit(i, user, "key-0", 1);
+    }
+    for (int i = HELD; i < HELD + 20; i++) {
+        snprintf(user, sizeof(user), "user-%d", i);
+        submit(i, user, "key-0", 1);
+    }
+    run_until(decided >= 20);
+    for (int i = HELD; i < HELD + 20; i++)
+        expect(i, ACCEPTANCE_ACCEPTED);
+    run_until(decided == HELD + 20);
+    for (int i = 0; i < HELD; i++)
+        expect(i, ACCEPTANCE_USER_BUSY);
+    ck_assert_str_ne(acceptor_note(acceptor), "");
+    ck_assert_str_eq(acceptor_why_not(acceptor), "");
+    database_run(db, "SELECT pg_advisory_unlock_all()");
+    decided = 0;
+    submit(0, "held-0", "key-0", 1);
+    run_until(decided == 1);
+    expect(0, ACCEPTANCE_ACCEPTED);
 }
 END_TEST
 
@@ -413,7 +445,8 @@ SUITE(acceptor)
     tcase_add_test(tcase, every_request_gets_its_own_verdict_once);
     tcase_add_test(tcase, a_verdict_carries_what_the_answer_needs);
     tcase_add_test(tcase, a_recorded_event_wakes_the_workers_and_a_repeat_does_not);
-    tcase_add_test(tcase, a_key_that_another_session_records_is_reported_and_the_others_pass);
+    tcase_add_test(tcase, a_user_whose_lock_is_held_is_told_and_the_others_pass);
+    tcase_add_test(tcase, held_locks_hold_no_connection);
     tcase_add_test(tcase, a_lock_on_a_table_is_not_taken_for_a_key_that_is_being_recorded);
     tcase_add_test(tcase, one_request_that_is_refused_alone_says_nothing_of_the_others);
     tcase_add_test(tcase, a_schema_that_refuses_everybody_is_told_until_it_works_again);

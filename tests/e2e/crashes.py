@@ -685,7 +685,7 @@ def sigterm_lets_the_api_answer_what_it_has(world):
         waiting.send(world.post_bytes("bob", "k", headers=[("Prefer", "wait=30")]))
         wait_until(lambda: api.metric("issuing_waiting_clients") == 1, "bob waits")
         busy.send(world.post_bytes("alice", "k"))
-        wait_until(lambda: world.blocked() == 1, "alice's request is being recorded")
+        wait_until(lambda: api.metric("issuing_accept_queue") == 1, "alice's request is being recorded")
         api.signal(signal.SIGTERM)
         answer = waiting.answer()
         assert_equal((answer.status, answer.json()["status"], answer.header("Connection")), (202, "PENDING", "close"),

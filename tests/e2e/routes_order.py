@@ -5,11 +5,12 @@ fails holds back what stands behind it, visibly, until an operator has decided; 
 """
 import itertools
 import signal
+import threading
 import time
 
 from harness import assert_equal, assert_true, slow, test, wait_until
 from operators import lines
-from receiver import (closes, event_ids, insert, is_silent, receiver, resets, route, says, wait_ends)
+from receiver import (answers_after, closes, event_ids, insert, is_silent, receiver, resets, route, says, wait_ends)
 
 DONE = ("COMPLETED", None)
 ORDERED = {"ordered": "true"}
@@ -80,6 +81,27 @@ def a_question_holds_back_what_is_behind_it_and_nobody_else(world):
         assert_equal(done.returncode, 0, "resolve: " + done.stderr)
         assert_equal(set(wait_ends(world, ids[2:]).values()), {DONE}, "what was behind it")
         in_order(service, dict.fromkeys(ids, "alice") | dict.fromkeys(bob, "bob"))
+
+
+@test(worker__lease="60s")
+def a_lock_that_a_stranger_holds_delays_the_ends_of_one_user_only(world):
+    """Keys of locks are seen in pg_locks where that is open; any session may take them."""
+    with receiver(world) as service:
+        route(world, service, **ORDERED)
+        world.start_worker()
+        first, go = event_ids(world, 1)[0], threading.Event()
+        service.plan(first, answers_after(go, 200, "{}"))
+        insert(world, ["alice"], ids=[first])
+        service.wait_delivery(first)
+        with world.holding("SELECT pg_advisory_xact_lock(issuing.order_lock('PAYMENT_CHARGE', 'alice', salt))"
+                           " FROM issuing.lock_salt"):
+            go.set()
+            for _ in range(3):
+                assert_equal(set(wait_ends(world, insert(world, ["bob", "carol", "dave"])).values()), {DONE}, "others")
+                assert_equal(world.blocked(), 0, "sessions that wait for a lock")
+            assert_equal(world.status(first), "PROCESSING", "alice's")
+        assert_equal(wait_ends(world, [first])[first], DONE, "alice's afterwards")
+        assert_equal(len(service.deliveries(first)), 1, "deliveries")
 
 
 @test
