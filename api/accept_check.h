@@ -1,8 +1,8 @@
-/* Whether the database takes requests at all. When it refuses one for a reason that lies in the schema (a constraint, a
- * missing right, a function that is gone), the fault may be that request's or everybody's: a request is then accepted
- * and taken back (issuing.try_accept), and what stands in the way of all and may be removed is removed before
- * (issuing.withdraw_plans). While that fails it is tried again every second, and the api is not ready: nobody would send
- * requests that could show that it works again. Each place (pg_place.h) has a check of its own. */
+/* Whether the database takes requests at all. When it refuses one (a constraint, a missing right, a full lock table, the
+ * isolation, a lock), the fault may be that request's or everybody's: a request is then accepted and taken back
+ * (issuing.try_accept), and what stands in the way of all and may be removed is removed before (issuing.withdraw_plans).
+ * While that fails it is tried again every second, and the api is not ready: nobody would send requests that could show
+ * that it works again. A probe now and then finds out what no request has met; it removes nothing. Each place (pg_place.h) has a check of its own. */
 #ifndef ISSUING_ACCEPT_CHECK_H
 #define ISSUING_ACCEPT_CHECK_H
 
@@ -24,12 +24,13 @@ struct accept_check {
     uv_timer_t timer;
     struct pg_query query;
     bool is_in_flight;
+    bool is_wanted; /* a check, when the probe that is in flight is over */
 };
 
 void accept_check_open(struct accept_check *check, uv_loop_t *loop);
-/* Checks once, and until it works; nothing when a check is in flight. */
+/* Checks once, and until it works; one check at a time. */
 void accept_check_start(struct accept_check *check);
-/* Whether a refusal with this SQLSTATE is of the schema. */
+/* Whether a refusal with this SQLSTATE may be everybody's. */
 bool accept_check_is_needed(const char sqlstate[6]);
 bool accept_check_is_idle(const struct accept_check *check);
 /* Precondition: accept_check_is_idle(). Its handle is a part of `closing`. */

@@ -209,11 +209,35 @@ static void on_done(void *context, struct pg_batch_item **items, int count, cons
         wakeup_send(acceptor->options.wakeup);
 }
 
+/* Constraints; names and rights; schemas; features; errors that functions raise: a plan that was withdrawn by the check
+ * may have been in the way. */
+static bool is_of_schema(const char *sqlstate)
+{
+    static const char *const classes[] = {"23", "42", "3F", "0A", "P0"};
+    for (size_t i = 0; i < ARRAY_SIZE(classes); i++)
+        if (strncmp(sqlstate, classes[i], 2) == 0)
+            return true;
+    return false;
+}
+
+static struct place *place_for(struct acceptor *acceptor, const struct acceptance *acceptance)
+{
+    return &acceptor->places[pg_pool_place_of(acceptor->options.pool, acceptance->user_id)];
+}
+
+/* A full lock table, disk or memory: the requests are tried again, and readiness follows the check. */
+static void on_transient(void *context, const struct pg_batch_item *first, const char sqlstate[6])
+{
+    if (accept_check_is_needed(sqlstate))
+        accept_check_start(&place_for(context, acceptance_of(first))->check);
+}
+
 static bool on_refused(void *context, struct pg_batch_item *item, const struct pg_query_result *result)
 {
     struct acceptor *acceptor = context;
     struct acceptance *acceptance = acceptance_of(item);
-    bool is_of_schema = accept_check_is_needed(result->sqlstate);
+    struct place *place = place_for(acceptor, acceptance);
+    bool is_schema = is_of_schema(result->sqlstate);
     /* guard: a place that is not served is told from a database that is away */
     if (pg_sqlstate_is_moved(result->sqlstate))
         return fail(acceptor, acceptance, ACCEPTANCE_MOVED);
@@ -223,19 +247,20 @@ static bool on_refused(void *context, struct pg_batch_item *item, const struct p
         return true;
     }
     /* guard: what the schema refuses is sent once more after the check */
-    if (is_of_schema && !acceptance->was_checked) {
+    if (is_schema && !acceptance->was_checked) {
         acceptance->was_checked = true;
-        struct place *place = &acceptor->places[pg_pool_place_of(acceptor->options.pool, acceptance->user_id)];
         acceptance->next_refused = place->refused;
         place->refused = acceptance;
         accept_check_start(&place->check);
         return false;
     }
+    if (accept_check_is_needed(result->sqlstate))
+        accept_check_start(&place->check);
     log_error("a request could not be recorded", LOG_TEXT("sqlstate", result->sqlstate),
               LOG_TEXT("why", result->message));
     return fail(acceptor, acceptance,
                 strcmp(result->sqlstate, "55P03") == 0 ? ACCEPTANCE_LOCK
-                : is_of_schema                         ? ACCEPTANCE_SCHEMA
+                : is_schema || place->check.why_not[0] ? ACCEPTANCE_SCHEMA
                                                        : ACCEPTANCE_OTHER);
 }
 
@@ -268,6 +293,7 @@ static const struct pg_batcher_hooks hooks = {
     .add_row = add_row,
     .on_done = on_done,
     .on_refused = on_refused,
+    .on_transient = on_transient,
     .on_given_up = on_given_up,
     .place_of = place_of,
 };

@@ -328,7 +328,10 @@ static void refused(struct batch *batch, const struct pg_query_result *result)
 {
     const struct pg_batcher_options *options = &batch->batcher->options;
     bool is_moved = pg_sqlstate_is_moved(result->sqlstate);
-    if (pg_sqlstate_is_transient(result->sqlstate))
+    bool is_transient = pg_sqlstate_is_transient(result->sqlstate);
+    if (is_transient && options->hooks->on_transient)
+        options->hooks->on_transient(options->context, batch->items[0], result->sqlstate);
+    if (is_transient)
         retry(batch, result->message);
     else if (is_moved && options->away_timeout_ms == 0)
         wait_for_place(batch);

@@ -51,6 +51,8 @@ struct pg_batcher_hooks {
     void (*on_given_up)(void *context, struct pg_batch_item *item, const char *why);
     /* Whose schema an item is about: pg_pool_place_of(). NULL: options.place for all. */
     int (*place_of)(void *context, const struct pg_batch_item *item);
+    /* The database refuses a batch for a reason that may pass, and it is sent again. NULL: nothing to do. */
+    void (*on_transient)(void *context, const struct pg_batch_item *first, const char sqlstate[6]);
 };
 
 struct pg_batcher_options {

@@ -10,3 +10,8 @@ FROM issuing.accept($1::uuid[], $2::text[], $3::text[], $4::bytea[], $5::text[],
 -- refuse everybody, then accepts a request and takes it back. One transaction: the second sees what the first did.
 -- Waits for locks as long as a request may wait.
 SELECT issuing.withdraw_plans(), issuing.try_accept();
+
+-- name: accept_probe :one place
+-- why: now and then, while nothing was refused: an api that records nothing is to know it before it is asked. Accepts a
+-- request and takes it back, and withdraws no plan.
+SELECT 0::int8, issuing.try_accept();

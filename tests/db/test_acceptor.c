@@ -330,6 +330,29 @@ START_TEST(a_schema_that_refuses_everybody_is_told_until_it_works_again)
 }
 END_TEST
 
+/* Not of the schema: readiness follows all the same. */
+START_TEST(whatever_refuses_everybody_is_told_until_it_is_gone)
+{
+    database_run(db, "BEGIN; LOCK TABLE issuing.rate_limit_log IN EXCLUSIVE MODE");
+    submit(0, "anna", "key-0", 1);
+    run_until(decided == 1 && acceptor_why_not(acceptor)[0]);
+    database_run(db, "ROLLBACK");
+    run_until(!acceptor_why_not(acceptor)[0]);
+    database_run(db,
+                 "CREATE FUNCTION fills() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE out_of_memory; END'; "
+                 "CREATE TRIGGER fills BEFORE INSERT ON issuing.rate_limit_log_rest FOR EACH STATEMENT EXECUTE "
+                 "FUNCTION fills(); CREATE TRIGGER fills BEFORE INSERT ON issuing.rate_limit_log FOR EACH STATEMENT "
+                 "EXECUTE FUNCTION fills()");
+    submit(1, "berta", "key-0", 1);
+    run_until(acceptor_why_not(acceptor)[0]);
+    ck_assert_int_eq(decided, 1); /* it is tried again meanwhile */
+    database_run(db, "DROP FUNCTION fills() CASCADE");
+    run_until(decided == 2);
+    expect(1, ACCEPTANCE_ACCEPTED);
+    run_until(!acceptor_why_not(acceptor)[0]);
+}
+END_TEST
+
 /* No worker has passed for a day, so nobody took the plan back; now its range has begun. */
 START_TEST(what_housekeeping_has_promised_refuses_nobody)
 {
@@ -450,6 +473,7 @@ SUITE(acceptor)
     tcase_add_test(tcase, a_lock_on_a_table_is_not_taken_for_a_key_that_is_being_recorded);
     tcase_add_test(tcase, one_request_that_is_refused_alone_says_nothing_of_the_others);
     tcase_add_test(tcase, a_schema_that_refuses_everybody_is_told_until_it_works_again);
+    tcase_add_test(tcase, whatever_refuses_everybody_is_told_until_it_is_gone);
     tcase_add_test(tcase, no_lock_that_a_stranger_can_take_stops_a_user);
     tcase_add_test(tcase, what_housekeeping_has_promised_refuses_nobody);
     suite_add_tcase(suite, tcase);

@@ -33,6 +33,7 @@ static const struct {
 } users[] = {
     {"accept_batch", {"issuing_api"}},
     {"accept_check", {"issuing_api"}},
+    {"accept_probe", {"issuing_api"}},
     {"request_", {"issuing_api"}},
     {"requests_", {"issuing_api"}},
     {"card_", {"issuing_api"}},

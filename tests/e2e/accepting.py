@@ -3,7 +3,7 @@ at once."""
 import threading
 
 import client
-from harness import assert_equal, assert_true, BUILD, run, slow, test, wait_until
+from harness import assert_equal, assert_true, BUILD, core, run, slow, test, wait_until
 
 ACCEPT = ("SELECT verdict FROM issuing.accept(ARRAY['%s']::uuid[], ARRAY['%s'], ARRAY['%s'], ARRAY['\\x00'::bytea],"
           " ARRAY['{\"kind\":\"new\"}'],"
@@ -130,6 +130,22 @@ def an_api_that_the_schema_refuses_is_not_ready_until_it_works_again(world):
     api.wait_ready()
     assert_equal(world.post("alice", '"a"').status, 202, "status when it works again")
     assert_equal(events(world), 1, "events")
+
+
+@core
+@slow
+@test
+def an_api_is_not_ready_while_a_stranger_fills_the_lock_table(world):
+    """One statement of a role without any right."""
+    world.own_database()
+    world.up(workers=0)
+    api = world.apis()[0]
+    world.accept("anna")
+    with world.holding("DO $$ BEGIN FOR g IN 1 .. 1000000 LOOP PERFORM pg_advisory_lock(1, g); END LOOP;"
+                       " EXCEPTION WHEN out_of_memory THEN NULL; END $$"):
+        wait_until(lambda: world.post("alice", "k").status == 503 and not api.ready(), "not ready")
+    api.wait_ready()
+    world.accept("bob")
 
 
 @test
