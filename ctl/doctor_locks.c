@@ -50,7 +50,7 @@ static bool check_house(struct doctor *doctor, struct err *err)
     return true;
 }
 
-/* Sessions of other roles. Our locks have keys that only we can compute, but a key that is held is seen in pg_locks. */
+/* Sessions of other roles. Our locks have keys that only we can compute, and see where migrate could close pg_locks. */
 static bool check_strangers(struct doctor *doctor, struct err *err)
 {
     enum { PID, ROLE, SINCE, LOCKS, BLOCKS };
@@ -77,7 +77,35 @@ static bool check_strangers(struct doctor *doctor, struct err *err)
     return true;
 }
 
+/* *ret_can_look: the checks that need pg_locks can be made. */
+static bool check_lock_rights(struct doctor *doctor, bool *ret_can_look, struct err *err)
+{
+    enum { EVERYBODY, OURS };
+    pg_rows_scope struct pg_rows *rows = NULL;
+    if (!pg_sync_query(doctor->ctl->db, &sql_operator_doctor_locks_seen, NULL, &rows, err))
+        return false;
+    *ret_can_look = pg_bool(rows, 0, OURS);
+    if (!*ret_can_look)
+        doctor_report(
+            doctor, "locks seen", false,
+            "run issuing-ctl migrate as a superuser, or as one in this database: GRANT EXECUTE ON FUNCTION "
+            "pg_lock_status() TO issuing_owner, issuing_operator, issuing_viewer; GRANT SELECT ON pg_locks TO "
+            "the same",
+            "this role or the owner of the tables may not read pg_locks");
+    else if (pg_bool(rows, 0, EVERYBODY))
+        doctor_warn(doctor, "locks seen",
+                    "run issuing-ctl migrate as a superuser, or as one in this database: REVOKE ALL ON FUNCTION "
+                    "pg_lock_status() FROM PUBLIC, and GRANT EXECUTE on it to issuing_owner, issuing_operator, "
+                    "issuing_viewer",
+                    "every role that may connect reads the keys of users' locks in pg_locks, and can hold them");
+    else
+        doctor_report(doctor, "locks seen", true, NULL, "by our roles only");
+    return true;
+}
+
 bool doctor_check_locks(struct doctor *doctor, struct err *err)
 {
-    return check_jit(doctor, err) && check_house(doctor, err) && check_strangers(doctor, err);
+    bool can_look;
+    return check_jit(doctor, err) && check_lock_rights(doctor, &can_look, err) &&
+           (!can_look || (check_house(doctor, err) && check_strangers(doctor, err)));
 }

@@ -359,6 +359,9 @@ static int run_doctor(struct ctl *ctl, char **arguments, int count)
         const char *fix =
             err_is_sqlstate(&err, "55P03")
                 ? "end the session that holds the lock: pg_locks and pg_stat_activity name it"
+            : err_is_sqlstate(&err, "53200")
+                ? "the lock table is full: end the session that holds most of pg_locks, or raise "
+                  "max_locks_per_transaction"
                 : "start PostgreSQL, or correct database.url (PGHOST, PGDATABASE, ... where it is not set)";
         doctor_report(&doctor, "database", false, fix, "%s", err.message);
         code = err_exit_code(err.kind);

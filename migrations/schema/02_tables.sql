@@ -146,7 +146,7 @@ CREATE INDEX rate_limit_log_user ON issuing.rate_limit_log (user_id, accepted, a
 
 -- A user's lock is an advisory lock: the user has no row. Its key is made with a salt of this database that only the
 -- owner and the api's role read, so that no other role can take the lock beforehand. A lock that is held is seen in
--- pg_locks by everybody.
+-- pg_locks, which roles.sql closes where it may.
 CREATE TABLE issuing.lock_salt (
     one  bool PRIMARY KEY DEFAULT true CHECK (one),
     salt int8 NOT NULL

@@ -56,6 +56,15 @@ BEGIN
             END;
         END LOOP;
     END LOOP;
+    IF (SELECT u.rolsuper FROM pg_roles u WHERE u.rolname = current_user) THEN
+        -- Whoever sees the key of a lock can take the lock.
+        REVOKE ALL ON FUNCTION pg_catalog.pg_lock_status() FROM PUBLIC;
+        REVOKE ALL ON pg_catalog.pg_locks FROM PUBLIC;
+        FOREACH r IN ARRAY ARRAY['issuing_owner', 'issuing_operator', 'issuing_viewer', 'pg_monitor'] LOOP
+            EXECUTE format('GRANT EXECUTE ON FUNCTION pg_catalog.pg_lock_status() TO %I', r);
+            EXECUTE format('GRANT SELECT ON pg_catalog.pg_locks TO %I', r);
+        END LOOP;
+    END IF;
     IF to_regrole('issuing_owner') IS NOT NULL AND to_regnamespace('issuing') IS NULL THEN
         BEGIN
             CREATE SCHEMA issuing AUTHORIZATION issuing_owner;

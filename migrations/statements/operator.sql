@@ -872,6 +872,16 @@ ORDER BY 2;
 SELECT (extract(epoch FROM clock_timestamp() - h.passed_at) * 1000)::int8, h.holder, h.plans
 FROM issuing.house_state() h;
 
+-- name: operator_doctor_locks_seen :one
+-- why: whether everybody may read the keys of locks (pg_locks), and whether this role and the owner of the schema may.
+-- No lock.
+SELECT EXISTS (SELECT FROM pg_proc p CROSS JOIN LATERAL aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) x
+               WHERE p.oid = 'pg_lock_status()'::regprocedure AND x.grantee = 0),
+       bool_and(has_function_privilege(r.oid, 'pg_lock_status()', 'EXECUTE')
+                AND has_table_privilege(r.oid, 'pg_locks', 'SELECT'))
+FROM pg_roles r
+WHERE r.rolname = current_user OR r.oid = (SELECT n.nspowner FROM pg_namespace n WHERE n.nspname = 'issuing');
+
 -- name: operator_doctor_strangers :many
 -- why: sessions of other roles that hold advisory locks here, or that a session of ours has waited for longer than a
 -- second. Since when they do what they do is told to who may read statistics. No lock.

@@ -9,7 +9,7 @@ import select
 import threading
 
 import client
-from harness import assert_equal, assert_true, core, slow, test, wait_until
+from harness import assert_equal, assert_true, core, psql_program, run, slow, test, wait_until
 
 SLOW = "hog"
 
@@ -251,3 +251,21 @@ def numbers_of_a_user_whose_lock_a_stranger_holds_are_refused_and_those_of_other
     assert_equal({(answer.status, "lock" in answer.json()["detail"], answer.header("Retry-After")) for answer in answers},
                  {(503, True, "1")}, "answers")
     assert_equal(world.get(SLOW, paths[SLOW]).status, 200, "the number afterwards")
+
+
+@test
+def a_role_that_may_only_connect_sees_no_key_and_doctor_says_where_it_does(world):
+    def doctor():
+        return world.ctl("doctor").stdout
+    world.sql("CREATE ROLE passerby")
+    try:
+        seen = run([psql_program(), "-XAtd", world.conninfo("postgres"), "-c", "SET ROLE passerby",
+                    "-c", "SELECT count(*) FROM pg_locks"])
+        assert_true("permission denied" in seen.stderr, "pg_locks: " + seen.stdout + seen.stderr)
+        assert_true("by our roles only" in doctor(), "closed")
+        world.sql("GRANT EXECUTE ON FUNCTION pg_lock_status() TO PUBLIC; GRANT SELECT ON pg_locks TO PUBLIC")
+        assert_true("reads the keys of users' locks" in doctor(), "open")
+        world.sql("REVOKE ALL ON FUNCTION pg_lock_status() FROM PUBLIC, issuing_operator")
+        assert_true("may not read pg_locks" in doctor(), "closed for our role too")
+    finally:
+        world.sql("DROP ROLE passerby")
