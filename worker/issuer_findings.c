@@ -342,7 +342,7 @@ static void read_account(const struct issuer_findings_facts *facts, const struct
 {
     ret_id[0] = '\0';
     if (!call || call->result != HTTP_ANSWERED || call->status != 200 ||
-        !json_strict_check(call->answer.bytes, call->answer.length, NULL))
+        !json_grammar_check(call->answer.bytes, call->answer.length, NULL))
         return;
     struct json_value body = json_value_of(call->answer.bytes, call->answer.length);
     if (!json_string(json_at(body, facts->profile->account.id), ret_id, CONFIG_ACCOUNT_MAX + 1, NULL) ||
