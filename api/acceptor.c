@@ -111,9 +111,13 @@ static enum acceptance_verdict verdict_of(struct slice text)
         const char *text;
         enum acceptance_verdict verdict;
     } verdicts[] = {
-        {"busy", ACCEPTANCE_USER_BUSY},    {"accepted", ACCEPTANCE_ACCEPTED},
-        {"replayed", ACCEPTANCE_REPLAYED}, {"limited", ACCEPTANCE_LIMITED},
-        {"reused", ACCEPTANCE_REUSED},     {"not_replaceable", ACCEPTANCE_NOT_REPLACEABLE},
+        {"busy", ACCEPTANCE_USER_BUSY},
+        {"recording", ACCEPTANCE_IN_PROGRESS},
+        {"accepted", ACCEPTANCE_ACCEPTED},
+        {"replayed", ACCEPTANCE_REPLAYED},
+        {"limited", ACCEPTANCE_LIMITED},
+        {"reused", ACCEPTANCE_REUSED},
+        {"not_replaceable", ACCEPTANCE_NOT_REPLACEABLE},
     };
     for (size_t i = 0; i < ARRAY_SIZE(verdicts); i++)
         if (strlen(verdicts[i].text) == text.length && memcmp(verdicts[i].text, text.bytes, text.length) == 0)
@@ -166,13 +170,16 @@ static void on_due(void *context, struct again_item *item)
     pg_batcher_add_again(acceptor->batcher, &container_of(item, struct acceptance, again)->item, false);
 }
 
-static void try_again(struct acceptor *acceptor, struct acceptance *acceptance)
+/* is_recorded: by somebody else, under the same key. */
+static void try_again(struct acceptor *acceptor, struct acceptance *acceptance, bool is_recorded)
 {
     int64_t now_ms = clock_mono_ms(), last_ms = acceptance->item.deadline_ms - BUSY_CAP_MS;
     if (acceptance->again.count == 0)
         acceptance->again_until_ms = now_ms + BUSY_WITHIN_MS < last_ms ? now_ms + BUSY_WITHIN_MS : last_ms;
     if (now_ms < acceptance->again_until_ms)
         again_add(&acceptor->busy, &acceptance->again);
+    else if (is_recorded)
+        decide(acceptor, acceptance, ACCEPTANCE_IN_PROGRESS);
     else
         give_up_busy(acceptor, acceptance);
 }
@@ -196,8 +203,8 @@ static void on_done(void *context, struct pg_batch_item **items, int count, cons
     metric_observe(acceptor->options.batch_size, count);
     for (int i = 0; i < count; i++) {
         enum acceptance_verdict verdict = verdict_of(pg_bytes(rows, i, COL_VERDICT));
-        if (verdict == ACCEPTANCE_USER_BUSY) {
-            try_again(acceptor, acceptance_of(items[i]));
+        if (verdict == ACCEPTANCE_USER_BUSY || verdict == ACCEPTANCE_IN_PROGRESS) {
+            try_again(acceptor, acceptance_of(items[i]), verdict == ACCEPTANCE_IN_PROGRESS);
             continue;
         }
         any_accepted |= verdict == ACCEPTANCE_ACCEPTED;

@@ -29,7 +29,7 @@ enum acceptance_verdict {
     ACCEPTANCE_REUSED, /* the same key with another body */
     ACCEPTANCE_NOT_REPLACEABLE,
     ACCEPTANCE_LIMITED,
-    ACCEPTANCE_IN_PROGRESS, /* an earlier try for this request has not ended */
+    ACCEPTANCE_IN_PROGRESS, /* an earlier try for this request, or one with its key, has not ended */
     ACCEPTANCE_USER_BUSY,   /* another session has had the user's lock all the time; nothing was recorded */
     ACCEPTANCE_USER_MOVING, /* no database that is known serves the user's place at the moment */
     ACCEPTANCE_UNAVAILABLE, /* not recorded, or unknown: a repeat with the same key finds out */

@@ -31,6 +31,11 @@ CREATE OR REPLACE FUNCTION issuing.user_lock(user_id text, salt int8) RETURNS in
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN hashtextextended(user_id, salt);
 
+-- Of a client's key. For keys that nobody has seen it is as random as the salt.
+CREATE OR REPLACE FUNCTION issuing.key_lock(user_id text, key text, salt int8) RETURNS int8
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN hashtextextended(key, hashtextextended(user_id, salt # 3));
+
 CREATE OR REPLACE FUNCTION issuing.reveal_lock(user_id text, salt int8) RETURNS int8
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN hashtextextended(user_id, salt # 1);

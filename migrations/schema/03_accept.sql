@@ -153,8 +153,8 @@ $$;
 --  1. The lock per user comes FIRST, in its own statement. Insert-then-count without the lock fails: two concurrent
 --     transactions do not see each other's uncommitted row, and both pass. The lock is transaction-scoped, so it cannot
 --     outlive a dead connection. It is tried and never waited for: any session can take a key that it has seen, and
---     would stop the batch and its connection. A user whose lock is taken is `busy`, and nothing is written for it; the
---     caller asks again. A key that is recorded already is told all the same. Who waits for nobody is in no deadlock.
+--     would stop the batch and its connection. A user whose lock is taken is `busy`, or `recording` where the lock of
+--     the same key is taken as well, and nothing is written for it; the caller asks again. A key that is recorded already is told all the same. Who waits for nobody is in no deadlock.
 --  2. Under READ COMMITTED the second statement takes a new snapshot, so it sees all that the lock's former holders
 --     committed. Under any other isolation level it would not; therefore the function refuses to run there.
 --  3. The clock is read after the lock, so the times of one user's rows rise in the order of their commits.
@@ -175,7 +175,7 @@ CREATE OR REPLACE FUNCTION issuing.accept(
     ids uuid[], user_ids text[], keys text[], fingerprints bytea[], payloads text[], traceparents text[],
     limit_count int8, limit_window interval, count_attempts bool, key_retention interval)
 RETURNS TABLE (
-    verdict    text,        -- accepted, replayed, reused, not_replaceable, limited; busy: to be asked again
+    verdict    text,        -- accepted, replayed, reused, not_replaceable, limited; busy, recording: to be asked again
     event_id   uuid,        -- of the accepted or replayed event
     created_at timestamptz, -- of that event
     used       int8,        -- counted tries in the window, limit_count of them at most, and this one where it counts
@@ -192,6 +192,7 @@ AS $$
 DECLARE
     t timestamptz;
     has_lock bool[]; -- in the order of the users
+    has_key bool[];  -- likewise: nobody else records that key now
 BEGIN
     -- guard: acceptance only under READ COMMITTED
     IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -209,6 +210,9 @@ BEGIN
     -- guard: a batch waits for no user
     has_lock := ARRAY(SELECT pg_try_advisory_xact_lock(issuing.user_lock(u.user_id, s.salt))
                       FROM lock_salt s, unnest(user_ids) WITH ORDINALITY AS u (user_id, n) ORDER BY u.n);
+    -- guard: who records a key now is told from who only holds the user's lock
+    has_key := ARRAY(SELECT pg_try_advisory_xact_lock(issuing.key_lock(u.user_id, u.key, s.salt))
+                     FROM lock_salt s, unnest(user_ids, keys) WITH ORDINALITY AS u (user_id, key, n) ORDER BY u.n);
     t := clock_timestamp();
 
     RETURN QUERY
@@ -223,7 +227,7 @@ BEGIN
                 WHEN k.fingerprint = a.fingerprint THEN 'replayed'
                 WHEN k.event_id IS NOT NULL THEN 'reused'
                 -- guard: nobody is judged without the lock
-                WHEN has_lock[a.n] IS NOT TRUE THEN 'busy'
+                WHEN has_lock[a.n] IS NOT TRUE THEN CASE WHEN has_key[a.n] THEN 'busy' ELSE 'recording' END
                 WHEN a.payload ->> 'replaces' IS NOT NULL
                      AND NOT issuing.is_replaceable(a.user_id, a.payload ->> 'replaces') THEN 'not_replaceable'
                 -- guard: the limit counts what is in the window

@@ -95,7 +95,7 @@ static int keep_busy(struct one_try *tries, int count)
     int busy = 0;
     for (int i = 0; i < count; i++) {
         struct one_try try = tries[i];
-        if (strcmp(try.verdict, "busy") != 0)
+        if (strcmp(try.verdict, "busy") != 0 && strcmp(try.verdict, "recording") != 0)
             continue;
         tries[i] = tries[busy];
         tries[busy++] = try;

@@ -196,13 +196,16 @@ END_TEST
 START_TEST(a_user_whose_lock_is_taken_is_busy_and_spares_the_neighbours)
 {
     struct one_try recorded = try_of("blocked", "k");
-    struct one_try tries[2] = {try_of("blocked", "k"), try_of("blocked-neighbour", "k")};
+    struct one_try tries[2] = {try_of("blocked", "k"), try_of("blocked-neighbour", "k")},
+                   other = try_of("blocked", "l");
     struct pg_sync *slow = database_open("issuing_api");
     char sqlstate[6];
     database_run(slow, "BEGIN");
     ck_assert(call_accept(slow, &no_limit, &recorded, 1, sqlstate));
     ck_assert(call_accept(api, &no_limit, tries, 2, sqlstate));
-    ck_assert_str_eq(tries[0].verdict, "busy");
+    ck_assert(call_accept(api, &no_limit, &other, 1, sqlstate));
+    ck_assert_str_eq(tries[0].verdict, "recording");
+    ck_assert_str_eq(other.verdict, "busy");
     ck_assert_str_eq(tries[1].verdict, "accepted");
     expect_rows("blocked", 0, 0, 0);
     expect_rows("blocked-neighbour", 1, 1, 1);
