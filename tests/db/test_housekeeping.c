@@ -241,14 +241,17 @@ static void *keep_busy(void *context)
     return NULL;
 }
 
+#define ACCEPTING(user)                                                                                 \
+    "SELECT issuing.accept(ARRAY[issuing.uuid7()], ARRAY['" user "'], ARRAY[gen_random_uuid()::text], " \
+    "ARRAY['f'::bytea], ARRAY['{\"kind\":\"new\"}'], ARRAY[NULL], 1000000, '1 h', false, '1 day')"
+
 /* Requests are accepted, claimed and completed while partitions are made and dropped: no call fails, nothing is lost,
  * nothing happens twice. */
 START_TEST(who_accepts_and_who_works_does_not_notice)
 {
     volatile bool is_over = false;
-    static const char accepting[] =
-        "SELECT issuing.accept(ARRAY[issuing.uuid7()], ARRAY['busy'], ARRAY[gen_random_uuid()::text], "
-        "ARRAY['f'::bytea], ARRAY['{\"kind\":\"new\"}'], ARRAY[NULL], 1000000, '1 h', false, '1 day')";
+    /* Each of its own user: of one user only one is recorded at a time. */
+    static const char accepting[2][200] = {ACCEPTING("busy-1"), ACCEPTING("busy-2")};
     static const char working[] =
         "WITH claimed AS MATERIALIZED (SELECT id FROM issuing.claim('00000000-0000-4000-8000-000000000001', 50, 60000, "
         "'w', NULL, 100, false, 'CARD_ISSUE', false), unnest(events)) SELECT 1 FROM claimed; "
@@ -256,8 +259,8 @@ START_TEST(who_accepts_and_who_works_does_not_notice)
         "NULL), "
         "(SELECT array_agg(lease_token) FROM outbox_events WHERE status = 'PROCESSING' AND due_at IS NOT NULL), 'w', "
         "ARRAY(SELECT 1::int8 FROM outbox_events WHERE status = 'PROCESSING' AND due_at IS NOT NULL), 'finish', NULL)";
-    struct busy busy[] = {{.db = database_open("issuing_api"), .text = accepting},
-                          {.db = database_open("issuing_api"), .text = accepting},
+    struct busy busy[] = {{.db = database_open("issuing_api"), .text = accepting[0]},
+                          {.db = database_open("issuing_api"), .text = accepting[1]},
                           {.db = database_open("issuing_worker"), .text = working}};
     struct retention longer = usual;
     int created = 0, dropped = 0;
@@ -298,13 +301,13 @@ START_TEST(who_accepts_and_who_works_does_not_notice)
     ck_assert_int_eq(
         database_int(owner, "SELECT count(*) FROM outbox_events WHERE user_id = 'open' AND status = 'FAILED'"), ROUNDS);
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM idempotency_keys WHERE user_id = 'open'"), ROUNDS);
-    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_events WHERE user_id = 'busy'"),
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_events WHERE user_id LIKE 'busy-_'"),
                      busy[0].runs + busy[1].runs);
-    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM idempotency_keys WHERE user_id = 'busy'"),
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM idempotency_keys WHERE user_id LIKE 'busy-_'"),
                      busy[0].runs + busy[1].runs);
     ck_assert_int_eq(
-        database_int(owner, "SELECT count(*) FROM outbox_attempts WHERE user_id = 'busy'"),
-        database_int(owner, "SELECT count(*) FROM outbox_events WHERE user_id = 'busy' AND status = 'COMPLETED'"));
+        database_int(owner, "SELECT count(*) FROM outbox_attempts WHERE user_id LIKE 'busy-_'"),
+        database_int(owner, "SELECT count(*) FROM outbox_events WHERE user_id LIKE 'busy-_' AND status = 'COMPLETED'"));
 }
 END_TEST
 

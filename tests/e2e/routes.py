@@ -271,7 +271,7 @@ def a_bad_route_on_the_command_line_is_exit_2_and_names_it(world):
         done = run([BUILD / "issuing-worker", empty, "--database.url=" + world.conninfo("issuing_worker"),
                     "--issuer.url=http://127.0.0.1:9", "--core.url=http://127.0.0.1:9", "--card.store=never",
                     "--route.PAYMENT_CHARGE.url=http://127.0.0.1:9/",
-                    "--route.PAYMENT_CHARGE.%s=/nonexistent" % option])
+                    "--route.PAYMENT_CHARGE.%s=/nonexistent" % option, "--check-config"])
         assert_true(done.returncode == 78 and "/nonexistent" in done.stderr,
                     "a file that is not there: exit %d: %s" % (done.returncode, done.stderr))
     routes = ["--route.TYPE_%d.url=http://127.0.0.1:9/" % i for i in range(33)]

@@ -172,6 +172,7 @@ static void take(struct pg_rows *rows, const struct claim *claim, struct sim_eve
     sim_put_bool(rows, false);
     sim_put_uuid(rows, old ? &old->id : NULL);
     sim_put_bool(rows, false);
+    sim_put_bool(rows, true);
 }
 
 static void put_claim(struct pg_rows *rows, int64_t bookmark_us, bool has_lost, int64_t now_us, bool is_filled)
@@ -221,7 +222,7 @@ static struct pg_rows *run_claim(const struct sim_statement *statement)
     struct sim_event *found[SIM_EVENTS];
     int64_t most = sim_param_int8(statement, 1), slack_us = sim_param_int8(statement, 5) * MS;
     int due = collect(&claim, found), count = due < most ? due : (int)most;
-    struct pg_rows *rows = sim_rows_new(count > 0 ? count : 1, 30);
+    struct pg_rows *rows = sim_rows_new(count > 0 ? count : 1, 31);
     int64_t bookmark_us = count < most ? claim.now_us - slack_us : found[count - 1]->next_us;
     for (int i = 0; i < count; i++) {
         sim_tell("claim        event %d by %s, attempt %d%s", (int)(found[i] - sim.events), claim.worker,
@@ -231,7 +232,7 @@ static struct pg_rows *run_claim(const struct sim_statement *statement)
     }
     if (count == 0) {
         sim_row_add(rows);
-        for (int i = 0; i < 26; i++)
+        for (int i = 0; i < 27; i++)
             sim_put_null(rows);
         put_claim(rows, bookmark_us, lost_is_due(claim.now_us), claim.now_us, false);
     }
@@ -520,7 +521,7 @@ static struct pg_rows *run_end(const struct sim_statement *statement)
 static struct pg_rows *run_heartbeat(const struct sim_statement *statement)
 {
     int count = sim_array_count(statement, 8);
-    struct pg_rows *rows = sim_rows_new(count, 6);
+    struct pg_rows *rows = sim_rows_new(count, 8);
     for (int i = 0; i < count; i++) {
         const char *target = sim_array_text(statement, 8, i);
         int number = strcmp(target, "issuer") == 0 ? 0 : 1;
@@ -531,6 +532,8 @@ static struct pg_rows *run_heartbeat(const struct sim_statement *statement)
         sim_put_null(rows);
         sim_put_int8(rows, sim.probe_numbers[number]);
         sim_put_bool(rows, true);
+        sim_put_int8(rows, sim_param_int8(statement, 21));
+        sim_put_int8(rows, sim_param_int8(statement, 22));
     }
     return rows;
 }

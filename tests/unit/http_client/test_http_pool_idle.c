@@ -122,6 +122,7 @@ START_TEST(a_connection_whose_answer_names_another_request_is_used_by_no_other_c
     scripted_receive_any(other);
     scripted_answer(other, "other");
     scripted_wait(&first);
+    expect_answer(&first, "other");
     ck_assert(!first.call.is_anothers);
     scripted_settle();
     ck_assert(!scripted_is_closed(other));
