@@ -63,12 +63,8 @@ struct attempt_rules flow_rules(const struct flow *flow)
         return attempt_rules_of_route(config, flow->route->config);
     struct attempt_rules rules = issuer_attempt_rules(config, flow->env->parameters->profile);
     rules.stores_numbers = flow->env->keyring;
-    const struct peers *peers = flow->env->peers;
-    /* guard: of two lifetimes of the issuer's keys the shorter one counts */
-    if (peers->least_key_lifetime_ms > 0 && peers->least_key_lifetime_ms < rules.key_lifetime_ms)
-        rules.key_lifetime_ms = peers->least_key_lifetime_ms;
-    if (peers->most_settle_time_ms > rules.settle_time_ms)
-        rules.settle_time_ms = peers->most_settle_time_ms;
+    rules.key_lifetime_ms = peers_key_lifetime_ms(flow->env->peers, config);
+    rules.settle_time_ms = peers_settle_time_ms(flow->env->peers, config);
     return rules;
 }
 

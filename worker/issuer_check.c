@@ -35,8 +35,8 @@ enum phase {
     PHASE_ASKING,
     /* The issuer's or the receiver's answer. Then NAMING, or as after it. */
     PHASE_CALLING,
-    /* The account of the credential, where the issuer tells it. Then REVEALING, where numbers are stored and shown by a call of their own,
-     * or ENDING. */
+    /* The account of the credential, where the issuer tells it. Then REVEALING, where numbers are stored and shown by a
+     * call of their own, or ENDING. */
     PHASE_NAMING,
     /* The issuer's answer to the question for the number of a card that does not exist. Then ENDING. */
     PHASE_REVEALING,

@@ -71,7 +71,7 @@ static int64_t call_ms(const struct issuer_listing *listing)
 /* An event or a card that changed so lately may be missing in the page, or be newer than it. */
 static int64_t settle_ms(const struct issuer_listing *listing)
 {
-    return listing->options.config->issuer.settle_time_ms + call_ms(listing);
+    return peers_settle_time_ms(listing->options.peers, listing->options.config) + call_ms(listing);
 }
 
 static void on_timer(uv_timer_t *timer);

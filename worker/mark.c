@@ -43,7 +43,7 @@ int64_t mark_settle_ms(const struct mark *mark)
 {
     const struct config *config = mark->env->config;
     return mark->route ? attempt_rules_of_route(config, mark->route->config).settle_time_ms
-                       : config->issuer.settle_time_ms;
+                       : peers_settle_time_ms(mark->env->peers, config);
 }
 
 static const struct issuer_profile *profile_of(const struct mark *mark)

@@ -157,6 +157,19 @@ void peers_open(struct peers *peers, const struct peers_options *options)
              account && account[0] ? " account " : "", account ? account : "");
 }
 
+int64_t peers_key_lifetime_ms(const struct peers *peers, const struct config *config)
+{
+    int64_t own_ms = config->issuer.key_lifetime_ms, least_ms = peers->least_key_lifetime_ms;
+    /* guard: of two lifetimes of the issuer's keys the shorter one counts */
+    return least_ms > 0 && least_ms < own_ms ? least_ms : own_ms;
+}
+
+int64_t peers_settle_time_ms(const struct peers *peers, const struct config *config)
+{
+    int64_t own_ms = config->issuer.settle_time_ms;
+    return peers->most_settle_time_ms > own_ms ? peers->most_settle_time_ms : own_ms;
+}
+
 bool peer_load_credential(struct peer *peer, struct err *err)
 {
     struct credential *fresh = NULL;

@@ -51,8 +51,7 @@ struct peer {
 
 struct peers {
     struct peer issuer, core;
-    /* The shortest issuer.key_lifetime and the longest issuer.settle_time of the living workers: they count for all,
-     * since only one of two that differ can be right. 0 = not known yet. */
+    /* The shortest issuer.key_lifetime and the longest issuer.settle_time of the living workers. 0 = not known yet. */
     int64_t least_key_lifetime_ms, most_settle_time_ms;
     char issuer_address[PEER_ADDRESS_SIZE]; /* whom events belong to: its whole url, and " account NAME" */
     struct closing closing;                 /* private */
@@ -89,6 +88,11 @@ void peer_update_metrics(struct peer *peer);
  * closed. Precondition: no call is in flight, none waits. */
 void peer_close(struct peer *peer, struct closing *closing);
 void peer_release(struct peer *peer);
+
+/* issuer.key_lifetime and issuer.settle_time as they count while workers disagree: of two that differ only one can be
+ * right, so the shorter lifetime and the longer settle time hold for all. */
+int64_t peers_key_lifetime_ms(const struct peers *peers, const struct config *config);
+int64_t peers_settle_time_ms(const struct peers *peers, const struct config *config);
 
 /* Reads no files, as peer_open(). */
 void peers_open(struct peers *peers, const struct peers_options *options);

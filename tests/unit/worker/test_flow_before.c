@@ -8,6 +8,7 @@
 #include "tests/support/suite.h"
 #include "tests/unit/worker/fake_profile.h"
 #include "worker/flow_before.h"
+#include "worker/mark.h"
 
 #define SECOND INT64_C(1000)
 #define HOUR (3600 * SECOND)
@@ -125,10 +126,13 @@ END_TEST
 START_TEST(the_shorter_lifetime_and_the_longer_settling_of_two_workers_count)
 {
     struct attempt_rules own = flow_rules(&flow);
+    struct mark_env marks = {.config = &config, .peers = &peers};
+    const struct mark mark = {.env = &marks};
     peers.least_key_lifetime_ms = own.key_lifetime_ms - 1;
     peers.most_settle_time_ms = own.settle_time_ms + 1;
     ck_assert_int_eq(flow_rules(&flow).key_lifetime_ms, own.key_lifetime_ms - 1);
     ck_assert_int_eq(flow_rules(&flow).settle_time_ms, own.settle_time_ms + 1);
+    ck_assert_int_eq(mark_settle_ms(&mark), own.settle_time_ms + 1);
     peers.least_key_lifetime_ms = own.key_lifetime_ms + 1;
     peers.most_settle_time_ms = own.settle_time_ms - 1;
     ck_assert_int_eq(flow_rules(&flow).key_lifetime_ms, own.key_lifetime_ms);
