@@ -125,14 +125,15 @@ static void read_through(void *context, const char *name, const char *path)
         close(fd);
 }
 
-/* What cannot be read is no matter here: the reload will name it. */
+/* What cannot be read is no matter here: the reload will name it. The daemon may be gone when a file answers at last. */
 static void *read_ahead(void *context)
 {
     const struct daemon *daemon = context; /* nobody changes what is used of it */
+    const enum config_program program = daemon->program;
     struct config fresh;
     struct err err = {0};
-    if (config_load(&fresh, daemon->program, daemon->argc, daemon->argv, &err)) {
-        config_each_file(&fresh, daemon->program, read_through, NULL);
+    if (config_load(&fresh, program, daemon->argc, daemon->argv, &err)) {
+        config_each_file(&fresh, program, read_through, NULL);
         config_done(&fresh);
     }
     atomic_store(&reading.is_done, true);
