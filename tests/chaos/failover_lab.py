@@ -181,7 +181,8 @@ class Host:
         for word, password in self.passwords.items():
             text = text.replace("CHANGE-ME-" + word, password)
         text = text.replace("/usr/lib/postgresql/CHANGE-ME-version/bin", os.path.dirname(harness.psql_program()))
-        return text
+        # What a killed server leaves behind is in its own folder then, and not in this machine's /dev/shm.
+        return text.replace("\n        max_connections:", "\n        dynamic_shared_memory_type: mmap\n        max_connections:")
 
     def power_on(self):
         """Boots: nothing runs yet but the first process."""

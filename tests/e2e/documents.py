@@ -309,7 +309,7 @@ print(request_card(%s, %s, {"kind": "new"})["id"])
     "js": (["node"], "loop.js", """%s
 requestCard(%s, %s, { kind: 'new' }).then(found => console.log(found.id))
 """),
-    "java": (["java"], "Loop.java", """import java.io.IOException; import java.net.URI; import java.net.http.*;
+    "java": (["java", "-XX:-UsePerfData"], "Loop.java", """import java.io.IOException; import java.net.URI; import java.net.http.*;
 import java.time.Duration; import java.util.*;
 class Loop {
 %s
