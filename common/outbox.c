@@ -1,8 +1,8 @@
 /* The words of the outbox, and the one reader of a request's body.
  *
  * Invariants: the api and the worker read a body through the same function, so what one accepts the other can work
- * with, once it is of that release (may_be_newer); a payload is handed out whole or not at all; a fault never repeats a value, only the name of its member, cut
- * and printable.
+ * with, once it is of that release (may_be_newer); a payload is handed out whole or not at all; a fault never repeats a
+ * value, only the name of its member, cut and printable.
  * Left out: what the database checks (whether `replaces` is a card of this user), and writing a payload. */
 #include "common/outbox.h"
 

@@ -1,6 +1,7 @@
 /* What the checks of issuing-ctl doctor and prove share: a line for each. cmd_doctor.c has the checks of the database,
  * doctor_running.c those of workers and targets, doctor_locks.c those of others' sessions and settings, doctor_server.c
- * those of what who runs PostgreSQL has changed or left behind, doctor_setup.c those of the configuration, doctor_issuer.c the one that a worker makes; cmd_prove.c has those of the rows. */
+ * those of what who runs PostgreSQL has changed or left behind, doctor_setup.c those of the configuration,
+ * doctor_issuer.c the one that a worker makes; cmd_prove.c has those of the rows. */
 #ifndef ISSUING_CTL_DOCTOR_H
 #define ISSUING_CTL_DOCTOR_H
 
@@ -31,7 +32,8 @@ must_check bool doctor_check_target(struct doctor *doctor, const char *target, c
 /* Whether something in the database slows or stops our sessions: settings, locks of others, a housekeeping that does not
  * pass. False: the database went away, or refused. */
 must_check bool doctor_check_locks(struct doctor *doctor, struct err *err);
-/* Whether the database is as PostgreSQL was told to keep it: how the host sorts, who replicates. False: the database went away, or refused. */
+/* Whether the database is as PostgreSQL was told to keep it: how the host sorts, who replicates, what holds vacuum back.
+ * False: the database went away, or refused. */
 must_check bool doctor_check_server(struct doctor *doctor, struct err *err);
 /* What the configuration allows that it should not, and who could be in between. */
 void doctor_check_setup(struct doctor *doctor);

@@ -3,7 +3,8 @@
  * One request at a time on each connection (pipelined requests wait unread, in order); a request is answered by
  * http_reply(), at once or later. Requests are refused with 400 and the connection closed before a handler sees them
  * for: Content-Length with Transfer-Encoding, two Content-Lengths, bare LF or CR, obs-fold, no Host or two,
- * Transfer-Encoding in HTTP/1.0, a target that names another host than Host, and whatever llhttp refuses (RFC 9112); with 413, 414 or 431 for sizes.
+ * Transfer-Encoding in HTTP/1.0, a target that names another host than Host, and whatever llhttp refuses (RFC 9112);
+ * with 413, 414 or 431 for sizes.
  *
  * Opening a server sets SIGPIPE to be ignored unless the program handles it, since libuv's writes would raise it. */
 #ifndef ISSUING_HTTP_SERVER_H

@@ -1,8 +1,8 @@
 /* Checks JSON texts as RFC 8259 defines them, with one scanner.
  *
  * Invariants: no recursion; nothing is read outside [text, text + length); nothing is allocated until the open objects
- * of a strict check have more than NAMES_INLINE members; the worst case is O(n log n), because the names of a large object are sorted,
- * not hashed, so that no input can cause collisions.
+ * of a strict check have more than NAMES_INLINE members; the worst case is O(n log n), because the names of a large
+ * object are sorted, not hashed, so that no input can cause collisions.
  * Left out: building documents (json.h), reading them (json_value.h), and any conversion to double. */
 #include "common/json/json_strict.h"
 

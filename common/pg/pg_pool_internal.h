@@ -19,8 +19,8 @@ enum slot_state {
     /* Its connection is down or connecting. When the connection is up, the slot goes to CHECKING. */
     SLOT_DOWN,
     /* The connection is up and belongs to the slot's own queries: the version of the schema, settings, what the server
-     * is, and, while sessions hang there, what they wait for. Each waits for its result, within the time of the attempt. Goes to
-     * UP when the schema fits and the server is the primary, else back to DOWN. */
+     * is, and, while sessions hang there, what they wait for. Each waits for its result, within the time of the attempt.
+     * Goes to UP when the schema fits and the server is the primary, else back to DOWN. */
     SLOT_CHECKING,
     /* Takes the queries of the pool. Goes to RETIRING when one of them is refused because the server is read-only, and
      * to DOWN when the connection is lost or abandoned, or another slot has found a newer primary. */

@@ -43,7 +43,7 @@ enum fact {
     LOCKS
 };
 
-#define LOCKS_LEAST 128 /* a transaction: acceptance takes one for each of 64 users, and about 30 of tables */
+#define LOCKS_LEAST 128 /* on average; an acceptance takes up to 160 */
 #define ISSUER_TIMEOUT_US (INT64_C(30) * 1000 * 1000)
 #define CREATE_TIMEOUT_US (INT64_C(90) * 1000 * 1000)
 #define ISSUER_TIMEOUT_MAX_US (INT64_C(3600) * 1000 * 1000)

@@ -23,7 +23,8 @@ CREATE TABLE issuing.place_states (
 CREATE TABLE issuing.issuers (
     id int2 PRIMARY KEY CHECK (id > 0),
     profile text COLLATE "C" NOT NULL CHECK (octet_length(profile) BETWEEN 1 AND 64),
-    address text COLLATE "C" NOT NULL CHECK (octet_length(address) BETWEEN 1 AND 1200), -- its whole url; of a named account "URL account NAME"
+    -- its whole url; of a named account "URL account NAME"
+    address text COLLATE "C" NOT NULL CHECK (octet_length(address) BETWEEN 1 AND 1200),
     seen_at timestamptz NOT NULL DEFAULT now(), -- about when a worker last claimed for it
     UNIQUE (profile, address)
 );

@@ -154,7 +154,8 @@ $$;
 --     transactions do not see each other's uncommitted row, and both pass. The lock is transaction-scoped, so it cannot
 --     outlive a dead connection. It is tried and never waited for: any session can take a key that it has seen, and
 --     would stop the batch and its connection. A user whose lock is taken is `busy`, or `recording` where the lock of
---     the same key is taken as well, and nothing is written for it; the caller asks again. A key that is recorded already is told all the same. Who waits for nobody is in no deadlock.
+--     the same key is taken as well, and nothing is written for it; the caller asks again. A key that is recorded
+--     already is told all the same. Who waits for nobody is in no deadlock.
 --  2. Under READ COMMITTED the second statement takes a new snapshot, so it sees all that the lock's former holders
 --     committed. Under any other isolation level it would not; therefore the function refuses to run there.
 --  3. The clock is read after the lock, so the times of one user's rows rise in the order of their commits.
