@@ -65,9 +65,15 @@ void findings_add_unanswered(struct findings *findings, const char *check, const
     static const char *const names[] = {"resolve", NULL};
     static const char *const tls[] = {"SSL", "TLS", "certificate", NULL};
     static const char *const late[] = {"time", NULL};
+    static const char *const proxies[] = {"the proxy", NULL};
     char fix[FIX_SIZE];
     const char *error = call->error[0] ? call->error : "no answer";
-    if (says(error, names))
+    if (says(error, proxies))
+        snprintf(fix, sizeof(fix),
+                 "let the proxy of %s.proxy connect this host; one that wants credentials or TLS cannot be used "
+                 "(docs/https.md)",
+                 section);
+    else if (says(error, names))
         snprintf(fix, sizeof(fix), "correct the host in %s.url; does this host resolve names? (getent hosts NAME)",
                  section);
     else if (says(error, tls))

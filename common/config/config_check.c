@@ -103,7 +103,7 @@ static bool check_target(const char *section, const char *url, bool allow_http, 
                    section, section);
 }
 
-/* Its TLS would be libcurl's, without the authorities and limits of ours. */
+/* TLS is spoken with the issuer, through the proxy. */
 static bool check_proxy(const char *url, struct err *err)
 {
     if (!url || !config_value_url_is_https(url))

@@ -172,7 +172,7 @@ static int on_headers_complete(llhttp_t *parser)
         return reject(answer, "an upgrade that was not requested");
     if ((parser->flags & F_TRANSFER_ENCODING) && !(parser->flags & F_CHUNKED))
         return reject(answer, "an encoding that was not requested");
-    return has_no_body(parser) ? WITHOUT_BODY : 0;
+    return answer->ends_at_head || has_no_body(parser) ? WITHOUT_BODY : 0;
 }
 
 /* The rest of the body is not read, so the connection cannot be used again. */

@@ -23,7 +23,8 @@ struct http_answer {
     bool has_begun;        /* a byte of it arrived */
     bool header_is_whole;
     bool is_whole;
-    bool may_keep; /* the connection; once it is whole */
+    bool may_keep;     /* the connection; once it is whole */
+    bool ends_at_head; /* in, after http_answer_begin(): no body is read, whatever the header states */
     unsigned char start_length, name_length, value_length;
     bool value_is_cut;
     char last_byte; /* of the header */

@@ -54,10 +54,7 @@ static bool set_options(CURL *easy, const struct http_url_origin *origin, int64_
     return SET(CURLOPT_CURLU, origin->address) && SET(CURLOPT_CONNECT_ONLY, 1L) &&
            SET(CURLOPT_CONNECTTIMEOUT_MS, (long)timeout_ms) &&
            /* guard: a proxy of the environment is none of ours */
-           SET(CURLOPT_PROXY, origin->proxy ? origin->proxy : "") &&
-           /* guard: the environment does not take our proxy away */
-           SET(CURLOPT_NOPROXY, "") && SET(CURLOPT_HTTPPROXYTUNNEL, origin->proxy ? 1L : 0L) &&
-           SET(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
+           SET(CURLOPT_PROXY, "");
 }
 
 #undef SET

@@ -1,4 +1,4 @@
-/* A TCP connection: libcurl looks up the name, tries the addresses of both families, passes a proxy by CONNECT, and
+/* A TCP connection, to the proxy if there is one: libcurl looks up the name, tries the addresses of both families, and
  * keeps the time. Private to the HTTP client. */
 #ifndef ISSUING_HTTP_CONNECT_H
 #define ISSUING_HTTP_CONNECT_H

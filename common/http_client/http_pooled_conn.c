@@ -1,10 +1,12 @@
 /* See http_pooled_conn.h. */
 #include "common/http_client/http_pooled_conn.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/http_client/http_tunnel.h"
 #include "common/http_client/http_url_origin.h"
 
 /* ---- its places ---- */
@@ -61,6 +63,7 @@ void http_pooled_conn_drop(struct http_pooled_conn *conn)
         take_out(&conn->origin->shaking, conn);
     else
         conn->origin->open_count--;
+    http_tunnel_free(conn->tunnel);
     /* guard: what was not written is wiped */
     buf_wipe(&conn->unsent);
     buf_done(&conn->unsent);
@@ -88,29 +91,49 @@ struct http_pooled_conn *http_pooled_conn_new(struct http_pool_origin *origin, i
     conn->on_poll = on_poll;
     buf_init(&conn->unsent, HTTP_REQUEST_MAX);
     origin->pool->conns_open++;
-    if (!http_stream_open(&conn->stream, fd, origin->origin->tls, HTTP_CALL_BYTES(origin->pool->answer_max))) {
+    const char *authority = origin->origin->authority;
+    if (!http_stream_open(&conn->stream, fd, authority ? NULL : origin->origin->tls,
+                          HTTP_CALL_BYTES(origin->pool->answer_max))) {
         uv_close((uv_handle_t *)&conn->poll, on_conn_closed);
         return NULL;
     }
     conn->is_shaking = true;
     add(&origin->shaking, conn);
-    if (!watch(conn, UV_READABLE)) {
+    if ((authority && !(conn->tunnel = http_tunnel_new(authority))) || !watch(conn, UV_READABLE)) {
         http_pooled_conn_drop(conn);
         return NULL;
     }
     return conn;
 }
 
+/* Through the proxy, if there is one, then with the peer. */
+static enum http_stream_shaking shake(struct http_pooled_conn *conn, char ret_why[HTTP_TLS_WHY_SIZE])
+{
+    if (conn->tunnel) {
+        enum http_stream_shaking shaking =
+            http_tunnel_shake(conn->tunnel, &conn->stream, conn->origin->pool->input, HTTP_INPUT_SIZE, ret_why);
+        if (shaking != HTTP_STREAM_SHAKEN)
+            return shaking;
+        http_tunnel_free(conn->tunnel);
+        conn->tunnel = NULL;
+        if (!http_stream_secure(&conn->stream, conn->origin->origin->tls)) {
+            snprintf(ret_why, HTTP_TLS_WHY_SIZE, "out of memory for a connection");
+            return HTTP_STREAM_REFUSED;
+        }
+    }
+    return http_stream_shake(&conn->stream, ret_why);
+}
+
 enum http_stream_shaking http_pooled_conn_shake(struct http_pooled_conn *conn, char ret_why[HTTP_TLS_WHY_SIZE])
 {
-    enum http_stream_shaking shaking = http_stream_shake(&conn->stream, ret_why);
+    enum http_stream_shaking shaking = shake(conn, ret_why);
     if (shaking == HTTP_STREAM_SHAKEN) {
         take_out(&conn->origin->shaking, conn);
         conn->is_shaking = false;
         conn->handshake = http_stream_handshake(&conn->stream);
         conn->origin->open_count++;
     }
-    if (shaking != HTTP_STREAM_REFUSED && conn->origin->origin->tls)
+    if (shaking != HTTP_STREAM_REFUSED && (conn->origin->origin->tls || conn->origin->origin->authority))
         (void)watch(conn, shaking == HTTP_STREAM_WRITES ? UV_WRITABLE : UV_READABLE); /* else its time ends it */
     return shaking;
 }

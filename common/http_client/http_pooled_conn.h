@@ -17,6 +17,7 @@ struct http_pooled_conn {
     struct http_pool_origin *origin;
     struct http_call *call; /* NULL = idle, or in its handshake */
     bool is_shaking, is_overdue;
+    struct http_tunnel *tunnel;               /* to a proxy that has not connected yet; else NULL */
     enum http_handshake handshake;            /* not yet told of by a call */
     struct http_pooled_conn *next, *previous; /* while it has no call */
     int64_t deadline_ms;                      /* of the handshake */

@@ -113,11 +113,17 @@ static ssize_t break_stream(struct http_stream *stream, const char *otherwise)
 
 bool http_stream_open(struct http_stream *stream, int fd, struct http_tls *tls, size_t bytes_max)
 {
-    *stream = (struct http_stream){.fd = fd, .tls = tls, .left = bytes_max, .turn_left = HTTP_STREAM_TURN_BYTES};
-    if (!tls || open_tls(stream, tls))
+    *stream = (struct http_stream){.fd = fd, .left = bytes_max, .turn_left = HTTP_STREAM_TURN_BYTES};
+    if (http_stream_secure(stream, tls))
         return true;
     close(fd);
     return false;
+}
+
+bool http_stream_secure(struct http_stream *stream, struct http_tls *tls)
+{
+    stream->tls = tls;
+    return !tls || open_tls(stream, tls);
 }
 
 enum http_stream_shaking http_stream_shake(struct http_stream *stream, char ret_why[HTTP_TLS_WHY_SIZE])

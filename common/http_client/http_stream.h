@@ -37,6 +37,8 @@ enum http_stream_shaking { HTTP_STREAM_SHAKEN, HTTP_STREAM_READS, HTTP_STREAM_WR
 
 /* Takes the descriptor over, also when it fails. tls NULL = in clear text. false: out of memory. */
 must_check bool http_stream_open(struct http_stream *stream, int fd, struct http_tls *tls, size_t bytes_max);
+/* The same for one in clear text on which TLS begins now, unless tls is NULL. */
+must_check bool http_stream_secure(struct http_stream *stream, struct http_tls *tls);
 /* The next part of the handshake, when the socket can be read, or written. */
 enum http_stream_shaking http_stream_shake(struct http_stream *stream, char ret_why[HTTP_TLS_WHY_SIZE]);
 /* Of a stream that is shaken. */

@@ -45,11 +45,20 @@ static char *join_host(const char *host, const char *port)
     return both;
 }
 
-/* libcurl makes a connection and nothing more: to it the address is one of http, whatever the scheme. */
-static bool set_address(CURLU *address, const char *port)
+/* libcurl makes a connection and nothing more: to it the address is one of http, whatever the scheme. Returns why it is
+ * none, or NULL. */
+static const char *set_address(struct http_url_origin *origin, const char *host, const char *port)
 {
-    return curl_url_set(address, CURLUPART_SCHEME, "http", 0) == CURLUE_OK &&
-           curl_url_set(address, CURLUPART_PORT, port, 0) == CURLUE_OK;
+    CURLU *address = origin->address;
+    if (!origin->proxy)
+        return curl_url_set(address, CURLUPART_SCHEME, "http", 0) == CURLUE_OK &&
+                       curl_url_set(address, CURLUPART_PORT, port, 0) == CURLUE_OK
+                   ? NULL
+                   : "out of memory";
+    origin->authority = join_host(host, port);
+    if (!origin->authority)
+        return "out of memory";
+    return curl_url_set(address, CURLUPART_URL, origin->proxy, 0) == CURLUE_OK ? NULL : "not an address of a proxy";
 }
 
 static const char *read_address(struct http_url_origin *origin)
@@ -61,7 +70,7 @@ static const char *read_address(struct http_url_origin *origin)
     if (!user && curl_url_get(origin->address, CURLUPART_HOST, &host, CURLU_PUNYCODE) == CURLUE_OK &&
         curl_url_get(origin->address, CURLUPART_PORT, &any_port, CURLU_DEFAULT_PORT) == CURLUE_OK) {
         origin->host = join_host(host, port);
-        why = origin->host && set_address(origin->address, any_port) ? NULL : "out of memory";
+        why = origin->host ? set_address(origin, host, any_port) : "out of memory";
     }
     if (!why && origin->authorities)
         why = http_tls_open(host, origin->authorities, origin->certificate, &origin->tls);
@@ -102,5 +111,6 @@ void http_url_origin_close(struct http_url_origin *origin)
     free(origin->text);
     free(origin->host);
     free(origin->proxy);
+    free(origin->authority);
     *origin = (struct http_url_origin){0};
 }

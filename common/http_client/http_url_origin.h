@@ -25,8 +25,9 @@ struct http_url_origin {
     char *text; /* owned, as the URLs begin; NULL = closed */
     size_t text_length;
     char *host;                             /* owned, as the Host header names it */
-    CURLU *address;                         /* owned: whom to connect to */
+    CURLU *address;                         /* owned: whom to connect to, the proxy or the host */
     char *proxy;                            /* owned; NULL = none */
+    char *authority;                        /* owned: what the proxy connects to, host:port; NULL = no proxy */
     struct authorities *authorities;        /* held */
     struct client_certificate *certificate; /* held */
     struct http_tls *tls;                   /* owned; NULL = in clear text */

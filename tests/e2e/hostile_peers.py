@@ -14,10 +14,11 @@ import threading
 import client
 import harness
 import hostile
+from connecting_proxy import ConnectingProxy
 from harness import assert_equal, assert_true, Program, slow, test, wait_until
 from receiver import answer_bytes
 from relay import relay
-from tls import make_authority, make_certificate
+from tls import make_authority, make_certificate, Terminator
 
 HERE = pathlib.Path(__file__).resolve().parent
 AT_ONCE = 8
@@ -131,6 +132,31 @@ def a_peer_that_answers_badly_in_clear_text_is_not_believed(world):
 @test(**SETTINGS)
 def a_peer_that_sends_without_end_in_clear_text_delays_no_other_call(world):
     meet(world, up(world, clear=True), floods())
+
+
+@test(**SETTINGS)
+def a_proxy_that_sends_without_end_in_place_of_connecting_delays_nothing(world):
+    """The worker stood in one read of the body of a 407 as long as the proxy sent, and its watchdog ended it."""
+    world.start_sandbox()
+    authority = make_authority(world)
+    issuer = Terminator(world, "tls-issuer", world.sandbox.issuer, make_certificate(world, authority)).wait_listening()
+    proxy = ConnectingProxy((b"HTTP/1.1 407 Who are you\r\nProxy-Authenticate: Basic realm=\"x\"\r\n"
+                             b"Transfer-Encoding: chunked\r\n\r\n", b"5\r\nhello\r\n"))
+    world.settings.update({"issuer.url": issuer.url, "tls.ca_file": authority,
+                           "issuer.proxy": "http://127.0.0.1:%d" % proxy.port})
+    world.start_api()
+    worker = world.start_worker()
+    with Watch(worker) as watch:
+        request = world.accept("alice")
+        wait_until(lambda: len(proxy.asked) >= 3, "three calls were refused by the proxy")
+        event = wait_until(lambda: (row := world.event(request))["last_error"] and row, "an attempt is over")
+        assert_true("the proxy: it wants credentials (407)" in event["last_error"], event["last_error"])
+        assert_equal((event["status"], event["first_sent_at"]), ("PENDING", None), "nothing was sent to the issuer")
+        proxy.flood = None
+        world.wait_status(request, "COMPLETED")
+    assert_true(watch.answered > 0, "the loop was looked at")
+    assert_equal(set(proxy.asked), {"127.0.0.1:%d" % issuer.port}, "whom the proxy was to connect to")
+    assert_equal([card["sends"] for card in world.sandbox.cards()], [1], "sends")
 
 
 @test(issuer__max_concurrency="4", retry__max_attempts="1000")
