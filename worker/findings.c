@@ -63,6 +63,7 @@ void findings_add_unanswered(struct findings *findings, const char *check, const
                              const struct http_call *call)
 {
     static const char *const names[] = {"resolve", NULL};
+    static const char *const crls[] = {"CRL", "revoked", NULL};
     static const char *const tls[] = {"SSL", "TLS", "certificate", NULL};
     static const char *const late[] = {"time", NULL};
     static const char *const proxies[] = {"the proxy", NULL};
@@ -76,6 +77,10 @@ void findings_add_unanswered(struct findings *findings, const char *check, const
     else if (says(error, names))
         snprintf(fix, sizeof(fix), "correct the host in %s.url; does this host resolve names? (getent hosts NAME)",
                  section);
+    else if (says(error, crls))
+        snprintf(fix, sizeof(fix),
+                 "is the certificate revoked? Put the CRL of its authority that is in force into "
+                 "tls.ca_file (docs/https.md)");
     else if (says(error, tls))
         snprintf(fix, sizeof(fix),
                  "is the host in %s.url the one of the certificate? A private authority goes into tls.ca_file, a "

@@ -124,6 +124,9 @@ static bool load_authorities(struct worker *worker, struct err *err)
     if (!authorities_load(path, &authorities, err))
         /* guard: a file of authorities that is none stops the start */
         return err_prefix(err, "tls.ca_file");
+    const char *doubt = authorities_doubt(authorities);
+    if (doubt)
+        log_warning("peers may be refused", LOG_TEXT("why", doubt), LOG_TEXT("file", path));
     http_client_trust(worker->options.http, authorities);
     authorities_release(authorities);
     return true;

@@ -189,7 +189,7 @@ const struct config_option config_options[] = {
      .help = "Whether a card that core-api refuses to link is cancelled at the issuer or kept."},
 
     {"tls", "ca_file", OPTION_FILE, TO(tls.ca_file), .note = "the system's", .programs = WORKER,
-     .help = "The authorities that https to the issuer and core-api trusts, PEM."},
+     .help = "The authorities that https to the issuer and core-api trusts, PEM; with a CRL, revocation is checked."},
 
     {"breaker", "failures", OPTION_INTEGER, TO(breaker.failures), .default_text = "5", RANGE(1, 1000),
      .programs = WORKER, .help = "Failures in a row that open the breaker of a target."},

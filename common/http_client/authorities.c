@@ -10,8 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/secret.h"
 
 static void free_authorities(struct authorities *authorities)
@@ -23,6 +25,33 @@ static void free_authorities(struct authorities *authorities)
     free(authorities);
 }
 
+/* Whoever signed the peer's certificate must have a CRL in the file; an authority above it may. What ends a chain is
+ * trusted because it is in the file: no CRL of another decides about that. */
+static int on_verified(int is_good, X509_STORE_CTX *chain)
+{
+    int depth = X509_STORE_CTX_get_error_depth(chain), last = sk_X509_num(X509_STORE_CTX_get0_chain(chain)) - 1;
+    bool has_no_crl = X509_STORE_CTX_get_error(chain) == X509_V_ERR_UNABLE_TO_GET_CRL;
+    bool is_of_end = depth == last && X509_STORE_CTX_get0_current_crl(chain) != NULL;
+    /* guard: without a CRL of its authority a certificate is refused */
+    if (is_good || depth == 0 || !(has_no_crl || is_of_end))
+        return is_good;
+    X509_STORE_CTX_set_error(chain, X509_V_OK);
+    return 1;
+}
+
+static bool add_crl(struct authorities *authorities, X509_CRL *crl)
+{
+    struct tm tm;
+    const ASN1_TIME *next = X509_CRL_get0_nextUpdate(crl);
+    int64_t ends_s = next && ASN1_TIME_to_tm(next, &tm) == 1 ? (int64_t)timegm(&tm) : INT64_MAX;
+    if (ends_s < authorities->crls_end_s)
+        authorities->crls_end_s = ends_s;
+    X509_STORE_set_verify_cb(authorities->store, on_verified);
+    return X509_STORE_add_crl(authorities->store, crl) == 1 &&
+           /* guard: a CRL in the file is asked */
+           X509_STORE_set_flags(authorities->store, X509_V_FLAG_CRL_CHECK | X509_V_FLAG_CRL_CHECK_ALL) == 1;
+}
+
 static bool add_blocks(struct authorities *authorities, const STACK_OF(X509_INFO) * blocks)
 {
     for (int i = 0; i < sk_X509_INFO_num(blocks); i++) {
@@ -30,7 +59,7 @@ static bool add_blocks(struct authorities *authorities, const STACK_OF(X509_INFO
         if (block->x509 && (X509_STORE_add_cert(authorities->store, block->x509) != 1 ||
                             X509_add_cert(authorities->certificates, block->x509, X509_ADD_FLAG_UP_REF) != 1))
             return false;
-        if (block->crl && X509_STORE_add_crl(authorities->store, block->crl) != 1)
+        if (block->crl && !add_crl(authorities, block->crl))
             return false;
     }
     return sk_X509_num(authorities->certificates) > 0;
@@ -106,12 +135,18 @@ bool authorities_load(const char *path, struct authorities **ret_authorities, st
         return err_set(err, ERR_MEMORY, "out of memory for authorities");
     }
     authorities->uses = 1;
+    authorities->crls_end_s = INT64_MAX;
     if (path && !load_file(path, authorities, err)) {
         free_authorities(authorities);
         return false;
     }
     *ret_authorities = authorities;
     return true;
+}
+
+const char *authorities_doubt(const struct authorities *authorities)
+{
+    return clock_wall_us() / 1000000 < authorities->crls_end_s ? NULL : "the next update of a CRL in it is past";
 }
 
 struct authorities *authorities_hold(struct authorities *authorities)

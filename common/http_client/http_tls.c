@@ -1,7 +1,7 @@
 /* See http_tls.h.
  *
  * Invariants: a session is offered only to the origin that gave it, under the authorities and the certificate of then,
- * and not beyond the end of the peer's certificate, which a short handshake does not look at.
+ * and not beyond the end of the peer's certificate or of a CRL, which a short handshake does not look at.
  * Left out: early data, ALPN other than http/1.1, OCSP. */
 #include "common/http_client/http_tls.h"
 
@@ -23,6 +23,7 @@ struct http_tls {
     SSL_CTX *context;
     SSL_SESSION *session; /* the last that the peer gave; NULL = none */
     int64_t ends_s;       /* when a certificate of the peer's chain ends, by the clock of the world; 0 = unknown */
+    int64_t crls_end_s;   /* when a CRL of our authorities does */
     char host[HOST_SIZE]; /* without brackets, and without the dot behind it */
 };
 
@@ -80,6 +81,7 @@ const char *http_tls_open(const char *host, struct authorities *authorities, str
     if (!tls)
         return "out of memory";
     memcpy(tls->host, host + brackets, length);
+    tls->crls_end_s = authorities->crls_end_s;
     tls->context = SSL_CTX_new(TLS_client_method());
     if (!tls->context || !set_context(tls, authorities, certificate)) {
         http_tls_close(tls);
@@ -124,8 +126,10 @@ SSL *http_tls_new(struct http_tls *tls, BIO *bio)
     }
     SSL_set_bio(ssl, bio, bio);
     SSL_set_connect_state(ssl);
+    int64_t now_s = clock_wall_us() / 1000000;
     /* guard: a session does not outlive the peer's certificate */
-    if (tls->session && clock_wall_us() / 1000000 < tls->ends_s)
+    /* guard: a session does not outlive the CRLs */
+    if (tls->session && now_s < tls->ends_s && now_s < tls->crls_end_s)
         (void)SSL_set_session(ssl, tls->session);
     return ssl;
 }

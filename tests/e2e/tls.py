@@ -1,6 +1,7 @@
 """The peers over https with an authority of their own, through a terminator of TLS as load balancers are. A terminator dies
 with orders on their way: nothing is lost and nothing is made twice. And without a proof of who it is, a peer is sent
 nothing."""
+import datetime
 import json
 import os
 import pathlib
@@ -286,6 +287,55 @@ def an_issuer_whose_certificate_has_expired_is_sent_nothing_until_it_has_another
     world.wait_status(request, "COMPLETED")
     days = worker.metric('issuing_peer_certificate_days{target="issuer"}')
     assert_true(6 <= days <= 7, "days of the new certificate, two of nine are gone: %s" % days)
+
+
+def make_crl(world, authority, revoked, ends_days=1):
+    """Of this authority, with these certificates; PEM. ends_days: when its next update is due."""
+    folder = world.dir
+    rows = ["R\t491231235959Z\t200101000000Z\t%s\tunknown\t/CN=peer\n" % serial_of(certificate)
+            for certificate in revoked]
+    (folder / "crl.index").write_text("".join(rows))
+    (folder / "crl.cnf").write_text("[ca]\ndefault_ca = own\n[own]\ndatabase = %s\ndefault_md = sha256\n"
+                                    % (folder / "crl.index"))
+    now = datetime.datetime.now(datetime.timezone.utc)
+    since, end = ((now + datetime.timedelta(days=days)).strftime("%Y%m%d%H%M%SZ") for days in (-9, ends_days))
+    openssl("ca", "-gencrl", "-config", folder / "crl.cnf", "-cert", authority, "-keyfile",
+            authority.with_suffix(".key"), "-crl_lastupdate", since, "-crl_nextupdate", end, "-out", folder / "crl.pem")
+    return (folder / "crl.pem").read_bytes()
+
+
+def serial_of(certificate):
+    done = harness.run(["openssl", "x509", "-noout", "-serial", "-in", certificate])
+    return done.stdout.strip().split("=")[1]
+
+
+@test(**OUTAGES)
+def an_issuer_whose_certificate_is_revoked_is_sent_nothing_until_it_has_another(world):
+    world.start_sandbox()
+    authority = make_authority(world)
+    certificate = make_certificate(world, authority)
+    trusted = world.dir / "trusted.pem"
+    trusted.write_bytes(authority.read_bytes() + make_crl(world, authority, [certificate]))
+    issuer = Terminator(world, "tls-issuer", world.sandbox.issuer, certificate).wait_listening()
+    world.start_api()
+    worker = world.start_worker(issuer__url=issuer.url, tls__ca_file=trusted)
+    request = world.accept("alice")
+
+    def refused_for(why):
+        event = wait_until(lambda: why in ((row := world.event(request))["last_error"] or "") and row, why)
+        assert_equal((event["status"], event["first_sent_at"]), ("PENDING", None), why)
+    refused_for("certificate revoked")
+    trusted.write_bytes(authority.read_bytes() + make_crl(world, authority, [], -1))
+    hang_up(worker)
+    refused_for("CRL has expired")
+    assert_true("the next update of a CRL in it is past" in worker.text(), "warned of at the reload")
+    trusted.write_bytes(authority.read_bytes() + make_crl(world, authority, [certificate]))
+    hang_up(worker)
+    issuer.kill()
+    make_certificate(world, authority)
+    issuer.again()
+    world.wait_status(request, "COMPLETED")
+    assert_equal([card["sends"] for card in world.sandbox.cards()], [1], "sends")
 
 
 @test

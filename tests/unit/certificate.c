@@ -1,5 +1,5 @@
 /* The short form of what a certificate authority does, for peers in tests.
- * Left out: everything that a client does not look at when it checks a server (key usage, policies, revocation). */
+ * Left out: everything that a client does not look at when it checks a server (key usage, policies). */
 #include "tests/unit/certificate.h"
 
 #include <check.h>
@@ -55,6 +55,11 @@ void certificate_make_authority(struct certificate *ret_authority, const char *n
     make(ret_authority, NULL, name, 24 * HOUR_S, "critical,CA:TRUE", NULL);
 }
 
+void certificate_make_below(struct certificate *ret_authority, const struct certificate *authority, const char *name)
+{
+    make(ret_authority, authority, name, 24 * HOUR_S, "critical,CA:TRUE", NULL);
+}
+
 void certificate_make(struct certificate *ret_certificate, const struct certificate *authority, const char *names,
                       long ends_s)
 {
@@ -99,4 +104,52 @@ int certificate_file(const struct certificate *certificate, char *ret_path, size
     ck_assert_int_eq(fclose(file), 0);
     snprintf(ret_path, size, "/proc/self/fd/%d", fd);
     return fd;
+}
+
+/* Appends a block that PEM_write_*() writes. */
+static void append(int fd, int (*write)(FILE *file, const void *block), const void *block)
+{
+    FILE *file = fdopen(dup(fd), "w");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_eq(fseek(file, 0, SEEK_END), 0);
+    ck_assert_int_eq(write(file, block), 1);
+    ck_assert_int_eq(fclose(file), 0);
+}
+
+static int write_certificate(FILE *file, const void *block)
+{
+    return PEM_write_X509(file, block);
+}
+
+static int write_crl(FILE *file, const void *block)
+{
+    return PEM_write_X509_CRL(file, block);
+}
+
+void certificate_add(int fd, const struct certificate *certificate)
+{
+    append(fd, write_certificate, certificate->x509);
+}
+
+void certificate_add_crl(int fd, const struct certificate *authority, const struct certificate *revoked, long ends_s)
+{
+    X509_CRL *crl = X509_CRL_new();
+    ASN1_TIME *since = X509_gmtime_adj(NULL, ends_s < 0 ? ends_s - HOUR_S : -HOUR_S);
+    ASN1_TIME *end = X509_gmtime_adj(NULL, ends_s);
+    ck_assert(crl && since && end);
+    X509_CRL_set_version(crl, X509_CRL_VERSION_2);
+    ck_assert_int_eq(X509_CRL_set_issuer_name(crl, X509_get_subject_name(authority->x509)), 1);
+    ck_assert_int_eq(X509_CRL_set1_lastUpdate(crl, since), 1);
+    ck_assert_int_eq(X509_CRL_set1_nextUpdate(crl, end), 1);
+    if (revoked) {
+        X509_REVOKED *entry = X509_REVOKED_new();
+        ck_assert_int_eq(X509_REVOKED_set_serialNumber(entry, X509_get_serialNumber(revoked->x509)), 1);
+        ck_assert_int_eq(X509_REVOKED_set_revocationDate(entry, since), 1);
+        ck_assert_int_eq(X509_CRL_add0_revoked(crl, entry), 1);
+    }
+    ck_assert_int_gt(X509_CRL_sign(crl, authority->key, EVP_sha256()), 0);
+    append(fd, write_crl, crl);
+    ASN1_TIME_free(since);
+    ASN1_TIME_free(end);
+    X509_CRL_free(crl);
 }

@@ -22,16 +22,22 @@ static struct http_client *client;
 static int ended, closed;
 static bool inside_start; /* on_done must never see it */
 
-static inline void trust(const struct certificate *certificate)
+/* The file may be gone afterwards. */
+static inline void trust_file(int fd, const char *path)
 {
-    char path[64];
     struct authorities *authorities = NULL;
     struct err err = {0};
-    int fd = certificate_file(certificate, path, sizeof(path));
     ck_assert_msg(authorities_load(path, &authorities, &err), "%s", err.message);
     http_client_trust(client, authorities);
     authorities_release(authorities);
-    close(fd); /* the file may be gone afterwards */
+    close(fd);
+}
+
+static inline void trust(const struct certificate *certificate)
+{
+    char path[64];
+    int fd = certificate_file(certificate, path, sizeof(path));
+    trust_file(fd, path);
 }
 
 /* trusted NULL = the system's authorities. */

@@ -147,6 +147,109 @@ START_TEST(a_session_is_taken_up_until_authorities_change_or_the_certificate_end
 }
 END_TEST
 
+/* ---- revocation ---- */
+
+static void expect_refused(const char *why)
+{
+    struct http_call call;
+    prepare(&call, "GET", url_of("127.0.0.1", "/ok"));
+    run(&call);
+    ck_assert_int_eq(call.result, HTTP_NOT_SENT);
+    ck_assert_msg(strstr(call.error, why), "%s", call.error);
+    ck_assert_int_eq(peer.requests, 0);
+    http_call_done(&call);
+}
+
+/* Trusts `authority`, with a CRL of `signer` behind it. */
+static void trust_with_crl(const struct certificate *signer, const struct certificate *revoked, long ends_s)
+{
+    char path[64];
+    int fd = certificate_file(&authority, path, sizeof(path));
+    certificate_add_crl(fd, signer, revoked, ends_s);
+    trust_file(fd, path);
+}
+
+START_TEST(a_crl_in_the_file_of_authorities_is_asked)
+{
+    struct certificate certificate;
+    certificate_make(&certificate, &authority, "IP:127.0.0.1", DAY_S);
+    http_peer_start(HTTP_PEER_TLS, &certificate);
+    open_client(&authority);
+    trust_with_crl(&authority, &certificate, DAY_S);
+    expect_refused("certificate revoked");
+    trust_with_crl(&authority, NULL, -60);
+    expect_refused("CRL has expired");
+    certificate_done(&others_authority);
+    certificate_make_authority(&others_authority, "another authority");
+    trust_with_crl(&others_authority, NULL, DAY_S); /* whether it was revoked, nobody says */
+    expect_refused("unable to get certificate CRL");
+    trust_with_crl(&authority, &others_authority, DAY_S); /* another certificate */
+    expect_answered("127.0.0.1");
+    certificate_done(&certificate);
+}
+END_TEST
+
+static void expect_of_chain(const struct certificate *below, bool is_in_file, const struct certificate *revoked,
+                            const char *why)
+{
+    char path[64];
+    int fd = certificate_file(&authority, path, sizeof(path));
+    if (is_in_file)
+        certificate_add(fd, below);
+    certificate_add_crl(fd, below, NULL, DAY_S);
+    if (revoked)
+        certificate_add_crl(fd, &authority, revoked, DAY_S);
+    trust_file(fd, path);
+    if (why)
+        expect_refused(why);
+    else
+        expect_answered("127.0.0.1");
+}
+
+START_TEST(an_authority_above_the_signer_may_have_a_crl)
+{
+    struct certificate certificate, below;
+    certificate_make_below(&below, &authority, "below");
+    certificate_make(&certificate, &below, "IP:127.0.0.1", DAY_S);
+    http_peer_start(HTTP_PEER_TLS, &certificate);
+    ck_assert_int_eq(SSL_CTX_add1_chain_cert(peer.tls, below.x509), 1);
+    open_client(&authority);
+    expect_of_chain(&below, false, &below, "certificate revoked");
+    expect_of_chain(&below, false, &certificate, NULL);
+    expect_of_chain(&below, false, NULL, NULL);
+    expect_of_chain(&below, true, &below, NULL); /* it ends the chain */
+    certificate_done(&certificate);
+    certificate_done(&below);
+}
+END_TEST
+
+START_TEST(no_session_is_taken_up_when_a_crl_has_ended)
+{
+    set_up_pair(HTTP_PEER_TLS, "IP:127.0.0.1", DAY_S, &authority, &authority);
+    trust_with_crl(&authority, NULL, DAY_S / 2);
+    ck_assert_int_eq(resumed_after(2), 1);
+    clock_advance((DAY_S / 2 + 1) * INT64_C(1000000));
+    ck_assert_int_eq(resumed_after(1), 1); /* OpenSSL has a clock of its own: it is answered */
+}
+END_TEST
+
+START_TEST(a_crl_that_has_ended_is_doubted)
+{
+    char path[64];
+    set_up_pair(HTTP_PEER_TLS, "IP:127.0.0.1", DAY_S, &authority, &authority);
+    for (int has_ended = 0; has_ended < 2; has_ended++) {
+        struct authorities *authorities = NULL;
+        int fd = certificate_file(&authority, path, sizeof(path));
+        certificate_add_crl(fd, &authority, NULL, DAY_S);
+        certificate_add_crl(fd, &authority, NULL, has_ended ? -60 : DAY_S);
+        ck_assert(authorities_load(path, &authorities, NULL));
+        ck_assert((authorities_doubt(authorities) != NULL) == has_ended);
+        authorities_release(authorities);
+        close(fd);
+    }
+}
+END_TEST
+
 START_TEST(a_certificate_for_another_name_sends_nothing)
 {
     set_up_pair(HTTP_PEER_TLS,
@@ -553,6 +656,10 @@ SUITE(http_client_tls)
     tcase_add_test(peers, a_peer_that_the_named_authority_vouches_for_is_answered);
     tcase_add_test(peers, a_delete_is_one_over_tls_too);
     tcase_add_test(peers, a_session_is_taken_up_until_authorities_change_or_the_certificate_ends);
+    tcase_add_test(peers, a_crl_in_the_file_of_authorities_is_asked);
+    tcase_add_test(peers, an_authority_above_the_signer_may_have_a_crl);
+    tcase_add_test(peers, no_session_is_taken_up_when_a_crl_has_ended);
+    tcase_add_test(peers, a_crl_that_has_ended_is_doubted);
     tcase_add_test(peers, a_certificate_for_another_name_sends_nothing);
     tcase_add_test(peers, a_certificate_that_names_the_host_as_its_common_name_only_sends_nothing);
     tcase_add_test(peers, a_peer_that_chooses_a_protocol_that_was_not_offered_is_sent_nothing);
