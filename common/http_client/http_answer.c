@@ -2,13 +2,15 @@
  *
  * llhttp finds where an answer ends. What it accepts and other parsers may read differently is refused here: anything
  * before the status, a status other than three digits of HTTP/1, folded lines, lines that end with LF alone, NUL, an
- * encoding other than chunked. So the lines of a header are checked before llhttp gets them.
+ * encoding other than chunked, or stated twice. So the lines of header and trailers are checked before llhttp gets them,
+ * and what stands behind the size of a chunk it does not get.
  *
  * Invariants: an interim answer (1xx) is skipped and leaves nothing behind; like 204 and 304 it has no body; of the
  * header only what a call needs is stored, trailers are ignored; every callback that fails sets `objection`.
  * Left out: HTTP/0.9, upgrades, decoding of Content-Encoding. */
 #include "common/http_client/http_answer.h"
 
+#include <ctype.h>
 #include <string.h>
 
 #include "common/base/secret.h"
@@ -112,26 +114,18 @@ static int on_status(llhttp_t *parser, const char *at, size_t length)
     return memchr(at, '\0', length) ? reject(parser->data, "the answer is not HTTP/1") : 0;
 }
 
-/* Framing behind the header: extensions of chunks, trailers. */
-static int on_text(llhttp_t *parser, const char *at, size_t length)
-{
-    (void)at;
-    struct http_answer *answer = parser->data;
-    return answer->header_is_whole ? count_header(answer, length) : 0;
-}
-
 static int on_header_field(llhttp_t *parser, const char *at, size_t length)
 {
     struct http_answer *answer = parser->data;
     (void)append(answer->name, sizeof(answer->name), &answer->name_length, at, length);
-    return on_text(parser, at, length);
+    return 0;
 }
 
 static int on_header_value(llhttp_t *parser, const char *at, size_t length)
 {
     struct http_answer *answer = parser->data;
     answer->value_is_cut |= !append(answer->value, sizeof(answer->value), &answer->value_length, at, length);
-    return on_text(parser, at, length);
+    return 0;
 }
 
 static int on_header_value_complete(llhttp_t *parser)
@@ -143,16 +137,20 @@ static int on_header_value_complete(llhttp_t *parser)
     answer->name_length = answer->value_length = 0;
     answer->value_is_cut = false;
     /* llhttp 6 accepts both. */
-    if (name.length == 0 || (answer->header_is_whole && http_same_word(name, "content-length")))
+    bool is_trailer = answer->part == HTTP_ANSWER_TRAILER;
+    if (name.length == 0 || (is_trailer && http_same_word(name, "content-length")))
         return reject(answer, "the answer is not HTTP");
-    if (answer->header_is_whole) /* a trailer */
-        return count_header(answer, 4);
+    if (is_trailer)
+        return 0;
     while (!is_cut && value.length > 0 &&
            (value.bytes[value.length - 1] == ' ' || value.bytes[value.length - 1] == '\t'))
         value.length--;
+    bool is_encoding = http_same_word(name, "transfer-encoding");
     /* guard: a body in another encoding is none */
-    if (http_same_word(name, "transfer-encoding") && !http_same_word(value, "chunked"))
+    /* guard: an encoding that is stated twice is none */
+    if (is_encoding && (answer->has_encoding || !http_same_word(value, "chunked")))
         return reject(answer, "an encoding that was not requested");
+    answer->has_encoding |= is_encoding;
     http_call_read_header(answer->call, name, value);
     return 0;
 }
@@ -167,12 +165,21 @@ static bool has_no_body(const llhttp_t *parser)
 static int on_headers_complete(llhttp_t *parser)
 {
     struct http_answer *answer = parser->data;
-    answer->header_is_whole = true;
     if (parser->status_code == 101)
         return reject(answer, "an upgrade that was not requested");
-    if ((parser->flags & F_TRANSFER_ENCODING) && !(parser->flags & F_CHUNKED))
+    bool is_chunked = parser->flags & F_CHUNKED;
+    if ((parser->flags & F_TRANSFER_ENCODING) && (!is_chunked || parser->http_minor == 0))
         return reject(answer, "an encoding that was not requested");
+    answer->part = is_chunked ? HTTP_ANSWER_CHUNK_LINE : HTTP_ANSWER_BODY;
     return answer->ends_at_head || has_no_body(parser) ? WITHOUT_BODY : 0;
+}
+
+static int on_chunk_header(llhttp_t *parser)
+{
+    struct http_answer *answer = parser->data;
+    answer->part = parser->content_length > 0 ? HTTP_ANSWER_CHUNK : HTTP_ANSWER_TRAILER;
+    answer->left = parser->content_length < UINT64_MAX - 2 ? parser->content_length + 2 : UINT64_MAX;
+    return 0;
 }
 
 /* The rest of the body is not read, so the connection cannot be used again. */
@@ -198,8 +205,9 @@ static int on_message_complete(llhttp_t *parser)
 {
     struct http_answer *answer = parser->data;
     if (parser->status_code < 200) { /* interim */
-        answer->header_is_whole = false;
+        answer->part = HTTP_ANSWER_HEADER;
         answer->start_length = 0;
+        answer->has_encoding = false;
         return 0;
     }
     /* A body that must not be there may follow all the same. */
@@ -216,9 +224,8 @@ static const llhttp_settings_t settings = {
     .on_header_field = on_header_field,
     .on_header_value = on_header_value,
     .on_header_value_complete = on_header_value_complete,
-    .on_chunk_extension_name = on_text,
-    .on_chunk_extension_value = on_text,
     .on_headers_complete = on_headers_complete,
+    .on_chunk_header = on_chunk_header,
     .on_body = on_body,
     .on_message_complete = on_message_complete,
 };
@@ -230,6 +237,79 @@ void http_answer_begin(struct http_answer *answer, struct http_call *call, size_
     answer->parser.data = answer;
     answer->call = call;
     answer->body_max = body_max < call->answer.max ? body_max : call->answer.max;
+}
+
+/* ---- the parts ---- */
+
+/* A tab behind a length is white space as a blank is (RFC 9110, 5.6.3), but not to llhttp. */
+static llhttp_errno_t read_header(struct http_answer *answer, const char *bytes, size_t length)
+{
+    llhttp_errno_t error = HPE_OK;
+    while (length > 0 && error == HPE_OK) {
+        const char *tab = memchr(bytes, '\t', length);
+        size_t part = tab ? (size_t)(tab - bytes) : length;
+        error = llhttp_execute(&answer->parser, bytes, part);
+        struct slice name = {.bytes = answer->name, .length = answer->name_length};
+        if (tab && error == HPE_OK)
+            error = llhttp_execute(&answer->parser, http_same_word(name, "content-length") ? " " : "\t", 1);
+        bytes += part + (tab != NULL);
+        length -= part + (tab != NULL);
+    }
+    return error;
+}
+
+/* One byte behind the size of a chunk. Returns 0, or HPE_USER. */
+static int check_behind_size(struct http_answer *answer, char byte)
+{
+    bool is_control = ((unsigned char)byte < 0x20 && byte != '\t') || byte == 0x7f, is_good = byte == '\r';
+    if (answer->last_byte == '\r')
+        is_good = byte == '\n' && chunk_extension_may_end(answer->extension);
+    else if (!is_control && chunk_extension_accepts(&answer->extension, byte))
+        return count_header(answer, 1);
+    return is_good ? 0 : reject(answer, "the answer is not HTTP");
+}
+
+/* The size of a chunk, which llhttp gets, and what is behind it in its line. Returns the number of bytes used. */
+static size_t read_chunk_line(struct http_answer *answer, const char *bytes, size_t length, llhttp_errno_t *ret_error)
+{
+    size_t size = 0, used;
+    while (size < length && answer->extension == CHUNK_EXTENSION_NONE && answer->last_byte != '\r' &&
+           isxdigit((unsigned char)bytes[size]))
+        size++;
+    *ret_error = llhttp_execute(&answer->parser, bytes, size);
+    for (used = size; used < length && *ret_error == HPE_OK && answer->part == HTTP_ANSWER_CHUNK_LINE; used++) {
+        *ret_error = (llhttp_errno_t)check_behind_size(answer, bytes[used]);
+        answer->last_byte = bytes[used];
+        if (bytes[used] == '\n' && *ret_error == HPE_OK)
+            *ret_error = llhttp_execute(&answer->parser, "\r\n", 2);
+    }
+    return used;
+}
+
+static size_t read_part(struct http_answer *answer, const char *bytes, size_t length, llhttp_errno_t *ret_error)
+{
+    switch (answer->part) {
+    case HTTP_ANSWER_HEADER:
+    case HTTP_ANSWER_TRAILER:
+        length = check_header(answer, bytes, length);
+        *ret_error = read_header(answer, bytes, length);
+        return length;
+    case HTTP_ANSWER_CHUNK_LINE:
+        return read_chunk_line(answer, bytes, length, ret_error);
+    case HTTP_ANSWER_CHUNK:
+        length = length < answer->left ? length : (size_t)answer->left;
+        answer->left -= length;
+        break;
+    case HTTP_ANSWER_BODY:
+        break;
+    }
+    *ret_error = llhttp_execute(&answer->parser, bytes, length);
+    if (answer->part == HTTP_ANSWER_CHUNK && answer->left == 0) {
+        answer->part = HTTP_ANSWER_CHUNK_LINE;
+        answer->extension = CHUNK_EXTENSION_NONE;
+        answer->last_byte = '\n';
+    }
+    return length;
 }
 
 static enum http_answer_state state_after(struct http_answer *answer, llhttp_errno_t error)
@@ -248,15 +328,8 @@ enum http_answer_state http_answer_take(struct http_answer *answer, const char *
     llhttp_errno_t error = HPE_OK;
     size_t used = 0;
     answer->has_begun = true;
-    while (used < length && error == HPE_OK) {
-        size_t part = length - used;
-        if (!answer->header_is_whole)
-            part = check_header(answer, bytes + used, part);
-        if (part == 0)
-            break;
-        error = llhttp_execute(&answer->parser, bytes + used, part);
-        used += part;
-    }
+    while (used < length && error == HPE_OK && !answer->objection)
+        used += read_part(answer, bytes + used, length - used, &error);
     *ret_used = answer->is_whole ? (size_t)(llhttp_get_error_pos(&answer->parser) - bytes) : length;
     return state_after(answer, error);
 }

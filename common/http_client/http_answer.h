@@ -5,7 +5,17 @@
 
 #include <llhttp.h>
 
+#include "common/base/chunk_extension.h"
 #include "common/http_client/http_call.h"
+
+/* The part that the next byte belongs to. */
+enum http_answer_part {
+    HTTP_ANSWER_HEADER,
+    HTTP_ANSWER_BODY, /* without chunks */
+    HTTP_ANSWER_CHUNK_LINE,
+    HTTP_ANSWER_CHUNK, /* with the end of its line */
+    HTTP_ANSWER_TRAILER,
+};
 
 enum http_answer_state {
     HTTP_ANSWER_GOES_ON,
@@ -18,16 +28,19 @@ struct http_answer {
     struct http_call *call; /* gets status, header and body */
     size_t body_max;
     size_t header_bytes;
-    size_t line_length;    /* of the header line that is being checked */
+    size_t line_length;    /* of the line that is being checked */
+    uint64_t left;         /* of the chunk */
     const char *objection; /* static text */
     bool has_begun;        /* a byte of it arrived */
-    bool header_is_whole;
+    enum http_answer_part part;
+    enum chunk_extension extension;
+    bool has_encoding;
     bool is_whole;
     bool may_keep;     /* the connection; once it is whole */
     bool ends_at_head; /* in, after http_answer_begin(): no body is read, whatever the header states */
     unsigned char start_length, name_length, value_length;
     bool value_is_cut;
-    char last_byte; /* of the header */
+    char last_byte; /* of that line */
     /* Of the header that is being read; longer names are not ours, longer values are cut. */
     char name[HTTP_NOTED_NAME_MAX + 1], value[112];
 };

@@ -10,6 +10,7 @@
  * arrives.
  * Left out: trailer fields are checked and dropped; Upgrade is ignored (RFC 9110 7.8 allows that). */
 #include <string.h>
+#include <strings.h>
 
 #include "common/http_server/http_parse_internal.h"
 
@@ -178,8 +179,21 @@ static void check_fields(struct http_parse *parse)
     slot->wants_continue = has_expect && !parse->end_seen;
 }
 
+/* A tab behind a length is white space as a blank is (RFC 9110, 5.6.3), but not to llhttp. */
+static void blank_tabs(char *line, size_t length)
+{
+    static const char name[] = "content-length:";
+    for (char *end; (end = memchr(line, '\n', length)); length -= (size_t)(end + 1 - line), line = end + 1) {
+        char *tab = strncasecmp(line, name, sizeof(name) - 1) == 0 ? line : end;
+        while ((tab = memchr(tab, '\t', (size_t)(end - tab))))
+            *tab = ' ';
+    }
+}
+
 static void finish_head(struct http_parse *parse)
 {
+    if (memchr(parse->head.bytes, '\t', parse->head.length))
+        blank_tabs(parse->head.bytes, parse->head.length);
     llhttp_init(&parse->parser, HTTP_REQUEST, &callbacks);
     parse->parser.data = parse;
     const char *bytes = parse->head.bytes;

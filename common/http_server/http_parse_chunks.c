@@ -26,7 +26,7 @@ size_t http_parse_body(struct http_parse *parse, const char *bytes, size_t lengt
 static void take_chunk_line(struct http_parse *parse, const char *bytes, size_t length)
 {
     size_t i = 0;
-    while (parse->extension == HTTP_EXTENSION_NONE && i < length && isxdigit((unsigned char)bytes[i]))
+    while (parse->extension == CHUNK_EXTENSION_NONE && i < length && isxdigit((unsigned char)bytes[i]))
         i++;
     parse->chunk_digits += i;
     if (parse->chunk_digits > CHUNK_DIGITS_MAX) {
@@ -36,7 +36,7 @@ static void take_chunk_line(struct http_parse *parse, const char *bytes, size_t 
     if (i > 0)
         http_parse_feed(parse, bytes, i);
     for (; i < length && bytes[i] != '\r' && bytes[i] != '\n' && !http_parse_is_stopped(parse); i++) {
-        if (!http_extension_accepts(&parse->extension, bytes[i]))
+        if (!chunk_extension_accepts(&parse->extension, bytes[i]))
             http_parse_refuse(parse, 400, "malformed chunk size or extension");
     }
 }
@@ -47,7 +47,7 @@ static void finish_chunk_line(struct http_parse *parse)
     parse->extension_bytes += extension;
     parse->line_length = 0;
     /* guard: a chunk extension ends where its grammar says */
-    if (http_extension_may_end(parse->extension))
+    if (chunk_extension_may_end(parse->extension))
         http_parse_feed(parse, "\r\n", 2);
     else
         http_parse_refuse(parse, 400, "malformed chunk extension");
@@ -72,7 +72,7 @@ size_t http_parse_chunk_line(struct http_parse *parse, const char *bytes, size_t
     }
     if (parse->line_length == 0) {
         parse->chunk_digits = 0;
-        parse->extension = HTTP_EXTENSION_NONE;
+        parse->extension = CHUNK_EXTENSION_NONE;
         parse->chunk_seen = false;
     }
     bool has_ended = false;

@@ -2,6 +2,7 @@
 #ifndef ISSUING_HTTP_PARSE_INTERNAL_H
 #define ISSUING_HTTP_PARSE_INTERNAL_H
 
+#include "common/base/chunk_extension.h"
 #include "common/http_server/http_server_internal.h"
 
 /* llhttp names some of its methods as http_server.h does. */
@@ -45,7 +46,7 @@ struct http_parse {
     size_t body_length; /* bytes of the body so far, also those that are dropped */
     size_t chunk_digits;
     size_t extension_bytes;
-    enum http_extension extension;
+    enum chunk_extension extension;
     bool head_seen, chunk_seen, end_seen; /* what llhttp has seen */
     bool is_broken;                       /* no memory */
 };

@@ -60,23 +60,6 @@ struct http_refusal http_check_fields(const struct http_request *request, bool i
 /* Of a target in absolute form: its scheme and authority name what Host names. */
 struct http_refusal http_check_authority(const struct http_request *request, struct slice authority);
 
-/* Where in the extensions of a chunk (RFC 9112 7.1.1) the last byte stood. */
-enum http_extension {
-    HTTP_EXTENSION_NONE, /* behind the size */
-    HTTP_EXTENSION_BLANK,
-    HTTP_EXTENSION_BEFORE_NAME,
-    HTTP_EXTENSION_NAME,
-    HTTP_EXTENSION_NAME_BLANK,
-    HTTP_EXTENSION_BEFORE_VALUE,
-    HTTP_EXTENSION_VALUE,
-    HTTP_EXTENSION_QUOTED,
-    HTTP_EXTENSION_QUOTED_PAIR,
-    HTTP_EXTENSION_QUOTED_END,
-};
-/* false: the byte is not allowed there. Control characters other than HT were refused before. */
-bool http_extension_accepts(enum http_extension *state, char byte);
-bool http_extension_may_end(enum http_extension state);
-
 /* ---- http_slot.c, http_parse.c ---- */
 
 /* One request from its first byte to its reply. */

@@ -290,6 +290,8 @@ static const struct {
     {"empty body", "POST /a HTTP/1.1\r\n" H "Content-Length: 0\r\n\r\n", "POST|/a||2|Host=a;Content-Length=0;|"},
     {"leading zeros", "POST /a HTTP/1.1\r\n" H "Content-Length: 0005\r\n\r\nhello",
      "POST|/a||2|Host=a;Content-Length=0005;|hello"},
+    {"tabs behind a length", "POST /a HTTP/1.1\r\nHost: a\t\r\nContent-Length: 5\t \t\r\n\r\nhello",
+     "POST|/a||2|Host=a;Content-Length=5;|hello"},
     {"GET with a body", "GET /a HTTP/1.1\r\n" H "Content-Length: 5\r\n\r\nhello",
      "GET|/a||2|Host=a;Content-Length=5;|hello"},
     {"chunks",
