@@ -27,7 +27,7 @@ struct api_call {
     int64_t again_until_ms;  /* until then */
     /* POST /v1/card-requests */
     struct acceptance acceptance;
-    struct buf payload; /* its memory is used again by later calls */
+    struct buf payload; /* of a GET that waits: the answer of before. Its memory is used again by later calls */
     bool is_post, is_replay, is_reissue;
     struct api_call *next; /* in the list of free ones */
 };

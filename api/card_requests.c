@@ -1,6 +1,6 @@
 /* POST and GET of card requests. The router has checked token and media type; then come the headers and the body; then
  * one transaction decides about the key, `replaces` and the limit (acceptor.h). An answer that has waited reads the row
- * again, so what it reports is committed. */
+ * again, so what it reports is committed; where that cannot be done in time, it reports what the wait began with. */
 #include "api/card_requests.h"
 
 #include <stdio.h>
@@ -216,12 +216,34 @@ static bool wait_for_final(struct api_call *call, const struct uuid *id)
     return true;
 }
 
+static void answer_get(struct api_call *call, const struct buf *body)
+{
+    char applied[24];
+    snprintf(applied, sizeof(applied), "wait=%d", call->wait_s);
+    const struct api_header headers[] = {{"Vary", "Prefer"},
+                                         {"Cache-Control", "no-store"},
+                                         {call->has_waited ? "Preference-Applied" : NULL, applied},
+                                         {0}};
+    api_call_answer_json(call, 200, body, headers);
+}
+
+/* Keeps what is known, for the case that the end of the wait cannot be read in time. */
+static bool wait_with(struct api_call *call, const struct buf *body)
+{
+    return !body->failed && buf_put(&call->payload, body->bytes, body->length) && wait_for_final(call, &call->id);
+}
+
 static void on_read(struct pg_query *query, const struct pg_query_result *result)
 {
     struct api_call *call = container_of(query, struct api_call, query);
     bool is_there = result->kind == PG_DONE && pg_rows_count(result->rows) == 1;
     if (call->is_post && !is_there) { /* it is recorded; only its progress is not known */
         answer_stored(call);
+        return;
+    }
+    /* guard: a wait is answered with what it knows */
+    if (call->has_waited && result->kind != PG_DONE && result->kind != PG_REFUSED) {
+        answer_get(call, &call->payload);
         return;
     }
     if (result->kind != PG_DONE) {
@@ -232,9 +254,6 @@ static void on_read(struct pg_query *query, const struct pg_query_result *result
         api_call_problem(call, PROBLEM_NOT_FOUND, "There is no such request of this user.", NULL);
         return;
     }
-    if (!call->is_post && call->wait_s > 0 && !call->has_waited &&
-        !outbox_status_is_final(status_of(result->rows, 0)) && wait_for_final(call, &call->id))
-        return;
     struct buf *body = &call->env->body;
     buf_reset(body);
     struct json_writer writer = json_writer_of(body);
@@ -243,13 +262,9 @@ static void on_read(struct pg_query *query, const struct pg_query_result *result
         answer_post(call, status_of(result->rows, 0) == OUTBOX_COMPLETED ? 201 : 202, body);
         return;
     }
-    char applied[24];
-    snprintf(applied, sizeof(applied), "wait=%d", call->wait_s);
-    const struct api_header headers[] = {{"Vary", "Prefer"},
-                                         {"Cache-Control", "no-store"},
-                                         {call->has_waited ? "Preference-Applied" : NULL, applied},
-                                         {0}};
-    api_call_answer_json(call, 200, body, headers);
+    bool waits = call->wait_s > 0 && !call->has_waited && !outbox_status_is_final(status_of(result->rows, 0));
+    if (!waits || !wait_with(call, body))
+        answer_get(call, body);
 }
 
 static void read_request(struct api_call *call)

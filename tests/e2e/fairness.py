@@ -199,6 +199,26 @@ def a_user_with_too_many_waits_is_answered_at_once(world):
 HELD = ["held-%d" % number for number in range(24)]
 
 
+@test
+def a_wait_whose_end_cannot_be_read_in_time_is_answered_with_what_it_knows(world):
+    world.start_sandbox()
+    start_api(world)
+    request = world.post(SLOW, "k").json()["id"]
+    data = client.request_bytes("GET", "/v1/card-requests/" + request, [world.bearer(SLOW), ("Prefer", "wait=30")])
+    wires = [client.Wire(world.apis()[0].port).send(data) for _ in range(100)]
+    wait_until(lambda: world.apis()[0].metric("issuing_waiting_clients") == 100, "100 clients wait")
+    slow_down(world, 500)
+    world.start_worker()
+    statuses = []
+    for wire in wires:
+        answer = wire.answer()
+        wire.close()
+        assert_equal((answer.status, answer.header("Preference-Applied")), (200, "wait=30"), "answer")
+        statuses.append(answer.json()["status"])
+    assert_equal(set(statuses), {"PENDING", "COMPLETED"}, "some were read, and some not")
+    assert_true(world.apis()[0].metric("issuing_reads_refused_total") > 0, "refused reads")
+
+
 def post_for_ever(world, user, statuses, stop):
     for number in itertools.count():
         if stop.is_set():
