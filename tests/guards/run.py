@@ -39,7 +39,8 @@ TOP = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.pop("ISSUING_BUILD", None) or TOP / "build").resolve()
 RUN = BUILD / "run" / "guards"
 CLUSTER = TOP / "tests" / "support" / "cluster"
-PROGRAMS = ("issuing-api", "issuing-worker", "issuing-ctl", "issuing-sandbox", "tests/clocks.so", "tests/slow_end.so")
+PROGRAMS = ("issuing-api", "issuing-worker", "issuing-ctl", "issuing-sandbox", "tests/clocks.so", "tests/hung_files.so",
+            "tests/slow_end.so")
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 # So long may a test take: at the first, and with a mutant in place so much longer than it took on the untouched copy.
 FIRST_SECONDS, MORE_SECONDS, TIMES = 600, 60, 3
