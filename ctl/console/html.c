@@ -170,6 +170,24 @@ void html_span(struct buf *out, int64_t us)
     buf_put_text(out, print_span(us, text));
 }
 
+void html_table(struct buf *out, const char *what)
+{
+    html_put(out,
+             "<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"{}\"><table>"
+             "<caption class=\"unseen\">{}</caption><thead><tr>",
+             2, what, what);
+}
+
+void html_table_body(struct buf *out)
+{
+    buf_put_text(out, "</tr></thead><tbody>\n");
+}
+
+void html_table_end(struct buf *out)
+{
+    buf_put_text(out, "</tbody></table></div>\n");
+}
+
 void html_status(struct buf *out, const char *status)
 {
     static const struct {

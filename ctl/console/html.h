@@ -26,6 +26,11 @@ void html_number(struct buf *out, int64_t number); /* "12 345", with narrow no-b
 /* <time datetime="...">2026-11-20 10:39:57</time>, UTC; "-" for 0. */
 void html_time(struct buf *out, int64_t wall_us);
 void html_span(struct buf *out, int64_t us); /* "3 min 20 s" */
+/* The begin of a table that scrolls by itself where the window is narrower; `what` names it. The cells of its head
+ * follow, then html_table_body, then rows and html_table_end. */
+void html_table(struct buf *out, const char *what);
+void html_table_body(struct buf *out);
+void html_table_end(struct buf *out);
 /* The status of an event: sign and word, so that its colour carries no meaning alone. */
 void html_status(struct buf *out, const char *status);
 

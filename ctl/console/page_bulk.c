@@ -287,12 +287,14 @@ static void write_refusals(struct buf *out, const struct job *job)
 {
     if (job->refusal_count == 0)
         return;
-    buf_put_text(out, "<h2>Refused</h2><table><caption class=\"unseen\">Refused events</caption><thead><tr>"
-                      "<th scope=\"col\">Event</th><th scope=\"col\">Why</th></tr></thead><tbody>\n");
+    buf_put_text(out, "<h2>Refused</h2>\n");
+    html_table(out, "Refused events");
+    buf_put_text(out, "<th scope=\"col\">Event</th><th scope=\"col\">Why</th>");
+    html_table_body(out);
     for (int i = 0; i < job->refusal_count; i++)
         html_put(out, "<tr><th scope=\"row\"><a class=\"id\" href=\"/events/{}\">{}</a></th><td>{}</td></tr>\n", 3,
                  job->refusals[i].id, job->refusals[i].id, job->refusals[i].why);
-    buf_put_text(out, "</tbody></table>\n");
+    html_table_end(out);
     if (job->bulk.refused > job->refusal_count)
         buf_put_text(out, "<p class=\"hint\">Only the first ones are listed.</p>\n");
 }
@@ -357,14 +359,16 @@ bool page_jobs(struct page *page, struct err *err)
         "<h1>Bulk actions</h1>\n<p>All bulk actions of this console since it was started. What they changed is in the "
         "<a href=\"/audit\">audit trail</a>. A bulk action begins at the "
         "<a href=\"/events?status=FAILED\">events</a>.</p>\n<section id=\"jobs\" data-live>\n");
-    if (jobs->count == 0)
-        buf_put_text(out, "<p class=\"empty\">None so far.</p>\n");
-    else
-        buf_put_text(out, "<table><caption class=\"unseen\">Bulk actions, newest first</caption><thead><tr>"
-                          "<th scope=\"col\">Action</th><th scope=\"col\">State</th>"
-                          "<th scope=\"col\" class=\"number\">Done</th><th scope=\"col\" class=\"number\">Refused</th>"
-                          "<th scope=\"col\" class=\"number\">Of</th><th scope=\"col\">Started</th>"
-                          "<th scope=\"col\">Reason</th></tr></thead><tbody>\n");
+    if (jobs->count == 0) {
+        buf_put_text(out, "<p class=\"empty\">None so far.</p>\n</section>\n");
+        return true;
+    }
+    html_table(out, "Bulk actions, newest first");
+    buf_put_text(out, "<th scope=\"col\">Action</th><th scope=\"col\">State</th>"
+                      "<th scope=\"col\" class=\"number\">Done</th><th scope=\"col\" class=\"number\">Refused</th>"
+                      "<th scope=\"col\" class=\"number\">Of</th><th scope=\"col\">Started</th>"
+                      "<th scope=\"col\">Reason</th>");
+    html_table_body(out);
     for (int i = 0; i < jobs->count; i++) {
         const struct job *job = jobs->list[i];
         buf_put_format(out, "<tr><th scope=\"row\"><a href=\"/jobs/%d\">%s ", job->number, job->bulk.verb->word);
@@ -378,6 +382,7 @@ bool page_jobs(struct page *page, struct err *err)
         html_time(out, job->started_us);
         html_put(out, "</td><td class=\"why\">{}</td></tr>\n", 1, job->bulk.action.reason);
     }
-    buf_put_text(out, jobs->count > 0 ? "</tbody></table></section>\n" : "</section>\n");
+    html_table_end(out);
+    buf_put_text(out, "</section>\n");
     return true;
 }

@@ -100,18 +100,17 @@ static void write_row(struct page *page, const struct event *event)
                  2, id, id);
     html_put(out, "<th scope=\"row\"><a class=\"id\" href=\"/events/{}\">{}</a></th><td>", 2, id, id);
     html_status(out, event->status_text);
-    html_put(out, "</td><td>{}</td><td class=\"user\">{}</td>", 2, event_kind(event), event->user_id);
+    html_put(out, "</td><td>{}</td><td class=\"user\">{}</td><td class=\"why\"><span class=\"short\">{}</span>{}</td>",
+             4, event_kind(event), event->user_id, event->reason_code,
+             !event->reason_code && event->status == OUTBOX_PENDING ? event->last_error : "");
     buf_put_format(out, "<td class=\"number\">%" PRId64 "</td><td class=\"when\">", event->retry_count);
     html_time(out, event->created_us);
     buf_put_text(out, "</td><td class=\"when\">");
     html_time(out, event->status == OUTBOX_PENDING ? event->next_attempt_us : event->completed_us);
-    html_put(out, "</td><td>{}</td><td class=\"why\">{}</td></tr>\n", 2,
+    html_put(out, "</td><td>{}</td></tr>\n", 1,
              event->has_card          ? event->last4
              : event->outcome_unknown ? "unknown"
-                                      : "-",
-             event->reason_code                ? event->reason_code
-             : event->status == OUTBOX_PENDING ? event->last_error
-                                               : "");
+                                      : "-");
 }
 
 static void write_actions(struct page *page)
@@ -174,9 +173,10 @@ static bool write_table(struct page *page, const struct listing *listing, struct
                      "<th scope=\"col\" class=\"tick\"><span class=\"unseen\">Selected</span>"
                      "<input type=\"checkbox\" id=\"tick-all\" aria-label=\"Select all on this page\" hidden></th>");
     buf_put_text(out, "<th scope=\"col\">Event</th><th scope=\"col\">Status</th><th scope=\"col\">Kind</th>"
-                      "<th scope=\"col\">User</th><th scope=\"col\" class=\"number\">Attempts</th>"
-                      "<th scope=\"col\">Created</th><th scope=\"col\">Ended or next attempt</th>"
-                      "<th scope=\"col\">Card</th><th scope=\"col\">Reason or last error</th></tr></thead>\n<tbody>\n");
+                      "<th scope=\"col\">User</th><th scope=\"col\">Reason or last error</th>"
+                      "<th scope=\"col\" class=\"number\">Attempts</th><th scope=\"col\">Created</th>"
+                      "<th scope=\"col\">Ended or next attempt</th><th scope=\"col\">Card</th></tr></thead>\n"
+                      "<tbody>\n");
     for (int row = 0; rows && row < pg_rows_count(rows); row++) {
         struct event event;
         if (!event_read(rows, row, &event, err))

@@ -69,10 +69,11 @@ static void write_reasons(struct buf *out, const struct pg_rows *failed)
         buf_put_text(out, "<p class=\"empty\">No event waits for an operator.</p></section>\n");
         return;
     }
-    buf_put_text(out, "<table><caption class=\"unseen\">FAILED events by reason</caption><thead><tr>"
-                      "<th scope=\"col\">Reason</th><th scope=\"col\">Type</th>"
+    html_table(out, "FAILED events by reason");
+    buf_put_text(out, "<th scope=\"col\">Reason</th><th scope=\"col\">Type</th>"
                       "<th scope=\"col\" class=\"number\">Events</th>"
-                      "<th scope=\"col\">First</th><th scope=\"col\">Last</th></tr></thead><tbody>\n");
+                      "<th scope=\"col\">First</th><th scope=\"col\">Last</th>");
+    html_table_body(out);
     for (int row = 0; row < pg_rows_count(failed); row++) {
         const char *code = pg_bytes(failed, row, 0).bytes, *type = pg_bytes(failed, row, FAILED_TYPE).bytes;
         buf_put_text(out, "<tr><th scope=\"row\"><a href=\"/events?status=FAILED&amp;order=oldest&amp;code=");
@@ -87,7 +88,8 @@ static void write_reasons(struct buf *out, const struct pg_rows *failed)
         html_time(out, pg_time_us(failed, row, 3));
         buf_put_text(out, "</td></tr>\n");
     }
-    buf_put_text(out, "</tbody></table></section>\n");
+    html_table_end(out);
+    buf_put_text(out, "</section>\n");
 }
 
 /* Only where there is another type than that of card requests. */
@@ -97,13 +99,14 @@ static void write_types(struct buf *out, const struct pg_rows *types)
     static const int shown[] = {PENDING, HELD, PROCESSING};
     if (pg_rows_count(types) <= 1)
         return;
+    buf_put_text(out, "<section id=\"types\" data-live aria-labelledby=\"types-title\">"
+                      "<h2 id=\"types-title\">Types of events</h2>\n");
+    html_table(out, "Open events by type");
     buf_put_text(out,
-                 "<section id=\"types\" data-live aria-labelledby=\"types-title\">"
-                 "<h2 id=\"types-title\">Types of events</h2>\n"
-                 "<table><caption class=\"unseen\">Open events by type</caption><thead><tr>"
                  "<th scope=\"col\">Type</th><th scope=\"col\" class=\"number\">Pending</th>"
                  "<th scope=\"col\" class=\"number\">Held back</th><th scope=\"col\" class=\"number\">Processing</th>"
-                 "<th scope=\"col\">Oldest</th><th scope=\"col\">Delivered</th></tr></thead><tbody>\n");
+                 "<th scope=\"col\">Oldest</th><th scope=\"col\">Delivered</th>");
+    html_table_body(out);
     for (int row = 0; row < pg_rows_count(types); row++) {
         const char *type = pg_bytes(types, row, TYPE).bytes;
         buf_put_text(out, "<tr><th scope=\"row\"><a href=\"/events?status=PENDING&amp;order=oldest");
@@ -125,7 +128,8 @@ static void write_types(struct buf *out, const struct pg_rows *types)
                  : pg_bool(types, row, IS_LIVE)  ? "yes"
                                                  : "no living worker");
     }
-    buf_put_text(out, "</tbody></table></section>\n");
+    html_table_end(out);
+    buf_put_text(out, "</section>\n");
 }
 
 static void write_flow(struct buf *out, const struct pg_rows *flow)
@@ -166,11 +170,12 @@ static bool write_overview(struct page *page, const struct cluster *cluster, str
     write_types(out, types);
     write_flow(out, flow);
     buf_put_text(out, "<div class=\"columns\">\n");
-    write_reasons(out, failed);
     buf_put_text(out, "<section id=\"targets\" data-live aria-labelledby=\"targets-title\">"
                       "<h2 id=\"targets-title\">Targets</h2>\n");
     status_write_targets(page, cluster, false);
-    buf_put_text(out, "</section>\n</div>\n<section id=\"workers\" data-live aria-labelledby=\"workers-title\">"
+    buf_put_text(out, "</section>\n");
+    write_reasons(out, failed);
+    buf_put_text(out, "</div>\n<section id=\"workers\" data-live aria-labelledby=\"workers-title\">"
                       "<h2 id=\"workers-title\">Workers</h2>\n");
     status_write_workers(out, cluster);
     buf_put_text(out, "</section>\n");

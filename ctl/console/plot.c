@@ -127,13 +127,12 @@ static void write_legend(struct buf *out, const struct plot *plot)
 
 static void write_table(struct buf *out, const struct plot *plot, const struct pg_rows *rows)
 {
-    html_put(out,
-             "<details id=\"{}-table\"><summary>The figures as a table</summary><table><caption class=\"unseen\">{}"
-             "</caption><thead><tr><th scope=\"col\">From</th>",
-             2, plot->id, plot->title);
+    html_put(out, "<details id=\"{}-table\"><summary>The figures as a table</summary>", 1, plot->id);
+    html_table(out, plot->title);
+    buf_put_text(out, "<th scope=\"col\">From</th>");
     for (int i = 0; i < plot->series_count; i++)
         html_put(out, "<th scope=\"col\" class=\"number\">{}</th>", 1, plot->series[i].name);
-    buf_put_text(out, "</tr></thead><tbody>\n");
+    html_table_body(out);
     for (int row = 0; row < pg_rows_count(rows); row++) {
         buf_put_text(out, "<tr><th scope=\"row\" class=\"when\">");
         html_time(out, pg_time_us(rows, row, 0));
@@ -148,7 +147,8 @@ static void write_table(struct buf *out, const struct plot *plot, const struct p
         }
         buf_put_text(out, "</tr>\n");
     }
-    buf_put_text(out, "</tbody></table></details>\n");
+    html_table_end(out);
+    buf_put_text(out, "</details>\n");
 }
 
 void plot_write(struct buf *out, const struct plot *plot, const struct pg_rows *rows)

@@ -135,15 +135,16 @@ static void write_target_why(struct buf *out, const struct cluster_target *targe
                        target->workers);
     if (!target->cause)
         return;
-    html_put(out, "{} for ", 1, target->cause);
+    html_put(out, "<span class=\"short\">{}</span> for ", 1, target->cause);
     html_span(out, now_us - target->since_us);
     buf_put_format(out, ", at %" PRId64 " of %" PRId64 " workers", target->open + target->half_open, target->workers);
 }
 
+/* In a row of its own below the target: what is to its right may lie outside a narrow window. */
 static void write_target_form(struct page *page, const char *target, bool is_paused)
 {
     struct buf *out = page->out;
-    buf_put_text(out, "<td>");
+    buf_put_text(out, "<tr class=\"act\"><td colspan=\"5\">");
     html_put(out, "<form method=\"post\" class=\"inline\" action=\"/targets/{}\">", 1, target);
     html_put(out,
              "<input type=\"hidden\" name=\"form_secret\" value=\"{}\">"
@@ -164,7 +165,7 @@ static void write_target_form(struct page *page, const char *target, bool is_pau
                  "<button name=\"action\" value=\"pause_target\">Pause<span class=\"unseen\"> {}</span></button>\n"
                  "<button name=\"action\" value=\"probe_target\">Probe now<span class=\"unseen\"> {}</span></button>",
                  5, target, target, target, target, target);
-    buf_put_text(out, "</form></td>");
+    buf_put_text(out, "</form></td></tr>\n");
 }
 
 void status_write_targets(struct page *page, const struct cluster *cluster, bool has_actions)
@@ -174,12 +175,12 @@ void status_write_targets(struct page *page, const struct cluster *cluster, bool
         buf_put_text(out, "<p class=\"empty\">No worker has written a heartbeat yet.</p>\n");
         return;
     }
+    html_table(out, "Targets that workers call");
     buf_put_text(
-        out, "<table><caption class=\"unseen\">Targets that workers call</caption><thead><tr>"
-             "<th scope=\"col\">Target</th><th scope=\"col\">State</th>"
+        out, "<th scope=\"col\">Target</th><th scope=\"col\">State</th>"
              "<th scope=\"col\" class=\"number\">Events behind</th><th scope=\"col\" class=\"number\">In flight</th>"
              "<th scope=\"col\">Why</th>");
-    buf_put_text(out, has_actions ? "<th scope=\"col\">Act</th></tr></thead><tbody>\n" : "</tr></thead><tbody>\n");
+    html_table_body(out);
     for (int i = 0; i < cluster->target_count; i++) {
         const struct cluster_target *target = &cluster->targets[i];
         html_put(out, "<tr><th scope=\"row\">{}</th><td>", 1, target->name);
@@ -192,12 +193,11 @@ void status_write_targets(struct page *page, const struct cluster *cluster, bool
             buf_put_format(out, " +%" PRId64 " waiting", target->waiting);
         buf_put_text(out, "</td><td class=\"why\">");
         write_target_why(out, target, cluster->now_us);
-        buf_put_text(out, "</td>");
+        buf_put_text(out, "</td></tr>\n");
         if (has_actions)
             write_target_form(page, target->name, target->paused_us != 0);
-        buf_put_text(out, "</tr>\n");
     }
-    buf_put_text(out, "</tbody></table>\n");
+    html_table_end(out);
 }
 
 static void write_worker(struct buf *out, const struct cluster_worker *worker, int64_t now_us)
@@ -226,13 +226,14 @@ void status_write_workers(struct buf *out, const struct cluster *cluster)
         buf_put_text(out, "<p class=\"empty\">No worker has written a heartbeat within the last day.</p>\n");
         return;
     }
-    buf_put_text(out, "<table><caption class=\"unseen\">Workers of the last day</caption><thead><tr>"
-                      "<th scope=\"col\">Worker</th><th scope=\"col\">State</th><th scope=\"col\">Version</th>"
+    html_table(out, "Workers of the last day");
+    buf_put_text(out, "<th scope=\"col\">Worker</th><th scope=\"col\">State</th><th scope=\"col\">Version</th>"
                       "<th scope=\"col\" class=\"number\">Events held</th><th scope=\"col\">Started</th>"
-                      "<th scope=\"col\">Seen</th></tr></thead><tbody>\n");
+                      "<th scope=\"col\">Seen</th>");
+    html_table_body(out);
     for (int i = 0; i < cluster->worker_count && i < WORKERS_SHOWN; i++)
         write_worker(out, &cluster->workers[i], cluster->now_us);
-    buf_put_text(out, "</tbody></table>\n");
+    html_table_end(out);
     if (cluster->worker_count > WORKERS_SHOWN)
         buf_put_format(out, "<p class=\"hint\">%d more are not shown: issuing-ctl workers</p>\n",
                        cluster->worker_count - WORKERS_SHOWN);

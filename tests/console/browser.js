@@ -69,6 +69,21 @@ async function judge(page, what) {
     what + ': axe');
 }
 
+// No page scrolls sideways or puts one part on another; what is too wide for a narrow window scrolls by itself.
+async function fits(page, what) {
+  for (const width of [390, 768, 1280]) {
+    await page.setViewportSize({ width, height: 800 });
+    const seen = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth,
+      [...document.querySelectorAll('section, .wide')].filter((part) => part.scrollWidth > part.clientWidth &&
+        (innerWidth === 1280 && !part.querySelector('.events') || getComputedStyle(part).overflowX === 'visible'))
+        .map((part) => part.id || part.getAttribute('aria-label'))]);
+    check(seen[0] <= seen[1], `${what} at ${width} px is ${seen[0]} px wide`);
+    same(seen[2], [], `${what} at ${width} px: parts that are wider than their place`);
+    same(await page.locator('main .act button:visible').evaluateAll((all) => all.map((one) => one
+      .getBoundingClientRect().right).filter((right) => right > innerWidth)), [], `${what} at ${width} px: buttons`);
+  }
+}
+
 const event = () => sql("SELECT id FROM issuing.outbox_events WHERE reason_code = 'attempts_exhausted'" +
   ' AND failed_at IS NOT NULL ORDER BY id LIMIT 1');
 
@@ -89,6 +104,7 @@ async function visit(state, scheme, base, picture) {
   for (const [name, path] of places()) {
     const answer = await page.goto(base + path);
     await judge(page, `${name} in ${scheme}`);
+    await fits(page, name);
     if (picture && answer.ok() && name !== 'jobs') {
       await page.screenshot({ path: `${config.pictures}/console-${name}-${scheme}.png` });
     }

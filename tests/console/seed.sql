@@ -73,7 +73,19 @@ SELECT w, t, CASE WHEN w = 'cards-2:4711' AND t = 'issuer' THEN 'open' ELSE 'clo
        CASE WHEN w = 'cards-2:4711' AND t = 'issuer' THEN 'issuer_no_answer' END, false, false,
        CASE WHEN w = 'cards-2:4711' AND t = 'issuer' THEN now() + interval '1 h' END, CASE WHEN w = 'cards-1:4711'
               THEN 2 ELSE 0 END, 0, 64
-FROM unnest(ARRAY['cards-1:4711', 'cards-2:4711']) w CROSS JOIN unnest(ARRAY['issuer', 'core']) t;
+FROM unnest(ARRAY['cards-1:4711', 'cards-2:4711']) w
+CROSS JOIN unnest(ARRAY['issuer', 'core', 'CARD_REQUEST_ENDED']) t;
+-- Ends are told; three of them wait for an operator.
+INSERT INTO routes (event_type, is_ordered, has_lookup, key_lifetime_ms, max_attempts, is_signed, worker, seen_at)
+VALUES ('CARD_REQUEST_ENDED', true, false, 86400000, 10, true, 'cards-1:4711', now());
+SET ROLE issuing_owner;
+INSERT INTO outbox_events (id, event_type, created_at, updated_at, completed_at, status, user_id, payload, reason_code,
+       last_error)
+SELECT pg_temp.id_at(now() - n * interval '1 h', 5000 + n), 'CARD_REQUEST_ENDED', now() - n * interval '1 h',
+       now() - n * interval '59 min', now() - n * interval '59 min', 'FAILED', 'user-80' || n, '{"n": 1}',
+       'outcome_unknown', 'route_no_answer: no answer within 3 s'
+FROM generate_series(1, 3) n;
+RESET ROLE;
 INSERT INTO operator_actions (at, event_id, actor, action, reason, before, after, db_role, os_user)
 SELECT now() - (20 - n) * interval '47 min', (SELECT e.id FROM outbox_events e WHERE e.failed_at IS NOT NULL ORDER BY
        e.id OFFSET n LIMIT 1),
