@@ -15,7 +15,7 @@
 #define REJECTED_MIN 20
 #define REJECTED_SHARE 2 /* one in so many is too many */
 
-enum open_column { PENDING, PROCESSING, OVERDUE, FAILED, UNKNOWN, OLDEST, NOW, KEY_ENDS, SCHEDULED };
+enum open_column { PENDING, PROCESSING, OVERDUE, FAILED, UNKNOWN, OLDEST, NOW, KEY_ENDS, SCHEDULED, OVERDUE_SINCE };
 enum pattern_column { BEGIN, USERS, OTHERS, OTHERS_TROUBLED, CAUSE };
 
 void verdict_params(const struct config *config, struct pg_param params[VERDICT_OPEN_PARAMS])
@@ -31,6 +31,7 @@ void verdict_facts_of(const struct config *config, const struct pg_rows *open, c
         .pending = pg_int8(open, 0, PENDING),
         .processing = pg_int8(open, 0, PROCESSING),
         .overdue = pg_int8(open, 0, OVERDUE),
+        .overdue_us = pg_is_null(open, 0, OVERDUE_SINCE) ? 0 : pg_time_us(open, 0, OVERDUE_SINCE),
         .failed = pg_int8(open, 0, FAILED),
         .scheduled = pg_int8(open, 0, SCHEDULED),
         .unknown = pg_int8(open, 0, UNKNOWN),
@@ -77,13 +78,27 @@ static const char *events(int64_t count, char ret_text[64])
     return ret_text;
 }
 
-static void say_workers(struct verdict *verdict, const struct cluster *cluster)
+/* The living ones come first. */
+static int64_t silent_since_us(const struct cluster *cluster)
 {
+    int64_t since_us = cluster->now_us;
+    for (int i = 0; i < cluster->alive_count && i < cluster->worker_count; i++)
+        if (cluster->workers[i].is_silent && cluster->workers[i].seen_us < since_us)
+            since_us = cluster->workers[i].seen_us;
+    return since_us;
+}
+
+static void say_workers(struct verdict *verdict, const struct cluster *cluster, const struct verdict_facts *facts)
+{
+    char span[PRINT_SPAN_SIZE], time[PRINT_TIME_SIZE], count[64];
+    verdict->is_grave = cluster->silent_count == cluster->alive_count;
     if (cluster->alive_count == 0)
-        say(verdict, "No worker is alive: no event is processed");
+        say(verdict, "No worker is alive%s%s: %s %s open and not processed", cluster->last_us != 0 ? " since " : "",
+            cluster->last_us != 0 ? print_time(cluster->last_us, time) : "",
+            events(facts->pending + facts->processing, count), facts->pending + facts->processing == 1 ? "is" : "are");
     else if (cluster->silent_count > 0)
-        say(verdict, "%d of %d workers %s silent", cluster->silent_count, cluster->alive_count,
-            cluster->silent_count == 1 ? "is" : "are");
+        say(verdict, "%d of %d workers %s silent, for %s", cluster->silent_count, cluster->alive_count,
+            cluster->silent_count == 1 ? "is" : "are", print_span(cluster->now_us - silent_since_us(cluster), span));
 }
 
 /* ": 12 events wait", or "". */
@@ -99,6 +114,7 @@ static void say_target(struct verdict *verdict, const struct cluster_target *tar
 {
     char span[PRINT_SPAN_SIZE], behind[80], until[PRINT_TIME_SIZE];
     write_behind(target, behind, sizeof(behind));
+    verdict->is_grave |= target->paused_us == 0 && target->open + target->half_open > 0;
     if (target->paused_us != 0)
         say(verdict, "%.64s has been paused by %.64s for %s%s%s%s", target->name, target->paused_by,
             print_span(now_us - target->paused_us, span), target->paused_until_us != 0 ? ", until " : "",
@@ -108,8 +124,8 @@ static void say_target(struct verdict *verdict, const struct cluster_target *tar
             target->name, target->open + target->half_open, target->workers,
             print_span(now_us - target->since_us, span), target->cause ? target->cause : "?", behind);
     else if (target->resting > 0)
-        say(verdict, "%.64s asked %" PRId64 " of %" PRId64 " workers to wait (429)%s", target->name, target->resting,
-            target->workers, behind);
+        say(verdict, "%.64s asked %" PRId64 " of %" PRId64 " workers to wait (429), until %s%s", target->name,
+            target->resting, target->workers, print_time(target->next_us, until), behind);
 }
 
 static bool is_well(const struct cluster_target *target)
@@ -120,15 +136,17 @@ static bool is_well(const struct cluster_target *target)
 static void say_targets(struct verdict *verdict, const struct cluster *cluster)
 {
     int named = 0, more = 0;
-    for (int i = 0; i < cluster->target_count; i++) {
-        if (is_well(&cluster->targets[i]))
-            continue;
-        if (named < TARGETS_NAMED)
-            say_target(verdict, &cluster->targets[i], cluster->now_us);
-        else
-            more++;
-        named++;
-    }
+    for (int pass = 0; pass < 2; pass++) /* those that get no call at all come first */
+        for (int i = 0; i < cluster->target_count; i++) {
+            const struct cluster_target *target = &cluster->targets[i];
+            if (is_well(target) || cluster_is_shut(target) != (pass == 0))
+                continue;
+            if (named < TARGETS_NAMED)
+                say_target(verdict, target, cluster->now_us);
+            else
+                more++;
+            named++;
+        }
     if (more > 0)
         say(verdict, "%d more target%s not called", more, more == 1 ? " is" : "s are");
 }
@@ -158,18 +176,21 @@ static void say_key(struct verdict *verdict, const struct verdict_facts *facts)
 
 static void say_events(struct verdict *verdict, const struct verdict_facts *facts)
 {
-    char count[64], other[64], span[PRINT_SPAN_SIZE], rejected[VERDICT_SENTENCE_SIZE];
-    if (verdict_find_rejected(facts->rejected, rejected))
+    char count[64], span[PRINT_SPAN_SIZE], rejected[VERDICT_SENTENCE_SIZE];
+    bool is_old = facts->pending > 0 && facts->oldest_us != 0 && facts->now_us - facts->oldest_us > OLD_US;
+    bool are_rejected = verdict_find_rejected(facts->rejected, rejected);
+    verdict->is_grave |= are_rejected || facts->overdue > 0 || is_old;
+    if (are_rejected)
         say(verdict, "%s", rejected);
-    if (facts->failed > 0)
-        say(verdict, "%s wait%s for an operator", events(facts->failed, count), facts->failed == 1 ? "s" : "");
     if (facts->overdue > 0)
-        say(verdict, "%s %s due for more than a minute", events(facts->overdue, count),
-            facts->overdue == 1 ? "has been" : "have been");
-    if (facts->pending > 0 && facts->oldest_us != 0 && facts->now_us - facts->oldest_us > OLD_US)
-        say(verdict, "%s %s PENDING, the oldest is %s old", events(facts->pending, other),
+        say(verdict, "%s %s due for more than a minute, the first for %s", events(facts->overdue, count),
+            facts->overdue == 1 ? "has been" : "have been", print_span(facts->now_us - facts->overdue_us, span));
+    if (is_old)
+        say(verdict, "%s %s PENDING, the oldest is %s old", events(facts->pending, count),
             facts->pending == 1 ? "is" : "are", print_span(facts->now_us - facts->oldest_us, span));
     say_pattern(verdict, facts->pattern);
+    if (facts->failed > 0)
+        say(verdict, "%s wait%s for an operator", events(facts->failed, count), facts->failed == 1 ? "s" : "");
     say_key(verdict, facts);
 }
 
@@ -177,7 +198,7 @@ void verdict_of(const struct cluster *cluster, const struct verdict_facts *facts
 {
     char count[64];
     *ret_verdict = (struct verdict){.is_bad = true};
-    say_workers(ret_verdict, cluster);
+    say_workers(ret_verdict, cluster, facts);
     say_targets(ret_verdict, cluster);
     say_events(ret_verdict, facts);
     if (ret_verdict->text[0])

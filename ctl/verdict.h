@@ -16,7 +16,8 @@
 /* The row of operator_open; VERDICT_EVENTS_MAX stands for "or more". All zeros: nothing. */
 struct verdict_facts {
     int64_t pending, processing;
-    int64_t overdue; /* PENDING of delivered types, due for more than a minute */
+    int64_t overdue;    /* PENDING of delivered types, due for more than a minute */
+    int64_t overdue_us; /* when the first of these was due; 0 = there is none */
     int64_t failed;
     int64_t scheduled; /* of pending: not to run yet */
     int64_t unknown;   /* PENDING and FAILED ones whose outcome is unknown, as issuing_outcome_unknown */
@@ -38,7 +39,8 @@ enum verdict_rejected_column {
 };
 
 struct verdict {
-    bool is_bad; /* an operator should look */
+    bool is_bad;   /* an operator should look */
+    bool is_grave; /* and soon: cards or deliveries fail or are late */
     char text[VERDICT_SIZE];
 };
 
@@ -49,7 +51,7 @@ void verdict_facts_of(const struct config *config, const struct pg_rows *open, c
 /* "25 of 26 events that ended since ... are REJECTED, ..." where they are too many; else false. Rows of
  * operator_status_rejected. */
 bool verdict_find_rejected(const struct pg_rows *rejected, char ret_text[VERDICT_SENTENCE_SIZE]);
-/* What stops or refuses all comes first. */
+/* What goes on comes first, the worst of it in front; then what waits for an operator. */
 void verdict_of(const struct cluster *cluster, const struct verdict_facts *facts, struct verdict *ret_verdict);
 
 #endif

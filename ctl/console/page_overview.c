@@ -23,7 +23,11 @@ static void write_summary(struct buf *out, const struct cluster *cluster, const 
     html_put(out,
              "<p id=\"summary\" data-live role=\"status\" aria-live=\"polite\" class=\"notice {}\">"
              "<span aria-hidden=\"true\">{}</span> {}</p>\n",
-             3, verdict.is_bad ? "bad" : "good", verdict.is_bad ? "\xE2\x96\xB2" : "\xE2\x9C\x93", verdict.text);
+             3,
+             verdict.is_grave ? "bad"
+             : verdict.is_bad ? "warn"
+                              : "good",
+             verdict.is_bad ? "\xE2\x96\xB2" : "\xE2\x9C\x93", verdict.text);
 }
 
 static void write_tile(struct buf *out, const char *href, const char *label, int64_t number, bool or_more,

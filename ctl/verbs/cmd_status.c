@@ -205,10 +205,10 @@ const struct ctl_command ctl_status = {
     .usage = "[--exact]",
     .summary = "what is wrong, and how many events have which status",
     .help =
-        "Says first what is wrong: no worker, paused targets, open breakers, most events REJECTED, events that wait "
-        "for\n"
-        "an operator, are overdue or old, a begin of user ids whose users all have trouble, and when the first key of\n"
-        "an unknown outcome ends, once a quarter of its lifetime is left. Then counts the events by status, and shows "
+        "Says first what goes on: no worker or a silent one, targets that get no calls, most events REJECTED, events\n"
+        "that are overdue or old, a begin of user ids whose users all have trouble; then what waits for an operator,\n"
+        "and when the first key of an unknown outcome ends, once a quarter of its lifetime is left. Then counts the "
+        "events by status, and shows "
         "how old the oldest PENDING one\n"
         "is, why FAILED ones failed, and why events were REJECTED since the begin of the last hour but one.\n"
         "It takes the same time however many events there are: where there are more than 100,000, COMPLETED and\n"

@@ -96,7 +96,7 @@ LIMIT 100;
 -- why: the open events: how many are PENDING and PROCESSING, how many of the PENDING ones are overdue (of types that are
 -- delivered); the FAILED ones; those of both whose outcome is unknown, as the metric counts them; when the oldest open
 -- one was made, or was to run; when the first key of an unknown card request ends that has not ended yet, null = there is
--- none; how many of the PENDING ones are not to run yet. By outbox_events_failed, at most $1 rows, and outbox_events_due,
+-- none; how many of the PENDING ones are not to run yet; when the first overdue one was due. By outbox_events_failed, at most $1 rows, and outbox_events_due,
 -- the first $1 by due time of each delivered type and any $1 between two of them, which nobody delivers: $1 means "or
 -- more". No lock. $2 issuer.key_lifetime in ms.
 WITH delivered AS MATERIALIZED (
@@ -104,11 +104,14 @@ WITH delivered AS MATERIALIZED (
     FROM (SELECT '' AS type UNION SELECT 'CARD_ISSUE' UNION SELECT r.event_type FROM issuing.routes r) d
 )
 SELECT o.pending, o.processing, o.overdue, f.failed, o.unknown + f.unknown, o.oldest_at, clock_timestamp(),
-       least(o.first_sent_at, f.first_sent_at) + $2::int8 * interval '1 millisecond', o.scheduled
+       least(o.first_sent_at, f.first_sent_at) + $2::int8 * interval '1 millisecond', o.scheduled,
+       o.overdue_since
 FROM (SELECT count(*) FILTER (WHERE b.status = 'PENDING') AS pending,
              count(*) FILTER (WHERE b.status = 'PROCESSING') AS processing,
              count(*) FILTER (WHERE b.next_attempt_at < now() - interval '60 s' AND b.status = 'PENDING'
                                 AND b.is_delivered) AS overdue,
+             min(b.next_attempt_at) FILTER (WHERE b.status = 'PENDING' AND b.is_delivered
+                                              AND b.next_attempt_at < now() - interval '60 s') AS overdue_since,
              count(*) FILTER (WHERE b.run_at > now() AND b.status = 'PENDING') AS scheduled,
              count(*) FILTER (WHERE b.status = 'PENDING' AND b.is_unknown) AS unknown,
              min(b.first_sent_at) FILTER (WHERE b.status = 'PENDING' AND b.is_unknown AND b.has_key) AS first_sent_at,

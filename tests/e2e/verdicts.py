@@ -49,7 +49,25 @@ def an_open_breaker_is_named_with_its_cause(world):
 def no_worker_is_named_first(world):
     world.up(workers=0)
     world.accept("alice")
-    wait_for(world, "No worker is alive")
+    wait_for(world, "No worker is alive: 1 event is open and not processed")
+
+
+@test
+def what_goes_on_is_said_before_what_waits_for_an_operator(world):
+    """Story: "Events wait for an operator" was the headline of a whole outage, because of one old question."""
+    world.up()
+    world.sandbox.fault("create", "status", user="alice", status=418)
+    world.wait_status(world.accept("alice"), "FAILED")
+    wait_for(world, "1 event waits for an operator")
+    assert_true('class="notice warn"' in Console(world).enter().page("/"), "a question alone is no emergency")
+    world.workers()[0].signal(signal.SIGSTOP)
+    world.sql("INSERT INTO outbox_events (user_id, payload, next_attempt_at, created_at) VALUES"
+              " ('bob', '{\"kind\": \"new\"}', now() - interval '90 s', now() - interval '90 s')")
+    wait_for(world, "1 event has been due for more than a minute, the first for ")
+    text = verdict(world)[1]
+    assert_true(text.index("due for more") < text.index("waits for an operator"), text)
+    assert_true('class="notice bad"' in Console(world).enter().page("/"), "the worst one colours it")
+    world.workers()[0].signal(signal.SIGCONT)
 
 
 @test
