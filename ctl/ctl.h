@@ -45,6 +45,8 @@ must_check bool ctl_connect_only(struct ctl *ctl, struct err *err);
 must_check bool ctl_reconnect(struct ctl *ctl, int database, struct err *err);
 /* From now on the session acts as the owner of the tables. */
 must_check bool ctl_become_owner(struct ctl *ctl, struct err *err);
+/* What usually helps after such a refusal of the database; NULL = nothing is known. */
+const char *ctl_hint(const struct err *err);
 /* Prints "issuing-ctl: <message>" on standard error, with a hint where the database's refusal has a usual cause.
  * Returns the exit code of err. */
 int ctl_fail(const struct err *err);

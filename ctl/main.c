@@ -6,11 +6,9 @@
 #include "ctl/ctl.h"
 
 #include <inttypes.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/base/log.h"
 #include "common/base/secret.h"
@@ -38,9 +36,8 @@ static const struct ctl_command *const commands[] = {
 /* libpq takes PGUSER only where neither database.url nor a service names a user. */
 static void choose_role(void)
 {
-    const struct passwd *entry = getpwuid(geteuid());
     char role[ROLE_SIZE];
-    if (entry && role_of_user(entry->pw_name, role))
+    if (role_is_ours(role))
         (void)setenv("PGUSER", role, 0);
 }
 
@@ -126,13 +123,9 @@ static bool is_configuration(const struct err *err)
             err_is_sqlstate(err, "42883") || err_is_sqlstate(err, "3F000"));
 }
 
-#define ROLE_HINT                                                                                                  \
-    "operators run `sudo -u issuing-operator issuing-ctl ...`; else name the role, its password and the database " \
-    "by database.url or PGUSER, PGPASSFILE and PGDATABASE"
-
-/* The usual cause of a refusal of the database; NULL = none is known. */
-static const char *hint_for(const struct err *err)
+const char *ctl_hint(const struct err *err)
 {
+    char role[ROLE_SIZE];
     static const struct {
         const char *sqlstate, *hint;
     } hints[] = {
@@ -146,12 +139,12 @@ static const char *hint_for(const struct err *err)
     for (size_t i = 0; i < ARRAY_SIZE(hints); i++)
         if (err->kind == ERR_DATABASE && err_is_sqlstate(err, hints[i].sqlstate))
             return hints[i].hint;
-    return is_role_refused(err) ? ROLE_HINT : NULL;
+    return is_role_refused(err) ? role_hint(err->sqlstate, role_is_ours(role)) : NULL;
 }
 
 int ctl_fail(const struct err *err)
 {
-    const char *hint = hint_for(err);
+    const char *hint = ctl_hint(err);
     char text[sizeof(err->message) + 400];
     snprintf(text, sizeof(text), "%s%s%s", err->message, hint ? "; " : "", hint ? hint : "");
     fflush(stdout);

@@ -362,6 +362,8 @@ static int run_doctor(struct ctl *ctl, char **arguments, int count)
             : err_is_sqlstate(&err, "53200")
                 ? "the lock table is full: end the session that holds most of pg_locks, or raise "
                   "max_locks_per_transaction"
+            : ctl_hint(&err)
+                ? ctl_hint(&err)
                 : "start PostgreSQL, or correct database.url (PGHOST, PGDATABASE, ... where it is not set)";
         doctor_report(&doctor, "database", false, fix, "%s", err.message);
         code = err_exit_code(err.kind);

@@ -166,6 +166,18 @@ START_TEST(the_users_of_an_installation_have_a_role_of_their_own)
 }
 END_TEST
 
+/* issuing-operator was told to run `sudo -u issuing-operator issuing-ctl`, which he did. */
+START_TEST(a_refused_login_is_answered_by_what_helps_there)
+{
+    ck_assert_ptr_nonnull(strstr(role_hint("28000", false), "sudo -u issuing-operator"));
+    ck_assert_ptr_nonnull(strstr(role_hint("28P01", false), "sudo -u issuing-operator"));
+    ck_assert_ptr_nonnull(strstr(role_hint("28000", true), "pg_hba.conf"));
+    ck_assert_ptr_nonnull(strstr(role_hint("28P01", true), ".pgpass"));
+    ck_assert_ptr_nonnull(strstr(role_hint("3D000", true), "make the database"));
+    ck_assert_ptr_nonnull(strstr(role_hint("42501", false), "GRANT CONNECT"));
+}
+END_TEST
+
 SUITE(ctl_options)
 {
     TCase *options = tcase_create("options");
@@ -175,5 +187,6 @@ SUITE(ctl_options)
     tcase_add_test(options, a_duration_has_a_unit);
     tcase_add_test(options, a_rate_may_be_below_one_a_second);
     tcase_add_test(options, the_users_of_an_installation_have_a_role_of_their_own);
+    tcase_add_test(options, a_refused_login_is_answered_by_what_helps_there);
     suite_add_tcase(suite, options);
 }
