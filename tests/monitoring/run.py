@@ -141,6 +141,8 @@ def an_alarm_comes_when_it_must_and_not_when_all_is_well(suite):
         prometheus = server.Prometheus(world)
         world.accept("early")
         wait_until(lambda: prometheus.firing() == {"IssuingNoWorker"}, "the alarm that no worker runs", 90)
+        links = prometheus.runbooks()
+        assert_true(server.DOCS + "docs/troubleshoot.md#issuingnoworker" in links, "the link of the alert: %s" % links)
         worker = world.start_worker()
         prometheus.scrape()
         wait_until(lambda: not prometheus.firing() and prometheus.query("sum(issuing_in_flight)"), "silence", 90)

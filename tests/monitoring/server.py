@@ -10,9 +10,11 @@ import harness
 from processes import Program
 
 SCRAPE_S = 1
+DOCS = "https://docs.example/issuing/"
 RULES = harness.ROOT / "monitoring" / "issuing-alerts.yml"
 CONFIG = """
-global: {scrape_interval: %(scrape)ds, scrape_timeout: %(scrape)ds, evaluation_interval: 1s}
+global: {scrape_interval: %(scrape)ds, scrape_timeout: %(scrape)ds, evaluation_interval: 1s,
+         external_labels: {docs_url: "%(docs)s"}}
 rule_files: [rules.yml]
 scrape_configs:
   - job_name: issuing-api
@@ -34,7 +36,7 @@ class Prometheus(Program):
         self.port, self.world = harness.free_port(), world
         folder = world.dir / "prometheus"
         folder.mkdir()
-        (folder / "prometheus.yml").write_text(CONFIG % {"scrape": SCRAPE_S})
+        (folder / "prometheus.yml").write_text(CONFIG % {"scrape": SCRAPE_S, "docs": DOCS})
         (folder / "rules.yml").write_text(seconds_for_minutes(RULES.read_text()))
         self.folder = folder
         self.scrape()
@@ -78,6 +80,9 @@ class Prometheus(Program):
 
     def firing(self):
         return {labels["alertname"] for labels, _ in self.query('ALERTS{alertstate="firing"}')}
+
+    def runbooks(self):
+        return {row["annotations"]["runbook_url"] for row in self.ask("alerts")["alerts"]}
 
     def range(self, expression, start, end, step):
         """[(labels, [(time, value)])]"""

@@ -29,7 +29,8 @@ def main():
         faults.append("tests/monitoring/fires.yml: a test whose name does not begin with that of its alert")
     if tested != asked:
         faults.append("tests/monitoring/fires.yml: a test asks for another alert than its name says")
-    links = re.findall(r"^ +runbook_url: docs/troubleshoot.md#(\w+)$", rules, re.M)
+    links = re.findall(r"^ +runbook_url: '\{\{ \$externalLabels\.docs_url \}\}docs/troubleshoot\.md#(\w+)'$", rules,
+                       re.M)
     if links != [name.lower() for name in alerts]:
         faults.append("monitoring/issuing-alerts.yml: the links are not one to the runbook of each alert, in order")
     print(*faults, sep="\n", end="\n" if faults else "")
