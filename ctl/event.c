@@ -231,9 +231,16 @@ static bool set_object(struct json *object, const char *name, bool wanted, struc
     return wanted ? value && json_set(object, name, value) : json_set(object, name, NULL);
 }
 
+void event_page(const struct event *event, char ret_path[EVENT_PAGE_SIZE])
+{
+    snprintf(ret_path, EVENT_PAGE_SIZE, "/events/%s", event->id_text);
+}
+
 struct json *event_json(const struct event *event)
 {
     struct json *object = json_new_object();
+    char page[EVENT_PAGE_SIZE];
+    event_page(event, page);
     bool whole =
         object && json_set_text(object, "id", event->id_text) && json_set_text(object, "user_id", event->user_id) &&
         json_set_text(object, "kind", event->kind) && json_set_text(object, "replaces", event->replaces) &&
@@ -254,7 +261,7 @@ struct json *event_json(const struct event *event)
         json_set(object, "outcome_unknown", json_new_bool(event->outcome_unknown)) &&
         set_object(object, "card", event->has_card, event->has_card ? card_json(event) : NULL) &&
         json_set_text(object, "held_behind", event->held_behind_text[0] ? event->held_behind_text : NULL) &&
-        set_document(object, "kept_result", event->result);
+        set_document(object, "kept_result", event->result) && json_set_text(object, "page", page);
     if (whole)
         return object;
     json_free(object);
@@ -309,7 +316,10 @@ static void print_replaced(const struct event *event, FILE *out)
 
 void event_print(const struct event *event, FILE *out)
 {
+    char page[EVENT_PAGE_SIZE];
+    event_page(event, page);
     print_fact("event", event->id_text, out);
+    print_fact("console's page", page, out);
     print_fact("user", event->user_id, out);
     print_fact("kind", event->kind, out);
     print_replaced(event, out);

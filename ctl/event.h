@@ -75,6 +75,10 @@ must_check bool event_read_prospect(struct pg_sync *db, struct event *event, str
 must_check bool event_fetch(struct pg_sync *db, const struct uuid *ids, int count, struct pg_rows **ret_rows,
                             struct err *err);
 
+#define EVENT_PAGE_SIZE (sizeof("/events/") + UUID_TEXT_SIZE)
+
+/* Its page of the console. */
+void event_page(const struct event *event, char ret_path[EVENT_PAGE_SIZE]);
 /* The event as --json shows it (docs/run.md); the caller may add members and prints it. NULL: out of memory. */
 struct json *event_json(const struct event *event);
 extern const char *const event_heads[];

@@ -12,6 +12,7 @@
 #include "ctl/console/selection.h"
 #include "ctl/event.h"
 #include "ctl/pick.h"
+#include "statements.h"
 
 #define ROWS_DEFAULT 50
 #define ROWS_MAX JOB_IDS_MAX
@@ -83,6 +84,9 @@ static void write_filters(struct page *page, const struct listing *listing)
              "<p class=\"field\"><label for=\"f-order\">Order</label><select id=\"f-order\" name=\"order\">"
              "<option value=\"newest\">newest first</option><option value=\"oldest\"{}>oldest first</option>"
              "</select></p>\n"
+             "<p class=\"field\"><label for=\"f-open\">Open by id</label><input id=\"f-open\" name=\"open\" "
+             "placeholder=\"event or issuer's card\" maxlength=\"255\" autocomplete=\"off\" spellcheck=\"false\">"
+             "</p>\n"
              "<p class=\"field buttons\"><button>Show</button> <a href=\"/events\">Clear</a></p>\n",
              1, listing->oldest_first ? " selected" : "");
     selection_write_others(out, page->form);
@@ -194,9 +198,27 @@ static bool write_table(struct page *page, const struct listing *listing, struct
     return true;
 }
 
+/* The filters do not count then. */
+static bool go_to_event(struct page *page, const char *id, struct err *err)
+{
+    pg_rows_scope struct pg_rows *rows = NULL;
+    const struct pg_param params[] = {pg_param_text(id, strlen(id))};
+    char found[UUID_TEXT_SIZE];
+    if (!pg_sync_query(page->console->ctl->db, &sql_console_find, params, &rows, err))
+        return false;
+    if (pg_is_null(rows, 0, 0))
+        return err_set(err, ERR_NOT_FOUND, "no event has this id, and no card at the issuer: %.80s", id);
+    struct uuid event = pg_uuid(rows, 0, 0);
+    uuid_format(&event, found);
+    snprintf(page->location, sizeof(page->location), "/events/%s", found);
+    return true;
+}
+
 bool page_events(struct page *page, struct err *err)
 {
     struct listing listing = {.count = 0};
+    if (form_get(page->form, "open"))
+        return go_to_event(page, form_get(page->form, "open"), err);
     if (!read_listing(page->form, &listing, err) || !find_ids(page->form, &listing, page->console->ctl->db, err))
         return false;
     buf_put_text(page->out, "<h1>Events</h1>\n");

@@ -298,7 +298,7 @@ static bool is_card_known(const struct event *event)
 
 static void print_head(const struct event *event)
 {
-    char time[PRINT_TIME_SIZE];
+    char time[PRINT_TIME_SIZE], page[EVENT_PAGE_SIZE];
     printf("Event %s: ", event->id_text);
     if (!event_is_card(event))
         print_text(event->type, stdout);
@@ -327,6 +327,8 @@ static void print_head(const struct event *event)
         puts(event_is_card(event) ? "Whether the issuer made a card for it is unknown."
                                   : "Whether the receiver has executed it is unknown.");
     print_names(event);
+    event_page(event, page);
+    printf("Its page of the console is %s.\n", page);
 }
 
 /* What an operator can do with a FAILED one. */

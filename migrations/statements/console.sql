@@ -15,6 +15,14 @@ SELECT session_user::text, current_database()::text,
 SELECT set_config('statement_timeout', $1::int8 || 's', false), set_config('lock_timeout', $1::int8 || 's', false),
        set_config('default_transaction_read_only', CASE WHEN $2::bool THEN 'on' ELSE 'off' END, false);
 
+-- name: console_find :one
+-- why: the event of an id that somebody was told: its own (a request's is the same), or what the issuer calls its card.
+-- By the primary key and cards_at_issuer. null = there is none. $1 the id.
+SELECT coalesce((SELECT e.id FROM issuing.outbox_events e
+                 WHERE e.id = CASE WHEN $1::text ~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
+                                   THEN $1::text::uuid END),
+                (SELECT c.request_id FROM issuing.cards c WHERE c.issuer_card_id = $1::text LIMIT 1));
+
 -- name: console_failed :many
 -- why: the FAILED events by reason and type, most frequent first, by outbox_events_failed, at most $1 rows: a total of
 -- $1 means "or more".

@@ -2,6 +2,7 @@
 is done once, with a reason, and can be stopped. tests/console/ does the same with a real browser."""
 import html
 import http.client
+import json
 import os
 import pathlib
 import pty
@@ -122,6 +123,26 @@ class Console(harness.Program):
 
     def finished(self, path):
         return wait_until(lambda: self.job(path)["state"] != "running" and self.job(path), "the bulk action ends")
+
+
+@test
+def an_event_is_opened_by_an_id_that_somebody_was_told(world):
+    world.up()
+    done = world.accept("alice")
+    world.wait_status(done, "COMPLETED")
+    console = Console(world).enter()
+    at_issuer = world.sql("SELECT issuer_card_id FROM issuing.cards")
+    page = "/events/" + done
+    assert_true('name="open"' in console.page("/events"), "the form has a field for it")
+    for name in (done, done.upper(), at_issuer):
+        status, headers, _ = console.call("GET", "/events?status=FAILED&open=" + name)
+        assert_equal((status, headers["Location"]), (303, page), name)
+    for name in ("crd_of_nobody", "00000000-0000-7000-8000-000000000000", "%25"):
+        assert_true("No event has this id" in console.page("/events?open=" + name, 404), name)
+    console.page("/events?status=FAILED&open=")
+    assert_true(page in world.ctl("explain", done).stdout and page in world.ctl("show", done).stdout, "its page")
+    for words in (["explain", done], ["list"]):
+        assert_equal(json.loads(world.ctl(*words, "--json").stdout)["page"], page, " ".join(words))
 
 
 def failed(world, count, code="attempts_exhausted", user="u"):
