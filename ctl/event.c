@@ -231,6 +231,11 @@ static bool set_object(struct json *object, const char *name, bool wanted, struc
     return wanted ? value && json_set(object, name, value) : json_set(object, name, NULL);
 }
 
+int64_t event_next_us(const struct event *event)
+{
+    return event->status == OUTBOX_PENDING && !event->held_behind_text[0] ? event->next_attempt_us : 0;
+}
+
 void event_page(const struct event *event, char ret_path[EVENT_PAGE_SIZE])
 {
     snprintf(ret_path, EVENT_PAGE_SIZE, "/events/%s", event->id_text);
@@ -247,7 +252,8 @@ struct json *event_json(const struct event *event)
         json_set_text(object, "because", event->because) && json_set_text(object, "event_type", event->type) &&
         json_set_text(object, "status", event->status_text) &&
         json_set_integer(object, "retry_count", event->retry_count) &&
-        print_set_time(object, "next_attempt_at", event->next_attempt_us) &&
+        print_set_time(object, "next_attempt_at",
+                       event->status == OUTBOX_PENDING ? event_next_us(event) : event->next_attempt_us) &&
         print_set_time(object, "created_at", event->created_us) &&
         print_set_time(object, "updated_at", event->updated_us) &&
         print_set_time(object, "completed_at", event->completed_us) &&
@@ -282,7 +288,7 @@ void event_add_row(const struct event *event, struct table *table)
     table_add(table, event->user_id);
     table_add_number(table, event->retry_count);
     table_add(table, print_time(event->created_us, time));
-    table_add(table, event->status == OUTBOX_PENDING ? print_time(event->next_attempt_us, time) : NULL);
+    table_add(table, event_next_us(event) != 0 ? print_time(event_next_us(event), time) : NULL);
     table_add(table, event->has_card ? event->last4 : event->outcome_unknown ? "unknown" : NULL);
     table_add(table, event->reason_code                ? event->reason_code
                      : is_held                         ? held
@@ -333,8 +339,7 @@ void event_print(const struct event *event, FILE *out)
     print_when("created", event->created_us, out);
     print_when("updated", event->updated_us, out);
     print_when("ended", event->completed_us, out);
-    if (event->status == OUTBOX_PENDING)
-        print_when("next attempt", event->next_attempt_us, out);
+    print_when("next attempt", event_next_us(event), out);
     print_when("lease until", event->lease_until_us, out);
     print_fact(event->status == OUTBOX_PROCESSING ? "held by" : "last held by", event->lease_owner, out);
     print_when("first sent", event->first_sent_us, out);

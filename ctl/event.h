@@ -77,6 +77,8 @@ must_check bool event_fetch(struct pg_sync *db, const struct uuid *ids, int coun
 
 #define EVENT_PAGE_SIZE (sizeof("/events/") + UUID_TEXT_SIZE)
 
+/* When a PENDING event is tried next; 0 = it is not PENDING, or it comes when the event that holds it back ends. */
+int64_t event_next_us(const struct event *event);
 /* Its page of the console. */
 void event_page(const struct event *event, char ret_path[EVENT_PAGE_SIZE]);
 /* The event as --json shows it (docs/run.md); the caller may add members and prints it. NULL: out of memory. */

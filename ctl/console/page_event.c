@@ -84,7 +84,7 @@ static void write_facts(struct buf *out, const struct event *event)
     write_when(out, "Created", event->created_us);
     write_when(out, "Updated", event->updated_us);
     write_when(out, "Ended", event->completed_us);
-    write_when(out, "Next attempt", event->status == OUTBOX_PENDING ? event->next_attempt_us : 0);
+    write_when(out, "Next attempt", event_next_us(event));
     write_when(out, "First sent", event->first_sent_us);
     write_when(out, "Lease until", event->lease_until_us);
     write_fact(out, event->status == OUTBOX_PROCESSING ? "Held by" : "Last held by", event->lease_owner);

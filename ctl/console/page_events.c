@@ -110,7 +110,10 @@ static void write_row(struct page *page, const struct event *event)
     buf_put_format(out, "<td class=\"number\">%" PRId64 "</td><td class=\"when\">", event->retry_count);
     html_time(out, event->created_us);
     buf_put_text(out, "</td><td class=\"when\">");
-    html_time(out, event->status == OUTBOX_PENDING ? event->next_attempt_us : event->completed_us);
+    if (event->held_behind_text[0] && event->status == OUTBOX_PENDING)
+        html_put(out, "after <a href=\"/events/{}\">an earlier one</a>", 1, event->held_behind_text);
+    else
+        html_time(out, event->status == OUTBOX_PENDING ? event->next_attempt_us : event->completed_us);
     html_put(out, "</td><td>{}</td></tr>\n", 1,
              event->has_card          ? event->last4
              : event->outcome_unknown ? "unknown"

@@ -4,6 +4,7 @@ Story: at three in the morning a customer asks whether they were charged. The op
 known, what the event waits for and who else waits behind it; may never be told of a card; and must not be able to write
 "not executed" over a charge that may have been made without saying so.
 """
+from console import Console
 from harness import assert_equal, assert_true, test, wait_until
 from operators import lines
 from receiver import event_ids, insert, receiver, resets, route, says, wait_ends
@@ -144,6 +145,12 @@ def what_holds_others_back_is_named_until_it_is_ended(world):
         assert_true("first one that must end is %s, which is FAILED" % ids[1] in text or
                     "held behind %s, which is FAILED" % ids[1] in text, text)
         assert_true("held behind" in world.ctl("list", "--user", "alice").stdout, "list")
+        # Story: a held event showed an attempt in five minutes, and was delivered at once when the other one ended.
+        listed = lines(world.ctl("list", "--user", "alice", "--status", "PENDING", "--json"))
+        assert_equal([row["next_attempt_at"] for row in listed], [None, None], "they come when another one ends")
+        assert_true("next attempt" not in world.ctl("show", ids[2]).stdout, "show")
+        listed = Console(world).enter().page("/events?user=alice&status=PENDING")
+        assert_true('after <a href="/events/%s">' % ids[1] in listed, "the console says after which one")
         advice = world.ctl("doctor").stdout
         assert_true("%s (PAYMENT_CHARGE) is FAILED and holds back 2 later events" % ids[1] in advice, advice)
         preview = world.ctl("replay", ids[1], "--dry-run").stdout
