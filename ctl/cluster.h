@@ -45,7 +45,7 @@ struct cluster_target {
     int64_t obeying;                  /* of these: those that obey a pause */
     int64_t probed;                   /* of these: those that have obeyed the last probe that was asked for */
     int64_t since_us;                 /* the state of the breaker */
-    const char *cause;                /* of the opening; NULL = every breaker is closed */
+    const char *cause;                /* of the opening, else of a rest; NULL = neither */
     int64_t next_us;                  /* the next probe, or the end of the rest */
     int64_t in_flight, waiting;       /* calls */
     int64_t paused_us;                /* 0 = it is not paused */

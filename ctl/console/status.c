@@ -135,9 +135,13 @@ static void write_target_why(struct buf *out, const struct cluster_target *targe
                        target->workers);
     if (!target->cause)
         return;
-    html_put(out, "<span class=\"short\">{}</span> for ", 1, target->cause);
-    html_span(out, now_us - target->since_us);
-    buf_put_format(out, ", at %" PRId64 " of %" PRId64 " workers", target->open + target->half_open, target->workers);
+    int64_t open = target->open + target->half_open;
+    html_put(out, "<span class=\"short\">{}</span>{}", 2, target->cause, open > 0 ? " for " : ", until ");
+    if (open > 0)
+        html_span(out, now_us - target->since_us);
+    else
+        html_time(out, target->next_us);
+    buf_put_format(out, ", at %" PRId64 " of %" PRId64 " workers", open > 0 ? open : target->resting, target->workers);
 }
 
 /* In a row of its own below the target: what is to its right may lie outside a narrow window. */

@@ -1581,7 +1581,10 @@ WITH living AS MATERIALIZED (
            c.paused_at IS NOT NULL OR count(l.worker) > 0 AND bool_and(l.is_shut) AS is_shut,
            count(*) FILTER (WHERE l.probe_number >= coalesce(c.probe_number, 0)) AS probed,
            coalesce(min(l.since) FILTER (WHERE l.state <> 'closed'), max(l.since)) AS since,
-           (array_agg(l.cause ORDER BY l.since) FILTER (WHERE l.cause IS NOT NULL))[1] AS cause,
+           coalesce((array_agg(l.cause ORDER BY l.since) FILTER (WHERE l.cause IS NOT NULL))[1],
+                    CASE WHEN bool_or(l.is_resting) -- after a 429
+                         THEN CASE WHEN n.target IN ('issuer', 'core') THEN n.target ELSE 'route' END || '_http_429' END)
+               AS cause,
            min(l.next_at) AS next_at,
            coalesce(sum(l.in_flight), 0)::int8 AS in_flight, coalesce(sum(l.waiting), 0)::int8 AS waiting,
            c.paused_at, c.paused_by, c.paused_why, c.paused_until

@@ -407,6 +407,35 @@ START_TEST(due_events_wait_behind_a_target_only_when_every_living_worker_is_shut
 }
 END_TEST
 
+static void cause_is(const char *target, const char *wanted)
+{
+    char cause[100] = "no cause";
+    struct pg_rows *rows = database_query(anna, &sql_operator_targets, NULL);
+    for (int row = 0; row < pg_rows_count(rows); row++)
+        if (strcmp(pg_bytes(rows, row, 0).bytes, target) == 0 && !pg_is_null(rows, row, 9))
+            snprintf(cause, sizeof(cause), "%s", pg_bytes(rows, row, 9).bytes);
+    pg_rows_free(rows);
+    ck_assert_str_eq(cause, wanted);
+}
+
+/* In a storm of 429 the column CAUSE was "-". */
+START_TEST(the_cause_of_a_rest_is_told_unless_a_breaker_is_open)
+{
+    database_run(owner, "INSERT INTO workers (name, host, pid, version, started_at, seen_at, in_flight, slots) VALUES "
+                        "('a', 'h', 1, '1', now(), now(), 0, 1), ('b', 'h', 2, '1', now(), now(), 0, 1)");
+    database_run(owner, "INSERT INTO worker_targets (worker, target, state, since, is_resting, is_paused, in_flight, "
+                        "waiting, call_limit) SELECT 'a', t, 'closed', now(), t <> 'core', false, 0, 0, 1 "
+                        "FROM (VALUES ('issuer'), ('core'), ('MAIL')) AS v (t)");
+    cause_is("issuer", "issuer_http_429");
+    cause_is("core", "no cause");
+    cause_is("MAIL", "route_http_429");
+    database_run(owner, "INSERT INTO worker_targets (worker, target, state, since, cause, is_resting, is_paused, "
+                        "in_flight, waiting, call_limit) VALUES ('b', 'issuer', 'open', now(), 'issuer_http_503', "
+                        "false, false, 0, 0, 1)");
+    cause_is("issuer", "issuer_http_503");
+}
+END_TEST
+
 START_TEST(other_targets_do_not_hide_the_issuer_and_core_api)
 {
     database_run(owner, "INSERT INTO target_controls SELECT 'z' || n, now(), 'anna', 'they asked' "
@@ -433,6 +462,7 @@ SUITE(heartbeat)
     tcase_add_test(tcase, a_receiver_that_is_gone_stays_paused_until_an_operator_resumes_it);
     tcase_add_test(tcase, a_probe_makes_the_next_event_due);
     tcase_add_test(tcase, due_events_wait_behind_a_target_only_when_every_living_worker_is_shut_there);
+    tcase_add_test(tcase, the_cause_of_a_rest_is_told_unless_a_breaker_is_open);
     tcase_add_test(tcase, other_targets_do_not_hide_the_issuer_and_core_api);
     suite_add_tcase(suite, tcase);
 }
