@@ -85,7 +85,7 @@ static void write_filters(struct page *page, const struct listing *listing)
              "<option value=\"newest\">newest first</option><option value=\"oldest\"{}>oldest first</option>"
              "</select></p>\n"
              "<p class=\"field\"><label for=\"f-open\">Open by id</label><input id=\"f-open\" name=\"open\" "
-             "placeholder=\"event or issuer's card\" maxlength=\"255\" autocomplete=\"off\" spellcheck=\"false\">"
+             "placeholder=\"event or card\" maxlength=\"255\" autocomplete=\"off\" spellcheck=\"false\">"
              "</p>\n"
              "<p class=\"field buttons\"><button>Show</button> <a href=\"/events\">Clear</a></p>\n",
              1, listing->oldest_first ? " selected" : "");

@@ -14,7 +14,7 @@ static const struct field {
     {"status", "Status", NULL, KIND_STATUS, true},
     {"code", "Reason code", "attempts_exhausted", KIND_TEXT, true},
     {"user", "User id", "exactly", KIND_TEXT, true},
-    {"since", "Created since", "2h, 7d or 2026-11-20", KIND_TEXT, true},
+    {"since", "Created since", "2h or 2026-11-20", KIND_TEXT, true},
     {"until", "Created before", "30m or 2026-11-21", KIND_TEXT, false},
     {"failed-since", "Failed since", "1h", KIND_TEXT, false},
     {"type", "Event type", "CARD_ISSUE", KIND_TEXT, false},

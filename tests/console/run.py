@@ -59,7 +59,7 @@ def install():
 def keep_alive(world, stop):
     """The workers of seed.sql, and their route, live as long as the run."""
     while not stop.wait(5):
-        world.sql("UPDATE issuing.routes SET seen_at = clock_timestamp()")
+        world.sql("UPDATE issuing.route_workers SET seen_at = clock_timestamp()")
         world.sql("UPDATE issuing.workers SET seen_at = clock_timestamp() WHERE name <> 'cards-3:812'")
 
 

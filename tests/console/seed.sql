@@ -78,6 +78,9 @@ CROSS JOIN unnest(ARRAY['issuer', 'core', 'CARD_REQUEST_ENDED']) t;
 -- Ends are told; three of them wait for an operator.
 INSERT INTO routes (event_type, is_ordered, has_lookup, key_lifetime_ms, max_attempts, is_signed, worker, seen_at)
 VALUES ('CARD_REQUEST_ENDED', true, false, 86400000, 10, true, 'cards-1:4711', now());
+INSERT INTO route_workers (event_type, worker, is_ordered, has_lookup, key_lifetime_ms, max_attempts, is_signed,
+       seen_at)
+VALUES ('CARD_REQUEST_ENDED', 'cards-1:4711', true, false, 86400000, 10, true, now());
 SET ROLE issuing_owner;
 INSERT INTO outbox_events (id, event_type, created_at, updated_at, completed_at, status, user_id, payload, reason_code,
        last_error)
