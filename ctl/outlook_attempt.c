@@ -145,10 +145,13 @@ static const struct {
      "the issuer is asked whether there is a card, since an earlier send may have arrived and the issuer key does not "
      "make a repeat harmless there: a card that is found is stored and linked; none found, it is sent again, not "
      "before {settled}, when the last send has settled{only}"},
-    {STEP_LOOKUP, LOOKUP_FIRST, 0, OUTLOOK_ATTEMPT,
+    {STEP_LOOKUP, LOOKUP_FIRST, IS_UNKNOWN, OUTLOOK_ATTEMPT,
      "the issuer is asked whether there is a card, since an earlier send may have arrived: a card that is found is "
      "stored and linked; none found, it is sent again with the same issuer key, which gives the same card; that is "
      "safe {limit}"},
+    {STEP_LOOKUP, LOOKUP_FIRST, 0, OUTLOOK_ATTEMPT,
+     "the issuer is asked whether there is a card, since the event is older than the issuer key lives, and a database "
+     "that was restored may lack an earlier send: a card that is found is stored and linked; none found, it is sent"},
     {STEP_LOOKUP, LOOKUP_REASONS, IS_EXPIRED, OUTLOOK_LOOK_UP,
      "the issuer is asked whether there is a card and nothing is sent, since an earlier send may have arrived and the "
      "issuer key is past its lifetime since {until}"},

@@ -6,8 +6,6 @@
 
 #include "common/base/trace.h"
 
-#define REPLAY_LEAST_MS 60000 /* a first attempt of an event that is older by so much is a replay */
-
 /* Columns of outbox_claim: of an event, and from COL_BOOKMARK on of the claim, the same in each row. */
 enum {
     COL_ID,
@@ -89,22 +87,6 @@ static bool read_request(struct flow *flow, const struct pg_rows *rows, int row)
     return !flow->payload.is_reissue || flow->replaces_issuer_id[0] != '\0';
 }
 
-/* Since the acceptance, for the metrics. Of a first attempt the database measures it. Later the id tells, which bears
- * the time of the api's clock; an id of another kind tells nothing. A replay is a first attempt by its count only. */
-static int64_t accepted_age_ms(const struct flow *flow, int64_t db_ms)
-{
-    if (flow->route) /* the row says it, and no api's clock */
-        return db_ms > flow->made_ms ? db_ms - flow->made_ms : 0;
-    int64_t made_ms;
-    bool has_time = uuid7_time_ms(&flow->attempt.event_id, &made_ms);
-    bool is_first = flow->attempt.number <= 1 && flow->attempt.deferral_count == 0 && flow->attempt.lost_count == 0;
-    if (is_first && (!has_time || db_ms - made_ms < flow->attempt.changed_age_ms + REPLAY_LEAST_MS))
-        return flow->attempt.changed_age_ms;
-    if (!has_time)
-        return -1;
-    return db_ms > made_ms ? db_ms - made_ms : 0;
-}
-
 static int64_t age_of(const struct pg_rows *rows, int row, int column)
 {
     return pg_is_null(rows, row, column) ? -1 : pg_int8(rows, row, column);
@@ -121,6 +103,8 @@ static void read_attempts(struct flow *flow, const struct pg_rows *rows, int row
     copy_text(flow->attempt.deferral_code, sizeof(flow->attempt.deferral_code), pg_bytes(rows, row, COL_DEFERRAL_CODE));
     flow->attempt.changed_age_ms = pg_int8(rows, row, COL_CHANGED_AGE);
     flow->made_ms = pg_int8(rows, row, COL_MADE);
+    int64_t db_ms = claim_rows_now_us(rows) / 1000;
+    flow->attempt.accepted_age_ms = db_ms > flow->made_ms ? db_ms - flow->made_ms : 0;
     flow->attempt.is_resent = pg_bool(rows, row, COL_RESENT);
     attempt_set_end(&flow->attempt, pg_bytes(rows, row, COL_HELD_END).bytes,
                     pg_bytes(rows, row, COL_HELD_END_CODE).bytes, pg_bytes(rows, row, COL_CANCEL_CODE).bytes);
@@ -134,7 +118,6 @@ bool claim_rows_read(const struct pg_rows *rows, int row, struct route *route, s
     uuid_format(&flow->attempt.event_id, flow->event_text);
     copy_text(flow->traceparent, sizeof(flow->traceparent), trace_is_valid(trace) ? trace : (struct slice){0});
     read_attempts(flow, rows, row);
-    flow->attempt.accepted_age_ms = accepted_age_ms(flow, claim_rows_now_us(rows) / 1000);
     flow->attempt.is_newer = false;
     if (route)
         return flow_take_delivery(flow, route, pg_bytes(rows, row, COL_USER), pg_bytes(rows, row, COL_PAYLOAD));

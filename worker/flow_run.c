@@ -106,7 +106,7 @@ static void count_end(struct flow *flow)
     worker_metrics_count(series->metrics, WORKER_METRIC_ATTEMPTS, flow->end.outcome, NULL);
     if (outbox_status_is_final(flow->end.status))
         worker_series_count_end(series, flow_event_type(flow), flow->end.status, flow->end.reason_code,
-                                flow->attempt.accepted_age_ms < 0 ? -1 : flow->attempt.accepted_age_ms + held_ms);
+                                flow->attempt.accepted_age_ms + held_ms);
 }
 
 static void on_end_written(struct write_op *op, enum write_result result, const char *why)

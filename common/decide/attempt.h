@@ -32,7 +32,9 @@ enum lookup_reason {
     /* The key may be older than the database's clock shows, or is not trusted. Not found, and settled: the create or
      * delivery is sent. */
     LOOKUP_BEFORE_SENDING,
-    LOOKUP_FIRST,        /* the profile looks before each repeat. Not found: the create is sent */
+    /* The profile looks before each repeat, or the event is older than its key, and nothing says that it was sent. Not
+     * found: the create is sent. */
+    LOOKUP_FIRST,
     LOOKUP_BY_ANSWER,    /* a repeat would be answered the same. Not found: decides nothing, retry for pending_code */
     LOOKUP_AFTER_REPEAT, /* the create was executed behind an unknown one, and the key is not trusted: two cards? */
     LOOKUP_REASONS,
@@ -46,7 +48,7 @@ struct attempt {
     int64_t deferred_age_ms; /* of the streak of 409 and 425 answers; -1 = there is none */
     int64_t settle_age_ms;   /* of the last send that may still be on its way; -1 = there is none */
     int64_t changed_age_ms;  /* since the event last changed: was deferred, failed, or was created */
-    int64_t accepted_age_ms; /* since it was accepted; -1 = not known */
+    int64_t accepted_age_ms; /* since it was accepted */
     int64_t claimed_ms;      /* the claim was sent; by the clock of struct view */
     int64_t claim_took_ms;   /* until it was answered */
     int lost_count;          /* attempts in a row before this one that were lost with their worker */

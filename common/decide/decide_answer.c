@@ -165,8 +165,11 @@ static struct flow_verdict looked_up(struct attempt *attempt, const struct view 
     left.is_inactive &= !attempt->is_frozen;
     if (attempt->lookup_reason == LOOKUP_DUPLICATE)
         return found_duplicate(attempt, view, shown);
-    if (shown->found != ISSUER_FOUND_NONE)
+    if (shown->found != ISSUER_FOUND_NONE) {
         attempt->end_is_held = false;
+        /* guard: a card that was found is not forgotten, though no send is on record */
+        attempt->unknown = !attempt->is_saved;
+    }
     switch (shown->found) {
     case ISSUER_FOUND_NONE:
         /* It does not show our card yet; once stored, no create follows. */

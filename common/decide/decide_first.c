@@ -101,29 +101,34 @@ struct flow_verdict decide_first(struct attempt *attempt, const struct attempt_r
 
 /* ---- before a send ---- */
 
-/* The age of the first send comes from the database's clock, which may have been set back since. A UUIDv7 as the
- * event's id contains the time of another clock. If the event is younger by that clock than a key may be, the key is
- * alive whatever the database's clock shows. False as well if the id contains no time. */
+/* By the database's clock, or by that of another machine, whose time a UUIDv7 as the event's id contains: the
+ * database's may have been set back. If the event is younger by both than a key may be, the key is alive, whatever was
+ * sent with it. */
 static bool may_be_older(const struct attempt *attempt, const struct view *view)
 {
     const struct attempt_rules *rules = &view->rules;
-    int64_t made_ms;
-    return uuid7_time_ms(&attempt->event_id, &made_ms) &&
-           attempt_key_expired(view->wall_us / 1000 - made_ms, rules->key_lifetime_ms, rules->timeout_ms,
-                               rules->settle_time_ms);
+    int64_t age_ms = attempt->accepted_age_ms + view->now_ms - attempt->claimed_ms, made_ms;
+    if (uuid7_time_ms(&attempt->event_id, &made_ms) && age_ms < view->wall_us / 1000 - made_ms)
+        age_ms = view->wall_us / 1000 - made_ms;
+    return attempt_key_expired(age_ms, rules->key_lifetime_ms, rules->timeout_ms, rules->settle_time_ms);
 }
 
-/* An unknown outcome is looked up before its create or delivery is repeated. LOOKUP_NONE: it need not be, or cannot:
+/* What may have been sent is looked up before its create or delivery leaves. LOOKUP_NONE: it need not be, or cannot:
  * then only the database's clock tells the age of the key. */
 static enum lookup_reason reason_to_look(const struct attempt *attempt, const struct view *view)
 {
     const struct attempt_rules *rules = &view->rules;
-    if (!attempt->unknown || attempt->is_looked_up || !attempt_has_lookup(rules))
+    if (attempt->is_looked_up || !attempt_has_lookup(rules))
         return LOOKUP_NONE;
+    bool is_old = may_be_older(attempt, view);
+    /* No send is on record, but the record may be that of an older state of the database, and the key over. */
+    /* guard: an event that is older than its key is looked up before its first create */
+    if (!attempt->unknown)
+        return is_old && rules->send == STEP_ISSUE ? LOOKUP_FIRST : LOOKUP_NONE;
     /* guard: a clock that was set back prolongs no key */
     /* guard: a repeat whose key is not trusted is looked up first, and settles */
     /* guard: where keys are not trusted, not found must have settled before a repeat */
-    if (may_be_older(attempt, view) || !rules->key_is_trusted)
+    if (is_old || !rules->key_is_trusted)
         return LOOKUP_BEFORE_SENDING;
     return rules->looks_first ? LOOKUP_FIRST : LOOKUP_NONE;
 }

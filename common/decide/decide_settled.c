@@ -183,8 +183,9 @@ static struct flow_verdict settle_retry(const struct attempt *attempt, const str
     if (!attempt_is_beyond(attempt, &view->rules, attempt->number + 1))
         return retry(attempt, view, verdict.code, longer_ms(verdict.wait_ms, lookup_rest_ms(attempt, view)));
     /* A last look-up is repeated until it is answered (see settle_exhausted()). */
-    bool is_last_lookup =
-        is_looking_up(attempt, view) && attempt->lookup_reason != LOOKUP_IN_OUTAGE && !attempt->is_saved;
+    bool is_last_lookup = is_looking_up(attempt, view) && attempt->lookup_reason != LOOKUP_IN_OUTAGE &&
+                          /* guard: an outage of look-ups ends no event that was never sent */
+                          attempt->unknown;
     /* guard: a failure that is the target's health ends no event without evidence */
     if (attempt->outcome.health == BREAKER_BAD && !is_last_lookup && !others_fare_better(attempt, view))
         return settle_in_outage(attempt, view, attempt->outcome.code);

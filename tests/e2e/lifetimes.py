@@ -109,6 +109,30 @@ def what_was_never_sent_may_wait_for_longer_than_a_key_lives(world):
 
 
 @slow
+@test(retry__max_attempts="2", retry__base="50ms", retry__cap="200ms", breaker__probe_interval="200ms")
+def what_was_never_sent_outlasts_look_ups_that_fail(world):
+    """Older than a key lives, it is looked up before its first create. Nothing shows that this is its own fault."""
+    world.up(workers=0)
+    worker = world.start_worker()
+    for status in (503, 429, 403):
+        assert_equal(worker.stop(), 0, "exit status")
+        world.sandbox.fault("lookup", "status", status=status)
+        request = world.accept("user-%d" % status)
+        world.sql("UPDATE outbox_events SET created_at = created_at - interval '24 h' WHERE id = '%s'" % request)
+        world.restart(worker)
+        wait_until(lambda request=request: len(world.sandbox.calls("lookup", reference=request)) > 2,
+                   "it is looked up again and again")
+        assert_equal((world.status(request) in ("PENDING", "PROCESSING"), creates(world, request)), (True, 0), "it waits")
+        assert_equal(worker.stop(), 0, "exit status")
+        told = world.ctl("explain", request).stdout
+        assert_true("the event is older than the issuer key lives" in " ".join(told.split()), told)
+        world.sandbox.clear()
+        world.restart(worker)
+        event = world.wait_status(request, "COMPLETED", "FAILED")
+        assert_equal((event["status"], creates(world, request)), ("COMPLETED", 1), "the end")
+
+
+@slow
 @test(**LIFE)
 def an_unknown_outcome_stays_unknown_through_an_outage(world):
     """A later "connection refused" says nothing about the first send: past the lifetime it is looked up, not sent."""

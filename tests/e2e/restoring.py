@@ -2,7 +2,8 @@
 what comes must be what the issuer and core-api have already.
 
 Story: a restored request was sent again within its key's lifetime and got its own card, under another id of ours.
-core-api refused the link, and the card that the user had been using was cancelled.
+core-api refused the link, and the card that the user had been using was cancelled. Another one was sent again when its
+key was over: a second card was made, cancelled again because of the link, and the request was REJECTED.
 """
 import os
 import pathlib
@@ -10,6 +11,7 @@ import re
 
 import harness
 from harness import assert_equal, CLUSTER, Failed, run, slow, test, wait_until
+from lifetimes import ONE_DAY_MS
 
 SUDO = """#!/bin/sh
 export PGUSER="$(printf %s "$2" | tr - _)"
@@ -40,6 +42,33 @@ class History:
         self._while_stopped('rm -rf "$1" && cp -a "$2" "$1"')
 
 
+def cards(world):
+    return (world.rows("SELECT user_id, request_id, id, issuer_card_id, replaces, status FROM cards ORDER BY id"),
+            [(card["id"], card["reference"], card["status"]) for card in world.sandbox.cards()])
+
+
+def ended_and_restored(world, history, daemons, requests):
+    """They end, and then the database has them as open again, while nothing runs. Returns the cards that were made."""
+    history.keep()
+    for daemon in daemons:
+        world.restart(daemon)
+    world.wait_final(requests)
+    made = cards(world)
+    for daemon in daemons:
+        assert_equal(daemon.stop(), 0, "exit status")
+    history.back()
+    return made
+
+
+def nothing_was_taken_away(world, requests, made):
+    world.wait_final(requests)
+    assert_equal([world.status(request) for request in requests], ["COMPLETED"] * len(requests), "statuses")
+    assert_equal(cards(world), made, "cards, here and at the issuer")
+    assert_equal([[call["status"] for call in world.sandbox.calls("link", reference=request)] for request in requests],
+                 [[201, 200]] * len(requests), "links")
+    assert_equal([world.sandbox.calls(call) for call in ("cancel", "unlink")], [[], []], "what was taken away")
+
+
 @slow
 @test
 def a_restored_database_gets_the_same_cards_again(world):
@@ -50,29 +79,32 @@ def a_restored_database_gets_the_same_cards_again(world):
     assert_equal(worker.stop(), 0, "exit status")
     requests = [world.accept("alice"), world.accept("bob", "k2", {"kind": "reissue", "replaces": old})]
     assert_equal(api.stop(), 0, "exit status")
-    history.keep()
-    for daemon in (api, worker):
-        world.restart(daemon)
-    world.wait_final(requests)
-
-    def cards():
-        return (world.rows("SELECT user_id, request_id, id, issuer_card_id, replaces, status FROM cards ORDER BY id"),
-                [(card["id"], card["reference"], card["status"]) for card in world.sandbox.cards()])
-    before = cards()
-    assert_equal([card["status"] for card in before[0]], ["replaced", "active", "active"], "cards")
-    for daemon in (api, worker):
-        assert_equal(daemon.stop(), 0, "exit status")
-    history.back()
+    made = ended_and_restored(world, history, (api, worker), requests)
+    assert_equal([card["status"] for card in made[0]], ["replaced", "active", "active"], "cards")
     for daemon in (api, worker):
         world.restart(daemon)
     wait_until(lambda: all(len(world.sandbox.calls("create", reference=request)) == 2 for request in requests),
                "both are made again")
-    world.wait_final(requests)
-    assert_equal([world.status(request) for request in requests], ["COMPLETED", "COMPLETED"], "statuses")
-    assert_equal(cards(), before, "cards, here and at the issuer")
-    assert_equal([[call["status"] for call in world.sandbox.calls("link", reference=request)] for request in requests],
-                 [[201, 200]] * 2, "links")
-    assert_equal([world.sandbox.calls(call) for call in ("cancel", "unlink")], [[], []], "what was taken away")
+    nothing_was_taken_away(world, requests, made)
+
+
+@slow
+@test
+def a_restored_database_gets_no_second_card_when_its_keys_are_over(world):
+    """The issuer has forgotten the key. A create would make a second card, whose link core-api refuses."""
+    history = History(world)
+    world.up()
+    api, worker = world.apis()[0], world.workers()[0]
+    assert_equal(worker.stop(), 0, "exit status")
+    request = world.accept("alice")
+    assert_equal(api.stop(), 0, "exit status")
+    made = ended_and_restored(world, history, (api, worker), [request])
+    world.sql("UPDATE outbox_events SET created_at = created_at - interval '24 h'")
+    world.sandbox.advance(ONE_DAY_MS)
+    for daemon in (api, worker):
+        world.restart(daemon)
+    nothing_was_taken_away(world, [request], made)
+    assert_equal([len(world.sandbox.calls(call, reference=request)) for call in ("create", "lookup")], [1, 1], "calls")
 
 
 class Page:

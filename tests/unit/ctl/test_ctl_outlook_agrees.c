@@ -9,7 +9,7 @@
 struct row {
     int64_t sent_age_ms, deferred_age_ms;
     const char *held_end, *cancel_code;
-    bool is_saved;
+    bool is_saved, is_old; /* is_old: accepted longer ago than its key lives */
     int lost_count, retry_count;
 };
 
@@ -33,6 +33,7 @@ static void start_worker(const struct row *row, bool is_delivery)
     flow->attempt.sent_age_ms = flow->attempt.settle_age_ms = row->sent_age_ms;
     flow->attempt.deferred_age_ms = row->deferred_age_ms;
     flow->attempt.lost_count = row->lost_count;
+    flow->attempt.accepted_age_ms = row->is_old ? 25 * HOUR : 0;
     attempt_set_end(&flow->attempt, row->held_end, row->held_end ? "some_code" : NULL, row->cancel_code);
     if (is_delivery)
         ck_assert(flow_take_delivery(flow, &world.routes.routes[0], user, body));
@@ -66,6 +67,7 @@ static struct event event_of(const struct row *row, int64_t now_us, bool is_deli
         .held_end_code = row->held_end ? "some_code" : NULL,
         .cancel_code = row->cancel_code,
         .lost_count = row->lost_count,
+        .created_us = now_us - (row->is_old ? 25 * HOUR * 1000 : 0),
         .has_card = row->is_saved,
         .now_us = now_us,
     };
@@ -146,7 +148,7 @@ START_TEST(what_explain_announces_is_what_the_worker_does)
     bool is_delivery = !kinds[_i].profile;
     for (size_t age = 0; age < ARRAY_SIZE(ages_ms); age++)
         for (size_t end = 0; end < ARRAY_SIZE(ends); end++)
-            for (int bits = 0; bits < 32; bits++) {
+            for (int bits = 0; bits < 64; bits++) {
                 const struct row row = {
                     .sent_age_ms = ages_ms[age],
                     .deferred_age_ms = bits & 1 ? HOUR : -1,
@@ -155,6 +157,7 @@ START_TEST(what_explain_announces_is_what_the_worker_does)
                     .retry_count = bits & 4 ? 10 : 1,
                     .is_saved = bits & 8,
                     .cancel_code = bits & 16 ? "blocked" : NULL,
+                    .is_old = bits & 32,
                 };
                 if (is_delivery && (row.is_saved || row.cancel_code))
                     continue;

@@ -293,6 +293,8 @@ static const struct {
     {STEP_LOOKUP, true, false, true, LOOKUP_EXHAUSTED, BREAKER_BAD, FLOW_RETRY, NULL},
     {STEP_LOOKUP, true, false, true, LOOKUP_EXHAUSTED, BREAKER_ANSWERED, FLOW_FAIL, "outcome_unknown"},
     {STEP_LOOKUP, true, false, false, LOOKUP_IN_OUTAGE, BREAKER_BAD, FLOW_DEFER, NULL},
+    {STEP_LOOKUP, false, false, false, LOOKUP_FIRST, BREAKER_BAD, FLOW_DEFER, NULL}, /* it was never sent */
+    {STEP_LOOKUP, false, false, false, LOOKUP_FIRST, BREAKER_ANSWERED, FLOW_FAIL, "attempts_exhausted"},
     {STEP_ISSUE, true, false, false, LOOKUP_NONE, BREAKER_BAD, FLOW_GO, NULL}, /* looked up, in an outage too */
     {STEP_ISSUE, false, false, false, LOOKUP_NONE, BREAKER_BAD, FLOW_DEFER, NULL},
 };

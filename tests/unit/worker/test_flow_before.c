@@ -99,6 +99,25 @@ START_TEST(an_event_that_is_older_than_its_key_may_be_is_looked_up_first)
 }
 END_TEST
 
+/* By either clock: after a restore the sends of the time between are not on record. */
+START_TEST(an_event_that_was_never_sent_and_is_older_than_its_key_is_looked_up_first)
+{
+    int64_t sendable_ms = 24 * HOUR - 5 * 60 * SECOND;
+    flow.attempt.accepted_age_ms = sendable_ms - SECOND - 1; /* claimed a second ago */
+    expect(FLOW_GO, STEP_ISSUE, LOOKUP_NONE);
+    if (_i)
+        flow.attempt.accepted_age_ms++;
+    wall_us += _i ? 0 : 24 * HOUR * 1000;
+    flow.attempt.wall_offset_us += _i ? 0 : 24 * HOUR * 1000;
+    expect(FLOW_GO, STEP_LOOKUP, LOOKUP_FIRST);
+    flow.attempt.is_looked_up = true;
+    expect(FLOW_GO, STEP_ISSUE, LOOKUP_NONE);
+    flow.attempt.is_looked_up = false;
+    config.issuer.key_lifetime_ms = ISSUER_KEY_FOREVER_MS;
+    expect(FLOW_GO, STEP_ISSUE, LOOKUP_NONE);
+}
+END_TEST
+
 START_TEST(an_attempt_too_many_is_looked_up_once_and_to_the_end)
 {
     profile.looks_first = _i;
@@ -275,6 +294,7 @@ SUITE(flow_before)
     tcase_add_loop_test(tcase, a_repeat_is_looked_up_first_where_the_profile_asks_for_it, 0, 4);
     tcase_add_loop_test(tcase, past_its_lifetime_a_key_is_looked_up_and_never_sent, 0, 2);
     tcase_add_test(tcase, an_event_that_is_older_than_its_key_may_be_is_looked_up_first);
+    tcase_add_loop_test(tcase, an_event_that_was_never_sent_and_is_older_than_its_key_is_looked_up_first, 0, 2);
     tcase_add_loop_test(tcase, an_attempt_too_many_is_looked_up_once_and_to_the_end, 0, 2);
     tcase_add_loop_test(tcase, a_stored_card_is_linked_however_many_attempts_it_took, 0, 2);
     tcase_add_test(tcase, the_shorter_lifetime_and_the_longer_settling_of_two_workers_count);

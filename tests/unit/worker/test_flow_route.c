@@ -203,6 +203,8 @@ static void check_sends(const struct state *state, const struct end *end)
         ck_assert_int_eq(end->deliveries, 0);
     if (state->attempt > ATTEMPTS)
         ck_assert_int_eq(end->deliveries, 0);
+    else if (!state->is_unknown) /* however old it is */
+        ck_assert_int_eq(end->deliveries, 1);
 }
 
 static void check_completed(int deliver, int ask, const struct state *state, const struct end *end)

@@ -267,6 +267,18 @@ START_TEST(nothing_found_is_an_end_only_when_no_send_can_arrive)
 }
 END_TEST
 
+/* Else an operator may cancel the request as one that was never sent, with a live card. */
+START_TEST(a_card_that_was_found_is_unknown_until_it_is_stored)
+{
+    flow.attempt.lookup_reason = LOOKUP_FIRST;
+    ck_assert_int_eq(answered(STEP_LOOKUP, 200, PAGE("false", "")).step, STEP_ISSUE);
+    ck_assert(!flow.attempt.unknown);
+    flow.attempt.lookup_reason = LOOKUP_FIRST;
+    ck_assert_int_eq(answered(STEP_LOOKUP, 200, PAGE("false", CARD("card-1", "live"))).kind, FLOW_GO);
+    ck_assert(flow.attempt.unknown);
+}
+END_TEST
+
 /* A create was executed behind an unknown one, and the key is not trusted: card-1 is ours. */
 static const struct {
     const char *page;
@@ -410,6 +422,7 @@ SUITE(step)
     tcase_add_test(tcase, the_card_of_a_page_is_found_when_all_pages_are_read);
     tcase_add_test(tcase, a_page_that_fails_decides_nothing);
     tcase_add_loop_test(tcase, nothing_found_is_an_end_only_when_no_send_can_arrive, 0, ARRAY_SIZE(not_found));
+    tcase_add_test(tcase, a_card_that_was_found_is_unknown_until_it_is_stored);
     tcase_add_loop_test(tcase, a_second_card_of_a_repeat_is_a_question, 0, ARRAY_SIZE(repeats));
     tcase_add_test(tcase, a_required_parameter_that_nobody_gives_is_an_unreadable_answer);
     tcase_add_loop_test(tcase, a_check_for_the_parameters_leads_to_the_step_that_needs_them, 0, ARRAY_SIZE(asked));
