@@ -43,6 +43,7 @@ KEYLESS = "-DKEYLESS=1 -DLATE=1 -DTICKS=3"
 IGNORED = "-DKEYLESS=1 -DLATE=1 -DSLOW=1 -DTICKS=4 -DLIFETIME=3 -DUNDERWAY=1"
 SILENT = "-DSILENT=1 -DLIFETIME=2 -DCANCELS=0"
 TWO_CARDS = "-DTWO_CARDS=1"
+RESTORE = "-DFAULTS=1 -DTICKS=4"
 
 WORLDS = (
     World("ordinary", "-DFAULTS=2", "-DFAULTS=4",
@@ -81,6 +82,10 @@ WORLDS = (
            "workers that speak to different issuers; operators who adopt and reissue"),
     sister("issuers", "moved-issuer", "-DMOVED=1", "-DMOVED=1 -DFAULTS=4 -DADOPTIONS=2 -DREPLAYS=2",
            "an issuer at another address, where its cards are and not its keys; an adoption, lost attempts, a replay"),
+    sister("restores", "lost-commits", RESTORE, "-DFAULTS=2",
+           "a restore or a failover takes the database back, before or after the end of its keys; the workers live on"),
+    sister("keys", "acceptance", "-DFAULTS=1", "-DFAULTS=2 -DPOSTS=3",
+           "keys that are repeated over commits of unknown outcome; two apis, a standby that takes over"),
     sister("ends", "told-ends", "-DFAULTS=2", "-DFAULTS=4 -DSTEPS=2",
            "ends of one request, told in order by workers that disagree on the order; clock steps, crashes"),
     sister("ends", "told-ends-unordered", "-DORDERED=0 -DFAULTS=2", "-DORDERED=0 -DFAULTS=4 -DSTEPS=2",
@@ -160,6 +165,22 @@ GUARDS = (
           "no event is adopted while a create may be under way", "issuers"),
     Guard("ADOPTED_REPLAY", "REJECTED_with_a_live_card a_card_at_each_issuer", "-DMOVED=1",
           "a replay keeps that an adopted event is looked up first", "issuers"),
+    Guard("LOOK_AT_THE_OLD", "two_live_cards", RESTORE,
+          "an event older than its key is looked up before its first create", "restores"),
+    Guard("LOOK_BEFORE_AN_OLD_REPEAT", "two_live_cards", RESTORE, "and before a repeat, whatever send is on record",
+          "restores"),
+    Guard("OLD_MARGIN", "two_live_cards", RESTORE, "its key has the same margin before the first create", "restores"),
+    Guard("CARD_ID", "a_card_in_use_is_cancelled", RESTORE, "our id of a card is made from the event's id", "restores"),
+    Guard("USER_LOCK", "two_events_of_one_key more_than_the_limit", "", "a user's requests are judged one by one",
+          "keys"),
+    Guard("ONE_TRANSACTION_OF_A_REQUEST", "accepted_without_an_event", "", "key, limit and event are one transaction",
+          "keys"),
+    Guard("KEY_BEFORE_LIMIT", "limited_though_it_was_accepted", "", "a repeat is never limited", "keys"),
+    Guard("UNKNOWN_COMMIT", "accepted_without_an_event two_ids_of_one_key", "",
+          "a commit whose outcome is unknown is asked for, never taken for one", "keys"),
+    Guard("WARNING", "an_accepted_request_is_lost", "", "PostgreSQL's warning makes the outcome unknown", "keys"),
+    Guard("FOUND_WAITS", "an_accepted_request_is_lost", "", "what was only found waits for the standby, too",
+          "keys"),
     Guard("TELL_IN_END", NEVER_TOLD, "", "that an end is to be told commits with the end", "ends"),
     Guard("REGISTRATION", NEVER_TOLD, "", "a route stays registered while no worker that names it lives", "ends"),
     Guard("ONE_TRANSACTION", NEVER_TOLD + " an_end_is_told_twice", "",
@@ -227,7 +248,7 @@ def verify(name, model, flags, seconds, compile_flags="-DSAFETY", arguments="", 
     if not (folder / (model + ".trail")).exists():
         return states, "not finished: " + " ".join(text.split())[:300], None, ""
     shown = command(["spin", "-t", *flags.split(), model], folder, COMPILE_SECONDS) or ""
-    actors = re.compile(r" *(worker|database|issuer|core-api|operator|proxy|receiver|target|peer|--|BROKEN)")
+    actors = re.compile(r" *(worker|database|issuer|core-api|operator|proxy|receiver|target|peer|api|client|--|BROKEN)")
     story = [line.strip() for line in shown.splitlines() if actors.match(line)]
     broken = re.search(r"BROKEN: (\w+)", shown)
     FOLDER.joinpath(name + ".story").write_text("\n".join(story) + "\n")
