@@ -10,7 +10,8 @@ BEGIN
 END
 $$;
 
--- The card of an event, where one is stored already, without its number: a worker never needs to read one.
+-- The card of an event, where one is stored already, without its number and its issuer: a worker never needs to read
+-- them.
 CREATE OR REPLACE FUNCTION issuing.card_of(event uuid) RETURNS issuing.cards
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
 AS $$

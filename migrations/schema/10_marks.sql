@@ -421,8 +421,6 @@ BEGIN
 END
 $$;
 
--- what is old goes
-
 REVOKE ALL ON FUNCTION 
     issuing.note_check(text, issuing.outbox_events, issuing.outbox_events, issuing.peer_checks, jsonb),
     issuing.end_overdue(uuid), issuing.ask_reconcile(uuid, int8, text, text, text, text),

@@ -410,7 +410,8 @@ RETURNS TABLE (
     END
     $$;
 
--- issuing.keep_house of 12_housekeeping.sql; a range that is checked first begins after a day.
+-- One pass of the housekeeping: makes the next partitions and drops those whose time is over. Where `_rest` is large, it
+-- is checked first, and the range begins after a day.
 CREATE OR REPLACE FUNCTION issuing.keep_house(
     key_retention interval, limit_window interval, event_retention interval,
     least_length interval) -- no partition is shorter; an hour to a day

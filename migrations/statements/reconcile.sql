@@ -1,6 +1,6 @@
 -- Marks of operators and of workers: "look this event up at the issuer, or at the receiver of its route, and act". The
--- functions are in migrations/schema/09_operators.sql, 05_ends.sql and 09_operators.sql; the role is issuing_worker,
--- which has no right on the table. Each statement may run again: the token makes all runs but the first ineffective.
+-- functions are in migrations/schema/10_marks.sql; the role is issuing_worker, which has no right on the table. Each
+-- statement may run again: the token makes all runs but the first ineffective.
 
 -- name: reconcile_ask :many place
 -- why: the worker requests a look-up for its own events, beside the marks of operators. False: there is no such event.
