@@ -242,6 +242,14 @@ static void on_pool_state(void *context, bool ready, const char *error_text)
         daemon->on_database_ready(daemon->context);
 }
 
+/* Poolers and administrators do it; it is no fault while a new session can be made. */
+static void on_session_ended(void *context, const char *why)
+{
+    const struct daemon_database *database = context;
+    log_info("an idle database session was ended, and is replaced", LOG_TEXT("database", database->name),
+             LOG_TEXT("why", why));
+}
+
 static void on_db_error(void *context, const char sqlstate[6])
 {
     struct daemon *daemon = ((struct daemon_database *)context)->daemon;
@@ -266,6 +274,7 @@ static bool open_pool(struct daemon *daemon, int number, struct err *err)
         .schema_most = SCHEMA_MOST,
         .on_state = on_pool_state,
         .on_error = on_db_error,
+        .on_ended = on_session_ended,
         .context = database,
     };
     database->daemon = daemon;

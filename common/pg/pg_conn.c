@@ -142,7 +142,7 @@ static void start_attempt(struct pg_connection *connection, int target)
         pg_connection_lose(connection, NULL);
         return;
     }
-    pg_watch_notices(connection->libpq, &connection->doubt);
+    pg_watch_notices(connection->libpq, &connection->notices);
     /* A list that libpq walks itself may have blocked the loop for long. */
     uv_update_time(connection->loop);
     start_timer(connection, connection->limit_ms);
@@ -303,8 +303,8 @@ static void report_first(struct pg_connection *connection)
     connection->result = NULL;
     connection->turn_ms = clock_mono_ms();
     struct pg_query_result result = {.kind = PG_DONE, .rows = (const struct pg_rows *)libpq_result};
-    struct pg_doubt doubt = connection->doubt;
-    connection->doubt = (struct pg_doubt){0};
+    struct pg_doubt doubt = connection->notices.doubt;
+    connection->notices.doubt = (struct pg_doubt){0};
     if (PQresultStatus(libpq_result) == PGRES_FATAL_ERROR) {
         result = (struct pg_query_result){.kind = PG_REFUSED};
         pg_result_sqlstate(libpq_result, result.sqlstate);
@@ -425,6 +425,15 @@ static void find_reason(const struct pg_connection *connection, const char *reas
         pg_line(ret_reason, size, "the connection to the database broke");
 }
 
+static void lose_broken(struct pg_connection *connection, const char *broken)
+{
+    const char *end = connection->notices.end;
+    /* A host that fell silent ends nothing: keepalives found it out. */
+    connection->is_ended = connection->settled_ms && !connection->in_flight.first &&
+                           (end[0] || pg_seen_of(connection->libpq, broken) != PG_SEEN_SILENT);
+    pg_connection_lose(connection, end[0] ? end : broken[0] && !has_error(connection) ? broken : NULL);
+}
+
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
     struct pg_connection *connection = container_of(poll, struct pg_watch, poll)->connection;
@@ -445,7 +454,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
     if (is_good && PQstatus(connection->libpq) == CONNECTION_OK)
         pg_connection_flush(connection);
     else
-        pg_connection_lose(connection, broken[0] && !has_error(connection) ? broken : NULL);
+        lose_broken(connection, broken);
 }
 
 enum ending { RECONNECT, RECONNECT_AND_LEAVE_OPEN, CLOSE };
@@ -482,7 +491,7 @@ static void end_session(struct pg_connection *connection, enum ending ending, in
     unwatch(connection);
     PQclear(connection->result);
     connection->result = NULL;
-    connection->doubt = (struct pg_doubt){0};
+    connection->notices = (struct pg_notices){0};
     PGconn *libpq = connection->libpq;
     int target = connection->target;
     connection->libpq = NULL;
@@ -491,7 +500,7 @@ static void end_session(struct pg_connection *connection, enum ending ending, in
     connection->is_cut = false;
     connection->settled_ms = 0;
     if (ending == RECONNECT_AND_LEAVE_OPEN) {
-        pg_ignore_notices(libpq); /* connection->doubt is for the next session */
+        pg_ignore_notices(libpq); /* connection->notices are for the next session */
         connection->hooks->on_abandoned(connection, libpq, syncs, target);
     } else {
         PQfinish(libpq);
@@ -514,6 +523,7 @@ static void end(struct pg_connection *connection, const char *reason, enum endin
         set_state(connection, PG_STATE_DOWN);
         start_timer(connection, (int64_t)(backoff_random() % SPREAD_MS));
         connection->hooks->on_down(connection, text);
+        connection->is_ended = false;
     }
     struct pg_query_result result = {.kind = PG_UNKNOWN};
     pg_line(result.message, sizeof(result.message), text);

@@ -62,11 +62,12 @@ struct pg_connection {
     int64_t turn_ms;             /* monotonic: since when the server has worked on nothing before the first in flight */
     struct pg_names names;       /* of this session */
     PGresult *result;            /* of the first in flight; it counts only once its Sync is confirmed */
-    struct pg_doubt doubt;       /* about the commit of the first in flight */
+    struct pg_notices notices;   /* its doubt is about the commit of the first in flight */
     enum pg_seen verdict;        /* of the owner's checks; PG_SEEN_NOTHING = none */
     bool is_cut;                 /* the attempt ends without a verdict */
     int64_t limit_ms;            /* of the attempt */
     int64_t settled_ms;          /* 0 = not settled */
+    bool is_ended;               /* in on_down: the server ended the session, in which nothing was in flight */
 };
 
 /* The servers must outlive the connection. */

@@ -220,16 +220,29 @@ static bool is_doubt(const PGresult *result)
            (strcmp(sqlstate, "01000") == 0 && (!file || strcmp(file, "syncrep.c") == 0));
 }
 
-static void note_doubt(void *context, const PGresult *result)
+/* An error that belongs to no statement comes as a notice. */
+static void note_end(struct pg_notices *notices, const PGresult *result)
 {
-    struct pg_doubt *doubt = context;
-    if (!is_doubt(result))
+    const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
+    char message[120], sqlstate[6];
+    if (!severity || (strcmp(severity, "FATAL") != 0 && strcmp(severity, "ERROR") != 0))
         return;
-    doubt->is_there = true;
-    pg_result_message(result, "", doubt->why, sizeof(doubt->why));
+    pg_result_message(result, "", message, sizeof(message));
+    pg_result_sqlstate(result, sqlstate);
+    snprintf(notices->end, sizeof(notices->end), "%s (SQLSTATE %s)", message, sqlstate);
 }
 
-void pg_watch_notices(PGconn *connection, struct pg_doubt *doubt)
+static void note(void *context, const PGresult *result)
 {
-    (void)PQsetNoticeReceiver(connection, note_doubt, doubt);
+    struct pg_notices *notices = context;
+    note_end(notices, result);
+    if (!is_doubt(result))
+        return;
+    notices->doubt.is_there = true;
+    pg_result_message(result, "", notices->doubt.why, sizeof(notices->doubt.why));
+}
+
+void pg_watch_notices(PGconn *connection, struct pg_notices *notices)
+{
+    (void)PQsetNoticeReceiver(connection, note, notices);
 }

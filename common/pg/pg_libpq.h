@@ -64,7 +64,11 @@ struct pg_doubt {
     bool is_there;
     char why[128];
 };
-/* As pg_ignore_notices(), but such a warning is stored. The doubt must live as long as the connection. */
-void pg_watch_notices(PGconn *connection, struct pg_doubt *doubt);
+struct pg_notices {
+    struct pg_doubt doubt;
+    char end[160]; /* the error with which the server ends a session in which nothing is in flight; "" = none */
+};
+/* As pg_ignore_notices(), but these are stored. `notices` must live as long as the connection. */
+void pg_watch_notices(PGconn *connection, struct pg_notices *notices);
 
 #endif

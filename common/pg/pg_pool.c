@@ -460,6 +460,7 @@ static void close_all_sessions(struct pg_pool *pool)
     struct closing *closing = &pool->closing;
     closing_start(closing, release, pool, pool->on_closed, pool->closed_context);
     pool->are_connections_closed = true;
+    pool->is_replacing = false;
     for (int i = 0; i < pool->options.connections; i++) {
         slot_set_state(&pool->slots[i], SLOT_DOWN);
         (void)closing_part(closing);

@@ -40,6 +40,9 @@ struct pg_pool_options {
      * refused (for a metric). */
     void (*on_state)(void *context, bool ready, const char *error_text);
     void (*on_error)(void *context, const char sqlstate[6]);
+    /* May be NULL. The server, or a pooler, ended a session in which nothing was in flight, and said why. It is
+     * replaced; only if that fails, on_state is called. May not close the pool. */
+    void (*on_ended)(void *context, const char *why);
     void *context;
     /* uv_getaddrinfo, or what a test has instead; NULL = the former. */
     int (*resolve)(uv_loop_t *loop, uv_getaddrinfo_t *request, uv_getaddrinfo_cb callback, const char *node,
@@ -64,7 +67,8 @@ int pg_pool_database_of(const struct pg_pool *pool, int place);
 /* As pg_pool_ready(), of the place's database. */
 bool pg_pool_ready_for(const struct pg_pool *pool, int place);
 void pg_pool_submit(struct pg_pool *pool, struct pg_query *query);
-/* At least one connection is up and the schema fits. */
+/* At least one connection is up and the schema fits, or one that the server ended while it was idle is being
+ * replaced. */
 bool pg_pool_ready(const struct pg_pool *pool);
 /* How many places the database has (pg_place.h); 0 = no connection has told it yet. It never changes. 1 where the schema
  * is not checked. */

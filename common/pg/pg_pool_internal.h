@@ -64,6 +64,7 @@ struct pg_pool {
     bool waits_for_standby; /* one of them did, when that was last checked */
     int in_flight_count;
     enum { REPORTED_NOTHING, REPORTED_READY, REPORTED_DOWN } reported;
+    bool is_replacing;   /* the last session was ended while it was idle; the first attempt since then decides */
     char reason[256];    /* why it is down, as reported */
     enum pg_cause cause; /* the same in one word; PG_CAUSE_COUNT = it is ready */
     bool is_behind_pooler;

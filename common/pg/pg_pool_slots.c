@@ -33,6 +33,8 @@ void slot_set_state(struct slot *slot, enum slot_state state)
 
 bool pg_pool_ready(const struct pg_pool *pool)
 {
+    if (pool->is_replacing)
+        return true;
     for (int i = 0; i < pool->options.connections; i++)
         if (pool->slots[i].state == SLOT_UP)
             return true;
@@ -106,6 +108,7 @@ static void report_state(struct pg_pool *pool, const char *reason)
 void pg_pool_on_news(void *context)
 {
     struct pg_pool *pool = context;
+    pool->is_replacing = pool->is_replacing && pg_hosts_has_target(&pool->servers.hosts);
     if (pool->is_closing || pg_pool_ready(pool))
         return;
     for (int i = 0; i < pool->options.connections; i++)
@@ -150,6 +153,7 @@ static void gather(struct slot *settled)
 static void set_up(struct slot *slot)
 {
     slot_set_state(slot, SLOT_UP);
+    slot->pool->is_replacing = false;
     pg_connection_settle(&slot->connection);
     pg_pool_request_turn(slot->pool);
     report_state(slot->pool, "");
@@ -365,13 +369,19 @@ static void on_abandoned(struct pg_connection *connection, PGconn *session, int 
 static void on_down(struct pg_connection *connection, const char *reason)
 {
     struct slot *slot = slot_of(connection);
+    struct pg_pool *pool = slot->pool;
+    bool was_ready = pg_pool_ready(pool);
     slot_set_state(slot, SLOT_DOWN);
     slot->is_unflushed = false;
-    if (pg_pool_ready(slot->pool))
+    /* guard: a session that ends while it is idle is replaced before the database is called away */
+    pool->is_replacing = connection->is_ended && was_ready && pool->abandoned_count == 0 && !pool->is_closing;
+    if (connection->is_ended && pool->options.on_ended)
+        pool->options.on_ended(pool->options.context, reason);
+    if (pg_pool_ready(pool))
         return;
-    report_state(slot->pool, reason);
-    if (pg_pool_is_hung(slot->pool))
-        pg_pool_reject_waiting(slot->pool);
+    report_state(pool, reason);
+    if (pg_pool_is_hung(pool))
+        pg_pool_reject_waiting(pool);
 }
 
 static void on_result(struct pg_connection *connection, struct pg_query *query, const struct pg_query_result *result)

@@ -23,9 +23,9 @@ struct pg_sync {
     PGconn *connection;
     int64_t answer_ms; /* the longest wait for an answer; 0 = for ever */
     bool is_pooled;
-    bool is_late;          /* an answer did not come in time: the connection is of no use any more */
-    struct pg_doubt doubt; /* about the commit of the current call */
-    int place, places;     /* statements are about this one of so many; places 0 = about all of them */
+    bool is_late;              /* an answer did not come in time: the connection is of no use any more */
+    struct pg_notices notices; /* its doubt is about the commit of the current call */
+    int place, places;         /* statements are about this one of so many; places 0 = about all of them */
 };
 
 bool pg_sync_open(const char *conninfo, const char *application_name, struct pg_sync **ret_db, struct err *err)
@@ -40,7 +40,7 @@ bool pg_sync_open(const char *conninfo, const char *application_name, struct pg_
         free(db);
         return false;
     }
-    pg_watch_notices(db->connection, &db->doubt);
+    pg_watch_notices(db->connection, &db->notices);
     *ret_db = db;
     return true;
 }
@@ -65,10 +65,10 @@ static bool take_result(struct pg_sync *db, PGresult *result, const char *name, 
 {
     ExecStatusType status = PQresultStatus(result); /* of NULL: PGRES_FATAL_ERROR */
     bool is_success = status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK || status == PGRES_EMPTY_QUERY;
-    if (is_success && db->doubt.is_there) {
+    if (is_success && db->notices.doubt.is_there) {
         PQclear(result);
         return err_set(err, ERR_AWAY, "%s%s%s; it is done here, and may be lost in a failover", name,
-                       name[0] ? ": " : "", db->doubt.why);
+                       name[0] ? ": " : "", db->notices.doubt.why);
     }
     if (is_success) {
         if (ret_rows)
@@ -145,7 +145,7 @@ bool pg_sync_query(struct pg_sync *db, const struct sql_statement *statement, co
     if (!statement)
         return err_set(err, ERR_MEMORY, "out of memory");
     pg_values_fill(&values, params, statement->parameters);
-    db->doubt = (struct pg_doubt){.is_there = false};
+    db->notices.doubt = (struct pg_doubt){.is_there = false};
     if (db->answer_ms > 0) {
         PGresult *answer = ask_in_time(db, statement, &values);
         return db->is_late ? err_set(err, ERR_AWAY, "%s: no answer within %lld s", statement->name,
@@ -159,7 +159,7 @@ bool pg_sync_query(struct pg_sync *db, const struct sql_statement *statement, co
 
 bool pg_sync_exec(struct pg_sync *db, const char *text, struct err *err)
 {
-    db->doubt = (struct pg_doubt){.is_there = false};
+    db->notices.doubt = (struct pg_doubt){.is_there = false};
     return take_result(db, PQexec(db->connection, text), "", NULL, err);
 }
 

@@ -10,15 +10,16 @@ WHERE a.pid = ANY ($1::int8[]);
 -- name: session_settings :one
 -- why: two settings would change what programs say, so each new connection sets them, whatever the role, the database or
 -- the server has: PostgreSQL only warns of a commit that did not wait for its standby, and acceptance, claims and
--- disclosures need READ COMMITTED. Behind a pooler (the process is another one than the connection was told, $1) the next
--- transaction may run in another session, so nothing is set; the first column has the setting that is wrong there, null =
--- none. The second: whether the session is our own. No lock.
+-- disclosures need READ COMMITTED. A third would end sessions on a quiet night. Behind a pooler (the process is another
+-- one than the connection was told, $1) the next transaction may run in another session, so nothing is set; the first
+-- column has the setting that is wrong there, null = none. The second: whether the session is our own. No lock.
 SELECT CASE WHEN s.is_own
             THEN nullif(pg_catalog.concat(
                      -- guard: no setting hides that a commit did not wait for its standby
                      pg_catalog.set_config('client_min_messages', 'warning', false), ', ',
-                     pg_catalog.set_config('default_transaction_isolation', 'read committed', false)),
-                     'warning, read committed')
+                     pg_catalog.set_config('default_transaction_isolation', 'read committed', false), ', ',
+                     pg_catalog.set_config('idle_session_timeout', '0', false)),
+                     'warning, read committed, 0')
             WHEN s.messages IN ('error', 'fatal', 'panic') THEN 'client_min_messages = ' || s.messages
             WHEN s.isolation <> 'read committed' THEN 'default_transaction_isolation = ' || s.isolation
        END,

@@ -33,7 +33,8 @@ static struct err err;
 static struct probe probes[MANY];
 static int done_count, errors, states;
 static bool inside_submit, ready, closed;
-static char reason[256], last_error[6];
+static char reason[256], last_error[6], last_end[256];
+static int ends; /* sessions that their server ended */
 
 static const struct sql_statement twice = {
     .name = "twice", .by_name = true, .text = "SELECT $1::int8 * 2", .parameters = 1, .shape = SQL_ONE};
@@ -58,6 +59,13 @@ static inline void on_error(void *context, const char sqlstate[6])
     ck_assert_ptr_eq(context, &loop);
     errors++;
     memcpy(last_error, sqlstate, sizeof(last_error));
+}
+
+static inline void on_ended(void *context, const char *why)
+{
+    ck_assert_ptr_eq(context, &loop);
+    ends++;
+    snprintf(last_end, sizeof(last_end), "%s", why);
 }
 
 static inline void submit_probe(struct probe *probe)
@@ -113,6 +121,7 @@ static inline void open_pool(const char *extra, struct pg_pool_options options)
     options.application_name = APPLICATION;
     options.on_state = on_state;
     options.on_error = on_error;
+    options.on_ended = on_ended;
     options.context = &loop;
     ck_assert_msg(pg_pool_open(&loop, &options, &pool, &err), "%s", err.message);
     ck_assert_int_eq(states, 0);
@@ -144,7 +153,7 @@ static inline void set_up(void)
 {
     err = (struct err){.kind = ERR_NONE};
     memset(probes, 0, sizeof(probes));
-    done_count = errors = states = 0;
+    done_count = errors = states = ends = 0;
     inside_submit = ready = closed = false;
     turning_why = reason;
     reason[0] = last_error[0] = '\0';

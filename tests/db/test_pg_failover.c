@@ -268,12 +268,26 @@ START_TEST(while_the_name_servers_are_dead_the_address_from_before_is_used)
     address_of_name = NULL;
     run_until(beats_passed(110)); /* older than a second: the name will be asked for again */
     execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '" APPLICATION "'");
-    run_until(!ready);
-    run_until(ready);
+    run_until(ends == CONNECTIONS && first.count >= CONNECTIONS + 1);
+    run_until(sessions_of_pool() == CONNECTIONS);
+    ck_assert(ready);
     ck_assert_ptr_nonnull(asked);
-    ck_assert_int_ge(first.count, CONNECTIONS + 1);
     close_pool();
     asked_callback(asked, UV_EAI_AGAIN, NULL);
+}
+END_TEST
+
+/* ---- sessions that the server ends ---- */
+
+START_TEST(a_session_that_ends_and_cannot_be_replaced_takes_the_database_away)
+{
+    open_hosts("127.0.0.1", (struct pg_pool_options){.connections = CONNECTIONS});
+    run_until(ready && first.count == CONNECTIONS);
+    door_shut(&first);
+    run_until(!ready && pg_pool_cause(pool) == PG_CAUSE_REFUSED);
+    ck_assert_int_ge(ends, 1);
+    door_open(&first, "127.0.0.1", first.port, server_socket);
+    run_until(ready);
 }
 END_TEST
 
@@ -315,6 +329,7 @@ SUITE(pg_failover)
     tcase_add_test(tcase, when_no_host_listens_the_reason_names_them);
     tcase_add_test(tcase, sessions_that_hang_on_one_server_take_no_place_on_another);
     tcase_add_test(tcase, idle_sessions_to_a_primary_that_was_replaced_are_given_up);
+    tcase_add_test(tcase, a_session_that_ends_and_cannot_be_replaced_takes_the_database_away);
     tcase_add_test(tcase, localhost_is_resolved);
     tcase_add_test(tcase, a_read_only_database_is_not_ready_and_says_so);
     suite_add_tcase(suite, tcase);

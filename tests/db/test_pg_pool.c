@@ -210,15 +210,34 @@ START_TEST(terminated_backends_make_unknown_and_the_pool_recovers)
 }
 END_TEST
 
-START_TEST(idle_connections_that_are_cut_come_back)
+START_TEST(idle_sessions_that_the_server_ends_are_replaced_and_the_database_stays_ready)
 {
-    open_usual_pool(1, 2);
-    execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '" APPLICATION "'");
-    run_until(!pg_pool_ready(pool));
-    ck_assert(!ready);
-    ck_assert_msg(reason[0] != '\0' && !strchr(reason, '\n'), "%s", reason);
+    open_usual_pool(2, 2);
+    run_until(sessions_of_pool() == 2);
+    execute("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = '" APPLICATION "'");
+    run_until(ends == 2);
+    ck_assert_str_eq(last_end, "terminating connection due to administrator command (SQLSTATE 57P01)");
+    ck_assert(pg_pool_ready(pool));
+    struct probe *probe = submit(0, &twice, 2, 60000);
+    run_until(done_count == 1);
+    ck_assert_int_eq(probe->kind, PG_DONE);
+    run_until(sessions_of_pool() == 2);
+    ck_assert_int_eq(states, 1); /* when it became ready at first */
+}
+END_TEST
+
+START_TEST(no_limit_of_idle_sessions_applies_to_ours)
+{
+    static const struct sql_statement limit = {
+        .name = "limit",
+        .text = "SELECT extract(epoch FROM current_setting('idle_session_timeout')::interval)::int8",
+        .shape = SQL_ONE};
+    execute("ALTER ROLE CURRENT_USER SET idle_session_timeout = '10min'");
+    open_pool("", (struct pg_pool_options){
+                      .connections = 1, .pipeline = 1, .waiting_max = 1, .schema_least = 1, .schema_most = INT32_MAX});
     run_until(pg_pool_ready(pool));
-    ck_assert(ready);
+    execute("ALTER ROLE CURRENT_USER RESET idle_session_timeout");
+    ck_assert_int_eq(value_of(&limit, 0), 0);
 }
 END_TEST
 
@@ -410,7 +429,8 @@ SUITE(pg_pool)
     tcase_add_test(tcase, waiting_past_the_deadline_is_not_sent);
     tcase_add_test(tcase, one_query_too_many_is_not_sent);
     tcase_add_test(tcase, terminated_backends_make_unknown_and_the_pool_recovers);
-    tcase_add_test(tcase, idle_connections_that_are_cut_come_back);
+    tcase_add_test(tcase, idle_sessions_that_the_server_ends_are_replaced_and_the_database_stays_ready);
+    tcase_add_test(tcase, no_limit_of_idle_sessions_applies_to_ours);
     tcase_add_test(tcase, without_a_server_a_query_waits_until_its_deadline_and_is_not_sent);
     tcase_add_test(tcase, nonsense_for_an_address_is_reported_at_once);
     tcase_add_test(tcase, closing_gives_each_query_one_result);

@@ -36,8 +36,7 @@ START_TEST(a_statement_is_parsed_once_on_each_connection)
         ck_assert_int_eq(value_of(&prepared_count, 0), 1);
         execute("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = '" APPLICATION
                 "'");
-        run_until(!ready);
-        run_until(ready);
+        run_until(ends == connection + 1);
     }
 }
 END_TEST

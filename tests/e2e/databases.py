@@ -2,7 +2,10 @@
 
 Story: a host was upgraded, its library of languages sorted otherwise, and an index that was sorted by it found a client's
 key no more: the same request twice, and a second card. Somebody published all tables for a copy of the data, and no end
-was told to anybody any more. A slot that nobody read kept the rows and the WAL of a week."""
+was told to anybody any more. A slot that nobody read kept the rows and the WAL of a week. A limit of idle sessions took
+the api out of its balancer every few minutes of a quiet night."""
+import time
+
 from harness import assert_equal, assert_true, slow, test, wait_until
 from operators import doctor
 from receiver import receiver, route
@@ -81,3 +84,28 @@ def what_holds_vacuum_back_is_named(world):
         clock.step(20 * 60)
         assert_true("role postgres, state idle in transaction: for 20 min" in said(world, "vacuum", role="postgres"),
                     said(world, "vacuum", role="postgres"))
+
+
+@test(database__connections="3")
+def sessions_that_are_ended_while_they_are_idle_are_replaced_unnoticed(world):
+    """A night's limit of idle sessions (ours have none), and an administrator who ends what does nothing."""
+    world.sql("ALTER DATABASE %s SET idle_session_timeout = '1s'" % world.database)
+    world.up(worker__poll_interval="1h")
+    api = world.apis()[0]
+    idle = "datname = current_database() AND application_name = 'issuing-api' AND state = 'idle'"
+    wait_until(lambda: world.sql("SELECT count(*) FROM pg_stat_activity WHERE " + idle) == "3", "all sessions are up")
+    time.sleep(2)
+    assert_true("was ended" not in api.text(), "the limit ended none: " + api.text())
+    world.sql("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE " + idle)
+    statuses = []
+
+    def is_replaced():
+        statuses.append(api.get("/readyz").status)
+        return world.sql("SELECT count(*) FROM pg_stat_activity WHERE " + idle) == "3"
+
+    wait_until(is_replaced, "each has another in its place")
+    assert_equal(set(statuses), {200}, "readyz")
+    text = api.text()
+    assert_true("terminating connection due to administrator command (SQLSTATE 57P01)" in text, text)
+    assert_true("database away" not in text, text)
+    world.issue("alice")
