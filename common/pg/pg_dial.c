@@ -12,6 +12,7 @@
 #include "common/base/clock.h"
 
 #define STAGGER_MS 300
+#define ALONE_MS 1500
 /* An attempt that took longer is not made again to learn the SQLSTATE. */
 #define QUICK_MS 1000
 
@@ -84,9 +85,13 @@ static bool begin(struct dial *dial)
     attempt->is_waiting = true;
     attempt->events = POLLOUT;
     dial->next_ms = clock_mono_ms() + STAGGER_MS;
-    if (attempt->connection && PQstatus(attempt->connection) == CONNECTION_BAD)
+    if (!attempt->connection)
+        return false;
+    /* guard: what a server says when a session begins is not printed by libpq */
+    pg_ignore_notices(attempt->connection);
+    if (PQstatus(attempt->connection) == CONNECTION_BAD)
         stop_waiting(attempt);
-    return attempt->connection != NULL;
+    return true;
 }
 
 /* One step of an attempt whose socket is ready, or whose time is over. true: it is connected. */
@@ -163,18 +168,20 @@ static PGconn *race(struct dial *dial, bool *ret_has_memory)
     return NULL;
 }
 
-/* A lone host, or a list that libpq walks itself: it applies the time limit to each address. */
+/* A lone host, or a list that libpq walks itself. One that is late is tried again by blocking: only then libpq applies
+ * the time limit to each address. */
 static PGconn *connect_alone(struct dial *dial, bool *ret_has_memory)
 {
-    struct pg_options options = pg_options_of(dial->conninfo, dial->application_name, NULL, NULL, NULL);
-    struct attempt *attempt = &dial->attempts[dial->begun++];
-    attempt->begun_ms = clock_mono_ms();
-    attempt->connection = PQconnectdbParams(options.keywords, options.values, 1);
+    dial->limit_ms = dial->limit_ms < ALONE_MS ? dial->limit_ms : ALONE_MS;
+    PGconn *connection = race(dial, ret_has_memory);
+    struct attempt *attempt = &dial->attempts[0];
+    if (connection || !attempt->connection || PQstatus(attempt->connection) == CONNECTION_BAD)
+        return connection;
+    PQreset(attempt->connection);
     stop_waiting(attempt);
-    *ret_has_memory = attempt->connection != NULL;
-    PGconn *connection = attempt->connection;
-    if (!connection || PQstatus(connection) != CONNECTION_OK)
+    if (PQstatus(attempt->connection) != CONNECTION_OK)
         return NULL;
+    connection = attempt->connection;
     attempt->connection = NULL;
     return connection;
 }

@@ -51,6 +51,7 @@ def a_key_is_found_when_the_host_sorts_otherwise(world):
     world.settle()
     assert_equal(len(sandbox.cards()), len(users), "cards")
     world.suite.sql("UPDATE pg_database SET datcollversion = '1.2' WHERE datname = '%s'" % world.database)
+    assert_equal(world.ctl("status").stderr, "", "the warning of each new session")
     assert_true("version 1.2 of its collation" in said(world, "collation"), "doctor")
 
 
