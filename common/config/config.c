@@ -265,10 +265,22 @@ static bool take_arguments(struct config_loading *loading, int argc, char **argv
     return true;
 }
 
+bool config_check_argument(const struct config_option *option, const char *value, struct err *err)
+{
+    /* guard: a password on the command line is refused */
+    if (option->type != OPTION_CONNINFO || !config_value_has_password(value))
+        return true;
+    return err_set(err, ERR_CONFIG,
+                   "there is a password in it, and every user of this machine can read arguments; put it into a file "
+                   "for passfile or PGPASSFILE, or into the configuration file with mode 0600, or let PostgreSQL know "
+                   "the system user (peer): docs/install.md, Passwords");
+}
+
 static bool set_from_flags(struct config_loading *loading)
 {
     for (size_t i = 0; i < config_option_count; i++)
-        if (loading->flags[i] && !config_set_option(loading, i, loading->flags[i], ORIGIN_FLAG))
+        if (loading->flags[i] && (!config_check_argument(&config_options[i], loading->flags[i], loading->err) ||
+                                  !config_set_option(loading, i, loading->flags[i], ORIGIN_FLAG)))
             return err_prefix(loading->err, "--%s.%s", config_options[i].section, config_options[i].key);
     return config_set_routes_from_flags(loading) && config_set_places_from_flags(loading) &&
            config_set_members_from_flags(loading);

@@ -94,7 +94,8 @@ bool config_set_places_from_flags(struct config_loading *loading)
 {
     for (int i = 0; i < loading->place_flag_count; i++) {
         const struct config_place_flag *flag = &loading->place_flags[i];
-        if (!config_set_place(loading, flag->range, '-', flag->url, ORIGIN_FLAG))
+        if (!config_check_argument(&config_place_url, flag->url, loading->err) ||
+            !config_set_place(loading, flag->range, '-', flag->url, ORIGIN_FLAG))
             return err_prefix(loading->err, "--place.%s.url", flag->range);
     }
     return true;

@@ -497,10 +497,11 @@ START_TEST(no_password_is_ever_shown)
 
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         char line[256], *text;
-        ck_assert(load(CONFIG_CTL, "--config", path, "--database.url", rows[i].url));
+        setenv("ISSUING_DATABASE_URL", rows[i].url, 1);
+        ck_assert(load(CONFIG_CTL, "--config", path));
         ck_assert_str_eq(config.database.url, rows[i].url);
         text = show();
-        snprintf(line, sizeof(line), "database.url = %s  # flag\n", rows[i].shown);
+        snprintf(line, sizeof(line), "database.url = %s  # environment\n", rows[i].shown);
         ck_assert_msg(strstr(text, line), "%s:\n%.200s", line, text);
         ck_assert_ptr_null(strstr(text, "hun"));
         free(text);
@@ -519,7 +520,7 @@ START_TEST(a_refused_url_is_not_repeated_in_the_message)
 }
 END_TEST
 
-START_TEST(a_password_in_a_file_that_others_can_read_is_refused)
+START_TEST(a_password_in_a_file_that_others_can_read_or_in_an_argument_is_refused)
 {
     static const char *const with[] = {
         "host=h password=hunter2",
@@ -560,6 +561,14 @@ START_TEST(a_password_in_a_file_that_others_can_read_is_refused)
             assert_message("credential");
             ck_assert_ptr_null(strstr(err.message, "hunter2"));
         }
+        /* Nor on the command line, which everybody can read. */
+        ck_assert_msg(!load(CONFIG_API, "--database.url", with[i]), "%s", with[i]);
+        ck_assert_int_eq(err.kind, ERR_CONFIG);
+        assert_message("--database.url: there is a password in it");
+        assert_message("PGPASSFILE");
+        ck_assert_ptr_null(strstr(err.message, "hunter2"));
+        ck_assert(!load(CONFIG_WORKER, "--place.0.url", with[i]));
+        assert_message("--place.0.url: there is a password in it");
         ck_assert_int_eq(chmod(path, 0600), 0);
         ck_assert_msg(load(CONFIG_API, "--config", path), "%s: %s", with[i], err.message);
         config_done(&config);
@@ -569,6 +578,8 @@ START_TEST(a_password_in_a_file_that_others_can_read_is_refused)
         write_file(text, (size_t)length);
         ck_assert_int_eq(chmod(path, 0644), 0);
         ck_assert_msg(load(CONFIG_API, "--config", path), "%s: %s", without[i], err.message);
+        config_done(&config);
+        ck_assert_msg(load(CONFIG_API, "--database.url", without[i]), "%s: %s", without[i], err.message);
         config_done(&config);
     }
 }
@@ -864,7 +875,7 @@ SUITE(config)
     tcase_add_test(tests, a_pipe_is_no_configuration_file);
     tcase_add_test(tests, systemd_credentials_fill_what_is_unset);
     tcase_add_test(tests, no_password_is_ever_shown);
-    tcase_add_test(tests, a_password_in_a_file_that_others_can_read_is_refused);
+    tcase_add_test(tests, a_password_in_a_file_that_others_can_read_or_in_an_argument_is_refused);
     tcase_add_test(tests, a_refused_url_is_not_repeated_in_the_message);
     tcase_add_test(tests, each_program_is_held_to_what_it_needs_and_no_more);
     tcase_add_test(tests, plain_http_goes_to_this_machine_only_unless_it_is_allowed);

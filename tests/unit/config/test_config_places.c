@@ -41,10 +41,10 @@ END_TEST
 START_TEST(flags_and_variables_name_places_and_override)
 {
     write_file("[place.0-1]\nurl = host=/file\n");
-    ck_assert_int_eq(setenv("ISSUING_PLACE_2_3_URL", "host=/variable", 1), 0);
-    ck_assert(load(CONFIG_WORKER, "--place.0-1.url=host=/flag", "--place.4.url", "host=/x password=hunter2"));
+    ck_assert_int_eq(setenv("ISSUING_PLACE_2_3_URL", "host=/variable password=hunter2", 1), 0);
+    ck_assert(load(CONFIG_WORKER, "--place.0-1.url=host=/flag", "--place.4.url", "host=/x"));
     ck_assert_str_eq(config_database_url(&config, 0), "host=/flag");
-    ck_assert_str_eq(config_database_url(&config, config_database_of(&config, 3)), "host=/variable");
+    ck_assert_str_eq(config_database_url(&config, config_database_of(&config, 3)), "host=/variable password=hunter2");
     ck_assert_int_eq(config_places(&config), 5);
     char *text = NULL;
     size_t length;
@@ -52,8 +52,8 @@ START_TEST(flags_and_variables_name_places_and_override)
     config_show(&config, out);
     ck_assert_int_eq(fclose(out), 0);
     ck_assert_ptr_nonnull(strstr(text, "place.0-1.url = host=/flag  # flag\n"));
-    ck_assert_ptr_nonnull(strstr(text, "place.2-3.url = host=/variable  # environment\n"));
-    ck_assert_ptr_nonnull(strstr(text, "place.4.url = "));
+    ck_assert_ptr_nonnull(strstr(text, "place.2-3.url = host=/variable password=***  # environment\n"));
+    ck_assert_ptr_nonnull(strstr(text, "place.4.url = host=/x  # flag\n"));
     ck_assert_ptr_null(strstr(text, "hunter2"));
     free(text);
     config_done(&config);
