@@ -13,6 +13,7 @@
 #include "common/base/secret.h"
 #include "common/daemon_metrics.h"
 #include "common/daemon_reload.h"
+#include "common/pg/pg_conninfo.h"
 #include "common/schema.h"
 
 #define TICK_MS 250
@@ -69,6 +70,9 @@ static bool check_options(const struct daemon *daemon, struct err *err)
     const struct config *config = &daemon->config;
     if (!config_check(config, daemon->program, err))
         return false;
+    for (int i = 0; i < config->database_count; i++)
+        if (!pg_conninfo_check(config_database_url(config, i), err))
+            return err_prefix(err, "database.url");
     daemon_reload_log_options(daemon); /* what follows may warn */
     if (config->passed_over > 0)
         log_debug("variables that Kubernetes sets for Services are passed over",

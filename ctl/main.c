@@ -43,7 +43,7 @@ static void choose_role(void)
 
 static bool is_role_refused(const struct err *err)
 {
-    return err->kind == ERR_CONFIG && err->sqlstate[0];
+    return err->kind == ERR_CONFIG && (strncmp(err->sqlstate, "28", 2) == 0 || err_is_sqlstate(err, "42501"));
 }
 
 bool ctl_connect_only(struct ctl *ctl, struct err *err)
@@ -53,6 +53,7 @@ bool ctl_connect_only(struct ctl *ctl, struct err *err)
     if (!pg_sync_open(url ? url : "", "issuing-ctl", &ctl->db, err))
         return err->kind == ERR_AWAY  ? err_prefix(err, "the database is away")
                : is_role_refused(err) ? err_prefix(err, "the database does not let this role in")
+               : err->sqlstate[0]     ? err_prefix(err, "no connection to the database")
                                       : false;
     /* guard: a session of ctl has its own search_path from the first statement */
     return pg_sync_query(ctl->db, &sql_operator_session, NULL, NULL, err) && pg_sync_set_up(ctl->db, err) &&
@@ -127,17 +128,22 @@ const char *ctl_hint(const struct err *err)
 {
     char role[ROLE_SIZE];
     static const struct {
+        enum err_kind kind; /* ERR_CONFIG: of an attempt to connect */
         const char *sqlstate, *hint;
     } hints[] = {
-        {"42P01", "is the schema there? `issuing-ctl migrate` makes it"},
-        {"42703", "the schema is of another release: `issuing-ctl migrate --status` compares them"},
-        {"42501", "this role may not do that: connect as issuing_operator (for migrate: as the owner or a superuser)"},
-        {"55P03",
+        {ERR_CONFIG, "3D000", "createdb makes it; database.url or PGDATABASE names another one"},
+        {ERR_CONFIG, "42704", "correct `options` in database.url, or PGOPTIONS"},
+        {ERR_CONFIG, "22023", "correct `options` in database.url, or PGOPTIONS"},
+        {ERR_DATABASE, "42P01", "is the schema there? `issuing-ctl migrate` makes it"},
+        {ERR_DATABASE, "42703", "the schema is of another release: `issuing-ctl migrate --status` compares them"},
+        {ERR_DATABASE, "42501",
+         "this role may not do that: connect as issuing_operator (for migrate: as the owner or a superuser)"},
+        {ERR_DATABASE, "55P03",
          "another session holds a lock (pg_locks, pg_stat_activity); run the same command again when it is gone"},
-        {"25006", "this server is read-only: add target_session_attrs=read-write to database.url"},
+        {ERR_DATABASE, "25006", "this server is read-only: add target_session_attrs=read-write to database.url"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(hints); i++)
-        if (err->kind == ERR_DATABASE && err_is_sqlstate(err, hints[i].sqlstate))
+        if (err->kind == hints[i].kind && err_is_sqlstate(err, hints[i].sqlstate))
             return hints[i].hint;
     return is_role_refused(err) ? role_hint(err->sqlstate, role_is_ours(role)) : NULL;
 }

@@ -29,8 +29,6 @@ bool role_is_ours(char ret_role[ROLE_SIZE])
 
 const char *role_hint(const char *sqlstate, bool is_ours)
 {
-    if (strcmp(sqlstate, "3D000") == 0)
-        return "make the database (docs/install.md), or name another one by database.url or PGDATABASE";
     if (strcmp(sqlstate, "42501") == 0)
         return "GRANT CONNECT ON DATABASE ... TO this role";
     if (!is_ours)

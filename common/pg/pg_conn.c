@@ -26,6 +26,7 @@
 
 #include "common/base/backoff.h"
 #include "common/base/clock.h"
+#include "common/pg/pg_conninfo.h"
 
 /* After a connection that lasted this long the backoff starts from the beginning. */
 #define LASTED_MS 1000
@@ -408,6 +409,11 @@ static void find_libpq_reason(const struct pg_connection *connection, char *ret_
     if (connection->state == PG_STATE_UP)
         text[strcspn(text, "\n")] = '\0';
     pg_line(ret_reason, size, text);
+    const char *remedy = connection->state == PG_STATE_CONNECTING ? pg_remedy(text) : NULL;
+    if (remedy) {
+        pg_line(text, sizeof(text), ret_reason);
+        snprintf(ret_reason, size, "%.140s; %s", text, remedy);
+    }
 }
 
 /* The best known cause: the server's last error, or libpq's. */

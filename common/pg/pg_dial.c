@@ -10,17 +10,16 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/pg/pg_conninfo.h"
 
 #define STAGGER_MS 300
 #define ALONE_MS 1500
-/* An attempt that took longer is not made again to learn the SQLSTATE. */
-#define QUICK_MS 1000
 
 struct attempt {
     PGconn *connection; /* NULL = not begun */
     bool is_waiting;    /* for `events` on its socket */
     short events;
-    int64_t begun_ms, took_ms;
+    int64_t begun_ms;
 };
 
 struct dial {
@@ -31,46 +30,59 @@ struct dial {
     int64_t next_ms, limit_ms;
 };
 
-/* The SQLSTATE in a verbose message of the server, in whatever language: "...FATAL:  28P01: ..." */
-static bool find_sqlstate(const char *message, char ret_state[6])
+/* Behind the blanks before a SQLSTATE in a verbose message of the server, in whatever language: "...FATAL:  28P01: ..."
+ * NULL = there is none. */
+static const char *find_sqlstate(const char *message)
 {
     for (const char *at = strstr(message, ":  "); at; at = strstr(at + 1, ":  ")) {
         const char *state = at + 3;
         size_t length = strspn(state, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ");
-        if (length == 5 && state[5] == ':' && state[6] == ' ') {
-            memcpy(ret_state, state, 5);
-            ret_state[5] = '\0';
-            return true;
-        }
+        if (length == 5 && state[5] == ':' && state[6] == ' ')
+            return state;
     }
-    return false;
+    return NULL;
 }
 
-/* libpq shows the SQLSTATE of a refused connection in verbose messages only, and verbosity can only be set on an
- * existing connection object. So it makes a second attempt, unless the server did not answer the first one in time. */
-static bool is_misconfigured(PGconn *connection, int64_t took_ms, char ret_state[6])
+/* As one line, without what makes the message verbose. */
+static void quote(char *ret_line, size_t size, const char *said)
 {
-    char state[6] = "28P01";
-    bool lacks_password = PQconnectionNeedsPassword(connection); /* and has none; the server says nothing then */
-    if (!lacks_password && took_ms > QUICK_MS)
-        return false;
-    if (!lacks_password) {
-        PQsetErrorVerbosity(connection, PQERRORS_VERBOSE);
-        PQreset(connection);
-        if (PQstatus(connection) == CONNECTION_OK || !find_sqlstate(PQerrorMessage(connection), state))
-            return false;
+    char text[1024];
+    size_t length = 0;
+    for (const char *state; (state = find_sqlstate(said)) && length < sizeof(text);) {
+        length += (size_t)snprintf(text + length, sizeof(text) - length, "%.*s", (int)(state - said), said);
+        said = state + strlen("28P01: ");
+        const char *end = strstr(said, "\nLOCATION:");
+        size_t part = end ? (size_t)(end - said) : strlen(said);
+        if (length < sizeof(text))
+            length += (size_t)snprintf(text + length, sizeof(text) - length, "%.*s", (int)part, said);
+        said += part;
+        said += end ? 1 + strcspn(said + 1, "\n") : 0;
     }
-    /* 28: role, password, pg_hba.conf; 3D000: no such database; 42501: no right to connect */
-    if (strncmp(state, "28", 2) != 0 && strcmp(state, "3D000") != 0 && strcmp(state, "42501") != 0)
-        return false;
-    memcpy(ret_state, state, sizeof(state));
-    return true;
+    if (length < sizeof(text))
+        snprintf(text + length, sizeof(text) - length, "%s", said);
+    pg_line(ret_line, size, text);
+}
+
+/* Whether the server refuses what it refuses the next time as well. */
+static bool is_misconfigured(const PGconn *connection, char ret_state[6])
+{
+    /* 28: role, password, pg_hba.conf; 3D000: no such database; 42501: no right to connect; 42704 and 22023: a setting in
+     * `options` */
+    static const char *const lasting[] = {"28", "3D000", "42501", "42704", "22023"};
+    const char *state = find_sqlstate(PQerrorMessage(connection));
+    if (PQconnectionNeedsPassword(connection)) /* and has none; the server says nothing then */
+        state = "28P01";
+    for (size_t i = 0; state && i < ARRAY_SIZE(lasting); i++)
+        if (strncmp(state, lasting[i], strlen(lasting[i])) == 0) {
+            snprintf(ret_state, 6, "%.5s", state);
+            return true;
+        }
+    return false;
 }
 
 static void stop_waiting(struct attempt *attempt)
 {
     attempt->is_waiting = false;
-    attempt->took_ms = clock_mono_ms() - attempt->begun_ms;
 }
 
 /* Begins the next attempt. false: no memory. */
@@ -89,6 +101,7 @@ static bool begin(struct dial *dial)
         return false;
     /* guard: what a server says when a session begins is not printed by libpq */
     pg_ignore_notices(attempt->connection);
+    (void)PQsetErrorVerbosity(attempt->connection, PQERRORS_VERBOSE); /* with the SQLSTATE */
     if (PQstatus(attempt->connection) == CONNECTION_BAD)
         stop_waiting(attempt);
     return true;
@@ -202,6 +215,7 @@ static void tell_hosts(struct dial *dial, int host, enum pg_seen seen, const cha
 static bool explain(struct dial *dial, struct err *err)
 {
     char line[280] = "", text[280], sqlstate[6] = "";
+    const char *remedy = NULL;
     for (int i = 0; i < dial->begun; i++) {
         struct attempt *attempt = &dial->attempts[i];
         const char *said = PQerrorMessage(attempt->connection), *failed = strstr(said, " failed: ");
@@ -209,12 +223,17 @@ static bool explain(struct dial *dial, struct err *err)
         enum pg_seen seen = is_late ? PG_SEEN_SILENT : pg_seen_of(attempt->connection, said);
         bool is_named =
             dial->hosts.count > 1 && failed; /* by us, so libpq's "connection to server at ..." is left out */
-        pg_line(line, sizeof(line), is_named ? failed + strlen(" failed: ") : said);
+        quote(line, sizeof(line), is_named ? failed + strlen(" failed: ") : said);
         tell_hosts(dial, i, seen, line);
+        if (!remedy && !is_late)
+            remedy = pg_remedy(said);
         if (!sqlstate[0] && !is_late)
-            (void)is_misconfigured(attempt->connection, attempt->took_ms, sqlstate);
+            (void)is_misconfigured(attempt->connection, sqlstate);
     }
     (void)pg_hosts_why(&dial->hosts, line, text, sizeof(text));
+    /* guard: a fault that lasts is not called away */
+    if (remedy && !sqlstate[0])
+        return err_set(err, ERR_CONFIG, "no connection to the database: %.190s; %s", text, remedy);
     return err_set_sqlstate(err, sqlstate[0] ? ERR_CONFIG : ERR_AWAY, sqlstate, "%s", text);
 }
 
@@ -236,6 +255,8 @@ PGconn *pg_dial(const char *conninfo, const char *application_name, struct err *
         (void)err_set(err, ERR_MEMORY, "out of memory");
     else if (!connection)
         (void)explain(&dial, err);
+    else
+        (void)PQsetErrorVerbosity(connection, PQERRORS_DEFAULT);
     for (int i = 0; i < dial.begun; i++)
         PQfinish(dial.attempts[i].connection);
     pg_hosts_done(&dial.hosts);

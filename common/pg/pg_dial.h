@@ -8,7 +8,8 @@
 #include "common/pg/pg_libpq.h"
 
 /* NULL: ERR_AWAY when no host can be reached in time (connect_timeout, for each host), ERR_CONFIG with its SQLSTATE
- * when one refuses the role, its password or the database's name, ERR_MEMORY. */
+ * when one refuses the role, its password, the database's name or a setting, without one when what libpq says does not
+ * heal (pg_remedy), ERR_MEMORY. */
 PGconn *pg_dial(const char *conninfo, const char *application_name, struct err *err);
 
 #endif

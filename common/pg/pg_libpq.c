@@ -13,28 +13,6 @@
 #define TEXT_OF(number) TEXT_OF_(number)
 #define TEXT_OF_(text) #text
 
-bool pg_conninfo_check(const char *conninfo, struct err *err)
-{
-    if (!conninfo || !conninfo[0])
-        return true;
-    /* Any other text is the name of a database, as in psql. */
-    if (!strchr(conninfo, '=') && !strstr(conninfo, "://"))
-        return true;
-    char *message = NULL;
-    PQconninfoOption *options = PQconninfoParse(conninfo, &message);
-    bool is_valid = options != NULL;
-    bool out_of_memory = !options && !message;
-    PQconninfoFree(options);
-    PQfreemem(message);
-    if (out_of_memory)
-        return err_set(err, ERR_MEMORY, "out of memory");
-    if (!is_valid)
-        return err_set(
-            err, ERR_CONFIG,
-            "the database's address is neither a list of keyword=value nor a postgresql:// URL that libpq can read");
-    return true;
-}
-
 static void add_option(struct pg_options *options, int *count, const char *keyword, const char *value)
 {
     if (!value || !value[0])
@@ -79,11 +57,21 @@ static bool copy_option(const PQconninfoOption *option, const char *keyword, cha
     return *ret_value != NULL;
 }
 
+/* What libpq had to say against the options before it came to the gssencmode, without the value. */
+static void copy_fault(const char *said, char *ret_fault, size_t size)
+{
+    if (!strstr(said, "gssencmode"))
+        pg_line(ret_fault, size, said);
+    char *value = strstr(ret_fault, " value: ");
+    if (value)
+        value[strlen(" value")] = '\0';
+}
+
 bool pg_host_lists_read(const char *conninfo, struct pg_host_lists *ret_lists)
 {
-    /* libpq tells the options in force only of a connection. An sslmode that does not exist ends this one before it
+    /* libpq tells the options in force only of a connection. A gssencmode that does not exist ends this one before it
      * begins, and with a password no file of passwords is searched. */
-    static const char *const keywords[] = {"dbname", "password", "sslmode", NULL};
+    static const char *const keywords[] = {"dbname", "password", "gssencmode", NULL};
     const char *const values[] = {conninfo, "none", "none", NULL};
     struct pg_host_lists lists = {.host = NULL};
     char *attributes = NULL, *timeout = NULL;
@@ -92,11 +80,12 @@ bool pg_host_lists_read(const char *conninfo, struct pg_host_lists *ret_lists)
     bool is_copied = options != NULL;
     for (const PQconninfoOption *option = options; is_copied && option->keyword; option++)
         is_copied = copy_option(option, "host", &lists.host) && copy_option(option, "hostaddr", &lists.hostaddr) &&
-                    copy_option(option, "port", &lists.port) &&
+                    copy_option(option, "port", &lists.port) && copy_option(option, "sslmode", &lists.mode) &&
                     copy_option(option, "target_session_attrs", &attributes) &&
                     copy_option(option, "connect_timeout", &timeout);
     long seconds = timeout ? strtol(timeout, NULL, 10) : CONNECT_TIMEOUT_S;
     lists.timeout_ms = seconds > 0 && seconds < INT32_MAX ? (int64_t)seconds * 1000 : INT32_MAX; /* 0 = no limit */
+    copy_fault(PQerrorMessage(connection), lists.fault, sizeof(lists.fault));
     lists.is_whole = attributes && strcmp(attributes, "prefer-standby") == 0;
     free(attributes);
     free(timeout);
@@ -114,6 +103,7 @@ void pg_host_lists_done(struct pg_host_lists *lists)
     free(lists->host);
     free(lists->hostaddr);
     free(lists->port);
+    free(lists->mode);
 }
 
 static bool is_on(PGconn *connection, const char *parameter)

@@ -20,8 +20,6 @@ struct pg_options {
     const char *values[PG_OPTIONS_MAX];
 };
 
-/* ERR_CONFIG when it is malformed. The message never quotes it: it may hold a password. NULL and "" are fine. */
-must_check bool pg_conninfo_check(const char *conninfo, struct err *err);
 /* host, hostaddr and port: NULL = as in the conninfo. The conninfo overrides our defaults (names, keepalives,
  * connect_timeout); UTF-8 overrides all. */
 struct pg_options pg_options_of(const char *conninfo, const char *application_name, const char *host,
@@ -30,8 +28,10 @@ struct pg_options pg_options_of(const char *conninfo, const char *application_na
 /* The lists of hosts of a conninfo, as libpq has them after the service file and the environment; NULL = not given. */
 struct pg_host_lists {
     char *host, *hostaddr, *port; /* owned */
+    char *mode;                   /* sslmode; owned */
     bool is_whole;                /* libpq must walk the list itself: with prefer-standby it does so twice */
     int64_t timeout_ms;           /* connect_timeout, else our default */
+    char fault[160];              /* why libpq refuses the options before it connects; "" = it does not */
 };
 /* Opens no connection and resolves no name. false: no memory. */
 must_check bool pg_host_lists_read(const char *conninfo, struct pg_host_lists *ret_lists);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/pg/pg_conn.h"
+#include "common/pg/pg_conninfo.h"
 
 #define CHANNEL_MAX 63 /* NAMEDATALEN - 1 */
 

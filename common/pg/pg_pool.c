@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/pg/pg_conninfo.h"
 #include "common/pg/pg_place.h"
 #include "common/pg/pg_pool_internal.h"
 

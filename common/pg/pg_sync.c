@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/pg/pg_conninfo.h"
 #include "common/pg/pg_dial.h"
 #include "common/pg/pg_libpq.h"
 #include "common/pg/pg_place.h"

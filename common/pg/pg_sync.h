@@ -9,8 +9,9 @@
 
 struct pg_sync;
 
-/* ERR_AWAY when no connection can be made (connect_timeout is 5 s unless the conninfo sets it); ERR_CONFIG with a
- * SQLSTATE when the server refuses the role, its password, or the database's name. */
+/* ERR_AWAY when no connection can be made (connect_timeout is 5 s unless the conninfo sets it); ERR_CONFIG when
+ * that stays so until somebody mends it, with a SQLSTATE where the server refuses the role, its password, the database's
+ * name or a setting. */
 must_check bool pg_sync_open(const char *conninfo, const char *application_name, struct pg_sync **ret_db,
                              struct err *err);
 void pg_sync_close(struct pg_sync *db); /* accepts NULL */

@@ -356,15 +356,17 @@ static int run_doctor(struct ctl *ctl, char **arguments, int count)
         return ctl_fail(&err);
     int code = CTL_DONE;
     if (!check_all(&doctor, &wish, &code, &err)) {
+        const char *hint = ctl_hint(&err);
         const char *fix =
             err_is_sqlstate(&err, "55P03")
                 ? "end the session that holds the lock: pg_locks and pg_stat_activity name it"
             : err_is_sqlstate(&err, "53200")
                 ? "the lock table is full: end the session that holds most of pg_locks, or raise "
                   "max_locks_per_transaction"
-            : ctl_hint(&err)
-                ? ctl_hint(&err)
-                : "start PostgreSQL, or correct database.url (PGHOST, PGDATABASE, ... where it is not set)";
+            : hint                   ? hint
+            : err.kind == ERR_AWAY   ? "start PostgreSQL, or correct database.url (PGHOST, ... where it is not set)"
+            : err.kind == ERR_CONFIG ? "correct database.url (PGHOST, ... where it is not set) as this says"
+                                     : "the server's log has more about it";
         doctor_report(&doctor, "database", false, fix, "%s", err.message);
         code = err_exit_code(err.kind);
     }

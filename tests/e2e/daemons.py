@@ -231,7 +231,7 @@ def a_wrong_configuration_is_reported_before_anything_starts(world):
         assert_equal(run_program(program, "--check-config").returncode, 0, program)
         assert_equal(run_program(program, "--check-config", "--limit.cuont=1").returncode, 2, "a flag that is none")
         for flags in (("--limit.window=10",), ("--limit.count=0",), ("--log.level=loud",), ("--config=/no/such/file",),
-                      ("--retry.base=10m",),
+                      ("--retry.base=10m",), ("--database.url=host=/run sslmode=requires",),
                       ("--idempotency.retention=1s", "--retry.cap=1m", "--retry.base=1s")):
             assert_equal(run_program(program, "--check-config", *flags).returncode, 78, "%s %s" % (program, flags))
         assert_true("limit.count" in run_program(program, "--limit.cuont=1").stderr, "the nearest name is shown")

@@ -531,7 +531,7 @@ def a_wrong_role_database_or_schema_is_named_and_is_78(world):
         refused(world.ctl(verb, database__url=world.suite.conninfo("no_such_database", "issuing_operator")),
                 ["no_such_database"], "a database that is not there")
     for fix, done in (("sudo -u issuing-operator", world.ctl("doctor", role="nobody_of_that_name")),
-                      ("make the database", world.ctl(
+                      ("createdb makes it", world.ctl(
                           "doctor", database__url=world.suite.conninfo("no_such_database", "issuing_operator")))):
         assert_true("fix: " in done.stdout and fix in done.stdout and "start PostgreSQL" not in done.stdout,
                     "doctor of a server that answers: " + done.stdout)

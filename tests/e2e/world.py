@@ -84,11 +84,11 @@ class World:
         """A new clock, for clocked_database(), start_api() and start_worker()."""
         return Clock(self.dir / (name + ".clock"))
 
-    def own_database(self, clock=None):
+    def own_database(self, clock=None, settings=()):
         """From here on this world's database is a migrated one in a cluster of its own, under that clock or a new one,
         which is returned. To be called before programs are started."""
         clock = clock or self.clock("database")
-        started = run([CLUSTER, "start", self.dir / "pg", "fsync=off"], 900, clock=clock)
+        started = run([CLUSTER, "start", self.dir / "pg", "fsync=off", *settings], 900, clock=clock)
         if started.returncode != 0:
             raise Failed("no cluster: " + started.stderr)
         self.base = started.stdout.strip()

@@ -1,0 +1,16 @@
+/* A conninfo, judged before anything connects. */
+#ifndef ISSUING_PG_CONNINFO_H
+#define ISSUING_PG_CONNINFO_H
+
+#include "common/base/base.h"
+#include "common/base/err.h"
+
+/* ERR_CONFIG when no attempt with it, its service and libpq's variables could ever connect: it cannot be read, or has a
+ * value that libpq does not know. The message quotes no value: a password may stand in the wrong place. NULL and "" are
+ * libpq's own environment. */
+must_check bool pg_conninfo_check(const char *conninfo, struct err *err);
+/* What of a failed attempt stays wrong until somebody mends it, and how; NULL = it may heal by itself. `said` is libpq's
+ * own message, which is English, since no program sets a locale. */
+const char *pg_remedy(const char *said);
+
+#endif
