@@ -71,7 +71,8 @@ static bool check_options(const struct daemon *daemon, struct err *err)
     if (!config_check(config, daemon->program, err))
         return false;
     for (int i = 0; i < config->database_count; i++)
-        if (!pg_conninfo_check(config_database_url(config, i), err))
+        if (!pg_conninfo_check(config_database_url(config, i), err) ||
+            !pg_conninfo_prove(config_database_url(config, i), config->database.allow_insecure, err))
             return err_prefix(err, "database.url");
     daemon_reload_log_options(daemon); /* what follows may warn */
     if (config->passed_over > 0)

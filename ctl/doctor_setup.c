@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/keyring.h"
+#include "common/pg/pg_conninfo.h"
 #include "ctl/doctor.h"
 
 static void check_keys(struct doctor *doctor)
@@ -44,12 +45,12 @@ static void check_tokens(struct doctor *doctor)
 
 void doctor_check_setup(struct doctor *doctor)
 {
-    char mode[PG_MODE_SIZE];
-    const char *host = doctor->ctl->db ? pg_sync_exposed_to(doctor->ctl->db, mode) : NULL;
-    if (host)
+    const struct ctl *ctl = doctor->ctl;
+    char text[PG_EXPOSED_SIZE];
+    if (ctl->config->database.allow_insecure &&
+        pg_conninfo_is_exposed(config_database_url(ctl->config, ctl->database), text))
         doctor_warn(doctor, "transport", "set sslmode=verify-full and sslrootcert in database.url of all programs",
-                    "sslmode is %s: whoever answers in the place of %s gets the password and sees all events", mode,
-                    host);
+                    "database.allow_insecure permits it: %s", text);
     check_keys(doctor);
     check_tokens(doctor);
 }

@@ -14,6 +14,7 @@
 #include "common/base/secret.h"
 #include "common/base/uuid7.h"
 #include "common/config/config_value.h"
+#include "common/pg/pg_conninfo.h"
 #include "common/pg/pg_place.h"
 #include "ctl/options.h"
 #include "ctl/print.h"
@@ -50,6 +51,8 @@ bool ctl_connect_only(struct ctl *ctl, struct err *err)
 {
     const char *url = config_database_url(ctl->config, ctl->database);
     choose_role();
+    if (!pg_conninfo_check(url, err) || !pg_conninfo_prove(url, ctl->config->database.allow_insecure, err))
+        return err_prefix(err, "database.url");
     if (!pg_sync_open(url ? url : "", "issuing-ctl", &ctl->db, err))
         return err->kind == ERR_AWAY  ? err_prefix(err, "the database is away")
                : is_role_refused(err) ? err_prefix(err, "the database does not let this role in")

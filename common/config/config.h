@@ -76,6 +76,7 @@ struct config {
     struct {
         char *url;
         int64_t connections;
+        bool allow_insecure;
     } database;
     struct {
         char *listen;

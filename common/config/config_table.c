@@ -48,6 +48,9 @@ const struct config_option config_options[] = {
      .programs = API | WORKER | CTL, .help = "Where PostgreSQL is: a libpq conninfo or URI."},
     {"database", "connections", OPTION_INTEGER, TO(database.connections), .default_text = "4", RANGE(1, 256),
      .programs = API | WORKER, .help = "Connections to PostgreSQL of one process."},
+    {"database", "allow_insecure", OPTION_BOOL, TO(database.allow_insecure), .default_text = "false",
+     .programs = API | WORKER | CTL,
+     .help = "Whether PostgreSQL may be on another machine without sslmode=verify-full."},
 
     {"api", "listen", OPTION_ADDRESS, TO(api.listen), .default_text = "127.0.0.1:8080", .programs = API,
      .help = "Where clients are served."},

@@ -54,6 +54,13 @@ static bool is_long_socket(const char *part)
            strlen(part) + strlen("/.s.PGSQL.65535") >= sizeof(((struct sockaddr_un *)NULL)->sun_path);
 }
 
+static bool is_elsewhere(const char *part)
+{
+    bool is_loopback = strcmp(part, "localhost") == 0 || strcmp(part, "::1") == 0 ||
+                       (strncmp(part, "127.", 4) == 0 && part[strspn(part, "0123456789.")] == '\0');
+    return part[0] && part[0] != '/' && part[0] != '@' && !is_loopback;
+}
+
 bool pg_conninfo_check(const char *conninfo, struct err *err)
 {
     struct pg_host_lists lists;
@@ -76,6 +83,32 @@ bool pg_conninfo_check(const char *conninfo, struct err *err)
         is_good = true;
     pg_host_lists_done(&lists);
     return is_good;
+}
+
+bool pg_conninfo_is_exposed(const char *conninfo, char ret_text[PG_EXPOSED_SIZE])
+{
+    struct pg_host_lists lists;
+    if (!pg_host_lists_read(conninfo, &lists))
+        return false;
+    const char *mode = lists.mode ? lists.mode : "prefer";
+    bool is_exposed =
+        strcmp(mode, "verify-full") != 0 && (any_of(lists.host, is_elsewhere) || any_of(lists.hostaddr, is_elsewhere));
+    if (is_exposed)
+        snprintf(ret_text, PG_EXPOSED_SIZE,
+                 "sslmode is %.20s: whoever answers in the place of %.80s gets the password and sees all events", mode,
+                 lists.host ? lists.host : lists.hostaddr);
+    pg_host_lists_done(&lists);
+    return is_exposed;
+}
+
+bool pg_conninfo_prove(const char *conninfo, bool may_be_exposed, struct err *err)
+{
+    char text[PG_EXPOSED_SIZE];
+    /* guard: a connection to another host is proven or refused */
+    if (may_be_exposed || !pg_conninfo_is_exposed(conninfo, text))
+        return true;
+    return err_set(err, ERR_CONFIG, "%s; set sslmode=verify-full and sslrootcert, or database.allow_insecure = true",
+                   text);
 }
 
 const char *pg_remedy(const char *said)

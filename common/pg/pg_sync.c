@@ -180,21 +180,6 @@ bool pg_sync_is_pooled(const struct pg_sync *db)
     return db->is_pooled;
 }
 
-const char *pg_sync_exposed_to(const struct pg_sync *db, char ret_mode[PG_MODE_SIZE])
-{
-    const char *host = PQhost(db->connection);
-    PQconninfoOption *options = PQconninfo(db->connection);
-    ret_mode[0] = '\0';
-    for (const PQconninfoOption *option = options; option && option->keyword; option++)
-        if (strcmp(option->keyword, "sslmode") == 0)
-            snprintf(ret_mode, PG_MODE_SIZE, "%s", option->val ? option->val : "");
-    PQconninfoFree(options);
-    /* guard: a connection to another host is proven or warned about */
-    bool is_exposed = strcmp(ret_mode, "verify-full") != 0 && host && host[0] && host[0] != '/' && host[0] != '@' &&
-                      strcmp(host, "localhost") != 0 && strncmp(host, "127.", 4) != 0 && strcmp(host, "::1") != 0;
-    return is_exposed ? host : NULL;
-}
-
 void pg_rows_free(struct pg_rows *rows)
 {
     PQclear((PGresult *)rows);

@@ -35,10 +35,6 @@ must_check bool pg_sync_set_up(struct pg_sync *db, struct err *err);
 /* Once it is set up: a pooler is in between, since the server's process is not the one that the connection was told when
  * it was made. A pooler that passes the true process on is not noticed. */
 bool pg_sync_is_pooled(const struct pg_sync *db);
-#define PG_MODE_SIZE 16
-/* The host, where it is another one and nothing proves that it is the one that was meant: sslmode is below verify-full.
- * NULL: it is this one, or proven. Borrowed from the connection. */
-const char *pg_sync_exposed_to(const struct pg_sync *db, char ret_mode[PG_MODE_SIZE]);
 void pg_rows_free(struct pg_rows *rows);
 #define pg_rows_scope on_scope_end(pg_rows_freep)
 void pg_rows_freep(struct pg_rows **rows);

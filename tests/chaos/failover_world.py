@@ -15,7 +15,8 @@ ROLES = ("issuing_owner", "issuing_api", "issuing_worker", "issuing_operator")
 CLIENTS = 6
 SETTINGS = {"limit.count": "1000000", "worker.poll_interval": "200ms", "worker.lease": "10s", "issuer.timeout": "2s",
             "issuer.settle_time": "4s", "core.timeout": "2s", "retry.base": "100ms", "retry.cap": "2s",
-            "breaker.failures": "1000", "log.level": "info", "worker.max_in_flight": "32"}
+            "breaker.failures": "1000", "log.level": "info", "worker.max_in_flight": "32",
+            "database.allow_insecure": "true"}
 
 
 class Stage:

@@ -92,7 +92,7 @@ def a_fault_that_lasts_is_configuration_and_names_its_remedy(world):
         ("a path that is too long", "host=/%s dbname=issuing" % ("x" * 100), 78, "too long"),
         ("another protocol", mine.replace(port, "port=%d" % web_server()), 78, "those of PostgreSQL"),
         ("nobody listens", mine.replace(port, "port=%d" % free_port()), 75, "the database is away"),
-        ("a name that is not there yet", mine.replace("127.0.0.1", "no-such-host.invalid"), 75, "no-such-host.invalid"),
+        ("a name that is not there yet", proven.replace("127.0.0.1", "no-such-host.invalid"), 75, "no-such-host.invalid"),
         ("all is well", proven, 0, ""),
     )
     for row in rows:

@@ -6,7 +6,7 @@ import re
 import socket
 import threading
 
-from harness import assert_equal, assert_true, test
+from harness import assert_equal, assert_true, BUILD, run, test
 from operators import doctor
 
 
@@ -58,10 +58,18 @@ def found(world, check, **own):
 
 
 @test
-def a_database_on_another_host_that_nothing_proves_is_warned_about(world):
+def a_database_on_another_host_that_nothing_proves_is_refused_or_warned_about(world):
     assert_equal(found(world, "transport"), [], "by a socket of the file system")
     with Elsewhere(world) as elsewhere:
-        said = found(world, "transport", database__url=elsewhere.url(world, sslmode="prefer"))
+        for mode in ("prefer", "require", "verify-ca"):
+            refused = world.ctl("status", database__url=elsewhere.url(world, sslmode=mode))
+            assert_equal(refused.returncode, 78, refused.stderr)
+            assert_true("sslmode is " + mode in refused.stderr and "database.allow_insecure" in refused.stderr,
+                        refused.stderr)
+        api = world.flags("issuing_api", {"database.url": elsewhere.url(world, sslmode="prefer")})
+        assert_equal(run([BUILD / "issuing-api", *api]).returncode, 78, "the api")
+        said = found(world, "transport", database__url=elsewhere.url(world, sslmode="prefer"),
+                     database__allow_insecure="true")
         assert_true(len(said) == 1 and "sslmode is prefer" in said[0] and "db.example" in said[0], said)
         local = elsewhere.url(world, host="localhost", sslmode="disable")
         assert_equal(found(world, "transport", database__url=local), [], "this host")

@@ -97,11 +97,52 @@ START_TEST(what_stays_wrong_has_a_remedy_and_what_may_heal_has_none)
 }
 END_TEST
 
+START_TEST(another_machine_is_proven_or_must_be_permitted)
+{
+    static const struct {
+        const char *conninfo;
+        bool is_exposed;
+    } rows[] = {
+        {"", false},
+        {"host=/run/postgresql", false},
+        {"host=@abstract sslmode=disable", false},
+        {"host=localhost", false},
+        {"host=127.0.0.1,127.0.0.2,::1 sslmode=disable", false},
+        {"host=localhost hostaddr=127.0.0.1", false},
+        {"host=db.example sslmode=verify-full", false},
+        {"postgresql://u:p@db.example/issuing?sslmode=verify-full", false},
+        {"host=db.example", true},
+        {"host=db.example sslmode=disable", true},
+        {"host=db.example sslmode=prefer", true},
+        {"host=db.example sslmode=require", true},
+        {"host=db.example sslmode=verify-ca", true},
+        {"host=127.0.0.1.evil.example", true},
+        {"host=/run,10.0.0.1", true},
+        {"hostaddr=10.0.0.1", true},
+        {"host=localhost hostaddr=10.0.0.1", true},
+        {"postgresql://u:p@[2001:db8::1]/issuing", true},
+    };
+    char text[PG_EXPOSED_SIZE];
+    struct err err;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        ck_assert_msg(pg_conninfo_is_exposed(rows[i].conninfo, text) == rows[i].is_exposed, "%s", rows[i].conninfo);
+        ck_assert_msg(pg_conninfo_prove(rows[i].conninfo, false, &err) != rows[i].is_exposed, "%s", rows[i].conninfo);
+        ck_assert(pg_conninfo_prove(rows[i].conninfo, true, &err));
+    }
+    ck_assert_int_eq(err.kind, ERR_CONFIG);
+    ck_assert_ptr_nonnull(strstr(err.message, "database.allow_insecure"));
+    ck_assert_int_eq(setenv("PGSSLMODE", "verify-full", 1), 0);
+    ck_assert(!pg_conninfo_is_exposed("host=db.example", text));
+    ck_assert_int_eq(unsetenv("PGSSLMODE"), 0);
+}
+END_TEST
+
 SUITE(pg_conninfo)
 {
     TCase *tcase = tcase_create("pg_conninfo");
     tcase_add_test(tcase, what_can_never_connect_is_configuration_and_quotes_no_value);
     tcase_add_test(tcase, variables_of_libpq_are_judged_as_well);
+    tcase_add_test(tcase, another_machine_is_proven_or_must_be_permitted);
     tcase_add_test(tcase, what_stays_wrong_has_a_remedy_and_what_may_heal_has_none);
     suite_add_tcase(suite, tcase);
 }
