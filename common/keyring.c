@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define KEY_SIZE 32
 #define NONCE_SIZE 12
@@ -71,6 +72,14 @@ static bool parse_id(struct slice word, uint32_t *ret_id)
 
 static const char *const state_names[] = {
     [KEYRING_ACTIVE] = "active", [KEYRING_DECRYPT] = "decrypt", [KEYRING_RETIRED] = "retired"};
+
+bool keyring_is_old(const struct keyring_entry *entry, int64_t now_s)
+{
+    struct tm made = {.tm_mday = 1};
+    const char *end = strptime(entry->made_at, "%Y-%m-%dT%H:%M:%SZ", &made);
+    return entry->state == KEYRING_ACTIVE && end && !*end &&
+           now_s - (int64_t)timegm(&made) > (int64_t)KEYRING_DAYS_MAX * 86400;
+}
 
 const char *keyring_state_name(enum keyring_state state)
 {

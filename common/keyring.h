@@ -20,6 +20,7 @@ struct keyring;
 #define KEYRING_NUMBER_MAX 19
 #define KEYRING_KEYS_MAX 256
 #define KEYRING_SEALS_MAX (INT64_C(1) << 32) /* of one key with random nonces: SP 800-38D, 8.3 */
+#define KEYRING_DAYS_MAX 365                 /* a usual cryptoperiod; SP 800-57 part 1 allows two years at most */
 #define KEYRING_TIME_SIZE 24                 /* "2026-11-20T10:39:57Z" and its NUL */
 
 enum keyring_state { KEYRING_ACTIVE, KEYRING_DECRYPT, KEYRING_RETIRED };
@@ -41,6 +42,9 @@ uint32_t keyring_active_id(const struct keyring *keyring);
 /* Keys in the order of the file. */
 size_t keyring_count(const struct keyring *keyring);
 struct keyring_entry keyring_entry(const struct keyring *keyring, size_t index);
+/* Whether that key encrypts, and was made so many days ago that another one should (KEYRING_DAYS_MAX). A key whose time
+ * is not in the file is not old. */
+bool keyring_is_old(const struct keyring_entry *entry, int64_t now_s);
 const char *keyring_state_name(enum keyring_state state);
 /* Whether records of that key can be opened: the key exists and is not retired. */
 bool keyring_can_open(const struct keyring *keyring, uint32_t key_id);

@@ -1,6 +1,7 @@
 /* The checks of doctor that look at the configuration and at its own connection (doctor.h). */
 #include <inttypes.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/keyring.h"
 #include "common/pg/pg_conninfo.h"
@@ -21,7 +22,15 @@ static void check_keys(struct doctor *doctor)
                       err.message);
         return;
     }
-    doctor_report(doctor, "keys", true, NULL, "%s, active key %" PRIu32, path, keyring_active_id(keyring));
+    struct keyring_entry active = {0};
+    for (size_t i = 0; i < keyring_count(keyring) && active.id != keyring_active_id(keyring); i++)
+        active = keyring_entry(keyring, i);
+    if (keyring_is_old(&active, time(NULL)))
+        doctor_warn(doctor, "keys", "issuing-ctl keys rotate, and what follows it (docs/run.md)",
+                    "%s: key %" PRIu32 " encrypts card numbers since %s, for more than a year", path, active.id,
+                    active.made_at);
+    else
+        doctor_report(doctor, "keys", true, NULL, "%s, active key %" PRIu32, path, active.id);
     keyring_free(keyring);
 }
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/keyring.h"
 #include "ctl/ctl.h"
@@ -117,12 +118,13 @@ static bool is_in_file(const struct keyring *keyring, int64_t key_id)
     return false;
 }
 
-static const char *meaning_of(enum keyring_state state, int64_t records)
+static const char *meaning_of(const struct keyring_entry *entry, int64_t records)
 {
-    switch (state) {
+    switch (entry->state) {
     case KEYRING_ACTIVE:
-        return records > KEYRING_SEALS_MAX / 2 ? "encrypts and decrypts; ROTATE: half of its seals are used"
-                                               : "encrypts new numbers, and decrypts";
+        return records > KEYRING_SEALS_MAX / 2     ? "encrypts and decrypts; ROTATE: half of its seals are used"
+               : keyring_is_old(entry, time(NULL)) ? "encrypts and decrypts; ROTATE: it is older than a year"
+                                                   : "encrypts new numbers, and decrypts";
     case KEYRING_DECRYPT:
         return records == 0 ? "holds no number any more: it may be retired"
                             : "decrypts numbers that were stored under it";
@@ -146,7 +148,7 @@ static bool print_keys(const struct ctl *ctl, const struct keyring *keyring, con
                            &(struct line){.id = entry.id,
                                           .state = keyring_state_name(entry.state),
                                           .made_at = entry.made_at[0] ? entry.made_at : NULL,
-                                          .meaning = meaning_of(entry.state, records),
+                                          .meaning = meaning_of(&entry, records),
                                           .records = records});
     }
     for (int row = 0; counts && row < pg_rows_count(counts) && whole; row++) {

@@ -84,3 +84,16 @@ def tokens_for_others_and_tokens_without_an_end_are_warned_about(world):
     assert_equal([text.split(":")[0] for text in found(world, "tokens", auth__audience="cards", **key)],
                  ["auth.max_lifetime is not set"], "one")
     assert_equal(found(world, "tokens", auth__audience="cards", auth__max_lifetime="1h", **key), [], "both")
+
+
+@test
+def a_key_that_encrypts_for_more_than_a_year_is_warned_about(world):
+    path = world.dir / "own.keys"
+    world.ctl("keys", "generate", path)
+    assert_equal(found(world, "keys", card__keys_file=path), [], "a new key")
+    path.write_text(re.sub(r"made \S+", "made 2024-01-01T00:00:00Z", path.read_text()))
+    said = found(world, "keys", card__keys_file=path)
+    assert_true(len(said) == 1 and "since 2024-01-01" in said[0], said)
+    assert_true("ROTATE" in world.ctl("keys", "status", path).stdout, "status")
+    assert_equal(world.ctl("keys", "rotate", path).returncode, 0, "rotate")
+    assert_equal(found(world, "keys", card__keys_file=path), [], "after rotate; the old one only decrypts")

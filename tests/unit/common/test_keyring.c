@@ -319,6 +319,27 @@ START_TEST(a_generated_file_is_private_loads_and_is_never_overwritten)
 }
 END_TEST
 
+START_TEST(an_active_key_is_old_after_a_year)
+{
+    static const int64_t made_s = 1704067200; /* 2024-01-01T00:00:00Z */
+    static const struct {
+        struct keyring_entry entry;
+        int days;
+        bool is_old;
+    } rows[] = {
+        {{.made_at = "2024-01-01T00:00:00Z"}, 365, false},
+        {{.made_at = "2024-01-01T00:00:00Z"}, 366, true},
+        {{.made_at = "2024-01-01T00:00:00Z"}, -400, false},
+        {{.made_at = ""}, 4000, false},
+        {{.made_at = "2024-01-01"}, 4000, false},
+        {{.made_at = "2024-01-01T00:00:00Z0"}, 4000, false},
+        {{.state = KEYRING_DECRYPT, .made_at = "2024-01-01T00:00:00Z"}, 4000, false},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+        ck_assert_msg(keyring_is_old(&rows[i].entry, made_s + rows[i].days * 86400LL) == rows[i].is_old, "%zu", i);
+}
+END_TEST
+
 START_TEST(a_link_is_not_followed_when_a_file_is_made)
 {
     char target[160];
@@ -407,6 +428,7 @@ SUITE(keyring)
     tcase_add_test(tests, more_keys_than_the_ring_holds_are_refused);
     tcase_add_test(tests, a_file_that_everybody_may_read_is_refused);
     tcase_add_test(tests, a_generated_file_is_private_loads_and_is_never_overwritten);
+    tcase_add_test(tests, an_active_key_is_old_after_a_year);
     tcase_add_test(tests, a_link_is_not_followed_when_a_file_is_made);
     tcase_add_test(tests, a_new_active_key_seals_and_the_old_one_opens_still);
     tcase_add_test(tests, a_file_without_the_key_in_use_leaves_the_old_ring_in_force);
