@@ -33,7 +33,7 @@ struct ctl_command {
 extern const struct ctl_command ctl_migrate, ctl_status, ctl_list, ctl_show, ctl_explain, ctl_replay, ctl_resend,
     ctl_cancel, ctl_adopt, ctl_resolve, ctl_reissue, ctl_reconcile, ctl_audit, ctl_limits, ctl_keys, ctl_console,
     ctl_doctor, ctl_workers, ctl_targets, ctl_pause, ctl_resume, ctl_probe, ctl_route, ctl_stats, ctl_sender, ctl_place,
-    ctl_citus, ctl_prove;
+    ctl_citus, ctl_prove, ctl_accept_history;
 
 /* Opens ctl->db, the database ctl->database of the configuration, with our own search_path. A command reads its arguments before: a
  * wrong command line is exit 2 whether or not there is a database. ERR_CONFIG: the role, its password or the database's

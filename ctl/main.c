@@ -28,10 +28,11 @@
 
 static const struct ctl_command help_command, version_command;
 static const struct ctl_command *const commands[] = {
-    &ctl_migrate, &ctl_status,  &ctl_list,    &ctl_show,      &ctl_explain,  &ctl_replay,      &ctl_resend, &ctl_cancel,
-    &ctl_resolve, &ctl_adopt,   &ctl_reissue, &ctl_reconcile, &ctl_workers,  &ctl_targets,     &ctl_pause,  &ctl_resume,
-    &ctl_probe,   &ctl_route,   &ctl_sender,  &ctl_audit,     &ctl_limits,   &ctl_stats,       &ctl_keys,   &ctl_place,
-    &ctl_citus,   &ctl_console, &ctl_doctor,  &ctl_prove,     &help_command, &version_command,
+    &ctl_migrate,        &ctl_status,   &ctl_list,        &ctl_show,    &ctl_explain,   &ctl_replay,  &ctl_resend,
+    &ctl_cancel,         &ctl_resolve,  &ctl_adopt,       &ctl_reissue, &ctl_reconcile, &ctl_workers, &ctl_targets,
+    &ctl_pause,          &ctl_resume,   &ctl_probe,       &ctl_route,   &ctl_sender,    &ctl_audit,   &ctl_limits,
+    &ctl_stats,          &ctl_keys,     &ctl_place,       &ctl_citus,   &ctl_console,   &ctl_doctor,  &ctl_prove,
+    &ctl_accept_history, &help_command, &version_command,
 };
 
 /* libpq takes PGUSER only where neither database.url nor a service names a user. */
@@ -165,7 +166,7 @@ static void print_commands(FILE *out)
 {
     fputs("usage: issuing-ctl [--json] [--config FILE] COMMAND ...\n\n", out);
     for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
-        fprintf(out, "  %-9s %s\n", commands[i]->word, commands[i]->summary);
+        fprintf(out, "  %-14s %s\n", commands[i]->word, commands[i]->summary);
     fputs("\n`issuing-ctl help COMMAND` explains one of them.\n", out);
 }
 

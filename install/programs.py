@@ -18,7 +18,7 @@ import subprocess
 import sys
 
 FLAG = re.compile(r"^  (?:-\w, )?(--(?:route\.TYPE\.|place\.N-M\.)?[a-z0-9_.-]+)(?:=(\S+))?$")
-COMMAND = re.compile(r"^  ([a-z]+) +(\S.*)$")
+COMMAND = re.compile(r"^  ([a-z-]+) +(\S.*)$")
 # A row of a list: a term, two blanks or more, its description; lines that are indented further continue it. A term is
 # an option with its value, or words of the usage line.
 ROW = re.compile(r"^( *)(\S+(?: \S+)*)  +(\S.*)$")

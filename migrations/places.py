@@ -11,7 +11,8 @@ PLACE, PATH, NUMBER, PLACES = "\1", "\2", "\3", "\4"
 
 # Run in `issuing`, once for all places.
 SHARED = ("01_base.sql", "02_shared_tables.sql", "07_routes.sql", "08_senders.sql", "13_workers.sql", "16_citus.sql",
-          "16_issuers.sql", "16_listings.sql", "16_fence.sql", "16_proofs.sql", "16_retentions.sql", "17_places.sql", "citus_shared.sql")
+          "16_histories.sql", "16_issuers.sql", "16_listings.sql", "16_fence.sql", "16_proofs.sql", "16_retentions.sql",
+          "17_places.sql", "citus_shared.sql")
 # Run only where there are several places, after them.
 OVER_PLACES = "17_places.sql"
 

@@ -28,6 +28,7 @@ enum pg_seen {
     PG_SEEN_REFUSED,    /* nobody listens there */
     PG_SEEN_SILENT,     /* no answer in time, or no way to the host */
     PG_SEEN_OUTDATED,   /* an older primary than that of the other sessions */
+    PG_SEEN_LOST,       /* it lacks commits that were acknowledged */
     PG_SEEN_UNRESOLVED, /* of a host: its name has no address */
     PG_SEEN_OTHER,      /* `why` says what */
 };
@@ -98,6 +99,7 @@ enum pg_cause {
     PG_CAUSE_UNRESOLVED, /* no host's name has an address */
     PG_CAUSE_STANDBY,    /* commits wait for a synchronous standby */
     PG_CAUSE_HUNG,       /* statements hang */
+    PG_CAUSE_LOST,       /* the database lacks commits that were acknowledged */
     PG_CAUSE_OTHER,
     PG_CAUSE_COUNT, /* none of them: all is well */
 };

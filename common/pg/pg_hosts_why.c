@@ -12,6 +12,7 @@ static const char *const cause_names[PG_CAUSE_COUNT] = {
     [PG_CAUSE_UNRESOLVED] = "unresolved",
     [PG_CAUSE_STANDBY] = "standby_away",
     [PG_CAUSE_HUNG] = "hung",
+    [PG_CAUSE_LOST] = "lost",
     [PG_CAUSE_OTHER] = "other",
 };
 
@@ -29,6 +30,7 @@ static const struct {
     [PG_SEEN_READ_ONLY] = {PG_CAUSE_READ_ONLY, "every host is read-only"},
     [PG_SEEN_REFUSED] = {PG_CAUSE_REFUSED, "every host refuses connections"},
     [PG_SEEN_SILENT] = {PG_CAUSE_SILENT, "no host answers"},
+    [PG_SEEN_LOST] = {PG_CAUSE_LOST, "every host lacks acknowledged commits"},
     [PG_SEEN_UNRESOLVED] = {PG_CAUSE_UNRESOLVED, "no host name has an address"},
 };
 
@@ -49,6 +51,8 @@ static const char *words_of(enum pg_seen seen)
         return "does not answer";
     case PG_SEEN_OUTDATED:
         return "is an older primary";
+    case PG_SEEN_LOST:
+        return "lacks acknowledged commits";
     case PG_SEEN_UNRESOLVED:
         return "has no address";
     case PG_SEEN_OTHER:
@@ -132,14 +136,18 @@ enum pg_cause pg_hosts_why(const struct pg_hosts *hosts, const char *reason, cha
     struct line line = {.text = ret_text, .size = size};
     const char *why = "";
     enum pg_seen first = hosts->count > 0 ? seen_of(hosts, 0, &why) : PG_SEEN_NOTHING;
-    bool is_same = true, is_answered = false;
+    bool is_same = true, is_answered = false, is_lost = false;
     ret_text[0] = '\0';
     for (int i = 0; i < hosts->count; i++) {
         enum pg_seen seen = seen_of(hosts, i, &why);
         is_same = is_same && seen == first;
+        is_lost = is_lost || seen == PG_SEEN_LOST;
         is_answered = is_answered || seen == PG_SEEN_STANDBY || seen == PG_SEEN_READ_ONLY || seen == PG_SEEN_OUTDATED;
     }
-    enum pg_cause cause = is_same ? cause_of(first) : is_answered ? PG_CAUSE_NO_PRIMARY : PG_CAUSE_OTHER;
+    enum pg_cause cause = is_lost       ? PG_CAUSE_LOST
+                          : is_same     ? cause_of(first)
+                          : is_answered ? PG_CAUSE_NO_PRIMARY
+                                        : PG_CAUSE_OTHER;
     if (hosts->count <= 1) {
         bool is_unresolved = hosts->count == 1 && seen_of(hosts, 0, &why) == PG_SEEN_UNRESOLVED;
         if (is_unresolved) {

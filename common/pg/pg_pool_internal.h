@@ -7,6 +7,7 @@
 #include "common/base/closing.h"
 #include "common/pg/pg_abandoned.h"
 #include "common/pg/pg_conn.h"
+#include "common/pg/pg_history.h"
 #include "common/pg/pg_place.h"
 #include "common/pg/pg_pool.h"
 #include "common/pg/pg_servers.h"
@@ -19,8 +20,9 @@ enum slot_state {
     /* Its connection is down or connecting. When the connection is up, the slot goes to CHECKING. */
     SLOT_DOWN,
     /* The connection is up and belongs to the slot's own queries: the version of the schema, settings, what the server
-     * is, and, while sessions hang there, what they wait for. Each waits for its result, within the time of the attempt.
-     * Goes to UP when the schema fits and the server is the primary, else back to DOWN. */
+     * is, whether it lacks commits, and, while sessions hang there, what they wait for. Each waits for its result,
+     * within the time of the attempt. Goes to UP when the schema fits and the server is the primary, else back to
+     * DOWN. */
     SLOT_CHECKING,
     /* Takes the queries of the pool. Goes to RETIRING when one of them is refused because the server is read-only, and
      * to DOWN when the connection is lost or abandoned, or another slot has found a newer primary. */
@@ -35,9 +37,10 @@ struct slot {
     struct pg_pool *pool;
     enum slot_state state; /* changed by slot_set_state() alone */
     bool is_unflushed;
-    int yielding_count; /* of those in flight */
-    int64_t timeline;   /* of the server, which each promotion raises; 0 = unknown */
-    struct pg_query schema_query, settings_query, server_query, waits_query;
+    int yielding_count;        /* of those in flight */
+    int64_t timeline;          /* of the server, which each promotion raises; 0 = unknown */
+    struct pg_history history; /* of the server; while it is asked for, what was known then */
+    struct pg_query schema_query, settings_query, server_query, history_query, waits_query;
     struct buf pids; /* of waits_query */
 };
 
@@ -52,6 +55,7 @@ struct pg_pool {
     struct pg_queries yielding; /* waiting, too */
     struct pg_queries rejected; /* answered PG_NOT_SENT in the next turn */
     struct pg_servers servers;  /* of all slots */
+    struct pg_history history;  /* what was acknowledged */
     /* pg_pool_abandoned_max() of them, of which abandoned_count are not free. Together with the connections they are
      * never more than that, and pg_pool_sessions_max() to one server (pg_hosts.h). */
     struct pg_pool_abandoned {

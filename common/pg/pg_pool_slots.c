@@ -154,6 +154,7 @@ static void set_up(struct slot *slot)
 {
     slot_set_state(slot, SLOT_UP);
     slot->pool->is_replacing = false;
+    pg_history_follow(&slot->pool->history, &slot->history);
     pg_connection_settle(&slot->connection);
     pg_pool_request_turn(slot->pool);
     report_state(slot->pool, "");
@@ -277,6 +278,37 @@ static int64_t newest_timeline(const struct pg_pool *pool)
     return newest;
 }
 
+/* Of a server whose timeline is not known, nothing is. What others are answered meanwhile is not counted against it. */
+static void check_history(struct slot *slot)
+{
+    slot->history = slot->pool->history;
+    slot->history_query = (struct pg_query){.statement = &sql_session_history};
+    pg_history_params(&slot->history, slot->history_query.params);
+    if (slot->timeline == 0)
+        check_waits(slot);
+    else
+        send_check(slot, &slot->history_query);
+}
+
+static void on_history(struct slot *slot, const struct pg_query_result *result)
+{
+    char text[160];
+    const char *lost = NULL;
+    if (result->kind == PG_UNKNOWN)
+        return; /* the connection is lost already */
+    if (result->kind == PG_DONE)
+        lost = pg_history_read(result->rows, slot->timeline, &slot->history);
+    snprintf(text, sizeof(text), "the database lacks acknowledged commits: %.80s; see issuing-ctl accept-history",
+             lost ? lost : "");
+    if (result->kind != PG_DONE)
+        pg_connection_lose(&slot->connection, result->message);
+    /* guard: a database that lacks acknowledged commits is not used */
+    else if (lost)
+        pg_connection_refuse(&slot->connection, PG_SEEN_LOST, text);
+    else
+        check_waits(slot);
+}
+
 static void check_server(struct slot *slot, bool is_standby, bool is_read_only)
 {
     int64_t newest = newest_timeline(slot->pool);
@@ -291,7 +323,7 @@ static void check_server(struct slot *slot, bool is_standby, bool is_read_only)
     else if (slot->timeline > 0 && slot->timeline < newest)
         pg_connection_refuse(&slot->connection, PG_SEEN_OUTDATED, text);
     else
-        check_waits(slot);
+        check_history(slot);
 }
 
 static void on_server(struct slot *slot, const struct pg_query_result *result)
@@ -322,6 +354,7 @@ static void on_up(struct pg_connection *connection)
     struct slot *slot = slot_of(connection);
     slot_set_state(slot, SLOT_CHECKING);
     slot->timeline = 0;
+    slot->history = (struct pg_history){0};
     if (slot->pool->options.schema_least <= 0) {
         slot->pool->places = 1;
         check_waits(slot);
@@ -400,12 +433,18 @@ static void on_result(struct pg_connection *connection, struct pg_query *query, 
         on_server(slot, result);
         return;
     }
+    if (query == &slot->history_query) {
+        on_history(slot, result);
+        return;
+    }
     if (query == &slot->waits_query) {
         on_waits(slot, result);
         return;
     }
     if (slot->state == SLOT_UP && result->kind == PG_REFUSED && strcmp(result->sqlstate, "25006") == 0)
         slot_set_state(slot, SLOT_RETIRING);
+    if (result->kind == PG_DONE)
+        pg_history_note(&pool->history, &slot->history, result->rows);
     slot->yielding_count -= query->yields;
     if (pool->waiting.first || pool->yielding.first || slot->state == SLOT_RETIRING)
         pg_pool_request_turn(pool);

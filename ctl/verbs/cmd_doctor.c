@@ -254,6 +254,23 @@ static bool check_guards(struct doctor *doctor, struct err *err)
     return true;
 }
 
+/* Whether a program has seen commits that are not here. */
+static bool check_history(struct doctor *doctor, struct err *err)
+{
+    pg_rows_scope struct pg_rows *rows = NULL;
+    char time[PRINT_TIME_SIZE];
+    if (!pg_sync_query(doctor->ctl->db, &sql_operator_doctor_history, NULL, &rows, err))
+        return false;
+    if (pg_is_null(rows, 0, 0))
+        doctor_report(doctor, "history", true, NULL, "no program has seen commits that this database lacks");
+    else
+        doctor_report(doctor, "history", false,
+                      "docs/database.md, Backups and failover; then issuing-ctl accept-history --reason TEXT",
+                      "programs have not used it since %s, because it lacks acknowledged commits: %.400s",
+                      print_time(pg_time_us(rows, 0, 1), time), pg_bytes(rows, 0, 0).bytes);
+    return true;
+}
+
 /* Each api and each worker raises it at its start, so only the owner can have made it shorter since. */
 static bool check_retention(struct doctor *doctor, struct err *err)
 {
@@ -281,9 +298,9 @@ static bool check_database(struct doctor *doctor, bool *ret_fits, struct err *er
     int64_t after_us = clock_wall_us();
     check_server(doctor, facts);
     if (!check_schema(doctor, &fits, err) || !check_roles(doctor, err) ||
-        (fits &&
-         (!check_rights(doctor, err) || !check_guards(doctor, err) || !check_retention(doctor, err) ||
-          !doctor_check_running(doctor, err) || !doctor_check_locks(doctor, err) || !doctor_check_server(doctor, err))))
+        (fits && (!check_rights(doctor, err) || !check_guards(doctor, err) || !check_history(doctor, err) ||
+                  !check_retention(doctor, err) || !doctor_check_running(doctor, err) ||
+                  !doctor_check_locks(doctor, err) || !doctor_check_server(doctor, err))))
         return false;
     check_durability(doctor, facts);
     check_lock_table(doctor, facts);

@@ -257,6 +257,22 @@ CREATE TABLE issuing.data_proofs (
 );
 INSERT INTO issuing.data_proofs DEFAULT VALUES;
 
+-- ---- history ----
+
+-- Names of histories of commits: what programs remember beside the last position that was acknowledged
+-- (16_histories.sql). One is this database's own. `lost`: a program has seen commits acknowledged under this name which
+-- are not here. Until an operator accepts that, no program uses the database.
+CREATE TABLE issuing.histories (
+    id          uuid PRIMARY KEY DEFAULT gen_random_uuid(),
+    is_current  bool NOT NULL,
+    lost        text COLLATE "C", -- how that was seen
+    lost_at     timestamptz,
+    accepted_at timestamptz,
+    CHECK ((lost IS NULL) = (lost_at IS NULL) AND (accepted_at IS NULL OR lost_at IS NOT NULL))
+);
+CREATE UNIQUE INDEX histories_current ON issuing.histories (is_current) WHERE is_current;
+INSERT INTO issuing.histories (is_current) VALUES (true);
+
 -- ---- versions ----
 
 -- What migrate has applied: 1 = these tables, n = the upgrade n.

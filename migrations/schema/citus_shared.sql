@@ -49,6 +49,13 @@ BEGIN
 END
 $do$;
 
+-- Each node has a WAL of its own, and an api may go to another node, so no position says anything (16_histories.sql).
+DO $do$
+BEGIN
+    EXECUTE 'CREATE OR REPLACE FUNCTION issuing.acknowledged() RETURNS int8 LANGUAGE sql VOLATILE RETURN NULL::int8';
+END
+$do$;
+
 -- Called by a function that keeps its plans; a statement through Citus needs the values of its parameters.
 ALTER FUNCTION issuing.note_issuer(text, text) SET plan_cache_mode = auto;
 

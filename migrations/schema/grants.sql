@@ -40,6 +40,7 @@ BEGIN
         GRANT SELECT (began_at, ended_at, trouble, counts) ON issuing.issuer_listings TO issuing_api;
         GRANT EXECUTE ON FUNCTION issuing.mend_tries(text), issuing.withdraw_plans() TO issuing_api;
         GRANT SELECT ON issuing.lock_salt TO issuing_api;
+        GRANT EXECUTE ON FUNCTION issuing.check_history(uuid, text, int8, int8) TO issuing_api;
     END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_worker') THEN
         GRANT USAGE ON SCHEMA issuing TO issuing_worker;
@@ -91,6 +92,7 @@ BEGIN
             TO issuing_worker;
         GRANT SELECT (at, refused), INSERT ON issuing.statistics_changes TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.forget_keys() TO issuing_worker;
+        GRANT EXECUTE ON FUNCTION issuing.check_history(uuid, text, int8, int8) TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.fold_statistics(int8), issuing.tell_ends(uuid[], timestamptz)
             TO issuing_worker;
     END IF;
@@ -129,6 +131,8 @@ BEGIN
         GRANT SELECT ON issuing.senders, issuing.data_proofs, issuing.statistics_waiting TO issuing_operator;
         GRANT SELECT (ended_at, ids) ON issuing.ends_to_tell TO issuing_operator;
         GRANT EXECUTE ON FUNCTION issuing.note_proof(uuid, uuid, int8, int8) TO issuing_operator;
+        GRANT SELECT ON issuing.histories TO issuing_operator;
+        GRANT EXECUTE ON FUNCTION issuing.accept_history(text, text, text, text) TO issuing_operator;
         GRANT EXECUTE ON FUNCTION issuing.change_sender(text, text, text, text, text, text, text) TO issuing_operator;
     END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_viewer') THEN
@@ -151,6 +155,7 @@ BEGIN
         GRANT SELECT ON issuing.outbox_statistics, issuing.statistics_changes TO issuing_viewer;
         GRANT SELECT ON issuing.senders, issuing.data_proofs, issuing.statistics_waiting TO issuing_viewer;
         GRANT SELECT (ended_at, ids) ON issuing.ends_to_tell TO issuing_viewer;
+        GRANT SELECT ON issuing.histories TO issuing_viewer;
     END IF;
     -- Other services: what `issuing-ctl sender add` granted, also on functions that were made anew.
     PERFORM issuing.grant_sender(s.role) FROM (SELECT DISTINCT r.role FROM issuing.senders r) s

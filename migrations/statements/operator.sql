@@ -872,6 +872,13 @@ WHERE t.certificate_ends_at IS NOT NULL
 GROUP BY t.target
 ORDER BY 2;
 
+-- name: operator_doctor_history :one
+-- why: what programs have found missing here, and since when, while no operator has accepted it; nulls = nothing. No
+-- lock.
+SELECT string_agg(h.lost, '; ' ORDER BY h.lost_at), min(h.lost_at)
+FROM issuing.histories h
+WHERE h.lost_at IS NOT NULL AND h.accepted_at IS NULL;
+
 -- name: operator_doctor_house :one
 -- why: how long ago the housekeeping passed, who has its turn, and plans that are late with who holds their tables. No
 -- lock.
@@ -1616,6 +1623,11 @@ LIMIT 64;
 -- The caller sends a wakeup afterwards. null = done, else why not. $1 action, $2 target, $3 actor, $4 user of the
 -- operating system, $5 SUDO_USER, $6 reason, $7 how long a pause lasts in ms, null = until it is resumed.
 SELECT issuing.control_target($1::text, $2::text, $3::text, $4::text, $5::text, $6::text, $7::int8);
+
+-- name: operator_accept_history :one
+-- why: what programs have found missing is accepted, with its audit row: issuing.accept_history. null = there was
+-- nothing. $1 actor, $2 user of the operating system, $3 SUDO_USER, $4 reason.
+SELECT issuing.accept_history($1::text, $2::text, $3::text, $4::text);
 
 -- name: operator_sender :one
 -- why: adds or removes a role that may send events of a type, with its audit row: issuing.change_sender. null = done,

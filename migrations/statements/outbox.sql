@@ -123,7 +123,7 @@ SELECT count(*) FROM moved;
 
 -- name: outbox_save :many place
 -- why: stores the cards of attempts that hold their lease, and nothing for those that do not: issuing.save.
-SELECT id, card_id
+SELECT id, card_id, issuing.acknowledged()
 FROM issuing.save($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::int8[], $7::int8[], $8::bytea[],
                   $9::uuid[]);
 
@@ -160,13 +160,13 @@ RETURNING e.id;
 -- name: outbox_complete :many place
 -- why: the usual end, guarded by the tokens: issuing.complete. $1 ids, $2 tokens, $3 worker, $4 durations in ms, $5 the
 -- step, $6 answers to keep, as JSON, or null.
-SELECT id
+SELECT id, issuing.acknowledged()
 FROM issuing.complete($1::uuid[], $2::uuid[], $3::text, $4::int8[], $5::text, $6::text[]);
 
 -- name: outbox_end :many place
 -- why: every other end of attempts, guarded by their tokens: issuing.end_attempts. One array for each column of
 -- issuing.attempt_end, in its order; $24 worker.
-SELECT id
+SELECT id, issuing.acknowledged()
 FROM issuing.end_attempts(
     ARRAY(SELECT ROW(a.*)::issuing.attempt_end
           FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::int8[], $5::bool[], $6::bool[], $7::bool[], $8::text[],

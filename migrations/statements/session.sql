@@ -37,3 +37,10 @@ SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN 0
        END,
        pg_catalog.pg_is_in_recovery(),
        pg_catalog.current_setting('transaction_read_only')::pg_catalog.bool;
+
+-- name: session_history :one
+-- why: whether the server has the commits that this pool saw acknowledged, on each new connection to a primary:
+-- issuing.check_history, which notes it where they are missing. Of what is remembered, $1 the history's name, $2 the
+-- database, $3 timeline, $4 position; or nulls.
+SELECT id, system, lost
+FROM issuing.check_history($1::uuid, $2::text, $3::int8, $4::int8);

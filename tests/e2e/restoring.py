@@ -4,13 +4,16 @@ what comes must be what the issuer and core-api have already.
 Story: a restored request was sent again within its key's lifetime and got its own card, under another id of ours.
 core-api refused the link, and the card that the user had been using was cancelled. Another one was sent again when its
 key was over: a second card was made, cancelled again because of the link, and the request was REJECTED.
+
+Story: api and worker ran on while the database was replaced by its backup. A request that had been accepted meanwhile
+was not there any more, its repeat was a new request, and nothing said so.
 """
 import os
 import pathlib
 import re
 
 import harness
-from harness import assert_equal, CLUSTER, Failed, run, slow, test, wait_until
+from harness import assert_equal, assert_true, CLUSTER, core, Failed, run, slow, test, wait_until
 from lifetimes import ONE_DAY_MS
 
 SUDO = """#!/bin/sh
@@ -105,6 +108,72 @@ def a_restored_database_gets_no_second_card_when_its_keys_are_over(world):
         world.restart(daemon)
     nothing_was_taken_away(world, [request], made)
     assert_equal([len(world.sandbox.calls(call, reference=request)) for call in ("create", "lookup")], [1, 1], "calls")
+
+
+LACKS = "the database lacks acknowledged commits: %s"
+LOST = 'issuing_db_away{cause="lost"}'
+
+
+def said(daemon):
+    """Status and text of its /readyz."""
+    answer = daemon.get("/readyz")
+    return answer.status, answer.body.decode()
+
+
+def wait_refused(daemon, why):
+    wait_until(lambda: said(daemon)[0] == 503 and LACKS % why in said(daemon)[1], "%s refuses" % daemon.name)
+
+
+def accept_history(world):
+    done = world.ctl("accept-history", "--reason", "restored, and compared with the issuer")
+    assert_equal((done.returncode, done.stdout.startswith("history  accepted: it was at 0/")), (0, True), done.stdout)
+
+
+@core
+@slow
+@test
+def a_database_that_lacks_acknowledged_commits_is_not_used_until_an_operator_accepts_it(world):
+    history = History(world)
+    world.up()
+    api, worker = world.apis()[0], world.workers()[0]
+    world.issue("alice")
+    history.keep()
+    for daemon in (api, worker):
+        daemon.wait_ready()
+    world.issue("bob")
+    history.back()
+    for daemon in (api, worker):
+        wait_refused(daemon, "it was at 0/")
+        wait_until(lambda daemon=daemon: daemon.metric(LOST) == 1, "the cause at " + daemon.name)
+    world.allowed.add("orphan")
+    assert_equal(world.post("bob", "k").status, 503, "its repeat")
+    doctor = world.ctl("doctor")
+    assert_true(doctor.returncode == 1 and re.search(r"^FAIL +history +.*it was at 0/", doctor.stdout, re.M),
+                doctor.stdout)
+    # Neither what is written meanwhile nor a start makes it good.
+    world.sql("SELECT count(pg_logical_emit_message(false, 'x', repeat('x', 1000))) FROM generate_series(1, 1000)")
+    api.stop()
+    world.restart(api, wait_ready=False)
+    wait_refused(api, "it was at 0/")
+    assert_equal(world.ctl("accept-history").returncode, 2, "without a reason")
+    accept_history(world)
+    for daemon in (api, worker):
+        daemon.wait_ready()
+        assert_equal(daemon.metric(LOST), 0, "the cause")
+    assert_true("FAIL  history" not in world.ctl("doctor").stdout, "doctor")
+    assert_equal(world.sql("SELECT action || ' ' || reason FROM operator_actions ORDER BY at DESC LIMIT 1"),
+                 "accept_history restored, and compared with the issuer", "the audit row")
+    done = world.ctl("accept-history", "--reason", "once more")
+    assert_equal((done.returncode, done.stdout), (0, "history  unchanged: no program has refused this database\n"), "")
+    # What was accepted then says nothing about a second time.
+    world.issue("carol")
+    history.back()
+    for daemon in (api, worker):
+        wait_refused(daemon, "it is another one")
+    world.ctl("accept-history", "--reason", "the same again")
+    for daemon in (api, worker):
+        daemon.wait_ready()
+    world.issue("dave")
 
 
 class Page:

@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 
-from harness import assert_equal, assert_true, CLUSTER, Failed, psql, run, slow, STUCK_AFTER_S, test, wait_until
+from harness import assert_equal, assert_true, CLUSTER, core, Failed, psql, run, slow, STUCK_AFTER_S, test, wait_until
 
 API_SESSIONS = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'issuing-api'"
 
@@ -141,3 +141,59 @@ def ctl_does_not_wait_for_a_host_that_says_nothing(world):
         why = "no primary among 3 hosts: %s does not answer, %s refuses connections, %s is a standby" % (
             standby.dead, standby.old, standby.new)
         assert_true(why in away.stderr, "%r in %r" % (why, away.stderr))
+
+
+def start_both(world, standby):
+    world.start_sandbox()
+    return (world.start_api(database__url=standby.url("issuing_api")),
+            world.start_worker(database__url=standby.url("issuing_worker")))
+
+
+@core
+@slow
+@test
+def a_crash_and_a_promotion_that_lose_nothing_need_no_operator(world):
+    with Standby(world) as standby:
+        api, worker = start_both(world, standby)
+        world.issue("alice")
+        world.close_lookers()
+        assert_equal(run([CLUSTER, "restart", world.dir / "pg", "immediate"], 900).returncode, 0, "a crash")
+        wait_until(lambda: world.post("bob", "k").status == 202, "accepted after the crash")
+        worker.wait_ready()
+        world.wait_final([world.post("bob", "k").json()["id"]])
+        standby.catch_up()
+        world.close_lookers()
+        run([CLUSTER, "stop", world.dir / "pg"])
+        standby.promote()
+        for daemon in (api, worker):
+            daemon.wait_ready()
+            assert_true("acknowledged" not in daemon.text(), daemon.text())
+        world.base = "host=%s port=5432 dbname=issuing" % standby.new
+        world.issue("carol")
+        assert_equal(world.sql("SELECT count(*) FROM histories WHERE lost IS NULL"), "1", "histories")
+
+
+@slow
+@test
+def a_standby_that_was_behind_is_not_used_until_an_operator_accepts_it(world):
+    with Standby(world) as standby:
+        api, _ = start_both(world, standby)
+        world.issue("alice")
+        standby.catch_up()
+        assert_equal(run([CLUSTER, "stop", standby.folder]).returncode, 0, "the standby ends")
+        for number in range(20):
+            world.accept("bob-%d" % number)
+        world.close_lookers()
+        run([CLUSTER, "stop", world.dir / "pg"])
+        run([CLUSTER, "start", standby.folder], 900)
+        standby.promote()
+        world.base = "host=%s port=5432 dbname=issuing" % standby.new
+        world.allowed.add("orphan")
+        why = "%s lacks acknowledged commits" % standby.new
+        wait_until(lambda: why in api.get("/readyz").body.decode(), "the reason: %r" % why)
+        assert_equal(world.post("bob-0", "k").status, 503, "a repeat")
+        assert_equal(api.metric('issuing_db_away{cause="lost"}'), 1, "the cause")
+        assert_equal(world.ctl("accept-history", "--reason", "they are lost").returncode, 0, "accept-history")
+        for daemon in (*world.apis(), *world.workers()):
+            daemon.wait_ready()
+        world.issue("carol")

@@ -1,0 +1,61 @@
+/* issuing-ctl accept-history: an operator says that commits which the database has lost are lost. The function of the
+ * database decides and writes the audit row. */
+#include <stdio.h>
+
+#include "ctl/action.h"
+#include "ctl/ctl.h"
+#include "ctl/options.h"
+#include "ctl/print.h"
+#include "statements.h"
+
+static bool report(const struct ctl *ctl, const char *lost, struct err *err)
+{
+    const char *result = lost ? "accepted" : "unchanged";
+    const char *why = lost ? lost : "no program has refused this database";
+    if (!ctl->json) {
+        printf("history  %s: ", result);
+        print_text(why, stdout);
+        putchar('\n');
+        return true;
+    }
+    struct json *object = json_new_object();
+    if (object && json_set_text(object, "result", result) && json_set_text(object, "why", why))
+        return print_json(object, stdout) || err_set(err, ERR_MEMORY, "out of memory");
+    json_free(object);
+    return err_set(err, ERR_MEMORY, "out of memory");
+}
+
+static int run_accept_history(struct ctl *ctl, char **arguments, int count)
+{
+    const char *reason = NULL;
+    const struct option_spec specs[] = {{.name = "reason", .text = &reason}, {.name = NULL}};
+    pg_rows_scope struct pg_rows *rows = NULL;
+    struct pg_param params[ACTION_PARAMS];
+    struct action action;
+    struct err err;
+    if (!options_read(specs, arguments, count, &count, &err))
+        return ctl_fail(&err);
+    if (count > 0) {
+        err_set(&err, ERR_USAGE, "accept-history takes no argument");
+        return ctl_fail(&err);
+    }
+    if (!action_init(&action, reason, &err) || !ctl_connect(ctl, &err))
+        return ctl_fail(&err);
+    action_params(&action, params);
+    bool is_done = pg_sync_query(ctl->db, &sql_operator_accept_history, params, &rows, &err) &&
+                   report(ctl, pg_bytes(rows, 0, 0).bytes, &err);
+    return is_done ? CTL_DONE : ctl_fail(&err);
+}
+
+const struct ctl_command ctl_accept_history = {
+    .word = "accept-history",
+    .usage = "--reason TEXT",
+    .summary = "use a database that has lost commits",
+    .help =
+        "Programs do not use a database that lacks commits which they saw acknowledged: one that was restored from a\n"
+        "backup, or a standby that was behind when it was promoted. This says that these commits are lost; the\n"
+        "programs then use the database within seconds. First follow docs/database.md, Backups and failover.\n\n"
+        "  --reason TEXT  why; stored in operator_actions\n\n"
+        "Where no program has refused the database, nothing is changed (exit 0).\n",
+    .run = run_accept_history,
+};
