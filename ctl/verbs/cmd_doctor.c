@@ -15,6 +15,7 @@
 #include "common/schema.h"
 #include "ctl/ctl.h"
 #include "ctl/doctor.h"
+#include "ctl/held.h"
 #include "ctl/options.h"
 #include "ctl/print.h"
 #include "migrations.h"
@@ -287,25 +288,50 @@ static bool check_retention(struct doctor *doctor, struct err *err)
     return true;
 }
 
+/* *ret_is_held: our tables cannot be read. */
+static bool check_held(struct doctor *doctor, bool *ret_is_held, struct err *err)
+{
+    struct held held;
+    if (!held_look(doctor->ctl->db, &held, err))
+        return false;
+    for (int i = 0; i < held.count; i++)
+        doctor_report(doctor, "tables", false,
+                      "end it: SELECT pg_terminate_backend(PID); a prepared transaction: ROLLBACK PREPARED",
+                      "%s: what is in our tables was not checked", held.texts[i]);
+    *ret_is_held = held.count > 0;
+    return true;
+}
+
+/* What our tables say. *ret_fits: false, and nothing was asked, where they cannot be read. */
+static bool check_tables(struct doctor *doctor, bool *ret_fits, struct err *err)
+{
+    bool is_held = false;
+    *ret_fits = false;
+    /* guard: doctor names who has locked a table before it reads one */
+    if (!check_held(doctor, &is_held, err))
+        return false;
+    if (is_held)
+        return check_roles(doctor, err);
+    return check_schema(doctor, ret_fits, err) && check_roles(doctor, err) &&
+           (!*ret_fits || (check_rights(doctor, err) && check_guards(doctor, err) && check_history(doctor, err) &&
+                           check_retention(doctor, err) && doctor_check_running(doctor, err) &&
+                           doctor_check_locks(doctor, err) && doctor_check_server(doctor, err)));
+}
+
 /* False: the database went away, or refused a query that every role may make. */
 static bool check_database(struct doctor *doctor, bool *ret_fits, struct err *err)
 {
     pg_rows_scope struct pg_rows *facts = NULL;
-    bool fits = false;
     int64_t before_us = clock_wall_us();
     if (!pg_sync_query(doctor->ctl->db, &sql_operator_doctor, NULL, &facts, err))
         return false;
     int64_t after_us = clock_wall_us();
     check_server(doctor, facts);
-    if (!check_schema(doctor, &fits, err) || !check_roles(doctor, err) ||
-        (fits && (!check_rights(doctor, err) || !check_guards(doctor, err) || !check_history(doctor, err) ||
-                  !check_retention(doctor, err) || !doctor_check_running(doctor, err) ||
-                  !doctor_check_locks(doctor, err) || !doctor_check_server(doctor, err))))
+    if (!check_tables(doctor, ret_fits, err))
         return false;
     check_durability(doctor, facts);
     check_lock_table(doctor, facts);
     check_clock(doctor, facts, before_us, after_us);
-    *ret_fits = fits;
     check_pooler(doctor, facts);
     return true;
 }

@@ -6,6 +6,7 @@
 #include "common/outbox.h"
 #include "ctl/counts.h"
 #include "ctl/ctl.h"
+#include "ctl/held.h"
 #include "ctl/options.h"
 #include "ctl/print.h"
 #include "ctl/verdict.h"
@@ -33,6 +34,14 @@ static bool read_findings(struct ctl *ctl, bool exact, struct findings *found, s
     verdict_facts_of(ctl->config, found->open, found->rejected, found->pattern, &found->facts);
     verdict_of(&found->cluster, &found->facts, &found->verdict);
     return true;
+}
+
+static bool check_held(struct ctl *ctl, struct err *err)
+{
+    struct held held;
+    /* guard: status names who has locked a table and does not wait for it */
+    return held_look(ctl->db, &held, err) &&
+           (held.count == 0 || err_set(err, ERR_REFUSED, "nothing can be counted: %s", held.texts[0]));
 }
 
 static void findings_done(struct findings *found)
@@ -194,7 +203,7 @@ static int run_status(struct ctl *ctl, char **arguments, int count)
     struct err err;
     if (!read_command(arguments, count, &exact, &err))
         return ctl_fail(&err);
-    bool done = ctl_connect(ctl, &err) && read_findings(ctl, exact, &found, &err) &&
+    bool done = ctl_connect(ctl, &err) && check_held(ctl, &err) && read_findings(ctl, exact, &found, &err) &&
                 (ctl->json ? print_as_json(&found, &err) : print_as_table(&found, &err));
     findings_done(&found);
     return done ? CTL_DONE : ctl_fail(&err);

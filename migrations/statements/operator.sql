@@ -923,6 +923,33 @@ WHERE (h.pid IS NOT NULL OR a.pid IN (SELECT b.pid FROM blocking b))
 ORDER BY 5 DESC, 1
 LIMIT 20;
 
+-- name: operator_held :many
+-- why: sessions that keep everybody from reading our tables: they have locked one exclusively, or somebody who wants to
+-- waits for them. Since when is told to who may read statistics; to others since when somebody waits. Asked before our
+-- tables are. Catalogues only. It waits for no lock.
+WITH locked AS MATERIALIZED (
+    SELECT coalesce(l.pid, 0) AS pid, l.granted, c.relname
+    FROM pg_locks l
+    JOIN pg_class c ON c.oid = l.relation AND c.relkind IN ('r', 'p')
+    JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname ~ '^issuing(_p[0-9]+)?$'
+    WHERE l.mode = 'AccessExclusiveLock'
+      AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+), holding AS MATERIALIZED (
+    SELECT k.pid, k.relname FROM locked k WHERE k.granted
+    UNION
+    SELECT b.pid, k.relname FROM locked k CROSS JOIN LATERAL unnest(pg_blocking_pids(k.pid)) AS b (pid)
+    WHERE NOT k.granted
+)
+SELECT h.pid::int8, a.usename::text,
+       coalesce(min(a.xact_start), (SELECT min(w.waitstart) FROM pg_locks w
+                                    WHERE NOT w.granted AND h.pid = ANY (pg_blocking_pids(w.pid)))),
+       string_agg(h.relname, ', ' ORDER BY h.relname)
+FROM holding h LEFT JOIN pg_stat_activity a ON a.pid = h.pid
+WHERE h.pid <> pg_backend_pid()
+GROUP BY h.pid, a.usename
+ORDER BY 3 NULLS LAST, 1
+LIMIT 20;
+
 -- name: operator_roles :many
 -- why: which of the five roles exist, whether one of them is a superuser (then none of its rights means anything), and
 -- whether it may be missing. No lock.

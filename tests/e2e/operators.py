@@ -4,9 +4,10 @@ import json
 import os
 import stat
 import subprocess
+import threading
 
 import harness
-from harness import assert_equal, assert_true, slow, STUCK_AFTER_S, test, wait_until
+from harness import assert_equal, assert_true, psql, slow, STUCK_AFTER_S, test, wait_until
 
 UNKNOWN_ID = "00000000-0000-7000-8000-000000000001"
 MEMBERS = {"id", "user_id", "kind", "status", "retry_count", "next_attempt_at", "created_at", "updated_at", "reason"}
@@ -370,6 +371,34 @@ def doctor_says_what_is_wrong_and_how_to_repair_it(world):
               " $$SELECT CASE $1 WHEN 'max_locks_per_transaction' THEN '64' ELSE true_setting($1) END$$")
     assert_equal([(row["warning"], row["found"]) for row in doctor(world) if row["check"] == "lock table"],
                  [(True, "max_locks_per_transaction = 64")], "too few locks")
+
+
+@test
+def who_has_locked_a_table_is_named_and_not_waited_for(world):
+    world.up(workers=0)
+    with world.holding("SET LOCAL ROLE issuing_owner; LOCK TABLE issuing.outbox_events_rest"):
+        process = world.sql("SELECT pid FROM pg_locks WHERE relation = 'issuing.outbox_events_rest'::regclass AND"
+                            " mode = 'AccessExclusiveLock'")
+        named = "process %s of role postgres has locked outbox_events_rest, since " % process
+        for role in ("issuing_operator", "postgres"):
+            rows = doctor(world, role=role)
+            assert_true([row for row in rows if row["check"] == "tables" and row["found"].startswith(named)],
+                        "doctor: %s" % rows)
+            assert_true([row for row in rows if row["check"] == "clock"], "what needs no table is checked")
+            assert_true(role != "postgres" or "since ?" not in str(rows), "since when, for who may see it")
+        done = world.ctl("status")
+        assert_equal((done.returncode, named in done.stderr), (1, True), done.stdout + done.stderr)
+    assert_equal(world.ctl("status").returncode, 0, "status, when it is gone")
+    # Who waits to lock it keeps readers out as well; named is the one that is waited for.
+    with world.holding("SELECT FROM issuing.outbox_events_rest"):
+        reader = world.sql("SELECT pid FROM pg_locks WHERE relation = 'issuing.outbox_events_rest'::regclass")
+        waiting = threading.Thread(target=psql, args=("BEGIN; LOCK TABLE issuing.outbox_events_rest; COMMIT",
+                                                      world.conninfo("postgres")))
+        waiting.start()
+        wait_until(lambda: world.blocked("LOCK TABLE") == 1, "somebody waits")
+        done = world.ctl("status")
+        assert_true("process %s of role postgres" % reader in done.stderr, done.stdout + done.stderr)
+    waiting.join()
 
 
 def copied(world, name):
