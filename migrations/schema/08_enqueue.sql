@@ -132,7 +132,9 @@ END
 $$;
 
 -- The time for the next id of an event of these users, in microseconds since 1970: now. Of an ordered type behind all of
--- theirs that are open or FAILED, also where the clock was set back since these were made.
+-- theirs that are open or FAILED, also where the clock was set back since these were made. The range of a plan of the
+-- housekeeping takes no event. A sender does not take the plan back: it would keep the table locked until its own
+-- transaction ends. The api and the workers do, before the range begins or as soon as one of them is there again.
 CREATE OR REPLACE FUNCTION issuing.next_id_us(of_type text, users text[]) RETURNS int8
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
 SET enable_seqscan = off SET plan_cache_mode = force_generic_plan SET jit = off
@@ -149,6 +151,16 @@ BEGIN
                                                   AND o.user_id = u.id
                                                   AND (o.due_at IS NOT NULL OR o.failed_at IS NOT NULL)
                                                 ORDER BY o.id DESC LIMIT 1) n));
+    END IF;
+    -- guard: a sender locks no table
+    IF EXISTS (SELECT FROM partition_plans n
+               WHERE n.parent = 'outbox_events'
+                 -- Ids of one call lie at most 10 ms apart, and a range begins at a whole millisecond.
+                 AND n.from_at <= timestamptz 'epoch' + (us + 12000) * interval '1 microsecond'
+                 AND n.to_at > timestamptz 'epoch' + us * interval '1 microsecond') THEN
+        RAISE lock_not_available USING
+            MESSAGE = 'the partition of outbox_events for this time is being prepared',
+            HINT = 'Try again. It passes within 30 s while issuing-api or issuing-worker runs.';
     END IF;
     RETURN us;
 END
@@ -169,24 +181,6 @@ BEGIN
 END
 $$;
 
--- Before the caller's transaction records events: a plan whose range has begun, because no worker was there to take it
--- back, would refuse them. The locks are held until that transaction ends, whose commit stays as durable as it was.
-CREATE OR REPLACE FUNCTION issuing.make_room() RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
-AS $$
-DECLARE
-    durability text := current_setting('synchronous_commit');
-BEGIN
-    IF EXISTS (SELECT FROM partition_plans n
-               -- guard: a plan of housekeeping refuses no sender
-               WHERE n.from_at < clock_timestamp() + interval '1 minute' AND n.to_at > clock_timestamp()) THEN
-        PERFORM withdraw_plans();
-        -- guard: a sender's commit stays as durable as it was when a plan is withdrawn
-        PERFORM set_config('synchronous_commit', durability, true);
-    END IF;
-END
-$$;
-
 -- Records an event in the caller's transaction. docs/outbox.md says what it promises.
 CREATE OR REPLACE FUNCTION issuing.enqueue(
     type text, user_id text, payload jsonb,
@@ -198,7 +192,7 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing
 AS $$
 BEGIN
     -- guard: who calls is the role of the statement and not of the session
-    PERFORM check_sender(caller, type), make_room(), wake_for(type, run_at);
+    PERFORM check_sender(caller, type), wake_for(type, run_at);
     RETURN put_event(uuid7_of(next_id_us(type, ARRAY[user_id])), type, user_id, payload, key, run_at);
 END
 $$;
@@ -217,7 +211,7 @@ DECLARE
     ids uuid[];
     n int8;
 BEGIN
-    PERFORM check_sender(caller, type), check_many(user_ids, payloads, keys), make_room(), wake_for(type, run_at);
+    PERFORM check_sender(caller, type), check_many(user_ids, payloads, keys), wake_for(type, run_at);
     first_us := next_id_us(type, user_ids);
     ids := ARRAY(SELECT uuid7_of(first_us + g) FROM generate_series(1, count) AS g ORDER BY g);
     FOR n IN SELECT g FROM generate_series(1, count) AS g ORDER BY keys[g] COLLATE "C", g LOOP
@@ -267,7 +261,7 @@ END
 $$;
 
 REVOKE ALL ON FUNCTION issuing.reissue_once(),
-    issuing.make_room(), issuing.enqueue(text, text, jsonb, text, timestamptz, issuing.caller),
+    issuing.enqueue(text, text, jsonb, text, timestamptz, issuing.caller),
     issuing.enqueue_many(text, text[], jsonb[], text[], timestamptz, issuing.caller),
     issuing.end_of(uuid, issuing.caller), issuing.forget_keys()
 FROM PUBLIC;

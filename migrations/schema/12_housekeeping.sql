@@ -130,9 +130,10 @@ BEGIN
 END
 $$;
 
--- Takes back the plans; it waits for their locks as long as a request may wait. Whoever is refused by `rest_promise`
--- calls it and tries again: nobody else would while no worker is alive, or where the caller's clock is a day ahead.
-CREATE OR REPLACE FUNCTION issuing.withdraw_plans() RETURNS int8
+-- Takes back the plans whose range begins before that time; it waits for their locks as long as a request may wait. An
+-- api calls it for all when it is refused by `rest_promise`, and now and then for those that are about to begin: nobody
+-- else would while no worker is alive, or where the api's clock is a day ahead.
+CREATE OR REPLACE FUNCTION issuing.withdraw_plans(before timestamptz) RETURNS int8
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 SET lock_timeout = '2s'
 AS $$
@@ -142,7 +143,7 @@ DECLARE
 BEGIN
     PERFORM set_config('synchronous_commit', 'local', true);
     FOR of_parent IN
-        SELECT n.parent FROM partition_plans n ORDER BY n.parent
+        SELECT n.parent FROM partition_plans n WHERE n.from_at < before ORDER BY n.parent
     LOOP
         BEGIN
             -- guard: whoever a plan refuses withdraws it
@@ -639,7 +640,7 @@ RETURNS TABLE (action text, table_name text, amount int8, detail text, again boo
 
 REVOKE ALL ON FUNCTION issuing.take_turn(text), issuing.turn_holder(text), issuing.turn_taken(),
     issuing.rest_holders(text), issuing.house_state(), issuing.keep_clock(),
-    issuing.plan_end(text), issuing.rest_promise(text, timestamptz, timestamptz), issuing.withdraw_plans(),
+    issuing.plan_end(text), issuing.rest_promise(text, timestamptz, timestamptz), issuing.withdraw_plans(timestamptz),
     issuing.partition_add(text, timestamptz, timestamptz), issuing.partition_drop(text, timestamptz),
     issuing.rest_expire(text, text, timestamptz), issuing.keep_rows(interval, interval, interval),
     issuing.keep_house(interval, interval, interval, interval), issuing.check_rest()

@@ -38,7 +38,7 @@ BEGIN
             issuing.ends_waiting, issuing.data_proofs TO issuing_api;
         GRANT SELECT (at, refused) ON issuing.statistics_changes TO issuing_api;
         GRANT SELECT (began_at, ended_at, trouble, counts) ON issuing.issuer_listings TO issuing_api;
-        GRANT EXECUTE ON FUNCTION issuing.mend_tries(text), issuing.withdraw_plans() TO issuing_api;
+        GRANT EXECUTE ON FUNCTION issuing.mend_tries(text), issuing.withdraw_plans(timestamptz) TO issuing_api;
         GRANT SELECT ON issuing.lock_salt TO issuing_api;
         GRANT EXECUTE ON FUNCTION issuing.check_history(uuid, text, int8, int8) TO issuing_api;
     END IF;
@@ -75,8 +75,8 @@ BEGIN
             issuing.claim_ends(uuid, int8, int8, text, bool), issuing.ends_wait() TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.keep_rows(interval, interval, interval), issuing.check_rest(),
             issuing.keep_house(interval, interval, interval, interval) TO issuing_worker;
-        GRANT EXECUTE ON FUNCTION issuing.lock_orders(text[], text[], bool), issuing.try_orders(text, text[]),
-            issuing.withdraw_plans() TO issuing_worker;
+        GRANT EXECUTE ON FUNCTION issuing.lock_orders(text[], text[], bool), issuing.try_orders(text, text[])
+            TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.ask_check(uuid, text),
             issuing.put_check_back(uuid, uuid, int8, text), issuing.note_orphan(uuid, uuid), issuing.end_check(uuid,
                 uuid, int8, text, text)

@@ -236,24 +236,29 @@ START_TEST(an_event_is_not_due_before_its_time_and_never_behind_the_claims)
 }
 END_TEST
 
-/* No worker has passed for a day, so nobody took the plan back; now its range has begun. */
-START_TEST(what_housekeeping_has_promised_refuses_no_sender)
+/* Nobody was there to take the plan back, and its range has begun. A sender that did so would hold the table until its
+ * own transaction ends, and stop everybody. */
+START_TEST(a_sender_is_told_to_try_again_and_locks_no_table_of_ours)
 {
     static const char *const calls[] = {TAKE ")", "SELECT issuing.enqueue_many('CHARGE', '{bob}', '{\"{}\"}')"};
     database_run(owner, "DO $$ DECLARE p text; BEGIN FOR p IN SELECT name FROM issuing.partitions LOOP "
-                        "EXECUTE format('DROP TABLE issuing.%I', p); END LOOP; DELETE FROM issuing.partitions; END $$");
-    for (int i = 0; i < (int)ARRAY_SIZE(calls); i++) {
-        database_run(
-            owner, "INSERT INTO issuing.partition_plans (parent, from_at, to_at, planned_at) VALUES ('outbox_events', "
-                   "now() - interval '1 min', now() + interval '1 h', now() - interval '1 day'); "
-                   "SELECT issuing.rest_promise(parent || '_rest', from_at, to_at) FROM issuing.partition_plans");
-        database_run(shop, "BEGIN; SET LOCAL synchronous_commit = 'remote_apply'");
-        database_run(shop, calls[i]);
-        ck_assert_int_eq(database_int(shop, "SELECT (current_setting('synchronous_commit') = 'remote_apply')::int"), 1);
-        database_run(shop, "COMMIT");
-        ck_assert_int_eq(events("true"), i + 1);
-        ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM issuing.partition_plans"), 0);
+                        "EXECUTE format('DROP TABLE issuing.%I', p); END LOOP; DELETE FROM issuing.partitions; END $$; "
+                        "INSERT INTO issuing.partition_plans (parent, from_at, to_at, planned_at) VALUES "
+                        "('outbox_events', now() - interval '1 min', now() + interval '1 h', now() - interval '1 day'); "
+                        "SELECT issuing.rest_promise(parent || '_rest', from_at, to_at) FROM issuing.partition_plans");
+    for (size_t i = 0; i < ARRAY_SIZE(calls); i++) {
+        database_run(shop, "BEGIN");
+        expect_refused(shop, "55P03", "being prepared", calls[i]);
+        ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM pg_locks l WHERE l.mode = 'AccessExclusiveLock' AND "
+                                             "l.relation = 'issuing.outbox_events_rest'::regclass"),
+                         0);
+        database_run(shop, "ROLLBACK");
     }
+    ck_assert_int_eq(events("true"), 0);
+    database_run(owner, "SELECT issuing.withdraw_plans('infinity')");
+    for (size_t i = 0; i < ARRAY_SIZE(calls); i++)
+        database_run(shop, calls[i]);
+    ck_assert_int_eq(events("true"), 2);
 }
 END_TEST
 
@@ -409,7 +414,7 @@ SUITE(enqueue)
     tcase_add_test(tcase, many_events_have_the_order_of_their_arrays);
     tcase_add_loop_test(tcase, a_step_of_the_clock_changes_no_order, 0, 4);
     tcase_add_test(tcase, an_event_is_not_due_before_its_time_and_never_behind_the_claims);
-    tcase_add_test(tcase, what_housekeeping_has_promised_refuses_no_sender);
+    tcase_add_test(tcase, a_sender_is_told_to_try_again_and_locks_no_table_of_ours);
     tcase_add_test(tcase, a_sender_sees_the_ends_of_its_own_events_only);
     tcase_add_test(tcase, the_table_itself_refuses_what_is_only_ours_and_what_no_route_can_have);
     tcase_add_test(tcase, a_sender_is_added_and_removed_with_an_audit_row);

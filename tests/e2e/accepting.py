@@ -164,6 +164,20 @@ def a_plan_of_the_housekeeping_that_nobody_took_back_refuses_nobody(world):
     assert_equal(world.sql("SELECT count(*) FROM issuing.partition_plans"), "0", "plans")
 
 
+@slow
+@test
+def a_plan_that_no_worker_takes_back_refuses_nobody_while_an_api_runs(world):
+    """Nobody asks the api for anything, and the range is one of rows that it never writes."""
+    world.up(workers=0)
+    world.sql("DO $$ DECLARE p text; BEGIN FOR p IN SELECT name FROM issuing.partitions LOOP"
+              " EXECUTE format('DROP TABLE issuing.%I', p); END LOOP; DELETE FROM issuing.partitions; END $$;"
+              " INSERT INTO issuing.partition_plans (parent, from_at, to_at, planned_at) VALUES ('operator_actions',"
+              " now() - interval '1 minute', now() + interval '1 day', now() - interval '1 day');"
+              " SELECT issuing.rest_promise(parent || '_rest', from_at, to_at) FROM issuing.partition_plans")
+    wait_until(lambda: world.sql("SELECT count(*) FROM issuing.partition_plans") == "0", "the plan is taken back")
+    assert_equal(world.ctl("pause", "core", "--reason", "t").returncode, 0, "an operator's action")
+
+
 @test
 def others_are_not_held_up_by_a_user_whose_lock_is_taken(world):
     world.up(workers=0)
