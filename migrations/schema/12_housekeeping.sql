@@ -165,7 +165,9 @@ LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
 SET datestyle = 'ISO, YMD' SET timezone = 'UTC'
 AS $$
 DECLARE
-    new_name text := format('%s_%s', new_parent, to_char(new_from AT TIME ZONE 'UTC', 'YYYYMMDD_HH24MISS'));
+    new_name text := format('%s_%s', new_parent, to_char(new_from AT TIME ZONE 'UTC',
+                                                                      -- guard: no log takes a name for a card number
+                                                                      'YYYYMMDD"t"HH24MISS'));
     -- Room for the version that a claim writes; what is only inserted and dropped needs no vacuum.
     storage text := CASE new_parent
         WHEN 'outbox_events' THEN 'fillfactor = 45, autovacuum_vacuum_scale_factor = 0.05'
@@ -303,6 +305,7 @@ RETURNS TABLE (
         p partitions;
         t timestamptz;
         keys_kept interval;
+        events_kept interval;
         has_open bool;
         open_ids uuid[];
         gone int8;
@@ -325,6 +328,7 @@ RETURNS TABLE (
         END;
         t := issuing.believed(now());
         keys_kept := issuing.retention_in_force('keys', key_retention);
+        events_kept := greatest(issuing.retention_in_force('events', event_retention), keys_kept);
 
         FOR kind IN
             SELECT * FROM (VALUES
@@ -338,8 +342,7 @@ RETURNS TABLE (
                  'r.at < $1'),
                 -- created_at as well: a worker may write updated_at, and whoever has broken into one makes no event
                 -- older.
-                ('outbox_events', 'outbox_events_rest',
-                 greatest(issuing.retention_in_force('events', event_retention), keys_kept),
+                ('outbox_events', 'outbox_events_rest', events_kept,
                  -- guard: a worker makes no event old
                  'r.due_at IS NULL AND r.failed_at IS NULL AND r.updated_at < $1 AND r.created_at < $1'),
                 ('operator_actions', 'operator_actions_rest',
@@ -375,13 +378,15 @@ RETURNS TABLE (
             BEGIN
                 CASE p.parent
                 WHEN 'outbox_events' THEN
+                    -- What is due later than the retention ends is not waited for: like what has FAILED, it moves.
                     EXECUTE format(
                         -- guard: an open event of a route keeps its partition unsettled
                         'SELECT EXISTS (SELECT FROM (SELECT %2$L UNION ALL SELECT r.event_type FROM routes r) t (type)
-                                        JOIN %1$I e ON e.event_type = t.type WHERE e.due_at IS NOT NULL),
+                                        -- guard: an event of a far time keeps no partition
+                                        JOIN %1$I e ON e.event_type = t.type WHERE e.due_at <= $1),
                                 ARRAY (SELECT e.id FROM %1$I e
                                        WHERE e.due_at IS NOT NULL OR e.failed_at IS NOT NULL LIMIT 10001)',
-                        p.name, 'CARD_ISSUE') INTO has_open, open_ids;
+                        p.name, 'CARD_ISSUE') INTO has_open, open_ids USING t + events_kept;
                 WHEN 'idempotency_keys' THEN
                     SELECT EXISTS (SELECT FROM outbox_events e
                                    WHERE e.due_at IS NOT NULL AND e.event_type = 'CARD_ISSUE'

@@ -181,7 +181,7 @@ void expect_list_is_true(void)
                      "SELECT c.relname, i.inhparent::regclass::text AS parent FROM pg_class c "
                      "LEFT JOIN pg_inherits i ON i.inhrelid = c.oid "
                      "WHERE c.relkind = 'r' AND c.relname ~ '^(outbox_events|outbox_attempts|idempotency_keys|"
-                     "rate_limit_log|operator_actions)_[0-9]{8}_') t ON t.relname = p.name AND t.parent = p.parent "
+                     "rate_limit_log|operator_actions)_[0-9]{8}t') t ON t.relname = p.name AND t.parent = p.parent "
                      "WHERE t.relname IS NULL OR p.name IS NULL"),
         0);
 }

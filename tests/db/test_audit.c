@@ -206,15 +206,15 @@ static void plan_uses(struct audit_filter filter, const struct audit_cursor *cur
 START_TEST(a_step_reads_by_an_index_and_never_the_whole_table)
 {
     const struct audit_cursor inside = {MIDNIGHT, ACTIONS / 2};
-    const char *const newer = "operator_actions_20300102_000000_at_idx", *const older =
-                                                                             "operator_actions_20300101_000000_at_idx";
+    const char *const newer = "operator_actions_20300102t000000_at_idx", *const older =
+                                                                             "operator_actions_20300101t000000_at_idx";
     plan_uses((struct audit_filter){.actor = NULL}, NULL, newer);
     plan_uses((struct audit_filter){.actor = NULL}, NULL, older);
     plan_uses((struct audit_filter){.actor = NULL}, &inside, older);
     plan_uses((struct audit_filter){.action = "number_revealed", .actor = "u7"}, &inside, older);
     plan_uses((struct audit_filter){.since = "2030-01-02T01:00Z"}, NULL, newer);
-    plan_uses((struct audit_filter){.event = EVENT}, NULL, "operator_actions_20300102_000000_event_id_idx");
-    plan_uses((struct audit_filter){.batch = EVENT}, NULL, "operator_actions_20300102_000000_batch_at_id_idx");
+    plan_uses((struct audit_filter){.event = EVENT}, NULL, "operator_actions_20300102t000000_event_id_idx");
+    plan_uses((struct audit_filter){.batch = EVENT}, NULL, "operator_actions_20300102t000000_batch_at_id_idx");
 }
 END_TEST
 

@@ -87,6 +87,30 @@ START_TEST(an_open_event_of_a_type_that_is_delivered_keeps_its_partition_and_of_
 }
 END_TEST
 
+/* A reminder of next year, of a type that is delivered. */
+START_TEST(an_event_of_a_far_time_keeps_no_partition_and_is_not_lost)
+{
+    ck_assert_int_eq(passes(&usual), 4);
+    add_partition("outbox_events", 120, 110);
+    (void)add_event("alice", 115, "PENDING", "114 days");
+    database_run(owner, "UPDATE outbox_events SET event_type = 'ORDER', idempotency_key = NULL, "
+                        "run_at = now() + interval '89 days', next_attempt_at = now() + interval '89 days'");
+    database_run(worker, "SELECT issuing.note_routes('w', '{ORDER}', '{f}', '{f}', '{1}', '{1}', '{f}')");
+    expect_pass("");
+    ck_assert_int_eq(settled("outbox_events"), 0); /* it is executed before the retention is over */
+    database_run(owner, "UPDATE outbox_events SET run_at = now() + interval '9 years', "
+                        "next_attempt_at = now() + interval '9 years'");
+    expect_pass("");
+    ck_assert_int_eq(settled("outbox_events"), 1);
+    settle("91 days");
+    expect_pass("dropped outbox_events 1");
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_events_rest WHERE status = 'PENDING' AND "
+                                         "due_at = run_at AND run_at > now() + interval '8 years'"),
+                     1);
+    database_run(owner, "DELETE FROM routes");
+}
+END_TEST
+
 START_TEST(nothing_is_settled_before_what_was_begun_in_its_time_can_have_committed)
 {
     ck_assert_int_eq(passes(&usual), 4);
@@ -333,6 +357,7 @@ SUITE(housekeeping_drops)
     tcase_add_test(tcase, nothing_is_settled_while_something_of_its_time_is_unfinished);
     tcase_add_test(tcase,
                    an_open_event_of_a_type_that_is_delivered_keeps_its_partition_and_of_another_type_only_itself);
+    tcase_add_test(tcase, an_event_of_a_far_time_keeps_no_partition_and_is_not_lost);
     tcase_add_test(tcase, nothing_is_settled_before_what_was_begun_in_its_time_can_have_committed);
     tcase_add_test(tcase, what_is_open_survives_the_drop_whole_with_its_history_and_its_key);
     tcase_add_test(tcase, an_open_question_that_ended_lately_is_kept_for_the_retention_of_its_own_end);

@@ -2,6 +2,10 @@
  * `_rest` are in no partition's way, whatever their number, and no session waits while they are read. */
 #include "tests/db/housekeeping_calls.h"
 
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
 #include "statements.h"
 #include "tests/support/suite.h"
 
@@ -32,6 +36,20 @@ START_TEST(partitions_are_made_ahead_and_without_a_gap)
     ck_assert_int_eq(gaps(), 0);
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM partitions"), 17);
     expect_list_is_true();
+}
+END_TEST
+
+/* Its digits alone would pass as a card number, and a log would not say which partition could not be dropped. */
+START_TEST(a_name_of_a_partition_is_whole_in_every_log)
+{
+    database_run(owner, "SELECT partition_add('rate_limit_log', '2020-01-01 00:00:00+00', '2020-01-02 00:00:00+00')");
+    char *name = database_text(owner, "SELECT name FROM partitions"), *logged = strdup(name);
+    log_redact(logged);
+    ck_assert_str_eq(logged, name);
+    log_redact_strictly(logged);
+    ck_assert_str_eq(logged, name);
+    free(logged);
+    free(name);
 }
 END_TEST
 
@@ -300,6 +318,7 @@ SUITE(housekeeping_partitions)
     TCase *tcase = tcase_create("housekeeping_partitions");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, partitions_are_made_ahead_and_without_a_gap);
+    tcase_add_test(tcase, a_name_of_a_partition_is_whole_in_every_log);
     tcase_add_test(tcase, two_workers_never_make_the_same_partition);
     tcase_add_test(tcase, a_turn_that_somebody_keeps_is_a_failure_after_three_passes);
     tcase_add_test(tcase, no_advisory_lock_of_a_stranger_stops_the_housekeeping);
