@@ -238,7 +238,7 @@ static bool check_elsewhere(struct doctor *doctor, struct err *err)
 /* Who sends events of which type, and who may insert them past issuing.enqueue. */
 static bool check_senders(struct doctor *doctor, struct err *err)
 {
-    enum { ROLE, TYPE, ADDED, IS_THERE };
+    enum { ROLE, TYPE, ADDED, IS_THERE, IS_SAME };
     pg_rows_scope struct pg_rows *senders = NULL, *inserters = NULL;
     char list[400] = "";
     if (!pg_sync_query(doctor->ctl->db, &sql_operator_senders, NULL, &senders, err) ||
@@ -254,6 +254,11 @@ static bool check_senders(struct doctor *doctor, struct err *err)
         if (!pg_bool(senders, row, IS_THERE))
             doctor_warn(doctor, "senders", "issuing-ctl sender remove it, or create the role and sender add it again",
                         "there is no role %s, which may send %s", role, type);
+        else if (!pg_bool(senders, row, IS_SAME))
+            doctor_warn(doctor, "senders", "issuing-ctl sender add it again, if this one is meant, or sender remove it",
+                        "role %s is another one than was added for %s, and may not send it: it was made anew, or the "
+                        "database was restored into another cluster",
+                        role, type);
         else if (row < SENDERS_SHOWN)
             snprintf(list + length, sizeof(list) - length, "%s%.40s sends %.64s", length > 0 ? ", " : "", role, type);
     }

@@ -80,7 +80,7 @@ static bool change(struct ctl *ctl, bool is_add, const char *const words[2], con
 
 static bool list(struct ctl *ctl, struct err *err)
 {
-    enum { ROLE, TYPE, ADDED, IS_THERE };
+    enum { ROLE, TYPE, ADDED, IS_THERE, IS_SAME };
     static const char *const heads[] = {"ROLE", "TYPE", "SINCE", "NOTE", NULL};
     pg_rows_scope struct pg_rows *rows = NULL;
     struct table table;
@@ -91,12 +91,13 @@ static bool list(struct ctl *ctl, struct err *err)
     table_init(&table, heads);
     for (int row = 0; row < pg_rows_count(rows); row++) {
         const char *role = pg_bytes(rows, row, ROLE).bytes, *type = pg_bytes(rows, row, TYPE).bytes;
-        bool is_there = pg_bool(rows, row, IS_THERE);
+        bool is_there = pg_bool(rows, row, IS_THERE), is_same = pg_bool(rows, row, IS_SAME);
         if (ctl->json) {
             struct json *object = json_new_object();
             bool is_whole = object && json_set_text(object, "role", role) && json_set_text(object, "type", type) &&
                             print_set_time(object, "since", pg_time_us(rows, row, ADDED)) &&
-                            json_set(object, "role_exists", json_new_bool(is_there));
+                            json_set(object, "role_exists", json_new_bool(is_there)) &&
+                            json_set(object, "may_send", json_new_bool(is_same));
             if (!is_whole)
                 json_free(object);
             whole = is_whole && print_json(object, stdout) && whole;
@@ -105,7 +106,9 @@ static bool list(struct ctl *ctl, struct err *err)
         table_add(&table, role);
         table_add(&table, type);
         table_add(&table, print_time(pg_time_us(rows, row, ADDED), time));
-        table_add(&table, is_there ? NULL : "there is no such role");
+        table_add(&table, !is_there ? "there is no such role"
+                          : is_same ? NULL
+                                    : "another role of this name was added, and this one may not send");
     }
     whole = (ctl->json || table_flush(&table, stdout)) && whole;
     table_done(&table);
@@ -143,7 +146,8 @@ const struct ctl_command ctl_sender = {
     .help =
         "Other services send events by the function issuing.enqueue of the database. It takes an event of a type from\n"
         "the roles that were added for it, and from members of these roles. CARD_ISSUE is a type, too.\n\n"
-        "  add ROLE TYPE     the role may send events of this type; it is granted the functions that it calls\n"
+        "  add ROLE TYPE     the role may send events of this type; it is granted the functions that it calls. A role\n"
+        "                    that was dropped and made anew is added again\n"
         "  remove ROLE TYPE  it may no longer; what it has sent is delivered\n"
         "  list              all of them\n"
         "  --reason TEXT     why; stored in operator_actions\n\n"

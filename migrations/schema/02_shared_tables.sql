@@ -199,13 +199,15 @@ CREATE TABLE issuing.route_workers (
     PRIMARY KEY (event_type, worker)
 ) WITH (fillfactor = 50);
 
--- Who may send which type: this role and, as with any right, each role that has its rights. By name, as pg_hba.conf has
--- it: a dump can be restored where a role is missing, and without the right to call the function a name is worth
--- nothing. Written by change_sender only.
+-- Who may send which type: this role and, as with any right, each role that has its rights. Name and oid must both fit:
+-- a role that was made anew under an old name is another one, and so is each role of another cluster that this was
+-- restored into (pg_upgrade keeps the oids). Without the right to call the function a row is worth nothing. Written by
+-- change_sender only.
 CREATE TABLE issuing.senders (
     event_type text COLLATE "C" NOT NULL CHECK (event_type ~ '^[A-Z][A-Z0-9_]{0,63}$'
                      AND event_type NOT IN ('CARD_REQUEST_ENDED', 'CARD_STATUS_CHANGED')),
     role       text COLLATE "C" NOT NULL,
+    role_oid   oid NOT NULL,
     added_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (event_type, role)
 );

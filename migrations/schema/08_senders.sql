@@ -12,7 +12,8 @@ BEGIN
 END
 $$;
 
--- An operator's word. Returns why it is refused, or null. A role that was made anew under its old name is added again.
+-- An operator's word. Returns why it is refused, or null. A role that was made anew under its old name is added again,
+-- for each type.
 CREATE OR REPLACE FUNCTION issuing.change_sender(
     action text, -- add_sender, remove_sender
     role text, event_type text, actor text, os_user text, sudo_user text, why text)
@@ -21,7 +22,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 #variable_conflict use_variable
 DECLARE
-    is_there bool := to_regrole(quote_ident(role)) IS NOT NULL;
+    there oid := to_regrole(quote_ident(role));
 BEGIN
     PERFORM check_who(actor, os_user, sudo_user, why);
     -- Two that grant at the same time fail; nobody else waits for this lock.
@@ -31,13 +32,16 @@ BEGIN
     ELSIF action = 'add_sender' THEN
         IF own_type(event_type) IS NOT NULL THEN
             RETURN 'own_type';
-        ELSIF NOT is_there THEN
+        ELSIF there IS NULL THEN
             RETURN 'no_role';
         ELSIF role ~ '^issuing_(owner|api|worker|operator|viewer)$' THEN
             RETURN 'own_role';
         END IF;
         PERFORM grant_sender(role);
-        INSERT INTO senders (event_type, role) VALUES (event_type, role) ON CONFLICT DO NOTHING;
+        INSERT INTO senders AS s (event_type, role, role_oid) VALUES (event_type, role, there)
+        ON CONFLICT ON CONSTRAINT senders_pkey DO UPDATE
+            SET role_oid = excluded.role_oid, added_at = excluded.added_at
+            WHERE s.role_oid <> excluded.role_oid;
         IF NOT FOUND THEN
             RETURN 'known';
         END IF;
@@ -47,7 +51,8 @@ BEGIN
             RETURN 'unknown';
         END IF;
         -- USAGE of the schema stays: the role may have been given it for something else.
-        IF is_there AND NOT EXISTS (SELECT FROM senders s WHERE s.role = change_sender.role) THEN
+        IF there IS NOT NULL AND NOT EXISTS (SELECT FROM senders s WHERE s.role = change_sender.role
+                                                                     AND s.role_oid = there) THEN
             EXECUTE format('REVOKE EXECUTE ON FUNCTION
                                 issuing.enqueue(text, text, jsonb, text, timestamptz, caller),
                                 issuing.enqueue_many(text, text[], jsonb[], text[], timestamptz, caller),
@@ -66,10 +71,10 @@ CREATE OR REPLACE FUNCTION issuing.may_send(caller name, of_type text) RETURNS b
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 BEGIN
-    RETURN EXISTS (SELECT FROM senders s WHERE s.event_type = of_type AND s.role = caller)
-        OR EXISTS (SELECT FROM senders s
-                   -- guard: a role that is gone stops no other sender
-                   WHERE s.event_type = of_type AND pg_has_role(caller, to_regrole(quote_ident(s.role)), 'USAGE'));
+    RETURN EXISTS (SELECT FROM senders s
+                   -- guard: a role that was made anew has no right of the old one
+                   WHERE s.event_type = of_type AND s.role_oid = to_regrole(quote_ident(s.role))
+                     AND (s.role = caller OR pg_has_role(caller, s.role_oid, 'USAGE')));
 END
 $$;
 

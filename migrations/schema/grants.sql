@@ -158,8 +158,9 @@ BEGIN
         GRANT SELECT ON issuing.histories TO issuing_viewer;
     END IF;
     -- Other services: what `issuing-ctl sender add` granted, also on functions that were made anew.
-    PERFORM issuing.grant_sender(s.role) FROM (SELECT DISTINCT r.role FROM issuing.senders r) s
-    WHERE to_regrole(quote_ident(s.role)) IS NOT NULL;
+    PERFORM issuing.grant_sender(s.role)
+    -- guard: migrate grants nothing to a role that was made anew
+    FROM (SELECT DISTINCT r.role FROM issuing.senders r WHERE r.role_oid = to_regrole(quote_ident(r.role))) s;
 END
 $$;
 

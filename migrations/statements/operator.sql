@@ -1662,8 +1662,9 @@ SELECT issuing.accept_history($1::text, $2::text, $3::text, $4::text);
 SELECT issuing.change_sender($1::text, $2::text, $3::text, $4::text, $5::text, $6::text, $7::text);
 
 -- name: operator_senders :many
--- why: who may send which type, and whether the role is still there. No lock.
-SELECT s.role, s.event_type, s.added_at, to_regrole(quote_ident(s.role)) IS NOT NULL
+-- why: who may send which type; whether a role of this name is there, and whether it is the one that was added. No lock.
+SELECT s.role, s.event_type, s.added_at, to_regrole(quote_ident(s.role)) IS NOT NULL,
+       s.role_oid IS NOT DISTINCT FROM to_regrole(quote_ident(s.role))::oid
 FROM issuing.senders s
 ORDER BY s.event_type, s.role;
 

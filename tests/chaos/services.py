@@ -65,7 +65,8 @@ class Service(threading.Thread):
         super().__init__(daemon=True)
         self.random = random.Random("%s-service" % seed)
         self.world, self.history, self.pace, self.users = world, history, pace, users
-        world.sql("INSERT INTO senders (event_type, role) VALUES ('%s', 'postgres'), ('%s', 'postgres')" % (CHARGE, NOTE))
+        world.sql("INSERT INTO senders (event_type, role, role_oid) SELECT t, 'postgres', 'postgres'::regrole"
+                  " FROM unnest(ARRAY['%s', '%s']) t" % (CHARGE, NOTE))
         self.is_over, self.may_send = threading.Event(), threading.Event()
         self.may_send.set()
         self.inserted, self.together = [], []

@@ -241,11 +241,12 @@ END_TEST
 START_TEST(a_sender_is_told_to_try_again_and_locks_no_table_of_ours)
 {
     static const char *const calls[] = {TAKE ")", "SELECT issuing.enqueue_many('CHARGE', '{bob}', '{\"{}\"}')"};
-    database_run(owner, "DO $$ DECLARE p text; BEGIN FOR p IN SELECT name FROM issuing.partitions LOOP "
-                        "EXECUTE format('DROP TABLE issuing.%I', p); END LOOP; DELETE FROM issuing.partitions; END $$; "
-                        "INSERT INTO issuing.partition_plans (parent, from_at, to_at, planned_at) VALUES "
-                        "('outbox_events', now() - interval '1 min', now() + interval '1 h', now() - interval '1 day'); "
-                        "SELECT issuing.rest_promise(parent || '_rest', from_at, to_at) FROM issuing.partition_plans");
+    database_run(owner,
+                 "DO $$ DECLARE p text; BEGIN FOR p IN SELECT name FROM issuing.partitions LOOP "
+                 "EXECUTE format('DROP TABLE issuing.%I', p); END LOOP; DELETE FROM issuing.partitions; END $$; "
+                 "INSERT INTO issuing.partition_plans (parent, from_at, to_at, planned_at) VALUES "
+                 "('outbox_events', now() - interval '1 min', now() + interval '1 h', now() - interval '1 day'); "
+                 "SELECT issuing.rest_promise(parent || '_rest', from_at, to_at) FROM issuing.partition_plans");
     for (size_t i = 0; i < ARRAY_SIZE(calls); i++) {
         database_run(shop, "BEGIN");
         expect_refused(shop, "55P03", "being prepared", calls[i]);
@@ -351,7 +352,11 @@ START_TEST(a_sender_is_added_and_removed_with_an_audit_row)
     database_run(owner, "DROP OWNED BY enqueue_group; DROP ROLE enqueue_group; CREATE ROLE enqueue_group; "
                         "GRANT USAGE ON SCHEMA issuing TO enqueue_group");
     expect_refused(owner, "42501", "permission denied", "SET ROLE enqueue_group; " TAKE ")");
+    /* However it may call the function: a grant of its own, or a group. */
+    database_run(owner, "RESET ROLE; SELECT issuing.grant_sender('enqueue_group')");
+    expect_refused(owner, "42501", "role enqueue_group may not send", "SET ROLE enqueue_group; " TAKE ")");
     database_run(owner, "RESET ROLE");
+    expect_change("add_sender", "enqueue_group", "CHARGE", "done");
     expect_change("add_sender", "enqueue_group", "CHARGE", "known");
     database_run(owner, "SET ROLE enqueue_group; " TAKE "); RESET ROLE");
     /* One that is gone stops no other sender of its type. */

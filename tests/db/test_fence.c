@@ -16,7 +16,8 @@ static void set_up(void)
 {
     db = database_open_places(NULL);
     database_run(db, "SET search_path = pg_catalog, issuing, pg_temp; SET datestyle = 'ISO'; BEGIN");
-    database_run(db, "INSERT INTO issuing.senders (event_type, role) VALUES ('PAYMENT_FENCE', CURRENT_USER)");
+    database_run(db, "INSERT INTO issuing.senders (event_type, role, role_oid) VALUES ('PAYMENT_FENCE', CURRENT_USER, "
+                     "CURRENT_USER::regrole)");
     database_run(db, "INSERT INTO issuing_p1.outbox_events (id, user_id, payload) VALUES "
                      "('01900000-0000-7000-8000-000000000001', 'judy', '{\"kind\": \"new\"}')");
     for (int place = 0; place < 2; place++) /* something to fold */

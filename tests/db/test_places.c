@@ -121,7 +121,8 @@ END_TEST
 
 START_TEST(events_of_services_go_to_the_places_of_their_users)
 {
-    database_run(db, "INSERT INTO senders (event_type, role) VALUES ('PAYMENT_CHARGE', CURRENT_USER)");
+    database_run(db, "INSERT INTO senders (event_type, role, role_oid) VALUES ('PAYMENT_CHARGE', CURRENT_USER, "
+                     "CURRENT_USER::regrole)");
     for (int place = 0; place < DATABASE_PLACES; place++)
         database_exec(db, "SELECT issuing.enqueue('PAYMENT_CHARGE', '%s', '{}')", users[place]);
     char text[400];
@@ -143,7 +144,8 @@ START_TEST(the_key_of_a_sender_is_one_for_all_places)
 {
     struct err err = {.kind = ERR_NONE};
     char text[200];
-    database_run(db, "INSERT INTO senders (event_type, role) VALUES ('REFUND', CURRENT_USER)");
+    database_run(
+        db, "INSERT INTO senders (event_type, role, role_oid) VALUES ('REFUND', CURRENT_USER, CURRENT_USER::regrole)");
     char *first = database_text(db, "SELECT issuing.enqueue('REFUND', 'alice', '{}', 'once')::text");
     char *again = database_text(db, "SELECT issuing.enqueue('REFUND', 'alice', '{}', 'once')::text");
     ck_assert_str_eq(first, again);

@@ -7,6 +7,7 @@ import threading
 import harness
 from harness import assert_equal, assert_true, BUILD, core, slow, test, wait_until
 from operators import lines
+from orders import refused
 
 UPGRADED = BUILD / "tests" / "upgrades" / "issuing-ctl-upgraded"
 COLUMN = "SELECT count(*) FROM pg_attribute WHERE attrelid = 'issuing.cards'::regclass AND attname = 'colour'"
@@ -159,6 +160,26 @@ def a_database_that_an_unreleased_version_made_is_refused_and_stays_as_it_is(wor
         for option in ((), ("--status",), ("--plan",)):
             assert_true(words in migrate(world, *option, status=78).stderr, "%s: %s" % (option, words))
         assert_equal(schema_dump(world), dump, "the schema after " + words)
+
+
+@test
+def a_role_that_was_made_anew_has_no_right_of_the_old_one(world):
+    send = "SET ROLE again; SELECT issuing.enqueue('PAYMENT_CHARGE', 'alice', '{}')"
+    world.sql("CREATE ROLE again")
+    try:
+        world.may_send("again", "PAYMENT_CHARGE")
+        world.sql("DROP OWNED BY again; DROP ROLE again; CREATE ROLE again")
+        migrate(world)
+        refused(send, world.conninfo("postgres"), "permission denied")
+        row, = lines(world.ctl("sender", "list", "--json"))
+        assert_equal((row["role_exists"], row["may_send"]), (True, False), "sender list")
+        assert_true("role again is another one than was added for PAYMENT_CHARGE" in world.ctl("doctor").stdout, "doctor")
+        world.may_send("again", "PAYMENT_CHARGE")
+        world.sql(send)
+        row, = lines(world.ctl("sender", "list", "--json"))
+        assert_equal(row["may_send"], True, "sender list, when it was added again")
+    finally:
+        world.sql("DROP OWNED BY again; DROP ROLE again")
 
 
 @test
