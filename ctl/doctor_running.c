@@ -238,7 +238,7 @@ static bool check_elsewhere(struct doctor *doctor, struct err *err)
 /* Who sends events of which type, and who may insert them past issuing.enqueue. */
 static bool check_senders(struct doctor *doctor, struct err *err)
 {
-    enum { ROLE, TYPE, ADDED, IS_THERE, IS_SAME };
+    enum { ROLE, TYPE, ADDED, IS_THERE, IS_SAME, MAY_CONNECT };
     pg_rows_scope struct pg_rows *senders = NULL, *inserters = NULL;
     char list[400] = "";
     if (!pg_sync_query(doctor->ctl->db, &sql_operator_senders, NULL, &senders, err) ||
@@ -259,6 +259,9 @@ static bool check_senders(struct doctor *doctor, struct err *err)
                         "role %s is another one than was added for %s, and may not send it: it was made anew, or the "
                         "database was restored into another cluster",
                         role, type);
+        else if (!pg_bool(senders, row, MAY_CONNECT))
+            doctor_warn(doctor, "senders", "as the owner of the database: GRANT CONNECT ON DATABASE ... TO it",
+                        "role %s may send %s, and may not connect to this database", role, type);
         else if (row < SENDERS_SHOWN)
             snprintf(list + length, sizeof(list) - length, "%s%.40s sends %.64s", length > 0 ? ", " : "", role, type);
     }

@@ -46,6 +46,32 @@ static bool report(const struct ctl *ctl, const char *const words[2], const char
     return err_set(err, ERR_MEMORY, "out of memory");
 }
 
+enum { ROLE, TYPE, ADDED, IS_THERE, IS_SAME, MAY_CONNECT };
+
+/* Why the sender of that row cannot send; NULL = it can. */
+static const char *trouble_of(const struct pg_rows *rows, int row)
+{
+    return !pg_bool(rows, row, IS_THERE)  ? "there is no such role"
+           : !pg_bool(rows, row, IS_SAME) ? "another role of this name was added, and this one may not send"
+           : !pg_bool(rows, row, MAY_CONNECT)
+               ? "it may not connect to this database, whose owner says: GRANT CONNECT ON DATABASE ... TO it"
+               : NULL;
+}
+
+/* The role was added: what it lacks beside that right is not an operator's to give. */
+static bool report_added(struct ctl *ctl, const char *const words[2], const char *result, const char *why,
+                         struct err *err)
+{
+    pg_rows_scope struct pg_rows *rows = NULL;
+    if (!pg_sync_query(ctl->db, &sql_operator_senders, NULL, &rows, err))
+        return false;
+    for (int row = 0; row < pg_rows_count(rows); row++)
+        if (strcmp(pg_bytes(rows, row, ROLE).bytes, words[0]) == 0 &&
+            strcmp(pg_bytes(rows, row, TYPE).bytes, words[1]) == 0 && trouble_of(rows, row))
+            return report(ctl, words, result, trouble_of(rows, row), err);
+    return report(ctl, words, result, why, err);
+}
+
 /* words: role and type. */
 static bool change(struct ctl *ctl, bool is_add, const char *const words[2], const struct action *action, int *ret_code,
                    struct err *err)
@@ -61,9 +87,9 @@ static bool change(struct ctl *ctl, bool is_add, const char *const words[2], con
         return false;
     const char *refused = pg_bytes(rows, 0, 0).bytes;
     if (!refused)
-        return report(ctl, words, is_add ? "added" : "removed", NULL, err);
+        return is_add ? report_added(ctl, words, "added", NULL, err) : report(ctl, words, "removed", NULL, err);
     if (strcmp(refused, "known") == 0)
-        return report(ctl, words, "unchanged", "the role may send it already", err);
+        return report_added(ctl, words, "unchanged", "the role may send it already", err);
     *ret_code = CTL_REFUSED;
     if (strcmp(refused, "no_role") == 0 && !nearest_role(ctl, words[0], nearest, err))
         return false;
@@ -80,7 +106,6 @@ static bool change(struct ctl *ctl, bool is_add, const char *const words[2], con
 
 static bool list(struct ctl *ctl, struct err *err)
 {
-    enum { ROLE, TYPE, ADDED, IS_THERE, IS_SAME };
     static const char *const heads[] = {"ROLE", "TYPE", "SINCE", "NOTE", NULL};
     pg_rows_scope struct pg_rows *rows = NULL;
     struct table table;
@@ -91,13 +116,13 @@ static bool list(struct ctl *ctl, struct err *err)
     table_init(&table, heads);
     for (int row = 0; row < pg_rows_count(rows); row++) {
         const char *role = pg_bytes(rows, row, ROLE).bytes, *type = pg_bytes(rows, row, TYPE).bytes;
-        bool is_there = pg_bool(rows, row, IS_THERE), is_same = pg_bool(rows, row, IS_SAME);
         if (ctl->json) {
             struct json *object = json_new_object();
             bool is_whole = object && json_set_text(object, "role", role) && json_set_text(object, "type", type) &&
                             print_set_time(object, "since", pg_time_us(rows, row, ADDED)) &&
-                            json_set(object, "role_exists", json_new_bool(is_there)) &&
-                            json_set(object, "may_send", json_new_bool(is_same));
+                            json_set(object, "role_exists", json_new_bool(pg_bool(rows, row, IS_THERE))) &&
+                            json_set(object, "may_send", json_new_bool(pg_bool(rows, row, IS_SAME))) &&
+                            json_set(object, "may_connect", json_new_bool(pg_bool(rows, row, MAY_CONNECT)));
             if (!is_whole)
                 json_free(object);
             whole = is_whole && print_json(object, stdout) && whole;
@@ -106,9 +131,7 @@ static bool list(struct ctl *ctl, struct err *err)
         table_add(&table, role);
         table_add(&table, type);
         table_add(&table, print_time(pg_time_us(rows, row, ADDED), time));
-        table_add(&table, !is_there ? "there is no such role"
-                          : is_same ? NULL
-                                    : "another role of this name was added, and this one may not send");
+        table_add(&table, trouble_of(rows, row));
     }
     whole = (ctl->json || table_flush(&table, stdout)) && whole;
     table_done(&table);

@@ -6,6 +6,10 @@ DO $$ BEGIN
 EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;
 END $$;
 
+DO $$ BEGIN
+    EXECUTE format('GRANT CONNECT ON DATABASE %I TO orders', current_database());
+END $$;
+
 CREATE SCHEMA IF NOT EXISTS orders;
 
 CREATE TABLE IF NOT EXISTS orders.orders (

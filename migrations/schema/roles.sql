@@ -65,6 +65,26 @@ BEGIN
             EXECUTE format('GRANT SELECT ON pg_catalog.pg_locks TO %I', r);
         END LOOP;
     END IF;
+    -- guard: a new database that nobody else uses is closed to everybody else
+    IF to_regclass('issuing.schema_migration') IS NULL
+       AND EXISTS (SELECT FROM pg_database d
+                   WHERE d.datname = current_database() AND d.datacl IS NULL AND d.datname <> 'postgres'
+                     AND NOT d.datistemplate AND pg_has_role(d.datdba, 'USAGE'))
+       -- guard: migrate takes no right from others in their database
+       AND NOT EXISTS (SELECT FROM pg_namespace n
+                       WHERE n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'
+                         AND (n.nspname !~ '^(public|issuing(_p[0-9]+)?)$'
+                              OR EXISTS (SELECT FROM pg_class c
+                                         WHERE c.relnamespace = n.oid
+                                           AND NOT EXISTS (SELECT FROM pg_depend x
+                                                           WHERE x.objid = c.oid AND x.deptype = 'e')))) THEN
+        EXECUTE format('REVOKE CONNECT, TEMPORARY ON DATABASE %I FROM PUBLIC', current_database());
+        FOREACH r IN ARRAY ours LOOP
+            IF to_regrole(r) IS NOT NULL THEN
+                EXECUTE format('GRANT CONNECT ON DATABASE %I TO %I', current_database(), r);
+            END IF;
+        END LOOP;
+    END IF;
     IF to_regrole('issuing_owner') IS NOT NULL AND to_regnamespace('issuing') IS NULL THEN
         BEGIN
             CREATE SCHEMA issuing AUTHORIZATION issuing_owner;

@@ -1662,10 +1662,12 @@ SELECT issuing.accept_history($1::text, $2::text, $3::text, $4::text);
 SELECT issuing.change_sender($1::text, $2::text, $3::text, $4::text, $5::text, $6::text, $7::text);
 
 -- name: operator_senders :many
--- why: who may send which type; whether a role of this name is there, and whether it is the one that was added. No lock.
+-- why: who may send which type; whether a role of this name is there, whether it is the one that was added, and whether
+-- it may connect where it logs in. No lock.
 SELECT s.role, s.event_type, s.added_at, to_regrole(quote_ident(s.role)) IS NOT NULL,
-       s.role_oid IS NOT DISTINCT FROM to_regrole(quote_ident(s.role))::oid
-FROM issuing.senders s
+       s.role_oid IS NOT DISTINCT FROM to_regrole(quote_ident(s.role))::oid,
+       (r.rolcanlogin AND NOT has_database_privilege(r.oid, current_database(), 'CONNECT')) IS NOT TRUE
+FROM issuing.senders s LEFT JOIN pg_roles r ON r.rolname = s.role
 ORDER BY s.event_type, s.role;
 
 -- name: operator_inserters :many

@@ -191,7 +191,7 @@ def what_dev_up_prints_is_enough_to_send_a_first_event(world):
         assert_true(event in service.hooks(), "the receiver has it, and its signature is good")
         psql = [harness.psql_program(), "-XAtq", "-v", "ON_ERROR_STOP=1", "-d"]
         done = run([*psql, url], stdin=(harness.ROOT / "examples" / "orders" / "orders.sql").read_text() +
-                   ";CREATE ROLE mails LOGIN PASSWORD 'a password'")
+                   ";CREATE ROLE mails LOGIN PASSWORD 'a password'; GRANT CONNECT ON DATABASE issuing TO mails")
         assert_equal((done.returncode, done.stderr), (0, ""), "roles and schemas")
         own = re.sub("//[^@]*@", "//mails:a%20password@", url)
         send = "SELECT issuing.enqueue('MAIL', current_user, '{}') \\g /dev/null\nSELECT current_user"

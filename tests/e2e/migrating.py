@@ -5,7 +5,7 @@ import subprocess
 import threading
 
 import harness
-from harness import assert_equal, assert_true, BUILD, core, slow, test, wait_until
+from harness import assert_equal, assert_true, BUILD, core, psql, slow, test, wait_until
 from operators import lines
 from orders import refused
 
@@ -160,6 +160,48 @@ def a_database_that_an_unreleased_version_made_is_refused_and_stays_as_it_is(wor
         for option in ((), ("--status",), ("--plan",)):
             assert_true(words in migrate(world, *option, status=78).stderr, "%s: %s" % (option, words))
         assert_equal(schema_dump(world), dump, "the schema after " + words)
+
+
+def acl(world, name):
+    return world.sql("SELECT datacl FROM pg_database WHERE datname = '%s'" % name)
+
+
+@test
+def a_new_database_is_closed_to_everybody_else_and_one_of_others_is_left_alone(world):
+    """A role that may only connect holds locks and fills the lock table: the page of the installation closed the
+    database, and who did not read it had it open."""
+    world.sql("CREATE ROLE passing LOGIN")
+    names = ["%s_%s" % (world.database, kind) for kind in ("fresh", "shared", "granted")]
+    try:
+        for name in names:
+            world.sql("CREATE DATABASE %s TEMPLATE template0 ENCODING 'UTF8'" % name)
+        urls = {name: world.conninfo("postgres").replace("dbname=%s" % world.database, "dbname=%s" % name)
+                for name in names}
+        fresh, shared, granted = names
+        psql("CREATE TABLE public.orders (id int)", urls[shared])
+        world.sql("GRANT CONNECT ON DATABASE %s TO passing" % granted)
+        before = acl(world, granted)
+        for name in names:
+            migrate(world, database__url=urls[name])
+        assert_equal((acl(world, shared), acl(world, granted)), ("", before), "what others use")
+        may = "SELECT has_database_privilege('passing', '%s', 'CONNECT, TEMPORARY')" % fresh
+        assert_equal(world.sql(may), "f", "everybody else")
+        own = dict(database__url=urls[fresh].replace("user=postgres", "user=issuing_operator"))
+        found = lines(world.ctl("doctor", "--json", **own), code=1)
+        assert_equal([row["found"] for row in found if row["check"] == "guards" and row["warning"]], [], "doctor")
+        added = world.ctl("sender", "add", "passing", "PAYMENT_CHARGE", "--reason", "t", **own)
+        assert_true(added.returncode == 0 and "may not connect to this database" in added.stdout, added.stdout)
+        assert_true("passing may send PAYMENT_CHARGE, and may not connect" in world.ctl("doctor", **own).stdout, "doctor")
+        world.sql("GRANT CONNECT ON DATABASE %s TO passing" % fresh)
+        psql("SET ROLE passing; SELECT issuing.enqueue('PAYMENT_CHARGE', 'alice', '{}')", urls[fresh])
+        assert_true("may not connect" not in world.ctl("sender", "list", **own).stdout, "sender list")
+        world.sql("REVOKE CONNECT ON DATABASE {0} FROM passing; GRANT CONNECT ON DATABASE {0} TO PUBLIC".format(fresh))
+        migrate(world, database__url=urls[fresh])
+        assert_equal(world.sql(may), "t", "what was granted since")
+    finally:
+        for name in names:
+            world.sql("DROP DATABASE IF EXISTS %s WITH (FORCE)" % name)
+        world.sql("DROP ROLE passing")
 
 
 @test

@@ -143,7 +143,8 @@ make_developer() {
     password=$(od -An -N12 -tx1 /dev/urandom | tr -d ' \n')
     psql -Xq -v ON_ERROR_STOP=1 -d "$conninfo user=postgres" >"$run/developer.log" 2>&1 <<SQL || failed_start "no role for a developer" "$run/developer.log"
 CREATE ROLE developer LOGIN CREATEROLE PASSWORD '$password';
-GRANT CREATE, CONNECT ON DATABASE issuing TO developer;
+GRANT CREATE ON DATABASE issuing TO developer;
+GRANT CONNECT ON DATABASE issuing TO developer WITH GRANT OPTION;
 SQL
     database_url=postgresql://developer:$password@127.0.0.1:$database_port/issuing
 }
