@@ -1,5 +1,5 @@
-/* The checks of doctor that look at what others do to our sessions: settings of roles, locks, and whether the
- * housekeeping passes (doctor.h). */
+/* The checks of doctor that look at what others do to our sessions: settings of roles, what is logged of them, locks, and
+ * whether the housekeeping passes (doctor.h). */
 #include <inttypes.h>
 
 #include "ctl/doctor.h"
@@ -19,6 +19,22 @@ static bool check_jit(struct doctor *doctor, struct err *err)
         "run issuing-ctl migrate again, or ALTER ROLE ... [IN DATABASE ...] SET jit = off: it costs more than "
         "any statement of ours takes",
         "%s%s", roles ? "not off for " : "off for our roles", roles ? roles : "");
+    return true;
+}
+
+/* The server's log is kept where no retention of ours reaches. */
+static bool check_logged(struct doctor *doctor, struct err *err)
+{
+    enum { ROLE, WHY, FIX };
+    pg_rows_scope struct pg_rows *rows = NULL;
+    if (!pg_sync_query(doctor->ctl->db, &sql_operator_doctor_logged, NULL, &rows, err))
+        return false;
+    for (int row = 0; row < pg_rows_count(rows); row++)
+        doctor_warn(doctor, "server's log", pg_bytes(rows, row, FIX).bytes,
+                    "what statements of %s are given is logged, sealed card numbers too: %.200s",
+                    pg_bytes(rows, row, ROLE).bytes, pg_bytes(rows, row, WHY).bytes);
+    if (pg_rows_count(rows) == 0)
+        doctor_report(doctor, "server's log", true, NULL, "has nothing of what our statements are given");
     return true;
 }
 
@@ -106,6 +122,6 @@ static bool check_lock_rights(struct doctor *doctor, bool *ret_can_look, struct 
 bool doctor_check_locks(struct doctor *doctor, struct err *err)
 {
     bool can_look;
-    return check_jit(doctor, err) && check_lock_rights(doctor, &can_look, err) &&
+    return check_jit(doctor, err) && check_logged(doctor, err) && check_lock_rights(doctor, &can_look, err) &&
            (!can_look || (check_house(doctor, err) && check_strangers(doctor, err)));
 }

@@ -32,10 +32,18 @@ BEGIN
             ('search_path', 'pg_catalog, issuing, pg_temp', false),
             -- JIT costs more than any statement of ours takes: views over a backlog were 6 to 17 times slower.
             ('jit', 'off', false),
+            -- What our statements are given (sealed card numbers, keys and ids of users) is written to no log of the
+            -- server, whatever it logs.
+            -- guard: the server logs no value of our statements
+            ('log_parameter_max_length', '0', false),
+            ('log_parameter_max_length_on_error', '0', false),
+            ('auto_explain.log_parameter_max_length', '0', false),
             -- A client that gave up on a statement cannot take it back; this bounds how long it runs on.
             ('statement_timeout', '''15s''', true),
             ('idle_in_transaction_session_timeout', '''15s''', true)) AS v (name, value, is_of_programs)
             ON NOT v.is_of_programs OR o.role IN ('issuing_api', 'issuing_worker')
+        -- It came with PostgreSQL 16; before, auto_explain logged no values.
+        WHERE v.name !~ '^auto_explain' OR current_setting('server_version_num')::int8 >= 160000
         ORDER BY o.n, v.name
     LOOP
         -- Roles belong to the cluster, and the lock of a migrate to its database. A migrate of another database that has

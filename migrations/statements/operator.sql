@@ -810,6 +810,47 @@ WHERE r.rolname IN ('issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_o
                   AND o.setting ~* '^jit='
                 ORDER BY s.setdatabase DESC LIMIT 1), '') !~* '^jit=(off|false|no|0)$';
 
+-- name: operator_doctor_logged :many
+-- why: roles of ours whose statements are written to the server's log with what they are given, why, and how to end it.
+-- What counts for a role is set for it in this database, for it, for the database, or for the server. No lock.
+WITH set_for AS MATERIALIZED (
+    SELECT r.oid AS role, split_part(o.setting, '=', 1) AS name, substr(o.setting, strpos(o.setting, '=') + 1) AS value,
+           row_number() OVER (PARTITION BY r.oid, split_part(o.setting, '=', 1)
+                              ORDER BY s.setrole = 0, s.setdatabase = 0) AS n
+    FROM pg_roles r
+    JOIN pg_db_role_setting s ON s.setrole IN (r.oid, 0)
+        AND s.setdatabase IN (0, (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))
+    CROSS JOIN unnest(s.setconfig) AS o (setting)
+), server AS MATERIALIZED (
+    -- The session's own value says nothing of the server where it was set for this role.
+    SELECT p.name, CASE WHEN p.source IN ('user', 'database user') THEN p.boot_val ELSE p.setting END AS value
+    FROM pg_settings p WHERE p.name ~ 'log_'
+), found AS (
+    SELECT r.rolname AS role, v.name, v.reason, v.pattern,
+           coalesce((SELECT f.value FROM set_for f WHERE f.role = r.oid AND f.name = v.name AND f.n = 1),
+                    (SELECT g.value FROM server g WHERE g.name = v.name), '-1') AS most,
+           coalesce((SELECT f.value FROM set_for f WHERE f.role = r.oid AND f.name = v.reason AND f.n = 1),
+                    (SELECT g.value FROM server g WHERE g.name = v.reason)) AS reason_value
+    FROM pg_roles r
+    CROSS JOIN (VALUES ('log_parameter_max_length', 'log_statement', '^(mod|all)$'),
+                       ('log_parameter_max_length', 'log_min_duration_statement', '^[0-9]'),
+                       ('log_parameter_max_length', 'log_min_duration_sample', '^[0-9]'),
+                       ('log_parameter_max_length', 'log_transaction_sample_rate', '[1-9]'),
+                       ('log_parameter_max_length_on_error', 'log_min_error_statement', ''),
+                       ('auto_explain.log_parameter_max_length', 'auto_explain.log_min_duration', '^[0-9]'))
+               AS v (name, reason, pattern)
+    WHERE r.rolname IN ('issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator', 'issuing_viewer')
+      -- It came with PostgreSQL 16; before, auto_explain logged no values.
+      AND (v.name !~ '^auto_explain' OR current_setting('server_version_num')::int8 >= 160000)
+)
+SELECT f.role::text, string_agg(format('%s = %s', f.reason, f.reason_value), ', '),
+       format('as a superuser: ALTER ROLE %I SET %s = 0', f.role, f.name)
+FROM found f
+-- guard: doctor sees that values of our statements are logged
+WHERE f.reason_value ~ f.pattern AND f.most !~ '^0+ *([kMGT]?B)?$'
+GROUP BY f.role, f.name
+ORDER BY 1, 3;
+
 -- name: operator_doctor_disagree :many
 -- why: what the living workers must have alike, and have not. No lock.
 SELECT d.name, left(d.says, 600) FROM issuing.workers_disagree d ORDER BY d.name;
@@ -1173,6 +1214,7 @@ WITH ours AS MATERIALIZED (
     CROSS JOIN LATERAL unnest(s.setconfig) AS u (setting)
     WHERE r.rolname IN ('issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator', 'issuing_viewer')
       AND u.setting !~ '^(search_path|synchronous_commit|jit)='
+      AND u.setting !~ '^(auto_explain\.)?log_parameter_max_length(_on_error)?=0$'
       AND NOT (r.rolname IN ('issuing_api', 'issuing_worker')
                AND u.setting IN ('statement_timeout=15s', 'idle_in_transaction_session_timeout=15s'))
 )

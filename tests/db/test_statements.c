@@ -543,6 +543,49 @@ START_TEST(doctor_sees_each_way_to_run_code_in_our_name)
 }
 END_TEST
 
+/* The role's name for which something is said; "" = for none. */
+static const char *logged(void)
+{
+    static char role[64];
+    struct pg_rows *rows = database_query(db, &sql_operator_doctor_logged, NULL);
+    snprintf(role, sizeof(role), "%s", pg_rows_count(rows) > 0 ? pg_bytes(rows, 0, 0).bytes : "");
+    ck_assert_int_le(pg_rows_count(rows), 1);
+    pg_rows_free(rows);
+    return role;
+}
+
+/* Sealed numbers were found in the server's log, where no retention, no rewrap and no right reaches. */
+START_TEST(no_log_of_the_server_has_what_our_statements_are_given)
+{
+    static const char *const reasons[] = {"log_statement = 'all'",
+                                          "log_statement = 'mod'",
+                                          "log_min_duration_statement = '250ms'",
+                                          "log_min_duration_sample = 0",
+                                          "log_transaction_sample_rate = 0.01",
+                                          "auto_explain.log_min_duration = 0"};
+    bool has_auto_explain = database_int(db, "SELECT current_setting('server_version_num')") >= 160000;
+    ck_assert_str_eq(logged(), "");
+    for (size_t i = 0; i < ARRAY_SIZE(reasons) - !has_auto_explain; i++) {
+        database_exec(db,
+                      "BEGIN; DO $$BEGIN EXECUTE format($_$ALTER DATABASE %%I SET %s$_$, current_database()); END$$",
+                      reasons[i]);
+        ck_assert_str_eq(logged(), ""); /* whatever is logged: migrate has set it for our roles */
+        database_run(db, "ALTER ROLE issuing_worker RESET ALL");
+        ck_assert_msg(strcmp(logged(), "issuing_worker") == 0, "%s: %s", reasons[i], logged());
+        database_run(db, "ALTER ROLE issuing_worker SET log_statement = 'none'; "
+                         "ALTER ROLE issuing_worker SET log_min_duration_statement = -1; "
+                         "ALTER ROLE issuing_worker SET log_min_duration_sample = -1; "
+                         "ALTER ROLE issuing_worker SET log_transaction_sample_rate = 0; "
+                         "ALTER ROLE issuing_worker SET auto_explain.log_min_duration = -1");
+        ck_assert_str_eq(logged(), "");
+        database_run(db, "ROLLBACK");
+    }
+    database_run(db, "BEGIN; ALTER ROLE issuing_api SET log_parameter_max_length_on_error = -1");
+    ck_assert_str_eq(logged(), "issuing_api");
+    database_run(db, "ROLLBACK");
+}
+END_TEST
+
 SUITE(statements)
 {
     TCase *tcase = tcase_create("statements");
@@ -556,5 +599,6 @@ SUITE(statements)
     tcase_add_test(tcase, nothing_is_granted_to_everybody);
     tcase_add_test(tcase, doctors_list_of_rights_is_satisfied_and_notices_every_change);
     tcase_add_test(tcase, doctor_sees_each_way_to_run_code_in_our_name);
+    tcase_add_test(tcase, no_log_of_the_server_has_what_our_statements_are_given);
     suite_add_tcase(suite, tcase);
 }
