@@ -120,6 +120,19 @@ CREATE OR REPLACE FUNCTION issuing.batch_scope(setting text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN CASE WHEN issuing.batch_id(setting) IS NOT NULL THEN left(substr(setting, 38), 1000) END;
 
+-- What is on record stays so when the server crashes or a standby takes over, whatever the caller has set before.
+CREATE OR REPLACE FUNCTION issuing.commit_durably() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+BEGIN
+    IF current_setting('synchronous_commit') <> 'remote_apply' THEN
+        -- guard: an audit row survives a crash whatever the caller has set
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+    RETURN NULL;
+END
+$$;
+
 -- Tells listeners on a channel that there is something to look at.
 CREATE OR REPLACE FUNCTION issuing.hint(channel text) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, issuing, pg_temp

@@ -18,6 +18,8 @@ END
 $$;
 CREATE TRIGGER outbox_events_reissue AFTER INSERT ON issuing.outbox_events
     FOR EACH ROW WHEN (NEW.payload ->> 'replaces' IS NOT NULL) EXECUTE FUNCTION issuing.reissue_once();
+CREATE TRIGGER operator_actions_durable BEFORE INSERT ON issuing.operator_actions
+    FOR EACH STATEMENT EXECUTE FUNCTION issuing.commit_durably();
 CREATE TRIGGER cards_status AFTER UPDATE OF status ON issuing.cards
     FOR EACH ROW WHEN (OLD.status <> NEW.status) EXECUTE FUNCTION issuing.tell_card_status();
 CREATE TRIGGER outbox_attempts_lost AFTER INSERT ON issuing.outbox_attempts

@@ -8,25 +8,33 @@ FROM pg_catalog.pg_stat_activity a
 WHERE a.pid = ANY ($1::int8[]);
 
 -- name: session_settings :one
--- why: two settings would change what programs say, so each new connection sets them, whatever the role, the database or
--- the server has: PostgreSQL only warns of a commit that did not wait for its standby, and acceptance, claims and
--- disclosures need READ COMMITTED. A third would end sessions on a quiet night. Behind a pooler (the process is another
--- one than the connection was told, $1) the next transaction may run in another session, so nothing is set; the first
--- column has the setting that is wrong there, null = none. The second: whether the session is our own. No lock.
+-- why: three settings would change what programs say, so each new connection sets them, whatever the role, the database
+-- or the server has: PostgreSQL only warns of a commit that did not wait for its standby, acceptance, claims and
+-- disclosures need READ COMMITTED, and what somebody is told must survive a crash. A fourth would end sessions on a
+-- quiet night. Behind a pooler (the process is another one than the connection was told, $1) the next transaction may
+-- run in another session, so nothing is set; the first column has the setting that is wrong there, null = none. The
+-- second: whether the session is our own. No lock.
 SELECT CASE WHEN s.is_own
             THEN nullif(pg_catalog.concat(
                      -- guard: no setting hides that a commit did not wait for its standby
                      pg_catalog.set_config('client_min_messages', 'warning', false), ', ',
                      pg_catalog.set_config('default_transaction_isolation', 'read committed', false), ', ',
-                     pg_catalog.set_config('idle_session_timeout', '0', false)),
-                     'warning, read committed, 0')
+                     pg_catalog.set_config('idle_session_timeout', '0', false), ', ',
+                     -- guard: no setting lets a crash lose what somebody was told
+                     pg_catalog.set_config('synchronous_commit', s.durable_commits, false)),
+                     'warning, read committed, 0, ' || s.durable_commits)
             WHEN s.messages IN ('error', 'fatal', 'panic') THEN 'client_min_messages = ' || s.messages
             WHEN s.isolation <> 'read committed' THEN 'default_transaction_isolation = ' || s.isolation
+            WHEN s.commits <> s.durable_commits AND (s.commits = 'off' OR s.standbys <> '')
+            THEN 'synchronous_commit = ' || s.commits
        END,
        s.is_own
 FROM (SELECT pg_catalog.pg_backend_pid() = $1::int8 AS is_own,
              pg_catalog.current_setting('client_min_messages') AS messages,
-             pg_catalog.current_setting('default_transaction_isolation') AS isolation) s;
+             pg_catalog.current_setting('default_transaction_isolation') AS isolation,
+             pg_catalog.current_setting('synchronous_standby_names') AS standbys,
+             c.commits, CASE WHEN c.commits IN ('off', 'local') THEN 'on' ELSE c.commits END AS durable_commits
+      FROM (SELECT pg_catalog.current_setting('synchronous_commit') AS commits) c) s;
 
 -- name: session_server :one
 -- why: what the server is, on each new connection: its timeline, which each promotion raises (0 = unknown, because it

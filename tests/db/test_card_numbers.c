@@ -152,6 +152,30 @@ START_TEST(no_number_leaves_before_its_audit_row_is_committed)
 END_TEST
 
 /* The count survives the caller's ROLLBACK in the only sense that matters: it is committed before a number leaves. */
+/* The row is committed before the number leaves, and a crash of the server a moment later takes it back. */
+START_TEST(an_audit_row_survives_a_crash_whatever_the_api_has_set)
+{
+    static const char *const settings[][2] = {
+        {"off", "on"}, {"local", "on"}, {"remote_write", "on"}, {"on", "on"}, {"remote_apply", "remote_apply"}};
+    insert("1", "alice", "COMPLETED", "active", RECORD(1));
+    for (size_t i = 0; i < ARRAY_SIZE(settings); i++) {
+        database_exec(api, "SET synchronous_commit = %s; BEGIN; SELECT issuing.ask_reveal('%s', 'alice', '{1}', 60)",
+                      settings[i][0], CARD(1));
+        char *commits = database_text(api, "SELECT current_setting('synchronous_commit')");
+        ck_assert_str_eq(commits, settings[i][1]);
+        free(commits);
+        database_run(api, "COMMIT");
+    }
+    /* An operator's action as well. */
+    database_run(owner, "SET synchronous_commit = off; BEGIN; SELECT issuing.change_sender('add_sender', 'pg_monitor', "
+                        "'CHARGE', 'a', 'o', NULL, 'why')");
+    char *commits = database_text(owner, "SELECT current_setting('synchronous_commit')");
+    ck_assert_str_eq(commits, "on");
+    free(commits);
+    database_run(owner, "ROLLBACK");
+}
+END_TEST
+
 START_TEST(a_take_that_is_rolled_back_shows_no_second_number)
 {
     insert("1", "alice", "COMPLETED", "active", RECORD(7));
@@ -592,6 +616,7 @@ SUITE(card_numbers)
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, a_number_and_its_audit_row_come_together);
     tcase_add_test(tcase, no_number_leaves_before_its_audit_row_is_committed);
+    tcase_add_test(tcase, an_audit_row_survives_a_crash_whatever_the_api_has_set);
     tcase_add_test(tcase, a_take_that_is_rolled_back_shows_no_second_number);
     tcase_add_test(tcase, a_prepared_reveal_shows_nothing_before_it_is_committed);
     tcase_add_test(tcase, a_ticket_is_good_for_seconds_and_then_goes);

@@ -283,6 +283,22 @@ START_TEST(a_refused_connection_is_configuration_with_its_sqlstate)
 }
 END_TEST
 
+START_TEST(a_crash_loses_nothing_that_a_session_of_ours_has_committed)
+{
+    static const char *const settings[][2] = {
+        {"off", "on"}, {"local", "on"}, {"remote_write", "remote_write"}, {"remote_apply", "remote_apply"}};
+    char text[200];
+    for (size_t i = 0; i < ARRAY_SIZE(settings); i++) {
+        snprintf(text, sizeof(text), "SET synchronous_commit = %s", settings[i][0]);
+        ck_assert_msg(pg_sync_exec(db, text, &err), "%s", err.message);
+        ck_assert_msg(pg_sync_set_up(db, &err), "%s", err.message);
+        snprintf(text, sizeof(text), "DO $$ BEGIN ASSERT current_setting('synchronous_commit') = '%s'; END $$",
+                 settings[i][1]);
+        ck_assert_msg(pg_sync_exec(db, text, &err), "%s: %s", settings[i][0], err.message);
+    }
+}
+END_TEST
+
 SUITE(pg_sync)
 {
     TCase *tcase = tcase_create("pg_sync");
@@ -298,5 +314,6 @@ SUITE(pg_sync)
     tcase_add_test(tcase, a_wait_for_an_answer_ends_at_its_limit);
     tcase_add_test(tcase, a_refused_connection_is_configuration_with_its_sqlstate);
     tcase_add_test(tcase, no_server_is_away_and_nonsense_is_configuration);
+    tcase_add_test(tcase, a_crash_loses_nothing_that_a_session_of_ours_has_committed);
     suite_add_tcase(suite, tcase);
 }

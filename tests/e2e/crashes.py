@@ -498,6 +498,7 @@ def nothing_gets_to_the_standby(world):
         """When the server has taken up the setting is known from a commit that hangs."""
         if not begun or begun[-1].poll() is not None:
             begun.append(subprocess.Popen([psql_program(), "-Xq", "-d", world.conninfo("postgres"), "-c",
+                                           "SET synchronous_commit = on", "-c",
                                            "SELECT pg_logical_emit_message(true, 'test', '')"], env=ENVIRONMENT,
                                           stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                           stderr=subprocess.DEVNULL, start_new_session=True))
@@ -571,8 +572,10 @@ def a_commit_that_was_cancelled_while_it_waited_for_the_standby_is_not_confirmed
 
 @test
 def nor_where_the_settings_hide_warnings(world):
-    """Story: with client_min_messages = error it was confirmed, 202 for what no standby had."""
-    world.sql("ALTER ROLE issuing_api IN DATABASE %s SET client_min_messages = error" % world.database)
+    """Story: with client_min_messages = error it was confirmed, 202 for what no standby had. Nor where commits are told to
+    wait for nothing."""
+    for setting in ("client_min_messages = error", "synchronous_commit = off"):
+        world.sql("ALTER ROLE issuing_api IN DATABASE %s SET %s" % (world.database, setting))
     world.up(workers=0)
     a_cancelled_commit_is_not_confirmed(world)
 
