@@ -65,6 +65,7 @@ FROM (SELECT o.part, o.first_sent_at, o.due_at, coalesce(o.run_at, o.created_at)
              WHERE e.event_type = $4::text
                AND e.due_at >= coalesce(timestamptz 'epoch' + $1::int8 * interval '1 microsecond',
                                         now() - interval '1 hour')
+             -- guard: a limited count has the oldest
              ORDER BY e.due_at LIMIT $3::int8)
             UNION ALL
             (SELECT 'behind', e.id, e.status, e.created_at, e.first_sent_at, e.due_at, e.run_at
@@ -73,6 +74,7 @@ FROM (SELECT o.part, o.first_sent_at, o.due_at, coalesce(o.run_at, o.created_at)
              WHERE $2::bool AND e.event_type = $4::text
                AND e.due_at < coalesce(timestamptz 'epoch' + $1::int8 * interval '1 microsecond',
                                        now() - interval '1 hour')
+             -- guard: a limited count of what lies behind has the oldest
              ORDER BY e.due_at LIMIT $3::int8)) o) e
 GROUP BY e.part
 UNION ALL

@@ -340,6 +340,22 @@ START_TEST(a_large_backlog_is_counted_up_to_a_limit_the_oldest_first)
 }
 END_TEST
 
+/* The index has the order, and the planner takes the rows as they lie where it finds that cheaper. */
+START_TEST(a_limited_count_has_the_oldest_whatever_the_plan_is)
+{
+    static const char *const parts[] = {"front", "behind"};
+    database_run(db, "INSERT INTO outbox_events (user_id, payload, next_attempt_at, created_at) "
+                     "SELECT 'u', '{}', t, t FROM generate_series(1, 40) n, (VALUES (0), (7200)) ago (s), "
+                     "LATERAL (SELECT now() - (ago.s + n) * interval '1 s' AS t) at; "
+                     "SET enable_indexscan = off; SET enable_bitmapscan = off");
+    for (int64_t is_behind = 0; is_behind < 2; is_behind++) {
+        struct counted few = count(db, parts[is_behind], pg_param_null(), true, 20);
+        ck_assert_int_eq(few.pending, 20);
+        ck_assert_int_ge(few.oldest_ms, (is_behind * 7200 + 40) * 1000);
+    }
+}
+END_TEST
+
 static double of_type(const char *type, const char *status)
 {
     return metric_value(metrics_series(metrics, DAEMON_METRIC_TYPE_EVENTS, type, status));
@@ -474,6 +490,7 @@ SUITE(outbox_gauges)
     tcase_add_test(tcase, on_an_only_connection_figures_that_cannot_be_read_keep_nobody_waiting);
     tcase_add_test(tcase, open_events_far_behind_the_bookmark_are_counted_apart);
     tcase_add_test(tcase, a_large_backlog_is_counted_up_to_a_limit_the_oldest_first);
+    tcase_add_test(tcase, a_limited_count_has_the_oldest_whatever_the_plan_is);
     tcase_add_test(tcase, each_type_that_is_delivered_is_counted);
     tcase_add_test(tcase, what_nobody_delivers_is_one_figure);
     tcase_add_test(tcase, many_types_of_failed_events_hide_nothing);
