@@ -5,7 +5,7 @@
 #include <limits.h>
 #include <stdlib.h>
 
-#define CLAIM_THRESHOLD_MAX 32
+#define CLAIM_THRESHOLD_MAX 128
 #define CLAIM_THRESHOLD_PART 8 /* of the slots */
 #define FIRST_MAX 16           /* events by a claim that may find nothing, or the sure part where that is more */
 #define SURE_PART 4            /* of an equal share; and of all slots, what is left free for types without events */

@@ -287,6 +287,7 @@ static bool open_writer(struct worker *worker, struct err *err)
         .pool = worker->options.pool,
         .worker_name = worker->options.name,
         .lease_ms = worker->options.config->worker.lease_ms,
+        .in_flight_max = (int)worker->options.config->worker.max_in_flight,
         .on_final = on_final,
         .context = worker,
     };

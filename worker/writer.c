@@ -15,6 +15,9 @@
 #define BATCH_MAX 256
 #define BATCHES 10
 #define BATCHES_OF_PLACE 2
+#define GATHER_MS 15
+#define GATHER_MAX 128 /* items */
+#define GATHER_PART 8  /* of the events in flight: the others keep the peers busy */
 #define ARRAY_BYTES_MAX (1024 * 1024)
 #define TIMEOUT_MS 5000
 
@@ -256,6 +259,7 @@ bool writer_open(const struct writer_options *options, struct writer **ret_write
     if (!writer)
         return err_set(err, ERR_MEMORY, "no memory for the writer");
     writer->options = *options;
+    int part = options->in_flight_max / GATHER_PART, gather_items = part < GATHER_MAX ? part : GATHER_MAX;
     writer->held = (struct again){.base_ms = 20, .cap_ms = 1000, .on_due = on_due, .context = writer};
     again_open(&writer->held, options->loop);
     for (int i = 0; i < LANES; i++) {
@@ -271,6 +275,8 @@ bool writer_open(const struct writer_options *options, struct writer **ret_write
             .items_max = BATCH_MAX,
             .array_bytes_max = ARRAY_BYTES_MAX,
             .growth = 2,
+            .gather_ms = GATHER_MS,
+            .gather_items = gather_items,
             .timeout_ms = TIMEOUT_MS,
             .retry_base_ms = 20,
             .retry_cap_ms = 1000,

@@ -103,6 +103,7 @@ struct writer_options {
     struct pg_pool *pool;
     const char *worker_name;
     int64_t lease_ms;
+    int in_flight_max;               /* events */
     void (*on_final)(void *context); /* an event has reached a final status: wake those who wait for it */
     void *context;
 };

@@ -14,6 +14,7 @@
 #include "common/pg/pg_place.h"
 
 #define HANG_MS 10            /* a batch that is out for longer does not hold the others up */
+#define LOAD_FROM 8           /* items of a batch */
 #define MOVED_PAUSE_MS 100    /* before a place that was not served is tried again */
 #define OVERDUE_AT_A_TIME 256 /* given up in one turn of the loop, so that they do not block it */
 
@@ -47,6 +48,8 @@ struct pg_batcher {
     int waiting_count;   /* in all lines */
     int64_t next_number; /* of an item */
     bool has_moved;      /* a place was not served: items may wait for long */
+    int usual_count;     /* items of a batch, mostly of the last four */
+    int64_t last_ms;     /* the last batch started, by the loop's clock */
     uv_prepare_t turn;
     uv_timer_t wake_timer; /* makes the loop take another turn */
     struct closing closing;
@@ -372,17 +375,32 @@ static void on_result(struct pg_query *query, const struct pg_query_result *resu
 
 /* ---- when a batch starts ---- */
 
+static bool goes_alone(const struct line *line)
+{
+    return line->alone_count > 0 || line->first->goes_alone;
+}
+
 static void start_batch(struct pg_batcher *batcher, struct batch *batch, struct line *line)
 {
-    int most = line->alone_count > 0 || line->first->goes_alone ? 1 : batcher->options.items_max;
+    int most = goes_alone(line) ? 1 : batcher->options.items_max;
     batch->count = batch->tries = 0;
     while (line->first && batch->count < most && (batch->count == 0 || !line->first->goes_alone))
         batch->items[batch->count++] = take_first(batcher, line);
     batch->query.place = line->place;
     batch->line = line;
     batch->is_busy = true;
-    batch->since_ms = (int64_t)uv_now(batcher->options.loop);
+    batch->since_ms = batcher->last_ms = (int64_t)uv_now(batcher->options.loop);
+    batcher->usual_count = (3 * batcher->usual_count + batch->count + 3) / 4;
     send_batch(batch);
+}
+
+/* How long the next batch waits for more items. */
+static int64_t gather_ms(const struct pg_batcher *batcher, const struct line *line)
+{
+    const struct pg_batcher_options *options = &batcher->options;
+    if (batcher->usual_count < LOAD_FROM || batcher->waiting_count >= options->gather_items || goes_alone(line))
+        return 0;
+    return batcher->last_ms + options->gather_ms - (int64_t)uv_now(options->loop);
 }
 
 static bool is_worth_a_batch(const struct pg_batcher *batcher)
@@ -420,8 +438,9 @@ static void on_loop_turn(uv_prepare_t *turn)
         if (batcher->batches[i].is_busy)
             continue;
         struct line *line = oldest_line(batcher);
-        if (!line || !is_worth_a_batch(batcher)) {
-            (void)uv_timer_start(&batcher->wake_timer, on_wake, HANG_MS, 0);
+        int64_t wait_ms = line && is_worth_a_batch(batcher) ? gather_ms(batcher, line) : HANG_MS;
+        if (wait_ms > 0) {
+            (void)uv_timer_start(&batcher->wake_timer, on_wake, (uint64_t)wait_ms, 0);
             return;
         }
         start_batch(batcher, &batcher->batches[i], line);

@@ -6,6 +6,8 @@
  *   there. A batch starts at once when no other is out. Beside others it starts only when it is large in comparison
  *   (`growth`), so batches grow with the load instead of competing in the database. A batch that has been out for 10 ms
  *   (a lock, a slow disk) does not hold the others up.
+ * - Each batch costs a commit. Under load (the last ones had eight items or more) one with fewer than `gather_items`
+ *   starts `gather_ms` after the one before at the earliest. Items that come one by one wait for nothing.
  * - When the outcome of a statement is unknown, or its fault is one that passes, the same statement is sent again for
  *   those items whose deadline has not passed. So a statement must do no harm when it runs twice for an item.
  * - A batch that the database refuses is split: each of its items goes alone, so that one bad item does not hurt its
@@ -68,6 +70,8 @@ struct pg_batcher_options {
     size_t array_bytes_max;              /* of one parameter */
     int growth;                          /* beside n others a batch starts when it has >= growth * n times as many items
                                              as all of them together */
+    int64_t gather_ms;                   /* 0: a batch waits for no further items */
+    int gather_items;                    /* so many do not wait */
     int64_t timeout_ms;                  /* of the statement */
     int64_t retry_base_ms, retry_cap_ms; /* backoff between tries of a batch */
     /* 0: an item that could not be sent is tried until its deadline, and each item is tried at least once.

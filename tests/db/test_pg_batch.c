@@ -37,6 +37,7 @@ static struct pg_batcher *batcher;
 static struct thing things[ITEMS];
 static int ended, batches, batch_sizes[ITEMS];
 static int64_t timeout_ms; /* of a statement */
+static int gather_items;
 static bool is_batcher_closed, is_pool_closed;
 
 /* A number below zero is refused for good. The row of a number that is there already stays, so it may run twice. */
@@ -166,6 +167,8 @@ static void open_batcher(const struct sql_statement *statement, int batch_count,
                                          .items_max = ITEMS_MAX,
                                          .array_bytes_max = 65536,
                                          .growth = 2,
+                                         .gather_ms = 3600000,
+                                         .gather_items = gather_items,
                                          .timeout_ms = timeout_ms,
                                          .retry_base_ms = 10,
                                          .retry_cap_ms = 20,
@@ -218,6 +221,7 @@ static void set_up(void)
     memset(things, 0, sizeof(things));
     ended = batches = 0;
     timeout_ms = 60000;
+    gather_items = 0;
     is_batcher_closed = is_pool_closed = false;
     ck_assert_int_eq(uv_loop_init(&loop), 0);
     db = database_open(NULL);
@@ -253,6 +257,32 @@ START_TEST(what_is_added_in_one_turn_travels_together_and_each_ends_once)
     for (int i = 0; i < 100; i++)
         ck_assert_int_eq(things[i].place, i); /* in the order in which they were added */
     ck_assert_int_eq(database_int(db, "SELECT count(*) FROM test_pg_batch WHERE runs = 1 AND who = 'by us'"), 100);
+}
+END_TEST
+
+START_TEST(under_load_a_small_batch_waits_for_more_items)
+{
+    gather_items = 12;
+    open_all(&insert, 2);
+    for (int i = 0; i < 3; i++)
+        add(i, i, 60000);
+    run_until(ended == 3);
+    for (int i = 3; i < 43; i++) /* after a small one it starts at once */
+        add(i, i, 60000);
+    run_until(ended == 43);
+    for (int i = 43; i < 54; i++) /* after a large one it is gathered */
+        add(i, i, 60000);
+    run_until(beats_passed(5));
+    ck_assert_int_eq(batches, 2);
+    add(54, 54, 60000);
+    run_until(ended == 55);
+    ck_assert_int_eq(batches, 3);
+    ck_assert_int_eq(batch_sizes[2], 12);
+    /* What goes alone waits for nothing. */
+    things[55] = (struct thing){.number = 55, .item = {.deadline_ms = clock_mono_ms() + 60000}};
+    pg_batcher_add_again(batcher, &things[55].item, true);
+    run_until(ended == 56);
+    expect(0, 56, WRITTEN);
 }
 END_TEST
 
@@ -517,6 +547,7 @@ SUITE(pg_batch)
     TCase *tcase = tcase_create("pg_batch");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, what_is_added_in_one_turn_travels_together_and_each_ends_once);
+    tcase_add_test(tcase, under_load_a_small_batch_waits_for_more_items);
     tcase_add_test(tcase, a_batch_is_sent_in_the_turn_in_which_its_items_were_added);
     tcase_add_test(tcase, one_that_is_refused_does_not_hurt_its_neighbours);
     tcase_add_test(tcase, what_was_split_goes_before_what_came_later);

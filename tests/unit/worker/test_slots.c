@@ -191,7 +191,7 @@ START_TEST(the_claim_threshold_is_a_part_of_the_slots_and_one_during_recovery)
     open_slots(4, 1, 0);
     ck_assert_int_eq(slots_claim_threshold(&slots, cards, 0), 1);
     open_slots(100000, 1, 0);
-    ck_assert_int_eq(slots_claim_threshold(&slots, cards, 0), 32);
+    ck_assert_int_eq(slots_claim_threshold(&slots, cards, 0), 128);
     open_slots(SLOTS, 1, 0);
     core.breaker.limit--;
     ck_assert_int_eq(slots_claim_threshold(&slots, cards, 0), 1);
