@@ -64,6 +64,12 @@ BEGIN
             END;
         END LOOP;
     END LOOP;
+    -- A schema issuing that is not ours is refused by 01_base.sql, and no right changes.
+    IF to_regclass('issuing.schema_migration') IS NULL
+       AND (EXISTS (SELECT FROM pg_class c WHERE c.relnamespace = to_regnamespace('issuing'))
+            OR EXISTS (SELECT FROM pg_proc p WHERE p.pronamespace = to_regnamespace('issuing'))) THEN
+        RETURN;
+    END IF;
     IF (SELECT u.rolsuper FROM pg_roles u WHERE u.rolname = current_user) THEN
         -- Whoever sees the key of a lock can take the lock.
         REVOKE ALL ON FUNCTION pg_catalog.pg_lock_status() FROM PUBLIC;
