@@ -96,9 +96,9 @@ LIMIT 100;
 -- why: the open events: how many are PENDING and PROCESSING, how many of the PENDING ones are overdue (of types that are
 -- delivered); the FAILED ones; those of both whose outcome is unknown, as the metric counts them; when the oldest open
 -- one was made, or was to run; when the first key of an unknown card request ends that has not ended yet, null = there is
--- none; how many of the PENDING ones are not to run yet; when the first overdue one was due. By outbox_events_failed, at most $1 rows, and outbox_events_due,
--- the first $1 by due time of each delivered type and any $1 between two of them, which nobody delivers: $1 means "or
--- more". No lock. $2 issuer.key_lifetime in ms.
+-- none; how many of the PENDING ones are not to run yet; when the first overdue one was due. By outbox_events_failed,
+-- at most $1 rows, and outbox_events_due, the first $1 by due time of each delivered type and any $1 between two of
+-- them, which nobody delivers: $1 means "or more". No lock. $2 issuer.key_lifetime in ms.
 WITH delivered AS MATERIALIZED (
     SELECT d.type, lead(d.type) OVER (ORDER BY d.type) AS next
     FROM (SELECT '' AS type UNION SELECT 'CARD_ISSUE' UNION SELECT r.event_type FROM issuing.routes r) d
