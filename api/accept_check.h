@@ -2,9 +2,8 @@
  * isolation, a lock), the fault may be that request's or everybody's: a request is then accepted and taken back
  * (issuing.try_accept), and what stands in the way of all and may be removed is removed before (issuing.withdraw_plans).
  * While that fails it is tried again every second, and the api is not ready: nobody would send requests that could show
- * that it works again. A probe now and then finds out what no request has met; it removes only what
- * is about to stand in the way. Each place
- * (pg_place.h) has a check of its own. */
+ * that it works again. A probe now and then finds out what no request has met; it removes only what is about to stand in
+ * the way. Each place (pg_place.h) has a check of its own. */
 #ifndef ISSUING_ACCEPT_CHECK_H
 #define ISSUING_ACCEPT_CHECK_H
 

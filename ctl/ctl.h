@@ -50,7 +50,5 @@ const char *ctl_hint(const struct err *err);
 /* Prints "issuing-ctl: <message>" on standard error, with a hint where the database's refusal has a usual cause.
  * Returns the exit code of err. */
 int ctl_fail(const struct err *err);
-/* What usually mends it; NULL = nothing is known. */
-const char *ctl_hint(const struct err *err);
 
 #endif

@@ -3,42 +3,34 @@ import contextlib
 import socket
 import threading
 
-import processes
+from relay import Listener
 
 
-class ConnectingProxy:
+class ConnectingProxy(Listener):
     """flood: the head and the piece that it sends without end to whoever asks; None = it connects."""
 
     def __init__(self, flood=None):
-        self.flood, self.asked, self.port = flood, [], processes.free_port()
-        self.listener = socket.create_server(("127.0.0.1", self.port))
-        threading.Thread(target=self._accept, daemon=True).start()
+        self.flood, self.asked = flood, []
+        super().__init__()
 
-    def _accept(self):
-        with contextlib.suppress(OSError):
+    def serve(self, connection):
+        head = b""
+        while b"\r\n\r\n" not in head:
+            piece = connection.recv(4096)
+            if not piece:
+                return
+            head += piece
+        target = head.split(b" ")[1].decode()
+        self.asked.append(target)
+        if self.flood:
+            connection.sendall(self.flood[0])
             while True:
-                connection, _ = self.listener.accept()
-                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-
-    def _serve(self, connection):
-        with contextlib.suppress(OSError), connection:
-            head = b""
-            while b"\r\n\r\n" not in head:
-                piece = connection.recv(4096)
-                if not piece:
-                    return
-                head += piece
-            target = head.split(b" ")[1].decode()
-            self.asked.append(target)
-            if self.flood:
-                connection.sendall(self.flood[0])
-                while True:
-                    connection.sendall(self.flood[1] * 1000)
-            host, port = target.rsplit(":", 1)
-            with socket.create_connection((host, int(port))) as peer:
-                connection.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
-                threading.Thread(target=self._pass, args=(peer, connection), daemon=True).start()
-                self._pass(connection, peer)
+                connection.sendall(self.flood[1] * 1000)
+        host, port = target.rsplit(":", 1)
+        with socket.create_connection((host, int(port))) as peer:
+            connection.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            threading.Thread(target=self._pass, args=(peer, connection), daemon=True).start()
+            self._pass(connection, peer)
 
     @staticmethod
     def _pass(source, sink):

@@ -3,11 +3,10 @@
 Story: a server spoke no TLS, sslmode=require asked for it, and `the database is away` had somebody wait for a night.
 doctor told to start a PostgreSQL that ran."""
 import re
-import socket
-import threading
 
 from harness import assert_equal, assert_true, free_port, slow, test
 from operators import doctor
+from relay import Listener
 from setups import Elsewhere
 from tls import make_authority, make_certificate
 
@@ -17,19 +16,10 @@ hostssl all issuing_operator 127.0.0.1/32 scram-sha-256
 """
 
 
-def web_server():
-    """A port where whoever connects is answered as by a web server."""
-    listener = socket.create_server(("127.0.0.1", 0))
-
-    def serve():
-        while True:
-            client = listener.accept()[0]
-            client.recv(100)
-            client.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-            client.close()
-
-    threading.Thread(target=serve, daemon=True).start()
-    return listener.getsockname()[1]
+class WebServer(Listener):
+    def serve(self, connection):
+        connection.recv(100)
+        connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
 
 def tls_database(world):
@@ -90,7 +80,7 @@ def a_fault_that_lasts_is_configuration_and_names_its_remedy(world):
         ("a value that is none", mine + " options='-c work_mem=x'", 78, "PGOPTIONS"),
         ("a port that is none", mine.replace(port, "port=70000"), 78, "65535"),
         ("a path that is too long", "host=/%s dbname=issuing" % ("x" * 100), 78, "too long"),
-        ("another protocol", mine.replace(port, "port=%d" % web_server()), 78, "those of PostgreSQL"),
+        ("another protocol", mine.replace(port, "port=%d" % WebServer().port), 78, "those of PostgreSQL"),
         ("nobody listens", mine.replace(port, "port=%d" % free_port()), 75, "the database is away"),
         ("a name that is not there yet", proven.replace("127.0.0.1", "no-such-host.invalid"), 75, "no-such-host.invalid"),
         ("all is well", proven, 0, ""),

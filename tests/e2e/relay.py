@@ -13,9 +13,11 @@ import processes
 from receiver import Receiver, answer_bytes
 
 
-class Relay:
-    def __init__(self, port, change):
-        self.to, self.change, self.port = port, change, processes.free_port()
+class Listener:
+    """A server in this process. `serve` has a thread for each connection, which ends quietly when that is cut."""
+
+    def __init__(self):
+        self.port = processes.free_port()
         self.listener = socket.create_server(("127.0.0.1", self.port))
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -27,16 +29,25 @@ class Relay:
                 threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection):
-        buffered = stray = b""
         with contextlib.suppress(OSError, client.Closed), connection:
-            while True:
-                call, buffered = Receiver.read_call(connection, buffered)
-                if call is None:
-                    return
-                connection.sendall(stray)
-                answer = client.call(self.to, call.method, call.path, call.headers, call.body or None)
-                body, stray = self.change(call, answer)
-                connection.sendall(answer_bytes(answer.status, body, [("Content-Type", "application/json")]))
+            self.serve(connection)
+
+
+class Relay(Listener):
+    def __init__(self, port, change):
+        self.to, self.change = port, change
+        super().__init__()
+
+    def serve(self, connection):
+        buffered = stray = b""
+        while True:
+            call, buffered = Receiver.read_call(connection, buffered)
+            if call is None:
+                return
+            connection.sendall(stray)
+            answer = client.call(self.to, call.method, call.path, call.headers, call.body or None)
+            body, stray = self.change(call, answer)
+            connection.sendall(answer_bytes(answer.status, body, [("Content-Type", "application/json")]))
 
 
 @contextlib.contextmanager

@@ -287,8 +287,8 @@ class World:
     def ctl(self, *arguments, role="issuing_operator", seconds=STUCK_AFTER_S, program=BUILD / "issuing-ctl", **own):
         """The result of one issuing-ctl command: returncode, stdout, stderr. Its output goes to a log, to be searched
         for card numbers."""
-        keys = ("database.allow_insecure", "retry.max_attempts", "retry.base", "retry.cap", "issuer.timeout", "issuer.key_lifetime",
-                "issuer.settle_time", "issuer.profile", "issuer.keys", "card.keys_file")
+        keys = ("database.allow_insecure", "retry.max_attempts", "retry.base", "retry.cap", "issuer.timeout",
+                "issuer.key_lifetime", "issuer.settle_time", "issuer.profile", "issuer.keys", "card.keys_file")
         settings = {"database.url": self.conninfo(role), **{key: self.settings[key] for key in keys
                                                             if key in self.settings},
                     **{key.replace("__", "."): value for key, value in own.items()}}
