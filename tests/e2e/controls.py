@@ -181,7 +181,7 @@ def a_probe_closes_an_open_breaker_before_its_time(world):
 def a_lock_that_another_session_holds_is_named(world):
     """Story: somebody ran VACUUM FULL, and doctor, which was to find out, said nothing for an hour."""
     with world.holding("LOCK TABLE workers"):
-        for words, said in ((("doctor",), "end the session that holds the lock"),
+        for words, said in ((("doctor",), "of role postgres has locked workers"),
                             (("pause", "issuer", "--reason", "x"), "another session holds a lock")):
             done = world.ctl(*words)
             assert_equal((done.returncode, said in done.stdout + done.stderr), (1, True), done.stdout + done.stderr)
