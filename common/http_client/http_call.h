@@ -23,7 +23,7 @@ enum http_handshake {
     HTTP_HANDSHAKE_RESUMED, /* took up a session */
 };
 
-#define HTTP_CALL_HEADERS_MAX 16
+#define HTTP_CALL_HEADERS_MAX 40
 #define HTTP_CALL_TEXT_MAX 8192        /* bytes of URL and headers together, and of a body */
 #define HTTP_CALL_BODY_MAX (64 * 1024) /* of a body for which http_call_allow_body() was called */
 #define HTTP_NOTED_MAX 4               /* answer headers that one call may ask for */

@@ -22,7 +22,8 @@ def headers_file(world, text):
 @test(retry__max_attempts="3")
 def a_delivery_bears_the_headers_of_its_route_and_goes_where_its_url_says(world):
     with receiver(world) as service:
-        file = headers_file(world, "X-Tenant: %s\n" % TENANT)
+        # As many as a file may have.
+        file = headers_file(world, "X-Tenant: %s\n" % TENANT + "".join("X-%d: %d\n" % (i, i) for i in range(15)))
         route(world, service, lookup=True, url=service.url + "/{id}?" + KEY, headers_file=file, key_lifetime="8s",
               keep_result="true")
         worker = world.start_worker()
