@@ -94,6 +94,7 @@ static void add_row(void *context, struct pg_columns *columns, const struct pg_b
     pg_columns_add_bytea(columns, acceptance->fingerprint, FINGERPRINT_SIZE);
     pg_columns_add_slice(columns, acceptance->payload);
     pg_columns_add_slice(columns, acceptance->traceparent);
+    pg_columns_add_slice(columns, acceptance->tracestate);
     pg_columns_set_scalar(columns, pg_param_int8(config->limit.count));
     pg_columns_set_scalar(columns, pg_param_int8(config->limit.window_ms));
     pg_columns_set_scalar(columns, pg_param_bool(config->limit.counts == LIMIT_COUNTS_ATTEMPTS));
@@ -263,7 +264,9 @@ static bool on_refused(void *context, struct pg_batch_item *item, const struct p
     }
     if (accept_check_is_needed(result->sqlstate))
         accept_check_start(&place->check);
-    log_error("a request could not be recorded", LOG_TEXT("sqlstate", result->sqlstate),
+    char trace_id[TRACE_ID_SIZE];
+    trace_id_of(acceptance->traceparent, &acceptance->proposed_id, trace_id);
+    log_error("a request could not be recorded", LOG_TEXT("trace_id", trace_id), LOG_TEXT("sqlstate", result->sqlstate),
               LOG_TEXT("why", result->message));
     return fail(acceptor, acceptance,
                 strcmp(result->sqlstate, "55P03") == 0 ? ACCEPTANCE_LOCK

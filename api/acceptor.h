@@ -44,6 +44,7 @@ struct acceptance {
     unsigned char fingerprint[FINGERPRINT_SIZE];
     struct slice payload;     /* JSON text of our own making */
     struct slice traceparent; /* {NULL,0} = none */
+    struct slice tracestate;  /* likewise; goes with a traceparent */
     void (*on_decided)(struct acceptance *acceptance, enum acceptance_verdict verdict);
     /* out: ACCEPTED, REPLAYED, LIMITED */
     struct uuid event_id;

@@ -129,9 +129,12 @@ void api_call_unavailable(struct api_call *call, const struct pg_query_result *r
         api_call_problem(call, PROBLEM_USER_MOVING, "This user is being moved.", headers);
         return;
     }
-    if (result && result->kind == PG_REFUSED)
-        log_error("a statement was refused", LOG_TEXT("route", route_name(call->route)),
+    if (result && result->kind == PG_REFUSED) {
+        char trace_id[TRACE_ID_SIZE];
+        trace_id_of(header_read_trace(call->request), NULL, trace_id);
+        log_error("a statement was refused", LOG_TEXT("route", route_name(call->route)), LOG_TEXT("trace_id", trace_id),
                   LOG_TEXT("sqlstate", result->sqlstate), LOG_TEXT("why", result->message));
+    }
     const char *reason = result && call->reading.why ? call->reading.why : "The database cannot be asked now.";
     api_call_problem(call, PROBLEM_UNAVAILABLE, reason, headers);
 }

@@ -26,6 +26,7 @@ struct api_call {
     struct again_item again; /* GET .../number: waits for the user's lock, */
     int64_t again_until_ms;  /* until then */
     /* POST /v1/card-requests */
+    char tracestate[TRACE_STATE_SIZE];
     struct acceptance acceptance;
     struct buf payload; /* of a GET that waits: the answer of before. Its memory is used again by later calls */
     bool is_post, is_replay, is_reissue;

@@ -411,6 +411,9 @@ void card_requests_post(struct api_call *call)
     digest_sha256(call->payload.bytes, call->payload.length, acceptance->fingerprint);
     acceptance->payload = buf_slice(&call->payload);
     acceptance->traceparent = header_read_trace(call->request);
+    acceptance->tracestate = (struct slice){0};
+    if (acceptance->traceparent.bytes)
+        acceptance->tracestate = header_read_trace_state(call->request, call->tracestate);
     acceptance->on_decided = on_decided;
     if (!acceptor_submit(call->env->acceptor, acceptance))
         on_decided(acceptance, ACCEPTANCE_UNAVAILABLE);

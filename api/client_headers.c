@@ -4,8 +4,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "common/base/trace.h"
-
 static struct slice trim(struct slice text)
 {
     while (text.length > 0 && (text.bytes[0] == ' ' || text.bytes[0] == '\t')) {
@@ -168,7 +166,7 @@ int header_read_wait(const struct http_request *request)
     return 0;
 }
 
-/* ---- Content-Type, traceparent ---- */
+/* ---- Content-Type, traceparent, tracestate ---- */
 
 bool header_is_json(struct slice content_type)
 {
@@ -198,4 +196,22 @@ struct slice header_read_trace(const struct http_request *request)
     int count;
     struct slice text = trim(http_header(request, "traceparent", &count));
     return count == 1 && trace_is_valid(text) ? text : (struct slice){0};
+}
+
+struct slice header_read_trace_state(const struct http_request *request, char ret_text[TRACE_STATE_SIZE])
+{
+    size_t length = 0;
+    for (int i = 0; i < request->header_count; i++) {
+        struct slice name = request->headers[i].name, value = request->headers[i].value;
+        if (name.length != 10 || strncasecmp(name.bytes, "tracestate", 10) != 0 || value.length == 0)
+            continue;
+        if (length + value.length + 1 > TRACE_STATE_MAX)
+            return (struct slice){0};
+        if (length > 0)
+            ret_text[length++] = ',';
+        memcpy(ret_text + length, value.bytes, value.length);
+        length += value.length;
+    }
+    struct slice text = trim((struct slice){ret_text, length});
+    return trace_state_is_valid(text) ? text : (struct slice){0};
 }

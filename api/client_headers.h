@@ -1,8 +1,10 @@
-/* The request headers that have a grammar of their own: Idempotency-Key, Prefer, Content-Type, traceparent. Pure. */
+/* The request headers that have a grammar of their own: Idempotency-Key, Prefer, Content-Type, traceparent and
+ * tracestate. Pure. */
 #ifndef ISSUING_CLIENT_HEADERS_H
 #define ISSUING_CLIENT_HEADERS_H
 
 #include "common/base/base.h"
+#include "common/base/trace.h"
 #include "common/http_server/http_server.h"
 #include "common/outbox.h"
 
@@ -27,5 +29,7 @@ bool header_is_json(struct slice content_type);
 
 /* The traceparent if it is one (W3C Trace Context, version 00), else {NULL,0}. */
 struct slice header_read_trace(const struct http_request *request);
+/* The tracestate, all its lines as one, if it is one; else {NULL,0}. */
+struct slice header_read_trace_state(const struct http_request *request, char ret_text[TRACE_STATE_SIZE]);
 
 #endif

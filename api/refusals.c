@@ -44,7 +44,7 @@ void refusals_open(struct refusals *refusals, uv_loop_t *loop, struct metrics *m
         refusals->series[reason] = metrics_series(metrics, family, auth_refusal_word((enum auth_refusal)reason), NULL);
 }
 
-void refusals_note(struct refusals *refusals, enum auth_refusal refusal, const char *client)
+void refusals_note(struct refusals *refusals, enum auth_refusal refusal, const char *client, const char *trace_id)
 {
     int64_t now_ms = clock_mono_ms();
     metric_add(refusals->series[refusal], 1);
@@ -61,10 +61,13 @@ void refusals_note(struct refusals *refusals, enum auth_refusal refusal, const c
         return;
     }
     const char *word = auth_refusal_word(refusal), *why = auth_refusal_text(refusal);
-    if (client)
-        log_warning("a token was refused", LOG_TEXT("reason", word), LOG_TEXT("why", why), LOG_TEXT("client", client));
-    else
-        log_warning("a token was refused", LOG_TEXT("reason", word), LOG_TEXT("why", why));
+    struct log_field fields[5] = {LOG_TEXT("reason", word), LOG_TEXT("why", why)};
+    size_t count = 2;
+    if (client[0])
+        fields[count++] = LOG_TEXT("client", client);
+    if (trace_id[0])
+        fields[count] = LOG_TEXT("trace_id", trace_id);
+    log_write_list(LOG_WARNING, "a token was refused", fields);
     refusals->reasons[refusal].has_logged = true;
     refusals->reasons[refusal].logged_ms = now_ms;
 }

@@ -21,9 +21,9 @@ struct refusals {
 
 /* family: of issuing_auth_failures_total in metrics; all its series exist from now on. */
 void refusals_open(struct refusals *refusals, uv_loop_t *loop, struct metrics *metrics, size_t family);
-/* Counts a refusal and writes a line, or counts it for the next line of this reason, which a timer writes. client: the
- * address of the client, NULL = not known. */
-void refusals_note(struct refusals *refusals, enum auth_refusal refusal, const char *client);
+/* Counts a refusal and writes a line, or counts it for the next line of this reason, which a timer writes. client: its
+ * address; trace_id: of its trace; both "" = not known. */
+void refusals_note(struct refusals *refusals, enum auth_refusal refusal, const char *client, const char *trace_id);
 /* Writes a line for what is unlogged. on_closed from the loop. */
 void refusals_close(struct refusals *refusals, void (*on_closed)(void *context), void *context);
 

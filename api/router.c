@@ -78,9 +78,11 @@ static bool check_token(struct api_env *env, struct http_request *request, enum 
     struct slice authorization = http_header(request, "authorization", &count);
     if (count <= 1 && auth_check(env->auth, authorization, ret_user_id, &refusal))
         return true;
-    char client[IP_ADDRESS_TEXT_SIZE];
-    ip_address_format(&request->client, client);
-    refusals_note(&env->refusals, refusal, ip_address_is_known(&request->client) ? client : NULL);
+    char client[IP_ADDRESS_TEXT_SIZE] = "", trace_id[TRACE_ID_SIZE];
+    if (ip_address_is_known(&request->client))
+        ip_address_format(&request->client, client);
+    trace_id_of(header_read_trace(request), NULL, trace_id);
+    refusals_note(&env->refusals, refusal, client, trace_id);
     struct api_call *call = api_call_start(env, request, route);
     if (call)
         refuse_token(call, refusal, count > 0);

@@ -86,12 +86,13 @@ static bool build_delivery(struct event *event)
 {
     static const char payload[] = "{\"order\": \"order\", \"amount\": 12.50}";
     const struct route route = {.config = &bench.route_config};
+    static const struct trace trace = {.parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"};
     const struct route_event delivered = {
         .event_id = event->id,
         .user_id = event->user_id,
         .payload = {payload, sizeof(payload) - 1},
         .created_ms = clock_wall_us() / 1000,
-        .traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        .trace = &trace,
     };
     return route_build_deliver(&route, &delivered, delivered.created_ms, &event->call);
 }

@@ -9,7 +9,7 @@ ACCEPT_ONE = f"""
 \\set u random(1, 1000000)
 SELECT verdict FROM issuing.accept(ARRAY[gen_random_uuid()], ARRAY['u' || :u], ARRAY[gen_random_uuid()::text],
                                    ARRAY[{FINGERPRINT}::bytea],
-    ARRAY[{PAYLOAD}], ARRAY[NULL::text], 1000000, interval '10 seconds', false, interval '24 hours');
+    ARRAY[{PAYLOAD}], ARRAY[NULL::text], ARRAY[NULL::text], 1000000, interval '10 seconds', false, interval '24 hours');
 """
 
 MANY = 32
@@ -21,6 +21,7 @@ SELECT count(verdict) FROM issuing.accept(
     (SELECT array_agg(gen_random_uuid()::text) FROM generate_series(1, {MANY})),
     (SELECT array_agg({FINGERPRINT}::bytea) FROM generate_series(1, {MANY})),
     (SELECT array_agg({PAYLOAD}::text) FROM generate_series(1, {MANY})),
+    (SELECT array_agg(NULL::text) FROM generate_series(1, {MANY})),
     (SELECT array_agg(NULL::text) FROM generate_series(1, {MANY})),
     1000000, interval '10 seconds', false, interval '24 hours');
 """

@@ -49,6 +49,7 @@ bool bundle_json(struct pg_sync *db, const struct event *event, struct json **re
     if (!pg_sync_query(db, &sql_operator_attempts, params, &rows, err))
         return false;
     copy.user_id = copy.client_key = copy.traceparent = copy.last4 = copy.replaced_last4 = NULL;
+    copy.trace_id[0] = '\0';
     struct json *object = event_json(&copy), *attempts = attempts_json(rows);
     if (!object || !attempts) {
         json_free(object);

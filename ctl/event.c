@@ -97,6 +97,7 @@ bool event_read(const struct pg_rows *rows, int row, struct event *ret_event, st
         return err_set(err, ERR_DATABASE, "an event has the unknown status %s; is the schema newer than this program?",
                        status.bytes ? status.bytes : "NULL");
     uuid_format(&event.id, event.id_text);
+    trace_id_of(pg_bytes(rows, row, TRACEPARENT), &event.id, event.trace_id);
     if (event.has_card) {
         struct uuid card_id = pg_uuid(rows, row, CARD_ID);
         uuid_format(&card_id, event.card_id_text);
@@ -241,11 +242,28 @@ void event_page(const struct event *event, char ret_path[EVENT_PAGE_SIZE])
     snprintf(ret_path, EVENT_PAGE_SIZE, "/events/%s", event->id_text);
 }
 
+static const char *trace_link;
+
+void event_set_trace_link(const char *link)
+{
+    trace_link = link;
+}
+
+void event_trace_url(const struct event *event, char ret_url[EVENT_TRACE_URL_SIZE])
+{
+    const char *place = trace_link ? strstr(trace_link, "{trace_id}") : NULL;
+    ret_url[0] = '\0';
+    if (place && event->traceparent && event->trace_id[0])
+        snprintf(ret_url, EVENT_TRACE_URL_SIZE, "%.*s%s%s", (int)(place - trace_link), trace_link, event->trace_id,
+                 place + strlen("{trace_id}"));
+}
+
 struct json *event_json(const struct event *event)
 {
     struct json *object = json_new_object();
-    char page[EVENT_PAGE_SIZE];
+    char page[EVENT_PAGE_SIZE], trace_url[EVENT_TRACE_URL_SIZE];
     event_page(event, page);
+    event_trace_url(event, trace_url);
     bool whole =
         object && json_set_text(object, "id", event->id_text) && json_set_text(object, "user_id", event->user_id) &&
         json_set_text(object, "kind", event->kind) && json_set_text(object, "replaces", event->replaces) &&
@@ -261,6 +279,8 @@ struct json *event_json(const struct event *event)
         json_set_text(object, "last_error", event->last_error) &&
         json_set_text(object, "idempotency_key", event->client_key) &&
         json_set_text(object, "traceparent", event->traceparent) &&
+        json_set_text(object, "trace_id", event->trace_id[0] ? event->trace_id : NULL) &&
+        json_set_text(object, "trace_url", trace_url[0] ? trace_url : NULL) &&
         json_set_text(object, "lease_owner", event->lease_owner) &&
         print_set_time(object, "lease_until", event->lease_until_us) &&
         print_set_time(object, "first_sent_at", event->first_sent_us) &&
@@ -322,8 +342,9 @@ static void print_replaced(const struct event *event, FILE *out)
 
 void event_print(const struct event *event, FILE *out)
 {
-    char page[EVENT_PAGE_SIZE];
+    char page[EVENT_PAGE_SIZE], trace_url[EVENT_TRACE_URL_SIZE];
     event_page(event, page);
+    event_trace_url(event, trace_url);
     print_fact("event", event->id_text, out);
     print_fact("console's page", page, out);
     print_fact("user", event->user_id, out);
@@ -354,6 +375,8 @@ void event_print(const struct event *event, FILE *out)
     print_fact("last error", event->last_error, out);
     print_fact("client's key", event->client_key, out);
     print_fact("traceparent", event->traceparent, out);
+    if (trace_url[0])
+        print_fact("its trace", trace_url, out);
     if (event->has_card) {
         print_fact("card", event->card_id_text, out);
         fprintf(out, "%-16s .... %s, until %02" PRId64 "/%" PRId64 ", %s\n", "", event->last4, event->exp_month,

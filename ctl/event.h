@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "common/base/base.h"
+#include "common/base/trace.h"
 #include "common/base/uuid7.h"
 #include "common/json/json.h"
 #include "common/outbox.h"
@@ -37,6 +38,7 @@ struct event {
     const char *card_status;
     int64_t now_us;                               /* of the database, when it answered */
     const char *traceparent;                      /* of the client */
+    char trace_id[TRACE_ID_SIZE];                 /* what its calls and the lines of the logs name; "" = left out */
     const char *issuer_card_id;                   /* what the issuer calls the card */
     char held_behind_text[UUID_TEXT_SIZE];        /* the event that must end before this one; "" = none */
     const char *result;                           /* the answer that a route with keep_result has kept, JSON */
@@ -81,6 +83,11 @@ must_check bool event_fetch(struct pg_sync *db, const struct uuid *ids, int coun
 int64_t event_next_us(const struct event *event);
 /* Its page of the console. */
 void event_page(const struct event *event, char ret_path[EVENT_PAGE_SIZE]);
+#define EVENT_TRACE_URL_SIZE 4200
+/* trace.link, which must live as long as events are shown; NULL = none. */
+void event_set_trace_link(const char *link);
+/* The page of the client's trace; "" = the client gave none, or there is no trace.link. */
+void event_trace_url(const struct event *event, char ret_url[EVENT_TRACE_URL_SIZE]);
 /* The event as --json shows it (docs/run.md); the caller may add members and prints it. NULL: out of memory. */
 struct json *event_json(const struct event *event);
 extern const char *const event_heads[];

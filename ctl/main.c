@@ -16,6 +16,7 @@
 #include "common/config/config_value.h"
 #include "common/pg/pg_conninfo.h"
 #include "common/pg/pg_place.h"
+#include "ctl/event.h"
 #include "ctl/options.h"
 #include "ctl/print.h"
 #include "ctl/role.h"
@@ -391,6 +392,7 @@ static int run(struct config *config)
     }
     if (!command->ignores_config && !config_check(config, CONFIG_CTL, &err))
         return ctl_fail(&err);
+    event_set_trace_link(config->trace.link);
     int code = run_command(&ctl, command, config->arguments + 1, count - 1);
     if (code == CTL_USAGE)
         fprintf(stderr, "usage: issuing-ctl %s%s%s\n", command->word, command->usage[0] ? " " : "", command->usage);

@@ -14,7 +14,7 @@ struct note {
     const char *fault;
     int status;
     enum call_kind kind;
-    char user[132], key[132], reference[132], traceparent[64];
+    char user[132], key[132], reference[132], traceparent[64], tracestate[513];
 };
 
 struct calls {
@@ -105,6 +105,7 @@ uint64_t calls_note(struct calls *calls, enum call_kind kind, const struct call_
     copy(note->key, sizeof(note->key), words->key);
     copy(note->reference, sizeof(note->reference), words->reference);
     copy(note->traceparent, sizeof(note->traceparent), words->traceparent);
+    copy(note->tracestate, sizeof(note->tracestate), words->tracestate);
     return call;
 }
 
@@ -144,6 +145,7 @@ static void add_note(struct json_writer *writer, const struct note *note)
     add_text(writer, "key", note->key);
     add_text(writer, "reference", note->reference);
     add_text(writer, "traceparent", note->traceparent);
+    add_text(writer, "tracestate", note->tracestate);
     json_add_integer(writer, "status", note->status);
     add_text(writer, "fault", note->fault);
     json_close_object(writer);

@@ -46,7 +46,7 @@ struct calls;
 
 /* What a call carries; empty slices for what it does not. Longer texts are cut in the notes. */
 struct call_words {
-    struct slice user, key, reference, traceparent;
+    struct slice user, key, reference, traceparent, tracestate;
 };
 
 must_check struct calls *calls_new(void);

@@ -27,6 +27,7 @@ bool sandbox_call_begin(struct sandbox_call *call, struct sandbox *sandbox, stru
     }
     struct call_words noted = *words;
     noted.traceparent = http_header(request, "traceparent", NULL);
+    noted.tracestate = http_header(request, "tracestate", NULL);
     call->number = calls_note(sandbox->calls, kind, &noted, call->fault ? fault_kind_name(call->fault->kind) : NULL,
                               clock_wall_us());
     if (call->fault)

@@ -12,6 +12,7 @@ enum {
     COL_USER,
     COL_PAYLOAD,
     COL_TRACEPARENT,
+    COL_TRACESTATE,
     COL_ATTEMPT,
     COL_SENT_AGE,
     COL_DEFERRED_AGE,
@@ -112,11 +113,11 @@ static void read_attempts(struct flow *flow, const struct pg_rows *rows, int row
 
 bool claim_rows_read(const struct pg_rows *rows, int row, struct route *route, struct flow *flow)
 {
-    struct slice trace = pg_bytes(rows, row, COL_TRACEPARENT);
     flow->route = route;
     flow->attempt.event_id = pg_uuid(rows, row, COL_ID);
     uuid_format(&flow->attempt.event_id, flow->event_text);
-    copy_text(flow->traceparent, sizeof(flow->traceparent), trace_is_valid(trace) ? trace : (struct slice){0});
+    trace_of_event(pg_bytes(rows, row, COL_TRACEPARENT), pg_bytes(rows, row, COL_TRACESTATE), &flow->attempt.event_id,
+                   &flow->trace);
     read_attempts(flow, rows, row);
     flow->attempt.is_newer = false;
     if (route)

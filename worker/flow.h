@@ -101,6 +101,9 @@ struct flow_review {
     char code[OUTBOX_REASON_CODE_SIZE];
 };
 
+/* The first fields of a line of the log about a flow or a mark. */
+#define FLOW_IN_LOG(flow) LOG_TEXT("event_id", (flow)->event_text), LOG_TEXT("trace_id", (flow)->trace.id)
+
 struct flow {
     const struct flow_env *env;
     struct flow *next;         /* slots.c: the next free slot */
@@ -116,7 +119,7 @@ struct flow {
     struct buf body;               /* of a delivery: the payload as PostgreSQL writes it */
     char replaces_issuer_id[CARD_ISSUER_ID_MAX + 1];
     struct uuid replaces_request_id;    /* that the card to replace was made for */
-    char traceparent[TRACE_SIZE];       /* "" = none */
+    struct trace trace;                 /* its calls go on with it */
     int64_t lease_until_ms;             /* by clock_mono_ms() */
     int64_t made_ms;                    /* when the event was made: Unix time by the database's clock */
     struct event_parameters parameters; /* that its calls are built from */

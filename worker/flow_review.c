@@ -35,7 +35,7 @@ static struct flow_verdict over(struct flow *flow, const struct outcome *outcome
     if (outcome->kind == OUTCOME_UNKNOWN && ++flow->review.tries < FLOW_REVIEW_TRIES)
         return step_go(flow->attempt.step);
     if (outcome->kind != OUTCOME_EXECUTED)
-        log_warning(unknown, LOG_TEXT("event_id", flow->event_text), LOG_TEXT("card_id", flow->payload.replaces),
+        log_warning(unknown, FLOW_IN_LOG(flow), LOG_TEXT("card_id", flow->payload.replaces),
                     LOG_TEXT("code", outcome->code), LOG_TEXT("detail", outcome->detail));
     return (struct flow_verdict){.kind = FLOW_RETRY, .code = outcome->code, .wait_ms = -1};
 }

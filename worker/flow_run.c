@@ -25,7 +25,7 @@ static void set_wait(struct flow *flow, enum flow_wait wait)
     assert(flow->wait == FLOW_WAIT_NONE || wait == FLOW_WAIT_NONE);
     flow->wait = wait;
     if (wait != FLOW_WAIT_NONE)
-        log_debug("wait", LOG_TEXT("event_id", flow->event_text), LOG_TEXT("step", flow_step_name(flow->attempt.step)),
+        log_debug("wait", FLOW_IN_LOG(flow), LOG_TEXT("step", flow_step_name(flow->attempt.step)),
                   LOG_TEXT("for", flow_wait_name(wait)));
 }
 
@@ -51,9 +51,9 @@ static void end_with_lost_lease(struct flow *flow, const char *at)
 {
     flow_turn_release(flow);
     metric_add(flow->env->series->lease_lost, 1);
-    log_warning("the lease was lost: nothing was written, another worker has the event",
-                LOG_TEXT("event_id", flow->event_text), LOG_TEXT("step", flow_step_name(flow->attempt.step)),
-                LOG_TEXT("at", at), LOG_NUMBER("attempt", flow->attempt.number));
+    log_warning("the lease was lost: nothing was written, another worker has the event", FLOW_IN_LOG(flow),
+                LOG_TEXT("step", flow_step_name(flow->attempt.step)), LOG_TEXT("at", at),
+                LOG_NUMBER("attempt", flow->attempt.number));
     /* The event may have ended meanwhile, over a look-up that could not see the card that this attempt has made. */
     /* guard: a create of an attempt that had lost its lease is reported */
     if (flow->sent_create)
@@ -74,7 +74,7 @@ static const char *parameters_to_keep(struct flow *flow, enum write_kind kind)
     if (kind == WRITE_KEEP || step_write_parameters(flow)) /* the step of that write has prepared them */
         /* guard: an event keeps what the issuer was told */
         return flow->kept.bytes;
-    log_warning("no memory to keep what the issuer was told of the user", LOG_TEXT("event_id", flow->event_text));
+    log_warning("no memory to keep what the issuer was told of the user", FLOW_IN_LOG(flow));
     return NULL; /* core-api is asked again */
 }
 
@@ -122,8 +122,8 @@ static void on_end_written(struct write_op *op, enum write_result result, const 
         end_with_lost_lease(flow, "end");
         return;
     case WRITE_GIVEN_UP: /* the lease runs out, and the worker that takes the event over records the attempt */
-        log_error("an attempt's end could not be written; its lease will run out",
-                  LOG_TEXT("event_id", flow->event_text), LOG_TEXT("why", why));
+        log_error("an attempt's end could not be written; its lease will run out", FLOW_IN_LOG(flow),
+                  LOG_TEXT("why", why));
         free_slot(flow);
         return;
     }
@@ -135,8 +135,8 @@ static void write_end(struct flow *flow, const struct flow_verdict *verdict)
     flow->end = flow_end_build(flow, verdict, clock_mono_ms());
     const struct write_end *end = &flow->end;
     const struct peer *peer = flow_peer(flow);
-    log_at(flow_end_level(flow, end), "attempt ended", LOG_TEXT("event_id", flow->event_text),
-           LOG_NUMBER("attempt", flow->attempt.number), LOG_TEXT("step", end->step), LOG_TEXT("outcome", end->outcome),
+    log_at(flow_end_level(flow, end), "attempt ended", FLOW_IN_LOG(flow), LOG_NUMBER("attempt", flow->attempt.number),
+           LOG_TEXT("step", end->step), LOG_TEXT("outcome", end->outcome),
            LOG_TEXT("status", outbox_status_name(end->status)),
            LOG_TEXT("code", end->reason_code[0] ? end->reason_code : end->cause), LOG_TEXT("detail", end->detail),
            LOG_NUMBER("delay_ms", end->delay_ms), LOG_NUMBER("unknown", end->unknown),
@@ -151,7 +151,7 @@ static void go_to_step(struct flow *flow, const struct flow_verdict *verdict)
     if (verdict->reason != LOOKUP_NONE)
         issuer_lookup_forget(&flow->lookup);
     if (verdict->step != flow->attempt.step) /* else the attempt starts there */
-        log_debug("step", LOG_TEXT("event_id", flow->event_text), LOG_TEXT("from", flow_step_name(flow->attempt.step)),
+        log_debug("step", FLOW_IN_LOG(flow), LOG_TEXT("from", flow_step_name(flow->attempt.step)),
                   LOG_TEXT("to", flow_step_name(verdict->step)), LOG_TEXT("doing", flow_step_text(verdict->step)));
     decide_go(&flow->attempt, verdict);
     if (flow->attempt.step != STEP_CHECK && flow->attempt.step != STEP_KEEP && flow->attempt.step != STEP_ISSUE)
@@ -389,7 +389,7 @@ static void on_step_written(struct write_op *op, enum write_result result, const
     buf_done(&flow->kept);
     flow->write_result = result;
     if (result == WRITE_GIVEN_UP)
-        log_error("a write was given up before the lease ended", LOG_TEXT("event_id", flow->event_text),
+        log_error("a write was given up before the lease ended", FLOW_IN_LOG(flow),
                   LOG_TEXT("step", flow_step_name(flow->attempt.step)), LOG_TEXT("why", why));
     finish_step(flow);
 }

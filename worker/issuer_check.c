@@ -348,7 +348,6 @@ static void call_receiver(struct issuer_check *check)
         .user_id = "test",
         .payload = {.bytes = body, .length = (size_t)length},
         .created_ms = now_us / 1000,
-        .traceparent = "",
         .is_test = true,
     };
     route_findings_begin(&check->findings, check->route, check->facts.worker);

@@ -94,7 +94,7 @@ static void put_back(struct mark *mark, const char *why, int64_t least_ms)
     snprintf(mark->why, sizeof(mark->why), "%s", why);
     mark->query.params[2] = pg_param_int8(least_ms > delay_ms || least_ms == 0 ? least_ms : delay_ms);
     mark->query.params[3] = text_or_null(mark->why);
-    log_debug("a mark was put back", LOG_TEXT("event_id", mark->event_text), LOG_TEXT("why", mark->why));
+    log_debug("a mark was put back", FLOW_IN_LOG(mark), LOG_TEXT("why", mark->why));
     submit(mark, &sql_reconcile_put_back, on_put_back);
 }
 
@@ -111,11 +111,11 @@ static void on_ended(struct pg_query *query, const struct pg_query_result *resul
     const char *came_to = result->kind == PG_DONE ? pg_bytes(result->rows, 0, 0).bytes : NULL;
     if (came_to && strcmp(came_to, "done") == 0) {
         worker_metrics_count(mark->env->metrics, WORKER_METRIC_CHECKS, mark->result, NULL);
-        log_at(is_trouble(mark->result) ? LOG_WARNING : LOG_INFO, "reconciled", LOG_TEXT("event_id", mark->event_text),
+        log_at(is_trouble(mark->result) ? LOG_WARNING : LOG_INFO, "reconciled", FLOW_IN_LOG(mark),
                LOG_TEXT("result", mark->result), LOG_TEXT("detail", mark->detail ? mark->detail : ""));
         mark->env->on_result(mark->env->context);
     } else {
-        log_warning("a mark was not ended", LOG_TEXT("event_id", mark->event_text), LOG_TEXT("result", mark->result),
+        log_warning("a mark was not ended", FLOW_IN_LOG(mark), LOG_TEXT("result", mark->result),
                     LOG_TEXT("why", came_to ? came_to : result->message));
     }
     release(mark);
@@ -144,7 +144,7 @@ static void on_orphan_noted(struct pg_query *query, const struct pg_query_result
 {
     struct mark *mark = container_of(query, struct mark, query);
     if (result->kind != PG_DONE || !pg_bool(result->rows, 0, 0)) {
-        log_warning("a mark is lost", LOG_TEXT("event_id", mark->event_text), LOG_TEXT("why", result->message));
+        log_warning("a mark is lost", FLOW_IN_LOG(mark), LOG_TEXT("why", result->message));
         release(mark);
         return;
     }
@@ -153,8 +153,7 @@ static void on_orphan_noted(struct pg_query *query, const struct pg_query_result
         enter_target(mark, MARK_CALL_UNLINK);
         return;
     }
-    log_warning("a rejected request has a live card at the issuer: it is cancelled",
-                LOG_TEXT("event_id", mark->event_text));
+    log_warning("a rejected request has a live card at the issuer: it is cancelled", FLOW_IN_LOG(mark));
     enter_target(mark, MARK_CALL_CANCEL);
 }
 
@@ -322,21 +321,28 @@ static enum issuer_call issuer_call_of(enum mark_call kind)
 
 static bool build_ask(struct mark *mark)
 {
-    const struct route_event event = {.event_id = mark->event_id, .user_id = mark->user_id, .traceparent = ""};
+    const struct route_event event = {.event_id = mark->event_id, .user_id = mark->user_id, .trace = &mark->trace};
     return route_build_lookup(mark->route, &event, &mark->call);
+}
+
+static bool build_core_call(struct mark *mark)
+{
+    const char *url = mark->peer->url;
+    bool is_made = mark->call_kind == MARK_CALL_CHECK
+                       ? core_build_check(&mark->call, url, mark->user_id, false)
+                       : core_build_unlink(&mark->call, url, mark->user_id, &mark->event_id, &mark->card_id);
+    http_call_trace(&mark->call, &mark->trace);
+    return is_made && http_call_is_made(&mark->call);
 }
 
 static bool build_call(struct mark *mark)
 {
-    const char *url = mark->peer->url;
     if (mark->call_kind == MARK_CALL_ASK)
         return build_ask(mark);
-    if (mark->call_kind == MARK_CALL_CHECK)
-        return core_build_check(&mark->call, url, mark->user_id, false);
-    if (mark->call_kind == MARK_CALL_UNLINK)
-        return core_build_unlink(&mark->call, url, mark->user_id, &mark->event_id, &mark->card_id);
+    if (mark->call_kind == MARK_CALL_CHECK || mark->call_kind == MARK_CALL_UNLINK)
+        return build_core_call(mark);
     const struct issuer_subject subject = {
-        .base = url,
+        .base = mark->peer->url,
         .event_id = mark->event_id,
         .user_id = mark->user_id,
         .card_id = mark->card.id,
@@ -345,7 +351,10 @@ static bool build_call(struct mark *mark)
         .parameters = &mark->parameters.values,
         .lookup = &mark->lookup,
     };
-    return issuer_build(profile_of(mark), issuer_call_of(mark->call_kind), &subject, &mark->call);
+    bool is_made = issuer_build(profile_of(mark), issuer_call_of(mark->call_kind), &subject, &mark->call);
+    if (profile_of(mark)->sends_trace)
+        http_call_trace(&mark->call, &mark->trace);
+    return is_made && http_call_is_made(&mark->call);
 }
 
 /* Why the call is not sent; NULL = it was built and is sent. */

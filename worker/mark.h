@@ -55,6 +55,7 @@ struct mark {
     int place;           /* of the mark and its event */
     struct uuid id, event_id, token, card_id;
     char event_text[UUID_TEXT_SIZE];
+    struct trace trace; /* its calls go on with it */
     char user_id[OUTBOX_USER_ID_MAX + 1];
     char stored_issuer_id[CARD_ISSUER_ID_MAX + 1];
     struct mark_facts facts;

@@ -24,6 +24,8 @@ enum {
     COL_MADE,
     COL_TYPE,
     COL_ELSEWHERE,
+    COL_TRACEPARENT,
+    COL_TRACESTATE,
 };
 
 static void copy_text(char *to, size_t size, struct slice from)
@@ -72,6 +74,8 @@ void mark_row_read(const struct pg_rows *rows, int row, struct mark *mark)
     mark->id = pg_uuid(rows, row, COL_ID);
     mark->event_id = pg_uuid(rows, row, COL_EVENT);
     uuid_format(&mark->event_id, mark->event_text);
+    trace_of_event(pg_bytes(rows, row, COL_TRACEPARENT), pg_bytes(rows, row, COL_TRACESTATE), &mark->event_id,
+                   &mark->trace);
     mark->route = route_of(mark, rows, row);
     mark->attempts = (int)pg_int8(rows, row, COL_ATTEMPTS);
     mark->seen_us = pg_is_null(rows, row, COL_SEEN) ? 0 : pg_int8(rows, row, COL_SEEN);

@@ -5,7 +5,6 @@
 #include <stdio.h>
 
 #include "common/base/clock.h"
-#include "common/base/trace.h"
 
 #define KEPT_MAX 4000 /* as JSON; outbox_events.issuer_parameters takes 4096 bytes, in the form of the database */
 
@@ -61,9 +60,7 @@ bool step_with_trace(struct flow *flow, bool is_made)
 {
     if (!is_made)
         return false;
-    char trace[TRACE_SIZE];
-    trace_make_child(flow->traceparent, trace);
-    http_call_header(&flow->call, "traceparent", trace);
+    http_call_trace(&flow->call, &flow->trace);
     return http_call_is_made(&flow->call);
 }
 

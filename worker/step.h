@@ -40,7 +40,7 @@ bool step_write_parameters(struct flow *flow);
 /* ---- calls ---- */
 
 const struct issuer_profile *step_profile(const struct flow *flow);
-/* Adds the header of the client's trace, or of a new trace where the client gave none. */
+/* Adds the headers of the event's trace. */
 bool step_with_trace(struct flow *flow, bool is_made);
 /* Builds the issuer's call of the current step. */
 bool step_prepare_issuer_call(struct flow *flow);

@@ -409,7 +409,7 @@ static void put_journal_fields(struct line *out, enum log_level level, const str
 {
     static const struct {
         const char *field, *name;
-    } names[] = {{"event_id", "EVENT_ID="}, {"target", "TARGET="}, {"code", "REASON="}};
+    } names[] = {{"event_id", "EVENT_ID="}, {"trace_id", "TRACE_ID="}, {"target", "TARGET="}, {"code", "REASON="}};
     char copy[VALUE_MAX_BYTES];
     out->length +=
         (size_t)sprintf(out->text, "PRIORITY=%c\nSYSLOG_IDENTIFIER=%.64s\n", journal_prefix(level)[1], program_name);

@@ -1,5 +1,5 @@
 /* One line per fact on standard error: JSON, or text on a terminal. Where standard error is the journal, the values of
- * event_id, target and code are also fields of the entry: EVENT_ID, TARGET and REASON.
+ * event_id, trace_id, target and code are also fields of the entry: EVENT_ID, TRACE_ID, TARGET and REASON.
  *
  * Library modules do not log; the module that decides what to do about a fact logs it once. The redactor overwrites
  * every run of 13 to 19 digits that satisfies the Luhn check, and secrets cannot be passed at all (secret.h has no

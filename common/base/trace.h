@@ -1,18 +1,34 @@
-/* The `traceparent` header of W3C Trace Context, version 00: its grammar, and the header of an outgoing call. Pure, but
- * for the random ids. */
+/* The headers `traceparent`, version 00, and `tracestate` of W3C Trace Context: their grammar, and what an outgoing call
+ * has of them. Pure. */
 #ifndef ISSUING_TRACE_H
 #define ISSUING_TRACE_H
 
 #include "common/base/base.h"
+#include "common/base/uuid7.h"
 
-#define TRACE_LENGTH 55 /* 00-<trace id: 32 hex>-<span id: 16 hex>-<flags: 2 hex> */
+#define TRACE_LENGTH 55 /* 00-<trace id: 32 hex>-<parent id: 16 hex>-<flags: 2 hex> */
 #define TRACE_SIZE (TRACE_LENGTH + 1)
+#define TRACE_ID_SIZE 33
+#define TRACE_STATE_MAX 512 /* bytes; a longer tracestate is dropped */
+#define TRACE_STATE_SIZE (TRACE_STATE_MAX + 1)
 
-/* Lower-case hex of the right lengths, with a trace id and a span id that are not all zero. What is not valid must be
- * ignored: the call then begins a trace of its own. */
+/* Of a request, and of all calls that are made for it. */
+struct trace {
+    char parent[TRACE_SIZE];      /* traceparent; "" = none */
+    char state[TRACE_STATE_SIZE]; /* tracestate; "" = none */
+    char id[TRACE_ID_SIZE];       /* the trace id alone */
+};
+
+/* Lower-case hex of the right lengths, with a trace id and a parent id that are not all zero. What is not valid must be
+ * ignored, and the tracestate with it. */
 bool trace_is_valid(struct slice text);
-/* The traceparent of a call that is made for `parent`: its trace and its flags, with a new span. parent is valid, or
- * "": then the call begins a new trace. */
-void trace_make_child(const char *parent, char ret_text[TRACE_SIZE]);
+/* At most 512 bytes and 32 members key=value. What is not valid must be ignored as a whole. */
+bool trace_state_is_valid(struct slice text);
+/* The trace of an event: what its client gave, as it is, since nobody here records a span of which a call could be the
+ * child. Where the client gave none that is valid: a trace whose id is the event's id, not sampled; the same in each
+ * attempt. */
+void trace_of_event(struct slice parent, struct slice state, const struct uuid *event_id, struct trace *ret_trace);
+/* The trace id within a valid traceparent, else that of the event; event_id NULL: else "". */
+void trace_id_of(struct slice parent, const struct uuid *event_id, char ret_id[TRACE_ID_SIZE]);
 
 #endif

@@ -171,6 +171,9 @@ struct config {
     int place_count;
     int database_count;
     struct {
+        char *link; /* http or https, with {trace_id} once */
+    } trace;
+    struct {
         int64_t level;  /* enum log_level */
         int64_t format; /* enum log_format; default by isatty(2) */
     } log;

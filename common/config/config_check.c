@@ -273,6 +273,17 @@ static bool check_card_keys(const struct config *config, struct err *err)
                    "card.store = encrypted needs card.keys_file (issuing-ctl keys generate FILE makes one)");
 }
 
+/* It becomes a link of a page, so it has no byte that a URL cannot have. */
+static bool check_trace_link(const char *link, struct err *err)
+{
+    const char *place = link ? strstr(link, "{trace_id}") : NULL;
+    bool is_url = link && (strncmp(link, "https://", 8) == 0 || strncmp(link, "http://", 7) == 0);
+    for (const char *at = link; is_url && *at; at++)
+        is_url = *at > ' ' && *at <= '~' && !strchr("\"<>\\^`", *at);
+    return !link || (is_url && place && !strstr(place + 1, "{trace_id}")) ||
+           err_set(err, ERR_CONFIG, "trace.link is no http:// or https:// address with {trace_id} once");
+}
+
 bool config_check(const struct config *config, enum config_program program, struct err *err)
 {
     if (!config_check_places(config, err))
@@ -291,7 +302,7 @@ bool config_check(const struct config *config, enum config_program program, stru
                check_lease(config, err) && check_retention(config, err) && check_card_keys(config, err) &&
                check_routes(config, err);
     case CONFIG_CTL:
-        break;
+        return check_trace_link(config->trace.link, err);
     }
     return true;
 }

@@ -212,6 +212,9 @@ const struct config_option config_options[] = {
      .programs = API,
      .help = "Card numbers shown to one user within a minute; 0 = none. Never more than the database's ceiling."},
 
+    {"trace", "link", OPTION_TEXT, TO(trace.link), .programs = CTL,
+     .help = "The page of a trace in a tracing backend, with {trace_id} in it; explain and the console link to it."},
+
     {"log", "level", OPTION_CHOICE, TO(log.level), .default_text = "info", .words = words_level,
      .synonym = {"warn", LOG_WARNING}, .programs = API | WORKER | CTL,
      .help = "The least important lines that are written."},

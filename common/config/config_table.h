@@ -7,7 +7,7 @@
 
 #include "common/config/config.h"
 
-#define CONFIG_OPTIONS_MAX 72 /* at least the number of rows; the compiler checks it */
+#define CONFIG_OPTIONS_MAX 80 /* at least the number of rows; the compiler checks it */
 #define CONFIG_NAME_SIZE 128
 #define CONFIG_VALUE_MAX 4096 /* bytes of one value */
 #define CONFIG_ROUTE_OPTIONS_MAX 20

@@ -97,6 +97,14 @@ void http_call_header(struct http_call *call, const char *name, const char *valu
     buf_put_text(&call->lines, value);
 }
 
+void http_call_trace(struct http_call *call, const struct trace *trace)
+{
+    if (trace->parent[0])
+        http_call_header(call, "traceparent", trace->parent);
+    if (trace->state[0])
+        http_call_header(call, "tracestate", trace->state);
+}
+
 bool http_call_is_made(const struct http_call *call)
 {
     return !call->lines.failed && !call->body.failed;

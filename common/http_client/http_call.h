@@ -7,6 +7,7 @@
 
 #include "common/base/base.h"
 #include "common/base/buf.h"
+#include "common/base/trace.h"
 
 struct client_certificate;
 
@@ -112,6 +113,8 @@ void http_call_url(struct http_call *call, const char *text);
 void http_call_url_segment(struct http_call *call, const char *text);
 /* Adds a header, at most HTTP_CALL_HEADERS_MAX of them. A line break in it fails the call when it is started. */
 void http_call_header(struct http_call *call, const char *name, const char *value);
+/* Adds the headers of the trace. */
+void http_call_trace(struct http_call *call, const struct trace *trace);
 /* false: a part did not fit or is not a segment, or out of memory. */
 must_check bool http_call_is_made(const struct http_call *call);
 

@@ -60,6 +60,17 @@ static void write_holder(struct buf *out, const struct event *event)
                  event->first_text, event->first_text, event->first_status);
 }
 
+static void write_trace(struct buf *out, const struct event *event)
+{
+    char url[EVENT_TRACE_URL_SIZE];
+    event_trace_url(event, url);
+    if (url[0])
+        html_put(out, "<div><dt>Trace id</dt><dd><a class=\"id\" href=\"{}\" rel=\"noreferrer\">{}</a></dd></div>\n", 2,
+                 url, event->trace_id);
+    else
+        write_fact(out, "Trace id", event->trace_id);
+}
+
 static void write_facts(struct buf *out, const struct event *event)
 {
     char attempts[24];
@@ -91,7 +102,7 @@ static void write_facts(struct buf *out, const struct event *event)
     write_fact(out, "Last error", event->last_error);
     write_fact(out, "Kept result", event->result);
     write_fact(out, "Client's key", event->client_key);
-    write_fact(out, "Trace", event->traceparent);
+    write_trace(out, event);
     buf_put_text(out, "</dl></section>\n");
 }
 

@@ -42,6 +42,7 @@ CREATE TABLE issuing.outbox_events (
     idempotency_key text COLLATE "C",   -- the client's key, for people; the one that counts is in idempotency_keys
     payload         jsonb NOT NULL,                         -- the request body
     traceparent     text COLLATE "C",                       -- of the client
+    tracestate      text COLLATE "C",                       -- likewise
     lease_owner     text COLLATE "C",                       -- which worker holds or last held it
     reason_code     text COLLATE "C",                       -- REJECTED, FAILED: safe to show
     reason_detail   text COLLATE "C",
@@ -396,7 +397,7 @@ ALTER TABLE issuing.statistics_changes ALTER created_ats SET STORAGE EXTERNAL, A
 
 -- What a claim hands out (claim).
 CREATE TYPE issuing.claimed_event AS (
-    id uuid, user_id text, payload text, traceparent text, retry_count int4,
+    id uuid, user_id text, payload text, traceparent text, tracestate text, retry_count int4,
     sent_age_ms int8,     -- age of the first send that may have arrived; null = certainly none
     deferred_age_ms int8, -- of the unbroken row of 409/425 answers; null = none
     -- the card, where it is stored already

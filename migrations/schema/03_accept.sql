@@ -174,7 +174,7 @@ $$;
 --     statement it would make every call pay. They are STABLE, so each sees what the statement sees.
 CREATE OR REPLACE FUNCTION issuing.accept(
     ids uuid[], user_ids text[], keys text[], fingerprints bytea[], payloads text[], traceparents text[],
-    limit_count int8, limit_window interval, count_attempts bool, key_retention interval)
+    tracestates text[], limit_count int8, limit_window interval, count_attempts bool, key_retention interval)
 RETURNS TABLE (
     verdict    text,        -- accepted, replayed, reused, not_replaceable, limited; busy, recording: to be asked again
     event_id   uuid,        -- of the accepted or replayed event
@@ -235,8 +235,8 @@ BEGIN
                 WHEN w.accepted + coalesce(cardinality(w.refused), 0) >= limit_count THEN 'limited'
                 ELSE 'accepted'
             END AS verdict
-        FROM unnest(ids, user_ids, keys, fingerprints, payloads::jsonb[], traceparents)
-            WITH ORDINALITY AS a (id, user_id, key, fingerprint, payload, traceparent, n)
+        FROM unnest(ids, user_ids, keys, fingerprints, payloads::jsonb[], traceparents, tracestates)
+            WITH ORDINALITY AS a (id, user_id, key, fingerprint, payload, traceparent, tracestate, n)
         LEFT JOIN LATERAL (
             SELECT n.* FROM (
                 SELECT k.event_id, k.created_at, k.fingerprint FROM idempotency_keys k
@@ -270,8 +270,8 @@ BEGIN
                        ELSE issuing.gets_a_row(j.user_id, j.id, t, '1 s', '1 s', 1) END)
     ), new_events AS (
         INSERT INTO outbox_events (id, created_at, updated_at, next_attempt_at, user_id, idempotency_key, payload,
-                                   traceparent)
-        SELECT j.id, t, t, t, j.user_id, j.key, j.payload, j.traceparent FROM judged j
+                                   traceparent, tracestate)
+        SELECT j.id, t, t, t, j.user_id, j.key, j.payload, j.traceparent, j.tracestate FROM judged j
         WHERE j.verdict = 'accepted' AND j.known_id IS NULL
     )
     SELECT j.verdict,
@@ -307,7 +307,7 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 BEGIN
     PERFORM issuing.accept(ARRAY[gen_random_uuid()], ARRAY[tried.id], ARRAY['try'], ARRAY[sha256('')],
-                           ARRAY['{"kind": "new"}'], ARRAY[NULL], 1, interval '1 s', false, interval '1 s')
+                           ARRAY['{"kind": "new"}'], ARRAY[NULL], ARRAY[NULL], 1, interval '1 s', false, interval '1 s')
     -- A user whom nobody else tries: two checks at once would find each other's lock.
     FROM (SELECT concat('issuing.try_accept.', gen_random_uuid()) AS id FROM generate_series(0, 9999)) tried
     WHERE issuing.is_mine(tried.id) LIMIT 1;

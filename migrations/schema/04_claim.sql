@@ -426,8 +426,8 @@ BEGIN
             updated_at = now()
         FROM (SELECT d.id, d.first_sent_at, d.updated_at, d.ahead FROM due d UNION ALL SELECT * FROM one) due
         WHERE e.id = due.id
-        RETURNING e.id, e.due_at, e.user_id, e.payload, e.traceparent, e.retry_count, e.deferred_since, e.cancel_code,
-                  e.lost_count, e.first_sent_at, e.last_sent_at, due.first_sent_at AS sent_before,
+        RETURNING e.id, e.due_at, e.user_id, e.payload, e.traceparent, e.tracestate, e.retry_count, e.deferred_since,
+                  e.cancel_code, e.lost_count, e.first_sent_at, e.last_sent_at, due.first_sent_at AS sent_before,
                   e.deferral_count, e.deferral_code, due.updated_at AS changed_before, e.held_end, e.held_end_code,
                   e.issuer_parameters, e.created_at, e.sent_to, e.resent, e.idempotency_key
     ), ends AS MATERIALIZED (
@@ -438,7 +438,7 @@ BEGIN
         SELECT h.id, h.user_id,
                -- What cannot be a request is not unpacked: one such row must not take a worker's memory.
                CASE WHEN pg_column_size(h.payload) <= 262144 THEN h.payload::text END,
-               h.traceparent, h.retry_count,
+               h.traceparent, h.tracestate, h.retry_count,
                CASE WHEN h.sent_before IS NOT NULL
                     -- guard: a time that no clock has shown stops no claim
                     THEN (extract(epoch FROM now() - greatest(h.first_sent_at, 'epoch')) * 1000)::int8 END,
@@ -472,8 +472,8 @@ BEGIN
                                         THEN issuing.request_of_card(h.user_id, h.payload ->> 'replaces')
                                    END AS request_id OFFSET 0) r
         UNION ALL
-        SELECT c.id, c.user_id, c.payload, c.traceparent, 1, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-               NULL, 0, 0, NULL, (extract(epoch FROM now() - c.created_at) * 1000)::int8, NULL, NULL, NULL,
+        SELECT c.id, c.user_id, c.payload, c.traceparent, c.tracestate, 1, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+               NULL, NULL, NULL, 0, 0, NULL, (extract(epoch FROM now() - c.created_at) * 1000)::int8, NULL, NULL, NULL,
                (extract(epoch FROM greatest(c.created_at, 'epoch')) * 1000)::int8, false, NULL, false, false
         FROM ends c
     )

@@ -77,7 +77,8 @@ $$;
 CREATE OR REPLACE FUNCTION issuing.make_ends(
     ids uuid[], ended_ats timestamptz[], numbers int4[], codes text[], details text[], -- as in ends_to_tell
     new_token uuid, lease_ms int8, worker text, is_ordered bool)
-RETURNS TABLE (id uuid, user_id text, payload text, traceparent text, created_at timestamptz)
+RETURNS TABLE (id uuid, user_id text, payload text, traceparent text, tracestate text,
+               created_at timestamptz)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp -- and what claim_ends sets
 AS $$
 #variable_conflict use_column
@@ -94,13 +95,13 @@ BEGIN
     END IF;
     -- As text, of which only the parts in to_json can need an escape: two thirds of the time of jsonb_build_object.
     RETURN QUERY
-    INSERT INTO outbox_events AS m (id, event_type, user_id, traceparent, created_at, updated_at,
+    INSERT INTO outbox_events AS m (id, event_type, user_id, traceparent, tracestate, created_at, updated_at,
                                     next_attempt_at, payload, status, retry_count, lease_token,
                                     lease_owner, lease_until, first_sent_at)
     SELECT encode(overlay(uuid_send(gen_random_uuid())
                           PLACING int8send((t.us / 1000) << 16 | 28672 | (t.us % 1000) * 4096 / 1000)
                           FROM 1 FOR 8), 'hex')::uuid,
-           'CARD_REQUEST_ENDED', t.user_id, t.traceparent, least(t.ended_at, now()), now(),
+           'CARD_REQUEST_ENDED', t.user_id, t.traceparent, t.tracestate, least(t.ended_at, now()), now(),
            -- Due when the lease ends: the next claims do not pass over what is handed out already.
            now() + CASE WHEN is_ordered THEN 0 ELSE lease_ms END * interval '1 millisecond',
            concat('{"type":"card_request.ended","timestamp":"', t.updated_text, '","data":{"id":"', t.id,
@@ -134,7 +135,7 @@ BEGIN
                to_char(least(greatest(d.updated_at, '0001-01-01 00:00:00+00'), '9999-12-31 23:59:59.999999+00')
                        AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') AS updated_text
         FROM (
-            SELECT a.i, a.ended_at, e.id, e.user_id, e.traceparent, e.created_at,
+            SELECT a.i, a.ended_at, e.id, e.user_id, e.traceparent, e.tracestate, e.created_at,
                    CASE WHEN pg_column_size(e.payload) <= 262144 THEN left(e.payload ->> 'kind', 64) END AS kind,
                    coalesce(a.number, e.ends + 1, 1) AS number,
                    -- guard: an end that was FAILED is told as it was
@@ -151,7 +152,7 @@ BEGIN
         ) d
         OFFSET 0
     ) t LEFT JOIN cards c ON c.request_id = t.id
-    RETURNING m.id, m.user_id, m.payload::text, m.traceparent, m.created_at;
+    RETURNING m.id, m.user_id, m.payload::text, m.traceparent, m.tracestate, m.created_at;
 END
 $$;
 
@@ -189,7 +190,8 @@ $$;
 -- not the first of its request waits until no other claim has a row before it, so its id follows those of the earlier
 -- ones. If one of the ends cannot become an event, each is tried alone, and what cannot is refused, visibly.
 CREATE OR REPLACE FUNCTION issuing.claim_ends(new_token uuid, most int8, lease_ms int8, worker text, is_ordered bool)
-RETURNS TABLE (id uuid, user_id text, payload text, traceparent text, created_at timestamptz)
+RETURNS TABLE (id uuid, user_id text, payload text, traceparent text, tracestate text,
+               created_at timestamptz)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET plan_cache_mode = force_generic_plan SET jit = off

@@ -28,7 +28,7 @@ BEGIN
             last4, status) ON issuing.cards
             TO issuing_api;
         GRANT INSERT (id, created_at, updated_at, next_attempt_at, user_id, idempotency_key, payload,
-            traceparent) ON issuing.outbox_events TO issuing_api;
+            traceparent, tracestate) ON issuing.outbox_events TO issuing_api;
         GRANT EXECUTE ON FUNCTION issuing.ask_reveal(uuid, text, int8[], int8), issuing.take_number(uuid),
             issuing.promise_retentions(interval, interval),
             issuing.note_issuer_event(bytea, uuid, text) TO issuing_api;

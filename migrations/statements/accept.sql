@@ -2,8 +2,8 @@
 -- why: one call is one transaction for a whole batch. Locks, order and races are explained in
 -- migrations/schema/03_accept.sql.
 SELECT verdict, event_id, created_at, used, oldest_at, frees_at, decided_at, issuing.acknowledged()
-FROM issuing.accept($1::uuid[], $2::text[], $3::text[], $4::bytea[], $5::text[], $6::text[],
-                    $7::int8, $8::int8 * interval '1 millisecond', $9::bool, $10::int8 * interval '1 millisecond');
+FROM issuing.accept($1::uuid[], $2::text[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::text[],
+                    $8::int8, $9::int8 * interval '1 millisecond', $10::bool, $11::int8 * interval '1 millisecond');
 
 -- name: accept_check :one place
 -- why: after a request was refused for a reason of the schema: withdraws the plans of the housekeeping, which may

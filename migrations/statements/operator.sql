@@ -30,7 +30,8 @@ AND ($8::text IS NULL OR e.idempotency_key = $8::text)
 AND ($9::text IS NULL OR c.id::text = lower($9::text) OR c.issuer_card_id = $9::text
      OR e.event_type = 'CARD_ISSUE' AND lower(e.payload ->> 'replaces') = lower($9::text))
 AND ($10::text IS NULL OR c.last4 = $10::text)
-AND ($11::text IS NULL OR substring(e.traceparent FROM 4 FOR 32) = $11::text)
+AND ($11::text IS NULL
+     OR coalesce(substring(e.traceparent FROM 4 FOR 32), replace(e.id::text, '-', '')) = $11::text)
 AND ($12::bool IS NOT TRUE
      OR e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'))
 AND ($13::bool IS NOT TRUE OR e.status = 'PENDING' AND e.next_attempt_at < now() - interval '1 minute'

@@ -17,7 +17,9 @@ SELECT t.id, t.event_id, t.action, t.attempts, t.has_orphan, t.status, t.user_id
        EXISTS (SELECT FROM issuing.outbox_events e
                WHERE e.id = t.event_id AND e.sent_to IS NOT NULL
                  AND NOT EXISTS (SELECT FROM issuing.issuers i
-                                 WHERE i.id = e.sent_to AND i.profile = $6::text AND i.address = $7::text))
+                                 WHERE i.id = e.sent_to AND i.profile = $6::text AND i.address = $7::text)),
+       (SELECT e.traceparent FROM issuing.outbox_events e WHERE e.id = t.event_id),
+       (SELECT e.tracestate FROM issuing.outbox_events e WHERE e.id = t.event_id)
 FROM issuing.take_checks($1::uuid, $2::int8, $3::int8, $4::text, $5::text[]) t;
 
 -- name: reconcile_put_back :many place

@@ -51,10 +51,10 @@ static void read_verdicts(const struct pg_rows *rows, struct one_try *tries, int
 
 bool call_accept(struct pg_sync *db, const struct limit *limit, struct one_try *tries, int count, char ret_sqlstate[6])
 {
-    static const enum pg_type types[] = {PG_UUID, PG_TEXT, PG_TEXT, PG_BYTEA, PG_TEXT, PG_TEXT};
+    static const enum pg_type types[] = {PG_UUID, PG_TEXT, PG_TEXT, PG_BYTEA, PG_TEXT, PG_TEXT, PG_TEXT};
     struct buf bufs[ARRAY_SIZE(types)];
     struct pg_array arrays[ARRAY_SIZE(types)];
-    struct pg_param params[10];
+    struct pg_param params[11];
     struct pg_rows *rows = NULL;
     struct err err;
     for (size_t i = 0; i < ARRAY_SIZE(types); i++) {
@@ -70,13 +70,14 @@ bool call_accept(struct pg_sync *db, const struct limit *limit, struct one_try *
         pg_array_add(&arrays[3], fingerprint, sizeof(fingerprint));
         pg_array_add(&arrays[4], tries[i].payload, strlen(tries[i].payload));
         pg_array_add(&arrays[5], i % 2 ? "00-trace" : NULL, i % 2 ? 8 : 0);
+        pg_array_add(&arrays[6], i % 2 ? "a=1" : NULL, i % 2 ? 3 : 0);
     }
     for (size_t i = 0; i < ARRAY_SIZE(types); i++)
         params[i] = pg_array_param(&arrays[i]);
-    params[6] = pg_param_int8(limit->count);
-    params[7] = pg_param_int8(limit->window_ms);
-    params[8] = pg_param_bool(limit->attempts);
-    params[9] = pg_param_int8(limit->retention_ms ? limit->retention_ms : 24 * HOUR_MS);
+    params[7] = pg_param_int8(limit->count);
+    params[8] = pg_param_int8(limit->window_ms);
+    params[9] = pg_param_bool(limit->attempts);
+    params[10] = pg_param_int8(limit->retention_ms ? limit->retention_ms : 24 * HOUR_MS);
     bool done = pg_sync_query(db, &sql_accept_batch, params, &rows, &err);
     snprintf(ret_sqlstate, 6, "%s", done ? "" : err.sqlstate);
     if (done && pg_rows_count(rows) == count)

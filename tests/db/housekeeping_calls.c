@@ -148,7 +148,8 @@ static char *verdict_of(const char *user)
     char text[500];
     snprintf(text, sizeof(text),
              "SELECT verdict FROM issuing.accept(ARRAY[gen_random_uuid()], ARRAY['%s'], ARRAY['%s'], "
-             "ARRAY[sha256('{\"kind\": \"new\"}')], ARRAY['{\"kind\": \"new\"}'], ARRAY[NULL], 1000000, '1 h', false, "
+             "ARRAY[sha256('{\"kind\": \"new\"}')], ARRAY['{\"kind\": \"new\"}'], ARRAY[NULL], ARRAY[NULL], 1000000, "
+             "'1 h', false, "
              "'1 day')",
              user, user);
     return database_text(owner, text);

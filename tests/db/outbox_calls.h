@@ -24,7 +24,7 @@ const char *text_of(const struct uuid *uuid);
 struct uuid add_event(const char *user, int due_s);
 
 /* The column of outbox_claim that has the bookmark. */
-#define CLAIM_BOOKMARK 27
+#define CLAIM_BOOKMARK 28
 /* The caller frees the rows. */
 struct pg_rows *claim(struct pg_sync *db, const struct uuid *token, int64_t limit);
 /* choice: as issuing.claim has it. */

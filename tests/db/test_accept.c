@@ -26,8 +26,8 @@ START_TEST(an_accepted_request_is_three_rows_of_one_time)
                 "ON l.request_id = e.id WHERE e.id = '%s' AND e.status = 'PENDING' AND e.retry_count = 0 "
                 "AND e.event_type = 'CARD_ISSUE' AND e.idempotency_key = 'k' AND e.payload = '{\"kind\":\"new\"}' "
                 "AND l.accepted AND e.created_at = k.created_at AND l.at = k.created_at AND e.next_attempt_at = l.at "
-                "AND e.first_sent_at IS NULL AND (e.traceparent IS NOT NULL) = %s",
-                id, i ? "true" : "false"),
+                "AND e.first_sent_at IS NULL AND (e.traceparent = '00-trace' AND e.tracestate = 'a=1') IS %s",
+                id, i ? "true" : "NULL"),
             1);
     }
 }

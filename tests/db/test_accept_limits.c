@@ -142,7 +142,7 @@ static int64_t pages_read(const char *user, const struct limit *limit)
     snprintf(text, sizeof(text),
              "EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, FORMAT JSON) SELECT * FROM "
              "issuing.accept(ARRAY[issuing.uuid7()], ARRAY['%s'], ARRAY[gen_random_uuid()::text], ARRAY['f'::bytea], "
-             "ARRAY['{\"kind\":\"new\"}'], ARRAY[NULL], %lld, '1 h', %s, '1 day')",
+             "ARRAY['{\"kind\":\"new\"}'], ARRAY[NULL], ARRAY[NULL], %lld, '1 h', %s, '1 day')",
              user, (long long)limit->count, limit->attempts ? "true" : "false");
     char *plan = database_text(owner, text);
     int64_t pages = 0;
@@ -192,12 +192,12 @@ START_TEST(refused_tries_have_a_bounded_number_of_rows_in_each_second)
         const struct limit *limit = &limits[i];
         char user[32];
         snprintf(user, sizeof(user), "polling-%zu", i);
-        database_exec(api,
-                      "DO $$ BEGIN FOR n IN 1..%d LOOP PERFORM issuing.accept(ARRAY[issuing.uuid7()], ARRAY['%s'], "
-                      "ARRAY['k' || n], ARRAY['f'::bytea], ARRAY['{\"kind\":\"new\"}'], ARRAY[NULL], %lld, "
-                      "interval '%lld ms', %s, '1 day'); END LOOP; END $$",
-                      TRIES, user, (long long)limit->count, (long long)limit->window_ms,
-                      limit->attempts ? "true" : "false");
+        database_exec(
+            api,
+            "DO $$ BEGIN FOR n IN 1..%d LOOP PERFORM issuing.accept(ARRAY[issuing.uuid7()], ARRAY['%s'], "
+            "ARRAY['k' || n], ARRAY['f'::bytea], ARRAY['{\"kind\":\"new\"}'], ARRAY[NULL], ARRAY[NULL], %lld, "
+            "interval '%lld ms', %s, '1 day'); END LOOP; END $$",
+            TRIES, user, (long long)limit->count, (long long)limit->window_ms, limit->attempts ? "true" : "false");
         ck_assert_int_ge(refused_rows(user), 1);
         ck_assert_int_lt(refused_rows(user), TRIES / 4);
         /* The second before each row, or the tenth of a short window, holds no more rows than count. */

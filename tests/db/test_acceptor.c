@@ -224,10 +224,11 @@ START_TEST(a_user_whose_lock_is_held_is_told_and_the_others_pass)
 {
     char user[32];
     /* Of user-7 the same key is being recorded, of user-8 another one. */
-    database_run(db, "BEGIN; SELECT count(*) FROM issuing.accept(ARRAY[gen_random_uuid(), gen_random_uuid()], "
-                     "ARRAY['user-7', 'user-8'], ARRAY['key-0', 'key-1'], array_fill(decode(repeat('00', 32), 'hex'), "
-                     "ARRAY[2]), array_fill('{\"kind\":\"new\"}'::text, ARRAY[2]), "
-                     "ARRAY[NULL, NULL]::text[], 2, interval '1 hour', false, interval '60 days')");
+    database_run(
+        db, "BEGIN; SELECT count(*) FROM issuing.accept(ARRAY[gen_random_uuid(), gen_random_uuid()], "
+            "ARRAY['user-7', 'user-8'], ARRAY['key-0', 'key-1'], array_fill(decode(repeat('00', 32), 'hex'), "
+            "ARRAY[2]), array_fill('{\"kind\":\"new\"}'::text, ARRAY[2]), "
+            "ARRAY[NULL, NULL]::text[], ARRAY[NULL, NULL]::text[], 2, interval '1 hour', false, interval '60 days')");
     for (int i = 0; i < 20; i++) {
         snprintf(user, sizeof(user), "user-%d", i);
         submit(i, user, "key-0", 1);

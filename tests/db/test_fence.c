@@ -66,7 +66,7 @@ static void release(const char *states)
 /* All ways to change what is in a place: SCHEMA, of which USER is one. */
 static const char *const ways_to_write[] = {
     "SELECT SCHEMA.accept(ARRAY[gen_random_uuid()], ARRAY['USER'], ARRAY['k'], ARRAY[sha256('')], ARRAY['{\"kind\": "
-    "\"new\"}'], ARRAY[NULL], 1, '1 s', false, '1 h')",
+    "\"new\"}'], ARRAY[NULL], ARRAY[NULL], 1, '1 s', false, '1 h')",
     "SELECT SCHEMA.claim(gen_random_uuid(), 5, 30000, 'w', NULL, 100, false, 'CARD_ISSUE', false, 'generic', "
     "'https://i', 'oldest', NULL, NULL)",
     "SELECT SCHEMA.save(ARRAY[gen_random_uuid()], ARRAY[gen_random_uuid()], ARRAY[gen_random_uuid()], ARRAY['i'], "

@@ -243,7 +243,7 @@ static void *keep_busy(void *context)
 
 #define ACCEPTING(user)                                                                                 \
     "SELECT issuing.accept(ARRAY[issuing.uuid7()], ARRAY['" user "'], ARRAY[gen_random_uuid()::text], " \
-    "ARRAY['f'::bytea], ARRAY['{\"kind\":\"new\"}'], ARRAY[NULL], 1000000, '1 h', false, '1 day')"
+    "ARRAY['f'::bytea], ARRAY['{\"kind\":\"new\"}'], ARRAY[NULL], ARRAY[NULL], 1000000, '1 h', false, '1 day')"
 
 /* Requests are accepted, claimed and completed while partitions are made and dropped: no call fails, nothing is lost,
  * nothing happens twice. */

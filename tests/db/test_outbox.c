@@ -126,7 +126,7 @@ START_TEST(the_intention_to_cancel_outlives_its_worker)
     token = uuid4_make();
     struct pg_rows *rows = claim(worker, &token, 10);
     ck_assert_int_eq(taken(rows), 1);
-    ck_assert_str_eq(pg_bytes(rows, 0, 13).bytes, "link_refused");
+    ck_assert_str_eq(pg_bytes(rows, 0, 14).bytes, "link_refused");
     pg_rows_free(rows);
 }
 END_TEST

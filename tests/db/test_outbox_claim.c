@@ -8,8 +8,8 @@ START_TEST(a_claim_brings_what_the_attempt_needs)
 {
     struct uuid id = uuid7_make(), token = uuid4_make();
     database_exec(owner,
-                  "INSERT INTO outbox_events (id, user_id, payload, traceparent) VALUES "
-                  "('%s', 'alice', '{\"kind\":\"new\",\"memo\":\"m\"}', '00-trace')",
+                  "INSERT INTO outbox_events (id, user_id, payload, traceparent, tracestate) VALUES "
+                  "('%s', 'alice', '{\"kind\":\"new\",\"memo\":\"m\"}', '00-trace', 'a=1')",
                   text_of(&id));
     struct pg_rows *rows = claim(worker, &token, 10);
     ck_assert_int_eq(taken(rows), 1);
@@ -18,8 +18,9 @@ START_TEST(a_claim_brings_what_the_attempt_needs)
     ck_assert_str_eq(pg_bytes(rows, 0, 1).bytes, "alice");
     ck_assert_ptr_nonnull(strstr(pg_bytes(rows, 0, 2).bytes, "\"memo\""));
     ck_assert_str_eq(pg_bytes(rows, 0, 3).bytes, "00-trace");
-    ck_assert_int_eq(pg_int8(rows, 0, 4), 1);
-    for (int column = 5; column <= 14; column++) /* nothing sent, not deferred, no card, nothing replaced, no cancel */
+    ck_assert_str_eq(pg_bytes(rows, 0, 4).bytes, "a=1");
+    ck_assert_int_eq(pg_int8(rows, 0, 5), 1);
+    for (int column = 6; column <= 15; column++) /* nothing sent, not deferred, no card, nothing replaced, no cancel */
         ck_assert_msg(pg_is_null(rows, 0, column), "column %d", column);
     pg_rows_free(rows);
     ck_assert_int_eq(
@@ -167,10 +168,10 @@ START_TEST(a_second_claim_knows_how_long_ago_the_first_may_have_sent)
     token = uuid4_make();
     struct pg_rows *rows = claim(worker, &token, 10);
     ck_assert_int_eq(taken(rows), 1);
-    ck_assert_int_eq(pg_int8(rows, 0, 4), 2);
-    ck_assert(!pg_is_null(rows, 0, 5));
-    ck_assert_int_ge(pg_int8(rows, 0, 5), 100 * 1000);
-    ck_assert_int_lt(pg_int8(rows, 0, 5), 3600 * 1000);
+    ck_assert_int_eq(pg_int8(rows, 0, 5), 2);
+    ck_assert(!pg_is_null(rows, 0, 6));
+    ck_assert_int_ge(pg_int8(rows, 0, 6), 100 * 1000);
+    ck_assert_int_lt(pg_int8(rows, 0, 6), 3600 * 1000);
     pg_rows_free(rows);
     ck_assert_int_eq(fact(&id, "extract(epoch FROM e.first_sent_at) - 1700000000"), first); /* the first one counts */
 }
@@ -197,16 +198,16 @@ START_TEST(a_claim_brings_the_card_that_is_saved_already)
     struct pg_rows *rows = claim(worker, &token, 1);
     struct uuid id = pg_uuid(rows, 0, 0);
     ck_assert(uuid_equal(&id, &reissue));
-    ck_assert(pg_is_null(rows, 0, 7));
-    ck_assert_str_eq(pg_bytes(rows, 0, 12).bytes, "ic_old"); /* the issuer's id of the card to replace */
+    ck_assert(pg_is_null(rows, 0, 8));
+    ck_assert_str_eq(pg_bytes(rows, 0, 13).bytes, "ic_old"); /* the issuer's id of the card to replace */
     pg_rows_free(rows);
     rows = claim(worker, &token, 1);
-    struct uuid back = pg_uuid(rows, 0, 7);
+    struct uuid back = pg_uuid(rows, 0, 8);
     ck_assert(uuid_equal(&back, &card_id));
-    ck_assert_str_eq(pg_bytes(rows, 0, 8).bytes, "ic_old");
-    ck_assert_str_eq(pg_bytes(rows, 0, 9).bytes, "1111");
-    ck_assert_int_eq(pg_int8(rows, 0, 10), 3);
-    ck_assert_int_eq(pg_int8(rows, 0, 11), 2031);
+    ck_assert_str_eq(pg_bytes(rows, 0, 9).bytes, "ic_old");
+    ck_assert_str_eq(pg_bytes(rows, 0, 10).bytes, "1111");
+    ck_assert_int_eq(pg_int8(rows, 0, 11), 3);
+    ck_assert_int_eq(pg_int8(rows, 0, 12), 2031);
     pg_rows_free(rows);
 }
 END_TEST
@@ -223,7 +224,7 @@ START_TEST(a_card_of_another_user_is_never_the_one_to_replace)
         text_of(&card.id));
     struct pg_rows *rows = claim(worker, &token, 10);
     ck_assert_int_eq(taken(rows), 1);
-    ck_assert(pg_is_null(rows, 0, 12));
+    ck_assert(pg_is_null(rows, 0, 13));
     pg_rows_free(rows);
 }
 END_TEST

@@ -150,7 +150,7 @@ START_TEST(the_first_send_stays_recorded_unless_nothing_was_sent)
     ck_assert_int_eq(fact(&id, "e.first_sent_at IS NULL"), 1);
     token = uuid4_make();
     struct pg_rows *rows = claim(worker, &token, 1);
-    ck_assert(pg_is_null(rows, 0, 5)); /* nothing before this attempt */
+    ck_assert(pg_is_null(rows, 0, 6)); /* nothing before this attempt */
     pg_rows_free(rows);
     ck_assert_int_eq(finish(&(struct end){.event = id, .token = token, .status = "PENDING", .unknown = true}), 1);
     ck_assert_int_eq(fact(&id, "e.first_sent_at IS NOT NULL"), 1);
@@ -169,7 +169,7 @@ START_TEST(a_row_of_deferrals_has_one_beginning)
                   text_of(&id));
     in_progress.token = uuid4_make();
     struct pg_rows *rows = claim(worker, &in_progress.token, 1);
-    ck_assert_int_ge(pg_int8(rows, 0, 6), 50 * 1000);
+    ck_assert_int_ge(pg_int8(rows, 0, 7), 50 * 1000);
     pg_rows_free(rows);
     ck_assert_int_eq(finish(&in_progress), 1);
     ck_assert_int_eq(fact(&id, "e.deferred_since < now() - interval '49 s'"), 1);
@@ -190,11 +190,11 @@ static void put_off(const struct uuid *id, const char *cause, int count_before, 
                       .cause = cause ? cause : "issuer_http_503"};
     struct pg_rows *rows = claim(worker, &end.token, 1);
     ck_assert_int_eq(taken(rows), 1);
-    ck_assert_int_eq(pg_int8(rows, 0, 16), count_before);
-    struct slice code = pg_bytes(rows, 0, 17);
+    ck_assert_int_eq(pg_int8(rows, 0, 17), count_before);
+    struct slice code = pg_bytes(rows, 0, 18);
     ck_assert_uint_eq(code.length, strlen(code_before));
     ck_assert(code.length == 0 || memcmp(code.bytes, code_before, code.length) == 0);
-    ck_assert_int_ge(pg_int8(rows, 0, 18), 0);
+    ck_assert_int_ge(pg_int8(rows, 0, 19), 0);
     pg_rows_free(rows);
     ck_assert_int_eq(finish(&end), 1);
 }
@@ -245,7 +245,7 @@ START_TEST(the_time_since_a_change_is_never_negative)
     database_exec(owner, "UPDATE outbox_events SET updated_at = now() - interval '1 h' WHERE id = '%s'", text_of(&id));
     struct uuid token = uuid4_make();
     struct pg_rows *rows = claim(worker, &token, 1);
-    ck_assert_int_ge(pg_int8(rows, 0, 18), 3600 * 1000);
+    ck_assert_int_ge(pg_int8(rows, 0, 19), 3600 * 1000);
     pg_rows_free(rows);
 }
 END_TEST
@@ -360,7 +360,7 @@ END_TEST
 
 START_TEST(the_parameters_that_are_kept_first_stay_and_come_back_with_the_claim)
 {
-    enum { COL_PARAMETERS = 21, COL_MADE };
+    enum { COL_PARAMETERS = 22, COL_MADE };
     struct uuid token;
     struct uuid id = claimed_event("pia", &token);
     ck_assert_int_eq(finish(&(struct end){.event = id, .token = token, .status = "PENDING"}), 1);

@@ -102,7 +102,7 @@ static int claim(struct pg_sync *db, int64_t limit, int64_t *bookmark)
         pg_param_null(),       pg_param_null()};
     struct pg_rows *rows = database_query(db, &sql_outbox_claim, params);
     ck_assert_int_gt(pg_rows_count(rows), 0);
-    *bookmark = pg_int8(rows, 0, 27); /* next_since_us */
+    *bookmark = pg_int8(rows, 0, 28); /* next_since_us */
     int count = pg_is_null(rows, 0, 0) ? 0 : pg_rows_count(rows);
     pg_rows_free(rows);
     return count;

@@ -7,7 +7,7 @@ from harness import assert_equal, assert_true, BUILD, core, run, slow, test, wai
 
 ACCEPT = ("SELECT verdict FROM issuing.accept(ARRAY['%s']::uuid[], ARRAY['%s'], ARRAY['%s'], ARRAY['\\x00'::bytea],"
           " ARRAY['{\"kind\":\"new\"}'],"
-          " ARRAY[NULL]::text[], 1, '10s', false, '1 day')")
+          " ARRAY[NULL]::text[], ARRAY[NULL]::text[], 1, '10s', false, '1 day')")
 UNKNOWN_ID = "00000000-0000-7000-8000-000000000001"
 
 

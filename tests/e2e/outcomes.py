@@ -422,26 +422,6 @@ def unusual_users_and_words_arrive_at_the_peers_as_they_are(world):
                  "users that were checked")
 
 
-@test
-def the_clients_trace_goes_along_with_a_span_for_each_call(world):
-    world.up()
-    trace = "0af7651916cd43dd8448eb211c80319c"
-    world.sandbox.fault("create", "status", status=500, count=1)
-    request = world.accept("alice", headers=[("traceparent", "00-%s-b7ad6b7169203331-01" % trace)])
-    world.wait_status(request, "COMPLETED")
-    sent = [call["traceparent"] for call in world.sandbox.calls(user="alice")]
-    assert_equal([piece.split("-")[:2] + piece.split("-")[3:] for piece in sent], [["00", trace, "01"]] * 5,
-                 "traces of check, create, check, create, link")
-    spans = [piece.split("-")[2] for piece in sent]
-    assert_true(len(set(spans)) == 5 and "b7ad6b7169203331" not in spans, "a new span each: %r" % spans)
-    for i, bad in enumerate(("00-%s-b7ad6b7169203331" % trace, "00-%s-b7ad6b7169203331-01" % ("0" * 32), "x",
-                             "00-%s-B7AD6B7169203331-01" % trace)):
-        world.wait_status(world.accept("bob-%d" % i, headers=[("traceparent", bad)]), "COMPLETED")
-        sent = {call["traceparent"].split("-")[1] for call in world.sandbox.calls(user="bob-%d" % i)}
-        assert_true(all(len(piece) == 32 and piece not in (trace, "0" * 32) for piece in sent),
-                    "a trace of its own instead of %r: %r" % (bad, sent))
-
-
 @core
 @test
 def a_request_of_a_newer_api_waits_for_a_newer_worker(world):

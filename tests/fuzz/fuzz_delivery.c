@@ -63,7 +63,7 @@ FUZZ(delivery)
                                   .method = (char *)(uintptr_t) "PUT",
                                   .sign_secret_file = (char *)(uintptr_t) "/etc/secret"};
     struct route route = {.config = &config};
-    struct route_event event = {.traceparent = "", .is_resent = fuzz_choose(in, 2)};
+    struct route_event event = {.is_resent = fuzz_choose(in, 2)};
     struct http_call call;
     struct slice user = fuzz_take(in, '\n');
     char *user_id = fuzz_text(user);

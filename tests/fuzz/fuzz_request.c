@@ -55,17 +55,22 @@ static void read_prefer(struct slice first, struct slice second)
     fuzz_expect(wait_s >= 0 && wait_s <= PREFER_WAIT_MAX_S);
 }
 
-static void read_trace(struct slice value)
+static void read_trace(struct slice parent, struct slice state)
 {
-    struct http_request request = {.headers = {{SLICE("traceparent"), value}}, .header_count = 1};
-    struct slice trace = header_read_trace(&request);
-    char parent[TRACE_SIZE], child[TRACE_SIZE];
-    if (trace.length == 0)
-        return;
-    fuzz_expect(trace.length == TRACE_LENGTH);
-    snprintf(parent, sizeof(parent), "%.*s", (int)trace.length, trace.bytes);
-    trace_make_child(parent, child);
-    fuzz_expect(trace_is_valid((struct slice){child, strlen(child)}) && memcmp(parent, child, 36) == 0);
+    const struct http_request request = {
+        .headers = {{SLICE("traceparent"), parent}, {SLICE("tracestate"), state}, {SLICE("TraceState"), parent}},
+        .header_count = 3};
+    const struct uuid id = {.bytes = {1, [15] = 1}};
+    char text[TRACE_STATE_SIZE];
+    struct trace trace;
+    struct slice kept = header_read_trace(&request), kept_state = header_read_trace_state(&request, text);
+    fuzz_expect(kept.length == 0 || kept.length == TRACE_LENGTH);
+    trace_of_event(kept, kept_state, &id, &trace);
+    fuzz_expect(trace_is_valid((struct slice){trace.parent, strlen(trace.parent)}));
+    fuzz_expect(memcmp(trace.parent + 3, trace.id, strlen(trace.id)) == 0);
+    fuzz_expect(strlen(trace.state) == (kept.length ? kept_state.length : 0));
+    for (const char *at = trace.state; *at; at++)
+        fuzz_expect((*at >= ' ' && *at <= '~') || *at == '\t');
 }
 
 static void read_query(struct slice query)
@@ -101,7 +106,7 @@ FUZZ(request)
         (void)header_is_json(first);
         return;
     case 4:
-        read_trace(first);
+        read_trace(first, rest);
         return;
     case 5:
         (void)pages_has_tag(first, "\"0123456789abcdef01234567\"");

@@ -74,7 +74,7 @@ int main(int argc, char **argv)
 {
     char url[] = "https://receiver.example/hooks", file[] = "(secrets)", method[8];
     struct config_route config = {.type = "CARD_REQUEST_ENDED", .url = url, .method = method, .sign_secret_file = file};
-    struct route_event event = {.user_id = "user 1", .created_ms = 1700000000123, .traceparent = ""};
+    struct route_event event = {.user_id = "user 1", .created_ms = 1700000000123};
     if (argc < 3 || !uuid_parse(EVENT, strlen(EVENT), &event.event_id))
         return 2;
     struct route route = {.config = &config, .signer = load(argc - 2, argv + 2)};

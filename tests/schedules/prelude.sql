@@ -128,7 +128,8 @@ CREATE FUNCTION schedule.accept(n int, who text, key text, most int DEFAULT 3, b
     RETURNS text LANGUAGE sql SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT a.verdict FROM issuing_pP.accept(ARRAY[schedule.id(n)], ARRAY[who], ARRAY[key], ARRAY[sha256(body::bytea)],
-                                         ARRAY[body], ARRAY[NULL], most, interval '1 hour', false, interval '1 day') a
+                                            ARRAY[body], ARRAY[NULL], ARRAY[NULL], most, interval '1 hour', false,
+                                            interval '1 day') a
 $$;
 
 -- The ids of the events that the claim n hands out, as numbers.
@@ -172,8 +173,8 @@ CREATE FUNCTION schedule.accept_two(n int, one text, two text, key text) RETURNS
 AS $$
     SELECT string_agg(a.verdict, ' ')
     FROM issuing_pP.accept(ARRAY[schedule.id(n), schedule.id(n + 1)], ARRAY[one, two], ARRAY[key, key],
-                           ARRAY[sha256(''), sha256('')], ARRAY['{"kind": "new"}', '{"kind": "new"}'], ARRAY[NULL, NULL], 1,
-                           interval '1 hour', false, interval '1 day') a
+                           ARRAY[sha256(''), sha256('')], ARRAY['{"kind": "new"}', '{"kind": "new"}'], ARRAY[NULL, NULL],
+                           ARRAY[NULL, NULL], 1, interval '1 hour', false, interval '1 day') a
 $$;
 
 -- The body of a reissue of the card n.

@@ -156,12 +156,14 @@ static void put_mark(struct pg_rows *rows, const struct sim_mark *mark)
     sim_put_int8(rows, (event->created_us < now_us ? event->created_us : now_us) / 1000);
     sim_put_text(rows, "CARD_ISSUE");
     sim_put_bool(rows, false);
+    sim_put_null(rows);
+    sim_put_null(rows);
 }
 
 /* issuing.take_checks */
 static struct pg_rows *run_take(const struct sim_statement *statement)
 {
-    struct pg_rows *rows = sim_rows_new(SIM_MARKS, 16);
+    struct pg_rows *rows = sim_rows_new(SIM_MARKS, 18);
     int64_t now_us = sim_db_now_us(), most = sim_param_int8(statement, 1);
     for (int i = 0; i < sim.mark_count; i++) {
         struct sim_mark *mark = &sim.marks[i];

@@ -151,6 +151,7 @@ static void take(struct pg_rows *rows, const struct claim *claim, struct sim_eve
     sim_put_text(rows, event->user);
     sim_put_text(rows, event->payload);
     sim_put_null(rows);
+    sim_put_null(rows);
     sim_put_int8(rows, event->retry_count);
     put_age(rows, now_us, was_sent ? event->first_sent_us : SIM_NEVER);
     put_age(rows, now_us, event->deferred_us);
@@ -222,7 +223,7 @@ static struct pg_rows *run_claim(const struct sim_statement *statement)
     struct sim_event *found[SIM_EVENTS];
     int64_t most = sim_param_int8(statement, 1), slack_us = sim_param_int8(statement, 5) * MS;
     int due = collect(&claim, found), count = due < most ? due : (int)most;
-    struct pg_rows *rows = sim_rows_new(count > 0 ? count : 1, 31);
+    struct pg_rows *rows = sim_rows_new(count > 0 ? count : 1, 32);
     int64_t bookmark_us = count < most ? claim.now_us - slack_us : found[count - 1]->next_us;
     for (int i = 0; i < count; i++) {
         sim_tell("claim        event %d by %s, attempt %d%s", (int)(found[i] - sim.events), claim.worker,
@@ -232,7 +233,7 @@ static struct pg_rows *run_claim(const struct sim_statement *statement)
     }
     if (count == 0) {
         sim_row_add(rows);
-        for (int i = 0; i < 27; i++)
+        for (int i = 0; i < 28; i++)
             sim_put_null(rows);
         put_claim(rows, bookmark_us, lost_is_due(claim.now_us), claim.now_us, false);
     }

@@ -5,19 +5,17 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/base/trace.h"
 #include "worker/route/route_call.h"
 #include "worker/step.h"
 
-static struct route_event event_of(const struct flow *flow, char ret_trace[TRACE_SIZE])
+static struct route_event event_of(const struct flow *flow)
 {
-    trace_make_child(flow->traceparent, ret_trace);
     return (struct route_event){
         .event_id = flow->attempt.event_id,
         .user_id = flow->user_id,
         .payload = buf_slice(&flow->body),
         .created_ms = flow->made_ms,
-        .traceparent = ret_trace,
+        .trace = &flow->trace,
         .is_resent = flow->attempt.is_resent,
     };
 }
@@ -29,7 +27,7 @@ static void keep_result(struct flow *flow)
     buf_done(&flow->result);
     buf_init(&flow->result, ROUTE_RESULT_MAX);
     if (result.length > 0 && !buf_put(&flow->result, result.bytes, result.length))
-        log_warning("no memory to keep the answer to a delivery", LOG_TEXT("event_id", flow->event_text));
+        log_warning("no memory to keep the answer to a delivery", FLOW_IN_LOG(flow));
 }
 
 static struct flow_verdict decide(struct flow *flow, const struct outcome *outcome, bool was_executed)
@@ -53,8 +51,7 @@ static void hide_credential(const struct flow *flow, struct outcome *outcome)
 
 bool step_deliver_prepare(struct flow *flow)
 {
-    char trace[TRACE_SIZE];
-    const struct route_event event = event_of(flow, trace);
+    const struct route_event event = event_of(flow);
     return !flow->body.failed && route_build_deliver(flow->route, &event, clock_wall_us() / 1000, &flow->call);
 }
 
@@ -69,8 +66,7 @@ struct flow_verdict step_deliver_read(struct flow *flow, struct outcome *ret_out
 
 bool step_ask_prepare(struct flow *flow)
 {
-    char trace[TRACE_SIZE];
-    const struct route_event event = event_of(flow, trace);
+    const struct route_event event = event_of(flow);
     return route_build_lookup(flow->route, &event, &flow->call);
 }
 

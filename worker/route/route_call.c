@@ -88,8 +88,8 @@ bool route_build_deliver(const struct route *route, const struct route_event *ev
     http_call_header(call, "ce-source", "issuing");
     put_time(call, event->created_ms);
     put_attribute(call, "ce-subject", event->user_id);
-    if (event->traceparent[0])
-        http_call_header(call, "traceparent", event->traceparent);
+    if (event->trace)
+        http_call_trace(call, event->trace);
     route_headers_put(route->headers, call);
     if (event->is_resent)
         http_call_header(call, "webhook-resend", "1");
@@ -150,7 +150,7 @@ bool route_build_lookup(const struct route *route, const struct route_event *eve
     put_url(call, route->config->lookup_url, id);
     call->status_is_enough = true;
     route_headers_put(route->headers, call);
-    if (event->traceparent[0])
-        http_call_header(call, "traceparent", event->traceparent);
+    if (event->trace)
+        http_call_trace(call, event->trace);
     return http_call_is_made(call);
 }

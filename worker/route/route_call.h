@@ -1,8 +1,8 @@
 /* The calls of a route: builds the delivery and the look-up, and reads their answers. Pure; the flow sends them.
  *
  * A delivery carries the payload as its body, `Idempotency-Key: <event id>` (the same on every attempt), CloudEvents
- * 1.0 in binary mode (ce-specversion, ce-id, ce-type, ce-source: issuing, ce-time, ce-subject: <user id>), and
- * traceparent. A signed route adds the headers of Standard Webhooks. What an operator has sent again bears
+ * 1.0 in binary mode (ce-specversion, ce-id, ce-type, ce-source: issuing, ce-time, ce-subject: <user id>), and the
+ * trace. A signed route adds the headers of Standard Webhooks. What an operator has sent again bears
  * webhook-resend: 1. */
 #ifndef ISSUING_ROUTE_CALL_H
 #define ISSUING_ROUTE_CALL_H
@@ -19,9 +19,9 @@
 struct route_event {
     struct uuid event_id;
     const char *user_id;
-    struct slice payload;    /* JSON, as PostgreSQL writes it */
-    int64_t created_ms;      /* Unix time: ce-time */
-    const char *traceparent; /* of this attempt; "" = none */
+    struct slice payload;      /* JSON, as PostgreSQL writes it */
+    int64_t created_ms;        /* Unix time: ce-time */
+    const struct trace *trace; /* NULL = none */
     bool is_resent;
     bool is_test; /* no event: its ce-type is TEST */
 };

@@ -21,9 +21,9 @@ struct route_headers {
 /* What the request has already, or the connection. */
 static bool is_ours(const char *name, bool has_credential)
 {
-    static const char *const names[] = {"host",       "content-length", "content-type", "transfer-encoding",
-                                        "connection", "expect",         "te",           "trailer",
-                                        "upgrade",    "keep-alive",     "traceparent",  "idempotency-key"};
+    static const char *const names[] = {
+        "host",    "content-length", "content-type", "transfer-encoding", "connection", "expect",         "te",
+        "trailer", "upgrade",        "keep-alive",   "traceparent",       "tracestate", "idempotency-key"};
     bool found = strncasecmp(name, "ce-", 3) == 0 || strncasecmp(name, "webhook-", 8) == 0 ||
                  (has_credential && strcasecmp(name, "authorization") == 0);
     for (size_t i = 0; i < ARRAY_SIZE(names); i++)

@@ -311,6 +311,28 @@ START_TEST(what_is_no_traceparent_is_dropped)
 }
 END_TEST
 
+START_TEST(all_lines_of_tracestate_are_one_and_a_bad_one_drops_them_all)
+{
+    static char many[TRACE_STATE_MAX];
+    char text[TRACE_STATE_SIZE];
+    ck_assert_ptr_null(header_read_trace_state(&request, text).bytes);
+    add_header("TraceState", " rojo=1 ");
+    add_header("tracestate", "");
+    add_header("tracestate", "congo=2");
+    struct slice state = header_read_trace_state(&request, text);
+    ck_assert_uint_eq(state.length, strlen("rojo=1 ,congo=2"));
+    ck_assert_mem_eq(state.bytes, "rojo=1 ,congo=2", state.length);
+    add_header("tracestate", "congo");
+    ck_assert_ptr_null(header_read_trace_state(&request, text).bytes);
+    memset(&request, 0, sizeof(request));
+    memset(many, 'x', sizeof(many) - 1);
+    memcpy(many, "a=", 2);
+    add_header("tracestate", many);
+    add_header("tracestate", "b=1");
+    ck_assert_ptr_null(header_read_trace_state(&request, text).bytes);
+}
+END_TEST
+
 SUITE(client_headers)
 {
     TCase *tcase = tcase_create("client_headers");
@@ -329,5 +351,6 @@ SUITE(client_headers)
     tcase_add_test(tcase, anything_else_is_not_json);
     tcase_add_test(tcase, a_traceparent_is_handed_on_as_it_came);
     tcase_add_test(tcase, what_is_no_traceparent_is_dropped);
+    tcase_add_test(tcase, all_lines_of_tracestate_are_one_and_a_bad_one_drops_them_all);
     suite_add_tcase(suite, tcase);
 }

@@ -69,7 +69,7 @@ static int lines(const char **ret_text)
 static void note(enum auth_refusal refusal, int times)
 {
     for (int i = 0; i < times; i++)
-        refusals_note(&refusals, refusal, NULL);
+        refusals_note(&refusals, refusal, "", "");
 }
 
 static double counted(const char *word)
@@ -113,13 +113,16 @@ START_TEST(a_flood_is_one_line_a_second_and_reason)
 }
 END_TEST
 
-START_TEST(the_line_has_the_address_where_it_is_known)
+#define TRACE_ID "4bf92f3577b34da6a3ce929d0e0e4736"
+
+START_TEST(the_line_has_the_address_and_the_trace_where_they_are_known)
 {
     const char *text;
-    refusals_note(&refusals, AUTH_REFUSED_KEY, "192.0.2.7");
-    refusals_note(&refusals, AUTH_REFUSED_MISSING, NULL);
+    refusals_note(&refusals, AUTH_REFUSED_KEY, "192.0.2.7", TRACE_ID);
+    refusals_note(&refusals, AUTH_REFUSED_MISSING, "", "");
     ck_assert_int_eq(lines(&text), 2);
-    ck_assert_ptr_nonnull(strstr(text, "reason=unknown_key why=\"the token's key is unknown\" client=192.0.2.7\n"));
+    ck_assert_ptr_nonnull(
+        strstr(text, "reason=unknown_key why=\"the token's key is unknown\" client=192.0.2.7 trace_id=" TRACE_ID "\n"));
     ck_assert_ptr_nonnull(strstr(text, "reason=missing why=\"no token was sent\"\n"));
 }
 END_TEST
@@ -149,7 +152,7 @@ SUITE(refusals)
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, every_reason_is_there_from_the_start);
     tcase_add_test(tests, a_flood_is_one_line_a_second_and_reason);
-    tcase_add_test(tests, the_line_has_the_address_where_it_is_known);
+    tcase_add_test(tests, the_line_has_the_address_and_the_trace_where_they_are_known);
     tcase_add_test(tests, what_was_left_out_is_logged_when_nothing_follows);
     suite_add_tcase(suite, tests);
 }

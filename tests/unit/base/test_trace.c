@@ -54,26 +54,82 @@ START_TEST(a_nul_inside_or_a_null_is_not_valid)
 }
 END_TEST
 
-START_TEST(a_child_keeps_the_trace_and_the_flags_and_has_a_span_of_its_own)
+static bool is_state(const char *text)
 {
-    char child[TRACE_SIZE], other[TRACE_SIZE];
-    trace_make_child(TRACE, child);
-    trace_make_child(TRACE, other);
-    ck_assert(is_valid(child));
-    ck_assert_mem_eq(child, TRACE, 36);
-    ck_assert_str_eq(child + 52, "-01");
-    ck_assert_str_ne(child, TRACE);
-    ck_assert_str_ne(child, other);
+    return trace_state_is_valid((struct slice){.bytes = text, .length = strlen(text)});
+}
+
+START_TEST(a_tracestate_has_members_with_key_and_value)
+{
+    ck_assert(is_state("congo=t61rcWkgMzE"));
+    ck_assert(is_state("rojo=00f067aa0ba902b7,congo=t61rcWkgMzE"));
+    ck_assert(is_state(" fw529a3039@dt=FfAEC ,\t, 4f/a_b-*=a b!~ "));
+    ck_assert(is_state("a=1,"));
 }
 END_TEST
 
-START_TEST(a_call_without_a_parent_begins_a_trace)
+static const char *const bad_states[] = {
+    "", ",", " , ", "a", "a=", "=b", "a=b=c", "A=b", "-a=b", "a b=c", "a=b\x7f", "a=\xc3\xa4", "a=b\r\nx: y", "a=b;c,d",
+};
+
+START_TEST(what_is_no_tracestate_is_not_valid)
 {
-    char child[TRACE_SIZE], other[TRACE_SIZE];
-    trace_make_child("", child);
-    trace_make_child("", other);
-    ck_assert(is_valid(child));
-    ck_assert_int_ne(memcmp(child + 3, other + 3, 32), 0);
+    ck_assert_msg(!is_state(bad_states[_i]), "%s", bad_states[_i]);
+}
+END_TEST
+
+START_TEST(a_tracestate_has_at_most_512_bytes_and_32_members)
+{
+    char text[TRACE_STATE_MAX + 2];
+    memset(text, 'v', sizeof(text));
+    memcpy(text, "a=", 2);
+    memcpy(text + 258, ",b=", 3);
+    ck_assert(!trace_state_is_valid((struct slice){text, TRACE_STATE_MAX + 1}));
+    ck_assert(trace_state_is_valid((struct slice){text, TRACE_STATE_MAX}));
+    memcpy(text + 258, "v,b=", 4); /* a value of 257 bytes */
+    ck_assert(!trace_state_is_valid((struct slice){text, TRACE_STATE_MAX}));
+    for (int members = 1; members <= 33; members++) {
+        memcpy(text + 4 * (members - 1), "a=b,", 4);
+        ck_assert_int_eq(trace_state_is_valid((struct slice){text, 4 * (size_t)members}), members <= 32);
+    }
+    text[1] = '\0';
+    ck_assert(!trace_state_is_valid((struct slice){text, 4}));
+    ck_assert(!trace_state_is_valid((struct slice){0}));
+}
+END_TEST
+
+static struct trace trace;
+static struct uuid event_id;
+
+static void of_event(const char *parent, const char *state)
+{
+    ck_assert(uuid_parse("0190b5a8-7c1e-7cc3-98c4-dc0c0c07398f", 36, &event_id));
+    trace_of_event((struct slice){parent, strlen(parent)}, (struct slice){state, strlen(state)}, &event_id, &trace);
+}
+
+START_TEST(the_calls_of_an_event_go_on_with_what_its_client_gave)
+{
+    of_event(TRACE, "a=b,c=d");
+    ck_assert_str_eq(trace.parent, TRACE);
+    ck_assert_str_eq(trace.state, "a=b,c=d");
+    ck_assert_str_eq(trace.id, TRACE_ID);
+    of_event(TRACE, "a=b,c");
+    ck_assert_str_eq(trace.parent, TRACE);
+    ck_assert_str_eq(trace.state, "");
+}
+END_TEST
+
+START_TEST(an_event_without_a_trace_has_one_of_its_own_that_is_not_sampled)
+{
+    of_event("", "");
+    ck_assert_str_eq(trace.id, "0190b5a87c1e7cc398c4dc0c0c07398f");
+    ck_assert_str_eq(trace.parent, "00-0190b5a87c1e7cc398c4dc0c0c07398f-98c4dc0c0c07398f-00");
+    of_event("00-" TRACE_ID "-0000000000000000-01", "a=b");
+    ck_assert_str_eq(trace.id, "0190b5a87c1e7cc398c4dc0c0c07398f");
+    ck_assert_str_eq(trace.state, ""); /* it is of the trace that is no trace */
+    memset(&event_id, 0, sizeof(event_id));
+    trace_of_event((struct slice){0}, (struct slice){0}, &event_id, &trace);
+    ck_assert_str_eq(trace.parent, "");
 }
 END_TEST
 
@@ -83,7 +139,10 @@ SUITE(trace)
     tcase_add_test(tcase, a_traceparent_of_version_00_is_valid);
     tcase_add_loop_test(tcase, what_is_no_traceparent_is_not_valid, 0, ARRAY_SIZE(bad));
     tcase_add_test(tcase, a_nul_inside_or_a_null_is_not_valid);
-    tcase_add_test(tcase, a_child_keeps_the_trace_and_the_flags_and_has_a_span_of_its_own);
-    tcase_add_test(tcase, a_call_without_a_parent_begins_a_trace);
+    tcase_add_test(tcase, a_tracestate_has_members_with_key_and_value);
+    tcase_add_loop_test(tcase, what_is_no_tracestate_is_not_valid, 0, ARRAY_SIZE(bad_states));
+    tcase_add_test(tcase, a_tracestate_has_at_most_512_bytes_and_32_members);
+    tcase_add_test(tcase, the_calls_of_an_event_go_on_with_what_its_client_gave);
+    tcase_add_test(tcase, an_event_without_a_trace_has_one_of_its_own_that_is_not_sampled);
     suite_add_tcase(suite, tcase);
 }

@@ -38,6 +38,7 @@ static void set_up(void)
     peers.issuer.url = peers.core.url = "http://peer";
     flow_init(&flow, &env);
     ck_assert(uuid_parse(EVENT, strlen(EVENT), &flow.attempt.event_id));
+    trace_of_event((struct slice){0}, (struct slice){0}, &flow.attempt.event_id, &flow.trace);
     flow.attempt.sent_age_ms = flow.attempt.deferred_age_ms = flow.attempt.settle_age_ms = -1;
     flow.attempt.asks_for = flow.attempt.verifies = STEP_COUNT;
     snprintf(flow.card.id, sizeof(flow.card.id), "card-1");

@@ -37,14 +37,15 @@ static struct route_signer *make_signer(const char *text)
     return signer;
 }
 
+static const struct trace trace = {.parent = TRACEPARENT};
+
 static void set_up_route(void)
 {
     config = (struct config_route){.type = "PAYMENT_CHARGE", .url = url, .method = method};
     strcpy(method, "POST");
     strcpy(url, "https://pay.example/v1/charges/");
     route = (struct route){.config = &config};
-    event = (struct route_event){
-        .user_id = "alice", .payload = SLICE("{\"amount\": 100}"), .created_ms = CREATED_MS, .traceparent = ""};
+    event = (struct route_event){.user_id = "alice", .payload = SLICE("{\"amount\": 100}"), .created_ms = CREATED_MS};
     ck_assert(uuid_parse(EVENT, strlen(EVENT), &event.event_id));
     http_call_init(&call, ANSWER_MAX * 16);
     memset(&outcome, 0, sizeof(outcome));
@@ -81,7 +82,7 @@ static void expect_header(const char *header)
 
 START_TEST(a_delivery_has_the_headers_of_cloudevents_in_binary_mode)
 {
-    event.traceparent = TRACEPARENT;
+    event.trace = &trace;
     ck_assert(route_build_deliver(&route, &event, NOW_MS, &call));
     ck_assert_str_eq(call.method, "POST");
     expect_line(0, "https://pay.example/v1/charges/");
@@ -120,7 +121,7 @@ START_TEST(a_signed_delivery_has_the_headers_of_standard_webhooks)
     char signature[ROUTE_SIGNATURE_SIZE], line[200];
     config.sign_secret_file = lookup_url;
     route.signer = make_signer("whsec_" SECRET);
-    event.traceparent = TRACEPARENT;
+    event.trace = &trace;
     ck_assert(route_build_deliver(&route, &event, NOW_MS, &call));
     ck_assert(route_sign(route.signer, EVENT, NOW_MS / 1000, event.payload, signature));
     snprintf(line, sizeof(line), "webhook-signature: %s", signature);
@@ -216,7 +217,7 @@ START_TEST(a_look_up_asks_for_the_event)
         ck_assert_uint_eq(call.body.length, 0);
         ck_assert_ptr_null(http_call_check(&call));
     }
-    event.traceparent = TRACEPARENT;
+    event.trace = &trace;
     ck_assert(route_build_lookup(&route, &event, &call));
     expect_line(1, "traceparent: " TRACEPARENT);
     expect_line(2, NULL);
@@ -479,7 +480,7 @@ START_TEST(a_delivery_is_the_same_over_both_transports)
     config.sign_secret_file = lookup_url;
     route.signer = make_signer("whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX\nwhsec_" SECRET);
     event.user_id = "a b";
-    event.traceparent = TRACEPARENT;
+    event.trace = &trace;
     event.payload = SLICE("{\"name\": \"caf\xc3\xa9\"}");
     ck_assert(route_sign(route.signer, EVENT, NOW_MS / 1000, event.payload, signature));
     snprintf(signed_line, sizeof(signed_line), "webhook-signature: %s", signature);
@@ -536,7 +537,7 @@ START_TEST(a_look_up_is_the_same_over_both_transports)
 {
     static const char *const headers[] = {"User-Agent: issuing", "Accept: */*", ("traceparent: " TRACEPARENT)};
     config.lookup_url = lookup_url;
-    event.traceparent = TRACEPARENT;
+    event.trace = &trace;
     ck_assert(route_build_lookup(&route, &event, &call));
     run(&call);
     expect_request("GET /ok" EVENT, headers, (int)ARRAY_SIZE(headers), "", 0);
