@@ -107,7 +107,9 @@ struct view flow_view(const struct flow *flow, int64_t now_ms, int64_t wall_us)
         .peers_rest_ms = longer_rest_ms(flow, now_ms),
     };
     if (peer) {
-        int64_t changed_ms = attempt->claimed_ms + attempt->claim_took_ms - attempt->changed_age_ms;
+        /* guard: what was answered while the claim was under way is no evidence */
+        int64_t began_ms = attempt->claimed_ms + attempt->claim_took_ms;
+        int64_t changed_ms = began_ms - attempt->changed_age_ms;
         int64_t steady_ms = now_ms - view.steady_ms;
         /* The age is the database's, and its clock may have been set forward. */
         /* guard: no evidence is from before a step of the database's clock */
@@ -115,7 +117,7 @@ struct view flow_view(const struct flow *flow, int64_t now_ms, int64_t wall_us)
             changed_ms = steady_ms;
         view.peer_closed_ms = closed_ms(&peer->target, now_ms);
         /* guard: only another event's answer is evidence, and only of the same kind of call */
-        view.others_in_attempt = answers_others(flow, (int)attempt->step, attempt->claimed_ms);
+        view.others_in_attempt = answers_others(flow, (int)attempt->step, began_ms);
         view.others_since_change = answers_others(flow, (int)attempt->step, changed_ms);
         view.others_in_any_call = answers_others(flow, -1, changed_ms);
         view.is_suspected = peer->target.suspicions[attempt->step].is_suspected;

@@ -118,7 +118,7 @@ struct view {
     uint64_t random;          /* for jitter: 0 gives the shortest waits, UINT64_MAX the longest ones */
     int64_t peer_closed_ms;   /* so long the step's peer still rests, or its breaker stays open */
     int64_t peers_rest_ms;    /* so long one of the peers that the event needs still rests */
-    bool others_in_attempt;   /* in this kind of call, since the claim: another event was answered well */
+    bool others_in_attempt;   /* in this kind of call, since the answer to the claim: another event was answered well */
     bool others_since_change; /* the same, since the event last changed */
     bool others_in_any_call;  /* since then, in any kind of call */
     bool is_suspected;        /* this kind of call is refused to different events, and none is answered well */

@@ -80,6 +80,10 @@ START_TEST(a_failure_ends_no_event_while_no_other_is_answered)
         another_was_answered(STEP_CHECK, NOW_MS);
         peers.core.target.good[STEP_CHECK].last.event_id = flow.attempt.event_id;
     }
+    if (_i == 4) { /* while the claim was under way */
+        flow.attempt.claim_took_ms = SECOND / 2;
+        another_was_answered(STEP_CHECK, flow.attempt.claimed_ms + SECOND / 2 - 1);
+    }
     struct flow_verdict verdict = settle(FLOW_RETRY);
     ck_assert_int_eq(verdict.kind, FLOW_DEFER);
     ck_assert_str_eq(verdict.code, "core_http_503");
@@ -579,7 +583,7 @@ SUITE(decide_settled)
 {
     TCase *tcase = tcase_create("decide_settled");
     tcase_add_checked_fixture(tcase, set_up, NULL);
-    tcase_add_loop_test(tcase, a_failure_ends_no_event_while_no_other_is_answered, 0, 4);
+    tcase_add_loop_test(tcase, a_failure_ends_no_event_while_no_other_is_answered, 0, 5);
     tcase_add_test(tcase, a_failure_of_the_last_attempt_ends_an_event_that_fails_alone);
     tcase_add_loop_test(tcase, where_events_are_rare_the_third_failure_in_a_row_ends_one_that_fails_alone, 0, 2);
     tcase_add_test(tcase, an_attempt_that_is_not_the_last_is_a_retry_after_at_least_what_the_peer_wants);

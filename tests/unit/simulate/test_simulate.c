@@ -48,6 +48,14 @@ START_TEST(two_creates_that_were_late_together_are_reported_together)
 }
 END_TEST
 
+/* As this seed found: a claim took so long that an outage began meanwhile, and answers from before it counted against the
+ * event. */
+START_TEST(an_outage_that_begins_while_a_claim_is_under_way_ends_no_event)
+{
+    ck_assert_msg(sim_run(33975, false), "%s", sim.failure);
+}
+END_TEST
+
 SUITE(simulate)
 {
     TCase *tcase = tcase_create("simulate");
@@ -55,5 +63,6 @@ SUITE(simulate)
     tcase_add_test(tcase, a_seed_is_a_schedule);
     tcase_add_test(tcase, a_clock_that_is_set_back_before_the_first_claim_delays_no_event);
     tcase_add_test(tcase, two_creates_that_were_late_together_are_reported_together);
+    tcase_add_test(tcase, an_outage_that_begins_while_a_claim_is_under_way_ends_no_event);
     suite_add_tcase(suite, tcase);
 }
