@@ -149,8 +149,8 @@ void sim_check_create(const struct sim_request *request, const struct flow *flow
 {
     int number = sim_request_event(request);
     const struct sim_event *event = &sim.events[number];
-    int64_t began_us =
-        sim.now_us - (clock_mono_ms() - flow->attempt.claimed_ms) * MS; /* the attempt's, which may be late */
+    int64_t began_ms = flow->attempt.claimed_ms + flow->attempt.claim_took_ms; /* the attempt's, which may be late */
+    int64_t began_us = sim.now_us - (clock_mono_us() - began_ms * MS);
     if (sim.profile->calls[ISSUER_CREATE].has_key && strcmp(request->key, event->text) != 0)
         sim_fail("event %d is sent with the key %s", number, request->key);
     if (sim.peers[number].checked_us < began_us)

@@ -56,6 +56,14 @@ START_TEST(an_outage_that_begins_while_a_claim_is_under_way_ends_no_event)
 }
 END_TEST
 
+/* As these seeds found: core-api had been asked less than a millisecond after the claim was sent. */
+START_TEST(a_check_right_after_the_claim_is_one_of_this_attempt)
+{
+    static const uint64_t seeds[] = {1140, 14548};
+    ck_assert_msg(sim_run(seeds[_i], false), "%s", sim.failure);
+}
+END_TEST
+
 SUITE(simulate)
 {
     TCase *tcase = tcase_create("simulate");
@@ -64,5 +72,6 @@ SUITE(simulate)
     tcase_add_test(tcase, a_clock_that_is_set_back_before_the_first_claim_delays_no_event);
     tcase_add_test(tcase, two_creates_that_were_late_together_are_reported_together);
     tcase_add_test(tcase, an_outage_that_begins_while_a_claim_is_under_way_ends_no_event);
+    tcase_add_loop_test(tcase, a_check_right_after_the_claim_is_one_of_this_attempt, 0, 2);
     suite_add_tcase(suite, tcase);
 }
