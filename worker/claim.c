@@ -145,10 +145,10 @@ static void start_attempt(struct claim *claim, const struct pg_rows *rows, int r
 /* ---- the answer ---- */
 
 /* Before the first answer nobody has looked at the clock: it may have been set back, also while no worker ran. */
-static void note_clock(struct claim *claim, int64_t db_us)
+void claim_note_clock(struct claim *claim, int64_t db_us, int64_t sent_us)
 {
     bool is_first = !claim->options.db_clock->is_known;
-    switch (db_clock_note(claim->options.db_clock, db_us, claim->sent_us, clock_mono_us())) {
+    switch (db_clock_note(claim->options.db_clock, db_us, sent_us, clock_mono_us())) {
     case DB_CLOCK_STEADY:
         /* guard: the first answer of the database is followed by a rebase */
         if (is_first)
@@ -176,7 +176,7 @@ static void note_claim(struct claim *claim, const struct pg_rows *rows, int coun
         turns_note_taken(claim->options.turns);
     else if (claim->is_alone) /* another worker has them */
         turns_end(claim->options.turns, now_ms);
-    note_clock(claim, claim_rows_now_us(rows));
+    claim_note_clock(claim, claim_rows_now_us(rows), claim->sent_us);
 }
 
 static void on_claimed(struct pg_query *query, const struct pg_query_result *result)

@@ -46,7 +46,7 @@ struct claim_options {
     struct turns *turns;       /* of all types */
     int64_t first_poll_ms;     /* the claims of several types poll one after the other */
     struct worker_series *series;
-    struct db_clock *db_clock; /* notes the database's time of each claim */
+    struct db_clock *db_clock; /* notes the database's time of each claim and look */
     /* The database's clock was set back, or may have been. From the loop. */
     void (*on_clock_set_back)(void *context);
     void *context;
@@ -66,6 +66,9 @@ int64_t claim_bookmark_us(const struct claim *claim, int place, enum claim_sourc
 void claim_go_back(struct claim *claim, int place, enum claim_source source, int64_t due_us);
 /* The source as the statements take it; of a route's events all are one. */
 struct pg_param claim_source_param(const struct route *route, enum claim_source source);
+/* What the database's clock said to a statement that was sent then, by ours. Also while no claim may start it is looked
+ * at, since it may step twice meanwhile. */
+void claim_note_clock(struct claim *claim, int64_t db_us, int64_t sent_us);
 /* No claim starts after it. */
 void claim_stop(struct claim *claim);
 /* No claim is in flight. */

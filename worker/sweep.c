@@ -29,7 +29,7 @@ struct sweep {
     bool rebase_pending; /* the database's clock was set back, or may have been */
     int64_t rebase_due_ms;
     int rebase_repeats; /* of REBASE_REPEAT_MS */
-    int64_t sent_ms;
+    int64_t sent_ms, sent_us;
     int64_t young_due_ms, old_due_ms;
     struct sweep_pace pace;
     bool is_stopped;
@@ -37,7 +37,7 @@ struct sweep {
 };
 
 /* Columns of outbox_sweep. */
-enum { COL_FREED, COL_LATE, COL_COST, COL_ENDED };
+enum { COL_FREED, COL_LATE, COL_COST, COL_ENDED, COL_NOW };
 
 static void on_timer(uv_timer_t *timer);
 
@@ -96,6 +96,9 @@ static void on_looked(struct pg_query *query, const struct pg_query_result *resu
     int64_t cost_ms = is_done ? pg_int8(result->rows, 0, COL_COST) : 0;
     note_answered(sweep);
     bool was_full = is_done && note_look(sweep, result->rows);
+    if (is_done)
+        /* guard: the database's clock is looked at while nothing is claimed */
+        claim_note_clock(sweep->options.claim, pg_int8(result->rows, 0, COL_NOW), sweep->sent_us);
     /* Too many entries to look through, or no database: the look did not happen. (PG_NOT_SENT, after waiting for a
      * connection, proves nothing about the width.) */
     bool is_late = result->kind == PG_UNKNOWN && now_ms - sweep->sent_ms >= SWEEP_TIMEOUT_MS;
@@ -160,6 +163,7 @@ static void look(struct sweep *sweep, int64_t now_ms)
     bool is_last = !sweep->is_young && sweep->pace.width_ms == SWEEP_UNBOUNDED;
     struct pg_query *query = &sweep->query;
     sweep->sent_ms = now_ms;
+    sweep->sent_us = clock_mono_us();
     query->statement = &sql_outbox_sweep;
     query->params[0] =
         is_last ? pg_param_null() : pg_param_int8(sweep->is_young ? SWEEP_YOUNG_MS : to_ms + sweep->pace.width_ms);

@@ -88,7 +88,8 @@ SELECT (SELECT count(*) FROM freed),
        (SELECT (extract(epoch FROM greatest(late.due_at, timestamptz 'epoch' - interval '1 microsecond'))
                 * 1000000)::int8 FROM late),
        (extract(epoch FROM clock_timestamp() - statement_timestamp()) * 1000)::int8, -- time of this statement
-       (SELECT count(*) FROM freed f WHERE f.lost_count >= $5::int8);
+       (SELECT count(*) FROM freed f WHERE f.lost_count >= $5::int8),
+       (extract(epoch FROM now()) * 1000000)::int8;
 
 -- name: outbox_rebase :one place
 -- why: after the database's clock was set back: open events with times in the future, which were written while the

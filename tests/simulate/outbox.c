@@ -280,7 +280,7 @@ static struct pg_rows *run_sweep(const struct sim_statement *statement)
         freed++;
         free_lease(event, now_us, sim_param_int8(statement, 4), &ended);
     }
-    struct pg_rows *rows = sim_rows_new(1, 4);
+    struct pg_rows *rows = sim_rows_new(1, 5);
     sim_row_add(rows);
     sim_put_int8(rows, freed);
     if (late_us == SIM_NEVER)
@@ -289,6 +289,7 @@ static struct pg_rows *run_sweep(const struct sim_statement *statement)
         sim_put_int8(rows, late_us);
     sim_put_int8(rows, 0);
     sim_put_int8(rows, ended);
+    sim_put_int8(rows, now_us);
     return rows;
 }
 

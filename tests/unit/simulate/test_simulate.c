@@ -40,6 +40,24 @@ START_TEST(a_clock_that_is_set_back_before_the_first_claim_delays_no_event)
 }
 END_TEST
 
+/* As seed 2035970 found: core-api was paused, so nothing was claimed meanwhile, and the event that was accepted with the
+ * clock ahead waited for its time. */
+START_TEST(a_clock_that_steps_forth_and_back_during_a_pause_delays_no_event)
+{
+    sim_begin(1, false);
+    sim.faults_until_us = sim.now_us;
+    sim_pass(2 * MINUTE);
+    sim.is_paused[1] = true;
+    sim_pass(MINUTE);
+    sim.db_offset_us += 30 * HOUR;
+    sim_event_make(sim.event_count);
+    sim_outbox_accept(sim.event_count++);
+    sim_pass(MINUTE);
+    sim.db_offset_us -= 30 * HOUR;
+    ck_assert_msg(sim_finish(), "%s", sim.failure);
+}
+END_TEST
+
 /* As this seed found: two attempts lost their leases at the same moment, and the second report waited for a poll, behind
  * which the worker could have ended. */
 START_TEST(two_creates_that_were_late_together_are_reported_together)
@@ -70,6 +88,7 @@ SUITE(simulate)
     tcase_add_loop_test(tcase, no_schedule_breaks_an_invariant, 0, PARTS);
     tcase_add_test(tcase, a_seed_is_a_schedule);
     tcase_add_test(tcase, a_clock_that_is_set_back_before_the_first_claim_delays_no_event);
+    tcase_add_test(tcase, a_clock_that_steps_forth_and_back_during_a_pause_delays_no_event);
     tcase_add_test(tcase, two_creates_that_were_late_together_are_reported_together);
     tcase_add_test(tcase, an_outage_that_begins_while_a_claim_is_under_way_ends_no_event);
     tcase_add_loop_test(tcase, a_check_right_after_the_claim_is_one_of_this_attempt, 0, 2);
