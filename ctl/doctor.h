@@ -29,6 +29,8 @@ must_check bool doctor_check_running(struct doctor *doctor, struct err *err);
  * no worker answered in time, which is reported. False: the database went away, or refused. */
 must_check bool doctor_check_target(struct doctor *doctor, const char *target, const char *user, bool creates,
                                     int64_t timeout_ms, bool *ret_is_answered, struct err *err);
+/* What the last trial of the issuer has shown. False: the database went away, or refused. */
+must_check bool doctor_check_trial(struct doctor *doctor, struct err *err);
 /* Whether something in the database slows or stops our sessions: settings, locks of others, a housekeeping that does not
  * pass. False: the database went away, or refused. */
 must_check bool doctor_check_locks(struct doctor *doctor, struct err *err);

@@ -101,6 +101,20 @@ static void report_unanswered(struct doctor *doctor, const char *target, int64_t
         "no worker answered within %s", print_span(timeout_ms * 1000, span));
 }
 
+bool doctor_check_trial(struct doctor *doctor, struct err *err)
+{
+    pg_rows_scope struct pg_rows *rows = NULL;
+    char time[PRINT_TIME_SIZE];
+    if (!pg_sync_query(doctor->ctl->db, &sql_operator_trial, NULL, &rows, err))
+        return false;
+    for (int row = 0; row < pg_rows_count(rows); row++) {
+        bool is_first = strcmp(text_of(rows, row, 1), "profile") == 0;
+        doctor_note(doctor, "trial", "%s%s%s", is_first ? print_time(pg_time_us(rows, row, 0), time) : "",
+                    is_first ? ": " : "", text_of(rows, row, 2));
+    }
+    return true;
+}
+
 bool doctor_check_target(struct doctor *doctor, const char *target, const char *user, bool creates, int64_t timeout_ms,
                          bool *ret_is_answered, struct err *err)
 {

@@ -40,7 +40,8 @@ enum phase {
     PHASE_NAMING,
     /* The issuer's answer to the question for the number of a card that does not exist. Then ENDING. */
     PHASE_REVEALING,
-    /* The issuer's answer to a call of the trial. Then TRYING again, PAUSING or ENDING. */
+    /* The issuer's answer to a call of the trial, or both to one that is sent twice. Then TRYING again, PAUSING or
+     * ENDING. */
     PHASE_TRYING,
     /* The next POLL_MS: a card that was made is not shown yet. Then TRYING. */
     PHASE_PAUSING,
@@ -55,7 +56,7 @@ struct issuer_check {
     uv_timer_t timer;
     struct pg_query query;
     struct buf targets;              /* a parameter of the query: what can be checked now */
-    struct uuid id, token, event_id; /* event_id: made up, no event has it; of the trial it is id */
+    struct uuid id, token, event_id; /* event_id: made up, no event has it */
     struct route *route;             /* that is checked; NULL = the issuer */
     char user_id[OUTBOX_USER_ID_MAX + 1];
     struct issuer_findings_facts facts;
@@ -63,10 +64,13 @@ struct issuer_check {
     struct issuer_parameters known; /* all parameters that are known for this user */
     enum issuer_call which;         /* the call that was made to the issuer; ISSUER_CALLS = none */
     struct issuer_lookup lookup;
-    bool creates, is_test; /* a trial follows; the issuer is in its test mode */
+    bool creates, is_test, is_tried;         /* a trial follows; the issuer is in its test mode; the trial began */
+    char none_code[OUTBOX_REASON_CODE_SIZE]; /* of a card that does not exist; "" = no code told that */
     struct issuer_trial trial;
-    struct http_call call;
-    struct credential *credential; /* that the call was sent with; NULL = none */
+    struct http_call call, twin; /* twin: the same call of a trial, at the same time */
+    int in_flight;               /* calls of the trial */
+    bool is_double;
+    struct credential *credential, *twin_credential; /* that the calls were sent with; NULL = none */
     struct closing closing;
 };
 
@@ -99,8 +103,7 @@ static void put_back(struct issuer_check *check)
 static void end(struct issuer_check *check)
 {
     struct findings *findings = &check->findings;
-    bool was_tried = uuid_equal(&check->event_id, &check->id);
-    bool is_whole = check->route || was_tried
+    bool is_whole = check->route || check->is_tried
                         ? findings_end(findings)
                         : issuer_findings_end(findings, &check->facts, check->which, &check->known);
     if (!is_whole) {
@@ -137,24 +140,26 @@ static void forget_call(struct issuer_check *check, struct peer *peer)
     check->facts.issuer_header = NULL;
 }
 
-/* which ISSUER_CALLS: the call that tells the account. card_id NULL: of no card. */
-static bool build_issuer_call(struct issuer_check *check, enum issuer_call which, const char *card_id)
+/* which ISSUER_CALLS: the call that tells the account. */
+static bool build_issuer_call(struct issuer_check *check, enum issuer_call which, struct http_call *call)
 {
-    static const struct outbox_payload payload; /* a new card */
+    const struct issuer_trial *trial = check->is_tried ? &check->trial : NULL;
+    const struct outbox_payload payload = {.is_reissue = which == ISSUER_RETIRE};
+    const struct uuid *reference = trial ? &trial->reference : &check->event_id;
     char made_up[UUID_TEXT_SIZE];
-    uuid_format(&check->event_id, made_up);
+    uuid_format(reference, made_up);
     const struct issuer_subject subject = {
         .base = check->options.peers->issuer.url,
-        .event_id = check->event_id,
+        .event_id = *reference,
         .user_id = check->user_id,
         .payload = &payload,
-        .card_id = card_id ? card_id : made_up,
+        .card_id = trial ? issuer_trial_card(trial) : made_up,
         .since_ms = clock_wall_us() / 1000 - SINCE_MS,
-        .parameters = &check->known,
+        .parameters = trial ? issuer_trial_parameters(trial) : &check->known,
         .lookup = &check->lookup,
     };
-    return which == ISSUER_CALLS ? issuer_build_account(check->facts.profile, &subject, &check->call)
-                                 : issuer_build(check->facts.profile, which, &subject, &check->call);
+    return which == ISSUER_CALLS ? issuer_build_account(check->facts.profile, &subject, call)
+                                 : issuer_build(check->facts.profile, which, &subject, call);
 }
 
 /* Numbers are stored, and shown by a call of their own. */
@@ -166,33 +171,57 @@ static bool wants_numbers(const struct issuer_check *check)
 }
 
 static void on_trial_answered(struct http_call *call);
+static void on_twin_answered(struct http_call *call);
 
 static void send_trial_call(struct issuer_check *check)
 {
-    enum issuer_call next = check->trial.next;
-    if (next != ISSUER_CALLS && build_issuer_call(check, next, issuer_trial_card(&check->trial))) {
+    enum issuer_call next = issuer_trial_call(&check->trial);
+    check->is_double = issuer_trial_is_double(&check->trial);
+    if (next != ISSUER_CALLS && build_issuer_call(check, next, &check->call) &&
+        (!check->is_double || build_issuer_call(check, next, &check->twin))) {
+        check->in_flight = check->is_double ? 2 : 1;
         send_call(check, &check->options.peers->issuer, PHASE_TRYING, on_trial_answered);
+        check->twin.on_done = on_twin_answered;
+        if (check->is_double)
+            check->twin_credential = peer_send_within(&check->options.peers->issuer, &check->twin, CALL_MAX_MS);
         return;
     }
     if (next != ISSUER_CALLS)
         findings_add(&check->findings, "create", FINDINGS_FAIL, "ask again", "no memory for a call");
-    issuer_trial_done(&check->trial);
+    issuer_trial_done(&check->trial, &check->findings);
     end(check);
 }
 
-static void on_trial_answered(struct http_call *call)
+static void read_trial_answers(struct issuer_check *check)
 {
-    struct issuer_check *check = container_of(call, struct issuer_check, call);
+    if (--check->in_flight > 0)
+        return;
     check->trial.credential = check->credential;
-    bool pauses = issuer_trial_answer(&check->trial, &check->findings, &check->facts, call, &check->event_id,
-                                      &check->lookup, clock_mono_ms());
+    bool pauses = issuer_trial_answer(&check->trial, &check->findings, &check->call,
+                                      check->is_double ? &check->twin : NULL, &check->lookup, clock_mono_ms());
     forget_call(check, &check->options.peers->issuer);
+    if (check->is_double) {
+        http_call_forget(&check->twin);
+        credential_release(check->twin_credential);
+    }
     if (check->is_draining)
         issuer_trial_hurry(&check->trial);
     if (pauses && !check->is_draining)
         check->phase = PHASE_PAUSING;
     else
         send_trial_call(check);
+}
+
+static void on_trial_answered(struct http_call *call)
+{
+    read_trial_answers(container_of(call, struct issuer_check, call));
+}
+
+static void on_twin_answered(struct http_call *call)
+{
+    struct issuer_check *check = container_of(call, struct issuer_check, twin);
+    peer_note_call(&check->options.peers->issuer, call);
+    read_trial_answers(check);
 }
 
 /* What is asked without a card is answered. */
@@ -213,9 +242,11 @@ static void go_on(struct issuer_check *check)
         end(check);
         return;
     }
-    check->event_id = check->id;
     issuer_lookup_forget(&check->lookup);
-    issuer_trial_begin(&check->trial, &check->known, wants_numbers(check));
+    issuer_trial_begin(&check->trial, &check->facts, &check->known, &check->id, check->none_code);
+    check->trial.reveals = wants_numbers(check);
+    check->trial.settle_ms = check->options.config->issuer.settle_time_ms;
+    check->is_tried = true;
     send_trial_call(check);
 }
 
@@ -230,7 +261,7 @@ static void on_revealed(struct http_call *call)
 
 static void ask_number(struct issuer_check *check)
 {
-    if (wants_numbers(check) && build_issuer_call(check, ISSUER_REVEAL, NULL))
+    if (wants_numbers(check) && build_issuer_call(check, ISSUER_REVEAL, &check->call))
         send_call(check, &check->options.peers->issuer, PHASE_REVEALING, on_revealed);
     else
         go_on(check);
@@ -249,7 +280,7 @@ static void on_account_told(struct http_call *call)
 
 static void ask_account(struct issuer_check *check)
 {
-    if (check->facts.profile->account.path && build_issuer_call(check, ISSUER_CALLS, NULL)) {
+    if (check->facts.profile->account.path && build_issuer_call(check, ISSUER_CALLS, &check->call)) {
         send_call(check, &check->options.peers->issuer, PHASE_NAMING, on_account_told);
         check->facts.issuer_header = credential_header(check->credential);
         return;
@@ -267,12 +298,13 @@ static void on_issuer_answered(struct http_call *call)
     bool is_half = check->lookup.none_code[0] && !check->lookup.is_done && outcome.kind == OUTCOME_EXECUTED;
     if (is_half && !check->is_draining) {
         forget_call(check, &check->options.peers->issuer);
-        if (build_issuer_call(check, ISSUER_LOOKUP, NULL))
+        if (build_issuer_call(check, ISSUER_LOOKUP, &check->call))
             send_call(check, &check->options.peers->issuer, PHASE_CALLING, on_issuer_answered);
         else
             put_back(check);
         return;
     }
+    snprintf(check->none_code, sizeof(check->none_code), "%s", check->lookup.is_done ? check->lookup.none_code : "");
     issuer_findings_add_answer(&check->findings, &check->facts, check->which, call, &check->lookup, &outcome);
     forget_call(check, &check->options.peers->issuer);
     if (check->findings.has_failure)
@@ -296,7 +328,7 @@ static void call_issuer(struct issuer_check *check)
         return;
     }
     check->event_id = uuid7_make();
-    if (!build_issuer_call(check, check->which, NULL)) {
+    if (!build_issuer_call(check, check->which, &check->call)) {
         put_back(check); /* out of memory */
         return;
     }
@@ -398,6 +430,8 @@ static void on_taken(struct pg_query *query, const struct pg_query_result *resul
     check->user_id[has_user ? user.length : 0] = '\0';
     check->facts.user_id = has_user ? check->user_id : NULL;
     check->creates = pg_bool(result->rows, 0, 3);
+    check->is_tried = false;
+    check->none_code[0] = '\0';
     if (check->is_draining)
         put_back(check);
     else if (check->route)
@@ -480,6 +514,7 @@ bool issuer_check_open(const struct issuer_check_options *options, struct issuer
     check->options = *options;
     set_facts(check);
     http_call_init(&check->call, ANSWER_MAX);
+    http_call_init(&check->twin, ANSWER_MAX);
     findings_init(&check->findings);
     buf_init(&check->targets, TARGETS_BYTES_MAX);
     uv_timer_init(options->loop, &check->timer);
@@ -507,6 +542,7 @@ static void release(void *module)
 {
     struct issuer_check *check = module;
     http_call_done(&check->call);
+    http_call_done(&check->twin);
     findings_done(&check->findings);
     buf_done(&check->targets);
     free(check);

@@ -124,6 +124,9 @@ void issuer_read_reveal(const struct issuer_profile *profile, const struct http_
  * answer (cancel_failed); with ISSUER_RETRIEVE the card itself can be read. */
 void issuer_read_cancel(const struct issuer_profile *profile, enum issuer_call which, const struct http_call *call,
                         struct outcome *ret_outcome);
+/* EXECUTED: nothing is said against it; ISSUER_RETRIEVE shows the state. */
+void issuer_read_freeze(const struct issuer_profile *profile, const struct http_call *call,
+                        struct outcome *ret_outcome);
 /* EXECUTED: *ret_state is the state of the card with that issuer's id. REFUSED: the issuer does not know the card. */
 void issuer_read_retrieve(const struct issuer_profile *profile, const struct http_call *call, const char *card_id,
                           enum issuer_card_state *ret_state, struct outcome *ret_outcome);

@@ -115,6 +115,12 @@ void issuer_read_cancel(const struct issuer_profile *profile, enum issuer_call w
     }
 }
 
+void issuer_read_freeze(const struct issuer_profile *profile, const struct http_call *call, struct outcome *ret_outcome)
+{
+    if (!issuer_outcome_of_call(profile, ISSUER_FREEZE, call, ret_outcome))
+        outcome_executed(ret_outcome);
+}
+
 /* The answer is our card, or has the number's place, and no number: this is how an issuer shows a card to somebody who may
  * not see numbers. */
 static bool is_hidden(const struct issuer_profile *profile, struct json_value body, struct json_value number,

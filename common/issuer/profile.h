@@ -27,6 +27,7 @@ enum issuer_call {
     ISSUER_RETRIEVE, /* the card's state: after a cancel or a retire that was refused, and of the card that a reissue was
                       * to replace, where none came of it */
     ISSUER_LIST,     /* all cards that were made since a time, whosever they are */
+    ISSUER_FREEZE,   /* a card of a trial (worker/issuer_trial.h): nothing is authorized until it is active again */
     ISSUER_CALLS,
 };
 
@@ -170,6 +171,27 @@ struct issuer_rule {
     enum issuer_meaning meaning;
 };
 
+/* ---- what the documents do not say ---- */
+
+/* What a trial in the issuer's test mode does to learn it (worker/issuer_trial.h). */
+enum issuer_experiment {
+    ASK_VENDOR, /* none can show it */
+    ASK_REPEAT, /* the create is sent again under its key */
+    ASK_BUSY,   /* the create is sent twice at once */
+    ASK_SHOWN,  /* the card is looked up until it is found */
+    ASK_PATHS,  /* a card and a path that do not exist are asked for */
+    ASK_CLOSE,  /* a closed card is closed under another key */
+    ASK_LISTED, /* the cards of an unknown holder are looked up */
+    ASK_HOLDER, /* a card for an unknown holder is created */
+    ASK_FAILED, /* ... and then one for the right holder, under the same key */
+    ISSUER_EXPERIMENTS,
+};
+
+struct issuer_question {
+    const char *about; /* NULL ends the table */
+    enum issuer_experiment by;
+};
+
 /* ---- profiles ---- */
 
 /* How a credential is written into its header line. */
@@ -190,7 +212,8 @@ struct issuer_profile {
 
     /* A noted header whose value is the key of the call, where the issuer has honoured the key; NULL = no header tells. */
     const char *honoured_header;
-    /* Names that core-api's `issuer` object or issuer.parameters may give; "?name" = not required. */
+    /* Names that core-api's `issuer` object or issuer.parameters may give; "?name" = not required. The first one says whose
+     * card it is. */
     const char *const *parameters;
     /* A parameter that defaults to our user id where that is 1 to 36 of [A-Za-z0-9_.-]; NULL = none. */
     const char *parameter_from_user;
@@ -219,6 +242,8 @@ struct issuer_profile {
     /* A card is inactive until it is first activated, and no other one is. False: a card may be frozen like this, so one
      * that a look-up finds inactive is left so. */
     bool makes_inactive;
+
+    const struct issuer_question *questions; /* NULL = none */
 
     /* What the vendor's test mode is known by: a part of its address, a part of its credential; NULL = by none. */
     const char *test_host, *test_credential;

@@ -26,6 +26,7 @@ static const struct issuer_field lookup_query[] = {
 };
 
 static const struct issuer_field activate_body[] = {TEXT("status", "active"), {0}};
+static const struct issuer_field freeze_body[] = {TEXT("status", "suspended"), {0}};
 static const struct issuer_field close_body[] = {
     TEXT("status", "closed"),
     TEXT("statusReason", "other"),
@@ -82,6 +83,7 @@ const struct issuer_profile issuer_adyen = {
             [ISSUER_REVEAL] = {.method = "GET", .path = CARD "/reveal"},
             [ISSUER_CANCEL] = CHANGE(close_body),
             [ISSUER_RETIRE] = CHANGE(retire_body),
+            [ISSUER_FREEZE] = CHANGE(freeze_body),
             [ISSUER_RETRIEVE] = {.method = "GET", .path = CARD},
         },
     .card =
@@ -122,5 +124,9 @@ const struct issuer_profile issuer_adyen = {
     .error_codes = (const char *const[]){"/errorCode", NULL},
     .error_detail = "/detail",
     .rules = rules,
+    .questions =
+        QUESTIONS({"whether the key is honoured", ASK_REPEAT}, {"how long a key is honoured", ASK_VENDOR},
+                  {"what a 429 looks like", ASK_VENDOR}, {"the cards of an unknown balance account", ASK_LISTED},
+                  {"a second close", ASK_CLOSE}, {"how soon a card shows in the list", ASK_SHOWN}),
     .looks_first = true,
 };

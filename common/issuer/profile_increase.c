@@ -23,12 +23,13 @@ static const struct issuer_field list_query[] = {
     {0},
 };
 
+static const struct issuer_field freeze_body[] = {TEXT("status", "disabled"), {0}};
 static const struct issuer_field cancel_body[] = {TEXT("status", "canceled"), {0}};
 
 #define CARD "/cards/{card}"
-#define CLOSE                                                                                                        \
-    {                                                                                                                \
-        .method = "PATCH", .path = CARD, .body = cancel_body, .encoding = ENCODING_JSON, .answered_state = "/status" \
+#define CHANGE(fields)                                                                                          \
+    {                                                                                                           \
+        .method = "PATCH", .path = CARD, .body = fields, .encoding = ENCODING_JSON, .answered_state = "/status" \
     }
 
 const struct issuer_profile issuer_increase = {
@@ -44,8 +45,9 @@ const struct issuer_profile issuer_increase = {
             [ISSUER_LOOKUP] = {.method = "GET", .path = "/cards", .query = lookup_query},
             [ISSUER_LIST] = {.method = "GET", .path = "/cards", .query = list_query},
             [ISSUER_REVEAL] = {.method = "GET", .path = CARD "/details"},
-            [ISSUER_CANCEL] = CLOSE,
-            [ISSUER_RETIRE] = CLOSE,
+            [ISSUER_CANCEL] = CHANGE(cancel_body),
+            [ISSUER_RETIRE] = CHANGE(cancel_body),
+            [ISSUER_FREEZE] = CHANGE(freeze_body),
             [ISSUER_RETRIEVE] = {.method = "GET", .path = CARD},
         },
     .card =
@@ -83,6 +85,9 @@ const struct issuer_profile issuer_increase = {
             RULE(CALL(CREATE) | CALLS_OF_A_CARD, 404, 404, MEANS_REFUSED, .code = "object_not_found_error"),
             {0},
         },
+    .questions = QUESTIONS({"the key while its first call runs", ASK_BUSY}, {"the key after a refusal", ASK_FAILED},
+                           {"an unknown account", ASK_HOLDER}, {"a second close", ASK_CLOSE},
+                           {"how soon a card shows by key", ASK_SHOWN}),
     .looks_first = true,
     .key_is_trusted = true,
 };

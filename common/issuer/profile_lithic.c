@@ -27,6 +27,7 @@ static const struct issuer_field list_query[] = {
     {0},
 };
 
+static const struct issuer_field freeze_body[] = {TEXT("state", "PAUSED"), {0}};
 static const struct issuer_field cancel_body[] = {TEXT("state", "CLOSED"), {0}};
 static const struct issuer_field retire_body[] = {
     TEXT("state", "CLOSED"),
@@ -35,7 +36,7 @@ static const struct issuer_field retire_body[] = {
 };
 
 #define CARD "/v1/cards/{card}"
-#define CLOSE(fields)                                                                                          \
+#define CHANGE(fields)                                                                                         \
     {                                                                                                          \
         .method = "PATCH", .path = CARD, .body = fields, .encoding = ENCODING_JSON, .answered_state = "/state" \
     }
@@ -57,8 +58,9 @@ const struct issuer_profile issuer_lithic = {
             [ISSUER_LOOKUP] = {.method = "GET", .path = "/v1/cards", .query = lookup_query},
             [ISSUER_LIST] = {.method = "GET", .path = "/v1/cards", .query = list_query},
             [ISSUER_REVEAL] = {.method = "GET", .path = CARD},
-            [ISSUER_CANCEL] = CLOSE(cancel_body),
-            [ISSUER_RETIRE] = CLOSE(retire_body),
+            [ISSUER_CANCEL] = CHANGE(cancel_body),
+            [ISSUER_RETIRE] = CHANGE(retire_body),
+            [ISSUER_FREEZE] = CHANGE(freeze_body),
             [ISSUER_RETRIEVE] = {.method = "GET", .path = CARD},
         },
     .card =
@@ -98,6 +100,9 @@ const struct issuer_profile issuer_lithic = {
             RULE(CALLS_OF_A_CARD, 404, 404, MEANS_REFUSED),
             {0},
         },
+    .questions = QUESTIONS({"how long keys are kept", ASK_VENDOR}, {"whether a 5xx is kept under the key", ASK_VENDOR},
+                           {"the key after a refusal", ASK_FAILED}, {"an unknown account", ASK_HOLDER},
+                           {"a second close", ASK_CLOSE}, {"how soon a card shows by memo", ASK_SHOWN}),
     /* guard: an unknown outcome is looked up before the create is repeated */
     .looks_first = true,
     .key_is_trusted = true,

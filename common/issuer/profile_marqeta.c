@@ -18,6 +18,7 @@ static const struct issuer_field create_body[] = {
         TEXT("state", state), TEXT("reason_code", reason)
 
 static const struct issuer_field activate_body[] = {TRANSITION("act-", "ACTIVE", "00"), {0}};
+static const struct issuer_field freeze_body[] = {TRANSITION("frz-", "SUSPENDED", "01"), {0}};
 static const struct issuer_field cancel_body[] = {TRANSITION("end-", "TERMINATED", "01"), {0}};
 static const struct issuer_field retire_body[] = {TRANSITION("old-", "TERMINATED", "01"), {0}};
 
@@ -33,7 +34,7 @@ static const struct issuer_rule rules[] = {
     RULE(CALL(CREATE) | CALL(ACTIVATE), 409, 409, MEANS_LOOK_UP),
     RULE(CALL(CANCEL) | CALL(RETIRE), 409, 409, MEANS_UNFORESEEN),
     RULE(ANY_CALL, 412, 412, MEANS_REFUSED),
-    RULE(CALL(ACTIVATE) | CALL(CANCEL) | CALL(RETIRE), 201, 201, MEANS_EXECUTED),
+    RULE(CALL(ACTIVATE) | CALL(FREEZE) | CALL(CANCEL) | CALL(RETIRE), 201, 201, MEANS_EXECUTED),
     /* This card, not our settings. */
     RULE(CALLS_OF_A_CARD, 404, 404, MEANS_REFUSED),
     {0},
@@ -57,6 +58,7 @@ const struct issuer_profile issuer_marqeta = {
             [ISSUER_REVEAL] = {.method = "GET", .path = "/cards/{card}/showpan"},
             [ISSUER_CANCEL] = CHANGE(cancel_body),
             [ISSUER_RETIRE] = CHANGE(retire_body),
+            [ISSUER_FREEZE] = CHANGE(freeze_body),
             [ISSUER_RETRIEVE] = {.method = "GET", .path = "/cards/{card}"},
         },
     .card =
@@ -85,6 +87,9 @@ const struct issuer_profile issuer_marqeta = {
     .error_codes = (const char *const[]){"/error_code", NULL},
     .error_detail = "/error_message",
     .rules = rules,
+    .questions = QUESTIONS({"the codes of a card and of a path that do not exist", ASK_PATHS},
+                           {"a second close, by another transition", ASK_CLOSE}, {"an unknown user", ASK_HOLDER},
+                           {"how soon a card shows by its token", ASK_SHOWN}),
     .makes_inactive = true, /* SUSPENDED is another state */
     .key_is_trusted = true,
 };

@@ -17,6 +17,15 @@
         .calls = (of_calls), .status_min = (first), .status_max = (last), .meaning = (what), __VA_ARGS__ \
     }
 
+#define QUESTIONS(...)               \
+    (const struct issuer_question[]) \
+    {                                \
+        __VA_ARGS__,                 \
+        {                            \
+            .by = ASK_VENDOR         \
+        }                            \
+    }
+
 #define ANY_CALL 0u
 #define CALL(call) (1u << ISSUER_##call)
 /* A 404 to these is about the one card that they name, not about our settings. */

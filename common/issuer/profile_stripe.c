@@ -37,6 +37,7 @@ static const struct issuer_field list_query[] = {
 
 static const struct issuer_field reveal_query[] = {TEXT("expand/0", "number"), {0}};
 static const struct issuer_field activate_body[] = {TEXT("status", "active"), {0}};
+static const struct issuer_field freeze_body[] = {TEXT("status", "inactive"), {0}};
 static const struct issuer_field cancel_body[] = {TEXT("status", "canceled"), {0}};
 static const struct issuer_field retire_body[] = {
     TEXT("status", "canceled"),
@@ -97,6 +98,7 @@ const struct issuer_profile issuer_stripe = {
             [ISSUER_REVEAL] = {.method = "GET", .path = CARD, .query = reveal_query},
             [ISSUER_CANCEL] = CHANGE(cancel_body, ":cancel"),
             [ISSUER_RETIRE] = CHANGE(retire_body, ":retire"),
+            [ISSUER_FREEZE] = CHANGE(freeze_body, ":freeze"),
             [ISSUER_RETRIEVE] = {.method = "GET", .path = CARD},
         },
     .account = {.path = "/v1/account", .id = "/id"},
@@ -131,5 +133,7 @@ const struct issuer_profile issuer_stripe = {
     .error_codes = (const char *const[]){"/error/code", "/error/type", NULL},
     .error_detail = "/error/message",
     .rules = rules,
+    .questions =
+        QUESTIONS({"a second close, under another key", ASK_CLOSE}, {"how soon a card shows in the list", ASK_SHOWN}),
     .key_is_trusted = true,
 };

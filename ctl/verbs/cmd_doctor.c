@@ -313,9 +313,10 @@ static bool check_tables(struct doctor *doctor, bool *ret_fits, struct err *err)
     if (is_held)
         return check_roles(doctor, err);
     return check_schema(doctor, ret_fits, err) && check_roles(doctor, err) &&
-           (!*ret_fits || (check_rights(doctor, err) && check_guards(doctor, err) && check_history(doctor, err) &&
-                           check_retention(doctor, err) && doctor_check_running(doctor, err) &&
-                           doctor_check_locks(doctor, err) && doctor_check_server(doctor, err)));
+           (!*ret_fits ||
+            (check_rights(doctor, err) && check_guards(doctor, err) && check_history(doctor, err) &&
+             check_retention(doctor, err) && doctor_check_running(doctor, err) && doctor_check_trial(doctor, err) &&
+             doctor_check_locks(doctor, err) && doctor_check_server(doctor, err)));
 }
 
 /* False: the database went away, or refused a query that every role may make. */
@@ -436,7 +437,8 @@ const struct ctl_command ctl_doctor = {
         "  --create     in the issuer's test mode only: a worker makes one card for this user, asks for it again "
         "under\n"
         "               its key, looks it up until it is shown, which tells what issuer.settle_time must exceed,\n"
-        "               reveals it where numbers are stored, and closes it\n"
+        "               reveals it where numbers are stored, freezes and closes it, and tries what the vendor's\n"
+        "               documents leave open; doctor shows the answers from then on\n"
         "  --timeout D  for a worker's answer; 30s otherwise, with --create 90s\n\n"
         "Exit 0 when nothing FAILs, 1 otherwise, 75 when the database is away or no worker answers in time, 78 when\n"
         "the database refuses the role.\n",

@@ -66,8 +66,17 @@ BEGIN
 END
 $$;
 
+-- The last trial that made a card: what the issuer does where its documents do not say it. NULL = there was none.
+CREATE OR REPLACE FUNCTION issuing.last_trial() RETURNS uuid
+LANGUAGE sql STABLE SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+    SELECT c.id FROM issuer_checks c
+    WHERE c.creates AND c.ended_at IS NOT NULL AND c.detail @> '[{"check": "create", "level": "ok"}]'
+    ORDER BY c.ended_at DESC LIMIT 1
+$$;
+
 -- The oldest check of one of the targets that waits, under a lease; SKIP LOCKED, so two workers never get the same one. What is past its
--- deadline ends here, and what ended a week ago is removed. A lease lasts a minute at most: one that seems to last
+-- deadline ends here, and what ended a week ago is removed, but the last trial. A lease lasts a minute at most: one that seems to last
 -- longer was written by a clock that was ahead, and is over.
 CREATE OR REPLACE FUNCTION issuing.take_issuer_check(new_token uuid, lease_ms int8, worker_name text, targets text[])
 RETURNS TABLE (id uuid, user_id text, target text, creates bool)
@@ -77,6 +86,8 @@ AS $$
 BEGIN
     DELETE FROM issuer_checks c
     WHERE c.id IN (SELECT o.id FROM issuer_checks o WHERE o.ended_at < now() - interval '7 days'
+                   -- guard: what the last trial of the issuer has shown is kept
+                   AND o.id IS DISTINCT FROM last_trial()
                    LIMIT 100 FOR UPDATE SKIP LOCKED);
     UPDATE issuer_checks c
     SET ended_at = clock_timestamp(), result = 'unanswered', lease_until = NULL, lease_token = NULL
@@ -118,7 +129,7 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION issuing.note_issuer(text, text),
+REVOKE ALL ON FUNCTION issuing.note_issuer(text, text), issuing.last_trial(),
     issuing.ask_issuer_check(text, text, bool, int8, text, text, text, text),
     issuing.take_issuer_check(uuid, int8, text, text[]), issuing.put_issuer_check_back(uuid, uuid), issuing.end_issuer_check(uuid, uuid, text, jsonb)
 FROM PUBLIC;

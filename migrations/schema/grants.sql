@@ -125,6 +125,7 @@ BEGIN
         GRANT EXECUTE ON FUNCTION issuing.remove_route(text, bool, text, text, text, text) TO issuing_operator;
         GRANT SELECT ON issuing.issuer_checks, issuing.issuer_listings, issuing.listed_cards TO issuing_operator;
         GRANT EXECUTE ON FUNCTION issuing.ask_listing(int8, int8, text, text, text, text) TO issuing_operator;
+        GRANT EXECUTE ON FUNCTION issuing.last_trial() TO issuing_operator;
         GRANT EXECUTE ON FUNCTION issuing.ask_issuer_check(text, text, bool, int8, text, text, text, text) TO issuing_operator;
         GRANT SELECT ON issuing.outbox_statistics, issuing.statistics_changes TO issuing_operator;
         GRANT EXECUTE ON FUNCTION issuing.rebuild_statistics(int8, text, text, text, text) TO issuing_operator;
@@ -145,7 +146,7 @@ BEGIN
             last4, status, issuer) ON issuing.cards
             TO issuing_viewer;
         GRANT SELECT ON issuing.issuers TO issuing_viewer;
-        GRANT EXECUTE ON FUNCTION issuing.number_keys(), issuing.house_state() TO issuing_viewer;
+        GRANT EXECUTE ON FUNCTION issuing.number_keys(), issuing.house_state(), issuing.last_trial() TO issuing_viewer;
         GRANT SELECT ON issuing.retentions, issuing.house_clock, issuing.ceilings TO issuing_viewer;
         GRANT SELECT ON issuing.workers, issuing.workers_living, issuing.workers_disagree, issuing.worker_targets,
             issuing.target_controls, issuing.routes, issuing.last_worker TO issuing_viewer;

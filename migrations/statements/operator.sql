@@ -747,6 +747,13 @@ LEFT JOIN LATERAL jsonb_array_elements(c.detail) WITH ORDINALITY AS f (finding, 
 WHERE c.id = $1::uuid AND c.ended_at IS NOT NULL
 ORDER BY f.place;
 
+-- name: operator_trial :many
+-- why: what the last trial of the issuer has shown, a row a finding, in their order; issuing.last_trial(). No lock.
+SELECT c.ended_at, f.finding ->> 'check', f.finding ->> 'found'
+FROM issuing.issuer_checks c, jsonb_array_elements(c.detail) WITH ORDINALITY AS f (finding, place)
+WHERE c.id = issuing.last_trial() AND f.finding ->> 'check' IN ('profile', 'shown', 'asked')
+ORDER BY f.place;
+
 -- name: operator_ask_listing :one
 -- why: the issuer's list for a worker, or the one that waits already, and the audit row: issuing.ask_listing. $1 since,
 -- in us since 1970 or negative = ago, $2 time in ms, $3 actor, $4 user of the operating system, $5 SUDO_USER, $6 reason.

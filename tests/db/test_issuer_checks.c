@@ -160,6 +160,23 @@ START_TEST(a_check_that_nobody_took_in_time_ends_unanswered_and_is_removed_after
 }
 END_TEST
 
+/* The story: what the issuer does where its documents are silent was found by experiment, and forgotten after a week. */
+START_TEST(the_last_trial_that_made_a_card_is_kept)
+{
+    database_run(owner,
+                 "INSERT INTO issuer_checks (target, creates, deadline_at, actor, ended_at, result, detail)"
+                 " SELECT 'issuer', g.creates, now(), 'a', now() - g.days * interval '1 day', 'ok', g.detail"
+                 " FROM (VALUES (true, 30, '[{\"check\": \"create\", \"level\": \"ok\"}]'::jsonb),"
+                 " (true, 20, '[{\"check\": \"create\", \"level\": \"ok\"}]'), (true, 10,"
+                 " '[{\"check\": \"create\", \"level\": \"fail\"}]'), (false, 9, '[]')) g (creates, days, detail)");
+    ck_assert(!take());
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM issuer_checks"), 1);
+    ck_assert_int_eq(database_int(owner, "SELECT extract(day FROM now() - ended_at)::int8 FROM issuer_checks"
+                                         " WHERE id = last_trial()"),
+                     20);
+}
+END_TEST
+
 START_TEST(no_check_is_asked_while_the_issuer_is_paused_or_too_many_wait)
 {
     database_run(owner, "INSERT INTO target_controls (target, paused_at, paused_by, paused_why)"
@@ -216,6 +233,7 @@ SUITE(issuer_checks)
     tcase_add_test(tcase, a_check_of_a_route_is_taken_by_a_worker_that_may_call_it);
     tcase_add_test(tcase, a_check_of_a_worker_that_died_or_drains_is_taken_by_another);
     tcase_add_test(tcase, a_check_that_nobody_took_in_time_ends_unanswered_and_is_removed_after_a_week);
+    tcase_add_test(tcase, the_last_trial_that_made_a_card_is_kept);
     tcase_add_test(tcase, no_check_is_asked_while_the_issuer_is_paused_or_too_many_wait);
     tcase_add_test(tcase, a_lease_or_a_question_by_a_clock_that_was_ahead_holds_nothing_up);
     tcase_add_test(tcase, what_a_worker_writes_is_bounded);

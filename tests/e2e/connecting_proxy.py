@@ -7,10 +7,11 @@ from relay import Listener
 
 
 class ConnectingProxy(Listener):
-    """flood: the head and the piece that it sends without end to whoever asks; None = it connects."""
+    """flood: the head and the piece that it sends without end to whoever asks; None = it connects. to: the port on this
+    machine to which it connects, whatever it is asked for."""
 
-    def __init__(self, flood=None):
-        self.flood, self.asked = flood, []
+    def __init__(self, flood=None, to=None):
+        self.flood, self.to, self.asked = flood, to, []
         super().__init__()
 
     def serve(self, connection):
@@ -27,7 +28,7 @@ class ConnectingProxy(Listener):
             while True:
                 connection.sendall(self.flood[1] * 1000)
         host, port = target.rsplit(":", 1)
-        with socket.create_connection((host, int(port))) as peer:
+        with socket.create_connection(("127.0.0.1", self.to) if self.to else (host, int(port))) as peer:
             connection.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
             threading.Thread(target=self._pass, args=(peer, connection), daemon=True).start()
             self._pass(connection, peer)

@@ -83,6 +83,7 @@ const struct request_case request_cases[] = {
     {.call = ISSUER_CANCEL, .name = "cancel"},
     {.call = ISSUER_RETIRE, .name = "retire", .is_reissue = true},
     {.call = ISSUER_RETRIEVE, .name = "retrieve"},
+    {.call = ISSUER_FREEZE, .name = "freeze"},
     {.call = ISSUER_CREATE, .name = "create_plain", .is_plain = true},
     {.call = ISSUER_CREATE, .name = "create_empty_memo", .is_odd = true, .memo = ""},
     {.call = ISSUER_CREATE, .name = "create_odd_memo", .is_odd = true, .memo = ODD_MEMO},

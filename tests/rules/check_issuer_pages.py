@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Do the pages of docs/issuers/ say what the profiles do? Compared are the rules (what an answer means, in their order),
-the parameters, the vendor's documents, and the defaults of options by profile. One line for each difference."""
+the parameters, what is to be asked, the vendor's documents, and the defaults of options by profile. One line for each difference."""
 import pathlib
 import re
 import sys
@@ -63,6 +63,17 @@ def check_parameters(name, page):
     faults.extend("docs/issuers/%s.md: the profile has no parameter %s" % (name, word) for word in shown)
 
 
+def check_questions(name, page):
+    text = source(name)
+    asked = [(about, name.capitalize() if by == "VENDOR" else "doctor")
+             for about, by in re.findall(r'\{"([^"]*)",\s*ASK_(\w+)\}', text)]
+    if len(asked) != text.count("ASK_") or not asked:
+        faults.append("common/issuer/profile_%s.c: questions of another form: the check is broken" % name)
+    shown = tabled(page, name, "To be asked", 2)
+    if shown != asked:
+        faults.append("docs/issuers/%s.md: to be asked are %s, in the profile %s" % (name, shown, asked))
+
+
 def check_documents(name, page):
     documents = " ".join(re.findall(r'"([^"]*)"', re.search(r"\.documents =(.*?),\n", source(name), re.S).group(1)))
     for word in re.findall(r"\b[0-9a-f]{8,12}\b|\b\d{4}-\d\d-\d\d\.\w+", documents) or ["?"]:
@@ -98,7 +109,7 @@ def main():
             faults.append("docs/issuers/%s.md is missing, or README.md does not link to it" % name)
             continue
         page = path.read_text(encoding="utf-8")
-        for check in (check_rules, check_parameters, check_documents):
+        for check in (check_rules, check_parameters, check_questions, check_documents):
             check(name, page)
     check_defaults(names, readme)
     print(*faults, sep="\n", end="\n" if faults else "")

@@ -63,6 +63,7 @@ static inline const char *fault_of_success(enum issuer_call which, const struct 
     case ISSUER_CANCEL:
     case ISSUER_RETIRE:
     case ISSUER_LIST:
+    case ISSUER_FREEZE:
     case ISSUER_CALLS:
         break;
     }

@@ -56,6 +56,7 @@ static const struct golden {
     {"stripe", "retire", "POST", "/v1/issuing/cards/ic_1Mzf0d", KEY(":retire") FORM VERSION ACCOUNT,
      "status=canceled&cancellation_reason=lost"},
     {"stripe", "retrieve", "GET", "/v1/issuing/cards/ic_1Mzf0c", VERSION ACCOUNT, ""},
+    {"stripe", "freeze", "POST", "/v1/issuing/cards/ic_1Mzf0c", KEY(":freeze") FORM VERSION ACCOUNT, "status=inactive"},
     {"stripe", "create_plain", "POST", "/v1/issuing/cards", KEY("") FORM VERSION,
      "cardholder=ich_1Mzf0a&currency=eur&type=virtual&status=active&metadata[issuing_reference]=" EVENT},
     {"stripe", "create_empty_memo", "POST", "/v1/issuing/cards", KEY("") FORM VERSION ACCOUNT,
@@ -84,6 +85,7 @@ static const struct golden {
     {"lithic", "retire", "PATCH", "/v1/cards/1f6e6d0a-1b5d-4a8a-9c0e-5f1a2b3c4d5e", JSON,
      "{\"state\":\"CLOSED\",\"substatus\":\"LOST\"}"},
     {"lithic", "retrieve", "GET", "/v1/cards/7ef7d65c-9023-4da3-b113-3b8583fd7951", "", ""},
+    {"lithic", "freeze", "PATCH", "/v1/cards/7ef7d65c-9023-4da3-b113-3b8583fd7951", JSON, "{\"state\":\"PAUSED\"}"},
     {"lithic", "create_plain", "POST", "/v1/cards", KEY("") JSON,
      "{\"type\":\"VIRTUAL\",\"state\":\"OPEN\",\"account_token\":\"b68b7424-aa69-4cbc-a946-30d90181b621\",\"memo\":"
      "\"" EVENT "\"}"},
@@ -114,6 +116,9 @@ static const struct golden {
      "{\"token\":\"old-0199a4b10c3d7e5f8a9b0c1d2e3f4a5b\",\"card_token\":\"0198a4b1-0c3d-7e5f-8a9b-0c1d2e3f4a5a\","
      "\"channel\":\"API\",\"state\":\"TERMINATED\",\"reason_code\":\"01\"}"},
     {"marqeta", "retrieve", "GET", "/cards/" EVENT, "", ""},
+    {"marqeta", "freeze", "POST", "/cardtransitions", JSON,
+     "{\"token\":\"frz-0199a4b10c3d7e5f8a9b0c1d2e3f4a5b\",\"card_token\":\"" EVENT
+     "\",\"channel\":\"API\",\"state\":\"SUSPENDED\",\"reason_code\":\"01\"}"},
     {"marqeta", "create_plain", "POST", "/cards", JSON,
      "{\"token\":\"" EVENT "\",\"user_token\":\"user-42\",\"card_product_token\":\"virtual-debit\"}"},
     {"marqeta", "create_empty_memo", "POST", "/cards", JSON,
@@ -148,6 +153,7 @@ static const struct golden {
     {"adyen", "retire", "PATCH", "/paymentInstruments/PI3227C223222B5BPCMFXD2XA", JSON,
      "{\"status\":\"closed\",\"statusReason\":\"lost\",\"statusComment\":\"closed by issuing\"}"},
     {"adyen", "retrieve", "GET", "/paymentInstruments/PI3227C223222B5BPCMFXD2XG", "", ""},
+    {"adyen", "freeze", "PATCH", "/paymentInstruments/PI3227C223222B5BPCMFXD2XG", JSON, "{\"status\":\"suspended\"}"},
     {"adyen", "create_plain", "POST", "/paymentInstruments", KEY("") JSON,
      "{\"type\":\"card\",\"balanceAccountId\":\"BA3227C223222B5CTBLR8BWJB\",\"issuingCountryCode\":\"NL\","
      "\"reference\":\"" EVENT "\",\"status\":\"active\",\"card\":{\"cardholderName\":\"Simon "
@@ -178,6 +184,7 @@ static const struct golden {
     {"increase", "cancel", "PATCH", "/cards/card_oubs0hwk5rn6knuecxg2", JSON, "{\"status\":\"canceled\"}"},
     {"increase", "retire", "PATCH", "/cards/card_oubs0hwk5rn6knuecxg1", JSON, "{\"status\":\"canceled\"}"},
     {"increase", "retrieve", "GET", "/cards/card_oubs0hwk5rn6knuecxg2", "", ""},
+    {"increase", "freeze", "PATCH", "/cards/card_oubs0hwk5rn6knuecxg2", JSON, "{\"status\":\"disabled\"}"},
     {"increase", "create_plain", "POST", "/cards", KEY("") JSON, "{\"account_id\":\"account_in71c4amph0vgo2qllky\"}"},
     {"increase", "create_empty_memo", "POST", "/cards", KEY("") JSON,
      "{\"account_id\":\"account_in71c4amph0vgo2qllky\",\"entity_id\":\"entity_n8y8tnk2p9339ti393yi\"}"},

@@ -160,6 +160,9 @@ static inline void read_answer(const struct issuer_profile *profile, enum issuer
         issuer_read_list(profile, call, "", ignore_listed, NULL, next, &reading->outcome);
         return;
     }
+    case ISSUER_FREEZE:
+        issuer_read_freeze(profile, call, &reading->outcome);
+        return;
     case ISSUER_CALLS:
         break;
     }
@@ -184,6 +187,7 @@ static inline const char *good_answer(const struct vendor *vendor, enum issuer_c
         return vendor->changed[2];
     case ISSUER_CREATE:
     case ISSUER_RETRIEVE:
+    case ISSUER_FREEZE:
     case ISSUER_CALLS:
         break;
     }

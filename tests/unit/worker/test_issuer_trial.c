@@ -1,5 +1,6 @@
 /* Stories: a trial was begun with the key of the live mode, and a real card was made; the findings, which go into a ticket,
- * repeated the vendor's words with our key in them. */
+ * repeated the vendor's words with our key in them; a
+ * frozen card that the issuer goes on to show as active, and a settle time that is too short, were not seen. */
 #include "worker/issuer_trial.h"
 
 #include <check.h>
@@ -39,17 +40,57 @@ START_TEST(only_what_is_known_as_a_test_mode_is_one)
 }
 END_TEST
 
+static struct issuer_parameters known;
+static struct issuer_trial trial;
+static struct findings findings;
+static struct issuer_lookup lookup;
+static struct http_call call;
+static struct uuid reference;
+static struct issuer_findings_facts facts;
+
+static void set_up(void)
+{
+    known = (struct issuer_parameters){0};
+    reference = uuid7_make();
+    http_call_init(&call, 64 * 1024);
+    findings_init(&findings);
+    findings_begin(&findings);
+}
+
+static void tear_down(void)
+{
+    issuer_lookup_forget(&lookup);
+    http_call_done(&call);
+    findings_done(&findings);
+}
+
+static void begin(const struct issuer_profile *profile)
+{
+    facts = (struct issuer_findings_facts){.profile = profile, .fixed = &known, .worker = "w"};
+    issuer_trial_begin(&trial, &facts, &known, &reference, "");
+}
+
+/* The text has the trial's reference in place of %s. */
+static void answer(int status, const char *text, int64_t now_ms)
+{
+    char id[UUID_TEXT_SIZE], body[1000];
+    uuid_format(&trial.reference, id);
+    snprintf(body, sizeof(body), text, id); /* NOLINT: a format of this file */
+    buf_reset(&call.answer);
+    call.result = HTTP_ANSWERED;
+    call.status = status;
+    ck_assert(buf_put(&call.answer, body, strlen(body)));
+    ck_assert(!issuer_trial_answer(&trial, &findings, &call, NULL, &lookup, now_ms));
+}
+
+static const char *found(void)
+{
+    ck_assert(findings_end(&findings));
+    return (const char *)findings.text.bytes;
+}
+
 START_TEST(a_refused_create_ends_the_trial_without_our_secrets)
 {
-    static const char words[] =
-        "{\"code\": \"bad_holder\", \"detail\": \"ich_secret of key-0123456789 has no address\"}";
-    struct issuer_parameters known = {0};
-    struct issuer_trial trial;
-    struct findings findings;
-    struct issuer_lookup lookup = {0};
-    struct http_call call;
-    struct uuid reference = uuid7_make();
-    const struct issuer_findings_facts facts = {.profile = &issuer_generic, .fixed = &known, .worker = "w"};
     struct credential *credential = NULL;
     struct err err;
     char path[] = "/tmp/issuing-trial-XXXXXX";
@@ -59,32 +100,86 @@ START_TEST(a_refused_create_ends_the_trial_without_our_secrets)
     ck_assert_msg(credential_load(path, &issuer_generic.credential, &credential, &err), "%s", err.message);
     unlink(path);
     snprintf(known.values[0], sizeof(known.values[0]), "ich_secret");
-    http_call_init(&call, 64 * 1024);
-    findings_init(&findings);
-    findings_begin(&findings);
-    issuer_trial_begin(&trial, &known, false);
+    begin(&issuer_generic);
     trial.credential = credential;
-    ck_assert_int_eq(trial.next, ISSUER_CREATE);
-    call.result = HTTP_ANSWERED;
-    call.status = 422;
-    ck_assert(buf_put(&call.answer, words, strlen(words)));
-    ck_assert(!issuer_trial_answer(&trial, &findings, &facts, &call, &reference, &lookup, 1));
-    ck_assert_int_eq(trial.next, ISSUER_CALLS);
-    ck_assert(findings_end(&findings));
-    ck_assert_ptr_nonnull(strstr((const char *)findings.text.bytes, "bad_holder"));
-    ck_assert_ptr_nonnull(strstr((const char *)findings.text.bytes, "has no address"));
-    ck_assert_ptr_null(strstr((const char *)findings.text.bytes, "ich_secret"));
-    ck_assert_ptr_null(strstr((const char *)findings.text.bytes, "0123456789"));
+    ck_assert_int_eq(issuer_trial_call(&trial), ISSUER_CREATE);
+    answer(422, "{\"code\": \"bad_holder\", \"detail\": \"ich_secret of key-0123456789 has no address\"}", 1);
+    ck_assert_int_eq(issuer_trial_call(&trial), ISSUER_CALLS);
+    const char *text = found();
+    ck_assert_ptr_nonnull(strstr(text, "bad_holder"));
+    ck_assert_ptr_nonnull(strstr(text, "has no address"));
+    ck_assert_ptr_null(strstr(text, "ich_secret"));
+    ck_assert_ptr_null(strstr(text, "0123456789"));
     credential_release(credential);
-    http_call_done(&call);
-    findings_done(&findings);
+}
+END_TEST
+
+#define CARD(status)                                                                                               \
+    "{\"id\":\"card_1\",\"idempotency_key\":\"%s\",\"last4\":\"1111\",\"expiration_month\":1,\"expiration_year\":" \
+    "2099,"                                                                                                        \
+    "\"status\":\"" status "\"}"
+
+/* From the create until the card is frozen. shown: by the issuer, after this. */
+static void freeze(const char *shown)
+{
+    snprintf(known.values[0], sizeof(known.values[0]), "account_1");
+    begin(&issuer_increase);
+    trial.settle_ms = 60000;
+    answer(200, CARD("active"), 1000);
+    answer(200, CARD("active"), 1000);
+    answer(200, "{\"data\":[" CARD("active") "],\"next_cursor\":null}", 8000);
+    ck_assert_int_eq(issuer_trial_call(&trial), ISSUER_FREEZE);
+    answer(200, CARD("disabled"), 9000);
+    ck_assert_int_eq(issuer_trial_call(&trial), ISSUER_RETRIEVE);
+    answer(200, shown, 9000);
+    ck_assert_int_eq(issuer_trial_call(&trial), ISSUER_CANCEL);
+}
+
+START_TEST(a_settle_time_that_is_too_short_and_a_frozen_card_that_is_shown_as_active_are_named)
+{
+    freeze(CARD("active"));
+    ck_assert(findings.has_failure);
+    const char *text = found();
+    ck_assert_ptr_nonnull(strstr(text, "a frozen card is shown as active"));
+    ck_assert_ptr_nonnull(strstr(text, "\"warn\""));
+    ck_assert_ptr_nonnull(strstr(text, "issuer.settle_time = 70s"));
+}
+END_TEST
+
+START_TEST(each_question_is_answered_and_every_card_is_closed)
+{
+    static const char refused[] = "{\"type\":\"object_not_found_error\",\"status\":404,\"title\":\"%s\"}";
+    freeze(CARD("disabled"));
+    answer(200, CARD("canceled"), 9000);
+    ck_assert_int_eq(issuer_trial_call(&trial), ISSUER_RETIRE);
+    answer(409, "{\"type\":\"invalid_operation_error\",\"status\":409,\"title\":\"%s\"}", 9000);
+    ck_assert_int_eq(issuer_trial_call(&trial), ISSUER_CREATE);
+    ck_assert(!uuid_equal(&trial.reference, &reference));
+    ck_assert_str_ne(issuer_trial_parameters(&trial)->values[0], "account_1");
+    answer(404, refused, 9000);
+    ck_assert_str_eq(issuer_trial_parameters(&trial)->values[0], "account_1");
+    answer(200, CARD("active"), 9000);
+    ck_assert_int_eq(issuer_trial_call(&trial), ISSUER_CANCEL);
+    answer(200, CARD("canceled"), 9000);
+    ck_assert_int_eq(issuer_trial_call(&trial), ISSUER_CALLS);
+    issuer_trial_done(&trial, &findings);
+    const char *text = found();
+    ck_assert_ptr_nonnull(strstr(text, "a frozen card is shown as frozen"));
+    ck_assert_ptr_nonnull(strstr(text, "a second close: 409 invalid_operation_error, taken for refused"));
+    ck_assert_ptr_nonnull(strstr(text, "an unknown account: 404 object_not_found_error, taken for refused"));
+    ck_assert_ptr_nonnull(strstr(text, "the key after a refusal: makes a card: the refusal was not kept"));
+    ck_assert_ptr_nonnull(strstr(text, "how soon a card shows by key: 7000 ms after the create"));
+    ck_assert_ptr_nonnull(strstr(text, "the key while its first call runs: not answered"));
 }
 END_TEST
 
 SUITE(issuer_trial)
 {
     TCase *tests = tcase_create("issuer_trial");
+    tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, only_what_is_known_as_a_test_mode_is_one);
     tcase_add_test(tests, a_refused_create_ends_the_trial_without_our_secrets);
+    tcase_add_test(tests, a_settle_time_that_is_too_short_and_a_frozen_card_that_is_shown_as_active_are_named);
+    tcase_add_test(tests, each_question_is_answered_and_every_card_is_closed);
     suite_add_tcase(suite, tests);
 }
