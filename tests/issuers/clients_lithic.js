@@ -95,6 +95,9 @@ module.exports = () => ({
     check(card.token !== old.token, 'another card');
     keep('card', card);
     same(card.replacement_for, old.token, 'what it replaces');
+    // docs.lithic.com/docs/managing-cards: why the worker makes a plain card.
+    same((await cards.retrieve(old.token)).state, 'CLOSED', 'the original card');
+    check(card.pan !== old.pan, 'a new number');
   },
 
   async a_wrong_key_of_the_api_is_an_authentication_error() {

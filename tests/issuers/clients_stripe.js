@@ -107,6 +107,10 @@ module.exports = () => ({
     check(card.id !== old.id, 'another card');
     keep('card', card);
     same([card.replacement_for, card.replacement_reason], [old.id, 'damaged'], 'what it replaces');
+    // docs.stripe.com/issuing/cards/replacements: why the worker makes a plain card.
+    const [before, after] = await Promise.all(
+      [old, card].map(({ id }) => cards.retrieve(id, { expand: ['number'] })));
+    same([after.number, before.status], [before.number, 'canceled'], 'the number of the damaged card, which is canceled');
   },
 
   async a_wrong_key_of_the_api_is_an_authentication_error() {
