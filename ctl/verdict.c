@@ -11,12 +11,13 @@
 #define TARGETS_NAMED 3
 #define KEY_LEFT_SHARE 4 /* a key is told when less than one in so many parts of its lifetime is left */
 #define OLD_US (5 * 60 * (int64_t)1000000)
-/* The same in the alert IssuingRejected. */
+/* The same in the alert IssuingMostRejected. */
 #define REJECTED_MIN 20
 #define REJECTED_SHARE 2 /* one in so many is too many */
 
 enum open_column { PENDING, PROCESSING, OVERDUE, FAILED, UNKNOWN, OLDEST, NOW, KEY_ENDS, SCHEDULED, OVERDUE_SINCE };
-enum pattern_column { BEGIN, USERS, OTHERS, OTHERS_TROUBLED, CAUSE };
+enum pattern_column { BEGIN, USERS, OTHERS, OTHERS_TROUBLED, CAUSE, SINCE };
+enum pace_column { TYPE, WAITING, ENDED, MADE, PACE_SINCE };
 
 void verdict_params(const struct config *config, struct pg_param params[VERDICT_OPEN_PARAMS])
 {
@@ -24,8 +25,7 @@ void verdict_params(const struct config *config, struct pg_param params[VERDICT_
     params[1] = pg_param_int8(config->issuer.key_lifetime_ms);
 }
 
-void verdict_facts_of(const struct config *config, const struct pg_rows *open, const struct pg_rows *rejected,
-                      const struct pg_rows *pattern, struct verdict_facts *ret_facts)
+void verdict_facts_of(const struct config *config, const struct pg_rows *open, struct verdict_facts *ret_facts)
 {
     *ret_facts = (struct verdict_facts){
         .pending = pg_int8(open, 0, PENDING),
@@ -39,8 +39,6 @@ void verdict_facts_of(const struct config *config, const struct pg_rows *open, c
         .now_us = pg_time_us(open, 0, NOW),
         .key_ends_us = pg_is_null(open, 0, KEY_ENDS) ? 0 : pg_time_us(open, 0, KEY_ENDS),
         .key_lifetime_ms = config->issuer.key_lifetime_ms,
-        .rejected = rejected,
-        .pattern = pattern,
     };
 }
 
@@ -78,6 +76,16 @@ static const char *events(int64_t count, char ret_text[64])
     return ret_text;
 }
 
+/* What to do is told of what was said first. */
+static void __attribute__((format(printf, 2, 3))) advise(struct verdict *verdict, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    if (!verdict->todo[0])
+        vsnprintf(verdict->todo, sizeof(verdict->todo), format, arguments);
+    va_end(arguments);
+}
+
 /* The living ones come first. */
 static int64_t silent_since_us(const struct cluster *cluster)
 {
@@ -92,6 +100,10 @@ static void say_workers(struct verdict *verdict, const struct cluster *cluster, 
 {
     char span[PRINT_SPAN_SIZE], time[PRINT_TIME_SIZE], count[64];
     verdict->is_grave = cluster->silent_count == cluster->alive_count;
+    if (cluster->alive_count == 0)
+        advise(verdict, "systemctl start issuing-worker@1; its log says why it ended");
+    else if (cluster->silent_count > 0)
+        advise(verdict, "issuing-ctl workers, and the logs of the silent ones; a restart is safe");
     if (cluster->alive_count == 0)
         say(verdict, "No worker is alive%s%s: %s %s open and not processed", cluster->last_us != 0 ? " since " : "",
             cluster->last_us != 0 ? print_time(cluster->last_us, time) : "",
@@ -110,10 +122,34 @@ static void write_behind(const struct cluster_target *target, char *ret_text, si
         snprintf(ret_text, size, ": %s wait%s", events(target->backlog, count), target->backlog == 1 ? "s" : "");
 }
 
+/* The peer refuses every call: credentials, address, certificate. */
+static bool is_refusal(const char *cause)
+{
+    return cause && (strstr(cause, "_http_401") || strstr(cause, "_http_403") || strstr(cause, "_http_404") ||
+                     strstr(cause, "_http_405") || strstr(cause, "_http_3") || strstr(cause, "route_refuses"));
+}
+
+static void advise_target(struct verdict *verdict, const struct cluster_target *target)
+{
+    if (target->paused_us != 0)
+        advise(verdict, "issuing-ctl resume %.64s --reason TEXT, once it may be called", target->name);
+    else if (target->open + target->half_open == 0)
+        advise(verdict, "nothing, unless more and more wait: then agree on a higher limit with its team");
+    else if (is_refusal(target->cause) && strcmp(target->name, "issuer") == 0)
+        advise(verdict, "issuing-ctl doctor --issuer says what to correct");
+    else if (is_refusal(target->cause))
+        advise(verdict, "correct the credential, secret or url of %.64s; then issuing-ctl probe %.64s --reason TEXT",
+               target->name, target->name);
+    else
+        advise(verdict, "tell the team of %.64s; once it is back, issuing-ctl probe %.64s --reason TEXT", target->name,
+               target->name);
+}
+
 static void say_target(struct verdict *verdict, const struct cluster_target *target, int64_t now_us)
 {
     char span[PRINT_SPAN_SIZE], behind[80], until[PRINT_TIME_SIZE];
     write_behind(target, behind, sizeof(behind));
+    advise_target(verdict, target);
     verdict->is_grave |= target->paused_us == 0 && target->open + target->half_open > 0;
     if (target->paused_us != 0)
         say(verdict, "%.64s has been paused by %.64s for %s%s%s%s", target->name, target->paused_by,
@@ -151,15 +187,17 @@ static void say_targets(struct verdict *verdict, const struct cluster *cluster)
         say(verdict, "%d more target%s not called", more, more == 1 ? " is" : "s are");
 }
 
-/* "All 15 users whose id begins with b4 ...". */
+/* "All 15 users b4* ...". */
 static void say_pattern(struct verdict *verdict, const struct pg_rows *pattern)
 {
-    char users[PRINT_NUMBER_SIZE], others[PRINT_NUMBER_SIZE], troubled[PRINT_NUMBER_SIZE];
+    char users[PRINT_NUMBER_SIZE], others[PRINT_NUMBER_SIZE], troubled[PRINT_NUMBER_SIZE], since[PRINT_TIME_SIZE];
     if (pg_rows_count(pattern) == 0)
         return;
-    say(verdict, "All %s users %.80s* that were tried lately have trouble (%.80s); of %s others %s",
+    advise(verdict, "tell the team of the peer which users; issuing-ctl explain one of them");
+    say(verdict, "All %s users %.80s* that were tried lately have trouble since %s (%.80s); of %s others %s",
         print_number(pg_int8(pattern, 0, USERS), users), pg_bytes(pattern, 0, BEGIN).bytes,
-        pg_bytes(pattern, 0, CAUSE).bytes, print_number(pg_int8(pattern, 0, OTHERS), others),
+        print_time(pg_time_us(pattern, 0, SINCE), since), pg_bytes(pattern, 0, CAUSE).bytes,
+        print_number(pg_int8(pattern, 0, OTHERS), others),
         pg_int8(pattern, 0, OTHERS_TROUBLED) > 0 ? print_number(pg_int8(pattern, 0, OTHERS_TROUBLED), troubled)
                                                  : "none");
 }
@@ -169,26 +207,70 @@ static void say_key(struct verdict *verdict, const struct verdict_facts *facts)
 {
     char time[PRINT_TIME_SIZE], span[PRINT_SPAN_SIZE];
     int64_t left_us = facts->key_ends_us - facts->now_us;
-    if (facts->key_ends_us != 0 && left_us < facts->key_lifetime_ms * 1000 / KEY_LEFT_SHARE)
-        say(verdict, "The first key of an unknown outcome ends at %s, in %s (list --unknown --oldest-first)",
-            print_time(facts->key_ends_us, time), print_span(left_us, span));
+    if (facts->key_ends_us == 0 || left_us >= facts->key_lifetime_ms * 1000 / KEY_LEFT_SHARE)
+        return;
+    advise(verdict, "issuing-ctl explain the first of issuing-ctl list --unknown --oldest-first");
+    say(verdict, "The first key of an unknown outcome ends at %s, in %s (list --unknown --oldest-first)",
+        print_time(facts->key_ends_us, time), print_span(left_us, span));
 }
 
-static void say_events(struct verdict *verdict, const struct verdict_facts *facts)
+/* Whether some worker may call the target of this type of event. */
+static bool is_served(const struct cluster *cluster, const char *type)
+{
+    bool is_card = strcmp(type, "CARD_ISSUE") == 0;
+    for (int i = 0; i < cluster->target_count; i++) {
+        const struct cluster_target *target = &cluster->targets[i];
+        if (is_card ? cluster_is_of_cards(target) : strcmp(target->name, type) == 0)
+            if (cluster_is_shut(target))
+                return false;
+    }
+    return cluster->silent_count < cluster->alive_count;
+}
+
+/* When what waits is done, of the type of which most waits and is called. The facts are up to 70 minutes old, so they
+ * are told. */
+static void say_pace(struct verdict *verdict, const struct cluster *cluster, const struct pg_rows *pace)
+{
+    char waiting[64], ended[PRINT_NUMBER_SIZE], made[PRINT_NUMBER_SIZE], since[PRINT_TIME_SIZE], span[PRINT_SPAN_SIZE];
+    int row = 0;
+    while (row < pg_rows_count(pace) && !is_served(cluster, pg_bytes(pace, row, TYPE).bytes))
+        row++;
+    if (row == pg_rows_count(pace))
+        return;
+    int64_t left = pg_int8(pace, row, WAITING), less = pg_int8(pace, row, ENDED) - pg_int8(pace, row, MADE);
+    int64_t since_us = pg_time_us(pace, row, PACE_SINCE);
+    say(verdict, "Since %s %s %.64s events came and %s ended: %s %s%s", print_time(since_us, since),
+        print_number(pg_int8(pace, row, MADE), made), pg_bytes(pace, row, TYPE).bytes,
+        print_number(pg_int8(pace, row, ENDED), ended), events(left, waiting),
+        less > 0 ? "would be done, at that rate, in " : "wait, and more will",
+        less > 0 ? print_span((int64_t)((double)(cluster->now_us - since_us) * (double)left / (double)less), span)
+                 : "");
+}
+
+static void say_events(struct verdict *verdict, const struct cluster *cluster, const struct verdict_facts *facts)
 {
     char count[64], span[PRINT_SPAN_SIZE], rejected[VERDICT_SENTENCE_SIZE];
     bool is_old = facts->pending > 0 && facts->oldest_us != 0 && facts->now_us - facts->oldest_us > OLD_US;
     bool are_rejected = verdict_find_rejected(facts->rejected, rejected);
     verdict->is_grave |= are_rejected || facts->overdue > 0 || is_old;
-    if (are_rejected)
+    if (are_rejected) {
+        advise(verdict, "ask the team of the peer; if it is wrong, issuing-ctl pause its target --reason TEXT");
         say(verdict, "%s", rejected);
+    }
+    if (facts->overdue > 0 || is_old)
+        advise(verdict, "issuing-ctl explain the first of issuing-ctl list %s --oldest-first",
+               facts->overdue > 0 ? "--overdue" : "--status PENDING");
     if (facts->overdue > 0)
         say(verdict, "%s %s due for more than a minute, the first for %s", events(facts->overdue, count),
             facts->overdue == 1 ? "has been" : "have been", print_span(facts->now_us - facts->overdue_us, span));
     if (is_old)
         say(verdict, "%s %s PENDING, the oldest is %s old", events(facts->pending, count),
             facts->pending == 1 ? "is" : "are", print_span(facts->now_us - facts->oldest_us, span));
+    if (facts->overdue > 0 || is_old)
+        say_pace(verdict, cluster, facts->pace);
     say_pattern(verdict, facts->pattern);
+    if (facts->failed > 0)
+        advise(verdict, "issuing-ctl explain one of issuing-ctl list --status FAILED");
     if (facts->failed > 0)
         say(verdict, "%s wait%s for an operator", events(facts->failed, count), facts->failed == 1 ? "s" : "");
     say_key(verdict, facts);
@@ -200,7 +282,7 @@ void verdict_of(const struct cluster *cluster, const struct verdict_facts *facts
     *ret_verdict = (struct verdict){.is_bad = true};
     say_workers(ret_verdict, cluster, facts);
     say_targets(ret_verdict, cluster);
-    say_events(ret_verdict, facts);
+    say_events(ret_verdict, cluster, facts);
     if (ret_verdict->text[0])
         return;
     ret_verdict->is_bad = false;

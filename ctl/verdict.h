@@ -8,6 +8,7 @@
 
 #define VERDICT_SIZE 2000
 #define VERDICT_SENTENCE_SIZE 400
+#define VERDICT_TODO_SIZE 200
 #define VERDICT_EVENTS_MAX 100000 /* counted at most */
 
 #define VERDICT_NEWEST 5000 /* events that operator_pattern looks at */
@@ -25,7 +26,8 @@ struct verdict_facts {
     int64_t oldest_us, now_us;
     int64_t key_ends_us; /* the first one of an unknown outcome that has not ended; 0 = there is none */
     int64_t key_lifetime_ms;
-    const struct pg_rows *rejected, *pattern; /* of operator_status_rejected, operator_pattern; borrowed */
+    /* Of operator_status_rejected, operator_pattern and operator_pace; borrowed. */
+    const struct pg_rows *rejected, *pattern, *pace;
 };
 
 /* Columns of operator_status_rejected. */
@@ -42,12 +44,12 @@ struct verdict {
     bool is_bad;   /* an operator should look */
     bool is_grave; /* and soon: cards or deliveries fail or are late */
     char text[VERDICT_SIZE];
+    char todo[VERDICT_TODO_SIZE]; /* about the first sentence; "" = nothing */
 };
 
 /* Of operator_open. */
 void verdict_params(const struct config *config, struct pg_param params[VERDICT_OPEN_PARAMS]);
-void verdict_facts_of(const struct config *config, const struct pg_rows *open, const struct pg_rows *rejected,
-                      const struct pg_rows *pattern, struct verdict_facts *ret_facts);
+void verdict_facts_of(const struct config *config, const struct pg_rows *open, struct verdict_facts *ret_facts);
 /* "25 of 26 events that ended since ... are REJECTED, ..." where they are too many; else false. Rows of
  * operator_status_rejected. */
 bool verdict_find_rejected(const struct pg_rows *rejected, char ret_text[VERDICT_SENTENCE_SIZE]);

@@ -22,12 +22,15 @@ static void write_summary(struct buf *out, const struct cluster *cluster, const 
     verdict_of(cluster, facts, &verdict);
     html_put(out,
              "<p id=\"summary\" data-live role=\"status\" aria-live=\"polite\" class=\"notice {}\">"
-             "<span aria-hidden=\"true\">{}</span> {}</p>\n",
+             "<span aria-hidden=\"true\">{}</span> {}",
              3,
              verdict.is_grave ? "bad"
              : verdict.is_bad ? "warn"
                               : "good",
              verdict.is_bad ? "\xE2\x96\xB2" : "\xE2\x9C\x93", verdict.text);
+    if (verdict.todo[0])
+        html_put(out, "<br><strong>Do:</strong> {}.", 1, verdict.todo);
+    buf_put_text(out, "</p>\n");
 }
 
 static void write_tile(struct buf *out, const char *href, const char *label, int64_t number, bool or_more,

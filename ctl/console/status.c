@@ -18,6 +18,7 @@ void status_done(struct status *status)
     pg_rows_free(status->open.rows);
     pg_rows_free(status->rejected.rows);
     pg_rows_free(status->pattern.rows);
+    pg_rows_free(status->pace.rows);
     pg_rows_free(status->types.rows);
     pg_rows_free(status->failed.rows);
     pg_rows_free(status->flow.rows);
@@ -43,15 +44,19 @@ static bool keep(struct console *console, struct status_kept *kept, const struct
 
 bool status_read_facts(struct console *console, struct verdict_facts *ret_facts, struct err *err)
 {
-    const struct pg_param newest = pg_param_int8(VERDICT_NEWEST);
+    const struct pg_param newest = pg_param_int8(VERDICT_NEWEST), most = pg_param_int8(VERDICT_EVENTS_MAX);
     struct pg_param params[VERDICT_OPEN_PARAMS];
     struct status *status = &console->status;
     verdict_params(console->ctl->config, params);
     if (!keep(console, &status->open, &sql_operator_open, params, err) ||
         !keep(console, &status->rejected, &sql_operator_status_rejected, NULL, err) ||
-        !keep(console, &status->pattern, &sql_operator_pattern, &newest, err))
+        !keep(console, &status->pattern, &sql_operator_pattern, &newest, err) ||
+        !keep(console, &status->pace, &sql_operator_pace, &most, err))
         return false;
-    verdict_facts_of(console->ctl->config, status->open.rows, status->rejected.rows, status->pattern.rows, ret_facts);
+    verdict_facts_of(console->ctl->config, status->open.rows, ret_facts);
+    ret_facts->rejected = status->rejected.rows;
+    ret_facts->pattern = status->pattern.rows;
+    ret_facts->pace = status->pace.rows;
     return true;
 }
 

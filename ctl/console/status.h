@@ -16,7 +16,7 @@ struct status_kept {
 };
 
 struct status {
-    struct status_kept open, rejected, pattern, types, failed, flow, day, days;
+    struct status_kept open, rejected, pattern, pace, types, failed, flow, day, days;
 };
 
 void status_done(struct status *status);

@@ -16,22 +16,25 @@
 struct findings {
     struct counts counts;
     struct cluster cluster;
-    struct pg_rows *open, *rejected, *pattern; /* owned */
+    struct pg_rows *open, *rejected, *pattern, *pace, *pending; /* owned */
     struct verdict_facts facts;
     struct verdict verdict;
 };
 
 static bool read_findings(struct ctl *ctl, bool exact, struct findings *found, struct err *err)
 {
-    const struct pg_param newest = pg_param_int8(VERDICT_NEWEST);
+    const struct pg_param newest = pg_param_int8(VERDICT_NEWEST), most = pg_param_int8(VERDICT_EVENTS_MAX);
     struct pg_param params[VERDICT_OPEN_PARAMS];
     verdict_params(ctl->config, params);
     if (!counts_read(ctl, exact, &found->counts, err) || !cluster_read(ctl->db, &found->cluster, err) ||
         !pg_sync_query(ctl->db, &sql_operator_open, params, &found->open, err) ||
         !pg_sync_query(ctl->db, &sql_operator_status_rejected, NULL, &found->rejected, err) ||
-        !pg_sync_query(ctl->db, &sql_operator_pattern, &newest, &found->pattern, err))
+        !pg_sync_query(ctl->db, &sql_operator_pattern, &newest, &found->pattern, err) ||
+        !pg_sync_query(ctl->db, &sql_operator_pace, &most, &found->pace, err) ||
+        !pg_sync_query(ctl->db, &sql_operator_status_pending, &most, &found->pending, err))
         return false;
-    verdict_facts_of(ctl->config, found->open, found->rejected, found->pattern, &found->facts);
+    verdict_facts_of(ctl->config, found->open, &found->facts);
+    found->facts.rejected = found->rejected, found->facts.pattern = found->pattern, found->facts.pace = found->pace;
     verdict_of(&found->cluster, &found->facts, &found->verdict);
     return true;
 }
@@ -51,6 +54,8 @@ static void findings_done(struct findings *found)
     pg_rows_free(found->open);
     pg_rows_free(found->rejected);
     pg_rows_free(found->pattern);
+    pg_rows_free(found->pace);
+    pg_rows_free(found->pending);
 }
 
 /* ---- text ---- */
@@ -115,6 +120,27 @@ static bool print_rejected(const struct findings *found, struct err *err)
     return whole || err_set(err, ERR_MEMORY, "out of memory");
 }
 
+enum pending_column { PENDING_CAUSE, PENDING_TYPE, PENDING_EVENTS, PENDING_SINCE, PENDING_NEXT };
+
+static bool print_pending(const struct pg_rows *pending, struct err *err)
+{
+    static const char *const heads[] = {"PENDING BECAUSE", "TYPE", "EVENTS", "SINCE", "NEXT ATTEMPT", NULL};
+    char time[PRINT_TIME_SIZE];
+    struct table table;
+    table_init(&table, heads);
+    for (int row = 0; row < pg_rows_count(pending); row++) {
+        table_add(&table, pg_bytes(pending, row, PENDING_CAUSE).bytes);
+        table_add(&table, pg_bytes(pending, row, PENDING_TYPE).bytes);
+        counts_add(&table, pg_int8(pending, row, PENDING_EVENTS), false);
+        table_add(&table, print_time(pg_time_us(pending, row, PENDING_SINCE), time));
+        table_add(&table, print_time(pg_time_us(pending, row, PENDING_NEXT), time));
+    }
+    putchar('\n');
+    bool whole = table_flush(&table, stdout);
+    table_done(&table);
+    return whole || err_set(err, ERR_MEMORY, "out of memory");
+}
+
 static void add_open(struct table *table, int64_t events)
 {
     char number[PRINT_NUMBER_SIZE], text[PRINT_NUMBER_SIZE + 16];
@@ -158,6 +184,11 @@ static bool print_as_table(const struct findings *found, struct err *err)
     struct table table;
     char text[100];
     print_text(found->verdict.text, stdout);
+    if (found->verdict.todo[0]) {
+        fputs("\nDo: ", stdout);
+        print_text(found->verdict.todo, stdout);
+        putchar('.');
+    }
     puts("\n");
     table_init(&table, heads);
     for (int status = 0; status < COUNTS_STATUSES; status++) {
@@ -172,6 +203,7 @@ static bool print_as_table(const struct findings *found, struct err *err)
     if (counts->estimated[OUTBOX_COMPLETED])
         puts("\nabout: estimated from the statistics of the database; `status --exact` counts all events");
     return (pg_rows_count(counts->types) <= 1 || print_types(counts, &table, err)) &&
+           (pg_rows_count(found->pending) == 0 || print_pending(found->pending, err)) &&
            (pg_rows_count(counts->failed) == 0 || print_failed(counts, &table, err)) &&
            (pg_rows_count(found->rejected) == 0 || print_rejected(found, err));
 }
@@ -183,11 +215,34 @@ static bool read_command(char **arguments, int count, bool *ret_exact, struct er
            (count == 0 || err_set(err, ERR_USAGE, "status takes no argument; `show ID` shows one event"));
 }
 
+static struct json *pending_json(const struct pg_rows *pending)
+{
+    struct json *causes = json_new_array();
+    bool whole = causes != NULL;
+    for (int row = 0; whole && row < pg_rows_count(pending); row++) {
+        struct json *line = json_new_object();
+        whole = line && json_set_text(line, "cause", pg_bytes(pending, row, PENDING_CAUSE).bytes) &&
+                json_set_text(line, "type", pg_bytes(pending, row, PENDING_TYPE).bytes) &&
+                json_set_integer(line, "events", pg_int8(pending, row, PENDING_EVENTS)) &&
+                print_set_time(line, "since", pg_time_us(pending, row, PENDING_SINCE)) &&
+                print_set_time(line, "next_attempt_at", pg_time_us(pending, row, PENDING_NEXT));
+        if (!whole)
+            json_free(line);
+        else
+            whole = json_append(causes, line);
+    }
+    if (whole)
+        return causes;
+    json_free(causes);
+    return NULL;
+}
+
 static bool print_as_json(const struct findings *found, struct err *err)
 {
-    struct json *object = counts_json(&found->counts);
-    if (object && json_set(object, "well", json_new_bool(!found->verdict.is_bad)) &&
-        json_set_text(object, "verdict", found->verdict.text) &&
+    struct json *object = counts_json(&found->counts), *pending;
+    if (object && (pending = pending_json(found->pending)) && json_set(object, "pending", pending) &&
+        json_set(object, "well", json_new_bool(!found->verdict.is_bad)) &&
+        json_set_text(object, "verdict", found->verdict.text) && json_set_text(object, "todo", found->verdict.todo) &&
         json_set_integer(object, "overdue", found->facts.overdue) &&
         json_set_integer(object, "unknown", found->facts.unknown) &&
         print_set_time(object, "first_key_ends_at", found->facts.key_ends_us))
@@ -215,11 +270,11 @@ const struct ctl_command ctl_status = {
     .summary = "what is wrong, and how many events have which status",
     .help =
         "Says first what goes on: no worker or a silent one, targets that get no calls, most events REJECTED, events\n"
-        "that are overdue or old, a begin of user ids whose users all have trouble; then what waits for an operator,\n"
-        "and when the first key of an unknown outcome ends, once a quarter of its lifetime is left. Then counts the "
-        "events by status, and shows "
-        "how old the oldest PENDING one\n"
-        "is, why FAILED ones failed, and why events were REJECTED since the begin of the last hour but one.\n"
+        "that are overdue or old and when they are done at the rate of this hour or the last two, a begin of user\n"
+        "ids whose users all have trouble; then what waits for an operator, and when the first key of an unknown\n"
+        "outcome ends, once a quarter of its lifetime is left; and what to do about the first of these. Then counts\n"
+        "the events by status, and shows how old the oldest PENDING one is, why events are PENDING, why FAILED ones\n"
+        "failed, and why events were REJECTED since the begin of the last hour but one.\n"
         "It takes the same time however many events there are: where there are more than 100,000, COMPLETED and\n"
         "REJECTED are estimated from the statistics of the database (\"about\"); PENDING, PROCESSING and FAILED are\n"
         "counted up to 100,000. Where there are routes, or events of a type that nobody delivers, a second table\n"
@@ -231,7 +286,10 @@ const struct ctl_command ctl_status = {
         "\"types\": [{\"type\": T, \"delivered\": B, \"alive\": B, \"pending\": n, \"processing\": n, \"held_back\": "
         "n,\n"
         "\"failed\": n, \"oldest_pending_seconds\": n}, ...], \"estimated\": [STATUS, ...],\n"
-        "\"well\": B, \"verdict\": TEXT, \"overdue\": n, \"unknown\": n, \"first_key_ends_at\": TIME}\n",
+        "\"pending\": [{\"cause\": C, \"type\": T, \"events\": n, \"since\": TIME, \"next_attempt_at\": TIME}, "
+        "...],\n"
+        "\"well\": B, \"verdict\": TEXT, \"todo\": TEXT, \"overdue\": n, \"unknown\": n, \"first_key_ends_at\": "
+        "TIME}\n",
     .run = run_status,
     .takes_place = true,
 };

@@ -150,28 +150,78 @@ CROSS JOIN
 -- why: whether it is the users: the longest begin of user ids whose users all have trouble (an event that is FAILED, or
 -- open after a failed attempt), at least five of them, while nine tenths of the others have none, and these are more.
 -- Among the newest $1 events by the primary key, of those that were tried. No row: there is none. Columns: the begin,
--- its users, the others, those of them with trouble, what its events say most often. No lock.
+-- its users, the others, those of them with trouble, what its events say most often, when the first of these was made.
+-- No lock.
 WITH users AS MATERIALIZED (
-    SELECT e.user_id, bool_or(e.has_trouble) AS has_trouble, mode() WITHIN GROUP (ORDER BY e.cause) AS cause
-    FROM (SELECT x.user_id, x.status IN ('FAILED', 'PENDING', 'PROCESSING') AS has_trouble,
+    SELECT e.user_id, bool_or(e.has_trouble) AS has_trouble, mode() WITHIN GROUP (ORDER BY e.cause) AS cause,
+           min(e.created_at) FILTER (WHERE e.has_trouble) AS since
+    FROM (SELECT x.user_id, x.created_at, x.status IN ('FAILED', 'PENDING', 'PROCESSING') AS has_trouble,
                  coalesce(x.reason_code, x.last_error) AS cause
           FROM (SELECT n.* FROM issuing.outbox_events n ORDER BY n.id DESC LIMIT $1::int8) x
           WHERE x.status NOT IN ('PENDING', 'PROCESSING') OR x.last_error IS NOT NULL) e
     GROUP BY e.user_id
 ), groups AS MATERIALIZED (
-    SELECT left(u.user_id, g.n) AS begin, g.n, count(*) AS users, mode() WITHIN GROUP (ORDER BY u.cause) AS cause
+    SELECT left(u.user_id, g.n) AS begin, g.n, count(*) AS users, mode() WITHIN GROUP (ORDER BY u.cause) AS cause,
+           min(u.since) AS since
     FROM users u, generate_series(1, 8) AS g (n)
     WHERE length(u.user_id) > g.n
     GROUP BY 1, 2
     -- guard: a pattern is one only where every user has the trouble
     HAVING bool_and(u.has_trouble) AND count(*) >= 5
 )
-SELECT g.begin, g.users, a.users - g.users, a.troubled - g.users, left(coalesce(g.cause, '?'), 80)
+SELECT g.begin, g.users, a.users - g.users, a.troubled - g.users, left(coalesce(g.cause, '?'), 80), g.since
 FROM groups g
 CROSS JOIN (SELECT count(*) AS users, count(*) FILTER (WHERE u.has_trouble) AS troubled FROM users u) a
 WHERE a.users - g.users > g.users AND (a.troubled - g.users) * 10 <= a.users - g.users
 ORDER BY g.users DESC, g.n DESC
 LIMIT 1;
+
+-- name: operator_status_pending :many
+-- why: why events are PENDING, of at most $1 open ones by outbox_events_due, most frequent first: the cause of the last
+-- attempt or deferral; held_behind, scheduled (not to run yet), not_tried. Then type, number, when the oldest was made
+-- or to run, when the next attempt of one of them is due. No lock. $1 how many.
+SELECT p.cause, p.event_type, count(*), min(p.since), min(p.next_attempt_at)
+FROM (SELECT CASE WHEN x.held_behind IS NOT NULL THEN 'held_behind'
+                  WHEN x.run_at > now() THEN 'scheduled'
+                  WHEN x.last_error LIKE 'the lease of %' THEN 'lease_expired' -- outbox_sweep; else "step: code: detail"
+                  ELSE coalesce(x.deferral_code, nullif(split_part(x.last_error, ': ', 2), ''), 'not_tried') END AS cause,
+             x.event_type, x.status, coalesce(x.run_at, x.created_at) AS since, x.next_attempt_at
+      FROM issuing.outbox_events x WHERE x.due_at IS NOT NULL LIMIT $1::int8) p
+WHERE p.status = 'PENDING'
+GROUP BY 1, 2
+ORDER BY 3 DESC, 1, 2
+LIMIT 20;
+
+-- name: operator_pace :many
+-- why: when what waits is done: of each type that is delivered the events that may be tried now or after a retry, at most
+-- $1 by outbox_events_due; how many ended since the begin of the hour that was ten minutes ago, by outbox_statistics;
+-- how many were made meanwhile, at the rate of the newest $1 by the primary key; and that begin. No lock. $1 how many.
+WITH span AS MATERIALIZED (
+    SELECT date_trunc('hour', now() - interval '10 min', 'UTC') AS since
+), made AS MATERIALIZED (
+    SELECT x.event_type, x.created_at FROM issuing.outbox_events x, span s
+    WHERE x.id >= issuing.uuid7_least(s.since)
+    ORDER BY x.id DESC LIMIT $1::int8
+)
+SELECT d.type, w.n,
+       (SELECT coalesce(sum(e.count), 0)::int8 FROM issuing.outbox_statistics e
+        WHERE e.hour >= s.since AND e.event_type = d.type),
+       (SELECT (count(*) FILTER (WHERE m.event_type = d.type)
+                * CASE WHEN count(*) < $1::int8 THEN 1
+                       ELSE extract(epoch FROM now() - s.since)
+                            / greatest(extract(epoch FROM now() - min(m.created_at)), 1) END)::int8
+        FROM made m), s.since
+FROM span s
+CROSS JOIN (SELECT 'CARD_ISSUE' AS type UNION SELECT r.event_type FROM issuing.routes r) d
+CROSS JOIN LATERAL (
+    SELECT count(*) AS n
+    FROM (SELECT FROM issuing.outbox_events x
+          WHERE x.event_type = d.type AND x.due_at IS NOT NULL AND x.run_at > now() IS NOT TRUE
+          LIMIT $1::int8) o
+) w
+WHERE w.n > 0
+ORDER BY w.n DESC, d.type
+LIMIT 64;
 
 -- name: operator_status_rejected :many
 -- why: why events were REJECTED since the begin of the hour before this one, by outbox_statistics, whose primary key
