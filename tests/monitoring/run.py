@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 """run.py [--plots]: the metrics, the alert rules and the dashboard, by Prometheus' own programs.
 
-rules   promtool checks and tests them; a wrong rule is noticed (that each alert has a test is seen by ./dev lint docs)
+rules   promtool checks and tests them; a wrong rule is noticed (that each alert has a test is seen by ./dev lint docs);
+        an Alertmanager with the example silences what follows from another alert
 scrape  what api and worker really show passes promtool, and has every metric that rules and dashboard name
 alerts  a Prometheus server scrapes a real api and worker: no worker = alarm, all is well = silence, a 401 = alarm
 
@@ -29,7 +30,8 @@ import pictures  # noqa: E402
 import server  # noqa: E402
 from harness import assert_equal, assert_true, wait_until  # noqa: E402
 
-PROGRAMS = {"promtool": "prometheus", "prometheus": "prometheus", "amtool": "prometheus-alertmanager"}
+PROGRAMS = {"promtool": "prometheus", "prometheus": "prometheus", "amtool": "prometheus-alertmanager",
+            "prometheus-alertmanager": "prometheus-alertmanager"}
 NAME = re.compile(r"\b((?:issuing|process)_[a-z_]+)\b(?!:)")
 OVER_HTTPS = {"issuing_peer_certificate_days"}  # tests/e2e/tls.py looks at it
 QUIET = 15  # evaluations without an alert
@@ -50,10 +52,10 @@ def alerts():
 
 def rules_are_well_formed_and_pass_their_tests(_):
     assert_true(len(alerts()) > 15, "the rules were found")
-    done = subprocess.run(["amtool", "check-config", harness.ROOT / "examples" / "alertmanager.yml"],
+    done = subprocess.run(["amtool", "check-config", server.ALERTMANAGER],
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=harness.STUCK_AFTER_S)
     assert_equal(done.returncode, 0, done.stdout)
-    for words in (("check", "rules", server.RULES), ("test", "rules", HERE / "fires.yml", HERE / "silent.yml")):
+    for words in (("check", "rules", server.RULES), ("test", "rules", *(HERE / name for name in ("fires.yml", "silent.yml", "repaired.yml")))):
         status, text = promtool(*words)
         assert_equal(status, 0, text)
 
@@ -83,6 +85,30 @@ def a_wrong_rule_is_noticed(suite):
             status, text = promtool("test", "rules", file, cwd=tests_folder)
             assert_true(times == 1 and status != 0 and name in text and "got:" in text,
                         "noticed: %s as the expression of %s\n%s" % (becomes, name, text))
+
+
+def what_follows_from_another_alert_is_silent(suite):
+    """Each rule of the example: a cause, what it silences, and what it does not."""
+    world = suite.world({})
+    cases = [("IssuingNoWorker", "IssuingCardsLate", "IssuingUnavailable"),
+             ("IssuingTargetDown", "IssuingUnknownForLong", "IssuingMostRejected"),
+             ("IssuingTargetPaused", "IssuingRouteLate", "IssuingOpenQuestion"),
+             ("IssuingNotReady", "IssuingDatabaseErrors", "IssuingHistoryLost"),
+             ("IssuingDown", "IssuingRestarts", "IssuingNotReady")]
+    try:
+        for cause, follows, stays in cases:
+            manager = server.Alertmanager(world)
+            heard = manager.heard((follows, "critical", "a"))
+            assert_equal(heard, {(follows, "a"): (["night"], False)}, "%s alone wakes somebody" % follows)
+            heard = manager.heard((cause, "critical", "a"), (follows, "critical", "a"), (stays, "warning", "a"),
+                                  ("IssuingRestarts", "warning", "b"))
+            wanted = {(cause, "a"): (["night"], False), (follows, "a"): (["night"], True),
+                      (stays, "a"): (["day"], False), ("IssuingRestarts", "b"): (["day"], False)}
+            assert_equal(heard, wanted, cause)
+            manager.kill()
+            shutil.rmtree(world.dir / "alertmanager")
+    finally:
+        stop(suite, world)
 
 
 # ---- scrapes --------------------------------------------------------------------------------------------------------
@@ -171,6 +197,7 @@ def stop(suite, world):
 
 
 CHECKS = (rules_are_well_formed_and_pass_their_tests, a_wrong_rule_is_noticed,
+          what_follows_from_another_alert_is_silent,
           the_dashboard_is_one_that_grafana_loads, scrapes_are_clean_and_have_every_metric_that_is_named,
           an_alarm_comes_when_it_must_and_not_when_all_is_well)
 

@@ -1,4 +1,4 @@
-"""A Prometheus server that scrapes one test's programs every second, and its answers."""
+"""A Prometheus server that scrapes one test's programs every second, an Alertmanager, and their answers."""
 import json
 import re
 import shutil
@@ -12,6 +12,7 @@ from processes import Program
 SCRAPE_S = 1
 DOCS = "https://docs.example/issuing/"
 RULES = harness.ROOT / "monitoring" / "issuing-alerts.yml"
+ALERTMANAGER = harness.ROOT / "examples" / "alertmanager.yml"
 CONFIG = """
 global: {scrape_interval: %(scrape)ds, scrape_timeout: %(scrape)ds, evaluation_interval: 1s,
          external_labels: {docs_url: "%(docs)s"}}
@@ -88,3 +89,36 @@ class Prometheus(Program):
         """[(labels, [(time, value)])]"""
         found = self.ask("query_range", query=expression, start=start, end=end, step=step)["result"]
         return [(row["metric"], [(at, float(value)) for at, value in row["values"]]) for row in found]
+
+
+class Alertmanager(Program):
+    """That of examples/, with the alerts that a test gives it."""
+    is_peer = True
+
+    def __init__(self, world):
+        self.port = harness.free_port()
+        super().__init__("alertmanager", [shutil.which("prometheus-alertmanager"), "--config.file=%s" % ALERTMANAGER,
+                                          "--storage.path=%s" % (world.dir / "alertmanager"),
+                                          "--web.listen-address=127.0.0.1:%d" % self.port,
+                                          "--cluster.listen-address="], world.dir / "alertmanager.log")
+        world.programs.append(self)
+        harness.wait_until(self.is_ready, "Alertmanager is ready", 60)
+
+    is_ready = Prometheus.is_ready
+
+    def heard(self, *alerts):
+        """{(alertname, instance): (receivers, whether it is silent)} of these alone, each (alertname, severity,
+        instance)."""
+        at = "http://127.0.0.1:%d/api/v2/alerts" % self.port
+        body = [{"labels": {"alertname": name, "severity": severity, "instance": instance}}
+                for name, severity, instance in alerts]
+        request = urllib.request.Request(at, json.dumps(body).encode(), {"Content-Type": "application/json"})
+        urllib.request.urlopen(request, timeout=harness.STUCK_AFTER_S).close()
+
+        def taken():
+            with urllib.request.urlopen(at, timeout=harness.STUCK_AFTER_S) as answer:
+                found = json.loads(answer.read())
+            return len(found) >= len(alerts) and found
+        return {(row["labels"]["alertname"], row["labels"]["instance"]):
+                ([receiver["name"] for receiver in row["receivers"]], bool(row["status"]["inhibitedBy"]))
+                for row in harness.wait_until(taken, "the alerts are there")}
