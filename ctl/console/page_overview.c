@@ -156,32 +156,63 @@ static void write_flow(struct buf *out, const struct pg_rows *flow)
     buf_put_text(out, "</section>\n");
 }
 
-static bool write_overview(struct page *page, const struct cluster *cluster, struct err *err)
+/* One slow question costs its part of the page only. A part that is missing is the same element, so that the next
+ * refresh brings it back. */
+static void write_missing(struct buf *out, const char *id, const char *what)
 {
-    struct console *console = page->console;
-    struct buf *out = page->out;
-    const struct pg_rows *failed, *flow, *types;
+    html_put(out,
+             "<section id=\"{}\" data-live><p class=\"notice warn\">The database took too long, or a lock is held: {} "
+             "cannot be shown now.</p></section>\n",
+             2, id, what);
+}
+
+static bool write_head(struct page *page, const struct cluster *cluster, const struct pg_rows *flow, struct err *err)
+{
     struct verdict_facts facts;
     int64_t sums[IS_CUT] = {0};
-    if (!status_read_facts(console, &facts, err) || !status_read_failed(console, &failed, err) ||
-        !status_read_types(console, &types, err) || !status_read_flow(console, FLOW_PART_S, FLOW_PARTS, &flow, err))
-        return false;
-    for (int row = 0; row < pg_rows_count(flow); row++) {
+    buf_put_text(page->out, "<h1>Overview</h1>\n");
+    if (!status_read_facts(page->console, &facts, err)) {
+        write_missing(page->out, "summary", "what is wrong and how many events are open");
+        write_missing(page->out, "tiles", "figures");
+        return status_is_slow(err);
+    }
+    for (int row = 0; flow && row < pg_rows_count(flow); row++) {
         for (int column = ACCEPTED; column <= FAILED; column++)
             sums[column] += pg_int8(flow, row, column);
         sums[FROM_AT] += pg_bool(flow, row, IS_CUT);
     }
-    buf_put_text(out, "<h1>Overview</h1>\n");
-    write_summary(out, cluster, &facts);
-    write_tiles(out, &facts, sums);
-    write_types(out, types);
-    write_flow(out, flow);
+    sums[FROM_AT] += flow == NULL;
+    write_summary(page->out, cluster, &facts);
+    write_tiles(page->out, &facts, sums);
+    return true;
+}
+
+static bool write_overview(struct page *page, const struct cluster *cluster, struct err *err)
+{
+    struct console *console = page->console;
+    struct buf *out = page->out;
+    const struct pg_rows *failed = NULL, *flow = NULL, *types = NULL;
+    if ((!status_read_flow(console, FLOW_PART_S, FLOW_PARTS, &flow, err) && !status_is_slow(err)) ||
+        !write_head(page, cluster, flow, err) || (!status_read_types(console, &types, err) && !status_is_slow(err)) ||
+        (!status_read_failed(console, &failed, err) && !status_is_slow(err)))
+        return false;
+    if (types)
+        write_types(out, types);
+    else
+        write_missing(out, "types", "the types of events");
+    if (flow)
+        write_flow(out, flow);
+    else
+        write_missing(out, "line", "the last six hours");
     buf_put_text(out, "<div class=\"columns\">\n");
     buf_put_text(out, "<section id=\"targets\" data-live aria-labelledby=\"targets-title\">"
                       "<h2 id=\"targets-title\">Targets</h2>\n");
     status_write_targets(page, cluster, false);
     buf_put_text(out, "</section>\n");
-    write_reasons(out, failed);
+    if (failed)
+        write_reasons(out, failed);
+    else
+        write_missing(out, "failed", "the reasons of FAILED events");
     buf_put_text(out, "</div>\n<section id=\"workers\" data-live aria-labelledby=\"workers-title\">"
                       "<h2 id=\"workers-title\">Workers</h2>\n");
     status_write_workers(out, cluster);

@@ -27,6 +27,11 @@ void status_done(struct status *status)
     *status = (struct status){.open = {.rows = NULL}};
 }
 
+bool status_is_slow(const struct err *err)
+{
+    return err_is_sqlstate(err, "57014") || err_is_sqlstate(err, "55P03");
+}
+
 static bool keep(struct console *console, struct status_kept *kept, const struct sql_statement *statement,
                  const struct pg_param *params, struct err *err)
 {

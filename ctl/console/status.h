@@ -21,6 +21,9 @@ struct status {
 
 void status_done(struct status *status);
 
+/* A question that took too long, or met a lock that is held: the rest of a page can be shown without it. */
+bool status_is_slow(const struct err *err);
+
 must_check bool status_read_facts(struct console *console, struct verdict_facts *ret_facts, struct err *err);
 /* *ret_rows are those of console_failed, of console_flow; they stay valid until the next read. */
 /* The open events of each type: operator_status_types. */

@@ -714,6 +714,19 @@ def a_slow_database_gives_an_error_page_and_not_a_hung_console(world):
     console.page("/events")
 
 
+@slow
+@test
+def a_slow_question_costs_its_part_of_the_overview_only(world):
+    """Story: one slow section took the whole first page of a night."""
+    world.up()
+    console = Console(world).enter()
+    with world.holding("LOCK TABLE issuing.outbox_statistics IN ACCESS EXCLUSIVE MODE"):
+        text = console.page("/")
+        assert_true("what is wrong and how many events are open cannot be shown now" in text, text[:500])
+        assert_true('<h2 id="workers-title">' in text and '<h2 id="line-title">' in text, "the others")
+    assert_true("cannot be shown" not in console.page("/"), "afterwards")
+
+
 @test
 def an_interrupt_in_a_bulk_action_reports_what_was_done(world):
     failed(world, 300)
