@@ -10,6 +10,7 @@
 #include "ctl/console/html.h"
 #include "ctl/console/page.h"
 #include "ctl/console/selection.h"
+#include "ctl/console/status.h"
 #include "ctl/event.h"
 #include "ctl/pick.h"
 #include "statements.h"
@@ -74,9 +75,10 @@ static bool find_ids(const struct form *form, struct listing *listing, struct pg
     return true;
 }
 
-static void write_filters(struct page *page, const struct listing *listing)
+static void write_filters(struct page *page)
 {
     struct buf *out = page->out;
+    const char *order = form_get(page->form, "order");
     buf_put_text(out, "<form class=\"filters\" action=\"/events\" role=\"search\" aria-label=\"Filter events\">\n"
                       "<div class=\"fields\">\n");
     selection_write_common(out, page->form);
@@ -88,7 +90,7 @@ static void write_filters(struct page *page, const struct listing *listing)
              "placeholder=\"event or card\" maxlength=\"255\" autocomplete=\"off\" spellcheck=\"false\">"
              "</p>\n"
              "<p class=\"field buttons\"><button>Show</button> <a href=\"/events\">Clear</a></p>\n",
-             1, listing->oldest_first ? " selected" : "");
+             1, order && strcmp(order, "oldest") == 0 ? " selected" : "");
     selection_write_others(out, page->form);
     buf_put_text(out, "</div></form>\n");
 }
@@ -217,15 +219,52 @@ static bool go_to_event(struct page *page, const char *id, struct err *err)
     return true;
 }
 
+static void write_count(struct buf *out, const char *query, const char *label, int64_t number)
+{
+    html_put(out, "<li><a href=\"/events?{}\">{}</a> ", 2, query, label);
+    html_number(out, number);
+    buf_put_text(out, number >= VERDICT_EVENTS_MAX ? "+</li>\n" : "</li>\n");
+}
+
+/* How many there are, each a link; without them where the database takes too long. */
+static bool write_counts(struct page *page, struct err *err)
+{
+    struct buf *out = page->out;
+    struct verdict_facts facts;
+    if (!status_read_facts(page->console, &facts, err))
+        return status_is_slow(err);
+    buf_put_text(out, "<ul class=\"counts\" aria-label=\"How many there are\">\n");
+    write_count(out, "status=PENDING&amp;order=oldest", "PENDING", facts.pending);
+    write_count(out, "status=PROCESSING", "PROCESSING", facts.processing);
+    write_count(out, "status=FAILED&amp;order=oldest", "FAILED", facts.failed);
+    write_count(out, "unknown=1&amp;order=oldest", "outcome unknown", facts.unknown);
+    write_count(out, "overdue=1&amp;order=oldest", "overdue", facts.overdue);
+    write_count(out, "status=REJECTED&amp;since=2h", "REJECTED since the begin of the last hour",
+                pg_rows_count(facts.rejected) > 0 ? pg_int8(facts.rejected, 0, VERDICT_REJECTED) : 0);
+    buf_put_text(out, "</ul>\n");
+    return true;
+}
+
 bool page_events(struct page *page, struct err *err)
 {
     struct listing listing = {.count = 0};
     if (form_get(page->form, "open"))
         return go_to_event(page, form_get(page->form, "open"), err);
-    if (!read_listing(page->form, &listing, err) || !find_ids(page->form, &listing, page->console->ctl->db, err))
+    bool is_read = read_listing(page->form, &listing, err);
+    if (!is_read && err->kind != ERR_USAGE)
         return false;
     buf_put_text(page->out, "<h1>Events</h1>\n");
-    write_filters(page, &listing);
+    if (!is_read) { /* the form, with what was typed into it */
+        html_put(page->out, "<p class=\"notice bad\" role=\"alert\">", 0);
+        html_sentence(page->out, err->message);
+        buf_put_text(page->out, "</p>\n");
+        write_filters(page);
+        page->status = 400;
+        return true;
+    }
+    if (!write_counts(page, err) || !find_ids(page->form, &listing, page->console->ctl->db, err))
+        return false;
+    write_filters(page);
     if (listing.is_cut)
         buf_put_text(page->out, "<p class=\"notice\">The search took long and stopped here. A user id, a time or a "
                                 "status makes it fast; the link below continues it.</p>\n");

@@ -1,6 +1,10 @@
 /* See selection.h. Left out: what a value must look like, which filter_check() judges. */
 #include "ctl/console/selection.h"
 
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
 #include "ctl/console/html.h"
 
 enum kind { KIND_TEXT, KIND_STATUS, KIND_FLAG };
@@ -26,16 +30,45 @@ static const struct field {
     {"overdue", "Overdue", NULL, KIND_FLAG, false},
 };
 
+/* A message of the filters names flags; the form has labels. */
+static void name_labels(struct err *err)
+{
+    char text[sizeof(err->message)] = "";
+    size_t length = 0;
+    for (const char *at = err->message; *at && length + 1 < sizeof(text);) {
+        size_t i = 0, skipped = 0;
+        for (; i < ARRAY_SIZE(fields) && skipped == 0; i++) {
+            size_t name = strlen(fields[i].name);
+            if (strncmp(at, "--", 2) == 0 && strncmp(at + 2, fields[i].name, name) == 0 &&
+                !isalnum((unsigned char)at[2 + name]))
+                skipped = 2 + name;
+        }
+        if (skipped == 0)
+            text[length++] = *at++;
+        else if ((size_t)snprintf(text + length, sizeof(text) - length, "\"%s\"", fields[i - 1].label) <
+                 sizeof(text) - length)
+            length += strlen(text + length), at += skipped;
+        else
+            break;
+    }
+    text[length] = '\0';
+    snprintf(err->message, sizeof(err->message), "%s", text);
+}
+
 bool selection_read(const struct form *form, struct filter *ret_filter, struct err *err)
 {
     struct filter filter = {0};
     for (size_t i = 0; i < ARRAY_SIZE(fields); i++) {
         const char *value = form_get(form, fields[i].name);
-        if (value && !filter_set(&filter, fields[i].name, value, err))
+        if (value && !filter_set(&filter, fields[i].name, value, err)) {
+            name_labels(err);
             return false;
+        }
     }
-    if (!filter_check(&filter, err))
+    if (!filter_check(&filter, err)) {
+        name_labels(err);
         return false;
+    }
     *ret_filter = filter;
     return true;
 }

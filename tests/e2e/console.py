@@ -728,6 +728,20 @@ def a_slow_question_costs_its_part_of_the_overview_only(world):
 
 
 @test
+def a_wrong_filter_keeps_what_was_typed_and_each_filter_has_its_count(world):
+    """Story: a wrong time replaced the page by "--since needs ...", a flag in a web form, and the form was gone."""
+    failed(world, 3)
+    world.allowed.add("orphan")
+    console = Console(world).enter()
+    text = console.page("/events?status=FAILED&user=u-2&since=yesterday&order=oldest", 400)
+    assert_true('role="alert">&quot;Created since&quot; needs ' in text and "--since" not in text, text[:1500])
+    assert_true('name="user" value="u-2"' in text and 'name="since" value="yesterday"' in text
+                and "<option selected>FAILED" in text and 'value="oldest" selected' in text, "what was typed is there")
+    text = console.page("/events?user=u-2")
+    assert_true('order=oldest">FAILED</a> 3</li>' in text and ">PENDING</a> 0</li>" in text, "the counts")
+
+
+@test
 def an_interrupt_in_a_bulk_action_reports_what_was_done(world):
     failed(world, 300)
     console = Console(world).enter()
