@@ -24,6 +24,7 @@ struct page {
     const char *place;       /* the entry of the navigation that it belongs to: "/events" */
     int refresh_s;           /* the parts with an id and data-live are fetched again after so long; 0 = never */
     int status;              /* 200 */
+    bool is_json;            /* `out` is the whole answer, and no page */
     char location[PAGE_LOCATION_SIZE]; /* not "": answered with 303 and this path */
 };
 
@@ -32,6 +33,7 @@ struct page {
 must_check bool page_overview(struct page *page, struct err *err);
 must_check bool page_events(struct page *page, struct err *err);
 must_check bool page_event(struct page *page, struct err *err);
+must_check bool page_event_json(struct page *page, struct err *err);
 must_check bool page_targets(struct page *page, struct err *err);
 must_check bool page_control(struct page *page, struct err *err); /* POST */
 must_check bool page_preview(struct page *page, struct err *err);

@@ -7,7 +7,7 @@
 #include "ctl/console/html.h"
 #include "ctl/console/page.h"
 #include "ctl/outlook_code.h"
-#include "ctl/story.h"
+#include "ctl/story_json.h"
 
 #define LINES_MAX 500
 
@@ -240,14 +240,34 @@ static void write_past(struct buf *out, const struct story *story)
     buf_put_text(out, "</section>\n");
 }
 
+static bool read_story(struct page *page, struct story *story, struct err *err)
+{
+    struct uuid id;
+    if (!uuid_parse(page->segment, strlen(page->segment), &id))
+        return err_set(err, ERR_NOT_FOUND, "%.60s is not an event id", page->segment);
+    return story_read(page->console->ctl, &id, story, err);
+}
+
+bool page_event_json(struct page *page, struct err *err)
+{
+    struct story story = {.event_rows = NULL};
+    bool is_written = read_story(page, &story, err);
+    if (is_written) {
+        struct json *object = event_json(&story.event);
+        is_written = (object && story_json(object, &story) && json_write(object, page->out)) ||
+                     err_set(err, ERR_MEMORY, "out of memory");
+        json_free(object);
+    }
+    page->is_json = is_written;
+    story_done(&story);
+    return is_written;
+}
+
 bool page_event(struct page *page, struct err *err)
 {
     struct story story = {.event_rows = NULL};
     struct buf *out = page->out;
-    struct uuid id;
-    if (!uuid_parse(page->segment, strlen(page->segment), &id))
-        return err_set(err, ERR_NOT_FOUND, "%.60s is not an event id", page->segment);
-    bool is_read = story_read(page->console->ctl, &id, &story, err);
+    bool is_read = read_story(page, &story, err);
     if (is_read) {
         const struct event *event = &story.event;
         html_put(out, "<h1 class=\"event\">{} <code>{}</code></h1>\n<div class=\"columns event\">\n<div>\n", 2,
@@ -257,7 +277,8 @@ bool page_event(struct page *page, struct err *err)
         write_past(out, &story);
         buf_put_text(out, "</div>\n");
         write_facts(out, event);
-        buf_put_text(out, "</div>\n");
+        html_put(out, "</div>\n<p class=\"hint\"><a href=\"/events/{}/json\">All of it as JSON</a></p>\n", 1,
+                 event->id_text);
     }
     story_done(&story);
     return is_read;

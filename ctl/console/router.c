@@ -26,6 +26,7 @@ static const struct route {
     {"/", HTTP_GET, page_overview, RIGHT_LOOK, "/", "Overview", 5},
     {"/events", HTTP_GET, page_events, RIGHT_LOOK, "/events", "Events", 0},
     {"/events/{id}", HTTP_GET, page_event, RIGHT_LOOK, "/events", "Event", 0},
+    {"/events/{id}/json", HTTP_GET, page_event_json, RIGHT_LOOK, "/events", "Event", 0},
     {"/targets", HTTP_GET, page_targets, RIGHT_LOOK, "/targets", "Targets and workers", 5},
     {"/targets/{name}", HTTP_POST, page_control, RIGHT_CONTROL, "/targets", "Targets and workers", 0},
     {"/bulk", HTTP_GET, page_preview, RIGHT_ACT, "/jobs", "Bulk action", 0},
@@ -208,6 +209,10 @@ static void answer(struct page *page, struct http_request *request)
     struct console *console = page->console;
     if (page->location[0]) {
         reply_with(request, 303, NULL, (struct slice){NULL, 0}, page->location, NULL);
+        return;
+    }
+    if (page->is_json) {
+        reply(request, page->status, "application/json", buf_slice(page->out));
         return;
     }
     buf_reset(&console->document);

@@ -145,6 +145,20 @@ def an_event_is_opened_by_an_id_that_somebody_was_told(world):
         assert_equal(json.loads(world.ctl(*words, "--json").stdout)["page"], page, " ".join(words))
 
 
+@test
+def a_history_is_handed_on_as_json(world):
+    world.up()
+    done = world.accept("alice")
+    world.wait_status(done, "COMPLETED")
+    console = Console(world).enter()
+    assert_true('href="/events/%s/json"' % done in console.page("/events/" + done), "the link")
+    status, headers, text = console.call("GET", "/events/%s/json" % done)
+    assert_equal((status, headers["Content-Type"]), (200, "application/json"), text[:300])
+    assert_equal(json.loads(text), json.loads(world.ctl("explain", done, "--json").stdout), "as the command prints it")
+    assert_true("<html" in console.page("/events/00000000-0000-7000-8000-000000000000/json", 404), "none of that id")
+    assert_equal(console.call("GET", "/events/%s/json" % done, Cookie=None)[0], 403, "without a session")
+
+
 def failed(world, count, code="attempts_exhausted", user="u"):
     world.sql("INSERT INTO issuing.outbox_events (status, completed_at, user_id, payload, reason_code) SELECT 'FAILED',"
               " now(), '%s-' || n, '{\"kind\": \"new\"}', '%s' FROM generate_series(1, %d) n" % (user, code, count))

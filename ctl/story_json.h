@@ -1,0 +1,11 @@
+/* The story of one event for programs: `explain --json`, and the console's "as JSON". */
+#ifndef ISSUING_CTL_STORY_JSON_H
+#define ISSUING_CTL_STORY_JSON_H
+
+#include "common/json/json.h"
+#include "ctl/story.h"
+
+/* Adds to event_json() its attempts, actions, and what is next. False: out of memory. */
+bool story_json(struct json *object, const struct story *story);
+
+#endif
