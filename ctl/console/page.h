@@ -34,6 +34,7 @@ must_check bool page_overview(struct page *page, struct err *err);
 must_check bool page_events(struct page *page, struct err *err);
 must_check bool page_event(struct page *page, struct err *err);
 must_check bool page_event_json(struct page *page, struct err *err);
+must_check bool page_ask(struct page *page, struct err *err); /* POST */
 must_check bool page_targets(struct page *page, struct err *err);
 must_check bool page_control(struct page *page, struct err *err); /* POST */
 must_check bool page_preview(struct page *page, struct err *err);
@@ -43,5 +44,9 @@ must_check bool page_job(struct page *page, struct err *err);
 must_check bool page_stop(struct page *page, struct err *err); /* POST */
 must_check bool page_audit(struct page *page, struct err *err);
 must_check bool page_statistics(struct page *page, struct err *err);
+
+/* Of page_ask, for the page of the event: a form, and what became of the mark in the URL, where there is one. */
+void page_ask_write_form(struct page *page, const char *id, bool is_reissue, const char *peer);
+must_check bool page_ask_write_result(struct page *page, struct err *err);
 
 #endif

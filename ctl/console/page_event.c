@@ -131,13 +131,23 @@ static void write_button(struct buf *out, const struct event *event, const char 
              3, event->id_text, verb, text);
 }
 
+/* Whose answer a look-up of this event asks for; NULL: it cannot be looked up, or a worker looks after it. */
+static const char *lookup_peer(const struct event *event, const struct cluster_route *route)
+{
+    if (event->status == OUTBOX_PENDING || event->status == OUTBOX_PROCESSING)
+        return NULL;
+    return event_is_card(event) ? "the issuer" : route && route->has_lookup ? "the receiver" : NULL;
+}
+
 static void write_actions(struct page *page, const struct event *event, const struct cluster_route *route)
 {
     struct buf *out = page->out;
-    if (event->status != OUTBOX_FAILED && event->status != OUTBOX_PENDING)
+    const char *peer = lookup_peer(event, route);
+    if (!page->console->may_act || event->status == OUTBOX_PROCESSING ||
+        (!peer && event->status != OUTBOX_FAILED && event->status != OUTBOX_PENDING))
         return;
     buf_put_text(out, "<section aria-labelledby=\"act-title\"><h2 id=\"act-title\">Act</h2>\n");
-    if (page->console->may_act) {
+    if (event->status == OUTBOX_FAILED || event->status == OUTBOX_PENDING) {
         buf_put_text(out, "<p class=\"buttons\">");
         if (event->status == OUTBOX_FAILED) {
             write_button(out, event, "replay", "Replay");
@@ -147,17 +157,10 @@ static void write_actions(struct page *page, const struct event *event, const st
         }
         buf_put_text(out, "</p>\n<p class=\"hint\">Each first shows a preview, and asks for a reason.</p>\n");
     }
-    if (event->status == OUTBOX_FAILED && route && route->has_lookup)
-        html_put(
-            out,
-            "<p class=\"hint\">On the command line: <code>issuing-ctl reconcile {}</code> asks the receiver.</p>\n", 1,
-            event->id_text);
-    else if (event->status == OUTBOX_FAILED && !event->has_card && event_is_card(event))
-        html_put(
-            out,
-            "<p class=\"hint\">On the command line: <code>issuing-ctl reconcile {}</code> looks it up at the issuer, "
-            "<code>issuing-ctl reissue</code> replaces it by a new event.</p>\n",
-            1, event->id_text);
+    if (peer)
+        page_ask_write_form(page, event->id_text, false, peer);
+    if (event->status == OUTBOX_FAILED && !event->has_card && event_is_card(event))
+        page_ask_write_form(page, event->id_text, true, peer);
     buf_put_text(out, "</section>\n");
 }
 
@@ -272,6 +275,7 @@ bool page_event(struct page *page, struct err *err)
         const struct event *event = &story.event;
         html_put(out, "<h1 class=\"event\">{} <code>{}</code></h1>\n<div class=\"columns event\">\n<div>\n", 2,
                  event->kind && strcmp(event->kind, "reissue") == 0 ? "Replacement card" : "Event", event->id_text);
+        is_read = page_ask_write_result(page, err);
         write_next(out, event, &story.outlook);
         write_actions(page, event, event->type ? cluster_find_route(&story.cluster, event->type) : NULL);
         write_past(out, &story);

@@ -27,6 +27,7 @@ static const struct route {
     {"/events", HTTP_GET, page_events, RIGHT_LOOK, "/events", "Events", 0},
     {"/events/{id}", HTTP_GET, page_event, RIGHT_LOOK, "/events", "Event", 0},
     {"/events/{id}/json", HTTP_GET, page_event_json, RIGHT_LOOK, "/events", "Event", 0},
+    {"/events/{id}/ask", HTTP_POST, page_ask, RIGHT_ACT, "/events", "Event", 0},
     {"/targets", HTTP_GET, page_targets, RIGHT_LOOK, "/targets", "Targets and workers", 5},
     {"/targets/{name}", HTTP_POST, page_control, RIGHT_CONTROL, "/targets", "Targets and workers", 0},
     {"/bulk", HTTP_GET, page_preview, RIGHT_ACT, "/jobs", "Bulk action", 0},

@@ -159,6 +159,41 @@ def a_history_is_handed_on_as_json(world):
     assert_equal(console.call("GET", "/events/%s/json" % done, Cookie=None)[0], 403, "without a session")
 
 
+def asked_for(world, console, event, action, **more):
+    """What became of it, as the page says."""
+    path = "/events/%s/ask" % event
+    fields = [*console.form(console.page("/events/" + event), path), ("reason", "drill"), ("action", action)]
+    status, headers, text = console.call("POST", path, [*fields, *more.items()])
+    assert_equal(status, 303, text[:600])
+    page = wait_until(lambda: (text := console.page(headers["Location"])) and "The look-up is over" in text and text,
+                      "a worker has done it")
+    return page[page.index('id="asked"'):].split("</p>", 1)[0]
+
+
+@test
+def an_event_is_looked_up_and_replaced_where_it_is_seen(world):
+    """Story: reconcile and reissue were missing on the page of the one event where they are needed."""
+    world.up()
+    world.sandbox.fault("create", "status", user="alice", status=418)
+    event = world.accept("alice")
+    world.wait_status(event, "FAILED")
+    world.sandbox.clear()
+    console = Console(world).enter()
+    viewer = Console(world, role="issuing_viewer").enter()
+    assert_true("/ask" not in viewer.page("/events/" + event), "a viewer may not")
+    fields = [*console.form(console.page("/events/" + event), "/events/%s/ask" % event), ("action", "reissue")]
+    assert_equal(console.call("POST", "/events/%s/ask" % event, [*fields, ("confirmed", "1")])[0], 400, "no reason")
+    assert_equal(console.call("POST", "/events/%s/ask" % event, [*fields, ("reason", "x")])[0], 400, "not confirmed")
+    said = asked_for(world, console, event, "reconcile")
+    assert_true("not_found" in said and "the issuer has no card" in said, said)
+    said = asked_for(world, console, event, "reissue", confirmed="1")
+    new = re.search(r'href="/events/([0-9a-f-]{36})">\1<', said).group(1)
+    world.wait_status(new, "COMPLETED")
+    world.wait_status(event, "REJECTED")
+    assert_equal(world.sql("SELECT string_agg(DISTINCT reason, ',') FROM issuing.operator_actions"), "drill", "audit")
+    assert_true("ok" in asked_for(world, console, new, "reconcile"), "a COMPLETED one may be looked up too")
+
+
 def failed(world, count, code="attempts_exhausted", user="u"):
     world.sql("INSERT INTO issuing.outbox_events (status, completed_at, user_id, payload, reason_code) SELECT 'FAILED',"
               " now(), '%s-' || n, '{\"kind\": \"new\"}', '%s' FROM generate_series(1, %d) n" % (user, code, count))
