@@ -80,7 +80,7 @@ BEGIN
 END
 $$;
 
--- One event, with an id that was made for it; returns the id of the event that there is. A key counts for as long as
+-- One event that was checked, with an id that was made for it; returns the id of the event that there is. A key counts for as long as
 -- its event is there.
 CREATE OR REPLACE FUNCTION issuing.put_event(new_id uuid, of_type text, of_user text, body jsonb, of_key text,
     run_at timestamptz)
@@ -89,20 +89,10 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
 SET enable_seqscan = off SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE
-    why text := why_unusable(of_type, of_user, body);
     held uuid;
     found_user text;
     found_body jsonb;
 BEGIN
-    IF why IS NULL THEN
-        why := CASE WHEN NOT octet_length(of_key) BETWEEN 1 AND 255
-                    THEN format('key has %s bytes, and may have 1 to 255', octet_length(of_key))
-                    WHEN run_at > clock_timestamp() + interval '10 years'
-                    THEN format('run_at is %s, and may be 10 years ahead', run_at) END;
-    END IF;
-    IF why IS NOT NULL THEN
-        RAISE check_violation USING MESSAGE = why;
-    END IF;
     WHILE of_key IS NOT NULL LOOP
         INSERT INTO event_keys (event_type, key, event_id) VALUES (of_type, of_key, new_id) ON CONFLICT DO NOTHING;
         EXIT WHEN FOUND;
@@ -192,7 +182,7 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing
 AS $$
 BEGIN
     -- guard: who calls is the role of the statement and not of the session
-    PERFORM check_sender(caller, type), wake_for(type, run_at);
+    PERFORM check_sender(caller, type), check_sent(type, user_id, payload, key, run_at, NULL), wake_for(type, run_at);
     RETURN put_event(uuid7_of(next_id_us(type, ARRAY[user_id])), type, user_id, payload, key, run_at);
 END
 $$;
@@ -211,7 +201,7 @@ DECLARE
     ids uuid[];
     n int8;
 BEGIN
-    PERFORM check_sender(caller, type), check_many(user_ids, payloads, keys), wake_for(type, run_at);
+    PERFORM check_sender(caller, type), check_many(type, user_ids, payloads, keys, run_at), wake_for(type, run_at);
     first_us := next_id_us(type, user_ids);
     ids := ARRAY(SELECT uuid7_of(first_us + g) FROM generate_series(1, count) AS g ORDER BY g);
     FOR n IN SELECT g FROM generate_series(1, count) AS g ORDER BY keys[g] COLLATE "C", g LOOP

@@ -114,19 +114,53 @@ BEGIN
 END
 $$;
 
--- What enqueue_many takes.
-CREATE OR REPLACE FUNCTION issuing.check_many(user_ids text[], payloads jsonb[], keys text[]) RETURNS void
-LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, issuing, pg_temp
+-- Refuses what cannot be sent.
+CREATE OR REPLACE FUNCTION issuing.check_sent(
+    of_type text, of_user text, body jsonb, of_key text, run_at timestamptz,
+    nth int8) -- of the events of a call, from 1 on; null = the only one
+RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    why text := why_unusable(of_type, of_user, body);
+BEGIN
+    IF why IS NULL THEN
+        why := CASE WHEN NOT octet_length(of_key) BETWEEN 1 AND 255
+                    THEN format('key has %s bytes, and may have 1 to 255', octet_length(of_key))
+                    WHEN run_at > clock_timestamp() + interval '10 years'
+                    THEN format('run_at is %s, and may be 10 years ahead', run_at) END;
+    END IF;
+    IF why IS NOT NULL THEN
+        RAISE check_violation USING MESSAGE = coalesce('event ' || nth || ': ', '') || why;
+    END IF;
+END
+$$;
+
+-- The same of what enqueue_many takes. An array of two dimensions, or one that begins elsewhere, has as many elements,
+-- and keys[1] is then null or another event's key.
+CREATE OR REPLACE FUNCTION issuing.check_many(
+    of_type text, user_ids text[], payloads jsonb[], keys text[], run_at timestamptz)
+RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 DECLARE
     count constant int8 := coalesce(cardinality(payloads), 0);
+    one constant text := format('[1:%s]', count); -- of one dimension
 BEGIN
     IF count NOT BETWEEN 1 AND 10000 OR cardinality(user_ids) IS DISTINCT FROM count
        OR cardinality(keys) <> count THEN
         RAISE check_violation USING MESSAGE = format(
             'there are %s payloads, %s user_ids and %s keys; there may be 1 to 10000, and as many of each',
             count, coalesce(cardinality(user_ids), 0), coalesce(cardinality(keys)::text, 'no'));
+    -- guard: the key of an event is not lost in an array of another form
+    ELSIF one <> ANY (ARRAY[array_dims(payloads), array_dims(user_ids), coalesce(array_dims(keys), one)]) THEN
+        RAISE check_violation USING MESSAGE = format(
+            'the arrays are payloads%s, user_ids%s and keys%s; each must be %s',
+            array_dims(payloads), array_dims(user_ids), coalesce(array_dims(keys), ' null'), one);
     END IF;
+    FOR n IN 1..count LOOP
+        PERFORM check_sent(of_type, user_ids[n], payloads[n], keys[n], run_at, n);
+    END LOOP;
 END
 $$;
 

@@ -178,7 +178,7 @@ DECLARE
     made uuid[];
     ids uuid[] := array_fill(NULL::uuid, ARRAY[coalesce(cardinality(payloads), 0)]);
 BEGIN
-    PERFORM check_sender(caller, type), check_many(user_ids, payloads, keys);
+    PERFORM check_sender(caller, type), check_many(type, user_ids, payloads, keys, run_at);
     FOR part IN
         SELECT here(coalesce(place_of(u.user_id), first_place())) AS place, array_agg(u.user_id ORDER BY u.n) AS user_ids,
                array_agg(payloads[u.n] ORDER BY u.n) AS payloads, array_agg(keys[u.n] ORDER BY u.n) AS keys,

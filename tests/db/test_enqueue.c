@@ -144,6 +144,49 @@ START_TEST(an_unusable_value_is_named_with_its_limit)
 }
 END_TEST
 
+/* Of ten thousand events one cannot be sent, and nobody could say which. */
+START_TEST(one_bad_event_of_many_is_named_and_none_is_sent)
+{
+    static const struct {
+        const char *users, *payloads, *keys, *words;
+    } cases[] = {
+        {"repeat('a', 129)", "'1'", "NULL", "event 7777: user_id has 129 bytes, and may have 1 to 128"},
+        {"NULL", "'1'", "NULL", "event 7777: user_id is null"},
+        {"'a'", "to_jsonb(repeat('x', 65535))", "NULL", "event 7777: payload has 65537 bytes as text"},
+        {"'a'", "'1'", "repeat('k', 256)", "event 7777: key has 256 bytes, and may have 1 to 255"},
+        {"'a'", "'1'", "'k7776'", "the key 'k7776' of type CHARGE was used for another event"},
+    };
+    char text[600];
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        snprintf(text, sizeof(text),
+                 "SELECT issuing.enqueue_many('CHARGE', array_agg(CASE n WHEN 7777 THEN %s ELSE 'u' || n END), "
+                 "array_agg(CASE n WHEN 7777 THEN %s ELSE to_jsonb(n) END), "
+                 "array_agg(CASE n WHEN 7777 THEN %s ELSE 'k' || n END)) FROM generate_series(1, 10000) n",
+                 cases[i].users, cases[i].payloads, cases[i].keys);
+        expect_refused(shop, i == 4 ? "IS422" : "23514", cases[i].words, text);
+    }
+    ck_assert_int_eq(events("true"), 0);
+}
+END_TEST
+
+/* Drivers make an array of two dimensions of a list of rows. As many keys, and none of them counted. */
+START_TEST(an_array_of_another_form_loses_no_key)
+{
+    static const char *const arrays[] = {
+        "'{a,b}', ARRAY['1'::jsonb, '2'], '{{k},{l}}'",
+        "'{a,b}', ARRAY['1'::jsonb, '2'], '[0:1]={k,l}'",
+        "'[0:1]={a,b}', ARRAY['1'::jsonb, '2'], '[0:1]={k,l}'",
+        "'{{a,b}}', ARRAY['1'::jsonb, '2']",
+        "'{a,b}', '[2:3]={1,2}'::jsonb[]",
+    };
+    char text[200];
+    for (size_t i = 0; i < ARRAY_SIZE(arrays); i++) {
+        snprintf(text, sizeof(text), "SELECT issuing.enqueue_many('CHARGE', %s)", arrays[i]);
+        expect_refused(shop, "23514", "each must be [1:2]", text);
+    }
+}
+END_TEST
+
 START_TEST(a_key_is_one_event)
 {
     expect_same(shop, TAKE ", 'k')::text", TAKE ", 'k', run_at => now() + '1 h')::text", true);
@@ -414,6 +457,8 @@ SUITE(enqueue)
     tcase_add_test(tcase, who_calls_is_the_role_that_the_statement_runs_as);
     tcase_add_test(tcase, nobody_sends_in_the_name_of_another);
     tcase_add_test(tcase, an_unusable_value_is_named_with_its_limit);
+    tcase_add_test(tcase, one_bad_event_of_many_is_named_and_none_is_sent);
+    tcase_add_test(tcase, an_array_of_another_form_loses_no_key);
     tcase_add_test(tcase, a_key_is_one_event);
     tcase_add_test(tcase, of_two_transactions_with_a_key_one_waits);
     tcase_add_test(tcase, many_events_have_the_order_of_their_arrays);
