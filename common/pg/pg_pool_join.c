@@ -63,10 +63,10 @@ bool pg_pool_is_left_out(const struct pg_pool *pool)
 
 bool pg_sqlstate_is_moved(const char sqlstate[6])
 {
-    return strcmp(sqlstate, "ISMOV") == 0;
+    return strcmp(sqlstate, "ISPLC") == 0;
 }
 
-/* A place has left a database that answers ISMOV, or that it is dropped from. */
+/* A place has left a database that answers ISPLC, or that it is dropped from. */
 void pg_pool_note_result(const struct pg_pool *pool, const struct pg_query *query, const struct pg_query_result *result)
 {
     struct pg_pool *first = pool->first;

@@ -62,7 +62,7 @@ struct pg_query *pg_queries_take(struct pg_queries *queries); /* the first; NULL
 
 /* Running the same transaction again may succeed: 40001, 40P01, 25006, 53xxx, 57P0x, 08xxx. */
 bool pg_sqlstate_is_transient(const char sqlstate[6]);
-/* The database does not serve the place (ISMOV): another one does, or will soon. */
+/* The database does not serve the place (ISPLC): another one does, or will soon. */
 bool pg_sqlstate_is_moved(const char sqlstate[6]);
 
 #endif

@@ -14,7 +14,7 @@ BEGIN
                    WHERE s.place = 0 /* place */ AND s.state = 'served'
                      -- guard: a copy of the database serves nothing that it has not taken
                      AND (s.owner IS NULL OR s.owner = current_setting('cluster_name'))) THEN
-        RAISE EXCEPTION 'this database does not serve place %', 0 /* place */ USING ERRCODE = 'ISMOV';
+        RAISE EXCEPTION 'this database does not serve place %', 0 /* place */ USING ERRCODE = 'ISPLC';
     END IF;
     RETURN NULL;
 END
@@ -27,7 +27,7 @@ AS $$
 BEGIN
     -- guard: a place that is not served answers nobody
     IF NOT is_served(0 /* place */) THEN
-        RAISE EXCEPTION 'this database does not serve place %', 0 /* place */ USING ERRCODE = 'ISMOV';
+        RAISE EXCEPTION 'this database does not serve place %', 0 /* place */ USING ERRCODE = 'ISPLC';
     END IF;
     RETURN true;
 END

@@ -14,7 +14,7 @@ AS $$
 BEGIN
     IF NOT is_served(of_place) THEN
         RAISE EXCEPTION 'this database does not serve place %', of_place
-            USING ERRCODE = 'ISMOV', HINT = 'issuing-ctl place list says which one does';
+            USING ERRCODE = 'ISPLC', HINT = 'issuing-ctl place list says which one does';
     END IF;
     RETURN of_place;
 END

@@ -117,7 +117,7 @@ START_TEST(a_place_that_is_released_is_refused_from_the_first_step_on)
     static const char *const states[] = {"leaving", "closing", "released"};
     write_all(1, "judy", NULL);
     release(states[_i]);
-    write_all(1, "judy", "ISMOV");
+    write_all(1, "judy", "ISPLC");
     write_all(0, "erin", NULL);
 }
 END_TEST
@@ -126,8 +126,8 @@ START_TEST(a_copy_under_another_name_serves_nothing)
 {
     release("released");
     database_run(db, "UPDATE place_states SET owner = 'original'");
-    write_all(0, "erin", "ISMOV");
-    write_all(1, "judy", "ISMOV");
+    write_all(0, "erin", "ISPLC");
+    write_all(1, "judy", "ISPLC");
 }
 END_TEST
 
@@ -187,10 +187,10 @@ START_TEST(only_what_was_released_for_this_database_is_taken)
     assert_told("SELECT take_places(1, 1, " WHO ")", "was released for the database \"third\"");
     database_run(db, "UPDATE place_states SET next_owner = 'issuing-private' WHERE place = 1");
     assert_told("SELECT take_places(1, 2, " WHO ")", "place 2 was not released");
-    write_all(1, "judy", "ISMOV");
+    write_all(1, "judy", "ISPLC");
     assert_told("SELECT coalesce(take_places(1, 1, " WHO "), '')", "");
     write_all(1, "judy", NULL);
-    write_all(0, "erin", "ISMOV");
+    write_all(0, "erin", "ISPLC");
     assert_told("SELECT coalesce(take_places(1, 1, " WHO "), '')", "");
     ck_assert_int_eq(database_int(db, "SELECT count(*) FROM issuing_p1.operator_actions WHERE action = 'take_place'"),
                      1);
