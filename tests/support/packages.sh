@@ -7,6 +7,8 @@ packages_build='gcc libc6-dev meson ninja-build pkgconf libpq-dev libcurl4-opens
     libinih-dev libllhttp-dev|node-llhttp scdoc check libhiredis-dev postgresql python3 curl ca-certificates'
 packages_example='python3-psycopg2'
 packages_stories='openssl python3-psycopg2 nginx haproxy pgbouncer'
+packages_languages='python3-psycopg golang-go golang-github-jackc-pgx-v5-dev|golang-github-jackc-pgx-v4-dev
+    default-jdk-headless libpostgresql-jdbc-java nodejs npm php-cli' # of examples/enqueue and docs/routes.md
 packages_texts='clang-format shellcheck'
 packages_test="$packages_stories prometheus prometheus-alertmanager redis-tools"
 packages_browser='chromium nodejs npm'
@@ -55,10 +57,12 @@ find_missing() {
     installed=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' $(printf '%s\n' "$@" | tr '|' ' ') 2>/dev/null |
         sed -n 's/^installed //p')
     for package; do
-        # Node.js and PostgreSQL come from many places, with packages of their own.
+        # These come from many places, with packages of their own.
         case $package in
         npm) command -v npx >/dev/null && continue ;;
         nodejs) command -v node >/dev/null && continue ;;
+        golang-go) command -v go >/dev/null && continue ;;
+        default-jdk-headless) command -v javac >/dev/null && continue ;;
         postgresql) "$top/tests/support/postgres_bin" >/dev/null 2>&1 && continue ;;
         esac
         printf '%s\n' "$installed" | grep -Fxq -e "${package%|*}" -e "${package#*|}" || missing="$missing $package"

@@ -474,6 +474,10 @@ need_all() {
         ! group systemd || need $packages_systemd
         need_for console 'a browser' $packages_browser
         need_for issuers npm $packages_sdks
+        case " $wanted " in *' all '* | *' e2e '* | *e2e/enqueuing* | *e2e/verifying*)
+            need_for e2e 'each language of the examples' $packages_languages
+            ;;
+        esac
         # Without root the group cannot run, whatever is installed.
         [ "$(id -u)" -ne 0 ] || need_for failover 'Patroni and etcd' $packages_failover
         [ "$(id -u)" -ne 0 ] || need_for debian13 mmdebstrap $packages_debian13
