@@ -6,6 +6,7 @@
 
 #include "ctl/action.h"
 #include "ctl/audit.h"
+#include "ctl/audit_export.h"
 #include "ctl/ctl.h"
 #include "ctl/options.h"
 #include "ctl/print.h"
@@ -21,6 +22,8 @@ struct audit {
     int64_t limit, shown;
     bool is_cut; /* by the limit */
     struct table table;
+    struct audit_export export;
+    bool is_export;
 };
 
 static struct json *parsed(const char *text)
@@ -155,6 +158,8 @@ static bool run(struct audit *audit, struct err *err)
 
 static bool read_command(struct audit *audit, char **arguments, int count, struct err *err)
 {
+    struct audit_export *export = &audit->export;
+    const struct audit_filter *filter = &audit->filter;
     const struct option_spec specs[] = {
         {.name = "since", .text = &audit->filter.since},
         {.name = "until", .text = &audit->filter.until},
@@ -163,6 +168,10 @@ static bool read_command(struct audit *audit, char **arguments, int count, struc
         {.name = "action", .text = &audit->filter.action},
         {.name = "batch", .text = &audit->filter.batch},
         {.name = "limit", .number = &audit->limit, .min = 1, .max = LIMIT_MAX},
+        {.name = "export", .flag = &audit->is_export},
+        {.name = "after", .text = &export->after},
+        {.name = "append", .text = &export->append},
+        {.name = "verify", .text = &export->verify},
         {.name = NULL},
     };
     if (!options_read(specs, arguments, count, &count, err))
@@ -170,6 +179,16 @@ static bool read_command(struct audit *audit, char **arguments, int count, struc
     if (count > 0)
         return err_set(err, ERR_USAGE, "audit takes options, not %.60s; --event ID shows one event", arguments[0]);
     audit->filter.in_full = audit->ctl->json;
+    audit->is_export |= export->append || export->verify;
+    if (audit->is_export
+            ? audit->limit || filter->until || filter->actor || filter->event || filter->action || filter->batch ||
+                  (export->verify && (export->append || export->after || filter->since)) ||
+                  (export->after && filter->since)
+            : export->after != NULL)
+        return err_set(err, ERR_USAGE,
+                       "--export and --append take --since or --after, --verify neither; they take no filter");
+    if (audit->limit == 0)
+        audit->limit = LIMIT_DEFAULT;
     return audit_check(&audit->filter, err);
 }
 
@@ -177,10 +196,15 @@ static int run_audit(struct ctl *ctl, char **arguments, int count)
 {
     static const char *const heads[] = {"AT",     "ACTOR", "DB ROLE", "OS USER", "SUDO USER",
                                         "ACTION", "EVENT", "CHANGE",  "REASON",  NULL};
-    struct audit audit = {.ctl = ctl, .limit = LIMIT_DEFAULT};
+    struct audit audit = {.ctl = ctl};
     struct err err;
     if (!read_command(&audit, arguments, count, &err))
         return ctl_fail(&err);
+    if (audit.is_export) {
+        audit.export.ctl = ctl;
+        audit.export.filter = &audit.filter;
+        return audit_export_run(&audit.export);
+    }
     if (!ctl_connect(ctl, &err))
         return ctl_fail(&err);
     stop_watch();
@@ -201,7 +225,8 @@ static int run_audit(struct ctl *ctl, char **arguments, int count)
 
 const struct ctl_command ctl_audit = {
     .word = "audit",
-    .usage = "[--since D] [--until D] [--actor A] [--event ID | --batch ID] [--action A] [--limit N]",
+    .usage = "[--since D] [--until D] [--actor A] [--event ID | --batch ID] [--action A] [--limit N] "
+             "| --export [--append FILE] [--after FILE] | --verify FILE",
     .summary = "who did what, when and why",
     .help =
         "Lists what operators did, newest first. Three names are stored with each action: the role of the database,\n"
@@ -221,7 +246,14 @@ const struct ctl_command ctl_audit = {
         "                 number_rewrapped, number_revealed, number_refused\n"
         "  --limit N      at most N, 100 by default\n\n"
         "The rows of card numbers shown to users (number_revealed, number_refused) are many: they are listed only\n"
-        "with --action or --event.\n",
+        "with --action or --event.\n\n"
+        "For a second system all actions are exported, in an order that never changes, each with the hash of the one\n"
+        "before it (docs/security.md, Audit export). What may still come between two actions is waited for (exit "
+        "75).\n\n"
+        "  --export       prints them, one JSON object a line\n"
+        "  --append FILE  continues FILE, which is made where it is not there\n"
+        "  --after FILE   goes on behind the last line of FILE; - is standard input\n"
+        "  --verify FILE  compares FILE with itself and with the database; exit 1: they do not agree\n",
     .run = run_audit,
     .takes_place = true,
 };

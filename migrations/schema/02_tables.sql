@@ -250,6 +250,7 @@ ALTER SEQUENCE issuing.operator_actions_number OWNED BY issuing.operator_actions
 CREATE TABLE issuing.operator_actions_rest PARTITION OF issuing.operator_actions DEFAULT;
 ALTER TABLE issuing.operator_actions_rest REPLICA IDENTITY FULL;
 CREATE INDEX operator_actions_event ON issuing.operator_actions (event_id);
+CREATE INDEX operator_actions_id ON issuing.operator_actions (id);
 CREATE INDEX operator_actions_at ON issuing.operator_actions (at);
 CREATE INDEX operator_actions_batch ON issuing.operator_actions (batch, at, id) WHERE batch IS NOT NULL;
 

@@ -325,7 +325,45 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION issuing.state_of(issuing.outbox_events),
+-- Up to which number the audit trail is decided: each row up to `number` is committed, or there will be none. A
+-- transaction locks the table before it takes a number. So whoever has no such lock after `number` was read has
+-- committed what it wrote up to there, or writes above it; those that have one are waited for a moment. held: who has
+-- not ended then. kept_from: older rows may have been removed. A standby does not see who writes, and on Citus the
+-- numbers are times of a node.
+CREATE OR REPLACE FUNCTION issuing.audit_settled(OUT number int8, OUT held text, OUT kept_from timestamptz,
+                                                 OUT asked_at timestamptz)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    locks constant text := 'SELECT l.* FROM pg_locks l
+                            WHERE l.mode = ''RowExclusiveLock'' AND l.granted
+                              AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+                              AND l.relation IN (SELECT t.relid FROM pg_partition_tree($1) t)';
+    trail constant regclass := 'issuing.operator_actions'::regclass;
+    writers text[];
+BEGIN
+    IF pg_is_in_recovery() THEN
+        RAISE EXCEPTION 'the audit trail is exported and verified at the primary' USING ERRCODE = '25006';
+    ELSIF EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = trail AND t.tgname = 'number_row') THEN
+        RAISE EXCEPTION 'the audit trail of a place on Citus has no numbers in order' USING ERRCODE = '0A000';
+    END IF;
+    number := (SELECT CASE WHEN s.is_called THEN s.last_value ELSE 0 END FROM operator_actions_number s);
+    -- guard: a row that commits late is waited for
+    EXECUTE 'SELECT array_agg(DISTINCT w.virtualtransaction) FROM (' || locks || ') w' INTO writers USING trail;
+    FOR i IN 1..60 LOOP
+        EXECUTE 'SELECT string_agg(DISTINCT coalesce(format(''process %s, role %s'', w.pid, a.usename),
+                                                     ''a prepared transaction''), '', '')
+                 FROM (' || locks || ') w LEFT JOIN pg_stat_activity a ON a.pid = w.pid
+                 WHERE w.virtualtransaction = ANY ($2)' INTO held USING trail, writers;
+        EXIT WHEN held IS NULL;
+        PERFORM pg_sleep(0.05);
+    END LOOP;
+    asked_at := clock_timestamp();
+    kept_from := issuing.believed(asked_at) - (SELECT r.kept FROM retentions r WHERE r.name = 'audit');
+END
+$$;
+
+REVOKE ALL ON FUNCTION issuing.audit_settled(), issuing.state_of(issuing.outbox_events),
     issuing.note_action(text, issuing.outbox_events, issuing.outbox_events, text, text, text, text, jsonb),
     issuing.keeps_place(issuing.outbox_events), issuing.can_be_open(issuing.outbox_events),
     -- guard: no other role may call what the functions share

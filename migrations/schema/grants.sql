@@ -106,7 +106,8 @@ BEGIN
             last4, status, issuer) ON issuing.cards
             TO issuing_operator;
         GRANT SELECT ON issuing.issuers TO issuing_operator;
-        GRANT EXECUTE ON FUNCTION issuing.number_keys(), issuing.house_state() TO issuing_operator;
+        GRANT EXECUTE ON FUNCTION issuing.number_keys(), issuing.house_state(), issuing.audit_settled()
+            TO issuing_operator;
         -- guard: what an operator could change by hand before is taken away
         -- Everything that an operator changes is changed by these, which write the audit row.
         GRANT EXECUTE ON FUNCTION issuing.replay(uuid, int8, text, text, text, text),
@@ -146,7 +147,8 @@ BEGIN
             last4, status, issuer) ON issuing.cards
             TO issuing_viewer;
         GRANT SELECT ON issuing.issuers TO issuing_viewer;
-        GRANT EXECUTE ON FUNCTION issuing.number_keys(), issuing.house_state(), issuing.last_trial() TO issuing_viewer;
+        GRANT EXECUTE ON FUNCTION issuing.number_keys(), issuing.house_state(), issuing.last_trial(),
+            issuing.audit_settled() TO issuing_viewer;
         GRANT SELECT ON issuing.retentions, issuing.house_clock, issuing.ceilings TO issuing_viewer;
         GRANT SELECT ON issuing.workers, issuing.workers_living, issuing.workers_disagree, issuing.worker_targets,
             issuing.target_controls, issuing.routes, issuing.last_worker TO issuing_viewer;

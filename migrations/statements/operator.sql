@@ -591,6 +591,29 @@ SELECT count(*)::int8, min(o.at), max(o.at),
 FROM issuing.operator_actions o
 WHERE o.batch = $1::uuid AND o.db_role = $2::text AND o.actor = $3::text AND o.action = $4::text;
 
+-- name: operator_audit_settled :one place
+-- why: up to where the trail is decided, before it is exported: issuing.audit_settled. It waits up to 3 s for those that
+-- write. No lock.
+SELECT a.number, a.held, a.kept_from, a.asked_at FROM issuing.audit_settled() a;
+
+-- name: operator_audit_begin :one
+-- why: the number behind which a chain begins: before the first action since then, or before all. operator_actions_at.
+-- No lock. $1 since, in us since 1970, or null; $2 up to where the trail is decided.
+SELECT CASE WHEN $1::int8 IS NULL THEN 0
+            ELSE coalesce((SELECT min(o.id) - 1 FROM issuing.operator_actions o
+                           WHERE o.at >= timestamptz 'epoch' + $1::int8 * interval '1 microsecond'), $2::int8) END;
+
+-- name: operator_audit_by_id :many
+-- why: the next actions in the order of their numbers, which never changes up to $2; operator_actions_id. No lock. $1
+-- behind which number, $2 up to which, $3 how many.
+SELECT
+-- insert: audit_columns
+       true, false
+FROM issuing.operator_actions s
+WHERE s.id > $1::int8 AND s.id <= $2::int8
+ORDER BY s.id
+LIMIT $3::int8;
+
 -- name: operator_limits :one
 -- why: whether the next card request of a user would be accepted, as issuing.accept and issuing.frees_at decide
 -- : the tries that count in the window, and when the next one passes, null = now.

@@ -168,18 +168,11 @@ START_TEST(a_row_says_what_was_changed_and_the_database_bears_every_cursor)
 }
 END_TEST
 
-/* The plan of a step, as one text; the caller frees it. */
-static char *plan_of(struct audit_filter filter, const struct audit_cursor *cursor)
+/* As one text; the caller frees it. */
+static char *plan_of(const struct sql_statement *statement, const struct pg_param *params)
 {
-    struct audit_walk walk;
-    struct pg_param params[AUDIT_PARAMS];
     char *text = NULL, *plan = strdup("");
-    ck_assert_msg(audit_check(&filter, &err), "%s", err.message);
-    ck_assert_msg(audit_open(&walk, owner, &filter, &err), "%s", err.message);
-    if (cursor)
-        audit_go_on_behind(&walk, cursor);
-    audit_params(&walk, 101, params);
-    struct sql_statement explain = *audit_statement(&filter);
+    struct sql_statement explain = *statement;
     ck_assert_int_ge(asprintf(&text, "EXPLAIN (COSTS OFF) %s", explain.text), 0);
     explain.text = text;
     struct pg_rows *rows = database_query(owner, &explain, params);
@@ -195,12 +188,24 @@ static char *plan_of(struct audit_filter filter, const struct audit_cursor *curs
 }
 
 /* Partitions name their indexes after the columns. */
-static void plan_uses(struct audit_filter filter, const struct audit_cursor *cursor, const char *index)
+static void statement_uses(const struct sql_statement *statement, const struct pg_param *params, const char *index)
 {
-    char *plan = plan_of(filter, cursor);
+    char *plan = plan_of(statement, params);
     ck_assert_msg(strstr(plan, index) != NULL, "%s is not used:\n%s", index, plan);
     ck_assert_msg(strstr(plan, "Seq Scan on operator_actions_2030") == NULL, "%s", plan);
     free(plan);
+}
+
+static void plan_uses(struct audit_filter filter, const struct audit_cursor *cursor, const char *index)
+{
+    struct audit_walk walk;
+    struct pg_param params[AUDIT_PARAMS];
+    ck_assert_msg(audit_check(&filter, &err), "%s", err.message);
+    ck_assert_msg(audit_open(&walk, owner, &filter, &err), "%s", err.message);
+    if (cursor)
+        audit_go_on_behind(&walk, cursor);
+    audit_params(&walk, 101, params);
+    statement_uses(audit_statement(&filter), params, index);
 }
 
 START_TEST(a_step_reads_by_an_index_and_never_the_whole_table)
@@ -215,6 +220,9 @@ START_TEST(a_step_reads_by_an_index_and_never_the_whole_table)
     plan_uses((struct audit_filter){.since = "2030-01-02T01:00Z"}, NULL, newer);
     plan_uses((struct audit_filter){.event = EVENT}, NULL, "operator_actions_20300102t000000_event_id_idx");
     plan_uses((struct audit_filter){.batch = EVENT}, NULL, "operator_actions_20300102t000000_batch_at_id_idx");
+    statement_uses(&sql_operator_audit_by_id,
+                   (const struct pg_param[]){pg_param_int8(ACTIONS - 100), pg_param_int8(ACTIONS), pg_param_int8(1000)},
+                   "operator_actions_20300102t000000_id_idx");
 }
 END_TEST
 

@@ -1,0 +1,34 @@
+/* The audit trail for a second system: lines of audit_chain.h in the order of the rows' numbers.
+ *
+ * A row may commit late, with a lower number than others that are there. So lines end where the trail is decided
+ * (issuing.audit_settled): no row is left out, and none comes between two lines that are out already. */
+#ifndef ISSUING_CTL_AUDIT_EXPORT_H
+#define ISSUING_CTL_AUDIT_EXPORT_H
+
+#include <stdio.h>
+
+#include "ctl/audit_chain.h"
+#include "ctl/ctl.h"
+
+struct audit_export {
+    struct ctl *ctl;
+    const struct audit_filter *filter; /* since: where a new chain begins */
+    const char *after;                 /* the file whose last whole line goes before; "-" = standard input; or NULL */
+    const char *append;                /* the file that is continued; NULL = standard output */
+    const char *verify;                /* the file that is compared, and nothing is exported; or NULL */
+    /* What the database says. */
+    int64_t place, now_us;
+    int64_t settled;               /* up to this number the trail is decided, */
+    char held[200];                /* but for the rows of these transactions; "" = there are none */
+    char kept_from[AUDIT_AT_SIZE]; /* what is older may have left with its time */
+};
+
+/* The next rows behind this number, up to settled, by their numbers. */
+must_check bool audit_export_read(const struct audit_export *export, int64_t id, int64_t wanted,
+                                  struct pg_rows **ret_rows, struct err *err);
+/* What `audit --export`, `--append` and `--verify` do. Returns the exit code. */
+int audit_export_run(struct audit_export *export);
+/* Compares a file with itself and with the database, and prints what differs. */
+must_check bool audit_verify(const struct audit_export *export, bool *ret_is_same, struct err *err);
+
+#endif
