@@ -201,6 +201,10 @@ static bool wait_for_marks(struct reconcile *reconcile, int most, struct err *er
 
 static bool run_ids(struct reconcile *reconcile, char **id_texts, int count, struct err *err)
 {
+    char scope[ACTION_SCOPE_SIZE];
+    snprintf(scope, sizeof(scope), "%d ids", count);
+    if (count > 1)
+        action_begin_batch(&reconcile->action, scope);
     for (int i = 0; i < count && !is_over(reconcile); i++) {
         struct uuid id;
         if (!action_parse_id(id_texts[i], &id, err) || !wait_for_marks(reconcile, MARKS_MAX - 1, err) ||

@@ -7,6 +7,7 @@ from bulk import insert_failed
 from console import Console
 from harness import assert_equal, assert_true, test
 from operators import lines
+from reconciling import failed, made, SETTLE
 
 
 def only_batch(world):
@@ -58,3 +59,16 @@ def a_bulk_action_of_the_console_is_one_too(world):
     rows = lines(world.ctl("audit", "--batch", batch, "--json"))
     assert_equal([(row["action"], row["reason"]) for row in rows], [("replay", "drill")] * 3, "rows")
     assert_true("audit?batch=" + batch in console.page(path), "the page of the bulk action")
+
+
+@test(issuer__settle_time=SETTLE)
+def a_reconcile_of_several_ids_is_one_too(world):
+    """Story: of all bulk actions it alone was a line for each event."""
+    world.up()
+    ids = [failed(world, user) for user in ("u1", "u2")]
+    for event, user in zip(ids, ("u1", "u2")):
+        made(world, event, user)
+    assert_equal(world.ctl("reconcile", *ids, "--reason", "INC-3").returncode, 0, "reconcile")
+    rows = lines(world.ctl("audit", "--batch", only_batch(world), "--json"))
+    assert_equal({(row["event_id"], row["batch_scope"]) for row in rows}, {(event, "2 ids") for event in ids},
+                 "rows")
