@@ -30,7 +30,7 @@
     X(LIMITED, "issuing_ratelimited_total", METRIC_COUNTER, "Requests refused by the rate limit.", NULL, NULL)         \
     X(AUTH_FAILURES, "issuing_auth_failures_total", METRIC_COUNTER, "Tokens that were refused.", NULL, "reason")       \
     X(REVEALS, "issuing_number_reveals_total", METRIC_COUNTER,                                                         \
-      "Requests for card numbers: revealed, limited, not_found, unreadable.", NULL, "result")                          \
+      "Requests for card numbers: revealed, limited, not_found, unreadable, erased.", NULL, "result")                  \
     X(UNREADABLE, "issuing_numbers_unreadable_total", METRIC_COUNTER,                                                  \
       "Requested card numbers that could not be decrypted, because their key is missing.", NULL, NULL)                 \
     X(ISSUER_EVENTS, "issuing_issuer_events_total", METRIC_COUNTER,                                                    \

@@ -22,13 +22,13 @@
 enum { COL_ID, COL_LAST4, COL_MONTH, COL_YEAR, COL_STATUS };
 
 /* Columns of card_ask_reveal. */
-enum { REVEAL_ID, REVEAL_TICKET, REVEAL_KEY, REVEAL_FREES_IN_MS };
+enum { REVEAL_ID, REVEAL_TICKET, REVEAL_KEY, REVEAL_FREES_IN_MS, REVEAL_IS_ERASED };
 
 /* Columns of card_take_number. */
 enum { NUMBER_ID, NUMBER_MONTH, NUMBER_YEAR, NUMBER_RECORD };
 
 /* The result of a call for a number: the label of API_METRIC_REVEALS. */
-enum reveal { REVEALED, REVEAL_LIMITED, REVEAL_NOT_FOUND, REVEAL_UNREADABLE, REVEAL_COUNT };
+enum reveal { REVEALED, REVEAL_LIMITED, REVEAL_NOT_FOUND, REVEAL_UNREADABLE, REVEAL_ERASED, REVEAL_COUNT };
 
 #define LOCK_WITHIN_MS 2000
 #define KEYS_RELOAD_GAP_MS 1000
@@ -37,7 +37,7 @@ static const struct api_header no_store[] = {{"Cache-Control", "no-store"}, {0}}
 
 static void count_reveal(struct api_env *env, enum reveal reveal, double by)
 {
-    static const char *const words[] = {"revealed", "limited", "not_found", "unreadable"};
+    static const char *const words[] = {"revealed", "limited", "not_found", "unreadable", "erased"};
     metric_add(metrics_series(env->metrics, API_METRIC_REVEALS, words[reveal], NULL), by);
 }
 
@@ -265,6 +265,11 @@ static void on_asked(struct pg_query *query, const struct pg_query_result *resul
         return;
     if (!pg_is_null(rows, 0, REVEAL_FREES_IN_MS)) {
         answer_limited(call, pg_int8(rows, 0, REVEAL_FREES_IN_MS));
+        return;
+    }
+    if (pg_bool(rows, 0, REVEAL_IS_ERASED)) {
+        count_reveal(call->env, REVEAL_ERASED, 1);
+        api_call_problem(call, PROBLEM_NUMBER_ERASED, "The number of this card is not stored any more.", no_store);
         return;
     }
     if (pg_is_null(rows, 0, REVEAL_TICKET)) {

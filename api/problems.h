@@ -20,6 +20,9 @@
       "Send Authorization: Bearer with a JWT that this service's keys verify and that has not expired.")              \
     X(NOT_FOUND, 404, "not-found", "There is no such resource",                                                       \
       "The path is unknown, or the resource is not one of this user.")                                                \
+    X(NUMBER_ERASED, 404, "number-erased", "The number of this card was erased",                                      \
+      "The card was closed or has expired, and stored numbers are kept for a limited time after that. It does not "   \
+      "come back.")                                                                                                   \
     X(METHOD_NOT_ALLOWED, 405, "method-not-allowed", "The method is not allowed here",                                \
       "The Allow header lists those that are.")                                                                       \
     X(TIMEOUT, 408, "request-timeout", "The request came too slowly", "A header may take 5 s, a body 10 s.")          \

@@ -42,6 +42,7 @@ enum column {
     ISSUER_CARD_ID,
     HELD_BEHIND,
     RESULT,
+    NUMBER_ERASED_AT,
     REPLACED_LAST4,
     REPLACED_STATUS
 };
@@ -86,6 +87,7 @@ bool event_read(const struct pg_rows *rows, int row, struct event *ret_event, st
         .exp_month = pg_int8(rows, row, CARD_EXP_MONTH),
         .exp_year = pg_int8(rows, row, CARD_EXP_YEAR),
         .card_status = pg_bytes(rows, row, CARD_STATUS).bytes,
+        .number_erased_us = pg_time_us(rows, row, NUMBER_ERASED_AT),
         .now_us = pg_time_us(rows, row, NOW),
         .traceparent = pg_bytes(rows, row, TRACEPARENT).bytes,
         .issuer_card_id = pg_bytes(rows, row, ISSUER_CARD_ID).bytes,
@@ -199,7 +201,8 @@ static struct json *card_json(const struct event *event)
     if (card && json_set_text(card, "id", event->card_id_text) && json_set_text(card, "last4", event->last4) &&
         json_set_integer(card, "exp_month", event->exp_month) && json_set_integer(card, "exp_year", event->exp_year) &&
         json_set_text(card, "status", event->card_status) &&
-        json_set_text(card, "issuer_card_id", event->issuer_card_id))
+        json_set_text(card, "issuer_card_id", event->issuer_card_id) &&
+        print_set_time(card, "number_erased_at", event->number_erased_us))
         return card;
     json_free(card);
     return NULL;
@@ -382,5 +385,6 @@ void event_print(const struct event *event, FILE *out)
         fprintf(out, "%-16s .... %s, until %02" PRId64 "/%" PRId64 ", %s\n", "", event->last4, event->exp_month,
                 event->exp_year, event->card_status);
         print_fact("issuer's card id", event->issuer_card_id, out);
+        print_when("number erased", event->number_erased_us, out);
     }
 }

@@ -36,6 +36,7 @@ struct event {
     const char *last4;
     int64_t exp_month, exp_year;
     const char *card_status;
+    int64_t number_erased_us;                     /* 0 = it was not */
     int64_t now_us;                               /* of the database, when it answered */
     const char *traceparent;                      /* of the client */
     char trace_id[TRACE_ID_SIZE];                 /* what its calls and the lines of the logs name; "" = left out */
@@ -58,7 +59,7 @@ struct event {
 };
 
 /* Of the statements that act on an event, behind its columns: why it was refused, NULL = it was done. */
-#define EVENT_REFUSED_COLUMN 33
+#define EVENT_REFUSED_COLUMN 34
 
 /* A card request; every other event is delivered by a route, if there is one. */
 bool event_is_card(const struct event *event);

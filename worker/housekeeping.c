@@ -1,4 +1,4 @@
-/* See housekeeping.h. A pass is three statements for each place and one for all, each a transaction, so that one that
+/* See housekeeping.h. A pass is four statements for each place and one for all, each a transaction, so that one that
  * fails does not undo the others; at most one of them is in flight. */
 #include "worker/housekeeping.h"
 
@@ -32,7 +32,8 @@ struct housekeeping {
 };
 
 /* Of a pass: these for each place, then sql_forget_keys for each database, since its places share the keys. */
-static const struct sql_statement *const place_statements[] = {&sql_keep_rows, &sql_keep_house, &sql_check_rest};
+static const struct sql_statement *const place_statements[] = {&sql_keep_rows, &sql_keep_house, &sql_check_rest,
+                                                               &sql_erase_numbers};
 #define PLACE_STATEMENTS ((int)ARRAY_SIZE(place_statements))
 
 /* Columns of all of them. */
@@ -58,6 +59,12 @@ static bool note_pass(struct housekeeping *housekeeping, const struct pg_rows *r
         if (strcmp(action, "expired") == 0) {
             metric_add(metrics_series(metrics, WORKER_METRIC_EXPIRED, table, NULL),
                        (double)pg_int8(rows, row, COL_AMOUNT));
+            continue;
+        }
+        if (strcmp(action, "erased") == 0) {
+            int64_t numbers = pg_int8(rows, row, COL_AMOUNT);
+            metric_add(metrics_series(metrics, WORKER_METRIC_NUMBERS_ERASED, NULL, NULL), (double)numbers);
+            log_info("card numbers were erased after their retention", LOG_NUMBER("numbers", numbers));
             continue;
         }
         if (strcmp(action, "failed") == 0) {
@@ -129,7 +136,8 @@ static void send_statement(struct housekeeping *housekeeping)
     int beyond = housekeeping->statement - places_count(housekeeping->options.pool) * PLACE_STATEMENTS;
     query->statement = beyond >= 0 ? &sql_forget_keys : place_statements[housekeeping->statement % PLACE_STATEMENTS];
     query->place = beyond >= 0 ? first_place(housekeeping, beyond) : housekeeping->statement / PLACE_STATEMENTS;
-    query->params[0] = pg_param_int8(keys_ms);
+    query->params[0] =
+        pg_param_int8(query->statement == &sql_erase_numbers ? config->card.number_retention_ms : keys_ms);
     /* The api may run with a longer window than this worker knows: the retention is a second bound. */
     query->params[1] = pg_param_int8(longer_ms(config->limit.window_ms, keys_ms));
     /* A key that is still honoured leads to its event. */

@@ -49,6 +49,8 @@
       metric_buckets_size, NULL)                                                                                       \
     X(EXPIRED, "issuing_expired_total", METRIC_COUNTER, "Rows deleted one by one after their retention.", NULL,        \
       "table")                                                                                                         \
+    X(NUMBERS_ERASED, "issuing_numbers_erased_total", METRIC_COUNTER,                                                  \
+      "Card numbers erased after card.number_retention.", NULL, NULL)                                                  \
     X(PARTITIONS, "issuing_partitions_total", METRIC_COUNTER,                                                          \
       "Partitions created, dropped, and postponed because a lock was not available.", NULL, "table", "action")         \
     X(HOUSEKEEPING_FAILURES, "issuing_housekeeping_failures_total", METRIC_COUNTER,                                    \

@@ -164,6 +164,7 @@ struct config {
         char *keys_file;
         int64_t reveal_limit;
         int64_t number_refused; /* enum config_number_refused */
+        int64_t number_retention_ms;
     } card;
     struct config_route routes[CONFIG_ROUTES_MAX]; /* route_count of them, ordered by type */
     int route_count;

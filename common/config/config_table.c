@@ -201,13 +201,17 @@ const struct config_option config_options[] = {
      .help = "How long an open breaker waits before its first probe; doubles to 30s."},
 
     {"card", "store", OPTION_CHOICE, TO(card.store), .default_text = "encrypted", .words = words_store,
-     .programs = API | WORKER, .must_agree = true, .help = "Whether card numbers are stored."},
+     .programs = API | WORKER | CTL, .must_agree = true, .help = "Whether card numbers are stored."},
     {"card", "keys_file", OPTION_FILE, TO(card.keys_file), .credential = "card_keys", .programs = API | WORKER | CTL,
      .help =
          "The keys of stored card numbers, made by issuing-ctl keys generate. Required by the worker when encrypted."},
     {"card", "number_refused", OPTION_CHOICE, TO(card.number_refused), .default_text = "fail",
      .words = words_number_refused, .programs = WORKER, .must_agree = true,
      .help = "Whether a request whose card number the issuer refuses to show fails, or its card is kept without it."},
+    {"card", "number_retention", OPTION_DURATION, TO(card.number_retention_ms), .default_text = "36600d",
+     RANGE(7 * DAY, 36600 * DAY), .programs = WORKER | CTL, .must_agree = true,
+     .help = "How long after a card was closed or expired its stored number is kept, then it is erased; 36600d = for "
+             "ever. The database keeps the longest that a worker had, until its owner shortens it."},
     {"card", "reveal_limit", OPTION_INTEGER, TO(card.reveal_limit), .default_text = "10", RANGE(0, 1000),
      .programs = API,
      .help = "Card numbers shown to one user within a minute; 0 = none. Never more than the database's ceiling."},

@@ -33,6 +33,7 @@ static void write_card(struct buf *out, const struct event *event)
         buf_put_format(out, "%02" PRId64 "/%" PRId64 "</dd></div>\n", event->exp_month, event->exp_year);
         write_fact(out, "Card id", event->card_id_text);
         write_fact(out, "Card id at the issuer", event->issuer_card_id);
+        write_when(out, "Number erased", event->number_erased_us);
     } else if (event->outcome_unknown && !event_is_card(event)) {
         buf_put_text(out, "<div><dt>Outcome</dt><dd>unknown: the receiver may have executed it</dd></div>\n");
     } else if (event->outcome_unknown) {

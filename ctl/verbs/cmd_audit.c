@@ -243,7 +243,7 @@ const struct ctl_command ctl_audit = {
         "  --action A     replay, resend, cancel, resolve, reconcile, reissue, pause_target, resume_target,\n"
         "                 probe_target, add_sender, remove_sender, check_issuer, list_issuer, test_route, "
         "rebuild_statistics,\n"
-        "                 number_rewrapped, number_revealed, number_refused\n"
+        "                 number_rewrapped, numbers_erased, number_revealed, number_refused\n"
         "  --limit N      at most N, 100 by default\n\n"
         "The rows of card numbers shown to users (number_revealed, number_refused) are many: they are listed only\n"
         "with --action or --event.\n\n"

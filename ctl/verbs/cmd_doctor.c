@@ -272,15 +272,46 @@ static bool check_history(struct doctor *doctor, struct err *err)
     return true;
 }
 
+static bool read_retention(struct doctor *doctor, const char *name, int64_t *ret_kept_ms, struct err *err)
+{
+    pg_rows_scope struct pg_rows *rows = NULL;
+    const struct pg_param params[] = {pg_param_text(name, strlen(name))};
+    if (!pg_sync_query(doctor->ctl->db, &sql_operator_retention, params, &rows, err))
+        return false;
+    *ret_kept_ms = pg_int8(rows, 0, 0);
+    return true;
+}
+
+/* A worker raises it with its first pass, only the owner lowers it. */
+static bool check_numbers(struct doctor *doctor, struct err *err)
+{
+    int64_t kept_ms, wanted_ms = doctor->ctl->config->card.number_retention_ms, ever_ms = INT64_C(36600) * 86400000;
+    char kept[PRINT_SPAN_SIZE], wanted[PRINT_SPAN_SIZE], fix[160];
+    if (!read_retention(doctor, "numbers", &kept_ms, err))
+        return false;
+    snprintf(fix, sizeof(fix),
+             "when all workers have the option, as the owner: SELECT issuing.set_retention('numbers', "
+             "'%s')",
+             print_span(wanted_ms * 1000, wanted));
+    if (kept_ms == wanted_ms && kept_ms >= ever_ms && doctor->ctl->config->card.store == CARD_STORE_ENCRYPTED)
+        doctor_note(doctor, "kept numbers",
+                    "the number of a closed card is stored for ever; card.number_retention ends that");
+    else
+        doctor_report(doctor, "kept numbers", kept_ms == wanted_ms,
+                      kept_ms > wanted_ms ? fix : "start the workers with this configuration: each raises it",
+                      "the database keeps numbers of closed cards for %s, and card.number_retention is %s",
+                      print_span(kept_ms * 1000, kept), print_span(wanted_ms * 1000, wanted));
+    return true;
+}
+
 /* Each api and each worker raises it at its start, so only the owner can have made it shorter since. */
 static bool check_retention(struct doctor *doctor, struct err *err)
 {
-    pg_rows_scope struct pg_rows *rows = NULL;
     int64_t wanted_ms = doctor->ctl->config->idempotency.retention_ms;
     char kept[PRINT_SPAN_SIZE], wanted[PRINT_SPAN_SIZE];
-    if (!pg_sync_query(doctor->ctl->db, &sql_operator_retention, NULL, &rows, err))
+    int64_t kept_ms;
+    if (!read_retention(doctor, "keys", &kept_ms, err))
         return false;
-    int64_t kept_ms = pg_int8(rows, 0, 0);
     doctor_report(doctor, "retention", kept_ms >= wanted_ms,
                   "start the api and the workers with this configuration: each raises it at its start",
                   "the database keeps client keys for %s, and idempotency.retention is %s",
@@ -315,8 +346,8 @@ static bool check_tables(struct doctor *doctor, bool *ret_fits, struct err *err)
     return check_schema(doctor, ret_fits, err) && check_roles(doctor, err) &&
            (!*ret_fits ||
             (check_rights(doctor, err) && check_guards(doctor, err) && check_history(doctor, err) &&
-             check_retention(doctor, err) && doctor_check_running(doctor, err) && doctor_check_trial(doctor, err) &&
-             doctor_check_locks(doctor, err) && doctor_check_server(doctor, err)));
+             check_retention(doctor, err) && check_numbers(doctor, err) && doctor_check_running(doctor, err) &&
+             doctor_check_trial(doctor, err) && doctor_check_locks(doctor, err) && doctor_check_server(doctor, err)));
 }
 
 /* False: the database went away, or refused a query that every role may make. */

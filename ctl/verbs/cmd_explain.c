@@ -191,7 +191,9 @@ static void print_head(const struct event *event)
     }
     fputs(".\n", stdout);
     if (event->has_card)
-        printf("Its card is %s, ending in %s, %s.\n", event->card_id_text, event->last4, event->card_status);
+        printf("Its card is %s, ending in %s, %s%s%s.\n", event->card_id_text, event->last4, event->card_status,
+               event->number_erased_us ? "; its number was erased at " : "",
+               event->number_erased_us ? print_time(event->number_erased_us, time) : "");
     else if (is_card_known(event))
         puts("The issuer has made a card for it, which is not stored here.");
     else if (event->outcome_unknown)

@@ -227,9 +227,10 @@ CREATE TABLE issuing.event_keys (
 -- How long things are kept belongs to the database: a program's configuration can only lengthen a retention. keep_house
 -- raises `kept` to what a worker is configured with; only the owner lowers it, by issuing.set_retention. The audit
 -- trail is the owner's alone: PCI DSS 4.0, 10.5.1, wants twelve months. routes: how long a route stays that no worker
--- names.
+-- names. numbers: how long after the end of a card its number is kept, for ever until the owner says less; the least is
+-- the time to notice that cards were closed which should not be.
 CREATE TABLE issuing.retentions (
-    name  text COLLATE "C" PRIMARY KEY CHECK (name IN ('keys', 'limits', 'events', 'audit', 'routes')),
+    name  text COLLATE "C" PRIMARY KEY CHECK (name IN ('keys', 'limits', 'events', 'audit', 'routes', 'numbers')),
     kept  interval NOT NULL,
     least interval NOT NULL,
     CONSTRAINT retentions_least CHECK (kept >= least AND least >= interval '0')
@@ -237,7 +238,8 @@ CREATE TABLE issuing.retentions (
 INSERT INTO issuing.retentions (name, kept, least)
 -- guard: the audit trail has a least retention
 VALUES ('keys', '1 h', '1 h'), ('limits', '1 h', '1 h'), ('events', '1 d', '1 d'), ('audit', '400 d', '365 d'),
-       ('routes', '30 d', '1 h');
+       -- guard: a number has a least retention
+       ('routes', '30 d', '1 h'), ('numbers', '36600 d', '7 d');
 
 -- A parameter of this type is who calls, and its default says so. SECURITY DEFINER hides the caller, and session_user
 -- is not the caller behind SET ROLE, a pool, a function of another owner, or when autovacuum computes an index. The

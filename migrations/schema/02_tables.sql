@@ -172,8 +172,10 @@ CREATE TABLE issuing.cards (
     last4          text COLLATE "C" NOT NULL CHECK (last4 ~ '^[0-9]{4}$'),
     status         text COLLATE "C" NOT NULL DEFAULT 'active'
         CHECK (status IN ('active', 'frozen', 'replaced', 'cancelled')),
-    number_record  bytea,            -- NULL: not stored (card.store = never, or the issuer gave only last4)
+    number_record  bytea,            -- NULL: not stored (card.store = never, or the issuer gave only last4), or erased
     issuer         int2,             -- of issuers: where the card was made
+    closed_at      timestamptz,      -- since when it is replaced or cancelled; written by note_closed only
+    number_erased_at timestamptz,    -- when erase_numbers did
     PRIMARY KEY (user_id, id),       -- a card is only ever asked for in its user's name
     -- guard: one card a request
     CONSTRAINT cards_one_per_request UNIQUE (request_id)
@@ -311,9 +313,9 @@ CREATE INDEX ends_to_tell_waiting ON issuing.ends_to_tell (n) WHERE refused IS N
 -- One session at a time does periodic work. Rows and not advisory locks: those have no rights, and any session that may
 -- connect can take them all. Only the owner, and functions that run as the owner, can lock a row here.
 CREATE TABLE issuing.turns (
-    name text COLLATE "C" PRIMARY KEY CHECK (name IN ('housekeeping', 'statistics', 'rebuild'))
+    name text COLLATE "C" PRIMARY KEY CHECK (name IN ('housekeeping', 'numbers', 'statistics', 'rebuild'))
 );
-INSERT INTO issuing.turns (name) VALUES ('housekeeping'), ('statistics'), ('rebuild');
+INSERT INTO issuing.turns (name) VALUES ('housekeeping'), ('numbers'), ('statistics'), ('rebuild');
 
 -- The clock by which retentions are judged. The database's own may step, by hours or a year and for a moment only, and
 -- a key forgotten then is a second card. So this clock advances by what lies between two passes of keep_house while

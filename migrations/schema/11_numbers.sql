@@ -1,6 +1,19 @@
 -- Card numbers: a number leaves the database only through ask_reveal and take_number, which write the audit row;
 -- records are sealed again with another key without anybody but the owner reading them.
 
+-- When a card was closed, whatever its other times say: a worker may write those. A clock that is behind makes none
+-- older than the last pass of the housekeeping.
+CREATE OR REPLACE FUNCTION issuing.note_closed() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+BEGIN
+    NEW.closed_at := CASE WHEN NEW.status IN ('replaced', 'cancelled')
+        -- guard: nobody makes a card closed long ago
+        THEN coalesce(OLD.closed_at, greatest(now(), (SELECT h.believed_at FROM house_clock h))) END;
+    RETURN NEW;
+END
+$$;
+
 -- Card numbers that are shown to a user.
 CREATE OR REPLACE FUNCTION issuing.lock_reveal(user_id text) RETURNS bool
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
@@ -12,10 +25,10 @@ $$;
 
 -- No row: the user has no such card with a number. frees_in_ms: too many numbers were shown to this user, and the next
 -- one may be then. No ticket otherwise: the record is sealed with key_id, which is not among `openable`; then nothing
--- is counted or written. `most` in a minute, at most the database's ceiling. The lock of the user comes first; it is
+-- is counted or written. is_erased: there was a number. `most` in a minute, at most the database's ceiling. The lock of the user comes first; it is
 -- tried, and where another session has it, ISBSY: the caller asks again.
 CREATE OR REPLACE FUNCTION issuing.ask_reveal(card uuid, holder text, openable int8[], most int8)
-RETURNS TABLE (id uuid, ticket uuid, key_id int8, frees_in_ms int8)
+RETURNS TABLE (id uuid, ticket uuid, key_id int8, frees_in_ms int8, is_erased bool)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 SET lock_timeout = '2s'
 SET enable_seqscan = off
@@ -40,11 +53,11 @@ BEGIN
 
     -- guard: an api reveals no more than the ceiling
     allowed := coalesce((SELECT least(c.most, ask_reveal.most) FROM ceilings c WHERE c.name = 'reveals'), 0);
-    SELECT c.id, c.request_id, issuing.key_id_of(c.number_record) AS key_id
+    SELECT c.id, c.request_id, issuing.key_id_of(c.number_record) AS key_id, c.number_record IS NULL AS is_erased
     INTO found
     FROM cards c
     -- guard: a number is shown to its user only
-    WHERE c.id = card AND c.user_id = holder AND c.number_record IS NOT NULL
+    WHERE c.id = card AND c.user_id = holder AND (c.number_record IS NOT NULL OR c.number_erased_at IS NOT NULL)
       AND (c.status = 'cancelled' OR NOT EXISTS (SELECT FROM outbox_events e
                                                  WHERE e.id = c.request_id AND e.status <> 'COMPLETED'));
     IF found.id IS NULL OR allowed < 1 THEN
@@ -53,7 +66,7 @@ BEGIN
     -- guard: no audit row for what is not revealed
     IF (found.key_id = ANY (openable)) IS NOT TRUE THEN
         -- guard: a record that cannot be opened stays in the database
-        RETURN QUERY SELECT found.id, NULL::uuid, found.key_id, NULL::int8;
+        RETURN QUERY SELECT found.id, NULL::uuid, found.key_id, NULL::int8, found.is_erased;
         RETURN;
     END IF;
 
@@ -71,7 +84,7 @@ BEGIN
         END IF;
         RETURN QUERY SELECT found.id, NULL::uuid, NULL::int8,
             greatest(ceil(extract(epoch FROM recent[cardinality(recent) - allowed + 1] + interval '1 minute' - t)
-                          * 1000), 1)::int8;
+                          * 1000), 1)::int8, false;
         RETURN;
     END IF;
     INSERT INTO number_reveals AS r (user_id, last_at, revealed_at) VALUES (holder, t, recent || t)
@@ -86,7 +99,7 @@ BEGIN
                    LIMIT 100 FOR UPDATE SKIP LOCKED);
     RETURN QUERY
     INSERT INTO reveal_tickets AS k (made_at, user_id, card_id) VALUES (t, holder, found.id)
-    RETURNING k.card_id, k.id, found.key_id, NULL::int8;
+    RETURNING k.card_id, k.id, found.key_id, NULL::int8, false;
 END
 $$;
 
@@ -211,7 +224,7 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION issuing.lock_reveal(text),
+REVOKE ALL ON FUNCTION issuing.lock_reveal(text), issuing.note_closed(),
     issuing.ask_reveal(uuid, text, int8[], int8), issuing.take_number(uuid), issuing.number_keys(),
     issuing.rewrap_take(text, uuid, int8, int8), issuing.rewrap_put(uuid[], text[], bytea[], bytea[], text)
 FROM PUBLIC;

@@ -10,6 +10,7 @@
 --     anything that rests on this commit.
 --  5. Each partition made or dropped takes ACCESS EXCLUSIVE on its table (made: on the `_rest` partition only) for a
 --     moment, and is given up and tried again later rather than waited for.
+--  6. Card numbers are erased by a call with a turn of its own (erase_numbers): its audit row waits for the standbys.
 
 -- Whether this transaction has the turn from now on. Never waits.
 CREATE OR REPLACE FUNCTION issuing.take_turn(of_work text) RETURNS bool
@@ -255,7 +256,7 @@ END
 $$;
 
 -- Deletes rows of one `_rest` partition that are over (of events, with their attempts), 1000 at most, of the next 2048
--- pages. The condition is of `r`, $1 is the time before which they are over.
+-- pages; of `cards` it erases the numbers. The condition is of `r`, $1 is the time before which they are over.
 CREATE OR REPLACE FUNCTION issuing.rest_expire(rest text, condition text, before timestamptz) RETURNS int8
 LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
 AS $$
@@ -271,13 +272,18 @@ BEGIN
     END IF;
     EXECUTE format('WITH old AS MATERIALIZED (SELECT r.ctid FROM %1$I r
                                               WHERE r.ctid >= %2$L::tid AND r.ctid < %3$L::tid AND (%4$s)
-                                              LIMIT %5$s),
-                         gone AS (DELETE FROM %1$I r USING old WHERE r.ctid = old.ctid RETURNING r.*)%6$s
+                                              LIMIT %5$s
+                                              -- guard: a row that another session has locked keeps no others
+                                              FOR UPDATE SKIP LOCKED),
+                         gone AS (%7$s WHERE r.ctid = old.ctid RETURNING r.*)%6$s
                     SELECT count(*) FROM gone',
                    rest, format('(%s,0)', page), format('(%s,0)', page + pages), condition, most,
                    CASE rest WHEN 'outbox_events_rest' THEN
                        ', attempts AS (DELETE FROM outbox_attempts_rest a USING gone WHERE a.event_id = gone.id)'
-                           ELSE '' END)
+                           ELSE '' END,
+                   CASE rest WHEN 'cards'
+                             THEN 'UPDATE cards r SET number_record = NULL, number_erased_at = now() FROM old'
+                             ELSE format('DELETE FROM %I r USING old', rest) END)
     INTO gone USING before;
     -- guard: deleting goes on where it ended
     INSERT INTO rest_scans (name, next_block) VALUES (rest, CASE WHEN gone = most
@@ -643,10 +649,50 @@ RETURNS TABLE (action text, table_name text, amount int8, detail text, again boo
     END
     $$;
 
+-- The last call for a place: erases the numbers of cards that were closed, or have expired, longer ago than the
+-- retention. Their rows stay. A piece of the table in each pass; a row that another session has locked is left for the next walk.
+CREATE OR REPLACE FUNCTION issuing.erase_numbers(number_retention interval)
+RETURNS TABLE (action text, table_name text, amount int8, detail text, again bool)
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+    SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+    SET lock_timeout = '1s'
+    AS $$
+    #variable_conflict use_column
+    DECLARE
+        -- Also where this worker gets no turn, so that the longest one counts.
+        -- guard: a worker erases no number before its retention
+        kept interval := issuing.retention_in_force('numbers', number_retention);
+        gone int8;
+    BEGIN
+        IF kept >= interval '36600 days' OR NOT issuing.take_turn('numbers') THEN
+            RETURN;
+        END IF;
+        gone := issuing.rest_expire('cards',
+            'r.number_record IS NOT NULL
+             -- guard: a card in use keeps its number
+             AND (r.closed_at < $1
+                  OR greatest(r.created_at, make_date(r.exp_year, r.exp_month, 1) + interval ''1 month'') < $1)
+             -- guard: a card that is not settled keeps its number
+             AND NOT EXISTS (SELECT FROM outbox_events e
+                             WHERE e.id = r.request_id AND (e.due_at IS NOT NULL OR e.failed_at IS NOT NULL))
+             -- guard: a card that is being replaced keeps its number
+             AND NOT EXISTS (SELECT FROM card_reissues n JOIN outbox_events e ON e.id = n.event_id
+                             WHERE n.user_id = r.user_id AND n.card_id = r.id::text
+                               AND (e.due_at IS NOT NULL OR e.failed_at IS NOT NULL))',
+            issuing.believed(now()) - kept);
+        IF gone > 0 THEN
+            INSERT INTO operator_actions (actor, action, after)
+            VALUES ('housekeeping', 'numbers_erased', jsonb_build_object('numbers', gone, 'kept', kept));
+            RETURN QUERY SELECT 'erased', 'cards', gone, NULL, gone >= 1000;
+        END IF;
+    END
+    $$;
+
 REVOKE ALL ON FUNCTION issuing.take_turn(text), issuing.turn_holder(text), issuing.turn_taken(),
     issuing.rest_holders(text), issuing.house_state(), issuing.keep_clock(),
     issuing.plan_end(text), issuing.rest_promise(text, timestamptz, timestamptz), issuing.withdraw_plans(timestamptz),
     issuing.partition_add(text, timestamptz, timestamptz), issuing.partition_drop(text, timestamptz),
     issuing.rest_expire(text, text, timestamptz), issuing.keep_rows(interval, interval, interval),
-    issuing.keep_house(interval, interval, interval, interval), issuing.check_rest()
+    issuing.keep_house(interval, interval, interval, interval), issuing.check_rest(),
+    issuing.erase_numbers(interval)
 FROM PUBLIC;

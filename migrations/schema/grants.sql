@@ -74,6 +74,7 @@ BEGIN
         GRANT EXECUTE ON FUNCTION issuing.note_routes(text, text[], bool[], bool[], int8[], int8[], bool[], text[], text[]),
             issuing.claim_ends(uuid, int8, int8, text, bool), issuing.ends_wait() TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.keep_rows(interval, interval, interval), issuing.check_rest(),
+            issuing.erase_numbers(interval),
             issuing.keep_house(interval, interval, interval, interval) TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.lock_orders(text[], text[], bool), issuing.try_orders(text, text[])
             TO issuing_worker;
@@ -103,7 +104,7 @@ BEGIN
             issuing.operator_actions, issuing.idempotency_keys, issuing.rate_limit_log, issuing.card_reissues,
             issuing.partitions, issuing.peer_checks, issuing.event_reissues TO issuing_operator;
         GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, issuer_card_id,
-            last4, status, issuer) ON issuing.cards
+            last4, status, issuer, number_erased_at) ON issuing.cards
             TO issuing_operator;
         GRANT SELECT ON issuing.issuers TO issuing_operator;
         GRANT EXECUTE ON FUNCTION issuing.number_keys(), issuing.house_state(), issuing.audit_settled()
@@ -144,7 +145,7 @@ BEGIN
             issuing.operator_actions, issuing.idempotency_keys, issuing.rate_limit_log, issuing.card_reissues,
             issuing.partitions, issuing.peer_checks, issuing.event_reissues TO issuing_viewer;
         GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, issuer_card_id,
-            last4, status, issuer) ON issuing.cards
+            last4, status, issuer, number_erased_at) ON issuing.cards
             TO issuing_viewer;
         GRANT SELECT ON issuing.issuers TO issuing_viewer;
         GRANT EXECUTE ON FUNCTION issuing.number_keys(), issuing.house_state(), issuing.last_trial(),

@@ -13,7 +13,7 @@ CASE WHEN e.event_type = 'CARD_ISSUE' AND e.payload ->> 'kind' = 'reissue'
      THEN coalesce(e.payload ->> 'reason', 'lost') END,
 e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'),
 c.id, c.last4, c.exp_month, c.exp_year, c.status, clock_timestamp(),
-e.traceparent, c.issuer_card_id, e.held_behind, e.result::text,
+e.traceparent, c.issuer_card_id, e.held_behind, e.result::text, c.number_erased_at,
 
 -- part: event_filters
 -- ctl/filter.h, $1 to $14.
@@ -1303,8 +1303,8 @@ WITH ours AS MATERIALIZED (
 SELECT f.is_warning, f.what, f.fix FROM faults f ORDER BY f.is_warning, f.n, f.what LIMIT 50;
 
 -- name: operator_retention :one
--- why: for how long the database keeps keys, in ms: doctor compares it with the configuration. No lock.
-SELECT (extract(epoch FROM r.kept) * 1000)::int8 FROM issuing.retentions r WHERE r.name = 'keys';
+-- why: for how long the database keeps what $1 names, in ms: doctor compares it with the configuration. No lock.
+SELECT (SELECT (extract(epoch FROM r.kept) * 1000)::int8 FROM issuing.retentions r WHERE r.name = $1::text);
 
 -- name: operator_data_begin :none
 -- why: each check of the data is one statement, so it sees one state. Read-only; operator_data_timeout limits its

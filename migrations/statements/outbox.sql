@@ -198,6 +198,12 @@ FROM issuing.keep_house($1::int8 * interval '1 millisecond', $2::int8 * interval
 SELECT action, table_name, amount, detail, again
 FROM issuing.check_rest();
 
+-- name: erase_numbers :many place
+-- why: the fourth call of a pass: numbers of cards that ended longer ago than card.number_retention are erased, a piece
+-- of the table at a time: issuing.erase_numbers. $1 the retention in ms, never less than the database's own.
+SELECT action, table_name, amount, detail, again
+FROM issuing.erase_numbers($1::int8 * interval '1 millisecond');
+
 -- name: forget_keys :many place
 -- why: the last call of a pass: keys of senders whose events are gone: issuing.forget_keys.
 SELECT action, table_name, amount, detail, again

@@ -60,7 +60,7 @@ LIMIT $3::int8;
 -- 11_numbers.sql explains the lock and the races. The ticket is null when none of the keys in $3 opens the number, and
 -- when frees_in_ms is set, because too many numbers were shown to this user. $1 card, $2 user, $3 ids of the keys that
 -- this api can open, $4 the most numbers in a minute, at most the database's ceiling.
-SELECT id, ticket, key_id, frees_in_ms
+SELECT id, ticket, key_id, frees_in_ms, is_erased
 FROM issuing.ask_reveal($1::uuid, $2::text, $3::int8[], $4::int8);
 
 -- name: card_take_number :many place

@@ -254,6 +254,19 @@ START_TEST(the_api_has_no_other_way_to_a_number)
 }
 END_TEST
 
+START_TEST(a_number_that_was_erased_is_told_to_its_user_only_and_not_counted)
+{
+    insert("1", "alice", "COMPLETED", "cancelled", "NULL");
+    database_run(owner, "UPDATE cards SET number_erased_at = now()");
+    ck_assert_int_eq(database_int(api, "SELECT count(*) FROM issuing.ask_reveal('" CARD(
+                                           1) "', 'alice', '{7}', 9) r "
+                                              "WHERE r.is_erased AND r.ticket IS NULL AND r.frees_in_ms IS NULL"),
+                     1);
+    ck_assert_int_eq(reveal(CARD(1), "bob", 7), 0);
+    ck_assert_int_eq(audited(), 0);
+}
+END_TEST
+
 START_TEST(what_is_not_the_users_or_not_readable_is_not_given_and_leaves_no_row)
 {
     insert("1", "alice", "COMPLETED", "active", RECORD(7));
@@ -621,6 +634,7 @@ SUITE(card_numbers)
     tcase_add_test(tcase, a_prepared_reveal_shows_nothing_before_it_is_committed);
     tcase_add_test(tcase, a_ticket_is_good_for_seconds_and_then_goes);
     tcase_add_test(tcase, the_api_has_no_other_way_to_a_number);
+    tcase_add_test(tcase, a_number_that_was_erased_is_told_to_its_user_only_and_not_counted);
     tcase_add_test(tcase, what_is_not_the_users_or_not_readable_is_not_given_and_leaves_no_row);
     tcase_add_test(tcase, every_key_id_of_32_bits_is_read);
     tcase_add_test(tcase, a_user_is_shown_so_many_numbers_a_minute_and_refusals_leave_one_row);

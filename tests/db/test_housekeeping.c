@@ -109,7 +109,7 @@ START_TEST(a_worker_lengthens_a_retention_and_shortens_none)
     expect_text(
         "SELECT string_agg(name || ' ' || extract(epoch FROM kept)::int8 / 3600, ', ' ORDER BY name) FROM retentions "
         "WHERE name NOT IN ('audit', 'routes')",
-        "events 2160, keys 24, limits 24");
+        "events 2160, keys 24, limits 24, numbers 168");
     /* Only the owner shortens, and not below the least. */
     struct err err = {.kind = ERR_NONE};
     ck_assert(!pg_sync_exec(owner, "SELECT issuing.set_retention('keys', '59 min')", &err));
@@ -334,6 +334,8 @@ START_TEST(only_the_worker_runs_housekeeping_and_only_as_a_whole)
         {"issuing_worker", "DELETE FROM partition_plans"},
         {"issuing_api", "SELECT issuing.keep_rows('1 day', '1 day', '90 days')"},
         {"issuing_api", "SELECT issuing.check_rest()"},
+        {"issuing_api", "SELECT issuing.erase_numbers('7 days')"},
+        {"issuing_operator", "SELECT issuing.erase_numbers('7 days')"},
         {"issuing_operator", "SELECT issuing.set_retention('keys', '1 h')"},
         {"issuing_api", "SELECT issuing.keep_house('1 day', '1 day', '90 days', '1 h')"},
         {"issuing_operator", "SELECT issuing.keep_house('1 day', '1 day', '90 days', '1 h')"},
@@ -351,7 +353,7 @@ START_TEST(only_the_worker_runs_housekeeping_and_only_as_a_whole)
     ck_assert_int_eq(
         database_int(owner,
                      "SELECT count(*) FROM pg_proc p CROSS JOIN LATERAL aclexplode(coalesce(p.proacl, acldefault('f', "
-                     "p.proowner))) a WHERE p.proname IN ('keep_house', 'keep_rows', 'check_rest', "
+                     "p.proowner))) a WHERE p.proname IN ('keep_house', 'keep_rows', 'check_rest', 'erase_numbers', "
                      "'partition_add', 'partition_drop', 'rest_expire', 'set_retention', 'retention_at_least') AND "
                      "a.grantee = 0"),
         0);

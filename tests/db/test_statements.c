@@ -53,6 +53,7 @@ static const struct {
     {"issuer_listing_", {"issuing_worker"}},
     {"statistics_fold", {"issuing_worker"}},
     {"check_rest", {"issuing_worker"}},
+    {"erase_numbers", {"issuing_worker"}},
     {"forget_keys", {"issuing_worker"}},
     {"console_", {"issuing_operator", "issuing_viewer"}},
     {"operator_migrate_", {"issuing_owner"}},

@@ -37,7 +37,7 @@ PROMISE = {
     "others": "No user, type, target, peer or row stops the others.",
     "failure": "A database or a program that fails is noticed, and never taken for an answer.",
     "operators": "Operators' actions obey the same rules, and are recorded.",
-    "kept": "What a key, a limit or an open event needs is not deleted.",
+    "kept": "What a key, a limit, an open event or a card in use needs is not deleted.",
     "trust": "Nobody reads or acts in the name of somebody else.",
     "secrets": "Card numbers and credentials are seen by nobody who need not see them.",
 }
