@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ctl/backlog.h"
 #include "ctl/print.h"
 #include "statements.h"
 
@@ -29,7 +30,6 @@ enum target_column {
     PAUSED_BY,
     PAUSED_WHY,
     PAUSED_UNTIL,
-    BACKLOG,
     TARGETS_NOW
 };
 
@@ -58,7 +58,6 @@ static struct cluster_target target_at(const struct pg_rows *rows, int row)
         .paused_by = pg_bytes(rows, row, PAUSED_BY).bytes,
         .paused_why = pg_bytes(rows, row, PAUSED_WHY).bytes,
         .paused_until_us = time_at(rows, row, PAUSED_UNTIL),
-        .backlog = pg_int8(rows, row, BACKLOG),
     };
 }
 
@@ -163,7 +162,36 @@ bool cluster_read_routes(struct pg_sync *db, struct cluster *ret_cluster, struct
     return true;
 }
 
-bool cluster_read(struct pg_sync *db, struct cluster *ret_cluster, struct err *err)
+static void take_backlog(struct cluster *cluster, const struct pg_rows *open)
+{
+    cluster->open = open;
+    for (int i = 0; open && i < cluster->target_count; i++) {
+        struct cluster_target *target = &cluster->targets[i];
+        target->backlog = backlog_behind(open, target->name, cluster_is_shut(target), target->shut > 0);
+    }
+}
+
+bool cluster_read_backlog(struct pg_sync *db, struct cluster *cluster, struct err *err)
+{
+    bool some_shut = false;
+    for (int i = 0; i < cluster->target_count; i++)
+        some_shut |= cluster->targets[i].shut > 0 || cluster_is_shut(&cluster->targets[i]);
+    if (some_shut && !backlog_read(db, &cluster->open_rows, err))
+        return false;
+    take_backlog(cluster, cluster->open_rows);
+    return true;
+}
+
+static void read_targets(const struct pg_rows *open, struct cluster *cluster)
+{
+    cluster->target_count = pg_rows_count(cluster->target_rows);
+    cluster->now_us = pg_time_us(cluster->target_rows, 0, TARGETS_NOW); /* issuer and core are always there */
+    for (int i = 0; i < cluster->target_count; i++)
+        cluster->targets[i] = target_at(cluster->target_rows, i);
+    take_backlog(cluster, open);
+}
+
+bool cluster_read(struct pg_sync *db, const struct pg_rows *open, struct cluster *ret_cluster, struct err *err)
 {
     struct cluster cluster = {0};
     const struct pg_param most = pg_param_int8(CLUSTER_WORKERS_MAX + 1);
@@ -174,11 +202,8 @@ bool cluster_read(struct pg_sync *db, struct cluster *ret_cluster, struct err *e
         cluster_done(&cluster);
         return false;
     }
+    read_targets(open, &cluster);
     find_last(&cluster);
-    cluster.target_count = pg_rows_count(cluster.target_rows);
-    for (int i = 0; i < cluster.target_count; i++)
-        cluster.targets[i] = target_at(cluster.target_rows, i);
-    cluster.now_us = pg_time_us(cluster.target_rows, 0, TARGETS_NOW); /* issuer and core are always there */
     *ret_cluster = cluster;
     return true;
 }
@@ -189,6 +214,7 @@ void cluster_done(struct cluster *cluster)
     pg_rows_free(cluster->last_rows);
     pg_rows_free(cluster->target_rows);
     pg_rows_free(cluster->route_rows);
+    pg_rows_free(cluster->open_rows);
     free(cluster->workers);
     *cluster = (struct cluster){0};
 }

@@ -51,12 +51,13 @@ struct cluster_target {
     int64_t paused_us;                /* 0 = it is not paused */
     const char *paused_by, *paused_why;
     int64_t paused_until_us; /* 0 = until it is resumed */
-    int64_t backlog;         /* events that wait because no worker sends anything there; counted up to 100000 */
+    int64_t backlog;         /* backlog_behind */
 };
 
 /* All zeros is an empty one. */
 struct cluster {
-    struct pg_rows *worker_rows, *last_rows, *target_rows, *route_rows; /* owned */
+    struct pg_rows *worker_rows, *last_rows, *target_rows, *route_rows, *open_rows; /* owned */
+    const struct pg_rows *open;     /* of operator_open: those of the caller, else its own; NULL = not read */
     struct cluster_worker *workers; /* owned; the living ones first, then those seen last */
     int worker_count, alive_count;
     int silent_count;      /* of the living ones */
@@ -72,7 +73,11 @@ struct cluster {
     int64_t now_us; /* of the database */
 };
 
-must_check bool cluster_read(struct pg_sync *db, struct cluster *ret_cluster, struct err *err);
+/* open: rows of operator_open, which must outlive the cluster. NULL: the backlogs are 0. */
+must_check bool cluster_read(struct pg_sync *db, const struct pg_rows *open, struct cluster *ret_cluster,
+                             struct err *err);
+/* For one that was read without: the open events where a worker sends nothing to a target; else the backlogs stay 0. */
+must_check bool cluster_read_backlog(struct pg_sync *db, struct cluster *cluster, struct err *err);
 /* Only the routes; everything else stays empty. */
 must_check bool cluster_read_routes(struct pg_sync *db, struct cluster *ret_cluster, struct err *err);
 void cluster_done(struct cluster *cluster);

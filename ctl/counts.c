@@ -62,9 +62,14 @@ static int64_t at_least(int64_t number, int64_t least)
 
 static bool read_open(struct ctl *ctl, struct counts *counts, struct err *err)
 {
+    struct backlog_type type;
     int64_t open = 0;
-    if (!count(ctl, &sql_operator_status_open, COUNTS_MAX + 1, counts, err))
-        return false;
+    for (int row = 0; backlog_next(counts->open, &row, &type);) {
+        int64_t age_s = type.pending > 0 ? backlog_age_us(&type, backlog_now_us(counts->open)) / 1000000 : 0;
+        counts->events[OUTBOX_PENDING] += type.pending;
+        counts->events[OUTBOX_PROCESSING] += type.processing;
+        counts->oldest_pending_s = at_least(age_s, counts->oldest_pending_s);
+    }
     if (counts->events[OUTBOX_PENDING] + counts->events[OUTBOX_PROCESSING] <= COUNTS_MAX)
         return true;
     if (!estimate(ctl, &sql_operator_status_estimate_open, &open, err))
@@ -75,24 +80,9 @@ static bool read_open(struct ctl *ctl, struct counts *counts, struct err *err)
     return true;
 }
 
-static bool read_failed(struct ctl *ctl, int64_t most, struct counts *counts, struct err *err)
-{
-    const struct pg_param params[] = {pg_param_int8(most)};
-    if (!pg_sync_query(ctl->db, &sql_operator_status_failed, params, &counts->failed, err))
-        return false;
-    counts->failed_counted = pg_rows_count(counts->failed) > 0 ? pg_int8(counts->failed, 0, FAILED_ALL) : 0;
-    return true;
-}
-
-static bool read_types(struct ctl *ctl, struct counts *counts, struct err *err)
-{
-    const struct pg_param params[] = {pg_param_int8(COUNTS_MAX + 1)};
-    return pg_sync_query(ctl->db, &sql_operator_status_types, params, &counts->types, err);
-}
-
 static bool read_large(struct ctl *ctl, struct counts *counts, struct err *err)
 {
-    int64_t all = 0, rejected = 0, failed = counts->failed_counted, seen[COUNTS_STATUSES];
+    int64_t all = 0, rejected = 0, failed = backlog_failed(counts->failed), seen[COUNTS_STATUSES];
     memcpy(seen, counts->events, sizeof(seen)); /* so many there are, whatever the statistics say */
     memset(counts->events, 0, sizeof(counts->events));
     counts->oldest_pending_s = 0;
@@ -102,7 +92,7 @@ static bool read_large(struct ctl *ctl, struct counts *counts, struct err *err)
     if (failed > COUNTS_MAX) {
         if (!estimate(ctl, &sql_operator_status_estimate_failed, &failed, err))
             return false;
-        failed = at_least(failed, counts->failed_counted);
+        failed = at_least(failed, backlog_failed(counts->failed));
         counts->estimated[OUTBOX_FAILED] = true;
     }
     counts->events[OUTBOX_FAILED] = failed;
@@ -114,13 +104,30 @@ static bool read_large(struct ctl *ctl, struct counts *counts, struct err *err)
     return true;
 }
 
+/* Open and FAILED ones: then there are at least so many events. */
+static int64_t waiting(const struct counts *counts)
+{
+    struct backlog_type type;
+    int64_t events = backlog_failed(counts->failed);
+    for (int row = 0; backlog_next(counts->open, &row, &type);)
+        events += type.pending + type.processing;
+    return events;
+}
+
 bool counts_read(struct ctl *ctl, bool exact, struct counts *counts, struct err *err)
 {
     int64_t total = 0;
-    if (!read_failed(ctl, exact ? INT64_MAX : COUNTS_MAX + 1, counts, err) || !read_types(ctl, counts, err))
+    struct pg_param params[BACKLOG_PARAMS];
+    backlog_params(COUNTS_MAX + 1, ctl->config->issuer.key_lifetime_ms, params);
+    if (!pg_sync_query(ctl->db, &sql_operator_open, params, &counts->open, err))
+        return false;
+    params[0] = pg_param_int8(exact ? INT64_MAX : COUNTS_MAX + 1);
+    if (!pg_sync_query(ctl->db, &sql_operator_failed, params, &counts->failed, err))
         return false;
     if (exact)
         return count(ctl, &sql_operator_status_exact, 0, counts, err);
+    if (waiting(counts) > COUNTS_MAX)
+        return read_large(ctl, counts, err);
     if (!count(ctl, &sql_operator_status_small, COUNTS_MAX + 1, counts, err))
         return false;
     for (int status = 0; status < COUNTS_STATUSES; status++)
@@ -140,7 +147,7 @@ int64_t counts_failed_of(const struct counts *counts, const char *type)
 void counts_done(struct counts *counts)
 {
     pg_rows_free(counts->failed);
-    pg_rows_free(counts->types);
+    pg_rows_free(counts->open);
     *counts = (struct counts){0};
 }
 
@@ -193,20 +200,20 @@ static struct json *failed_json(const struct pg_rows *rows)
 
 static struct json *types_json(const struct counts *counts)
 {
-    const struct pg_rows *rows = counts->types;
     struct json *types = json_new_array();
+    struct backlog_type type;
     bool whole = types != NULL;
-    for (int row = 0; whole && row < pg_rows_count(rows); row++) {
-        const char *type = pg_bytes(rows, row, TYPE).bytes;
-        bool is_delivered = !pg_is_null(rows, row, TYPE_IS_LIVE);
+    for (int row = 0; whole && backlog_next(counts->open, &row, &type);) {
         struct json *line = json_new_object();
-        whole = line && json_set_text(line, "type", type) && json_set(line, "delivered", json_new_bool(is_delivered)) &&
-                json_set(line, "alive", json_new_bool(is_delivered && pg_bool(rows, row, TYPE_IS_LIVE))) &&
-                json_set_integer(line, "pending", pg_int8(rows, row, TYPE_PENDING)) &&
-                json_set_integer(line, "processing", pg_int8(rows, row, TYPE_PROCESSING)) &&
-                json_set_integer(line, "held_back", pg_int8(rows, row, TYPE_HELD)) &&
-                json_set_integer(line, "failed", counts_failed_of(counts, type)) &&
-                json_set_integer(line, "oldest_pending_seconds", pg_int8(rows, row, TYPE_OLDEST));
+        whole = line && json_set_text(line, "type", type.name) &&
+                json_set(line, "delivered", json_new_bool(type.is_delivered)) &&
+                json_set(line, "alive", json_new_bool(type.is_live)) &&
+                json_set_integer(line, "pending", backlog_waiting(&type)) &&
+                json_set_integer(line, "processing", type.processing) &&
+                json_set_integer(line, "held_back", type.held) &&
+                json_set_integer(line, "failed", counts_failed_of(counts, type.name)) &&
+                json_set_integer(line, "oldest_pending_seconds",
+                                 backlog_age_us(&type, backlog_now_us(counts->open)) / 1000000);
         if (!whole)
             json_free(line);
         else

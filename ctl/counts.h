@@ -5,25 +5,20 @@
 #include "common/base/base.h"
 #include "common/base/err.h"
 #include "common/outbox.h"
+#include "ctl/backlog.h"
 #include "ctl/ctl.h"
 #include "ctl/print.h"
 
 #define COUNTS_STATUSES 5
-#define COUNTS_MAX 100000
+#define COUNTS_MAX BACKLOG_MAX
 
 /* All zeros is an empty one. */
 struct counts {
     int64_t events[COUNTS_STATUSES];
     bool estimated[COUNTS_STATUSES];
-    int64_t oldest_pending_s; /* of those that were counted */
-    struct pg_rows *failed;   /* owned: operator_status_failed */
-    struct pg_rows *types;    /* owned: operator_status_types */
-    int64_t failed_counted;   /* the sum of `failed` */
+    int64_t oldest_pending_s;      /* of those that were counted */
+    struct pg_rows *open, *failed; /* owned: operator_open, operator_failed */
 };
-
-/* Columns of operator_status_types and operator_status_failed. */
-enum counts_type_column { TYPE, TYPE_PENDING, TYPE_PROCESSING, TYPE_HELD, TYPE_OLDEST, TYPE_IS_LIVE };
-enum counts_failed_column { FAILED_CODE, FAILED_EVENTS, FAILED_SINCE, FAILED_ALL, FAILED_TYPE };
 
 /* exact: counts all events. */
 must_check bool counts_read(struct ctl *ctl, bool exact, struct counts *counts, struct err *err);

@@ -5,26 +5,26 @@
 
 #include "common/base/uuid7.h"
 #include "common/outbox.h"
+#include "ctl/backlog.h"
 #include "ctl/cluster.h"
 #include "ctl/doctor.h"
 #include "ctl/print.h"
 #include "ctl/verdict.h"
 #include "statements.h"
 
-#define TYPE_EVENTS_MAX 100000 /* as status */
 #define HELD_BACK_SHOWN 5
 #define SENDERS_SHOWN 5
 #define CERTIFICATE_DAYS_MIN 14 /* as the alert IssuingCertificateEnds */
 
 /* No worker is a failure as soon as an event waits for one. */
-static bool check_no_worker(struct doctor *doctor, const struct cluster *cluster, struct err *err)
+static void check_no_worker(struct doctor *doctor, const struct cluster *cluster)
 {
-    pg_rows_scope struct pg_rows *rows = NULL;
     const char *fix = "start issuing-worker; its log says why it has ended";
     char last[200] = "none was seen so far", time[PRINT_TIME_SIZE];
-    if (!pg_sync_query(doctor->ctl->db, &sql_operator_due, NULL, &rows, err))
-        return false;
-    int64_t due = pg_int8(rows, 0, 0);
+    struct backlog_type type;
+    int64_t due = 0;
+    for (int row = 0; backlog_next(cluster->open, &row, &type);)
+        due += type.due + type.ends;
     if (cluster->last_us != 0)
         snprintf(last, sizeof(last), "the last one was seen at %s on host %.64s", print_time(cluster->last_us, time),
                  cluster->last_host);
@@ -32,7 +32,6 @@ static bool check_no_worker(struct doctor *doctor, const struct cluster *cluster
         doctor_report(doctor, "workers", false, fix, "no worker runs, and %" PRId64 " events are due: %s", due, last);
     else
         doctor_warn(doctor, "workers", fix, "no worker runs: %s", last);
-    return true;
 }
 
 static void check_versions(struct doctor *doctor, const struct cluster *cluster)
@@ -96,31 +95,25 @@ static void check_targets(struct doctor *doctor, const struct cluster *cluster)
 }
 
 /* Events of types that nobody delivers, by name. *ret_any: there are some. */
-static bool check_types(struct doctor *doctor, bool *ret_any, struct err *err)
+static void check_types(struct doctor *doctor, const struct cluster *cluster, bool *ret_any)
 {
-    enum { TYPE, PENDING, PROCESSING, HELD, OLDEST, IS_LIVE };
-    pg_rows_scope struct pg_rows *rows = NULL;
-    const struct pg_param params[] = {pg_param_int8(TYPE_EVENTS_MAX)};
+    struct backlog_type type;
     char span[PRINT_SPAN_SIZE];
-    if (!pg_sync_query(doctor->ctl->db, &sql_operator_status_types, params, &rows, err))
-        return false;
     int64_t counted = 0; /* of all types that nobody delivers, which share the bound */
-    for (int row = 0; row < pg_rows_count(rows); row++)
-        if (pg_is_null(rows, row, IS_LIVE))
-            counted += pg_int8(rows, row, PENDING) + pg_int8(rows, row, PROCESSING);
-    for (int row = 0; row < pg_rows_count(rows); row++) {
-        int64_t pending = pg_int8(rows, row, PENDING);
-        if (!pg_is_null(rows, row, IS_LIVE) || pending == 0)
+    for (int row = 0; backlog_next(cluster->open, &row, &type);)
+        if (!type.is_delivered)
+            counted += type.pending + type.processing;
+    for (int row = 0; backlog_next(cluster->open, &row, &type);) {
+        int64_t pending = type.pending;
+        if (type.is_delivered || pending == 0)
             continue;
         *ret_any = true;
         doctor_warn(doctor, "routes",
                     "configure a route for it at the workers (docs/routes.md), or issuing-ctl cancel --type TYPE",
-                    "nobody delivers %.64s: %s%" PRId64 " event%s wait%s, the oldest for %s",
-                    pg_bytes(rows, row, TYPE).bytes, counted >= TYPE_EVENTS_MAX ? "at least " : "", pending,
-                    pending == 1 ? "" : "s", pending == 1 ? "s" : "",
-                    print_span(pg_int8(rows, row, OLDEST) * 1000000, span));
+                    "nobody delivers %.64s: %s%" PRId64 " event%s wait%s, the oldest for %s", type.name,
+                    counted >= BACKLOG_MAX ? "at least " : "", pending, pending == 1 ? "" : "s",
+                    pending == 1 ? "s" : "", print_span(backlog_age_us(&type, cluster->now_us), span));
     }
-    return true;
 }
 
 /* FAILED events that hold back later ones. */
@@ -183,7 +176,8 @@ static bool check_routes(struct doctor *doctor, const struct cluster *cluster, s
                     " events are open, %" PRId64 " ends wait to be told",
                     route->type, route->worker, print_time(route->seen_us, time), route->open, route->ends);
     }
-    if (!check_types(doctor, &any, err) || !check_held_back(doctor, &any, err) || !check_refused(doctor, &any, err))
+    check_types(doctor, cluster, &any);
+    if (!check_held_back(doctor, &any, err) || !check_refused(doctor, &any, err))
         return false;
     if (!any && cluster->route_count > 0)
         doctor_report(doctor, "routes", true, NULL, "%d, each with a living worker; every type of event is delivered",
@@ -290,12 +284,13 @@ static bool check_ends(struct doctor *doctor, struct err *err)
 
 bool doctor_check_running(struct doctor *doctor, struct err *err)
 {
+    pg_rows_scope struct pg_rows *open = NULL;
     struct cluster cluster = {0};
-    if (!cluster_read(doctor->ctl->db, &cluster, err))
+    if (!backlog_read(doctor->ctl->db, &open, err) || !cluster_read(doctor->ctl->db, open, &cluster, err))
         return false;
     bool done = check_senders(doctor, err);
     if (cluster.alive_count == 0)
-        done = done && check_no_worker(doctor, &cluster, err);
+        check_no_worker(doctor, &cluster);
     else
         check_versions(doctor, &cluster);
     check_silent(doctor, &cluster);

@@ -27,7 +27,8 @@ bool story_read(struct ctl *ctl, const struct uuid *id, struct story *ret_story,
         !event_read_prospect(ctl->db, &ret_story->event, &ret_story->prospect, &refused, err) ||
         !pg_sync_query(ctl->db, &sql_operator_attempts, params, &ret_story->attempts, err) ||
         !pg_sync_query(ctl->db, &sql_operator_actions_of, params, &ret_story->actions, err) ||
-        !cluster_read(ctl->db, &ret_story->cluster, err))
+        !cluster_read(ctl->db, NULL, &ret_story->cluster, err) ||
+        !cluster_read_backlog(ctl->db, &ret_story->cluster, err))
         return false;
     struct outlook_past past = {.any = pg_rows_count(ret_story->attempts) > 0};
     /* After a replay the attempts before it do not explain what comes. */

@@ -15,31 +15,40 @@
 #define REJECTED_MIN 20
 #define REJECTED_SHARE 2 /* one in so many is too many */
 
-enum open_column { PENDING, PROCESSING, OVERDUE, FAILED, UNKNOWN, OLDEST, NOW, KEY_ENDS, SCHEDULED, OVERDUE_SINCE };
 enum pattern_column { BEGIN, USERS, OTHERS, OTHERS_TROUBLED, CAUSE, SINCE };
-enum pace_column { TYPE, WAITING, ENDED, MADE, PACE_SINCE };
+enum pace_column { TYPE, ENDED, MADE, PACE_SINCE };
 
-void verdict_params(const struct config *config, struct pg_param params[VERDICT_OPEN_PARAMS])
+static void take_earlier(int64_t *us, int64_t other_us)
 {
-    params[0] = pg_param_int8(VERDICT_EVENTS_MAX);
-    params[1] = pg_param_int8(config->issuer.key_lifetime_ms);
+    if (other_us != 0 && (*us == 0 || other_us < *us))
+        *us = other_us;
 }
 
-void verdict_facts_of(const struct config *config, const struct pg_rows *open, struct verdict_facts *ret_facts)
+void verdict_facts_of(const struct config *config, const struct pg_rows *open, const struct pg_rows *failed,
+                      struct verdict_facts *ret_facts)
 {
-    *ret_facts = (struct verdict_facts){
-        .pending = pg_int8(open, 0, PENDING),
-        .processing = pg_int8(open, 0, PROCESSING),
-        .overdue = pg_int8(open, 0, OVERDUE),
-        .overdue_us = pg_is_null(open, 0, OVERDUE_SINCE) ? 0 : pg_time_us(open, 0, OVERDUE_SINCE),
-        .failed = pg_int8(open, 0, FAILED),
-        .scheduled = pg_int8(open, 0, SCHEDULED),
-        .unknown = pg_int8(open, 0, UNKNOWN),
-        .oldest_us = pg_is_null(open, 0, OLDEST) ? 0 : pg_time_us(open, 0, OLDEST),
-        .now_us = pg_time_us(open, 0, NOW),
-        .key_ends_us = pg_is_null(open, 0, KEY_ENDS) ? 0 : pg_time_us(open, 0, KEY_ENDS),
-        .key_lifetime_ms = config->issuer.key_lifetime_ms,
-    };
+    int64_t first_sent_us = 0;
+    struct backlog_type type;
+    struct verdict_facts facts = {.now_us = backlog_now_us(open),
+                                  .failed = backlog_failed(failed),
+                                  .key_lifetime_ms = config->issuer.key_lifetime_ms,
+                                  .open = open};
+    if (facts.failed > 0) {
+        facts.unknown = pg_int8(failed, 0, FAILED_UNKNOWN);
+        first_sent_us = pg_is_null(failed, 0, FAILED_FIRST_SENT) ? 0 : pg_time_us(failed, 0, FAILED_FIRST_SENT);
+    }
+    for (int row = 0; backlog_next(open, &row, &type);) {
+        facts.pending += type.pending;
+        facts.processing += type.processing;
+        facts.overdue += type.overdue;
+        facts.scheduled += type.scheduled;
+        facts.unknown += type.unknown;
+        take_earlier(&facts.overdue_us, type.overdue_us);
+        take_earlier(&facts.oldest_us, type.oldest_us);
+        take_earlier(&first_sent_us, type.first_sent_us);
+    }
+    facts.key_ends_us = first_sent_us != 0 ? first_sent_us + facts.key_lifetime_ms * 1000 : 0;
+    *ret_facts = facts;
 }
 
 bool verdict_find_rejected(const struct pg_rows *rejected, char ret_text[VERDICT_SENTENCE_SIZE])
@@ -227,22 +236,36 @@ static bool is_served(const struct cluster *cluster, const char *type)
     return cluster->silent_count < cluster->alive_count;
 }
 
-/* When what waits is done, of the type of which most waits and is called. The facts are up to 70 minutes old, so they
- * are told. */
-static void say_pace(struct verdict *verdict, const struct cluster *cluster, const struct pg_rows *pace)
+/* The type that is called and of which most may be tried now or after a retry. */
+static int64_t find_waiting(const struct cluster *cluster, const struct pg_rows *open, const char **ret_type)
 {
+    struct backlog_type type;
+    int64_t most = 0;
+    for (int row = 0; backlog_next(open, &row, &type);) {
+        int64_t waiting = type.pending + type.processing - type.scheduled;
+        if (type.is_delivered && waiting > most && is_served(cluster, type.name))
+            most = waiting, *ret_type = type.name;
+    }
+    return most;
+}
+
+/* When what waits is done. The facts are up to 70 minutes old, so they are told. */
+static void say_pace(struct verdict *verdict, const struct cluster *cluster, const struct verdict_facts *facts)
+{
+    const struct pg_rows *pace = facts->pace;
+    const char *type = NULL;
+    int64_t left = find_waiting(cluster, facts->open, &type);
     char waiting[64], ended[PRINT_NUMBER_SIZE], made[PRINT_NUMBER_SIZE], since[PRINT_TIME_SIZE], span[PRINT_SPAN_SIZE];
     int row = 0;
-    while (row < pg_rows_count(pace) && !is_served(cluster, pg_bytes(pace, row, TYPE).bytes))
+    while (type && row < pg_rows_count(pace) && strcmp(type, pg_bytes(pace, row, TYPE).bytes) != 0)
         row++;
-    if (row == pg_rows_count(pace))
+    if (!type || row == pg_rows_count(pace))
         return;
-    int64_t left = pg_int8(pace, row, WAITING), less = pg_int8(pace, row, ENDED) - pg_int8(pace, row, MADE);
+    int64_t less = pg_int8(pace, row, ENDED) - pg_int8(pace, row, MADE);
     int64_t since_us = pg_time_us(pace, row, PACE_SINCE);
     say(verdict, "Since %s %s %.64s events came and %s ended: %s %s%s", print_time(since_us, since),
-        print_number(pg_int8(pace, row, MADE), made), pg_bytes(pace, row, TYPE).bytes,
-        print_number(pg_int8(pace, row, ENDED), ended), events(left, waiting),
-        less > 0 ? "would be done, at that rate, in " : "wait, and more will",
+        print_number(pg_int8(pace, row, MADE), made), type, print_number(pg_int8(pace, row, ENDED), ended),
+        events(left, waiting), less > 0 ? "would be done, at that rate, in " : "wait, and more will",
         less > 0 ? print_span((int64_t)((double)(cluster->now_us - since_us) * (double)left / (double)less), span)
                  : "");
 }
@@ -267,7 +290,7 @@ static void say_events(struct verdict *verdict, const struct cluster *cluster, c
         say(verdict, "%s %s PENDING, the oldest is %s old", events(facts->pending, count),
             facts->pending == 1 ? "is" : "are", print_span(facts->now_us - facts->oldest_us, span));
     if (facts->overdue > 0 || is_old)
-        say_pace(verdict, cluster, facts->pace);
+        say_pace(verdict, cluster, facts);
     say_pattern(verdict, facts->pattern);
     if (facts->failed > 0)
         advise(verdict, "issuing-ctl explain one of issuing-ctl list --status FAILED");

@@ -4,17 +4,17 @@
 
 #include "common/config/config.h"
 #include "common/pg/pg_sync.h"
+#include "ctl/backlog.h"
 #include "ctl/cluster.h"
 
 #define VERDICT_SIZE 2000
 #define VERDICT_SENTENCE_SIZE 400
 #define VERDICT_TODO_SIZE 200
-#define VERDICT_EVENTS_MAX 100000 /* counted at most */
+#define VERDICT_EVENTS_MAX BACKLOG_MAX /* counted at most */
 
 #define VERDICT_NEWEST 5000 /* events that operator_pattern looks at */
-#define VERDICT_OPEN_PARAMS 2
 
-/* The row of operator_open; VERDICT_EVENTS_MAX stands for "or more". All zeros: nothing. */
+/* Of operator_open and operator_failed; VERDICT_EVENTS_MAX stands for "or more". All zeros: nothing. */
 struct verdict_facts {
     int64_t pending, processing;
     int64_t overdue;    /* PENDING of delivered types, due for more than a minute */
@@ -28,6 +28,7 @@ struct verdict_facts {
     int64_t key_lifetime_ms;
     /* Of operator_status_rejected, operator_pattern and operator_pace; borrowed. */
     const struct pg_rows *rejected, *pattern, *pace;
+    const struct pg_rows *open; /* of operator_open; borrowed */
 };
 
 /* Columns of operator_status_rejected. */
@@ -47,9 +48,9 @@ struct verdict {
     char todo[VERDICT_TODO_SIZE]; /* about the first sentence; "" = nothing */
 };
 
-/* Of operator_open. */
-void verdict_params(const struct config *config, struct pg_param params[VERDICT_OPEN_PARAMS]);
-void verdict_facts_of(const struct config *config, const struct pg_rows *open, struct verdict_facts *ret_facts);
+/* Of rows of operator_open and operator_failed; the others of ret_facts are set by the caller. */
+void verdict_facts_of(const struct config *config, const struct pg_rows *open, const struct pg_rows *failed,
+                      struct verdict_facts *ret_facts);
 /* "25 of 26 events that ended since ... are REJECTED, ..." where they are too many; else false. Rows of
  * operator_status_rejected. */
 bool verdict_find_rejected(const struct pg_rows *rejected, char ret_text[VERDICT_SENTENCE_SIZE]);

@@ -230,8 +230,10 @@ static void write_count(struct buf *out, const char *query, const char *label, i
 static bool write_counts(struct page *page, struct err *err)
 {
     struct buf *out = page->out;
+    const struct pg_rows *open, *failed;
     struct verdict_facts facts;
-    if (!status_read_facts(page->console, &facts, err))
+    if (!status_read_open(page->console, &open, err) || !status_read_failed(page->console, &failed, err) ||
+        !status_read_facts(page->console, open, failed, &facts, err))
         return status_is_slow(err);
     buf_put_text(out, "<ul class=\"counts\" aria-label=\"How many there are\">\n");
     write_count(out, "status=PENDING&amp;order=oldest", "PENDING", facts.pending);

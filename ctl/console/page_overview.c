@@ -12,7 +12,7 @@
 
 #define FLOW_PART_S 600
 #define FLOW_PARTS 36
-#define FAILED_TYPE 5 /* column of console_failed */
+#define REASONS_SHOWN 20
 
 enum flow_column { FROM_AT, ACCEPTED, COMPLETED, REJECTED, FAILED, STILL_OPEN, P50, P99, IS_CUT };
 
@@ -81,18 +81,18 @@ static void write_reasons(struct buf *out, const struct pg_rows *failed)
                       "<th scope=\"col\" class=\"number\">Events</th>"
                       "<th scope=\"col\">First</th><th scope=\"col\">Last</th>");
     html_table_body(out);
-    for (int row = 0; row < pg_rows_count(failed); row++) {
-        const char *code = pg_bytes(failed, row, 0).bytes, *type = pg_bytes(failed, row, FAILED_TYPE).bytes;
+    for (int row = 0; row < pg_rows_count(failed) && row < REASONS_SHOWN; row++) {
+        const char *code = pg_bytes(failed, row, FAILED_CODE).bytes, *type = pg_bytes(failed, row, FAILED_TYPE).bytes;
         buf_put_text(out, "<tr><th scope=\"row\"><a href=\"/events?status=FAILED&amp;order=oldest&amp;code=");
         html_url(out, code);
         buf_put_text(out, "&amp;type=");
         html_url(out, type);
         html_put(out, "\">{}</a></th><td>{}</td><td class=\"number\">", 2, code, type);
-        html_number(out, pg_int8(failed, row, 1));
+        html_number(out, pg_int8(failed, row, FAILED_EVENTS));
         buf_put_text(out, "</td><td class=\"when\">");
-        html_time(out, pg_time_us(failed, row, 2));
+        html_time(out, pg_time_us(failed, row, FAILED_SINCE));
         buf_put_text(out, "</td><td class=\"when\">");
-        html_time(out, pg_time_us(failed, row, 3));
+        html_time(out, pg_time_us(failed, row, FAILED_LAST));
         buf_put_text(out, "</td></tr>\n");
     }
     html_table_end(out);
@@ -100,11 +100,10 @@ static void write_reasons(struct buf *out, const struct pg_rows *failed)
 }
 
 /* Only where there is another type than that of card requests. */
-static void write_types(struct buf *out, const struct pg_rows *types)
+static void write_types(struct buf *out, const struct pg_rows *open)
 {
-    enum { TYPE, PENDING, PROCESSING, HELD, OLDEST, IS_LIVE };
-    static const int shown[] = {PENDING, HELD, PROCESSING};
-    if (pg_rows_count(types) <= 1)
+    struct backlog_type type;
+    if (!backlog_has_types(open))
         return;
     buf_put_text(out, "<section id=\"types\" data-live aria-labelledby=\"types-title\">"
                       "<h2 id=\"types-title\">Types of events</h2>\n");
@@ -114,26 +113,23 @@ static void write_types(struct buf *out, const struct pg_rows *types)
                  "<th scope=\"col\" class=\"number\">Held back</th><th scope=\"col\" class=\"number\">Processing</th>"
                  "<th scope=\"col\">Oldest</th><th scope=\"col\">Delivered</th>");
     html_table_body(out);
-    for (int row = 0; row < pg_rows_count(types); row++) {
-        const char *type = pg_bytes(types, row, TYPE).bytes;
+    for (int row = 0; backlog_next(open, &row, &type);) {
+        const int64_t shown[] = {backlog_waiting(&type), type.held, type.processing};
         buf_put_text(out, "<tr><th scope=\"row\"><a href=\"/events?status=PENDING&amp;order=oldest");
-        if (!strchr(type, ' ')) { /* "n other types" */
+        if (!strchr(type.name, ' ')) { /* "n other types" */
             buf_put_text(out, "&amp;type=");
-            html_url(out, type);
+            html_url(out, type.name);
         }
-        html_put(out, "\">{}</a></th>", 1, type);
+        html_put(out, "\">{}</a></th>", 1, type.name);
         for (size_t i = 0; i < ARRAY_SIZE(shown); i++) {
             buf_put_text(out, "<td class=\"number\">");
-            html_number(out, pg_int8(types, row, shown[i]));
+            html_number(out, shown[i]);
             buf_put_text(out, "</td>");
         }
         buf_put_text(out, "<td>");
-        if (pg_int8(types, row, PENDING) > 0)
-            html_span(out, pg_int8(types, row, OLDEST) * 1000000);
-        html_put(out, "</td><td>{}</td></tr>\n", 1,
-                 pg_is_null(types, row, IS_LIVE) ? "by nobody: no worker has a route for it"
-                 : pg_bool(types, row, IS_LIVE)  ? "yes"
-                                                 : "no living worker");
+        if (backlog_waiting(&type) > 0)
+            html_span(out, backlog_age_us(&type, backlog_now_us(open)));
+        html_put(out, "</td><td>{}</td></tr>\n", 1, backlog_delivered_by(&type));
     }
     html_table_end(out);
     buf_put_text(out, "</section>\n");
@@ -166,15 +162,16 @@ static void write_missing(struct buf *out, const char *id, const char *what)
              2, id, what);
 }
 
-static bool write_head(struct page *page, const struct cluster *cluster, const struct pg_rows *flow, struct err *err)
+static bool write_head(struct page *page, const struct cluster *cluster, const struct pg_rows *failed,
+                       const struct pg_rows *flow, struct err *err)
 {
     struct verdict_facts facts;
     int64_t sums[IS_CUT] = {0};
     buf_put_text(page->out, "<h1>Overview</h1>\n");
-    if (!status_read_facts(page->console, &facts, err)) {
+    if (!cluster->open || !failed || !status_read_facts(page->console, cluster->open, failed, &facts, err)) {
         write_missing(page->out, "summary", "what is wrong and how many events are open");
         write_missing(page->out, "tiles", "figures");
-        return status_is_slow(err);
+        return !cluster->open || !failed || status_is_slow(err);
     }
     for (int row = 0; flow && row < pg_rows_count(flow); row++) {
         for (int column = ACCEPTED; column <= FAILED; column++)
@@ -191,13 +188,13 @@ static bool write_overview(struct page *page, const struct cluster *cluster, str
 {
     struct console *console = page->console;
     struct buf *out = page->out;
-    const struct pg_rows *failed = NULL, *flow = NULL, *types = NULL;
-    if ((!status_read_flow(console, FLOW_PART_S, FLOW_PARTS, &flow, err) && !status_is_slow(err)) ||
-        !write_head(page, cluster, flow, err) || (!status_read_types(console, &types, err) && !status_is_slow(err)) ||
-        (!status_read_failed(console, &failed, err) && !status_is_slow(err)))
+    const struct pg_rows *failed = NULL, *flow = NULL;
+    if ((!status_read_failed(console, &failed, err) && !status_is_slow(err)) ||
+        (!status_read_flow(console, FLOW_PART_S, FLOW_PARTS, &flow, err) && !status_is_slow(err)) ||
+        !write_head(page, cluster, failed, flow, err))
         return false;
-    if (types)
-        write_types(out, types);
+    if (cluster->open)
+        write_types(out, cluster->open);
     else
         write_missing(out, "types", "the types of events");
     if (flow)
@@ -223,7 +220,9 @@ static bool write_overview(struct page *page, const struct cluster *cluster, str
 bool page_overview(struct page *page, struct err *err)
 {
     struct cluster cluster = {.worker_count = 0};
-    bool is_written = cluster_read(page->console->ctl->db, &cluster, err) && write_overview(page, &cluster, err);
+    const struct pg_rows *open = NULL;
+    bool is_written = (status_read_open(page->console, &open, err) || status_is_slow(err)) &&
+                      cluster_read(page->console->ctl->db, open, &cluster, err) && write_overview(page, &cluster, err);
     cluster_done(&cluster);
     return is_written;
 }

@@ -14,7 +14,9 @@ bool page_targets(struct page *page, struct err *err)
     struct cluster cluster = {.worker_count = 0};
     struct buf *out = page->out;
     const char *done = form_get(page->form, "done");
-    if (!cluster_read(page->console->ctl->db, &cluster, err)) {
+    const struct pg_rows *open = NULL;
+    if ((!status_read_open(page->console, &open, err) && !status_is_slow(err)) ||
+        !cluster_read(page->console->ctl->db, open, &cluster, err)) {
         cluster_done(&cluster);
         return false;
     }

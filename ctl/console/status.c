@@ -19,7 +19,6 @@ void status_done(struct status *status)
     pg_rows_free(status->rejected.rows);
     pg_rows_free(status->pattern.rows);
     pg_rows_free(status->pace.rows);
-    pg_rows_free(status->types.rows);
     pg_rows_free(status->failed.rows);
     pg_rows_free(status->flow.rows);
     pg_rows_free(status->day.rows);
@@ -47,39 +46,40 @@ static bool keep(struct console *console, struct status_kept *kept, const struct
     return true;
 }
 
-bool status_read_facts(struct console *console, struct verdict_facts *ret_facts, struct err *err)
+static bool keep_backlog(struct console *console, struct status_kept *kept, const struct sql_statement *statement,
+                         const struct pg_rows **ret_rows, struct err *err)
 {
-    const struct pg_param newest = pg_param_int8(VERDICT_NEWEST), most = pg_param_int8(VERDICT_EVENTS_MAX);
-    struct pg_param params[VERDICT_OPEN_PARAMS];
-    struct status *status = &console->status;
-    verdict_params(console->ctl->config, params);
-    if (!keep(console, &status->open, &sql_operator_open, params, err) ||
-        !keep(console, &status->rejected, &sql_operator_status_rejected, NULL, err) ||
-        !keep(console, &status->pattern, &sql_operator_pattern, &newest, err) ||
-        !keep(console, &status->pace, &sql_operator_pace, &most, err))
+    struct pg_param params[BACKLOG_PARAMS];
+    backlog_params(BACKLOG_MAX, console->ctl->config->issuer.key_lifetime_ms, params);
+    if (!keep(console, kept, statement, params, err))
         return false;
-    verdict_facts_of(console->ctl->config, status->open.rows, ret_facts);
-    ret_facts->rejected = status->rejected.rows;
-    ret_facts->pattern = status->pattern.rows;
-    ret_facts->pace = status->pace.rows;
+    *ret_rows = kept->rows;
     return true;
 }
 
-bool status_read_types(struct console *console, const struct pg_rows **ret_rows, struct err *err)
+bool status_read_open(struct console *console, const struct pg_rows **ret_rows, struct err *err)
 {
-    const struct pg_param params[] = {pg_param_int8(VERDICT_EVENTS_MAX)};
-    if (!keep(console, &console->status.types, &sql_operator_status_types, params, err))
-        return false;
-    *ret_rows = console->status.types.rows;
-    return true;
+    return keep_backlog(console, &console->status.open, &sql_operator_open, ret_rows, err);
 }
 
 bool status_read_failed(struct console *console, const struct pg_rows **ret_rows, struct err *err)
 {
-    const struct pg_param params[] = {pg_param_int8(VERDICT_EVENTS_MAX)};
-    if (!keep(console, &console->status.failed, &sql_console_failed, params, err))
+    return keep_backlog(console, &console->status.failed, &sql_operator_failed, ret_rows, err);
+}
+
+bool status_read_facts(struct console *console, const struct pg_rows *open, const struct pg_rows *failed,
+                       struct verdict_facts *ret_facts, struct err *err)
+{
+    const struct pg_param newest = pg_param_int8(VERDICT_NEWEST), most = pg_param_int8(VERDICT_EVENTS_MAX);
+    struct status *status = &console->status;
+    if (!keep(console, &status->rejected, &sql_operator_status_rejected, NULL, err) ||
+        !keep(console, &status->pattern, &sql_operator_pattern, &newest, err) ||
+        !keep(console, &status->pace, &sql_operator_pace, &most, err))
         return false;
-    *ret_rows = console->status.failed.rows;
+    verdict_facts_of(console->ctl->config, open, failed, ret_facts);
+    ret_facts->rejected = status->rejected.rows;
+    ret_facts->pattern = status->pattern.rows;
+    ret_facts->pace = status->pace.rows;
     return true;
 }
 
@@ -200,7 +200,10 @@ void status_write_targets(struct page *page, const struct cluster *cluster, bool
         html_put(out, "<tr><th scope=\"row\">{}</th><td>", 1, target->name);
         write_target_state(out, target);
         buf_put_text(out, "</td><td class=\"number\">");
-        html_number(out, target->backlog);
+        if (cluster->open)
+            html_number(out, target->backlog);
+        else
+            buf_put_text(out, "?");
         buf_put_text(out, "</td><td class=\"number\">");
         html_number(out, target->in_flight);
         if (target->waiting > 0)

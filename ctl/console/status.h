@@ -16,7 +16,7 @@ struct status_kept {
 };
 
 struct status {
-    struct status_kept open, rejected, pattern, pace, types, failed, flow, day, days;
+    struct status_kept open, failed, rejected, pattern, pace, flow, day, days;
 };
 
 void status_done(struct status *status);
@@ -24,17 +24,18 @@ void status_done(struct status *status);
 /* A question that took too long, or met a lock that is held: the rest of a page can be shown without it. */
 bool status_is_slow(const struct err *err);
 
-must_check bool status_read_facts(struct console *console, struct verdict_facts *ret_facts, struct err *err);
-/* *ret_rows are those of console_failed, of console_flow; they stay valid until the next read. */
-/* The open events of each type: operator_status_types. */
-must_check bool status_read_types(struct console *console, const struct pg_rows **ret_rows, struct err *err);
+/* From these rows of operator_open and operator_failed. */
+must_check bool status_read_facts(struct console *console, const struct pg_rows *open, const struct pg_rows *failed,
+                                  struct verdict_facts *ret_facts, struct err *err);
+/* *ret_rows are those of operator_open, operator_failed, console_flow; they stay valid until the next read. */
+must_check bool status_read_open(struct console *console, const struct pg_rows **ret_rows, struct err *err);
 must_check bool status_read_failed(struct console *console, const struct pg_rows **ret_rows, struct err *err);
 must_check bool status_read_flow(struct console *console, int64_t part_s, int64_t parts,
                                  const struct pg_rows **ret_rows, struct err *err);
 /* *ret_rows are those of console_days. */
 must_check bool status_read_days(struct console *console, int64_t days, const struct pg_rows **ret_rows,
                                  struct err *err);
-/* Tables. has_actions: with the forms that pause, resume and probe. */
+/* Tables. Without open events in the cluster its backlogs are "?". has_actions: with the forms that pause, resume and probe. */
 void status_write_targets(struct page *page, const struct cluster *cluster, bool has_actions);
 void status_write_workers(struct buf *out, const struct cluster *cluster);
 

@@ -7,6 +7,7 @@
 
 #include "common/base/clock.h"
 #include "ctl/action.h"
+#include "ctl/backlog.h"
 #include "ctl/cluster.h"
 #include "ctl/ctl.h"
 #include "ctl/options.h"
@@ -77,13 +78,13 @@ static bool ask(struct ctl *ctl, const struct wish *wish, char ret_refused[32], 
 }
 
 /* Reads the cluster until all living workers obey, or the time is over. */
-static bool wait_for_workers(struct ctl *ctl, enum control control, const char *name, struct cluster *cluster,
-                             struct err *err)
+static bool wait_for_workers(struct ctl *ctl, enum control control, const char *name, const struct pg_rows *open,
+                             struct cluster *cluster, struct err *err)
 {
     int64_t until_ms = clock_mono_ms() + OBEYED_WITHIN_MS;
     for (;;) {
         cluster_done(cluster);
-        if (!cluster_read(ctl->db, cluster, err))
+        if (!cluster_read(ctl->db, open, cluster, err))
             return false;
         const struct cluster_target *target = cluster_find_target(cluster, name);
         if (!target || obeyed_by(control, target) >= target->workers || clock_mono_ms() >= until_ms)
@@ -152,12 +153,17 @@ static bool report(const struct ctl *ctl, enum control control, const char *name
     return err_set(err, ERR_MEMORY, "out of memory");
 }
 
-static bool run(struct ctl *ctl, const struct wish *wish, struct cluster *cluster, int *ret_code, struct err *err)
+/* *ret_open: the events that wait are counted once, however long this waits; owned by the caller. */
+static bool run(struct ctl *ctl, const struct wish *wish, struct pg_rows **ret_open, struct cluster *cluster,
+                int *ret_code, struct err *err)
 {
     enum control control = wish->control;
     const char *name = wish->name;
     char refused[32] = "";
-    if (!ctl_connect(ctl, err) || !cluster_read(ctl->db, cluster, err) || !is_known(cluster, name, err))
+    if (!ctl_connect(ctl, err) || !backlog_read(ctl->db, ret_open, err))
+        return false;
+    const struct pg_rows *open = *ret_open;
+    if (!cluster_read(ctl->db, open, cluster, err) || !is_known(cluster, name, err))
         return false;
     bool took_calls = cluster_find_target(cluster, name)->shut == 0;
     if (!ask(ctl, wish, refused, err))
@@ -165,9 +171,10 @@ static bool run(struct ctl *ctl, const struct wish *wish, struct cluster *cluste
     if (refused[0]) {
         *ret_code = CTL_REFUSED;
         cluster_done(cluster);
-        return cluster_read(ctl->db, cluster, err) && report(ctl, control, name, cluster, took_calls, refused, err);
+        return cluster_read(ctl->db, open, cluster, err) &&
+               report(ctl, control, name, cluster, took_calls, refused, err);
     }
-    return wait_for_workers(ctl, control, name, cluster, err) &&
+    return wait_for_workers(ctl, control, name, open, cluster, err) &&
            report(ctl, control, name, cluster, took_calls, refused, err);
 }
 
@@ -192,10 +199,11 @@ static bool read_wish(enum control control, char **arguments, int count, struct 
 static int run_control(struct ctl *ctl, enum control control, char **arguments, int count)
 {
     struct wish wish;
+    pg_rows_scope struct pg_rows *open = NULL;
     struct cluster cluster = {0};
     struct err err;
     int code = CTL_DONE;
-    if (!read_wish(control, arguments, count, &wish, &err) || !run(ctl, &wish, &cluster, &code, &err))
+    if (!read_wish(control, arguments, count, &wish, &err) || !run(ctl, &wish, &open, &cluster, &code, &err))
         code = ctl_fail(&err);
     cluster_done(&cluster);
     return code;

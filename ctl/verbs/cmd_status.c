@@ -16,7 +16,7 @@
 struct findings {
     struct counts counts;
     struct cluster cluster;
-    struct pg_rows *open, *rejected, *pattern, *pace, *pending; /* owned */
+    struct pg_rows *rejected, *pattern, *pace; /* owned */
     struct verdict_facts facts;
     struct verdict verdict;
 };
@@ -24,16 +24,13 @@ struct findings {
 static bool read_findings(struct ctl *ctl, bool exact, struct findings *found, struct err *err)
 {
     const struct pg_param newest = pg_param_int8(VERDICT_NEWEST), most = pg_param_int8(VERDICT_EVENTS_MAX);
-    struct pg_param params[VERDICT_OPEN_PARAMS];
-    verdict_params(ctl->config, params);
-    if (!counts_read(ctl, exact, &found->counts, err) || !cluster_read(ctl->db, &found->cluster, err) ||
-        !pg_sync_query(ctl->db, &sql_operator_open, params, &found->open, err) ||
+    if (!counts_read(ctl, exact, &found->counts, err) ||
+        !cluster_read(ctl->db, found->counts.open, &found->cluster, err) ||
         !pg_sync_query(ctl->db, &sql_operator_status_rejected, NULL, &found->rejected, err) ||
         !pg_sync_query(ctl->db, &sql_operator_pattern, &newest, &found->pattern, err) ||
-        !pg_sync_query(ctl->db, &sql_operator_pace, &most, &found->pace, err) ||
-        !pg_sync_query(ctl->db, &sql_operator_status_pending, &most, &found->pending, err))
+        !pg_sync_query(ctl->db, &sql_operator_pace, &most, &found->pace, err))
         return false;
-    verdict_facts_of(ctl->config, found->open, &found->facts);
+    verdict_facts_of(ctl->config, found->counts.open, found->counts.failed, &found->facts);
     found->facts.rejected = found->rejected, found->facts.pattern = found->pattern, found->facts.pace = found->pace;
     verdict_of(&found->cluster, &found->facts, &found->verdict);
     return true;
@@ -49,13 +46,11 @@ static bool check_held(struct ctl *ctl, struct err *err)
 
 static void findings_done(struct findings *found)
 {
-    counts_done(&found->counts);
     cluster_done(&found->cluster);
-    pg_rows_free(found->open);
+    counts_done(&found->counts);
     pg_rows_free(found->rejected);
     pg_rows_free(found->pattern);
     pg_rows_free(found->pace);
-    pg_rows_free(found->pending);
 }
 
 /* ---- text ---- */
@@ -120,20 +115,22 @@ static bool print_rejected(const struct findings *found, struct err *err)
     return whole || err_set(err, ERR_MEMORY, "out of memory");
 }
 
-enum pending_column { PENDING_CAUSE, PENDING_TYPE, PENDING_EVENTS, PENDING_SINCE, PENDING_NEXT };
-
-static bool print_pending(const struct pg_rows *pending, struct err *err)
+static bool print_pending(const struct pg_rows *open, struct err *err)
 {
     static const char *const heads[] = {"PENDING BECAUSE", "TYPE", "EVENTS", "SINCE", "NEXT ATTEMPT", NULL};
+    struct backlog_cause causes[BACKLOG_CAUSES_MAX];
+    int count = backlog_causes(open, causes);
     char time[PRINT_TIME_SIZE];
     struct table table;
+    if (count == 0)
+        return true;
     table_init(&table, heads);
-    for (int row = 0; row < pg_rows_count(pending); row++) {
-        table_add(&table, pg_bytes(pending, row, PENDING_CAUSE).bytes);
-        table_add(&table, pg_bytes(pending, row, PENDING_TYPE).bytes);
-        counts_add(&table, pg_int8(pending, row, PENDING_EVENTS), false);
-        table_add(&table, print_time(pg_time_us(pending, row, PENDING_SINCE), time));
-        table_add(&table, print_time(pg_time_us(pending, row, PENDING_NEXT), time));
+    for (int i = 0; i < count; i++) {
+        table_add(&table, causes[i].name);
+        table_add(&table, causes[i].type);
+        counts_add(&table, causes[i].events, false);
+        table_add(&table, print_time(causes[i].since_us, time));
+        table_add(&table, print_time(causes[i].next_us, time));
     }
     putchar('\n');
     bool whole = table_flush(&table, stdout);
@@ -154,22 +151,19 @@ static bool print_types(const struct counts *counts, struct table *table, struct
 {
     static const char *const heads[] = {"TYPE",   "PENDING", "HELD BACK", "PROCESSING",
                                         "FAILED", "OLDEST",  "DELIVERED", NULL};
-    const struct pg_rows *rows = counts->types;
+    struct backlog_type type;
     char span[PRINT_SPAN_SIZE];
     table_init(table, heads);
-    for (int row = 0; row < pg_rows_count(rows); row++) {
-        const char *type = pg_bytes(rows, row, TYPE).bytes;
-        table_add(table, type);
-        add_open(table, pg_int8(rows, row, TYPE_PENDING));
-        add_open(table, pg_int8(rows, row, TYPE_HELD));
-        add_open(table, pg_int8(rows, row, TYPE_PROCESSING));
-        add_open(table, counts_failed_of(counts, type));
-        table_add(table, pg_int8(rows, row, TYPE_PENDING) > 0
-                             ? print_span(pg_int8(rows, row, TYPE_OLDEST) * 1000000, span)
+    for (int row = 0; backlog_next(counts->open, &row, &type);) {
+        table_add(table, type.name);
+        add_open(table, backlog_waiting(&type));
+        add_open(table, type.held);
+        add_open(table, type.processing);
+        add_open(table, counts_failed_of(counts, type.name));
+        table_add(table, backlog_waiting(&type) > 0
+                             ? print_span(backlog_age_us(&type, backlog_now_us(counts->open)), span)
                              : NULL);
-        table_add(table, pg_is_null(rows, row, TYPE_IS_LIVE) ? "by nobody: no worker has a route for it"
-                         : pg_bool(rows, row, TYPE_IS_LIVE)  ? "yes"
-                                                             : "no living worker");
+        table_add(table, backlog_delivered_by(&type));
     }
     putchar('\n');
     bool whole = table_flush(table, stdout);
@@ -202,8 +196,7 @@ static bool print_as_table(const struct findings *found, struct err *err)
         return err_set(err, ERR_MEMORY, "out of memory");
     if (counts->estimated[OUTBOX_COMPLETED])
         puts("\nabout: estimated from the statistics of the database; `status --exact` counts all events");
-    return (pg_rows_count(counts->types) <= 1 || print_types(counts, &table, err)) &&
-           (pg_rows_count(found->pending) == 0 || print_pending(found->pending, err)) &&
+    return (!backlog_has_types(counts->open) || print_types(counts, &table, err)) && print_pending(counts->open, err) &&
            (pg_rows_count(counts->failed) == 0 || print_failed(counts, &table, err)) &&
            (pg_rows_count(found->rejected) == 0 || print_rejected(found, err));
 }
@@ -215,17 +208,17 @@ static bool read_command(char **arguments, int count, bool *ret_exact, struct er
            (count == 0 || err_set(err, ERR_USAGE, "status takes no argument; `show ID` shows one event"));
 }
 
-static struct json *pending_json(const struct pg_rows *pending)
+static struct json *pending_json(const struct pg_rows *open)
 {
+    struct backlog_cause found[BACKLOG_CAUSES_MAX];
+    int count = backlog_causes(open, found);
     struct json *causes = json_new_array();
     bool whole = causes != NULL;
-    for (int row = 0; whole && row < pg_rows_count(pending); row++) {
+    for (int i = 0; whole && i < count; i++) {
         struct json *line = json_new_object();
-        whole = line && json_set_text(line, "cause", pg_bytes(pending, row, PENDING_CAUSE).bytes) &&
-                json_set_text(line, "type", pg_bytes(pending, row, PENDING_TYPE).bytes) &&
-                json_set_integer(line, "events", pg_int8(pending, row, PENDING_EVENTS)) &&
-                print_set_time(line, "since", pg_time_us(pending, row, PENDING_SINCE)) &&
-                print_set_time(line, "next_attempt_at", pg_time_us(pending, row, PENDING_NEXT));
+        whole = line && json_set_text(line, "cause", found[i].name) && json_set_text(line, "type", found[i].type) &&
+                json_set_integer(line, "events", found[i].events) && print_set_time(line, "since", found[i].since_us) &&
+                print_set_time(line, "next_attempt_at", found[i].next_us);
         if (!whole)
             json_free(line);
         else
@@ -240,7 +233,7 @@ static struct json *pending_json(const struct pg_rows *pending)
 static bool print_as_json(const struct findings *found, struct err *err)
 {
     struct json *object = counts_json(&found->counts), *pending;
-    if (object && (pending = pending_json(found->pending)) && json_set(object, "pending", pending) &&
+    if (object && (pending = pending_json(found->counts.open)) && json_set(object, "pending", pending) &&
         json_set(object, "well", json_new_bool(!found->verdict.is_bad)) &&
         json_set_text(object, "verdict", found->verdict.text) && json_set_text(object, "todo", found->verdict.todo) &&
         json_set_integer(object, "overdue", found->facts.overdue) &&
@@ -254,7 +247,7 @@ static bool print_as_json(const struct findings *found, struct err *err)
 static int run_status(struct ctl *ctl, char **arguments, int count)
 {
     bool exact = false;
-    struct findings found = {.open = NULL};
+    struct findings found = {.pattern = NULL};
     struct err err;
     if (!read_command(arguments, count, &exact, &err))
         return ctl_fail(&err);

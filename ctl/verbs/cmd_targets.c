@@ -62,7 +62,7 @@ static bool print_targets(const struct ctl *ctl, const struct cluster *cluster, 
 
 static int run_targets(struct ctl *ctl, char **arguments, int count)
 {
-    return cluster_show(ctl, "targets", print_targets, arguments, count);
+    return cluster_show(ctl, "targets", true, print_targets, arguments, count);
 }
 
 const struct ctl_command ctl_targets = {

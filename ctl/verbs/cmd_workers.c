@@ -68,7 +68,7 @@ static bool print_workers(const struct ctl *ctl, const struct cluster *cluster, 
 
 static int run_workers(struct ctl *ctl, char **arguments, int count)
 {
-    return cluster_show(ctl, "workers", print_workers, arguments, count);
+    return cluster_show(ctl, "workers", false, print_workers, arguments, count);
 }
 
 const struct ctl_command ctl_workers = {

@@ -23,17 +23,6 @@ SELECT coalesce((SELECT e.id FROM issuing.outbox_events e
                                    THEN $1::text::uuid END),
                 (SELECT c.request_id FROM issuing.cards c WHERE c.issuer_card_id = $1::text LIMIT 1));
 
--- name: console_failed :many
--- why: the FAILED events by reason and type, most frequent first, by outbox_events_failed, at most $1 rows: a total of
--- $1 means "or more".
-SELECT coalesce(b.reason_code, '-'), count(*), min(b.completed_at), max(b.completed_at), sum(count(*)) OVER ()::int8,
-       b.event_type
-FROM (SELECT e.reason_code, e.completed_at, e.event_type FROM issuing.outbox_events e
-      WHERE e.failed_at IS NOT NULL LIMIT $1::int8) b
-GROUP BY 1, 6
-ORDER BY 2 DESC, 1, 6
-LIMIT 20;
-
 -- name: console_flow :many
 -- why: what was accepted in each part of the last hours, and what became of it: one range of the primary key for each
 -- part, at most $3 rows of it (more: the part is cut off, and says so). The last part ends with the last whole minute,

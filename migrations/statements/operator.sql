@@ -71,80 +71,114 @@ SELECT e.status, count(*),
 FROM (SELECT x.status, x.created_at, x.run_at FROM issuing.outbox_events x LIMIT $1::int8) e
 GROUP BY e.status;
 
--- name: operator_status_open :many
--- why: the same of at most $1 open events, by outbox_events_due. No lock. $1 how many.
-SELECT e.status, count(*),
-       coalesce(greatest(extract(epoch FROM clock_timestamp() - min(coalesce(e.run_at, e.created_at))), 0), 0)::int8
-FROM (SELECT x.status, x.created_at, x.run_at FROM issuing.outbox_events x WHERE x.due_at IS NOT NULL LIMIT $1::int8) e
-GROUP BY e.status;
-
--- name: operator_status_failed :many
--- why: at most $1 FAILED events by reason and type, most frequent first, by outbox_events_failed; the fourth column is
--- the number of them all. No lock. $1 how many.
-SELECT coalesce(e.reason_code, '-'), count(*), min(e.completed_at), (sum(count(*)) OVER ())::int8, e.event_type
-FROM (SELECT x.reason_code, x.completed_at, x.event_type FROM issuing.outbox_events x
-      WHERE x.failed_at IS NOT NULL LIMIT $1::int8) e
-GROUP BY 1, 5
-ORDER BY 2 DESC, 1, 5
-LIMIT 100;
-
 -- part: is_unknown
 (b.first_sent_at IS NOT NULL
  AND (b.event_type <> 'CARD_ISSUE'
       OR (SELECT c.id FROM issuing.cards c WHERE c.request_id = b.id LIMIT 1) IS NULL))
 
--- name: operator_open :one
--- why: the open events: how many are PENDING and PROCESSING, how many of the PENDING ones are overdue (of types that are
--- delivered); the FAILED ones; those of both whose outcome is unknown, as the metric counts them; when the oldest open
--- one was made, or was to run; when the first key of an unknown card request ends that has not ended yet, null = there is
--- none; how many of the PENDING ones are not to run yet; when the first overdue one was due. By outbox_events_failed,
--- at most $1 rows, and outbox_events_due, the first $1 by due time of each delivered type and any $1 between two of
--- them, which nobody delivers: $1 means "or more". No lock. $2 issuer.key_lifetime in ms.
+-- name: operator_open :many
+-- why: the open events by type, by why they are PENDING and by why they were deferred, read once for all that `status`, the console's first page
+-- and `targets` say of them (ctl/backlog.h has the columns). At most $1 of a type that is delivered (card requests, and
+-- what issuing.routes names), and at most $1 of all types between two of these, which nobody delivers: a service that
+-- writes ids into the type makes thousands, so all but the ten with most events are one row, "n other types". Each by a
+-- range of outbox_events_due, the first by due time, so that no other type is read; $1 means "or more". A delivered
+-- type without an open event has a row too. Ends that wait to be told are a row of their own. is_live: whether a living
+-- worker has the route; null = nobody has one. No lock. $2 issuer.key_lifetime in ms.
 WITH delivered AS MATERIALIZED (
-    SELECT d.type, lead(d.type) OVER (ORDER BY d.type) AS next
-    FROM (SELECT '' AS type UNION SELECT 'CARD_ISSUE' UNION SELECT r.event_type FROM issuing.routes r) d
+    SELECT d.type, d.is_live, lead(d.type) OVER (ORDER BY d.type) AS next
+    FROM (SELECT '' AS type, NULL::bool AS is_live
+          UNION ALL SELECT 'CARD_ISSUE', EXISTS (SELECT FROM issuing.workers w
+                                                 WHERE w.seen_at BETWEEN clock_timestamp() - interval '60 s'
+                                                                     AND clock_timestamp() + interval '60 s')
+          UNION ALL SELECT r.event_type, EXISTS (SELECT FROM issuing.route_workers_living w
+                                                 WHERE w.event_type = r.event_type)
+          FROM issuing.routes r WHERE r.event_type <> 'CARD_ISSUE') d
+), counted AS MATERIALIZED (
+    SELECT b.event_type AS type, b.cause, b.code, b.is_delivered,
+           count(*) FILTER (WHERE b.status = 'PENDING') AS pending,
+           count(*) FILTER (WHERE b.status = 'PROCESSING') AS processing,
+           count(*) FILTER (WHERE b.held_behind IS NOT NULL) AS held,
+           count(*) FILTER (WHERE b.status = 'PENDING' AND b.due_at <= clock_timestamp()) AS due,
+           count(*) FILTER (WHERE b.is_overdue) AS overdue,
+           count(*) FILTER (WHERE b.status = 'PENDING' AND b.run_at > now()) AS scheduled,
+           count(*) FILTER (WHERE b.status = 'PENDING' AND b.is_unknown) AS unknown,
+           min(coalesce(b.run_at, b.created_at)) FILTER (WHERE b.status = 'PENDING') AS pending_at,
+           min(coalesce(b.run_at, b.created_at)) FILTER (WHERE b.run_at > now() IS NOT TRUE) AS oldest_at,
+           min(b.due_at) FILTER (WHERE b.is_overdue) AS overdue_at,
+           min(b.first_sent_at) FILTER (WHERE b.status = 'PENDING' AND b.is_unknown AND b.has_key) AS first_sent_at,
+           min(b.due_at) FILTER (WHERE b.status = 'PENDING') AS next_at
+    FROM (SELECT b.*,
+                 b.status = 'PENDING' AND b.due_at < now() - interval '60 s' AND b.is_delivered AS is_overdue,
+-- insert: is_unknown
+                 AS is_unknown,
+                 b.event_type = 'CARD_ISSUE'
+                 AND b.first_sent_at > now() - $2::int8 * interval '1 millisecond' AS has_key
+          FROM (SELECT e.id, e.event_type, e.status, e.due_at, e.first_sent_at, e.created_at, e.run_at, e.held_behind,
+                       e.event_type = d.type AS is_delivered,
+                       CASE WHEN e.event_type = d.type THEN e.deferral_code END AS code,
+                       CASE WHEN e.status <> 'PENDING' THEN NULL
+                            WHEN e.held_behind IS NOT NULL THEN 'held_behind'
+                            WHEN e.run_at > now() THEN 'scheduled'
+                            WHEN e.last_error LIKE 'the lease of %' THEN 'lease_expired' -- outbox_sweep
+                            -- else "step: code: detail"
+                            ELSE coalesce(e.deferral_code, nullif(split_part(e.last_error, ': ', 2), ''), 'not_tried')
+                       END AS cause
+                FROM delivered d
+                CROSS JOIN LATERAL (
+                    (SELECT * FROM issuing.outbox_events x WHERE x.event_type = d.type AND x.due_at IS NOT NULL
+                     ORDER BY x.due_at LIMIT $1::int8)
+                    UNION ALL
+                    (SELECT * FROM issuing.outbox_events x
+                     WHERE x.event_type > d.type AND (d.next IS NULL OR x.event_type < d.next)
+                       AND x.due_at IS NOT NULL LIMIT $1::int8)) e) b
+          OFFSET 0) b
+    GROUP BY 1, 2, 3, 4
+), others AS MATERIALIZED (
+    SELECT c.*, least(dense_rank() OVER (ORDER BY c.of_type DESC, c.type), 11) AS line
+    FROM (SELECT x.*, sum(x.pending) OVER (PARTITION BY x.type) AS of_type FROM counted x WHERE NOT x.is_delivered) c
 )
-SELECT o.pending, o.processing, o.overdue, f.failed, o.unknown + f.unknown, o.oldest_at, clock_timestamp(),
-       least(o.first_sent_at, f.first_sent_at) + $2::int8 * interval '1 millisecond', o.scheduled,
-       o.overdue_since
-FROM (SELECT count(*) FILTER (WHERE b.status = 'PENDING') AS pending,
-             count(*) FILTER (WHERE b.status = 'PROCESSING') AS processing,
-             count(*) FILTER (WHERE b.next_attempt_at < now() - interval '60 s' AND b.status = 'PENDING'
-                                AND b.is_delivered) AS overdue,
-             min(b.next_attempt_at) FILTER (WHERE b.status = 'PENDING' AND b.is_delivered
-                                              AND b.next_attempt_at < now() - interval '60 s') AS overdue_since,
-             count(*) FILTER (WHERE b.run_at > now() AND b.status = 'PENDING') AS scheduled,
-             count(*) FILTER (WHERE b.status = 'PENDING' AND b.is_unknown) AS unknown,
-             min(b.first_sent_at) FILTER (WHERE b.status = 'PENDING' AND b.is_unknown AND b.has_key) AS first_sent_at,
-             min(coalesce(b.run_at, b.created_at)) FILTER (WHERE b.run_at > now() IS NOT TRUE) AS oldest_at
-      FROM (SELECT b.*,
+SELECT t.type, t.cause, t.code, t.is_live, clock_timestamp(), t.pending, t.processing, t.held, t.due, t.overdue, t.scheduled,
+       t.unknown, t.ends, t.pending_at, t.oldest_at, t.overdue_at, t.first_sent_at, t.next_at
+FROM (SELECT d.type, c.cause, c.code, d.is_live, coalesce(c.pending, 0) AS pending, coalesce(c.processing, 0) AS processing,
+             coalesce(c.held, 0) AS held, coalesce(c.due, 0) AS due, coalesce(c.overdue, 0) AS overdue,
+             coalesce(c.scheduled, 0) AS scheduled, coalesce(c.unknown, 0) AS unknown, 0::int8 AS ends, c.pending_at,
+             c.oldest_at, c.overdue_at, c.first_sent_at, c.next_at
+      FROM delivered d LEFT JOIN counted c ON c.type = d.type
+      WHERE d.type <> ''
+      UNION ALL
+      SELECT d.type, NULL, NULL, d.is_live, 0, 0, 0, 0, 0, 0, 0, w.events, w.oldest_at, NULL, NULL, NULL, NULL
+      FROM delivered d, issuing.ends_waiting w -- no events yet
+      WHERE d.type = 'CARD_REQUEST_ENDED' AND w.events > 0
+      UNION ALL
+      SELECT n.name, o.cause, NULL, NULL,
+             sum(o.pending)::int8, sum(o.processing)::int8, 0, 0, 0, sum(o.scheduled)::int8, sum(o.unknown)::int8, 0,
+             min(o.pending_at), min(o.oldest_at), NULL, min(o.first_sent_at), min(o.next_at)
+      FROM others o
+      JOIN (SELECT x.line, CASE WHEN count(DISTINCT x.type) = 1 THEN min(x.type)
+                                ELSE count(DISTINCT x.type) || ' other types' END AS name
+            FROM others x GROUP BY x.line) n ON n.line = o.line
+      GROUP BY o.line, n.name, o.cause) t
+ORDER BY t.is_live DESC NULLS LAST, t.type, t.cause, t.code
+LIMIT 5000;
+
+-- name: operator_failed :many
+-- why: the FAILED events by reason and type, most frequent first, by outbox_events_failed, at most $1 of them, which
+-- means "or more" (ctl/backlog.h has the columns): how many, when the first and the last one failed; and of them all,
+-- in each row, how many there are, with an unknown outcome, as the metric counts it, and when the first send was of
+-- those of these whose key has not ended. No lock. $2 issuer.key_lifetime in ms.
+SELECT coalesce(b.reason_code, '-'), b.event_type, count(*), min(b.completed_at), max(b.completed_at),
+       (sum(count(*)) OVER ())::int8, (sum(count(*) FILTER (WHERE b.is_unknown)) OVER ())::int8,
+       min(min(b.first_sent_at) FILTER (WHERE b.is_unknown AND b.has_key)) OVER ()
+FROM (SELECT b.*,
 -- insert: is_unknown
-                   AS is_unknown,
-                   b.event_type = 'CARD_ISSUE'
-                   AND b.first_sent_at > now() - $2::int8 * interval '1 millisecond' AS has_key
-            FROM (SELECT e.id, e.event_type, e.status, e.next_attempt_at, e.first_sent_at, e.created_at, e.run_at,
-                         e.event_type = d.type AS is_delivered
-                  FROM delivered d
-                  CROSS JOIN LATERAL (
-                      (SELECT * FROM issuing.outbox_events x WHERE x.event_type = d.type AND x.due_at IS NOT NULL
-                       ORDER BY x.due_at LIMIT $1::int8)
-                      UNION ALL
-                      (SELECT * FROM issuing.outbox_events x
-                       WHERE x.event_type > d.type AND (d.next IS NULL OR x.event_type < d.next)
-                         AND x.due_at IS NOT NULL LIMIT $1::int8)) e) b
-            OFFSET 0) b) o
-CROSS JOIN
-     (SELECT count(*) AS failed,
-             count(*) FILTER (WHERE b.is_unknown) AS unknown,
-             min(b.first_sent_at) FILTER (WHERE b.is_unknown AND b.has_key) AS first_sent_at
-      FROM (SELECT b.*,
--- insert: is_unknown
-                   AS is_unknown,
-                   b.event_type = 'CARD_ISSUE'
-                   AND b.first_sent_at > now() - $2::int8 * interval '1 millisecond' AS has_key
-            FROM (SELECT e.id, e.event_type, e.first_sent_at
-                  FROM issuing.outbox_events e WHERE e.failed_at IS NOT NULL LIMIT $1::int8) b
-            OFFSET 0) b) f;
+             AS is_unknown,
+             b.event_type = 'CARD_ISSUE' AND b.first_sent_at > now() - $2::int8 * interval '1 millisecond' AS has_key
+      FROM (SELECT e.id, e.event_type, e.reason_code, e.completed_at, e.first_sent_at
+            FROM issuing.outbox_events e WHERE e.failed_at IS NOT NULL LIMIT $1::int8) b
+      OFFSET 0) b
+GROUP BY 1, 2
+ORDER BY 3 DESC, 1, 2
+LIMIT 100;
 
 -- name: operator_pattern :many
 -- why: whether it is the users: the longest begin of user ids whose users all have trouble (an event that is FAILED, or
@@ -176,52 +210,34 @@ WHERE a.users - g.users > g.users AND (a.troubled - g.users) * 10 <= a.users - g
 ORDER BY g.users DESC, g.n DESC
 LIMIT 1;
 
--- name: operator_status_pending :many
--- why: why events are PENDING, of at most $1 open ones by outbox_events_due, most frequent first: the cause of the last
--- attempt or deferral; held_behind, scheduled (not to run yet), not_tried. Then type, number, when the oldest was made
--- or to run, when the next attempt of one of them is due. No lock. $1 how many.
-SELECT p.cause, p.event_type, count(*), min(p.since), min(p.next_attempt_at)
-FROM (SELECT CASE WHEN x.held_behind IS NOT NULL THEN 'held_behind'
-                  WHEN x.run_at > now() THEN 'scheduled'
-                  WHEN x.last_error LIKE 'the lease of %' THEN 'lease_expired' -- outbox_sweep; else "step: code: detail"
-                  ELSE coalesce(x.deferral_code, nullif(split_part(x.last_error, ': ', 2), ''), 'not_tried') END AS cause,
-             x.event_type, x.status, coalesce(x.run_at, x.created_at) AS since, x.next_attempt_at
-      FROM issuing.outbox_events x WHERE x.due_at IS NOT NULL LIMIT $1::int8) p
-WHERE p.status = 'PENDING'
-GROUP BY 1, 2
-ORDER BY 3 DESC, 1, 2
-LIMIT 20;
-
 -- name: operator_pace :many
--- why: when what waits is done: of each type that is delivered the events that may be tried now or after a retry, at most
--- $1 by outbox_events_due; how many ended since the begin of the hour that was ten minutes ago, by outbox_statistics;
--- how many were made meanwhile, at the rate of the newest $1 by the primary key; and that begin. No lock. $1 how many.
+-- why: at which rate what waits is done: of each type that is delivered, how many events ended since the begin of the
+-- hour that was ten minutes ago, by outbox_statistics; how many were made meanwhile, at the rate of the newest $1 by the
+-- primary key; and that begin. No lock. $1 how many.
 WITH span AS MATERIALIZED (
     SELECT date_trunc('hour', now() - interval '10 min', 'UTC') AS since
-), made AS MATERIALIZED (
+), newest AS MATERIALIZED (
     SELECT x.event_type, x.created_at FROM issuing.outbox_events x, span s
     WHERE x.id >= issuing.uuid7_least(s.since)
     ORDER BY x.id DESC LIMIT $1::int8
+), made AS MATERIALIZED (
+    SELECT n.event_type, count(*) AS events FROM newest n GROUP BY 1
+), ended AS MATERIALIZED (
+    SELECT e.event_type, sum(e.count)::int8 AS events FROM issuing.outbox_statistics e, span s
+    WHERE e.hour >= s.since
+    GROUP BY 1
 )
-SELECT d.type, w.n,
-       (SELECT coalesce(sum(e.count), 0)::int8 FROM issuing.outbox_statistics e
-        WHERE e.hour >= s.since AND e.event_type = d.type),
-       (SELECT (count(*) FILTER (WHERE m.event_type = d.type)
-                * CASE WHEN count(*) < $1::int8 THEN 1
-                       ELSE extract(epoch FROM now() - s.since)
-                            / greatest(extract(epoch FROM now() - min(m.created_at)), 1) END)::int8
-        FROM made m), s.since
+SELECT d.type, coalesce(e.events, 0), coalesce(m.events * r.times, 0)::int8, s.since
 FROM span s
+CROSS JOIN (SELECT CASE WHEN count(*) < $1::int8 THEN 1
+                        ELSE extract(epoch FROM now() - p.since)
+                             / greatest(extract(epoch FROM now() - min(n.created_at)), 1) END AS times
+            FROM span p LEFT JOIN newest n ON true GROUP BY p.since) r
 CROSS JOIN (SELECT 'CARD_ISSUE' AS type UNION SELECT r.event_type FROM issuing.routes r) d
-CROSS JOIN LATERAL (
-    SELECT count(*) AS n
-    FROM (SELECT FROM issuing.outbox_events x
-          WHERE x.event_type = d.type AND x.due_at IS NOT NULL AND x.run_at > now() IS NOT TRUE
-          LIMIT $1::int8) o
-) w
-WHERE w.n > 0
-ORDER BY w.n DESC, d.type
-LIMIT 64;
+LEFT JOIN ended e ON e.event_type = d.type
+LEFT JOIN made m ON m.event_type = d.type
+ORDER BY d.type
+LIMIT 100;
 
 -- name: operator_status_rejected :many
 -- why: why events were REJECTED since the begin of the hour before this one, by outbox_statistics, whose primary key
@@ -238,55 +254,6 @@ WHERE e.status = 'REJECTED'
 GROUP BY 1, 2
 ORDER BY 3 DESC, 1, 2
 LIMIT 20;
-
--- name: operator_status_types :many
--- why: the open events of each type: at most $1 of a type that is delivered (card requests, and what issuing.routes
--- names), and at most $1 of all types between two of these, which nobody delivers: a service that writes ids into the
--- type makes thousands, so all but the ten with most events are one row, "n other types". Each by a range of
--- outbox_events_due, the first by due time, so that no other type is read. Ends that wait to be told count as PENDING;
--- what is not to run yet does too, and is not old. The last column: whether a living worker has the route; null = nobody
--- has one. No lock. $1 how many.
-WITH delivered AS MATERIALIZED (
-    SELECT d.type, d.is_live, lead(d.type) OVER (ORDER BY d.type) AS next
-    FROM (SELECT '' AS type, NULL::bool AS is_live
-          UNION ALL SELECT 'CARD_ISSUE', EXISTS (SELECT FROM issuing.workers w
-                                                 WHERE w.seen_at BETWEEN clock_timestamp() - interval '60 s'
-                                                                     AND clock_timestamp() + interval '60 s')
-          UNION ALL SELECT r.event_type, EXISTS (SELECT FROM issuing.route_workers_living w
-                                                 WHERE w.event_type = r.event_type)
-          FROM issuing.routes r WHERE r.event_type <> 'CARD_ISSUE') d
-)
-SELECT d.type, n.pending + coalesce(l.events, 0), n.processing, n.held,
-       greatest(n.oldest_s, extract(epoch FROM clock_timestamp() - l.oldest_at)::int8), d.is_live
-FROM delivered d
-LEFT JOIN issuing.ends_waiting l ON d.type = 'CARD_REQUEST_ENDED' -- no events yet
-CROSS JOIN LATERAL (
-    SELECT count(*) FILTER (WHERE e.status = 'PENDING') AS pending,
-           count(*) FILTER (WHERE e.status = 'PROCESSING') AS processing,
-           count(*) FILTER (WHERE e.held_behind IS NOT NULL) AS held,
-           coalesce(greatest(extract(epoch FROM clock_timestamp() - min(e.since)
-                                                            FILTER (WHERE e.status = 'PENDING')), 0), 0)::int8
-               AS oldest_s
-    FROM (SELECT x.status, coalesce(x.run_at, x.created_at) AS since, x.held_behind FROM issuing.outbox_events x
-          WHERE x.event_type = d.type AND x.due_at IS NOT NULL ORDER BY x.due_at LIMIT $1::int8) e
-) n
-WHERE d.type <> ''
-UNION ALL
-SELECT CASE WHEN count(*) = 1 THEN min(o.event_type) ELSE count(*) || ' other types' END, sum(o.pending)::int8,
-       sum(o.processing)::int8, 0::int8, max(o.oldest_s), NULL::bool
-FROM (SELECT n.*, least(row_number() OVER (ORDER BY n.pending DESC, n.event_type), 11) AS line FROM delivered d
-      CROSS JOIN LATERAL (
-          SELECT e.event_type, count(*) FILTER (WHERE e.status = 'PENDING') AS pending,
-                 count(*) FILTER (WHERE e.status = 'PROCESSING') AS processing,
-                 coalesce(greatest(extract(epoch FROM clock_timestamp() - min(e.created_at)), 0), 0)::int8 AS oldest_s
-          FROM (SELECT x.event_type, x.status, x.created_at FROM issuing.outbox_events x
-                WHERE x.event_type > d.type AND (d.next IS NULL OR x.event_type < d.next) AND x.due_at IS NOT NULL
-                LIMIT $1::int8) e
-          GROUP BY e.event_type
-      ) n) o
-GROUP BY o.line
-ORDER BY 6 DESC NULLS LAST, 1
-LIMIT 200;
 
 -- name: operator_routes :many
 -- why: what workers deliver besides card requests, as they have told it (issuing.note_routes): the last one that named
@@ -351,11 +318,11 @@ EXPLAIN (FORMAT JSON) SELECT FROM issuing.outbox_events e;
 EXPLAIN (FORMAT JSON) SELECT FROM issuing.outbox_events e WHERE e.status = 'REJECTED';
 
 -- name: operator_status_estimate_open :one
--- why: the same for the open ones, where they are more than operator_status_open counts. A plan only.
+-- why: the same for the open ones, where they are more than operator_open counts. A plan only.
 EXPLAIN (FORMAT JSON) SELECT FROM issuing.outbox_events e WHERE e.due_at IS NOT NULL;
 
 -- name: operator_status_estimate_failed :one
--- why: the same for the FAILED ones, where they are more than operator_status_failed counts. A plan only.
+-- why: the same for the FAILED ones, where they are more than operator_failed counts. A plan only.
 EXPLAIN (FORMAT JSON) SELECT FROM issuing.outbox_events e WHERE e.failed_at IS NOT NULL;
 
 -- name: operator_bounds :one
@@ -1719,11 +1686,7 @@ SELECT l.host, l.ended_at
 FROM issuing.last_worker l;
 
 -- name: operator_targets :many
--- why: each target as all living workers see it together, what an operator asked of it, and how many events wait
--- behind it: PENDING ones that were deferred because of it (while a worker is shut there, also by a cause that names no
--- target), and, where no living worker sends calls, those that are due, since an event is claimed only when every target
--- that it needs takes calls. Card requests need the issuer and core-api; an event of a route needs the target of its
--- type. The first 100000 open events of a type by due time are looked at, by outbox_events_due. No lock.
+-- why: each target as all living workers see it together, and what an operator asked of it. No lock.
 WITH living AS MATERIALIZED (
     SELECT t.*, t.state <> 'closed' OR t.is_resting OR t.is_paused AS is_shut
     FROM issuing.worker_targets t JOIN issuing.workers w ON w.name = t.worker
@@ -1736,7 +1699,6 @@ WITH living AS MATERIALIZED (
     SELECT n.target, count(l.worker) AS workers, count(*) FILTER (WHERE l.is_shut) AS shut,
            count(*) FILTER (WHERE l.state = 'open') AS open, count(*) FILTER (WHERE l.state = 'half_open') AS half_open,
            count(*) FILTER (WHERE l.is_resting) AS resting, count(*) FILTER (WHERE l.is_paused) AS obeying,
-           c.paused_at IS NOT NULL OR count(l.worker) > 0 AND bool_and(l.is_shut) AS is_shut,
            count(*) FILTER (WHERE l.probe_number >= coalesce(c.probe_number, 0)) AS probed,
            coalesce(min(l.since) FILTER (WHERE l.state <> 'closed'), max(l.since)) AS since,
            coalesce((array_agg(l.cause ORDER BY l.since) FILTER (WHERE l.cause IS NOT NULL))[1],
@@ -1753,17 +1715,6 @@ WITH living AS MATERIALIZED (
 )
 SELECT s.target, s.workers, s.shut, s.open, s.half_open, s.resting, s.obeying, s.probed, s.since, s.cause, s.next_at,
        s.in_flight, s.waiting, s.paused_at, s.paused_by, s.paused_why, s.paused_until,
-       (SELECT count(*)
-        FROM (SELECT e.status, e.due_at, e.deferral_code FROM issuing.outbox_events e
-              WHERE e.event_type = CASE WHEN s.target IN ('issuer', 'core') THEN 'CARD_ISSUE' ELSE s.target END
-                AND e.due_at IS NOT NULL ORDER BY e.due_at LIMIT 100000) e
-        WHERE e.status = 'PENDING'
-          -- guard: what is due waits only behind a target to which no worker sends
-          AND (s.is_shut AND e.due_at <= clock_timestamp() OR e.deferral_code LIKE s.target || '\_%'
-               OR e.deferral_code LIKE 'route\_%' AND s.target NOT IN ('issuer', 'core')
-               OR (s.is_shut OR s.shut > 0) AND e.deferral_code IN ('breaker_open', 'target_resting', 'target_paused')))
-       + CASE WHEN s.is_shut AND s.target = 'CARD_REQUEST_ENDED' THEN (SELECT w.events FROM issuing.ends_waiting w)
-              ELSE 0 END,
        clock_timestamp()
 FROM seen s
 ORDER BY s.target IN ('issuer', 'core') DESC, s.target DESC
@@ -1815,15 +1766,6 @@ LIMIT 20;
 -- name: operator_role_names :many
 -- why: the roles that a mistyped name may mean. No lock.
 SELECT r.rolname::text FROM pg_roles r WHERE r.rolname !~ '^pg_' LIMIT 10000;
-
--- name: operator_due :one
--- why: how many card requests, events of routes and ends to tell are due that no worker has taken, among 100000 open
--- ones of each type at most; outbox_events_due. No lock.
-SELECT count(*) + (SELECT w.events FROM issuing.ends_waiting w)
-FROM (SELECT 'CARD_ISSUE' AS type UNION SELECT r.event_type FROM issuing.routes r) t
-CROSS JOIN LATERAL (SELECT o.status, o.due_at FROM issuing.outbox_events o
-                    WHERE o.event_type = t.type AND o.due_at IS NOT NULL LIMIT 100000) e
-WHERE e.status = 'PENDING' AND e.due_at <= clock_timestamp();
 
 -- ---- statistics ----
 

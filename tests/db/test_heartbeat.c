@@ -6,6 +6,8 @@
 #include <inttypes.h>
 
 #include "common/base/clock.h"
+#include "ctl/backlog.h"
+#include "ctl/cluster.h"
 #include "statements.h"
 #include "worker/worker_metrics.h"
 
@@ -373,12 +375,12 @@ END_TEST
 
 static int64_t backlog_of(const char *target)
 {
-    struct pg_rows *rows = database_query(anna, &sql_operator_targets, NULL);
-    int64_t backlog = -1;
-    for (int row = 0; row < pg_rows_count(rows); row++)
-        if (strcmp(pg_bytes(rows, row, 0).bytes, target) == 0)
-            backlog = pg_int8(rows, row, 17);
-    pg_rows_free(rows);
+    struct pg_rows *open = NULL;
+    struct cluster cluster;
+    ck_assert(backlog_read(anna, &open, NULL) && cluster_read(anna, open, &cluster, NULL));
+    int64_t backlog = cluster_find_target(&cluster, target)->backlog;
+    cluster_done(&cluster);
+    pg_rows_free(open);
     return backlog;
 }
 

@@ -1,0 +1,71 @@
+"""A large backlog is looked at by its rows once.
+
+Story: after an outage there were 100,000 FAILED and 100,000 PENDING events. The first page and `status` passed over the
+same rows five times and more, at each refresh."""
+import signal
+
+from console import Console
+from harness import assert_equal, assert_true, slow, test, wait_until
+
+EACH = 55_000  # FAILED, and as many PENDING: together more than `status` counts without an estimate
+READ = 2 * EACH  # where half of a table is looked for, PostgreSQL reads it whole
+AROUND = 6_000  # what a view reads beside the backlog: the newest events for a pattern among users, workers, targets
+
+
+def make_backlog(world, each):
+    """None of it of the last six hours, whose events the first page draws, and none overdue; one in ten of the FAILED
+    ones has an unknown outcome."""
+    made = ("INSERT INTO issuing.outbox_events (id, created_at, user_id, payload, status, next_attempt_at, reason_code,"
+            " completed_at, first_sent_at, deferral_code) SELECT overlay(issuing.uuid7_least(t.at)::text PLACING"
+            " lpad(to_hex(n % 4096), 3, '0') FROM 16 FOR 3)::uuid, t.at, 'u-' || n, '{\"kind\": \"new\"}'")
+    rows = (" FROM generate_series(1, %d) n CROSS JOIN LATERAL"
+            " (SELECT now() - interval '7 h' - (%d - n) * interval '0.2 s' AS at) t")
+    world.sql("SET session_replication_role = replica; " + "; ".join((
+        made + ", 'FAILED', t.at, 'link_refused', t.at, CASE WHEN n % 10 = 0 THEN t.at END, NULL" + rows % (each, each),
+        made.replace("n % 4096", "(n + 2048) % 4096")
+        + ", 'PENDING', now() + interval '1 h' - n * interval '30 ms', NULL, NULL, NULL,"
+        " CASE WHEN n % 2 = 0 THEN 'issuer_http_503' END" + rows % (each, each))))
+    world.sql("VACUUM ANALYZE issuing.outbox_events")
+
+
+def forget(world):
+    """The server forgets what was read so far; what a session has read is counted when it has ended."""
+    wait_until(lambda: world.sql("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND usename"
+                                 " = 'issuing_operator'") == "0", "no operator is connected")
+    read = int(world.sql("SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0)) FROM pg_stat_user_tables WHERE"
+                         " schemaname LIKE 'issuing%'"))
+    world.sql("SELECT pg_stat_reset()")
+    return read
+
+
+def rows_of_page(world, path):
+    forget(world)
+    console = Console(world).enter()
+    console.page(path)
+    console.signal(signal.SIGTERM)
+    wait_until(lambda: not console.alive(), "the console ends")
+    console.expected_dead = True
+    return forget(world)
+
+
+def rows_of_command(world, *words):
+    forget(world)
+    done = world.ctl(*words)
+    assert_true(done.returncode in (0, 1), done.stdout + done.stderr)
+    return forget(world)
+
+
+@slow
+@test
+def the_first_page_and_status_read_the_rows_of_a_backlog_once(world):
+    """The open ones and the FAILED ones, once each; nothing that needs neither reads any."""
+    make_backlog(world, EACH)
+    event = world.sql("SELECT id FROM outbox_events WHERE event_type = 'CARD_ISSUE' AND due_at IS NOT NULL"
+                      " ORDER BY due_at LIMIT 1")  # by its index: a row or two
+    read = {"console " + path: rows_of_page(world, path) for path in ("/", "/targets")}
+    read.update((words[0], rows_of_command(world, *words))
+                for words in (("status",), ("targets",), ("workers",), ("explain", event)))
+    world.sql("TRUNCATE issuing.outbox_events")  # what every story ends with would look at each of them
+    most = {"console /": 2 * READ + AROUND, "status": 2 * READ + AROUND, "console /targets": READ + AROUND,
+            "targets": READ + AROUND}
+    assert_equal({name: rows for name, rows in read.items() if rows > most.get(name, AROUND)}, {}, "rows of these")
