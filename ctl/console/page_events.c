@@ -236,12 +236,12 @@ static bool write_counts(struct page *page, struct err *err)
         !status_read_facts(page->console, open, failed, &facts, err))
         return status_is_slow(err);
     buf_put_text(out, "<ul class=\"counts\" aria-label=\"How many there are\">\n");
-    write_count(out, "status=PENDING&amp;order=oldest", "PENDING", facts.pending);
+    write_count(out, "status=PENDING&order=oldest", "PENDING", facts.pending);
     write_count(out, "status=PROCESSING", "PROCESSING", facts.processing);
-    write_count(out, "status=FAILED&amp;order=oldest", "FAILED", facts.failed);
-    write_count(out, "unknown=1&amp;order=oldest", "outcome unknown", facts.unknown);
-    write_count(out, "overdue=1&amp;order=oldest", "overdue", facts.overdue);
-    write_count(out, "status=REJECTED&amp;since=2h", "REJECTED since the begin of the last hour",
+    write_count(out, "status=FAILED&order=oldest", "FAILED", facts.failed);
+    write_count(out, "unknown=1&order=oldest", "outcome unknown", facts.unknown);
+    write_count(out, "overdue=1&order=oldest", "overdue", facts.overdue);
+    write_count(out, "status=REJECTED&since=2h", "REJECTED since the beginning of the last hour",
                 pg_rows_count(facts.rejected) > 0 ? pg_int8(facts.rejected, 0, VERDICT_REJECTED) : 0);
     buf_put_text(out, "</ul>\n");
     return true;

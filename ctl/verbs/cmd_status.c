@@ -267,7 +267,7 @@ const struct ctl_command ctl_status = {
         "ids whose users all have trouble; then what waits for an operator, and when the first key of an unknown\n"
         "outcome ends, once a quarter of its lifetime is left; and what to do about the first of these. Then counts\n"
         "the events by status, and shows how old the oldest PENDING one is, why events are PENDING, why FAILED ones\n"
-        "failed, and why events were REJECTED since the begin of the last hour but one.\n"
+        "failed, and why events were REJECTED since the beginning of the last hour but one.\n"
         "It takes the same time however many events there are: where there are more than 100,000, COMPLETED and\n"
         "REJECTED are estimated from the statistics of the database (\"about\"); PENDING, PROCESSING and FAILED are\n"
         "counted up to 100,000. Where there are routes, or events of a type that nobody delivers, a second table\n"

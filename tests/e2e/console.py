@@ -788,6 +788,12 @@ def a_wrong_filter_keeps_what_was_typed_and_each_filter_has_its_count(world):
                 and "<option selected>FAILED" in text and 'value="oldest" selected' in text, "what was typed is there")
     text = console.page("/events?user=u-2")
     assert_true('order=oldest">FAILED</a> 3</li>' in text and ">PENDING</a> 0</li>" in text, "the counts")
+    counts = text[text.index('<ul class="counts"'):].split("</ul>", 1)[0]
+    links = [html.unescape(link) for link in re.findall('href="([^"]+)"', counts)]
+    assert_equal(len(links), 6, counts)
+    for link in links:
+        assert_equal('value="oldest" selected' in console.page(link), "order=oldest" in link, link)
+        assert_true("since=2h" not in link or 'name="since" value="2h"' in console.page(link), link)
 
 
 @test
