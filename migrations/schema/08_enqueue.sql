@@ -80,8 +80,8 @@ BEGIN
 END
 $$;
 
--- One event that was checked, with an id that was made for it; returns the id of the event that there is. A key counts for as long as
--- its event is there.
+-- One event that was checked, with an id that was made for it; returns the id of the event that there is. A key counts
+-- for as long as its event is there.
 CREATE OR REPLACE FUNCTION issuing.put_event(new_id uuid, of_type text, of_user text, body jsonb, of_key text,
     run_at timestamptz)
 RETURNS uuid

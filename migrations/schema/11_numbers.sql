@@ -25,8 +25,8 @@ $$;
 
 -- No row: the user has no such card with a number. frees_in_ms: too many numbers were shown to this user, and the next
 -- one may be then. No ticket otherwise: the record is sealed with key_id, which is not among `openable`; then nothing
--- is counted or written. is_erased: there was a number. `most` in a minute, at most the database's ceiling. The lock of the user comes first; it is
--- tried, and where another session has it, ISBSY: the caller asks again.
+-- is counted or written. is_erased: there was a number. `most` in a minute, at most the database's ceiling. The lock of
+-- the user comes first; it is tried, and where another session has it, ISBSY: the caller asks again.
 CREATE OR REPLACE FUNCTION issuing.ask_reveal(card uuid, holder text, openable int8[], most int8)
 RETURNS TABLE (id uuid, ticket uuid, key_id int8, frees_in_ms int8, is_erased bool)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp

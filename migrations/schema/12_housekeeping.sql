@@ -650,7 +650,8 @@ RETURNS TABLE (action text, table_name text, amount int8, detail text, again boo
     $$;
 
 -- The last call for a place: erases the numbers of cards that were closed, or have expired, longer ago than the
--- retention. Their rows stay. A piece of the table in each pass; a row that another session has locked is left for the next walk.
+-- retention. Their rows stay. A piece of the table in each pass; a row that another session has locked is left for the
+-- next walk.
 CREATE OR REPLACE FUNCTION issuing.erase_numbers(number_retention interval)
 RETURNS TABLE (action text, table_name text, amount int8, detail text, again bool)
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp

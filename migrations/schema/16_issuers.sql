@@ -76,8 +76,8 @@ AS $$
 $$;
 
 -- The oldest check of one of the targets that waits, under a lease; SKIP LOCKED, so two workers never get the same one. What is past its
--- deadline ends here, and what ended a week ago is removed, but the last trial. A lease lasts a minute at most: one that seems to last
--- longer was written by a clock that was ahead, and is over.
+-- deadline ends here, and what ended a week ago is removed, but the last trial. A lease lasts a minute at most: one
+-- that seems to last longer was written by a clock that was ahead, and is over.
 CREATE OR REPLACE FUNCTION issuing.take_issuer_check(new_token uuid, lease_ms int8, worker_name text, targets text[])
 RETURNS TABLE (id uuid, user_id text, target text, creates bool)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp

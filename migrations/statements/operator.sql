@@ -77,13 +77,13 @@ GROUP BY e.status;
       OR (SELECT c.id FROM issuing.cards c WHERE c.request_id = b.id LIMIT 1) IS NULL))
 
 -- name: operator_open :many
--- why: the open events by type, by why they are PENDING and by why they were deferred, read once for all that `status`, the console's first page
--- and `targets` say of them (ctl/backlog.h has the columns). At most $1 of a type that is delivered (card requests, and
--- what issuing.routes names), and at most $1 of all types between two of these, which nobody delivers: a service that
--- writes ids into the type makes thousands, so all but the ten with most events are one row, "n other types". Each by a
--- range of outbox_events_due, the first by due time, so that no other type is read; $1 means "or more". A delivered
--- type without an open event has a row too. Ends that wait to be told are a row of their own. is_live: whether a living
--- worker has the route; null = nobody has one. No lock. $2 issuer.key_lifetime in ms.
+-- why: the open events by type, by why they are PENDING and by why they were deferred, read once for all that `status`,
+-- the console's first page and `targets` say of them (ctl/backlog.h has the columns). At most $1 of a type that is
+-- delivered (card requests, and what issuing.routes names), and at most $1 of all types between two of these, which
+-- nobody delivers: a service that writes ids into the type makes thousands, so all but the ten with most events are one
+-- row, "n other types". Each by a range of outbox_events_due, the first by due time, so that no other type is read; $1
+-- means "or more". A delivered type without an open event has a row too. Ends that wait to be told are a row of their
+-- own. is_live: whether a living worker has the route; null = nobody has one. No lock. $2 issuer.key_lifetime in ms.
 WITH delivered AS MATERIALIZED (
     SELECT d.type, d.is_live, lead(d.type) OVER (ORDER BY d.type) AS next
     FROM (SELECT '' AS type, NULL::bool AS is_live
@@ -211,9 +211,9 @@ ORDER BY g.users DESC, g.n DESC
 LIMIT 1;
 
 -- name: operator_pace :many
--- why: at which rate what waits is done: of each type that is delivered, how many events ended since the begin of the
--- hour that was ten minutes ago, by outbox_statistics; how many were made meanwhile, at the rate of the newest $1 by the
--- primary key; and that begin. No lock. $1 how many.
+-- why: at which rate what waits is done: of each type that is delivered, how many events ended since the beginning of
+-- the hour that was ten minutes ago, by outbox_statistics; how many were made meanwhile, at the rate of the newest $1
+-- by the primary key; and that begin. No lock. $1 how many.
 WITH span AS MATERIALIZED (
     SELECT date_trunc('hour', now() - interval '10 min', 'UTC') AS since
 ), newest AS MATERIALIZED (
@@ -240,9 +240,9 @@ ORDER BY d.type
 LIMIT 100;
 
 -- name: operator_status_rejected :many
--- why: why events were REJECTED since the begin of the hour before this one, by outbox_statistics, whose primary key
--- begins with the hour; most frequent first. The fourth column is the number of them all, the fifth that of all events
--- that ended in any way, the last one the begin. No lock.
+-- why: why events were REJECTED since the beginning of the hour before this one, by outbox_statistics, whose primary
+-- key begins with the hour; most frequent first. The fourth column is the number of them all, the fifth that of all
+-- events that ended in any way, the last one the begin. No lock.
 WITH ended AS MATERIALIZED (
     SELECT s.status, s.reason_code, s.event_type, s.count FROM issuing.outbox_statistics s
     WHERE s.hour >= date_trunc('hour', now(), 'UTC') - interval '1 hour'
@@ -559,8 +559,8 @@ FROM issuing.operator_actions o
 WHERE o.batch = $1::uuid AND o.db_role = $2::text AND o.actor = $3::text AND o.action = $4::text;
 
 -- name: operator_audit_settled :one place
--- why: up to where the trail is decided, before it is exported: issuing.audit_settled. It waits up to 3 s for those that
--- write. No lock.
+-- why: up to where the trail is decided, before it is exported: issuing.audit_settled. It waits up to 3 s for those
+-- that write. No lock.
 SELECT a.number, a.held, a.kept_from, a.asked_at FROM issuing.audit_settled() a;
 
 -- name: operator_audit_begin :one
