@@ -268,8 +268,8 @@ def a_lease_is_extended_while_an_event_waits_for_its_turn(world):
     world.sandbox.fault("check", "delay", delay_ms=450, count=2)
     world.sandbox.fault("create", "delay", delay_ms=450)
     requests = [world.accept("user-%d" % i) for i in range(2)]
-    worker = world.start_worker()
     world.sandbox.fault("link", "delay", delay_ms=400)
+    worker = world.start_worker()
     wait_until(lambda: len(world.sandbox.calls("link")) == 2, "the second link call")
     last = world.sandbox.calls("link")[1]["reference"]
     assert_equal(world.sql("SELECT lease_until > updated_at + interval '2100 ms' FROM outbox_events WHERE id = '%s'" %
