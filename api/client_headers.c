@@ -205,7 +205,7 @@ struct slice header_read_trace_state(const struct http_request *request, char re
         struct slice name = request->headers[i].name, value = request->headers[i].value;
         if (name.length != 10 || strncasecmp(name.bytes, "tracestate", 10) != 0 || value.length == 0)
             continue;
-        if (length + value.length + 1 > TRACE_STATE_MAX)
+        if (length + (length > 0) + value.length > TRACE_STATE_MAX)
             return (struct slice){0};
         if (length > 0)
             ret_text[length++] = ',';

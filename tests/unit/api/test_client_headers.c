@@ -333,6 +333,19 @@ START_TEST(all_lines_of_tracestate_are_one_and_a_bad_one_drops_them_all)
 }
 END_TEST
 
+START_TEST(a_tracestate_of_512_bytes_is_kept_and_a_longer_one_is_not)
+{
+    static char edge[TRACE_STATE_SIZE + 1];
+    char text[TRACE_STATE_SIZE];
+    memset(edge, 'x', TRACE_STATE_MAX + (size_t)_i);
+    memcpy(edge, "a=", 2);
+    memcpy(edge + 258, ",b=", 3);
+    edge[TRACE_STATE_MAX + _i] = '\0';
+    add_header("tracestate", edge);
+    ck_assert_uint_eq(header_read_trace_state(&request, text).length, _i == 0 ? TRACE_STATE_MAX : 0);
+}
+END_TEST
+
 SUITE(client_headers)
 {
     TCase *tcase = tcase_create("client_headers");
@@ -352,5 +365,6 @@ SUITE(client_headers)
     tcase_add_test(tcase, a_traceparent_is_handed_on_as_it_came);
     tcase_add_test(tcase, what_is_no_traceparent_is_dropped);
     tcase_add_test(tcase, all_lines_of_tracestate_are_one_and_a_bad_one_drops_them_all);
+    tcase_add_loop_test(tcase, a_tracestate_of_512_bytes_is_kept_and_a_longer_one_is_not, 0, 2);
     suite_add_tcase(suite, tcase);
 }
