@@ -4,17 +4,6 @@
 #include <string.h>
 #include <strings.h>
 
-static struct slice trim(struct slice text)
-{
-    while (text.length > 0 && (text.bytes[0] == ' ' || text.bytes[0] == '\t')) {
-        text.bytes++;
-        text.length--;
-    }
-    while (text.length > 0 && (text.bytes[text.length - 1] == ' ' || text.bytes[text.length - 1] == '\t'))
-        text.length--;
-    return text;
-}
-
 /* ---- Idempotency-Key ---- */
 
 static bool is_lcalpha(char c)
@@ -101,7 +90,7 @@ static bool read_quoted(struct slice value, struct client_key *ret_key, const ch
 
 bool header_read_key(struct slice value, struct client_key *ret_key, const char **ret_fault)
 {
-    value = trim(value);
+    value = slice_trim(value);
     if (value.length == 0)
         return refuse(ret_fault, "Idempotency-Key is empty");
     if (value.bytes[0] == '"')
@@ -126,13 +115,13 @@ static bool is_wait(struct slice item, int *ret_seconds)
     if (end)
         item.length = (size_t)(end - item.bytes);
     const char *equals = memchr(item.bytes, '=', item.length);
-    struct slice name = trim((struct slice){item.bytes, equals ? (size_t)(equals - item.bytes) : item.length});
+    struct slice name = slice_trim((struct slice){item.bytes, equals ? (size_t)(equals - item.bytes) : item.length});
     if (name.length != 4 || strncasecmp(name.bytes, "wait", 4) != 0)
         return false;
     *ret_seconds = -1;
     if (!equals)
         return true;
-    struct slice value = trim((struct slice){equals + 1, item.length - (size_t)(equals + 1 - item.bytes)});
+    struct slice value = slice_trim((struct slice){equals + 1, item.length - (size_t)(equals + 1 - item.bytes)});
     if (value.length >= 2 && value.bytes[0] == '"' && value.bytes[value.length - 1] == '"')
         value = (struct slice){value.bytes + 1, value.length - 2};
     if (value.length == 0)
@@ -171,7 +160,7 @@ int header_read_wait(const struct http_request *request)
 bool header_is_json(struct slice content_type)
 {
     const char *semicolon = content_type.bytes ? memchr(content_type.bytes, ';', content_type.length) : NULL;
-    struct slice type = trim(
+    struct slice type = slice_trim(
         (struct slice){content_type.bytes, semicolon ? (size_t)(semicolon - content_type.bytes) : content_type.length});
     if (type.length != 16 || strncasecmp(type.bytes, "application/json", 16) != 0)
         return false;
@@ -179,7 +168,7 @@ bool header_is_json(struct slice content_type)
         const char *start = semicolon + 1;
         size_t left = content_type.length - (size_t)(start - content_type.bytes);
         semicolon = memchr(start, ';', left);
-        struct slice parameter = trim((struct slice){start, semicolon ? (size_t)(semicolon - start) : left});
+        struct slice parameter = slice_trim((struct slice){start, semicolon ? (size_t)(semicolon - start) : left});
         if (parameter.length >= 8 && strncasecmp(parameter.bytes, "charset=", 8) == 0) {
             struct slice charset = {parameter.bytes + 8, parameter.length - 8};
             if (charset.length >= 2 && charset.bytes[0] == '"' && charset.bytes[charset.length - 1] == '"')
@@ -194,7 +183,7 @@ bool header_is_json(struct slice content_type)
 struct slice header_read_trace(const struct http_request *request)
 {
     int count;
-    struct slice text = trim(http_header(request, "traceparent", &count));
+    struct slice text = slice_trim(http_header(request, "traceparent", &count));
     return count == 1 && trace_is_valid(text) ? text : (struct slice){0};
 }
 
@@ -212,6 +201,6 @@ struct slice header_read_trace_state(const struct http_request *request, char re
         memcpy(ret_text + length, value.bytes, value.length);
         length += value.length;
     }
-    struct slice text = trim((struct slice){ret_text, length});
+    struct slice text = slice_trim((struct slice){ret_text, length});
     return trace_state_is_valid(text) ? text : (struct slice){0};
 }

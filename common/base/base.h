@@ -32,7 +32,17 @@ static inline bool slice_is(struct slice slice, const char *text)
     return slice.length == length && (length == 0 || memcmp(slice.bytes, text, length) == 0);
 }
 
-/* Likewise, but letters match in either case. */
+/* Without the blanks and tabs at both ends. */
+static inline struct slice slice_trim(struct slice slice)
+{
+    while (slice.length > 0 && (slice.bytes[0] == ' ' || slice.bytes[0] == '\t'))
+        slice = (struct slice){.bytes = slice.bytes + 1, .length = slice.length - 1};
+    while (slice.length > 0 && (slice.bytes[slice.length - 1] == ' ' || slice.bytes[slice.length - 1] == '\t'))
+        slice.length--;
+    return slice;
+}
+
+/* Whether they are the same, but letters match in either case. */
 static inline bool slice_is_nocase(struct slice slice, const char *text)
 {
     size_t length = strlen(text);

@@ -30,15 +30,6 @@ bool trace_is_valid(struct slice text)
 
 /* ---- tracestate ---- */
 
-static struct slice trim_blanks(struct slice text)
-{
-    while (text.length > 0 && (text.bytes[0] == ' ' || text.bytes[0] == '\t'))
-        text = (struct slice){text.bytes + 1, text.length - 1};
-    while (text.length > 0 && (text.bytes[text.length - 1] == ' ' || text.bytes[text.length - 1] == '\t'))
-        text.length--;
-    return text;
-}
-
 static bool is_key(struct slice key)
 {
     static const char marks[] = "_-*/@";
@@ -67,7 +58,7 @@ bool trace_state_is_valid(struct slice text)
     for (size_t at = 0; at < text.length;) {
         const char *comma = memchr(text.bytes + at, ',', text.length - at);
         size_t length = comma ? (size_t)(comma - text.bytes) - at : text.length - at;
-        struct slice member = trim_blanks((struct slice){text.bytes + at, length});
+        struct slice member = slice_trim((struct slice){text.bytes + at, length});
         const char *equals = member.length ? memchr(member.bytes, '=', member.length) : NULL;
         at += length + 1;
         if (member.length == 0) /* an empty member is allowed */

@@ -67,17 +67,6 @@ enum http_origin_verdict http_origin_read(struct http_origin *origin, const char
 
 /* ---- the header line ---- */
 
-static struct slice trimmed(struct slice text)
-{
-    while (text.length > 0 && (text.bytes[0] == ' ' || text.bytes[0] == '\t')) {
-        text.bytes++;
-        text.length--;
-    }
-    while (text.length > 0 && (text.bytes[text.length - 1] == ' ' || text.bytes[text.length - 1] == '\t'))
-        text.length--;
-    return text;
-}
-
 /* Goes through one list from the right, for as long as the hop is trusted. Returns whether to go on with the line
  * before. Text that is not an address ends the search: no trusted proxy has written the entries to the left of it. */
 static bool walk(struct slice list, const struct http_server_options *options, struct ip_address *client)
@@ -86,7 +75,7 @@ static bool walk(struct slice list, const struct http_server_options *options, s
         size_t begin = list.length;
         while (begin > 0 && list.bytes[begin - 1] != ',')
             begin--;
-        struct slice hop = trimmed((struct slice){list.bytes + begin, list.length - begin});
+        struct slice hop = slice_trim((struct slice){list.bytes + begin, list.length - begin});
         list.length = begin > 0 ? begin - 1 : 0;
         if (hop.length == 0)
             continue;
