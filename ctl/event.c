@@ -218,17 +218,6 @@ static struct json *reason_json(const struct event *event)
     return NULL;
 }
 
-/* What is stored as jsonb. */
-static bool set_document(struct json *object, const char *name, const char *text)
-{
-    struct json *document;
-    if (!text)
-        return json_set(object, name, NULL);
-    if (!json_parse(text, strlen(text), &document, NULL))
-        return json_set_text(object, name, text);
-    return json_set(object, name, document);
-}
-
 /* A member that is an object, or null where there is none to show. */
 static bool set_object(struct json *object, const char *name, bool wanted, struct json *value)
 {
@@ -290,7 +279,7 @@ struct json *event_json(const struct event *event)
         json_set(object, "outcome_unknown", json_new_bool(event->outcome_unknown)) &&
         set_object(object, "card", event->has_card, event->has_card ? card_json(event) : NULL) &&
         json_set_text(object, "held_behind", event->held_behind_text[0] ? event->held_behind_text : NULL) &&
-        set_document(object, "kept_result", event->result) && json_set_text(object, "page", page);
+        print_set_document(object, "kept_result", event->result) && json_set_text(object, "page", page);
     if (whole)
         return object;
     json_free(object);

@@ -214,3 +214,13 @@ bool print_set_time(struct json *object, const char *name, int64_t wall_us)
     clock_format(wall_us, text);
     return json_set_text(object, name, text);
 }
+
+bool print_set_document(struct json *object, const char *name, const char *text)
+{
+    struct json *document;
+    if (!text)
+        return json_set(object, name, NULL);
+    if (!json_parse(text, strlen(text), &document, NULL))
+        return json_set_text(object, name, text);
+    return json_set(object, name, document);
+}

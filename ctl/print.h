@@ -44,5 +44,7 @@ const char *print_span(int64_t us, char ret_text[PRINT_SPAN_SIZE]);
 const char *print_number(int64_t number, char ret_text[PRINT_NUMBER_SIZE]);
 /* A time for programs: RFC 3339 text with microseconds, null for 0. */
 bool print_set_time(struct json *object, const char *name, int64_t wall_us);
+/* What the database holds as jsonb; NULL = null. */
+bool print_set_document(struct json *object, const char *name, const char *text);
 
 #endif

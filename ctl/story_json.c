@@ -21,17 +21,6 @@ static struct json *attempt_json(const struct pg_rows *rows, int row)
     return NULL;
 }
 
-/* What the database holds as jsonb. */
-static bool set_document(struct json *object, const char *name, struct slice text)
-{
-    struct json *document;
-    if (!text.bytes)
-        return json_set(object, name, NULL);
-    if (!json_parse(text.bytes, text.length, &document, NULL))
-        return json_set_text(object, name, text.bytes);
-    return json_set(object, name, document);
-}
-
 static struct json *action_json(const struct pg_rows *rows, int row)
 {
     struct json *object = json_new_object();
@@ -39,8 +28,8 @@ static struct json *action_json(const struct pg_rows *rows, int row)
         json_set_text(object, "actor", story_text(rows, row, ACTOR)) &&
         json_set_text(object, "action", story_text(rows, row, ACTION)) &&
         json_set_text(object, "reason", story_text(rows, row, REASON)) &&
-        set_document(object, "before", pg_bytes(rows, row, BEFORE)) &&
-        set_document(object, "after", pg_bytes(rows, row, AFTER)) &&
+        print_set_document(object, "before", story_text(rows, row, BEFORE)) &&
+        print_set_document(object, "after", story_text(rows, row, AFTER)) &&
         json_set_text(object, "db_role", story_text(rows, row, DB_ROLE)) &&
         json_set_text(object, "os_user", story_text(rows, row, OS_USER)) &&
         json_set_text(object, "sudo_user", story_text(rows, row, SUDO_USER)))
