@@ -35,7 +35,8 @@ must_check bool status_read_flow(struct console *console, int64_t part_s, int64_
 /* *ret_rows are those of console_days. */
 must_check bool status_read_days(struct console *console, int64_t days, const struct pg_rows **ret_rows,
                                  struct err *err);
-/* Tables. Without open events in the cluster its backlogs are "?". has_actions: with the forms that pause, resume and probe. */
+/* Tables. Without open events in the cluster its backlogs are "?". has_actions: with the forms that pause, resume and
+ * probe. */
 void status_write_targets(struct page *page, const struct cluster *cluster, bool has_actions);
 void status_write_workers(struct buf *out, const struct cluster *cluster);
 

@@ -137,10 +137,11 @@ WITH delivered AS MATERIALIZED (
     SELECT c.*, least(dense_rank() OVER (ORDER BY c.of_type DESC, c.type), 11) AS line
     FROM (SELECT x.*, sum(x.pending) OVER (PARTITION BY x.type) AS of_type FROM counted x WHERE NOT x.is_delivered) c
 )
-SELECT t.type, t.cause, t.code, t.is_live, clock_timestamp(), t.pending, t.processing, t.held, t.due, t.overdue, t.scheduled,
-       t.unknown, t.ends, t.pending_at, t.oldest_at, t.overdue_at, t.first_sent_at, t.next_at
-FROM (SELECT d.type, c.cause, c.code, d.is_live, coalesce(c.pending, 0) AS pending, coalesce(c.processing, 0) AS processing,
-             coalesce(c.held, 0) AS held, coalesce(c.due, 0) AS due, coalesce(c.overdue, 0) AS overdue,
+SELECT t.type, t.cause, t.code, t.is_live, clock_timestamp(), t.pending, t.processing, t.held, t.due, t.overdue,
+       t.scheduled, t.unknown, t.ends, t.pending_at, t.oldest_at, t.overdue_at, t.first_sent_at, t.next_at
+FROM (SELECT d.type, c.cause, c.code, d.is_live, coalesce(c.pending, 0) AS pending,
+             coalesce(c.processing, 0) AS processing, coalesce(c.held, 0) AS held, coalesce(c.due, 0) AS due,
+             coalesce(c.overdue, 0) AS overdue,
              coalesce(c.scheduled, 0) AS scheduled, coalesce(c.unknown, 0) AS unknown, 0::int8 AS ends, c.pending_at,
              c.oldest_at, c.overdue_at, c.first_sent_at, c.next_at
       FROM delivered d LEFT JOIN counted c ON c.type = d.type
