@@ -121,6 +121,30 @@ def a_replay_goes_first_and_then_those_behind_it(world):
 
 
 @test
+def what_was_held_back_moves_at_once_when_the_order_is_given_up(world):
+    """Story: a route became unordered behind a question, and what it had held waited on for up to an hour, "ordered by
+    user"."""
+    with receiver(world) as service:
+        route(world, service, **ORDERED)
+        worker = world.start_worker()
+        ids = event_ids(world, 4)
+        service.plan(ids[0], says(418))
+        insert(world, ["alice"] * 4, ids=ids)
+        world.wait_status(ids[0], "FAILED")
+        wait_until(lambda: held(world, ids[1:]) == 3, "the others are held")
+        assert_equal(worker.stop(), 0, "exit status")
+        route(world, service, ordered="false")
+        story = lines(world.ctl("explain", ids[1], "--json"))[0]
+        assert_equal(story["held_behind"], ids[0], "nobody has given up the order yet")
+        world.start_worker()
+        assert_equal(set(wait_ends(world, ids[1:]).values()), {DONE}, "what was held back")
+        assert_equal((world.status(ids[0]), len(service.deliveries(ids[0]))), ("FAILED", 1), "the question")
+        for event in (ids[0], ids[1]):
+            story, text = lines(world.ctl("explain", event, "--json"))[0], world.ctl("explain", event).stdout
+            assert_true(story["held_behind"] is None and "held behind" not in text and "wait for that" not in text, text)
+
+
+@test
 def a_refusal_lets_those_behind_it_go(world):
     with receiver(world) as service:
         route(world, service, **ORDERED)
