@@ -16,6 +16,7 @@ import uuid
 import client
 from daemons import hang_up
 from harness import assert_equal, assert_true, EVERY, slow, test, wait_until
+from pages import form, form_of_webhook
 from processes import free_port
 from receiver import receiver, route
 
@@ -156,6 +157,7 @@ def a_card_is_shown_as_the_issuer_has_it(world):
                      [("card.status_changed", before, after) for before, after in zip(statuses, statuses[1:])], "told")
         assert_true(all(body["data"]["user_id"] == "alice" and body["data"]["request_id"] == request for body in told),
                     "whose card it is")
+        assert_equal(form(told[0]), form_of_webhook(world, STATUS_CHANGED), "as the description has it")
         assert_equal(world.get("alice", "/v1/card-requests/" + request).json()["status"], "COMPLETED", "the request")
         assert_equal(len(world.sandbox.ledger(user="alice")["unlinks"]), 1, "core-api is told that the card is closed")
     assert_equal(world.ctl("prove").returncode, 0, "prove")

@@ -72,7 +72,7 @@ def every_problem_is_found_from_one_page(world):
     assert_equal((index.status, index.header("Content-Type"), index.header("Cache-Control")),
                  (200, "text/html; charset=utf-8", "public, max-age=300"), "the index")
     links = re.findall('href="(/problems/[a-z-]+)"', index.body.decode())
-    described = describe(world).json()["components"]["schemas"]["Problem"]["properties"]["type"]["enum"]
+    described = describe(world).json()["components"]["schemas"]["Problem"]["properties"]["type"]["examples"]
     assert_equal(sorted(links), sorted(described), "each problem once, as the description has them")
     for link in links:
         page = client.call(port, "GET", link)
@@ -88,6 +88,12 @@ def form(value):
     if isinstance(value, dict):
         return {name: form(member) for name, member in value.items()}
     return [form(value[0])] if isinstance(value, list) else type(value).__name__
+
+
+def form_of_webhook(world, event_type):
+    """That of its example in the description."""
+    content = describe(world).json()["webhooks"][event_type]["post"]["requestBody"]["content"]["application/json"]
+    return form(content["examples"]["told"]["value"])
 
 
 @test(**{"limit.count": "5"})

@@ -14,6 +14,7 @@ import signal
 import time
 
 from harness import assert_equal, assert_true, slow, STUCK_AFTER_S, test, wait_until
+from pages import form, form_of_webhook
 from receiver import receiver, resets, route, says
 
 TYPE = "CARD_REQUEST_ENDED"
@@ -89,6 +90,8 @@ def each_end_of_a_request_is_told_with_the_words_of_the_api(world):
         for user, request in requests.items():
             assert_equal(bodies[request], said(world, user, request), "the body for " + user)
         assert_equal(bodies[requests["odd"]]["status"], "FAILED", "a question is an end, too")
+        assert_true(form_of_webhook(world, TYPE) in [form(json.loads(call.body)) for call in service.deliveries()],
+                    "the description has the form of a card's end")
         for call in service.deliveries():
             row = world.event(call.event)
             assert_equal((call.headers["webhook-id"], call.headers["ce-type"], row["user_id"] in users),
