@@ -82,8 +82,5 @@ bool step_prepare_issuer_call(struct flow *flow)
         .lookup = &flow->lookup,
     };
     bool is_made = issuer_build(profile, flow_step_call(flow->attempt.step), &subject, &flow->call);
-    /* guard: a create whose key is not trusted is sent once by the HTTP client */
-    /* guard: where keys are not trusted, the HTTP library sends a create once */
-    flow->call.must_not_resend = flow->attempt.step == STEP_ISSUE && !profile->key_is_trusted;
     return profile->sends_trace ? step_with_trace(flow, is_made) : is_made;
 }

@@ -331,11 +331,13 @@ bool issuer_build(const struct issuer_profile *profile, enum issuer_call which, 
     call->names_by = profile;
     if (which == ISSUER_CREATE || (which == ISSUER_LOOKUP && !profile->list.has_foreign_rows))
         http_call_about(call, request.event, names_other);
+    /* guard: a create whose key is not trusted is sent once by the HTTP client */
+    /* guard: where keys are not trusted, the HTTP library sends a create once */
     call->must_not_resend = which == ISSUER_CREATE && !profile->key_is_trusted;
     if (which == ISSUER_LOOKUP || which == ISSUER_LIST) {
         http_call_allow_answer(call, ISSUER_LOOKUP_ANSWER_MAX);
         /* guard: a page that is too large is an answer */
-        call->status_is_enough = true; /* a page that is too large is an answer, and not the issuer's health */
+        call->status_is_enough = true; /* and says nothing against the issuer's health */
     }
     bool is_wrong = which == ISSUER_LOOKUP && subject->lookup && subject->lookup->none_code[0];
     put_path(&request, is_wrong ? profile->list.wrong_path : shape->path);
