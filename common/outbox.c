@@ -143,18 +143,6 @@ bool outbox_attempt_parse(const char *word, enum outbox_attempt *ret_attempt)
     return false;
 }
 
-bool outbox_held_end_parse(const char *word, enum outbox_held_end *ret_held_end)
-{
-#define X(name, held_word)                  \
-    if (strcmp(word, #held_word) == 0) {    \
-        *ret_held_end = OUTBOX_HELD_##name; \
-        return true;                        \
-    }
-    OUTBOX_HELD_ENDS(X)
-#undef X
-    return false;
-}
-
 bool outbox_user_id_is_valid(const char *user_id, size_t length)
 {
     /* guard: a user id that is a dot segment is refused */

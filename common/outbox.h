@@ -128,13 +128,6 @@ enum outbox_attempt {
     X(WORKER_LOST, worker_lost)                                                   \
     X(DUPLICATE, duplicate)
 
-enum outbox_held_end {
-#define X(name, word) OUTBOX_HELD_##name,
-    OUTBOX_HELD_ENDS(X)
-#undef X
-        OUTBOX_HELD_ENDS_COUNT
-};
-
 /* So many attempts lost in a row with their worker: the event is tried alone (issuing.claim), looked up and not sent,
  * ended FAILED worker_lost (outbox_sweep). */
 #define OUTBOX_LOST_ALONE 2
@@ -166,7 +159,6 @@ const char *outbox_code_text(const char *code);
 /* The word in outbox_attempts.outcome: "deferred". */
 const char *outbox_attempt_name(enum outbox_attempt attempt);
 must_check bool outbox_attempt_parse(const char *word, enum outbox_attempt *ret_attempt);
-must_check bool outbox_held_end_parse(const char *word, enum outbox_held_end *ret_held_end);
 
 /* Why a card is replaced; the first is the default. */
 enum outbox_reissue_reason { OUTBOX_LOST, OUTBOX_STOLEN, OUTBOX_DAMAGED, OUTBOX_EXPIRED, OUTBOX_REISSUE_REASONS };

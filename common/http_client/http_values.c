@@ -18,21 +18,6 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-bool http_split_header(struct slice line, struct slice *ret_name, struct slice *ret_value)
-{
-    const char *colon = line.length > 0 ? memchr(line.bytes, ':', line.length) : NULL;
-    if (!colon || colon == line.bytes)
-        return false;
-    const char *start = colon + 1, *end = line.bytes + line.length;
-    while (start < end && is_blank(*start))
-        start++;
-    while (end > start && is_blank(end[-1]))
-        end--;
-    *ret_name = (struct slice){.bytes = line.bytes, .length = (size_t)(colon - line.bytes)};
-    *ret_value = (struct slice){.bytes = start, .length = (size_t)(end - start)};
-    return true;
-}
-
 static bool parse_date(const char *text, int64_t *ret_seconds)
 {
     static const char *const forms[] = {

@@ -12,8 +12,6 @@
 int64_t http_retry_after_ms(struct slice value, int64_t now_ms);
 /* Content-Type: application/json or application/<any>+json, parameters ignored. */
 bool http_is_json(struct slice value);
-/* Splits "Name: value CR LF"; false if it is no header line. */
-bool http_split_header(struct slice line, struct slice *ret_name, struct slice *ret_value);
 /* ASCII, case ignored. */
 bool http_same_word(struct slice left, const char *right);
 /* Appends text percent-encoded outside RFC 3986 unreserved. */

@@ -293,26 +293,6 @@ START_TEST(the_worker_that_holds_an_event_is_shown_with_its_last_heartbeat)
 }
 END_TEST
 
-/* explain reads the ends that wait by the words that the worker writes. */
-START_TEST(each_word_of_a_held_end_that_the_worker_writes_is_known)
-{
-    enum outbox_held_end held_end;
-    int known = 0;
-    for (int reason = 0; reason < LOOKUP_REASONS; reason++) {
-        const char *name = lookup_reason_name((enum lookup_reason)reason);
-        if (!name)
-            continue;
-        ck_assert_msg(outbox_held_end_parse(name, &held_end), "%s", name);
-        known++;
-    }
-#define X(name, word) known--;
-    OUTBOX_HELD_ENDS(X)
-#undef X
-    ck_assert_int_eq(known, 0);
-    ck_assert(!outbox_held_end_parse("something else", &held_end));
-}
-END_TEST
-
 /* Nothing is sent any more: an operator who reads "it is sent again" would wait for a card. */
 START_TEST(an_end_that_is_held_is_explained_and_nothing_is_sent)
 {
@@ -610,7 +590,6 @@ SUITE(ctl_outlook)
     tcase_add_test(cases, a_card_that_the_last_attempt_was_shown_is_told_of);
     tcase_add_test(cases, a_number_that_is_refused_needs_a_right_before_a_replay_helps);
     tcase_add_test(cases, a_replaced_card_that_stays_open_is_told_of);
-    tcase_add_test(cases, each_word_of_a_held_end_that_the_worker_writes_is_known);
     tcase_add_test(cases, an_end_that_is_held_is_explained_and_nothing_is_sent);
     tcase_add_test(cases, an_event_of_two_cards_is_looked_up_before_anything_else);
     tcase_add_test(cases, a_card_that_will_be_cancelled_is_announced_also_for_a_replay);

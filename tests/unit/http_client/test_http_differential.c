@@ -190,6 +190,21 @@ static size_t on_body(char *bytes, size_t one, size_t length, void *context)
     return length;
 }
 
+/* Splits "Name: value CR LF"; false if it is no header line. */
+static bool split_header(struct slice line, struct slice *ret_name, struct slice *ret_value)
+{
+    const char *colon = line.length > 0 ? memchr(line.bytes, ':', line.length) : NULL;
+    if (!colon || colon == line.bytes)
+        return false;
+    size_t before = (size_t)(colon - line.bytes);
+    *ret_name = (struct slice){.bytes = line.bytes, .length = before};
+    *ret_value = (struct slice){.bytes = colon + 1, .length = line.length - before - 1};
+    while (ret_value->length > 0 && strchr("\r\n", ret_value->bytes[ret_value->length - 1]))
+        ret_value->length--;
+    *ret_value = slice_trim(*ret_value);
+    return true;
+}
+
 static size_t on_header(char *bytes, size_t one, size_t length, void *context)
 {
     (void)one;
@@ -201,7 +216,7 @@ static size_t on_header(char *bytes, size_t one, size_t length, void *context)
         http_call_begin_answer(&reading->noting);
     } else if (bytes[0] == '\r' || bytes[0] == '\n') {
         reading->is_whole = true;
-    } else if (!reading->is_whole && http_split_header(line, &name, &value)) {
+    } else if (!reading->is_whole && split_header(line, &name, &value)) {
         http_call_read_header(&reading->noting, name, value);
         if (http_same_word(name, "retry-after"))
             reading->retry_after_ms = http_retry_after_ms(value, clock_wall_us() / 1000);

@@ -129,7 +129,10 @@ START_TEST(the_word_of_a_held_end_leads_back_to_its_reason)
         ck_assert_int_eq(lookup_reason_parse(name), i);
         words++;
     }
-    ck_assert_int_eq(words, OUTBOX_HELD_ENDS_COUNT);
+#define X(name, word) words--;
+    OUTBOX_HELD_ENDS(X)
+#undef X
+    ck_assert_int_eq(words, 0);
     ck_assert_int_eq(lookup_reason_parse(""), LOOKUP_NONE);
     ck_assert_int_eq(lookup_reason_parse("in_outage"), LOOKUP_NONE);
 }
