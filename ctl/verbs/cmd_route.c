@@ -59,6 +59,8 @@ static bool print_routes(const struct ctl *ctl, const struct cluster *cluster, s
     if (!ctl->json)
         whole = table_flush(&table, stdout);
     table_done(&table);
+    if (!ctl->json && cluster->route_count == 0)
+        fputs("No route is registered.\n", stderr);
     for (int i = 0; !ctl->json && i < cluster->route_count; i++)
         if (cluster->routes[i].differs) {
             printf("\nWorkers disagree on %s: ", cluster->routes[i].type);

@@ -135,6 +135,8 @@ static bool list(struct ctl *ctl, struct err *err)
     }
     whole = (ctl->json || table_flush(&table, stdout)) && whole;
     table_done(&table);
+    if (!ctl->json && pg_rows_count(rows) == 0)
+        fputs("No other service may send events.\n", stderr);
     return whole || err_set(err, ERR_MEMORY, "out of memory");
 }
 

@@ -33,6 +33,18 @@ def mixed(world):
 
 
 @slow
+@test
+def a_list_that_is_empty_says_so(world):
+    """Story: `route list` printed nothing, and who read it looked for what was broken."""
+    world.up(workers=0)
+    for words, text in ((("list",), "There are no events."), (("list", "--user", "alice"), "No event matches."),
+                        (("audit",), "No action matches."), (("route", "list"), "No route is registered."),
+                        (("sender", "list"), "No other service may send events.")):
+        done, rows = world.ctl(*words), world.ctl(*words, "--json")
+        assert_equal((done.returncode, done.stdout, done.stderr), (0, "", text + "\n"), "%s" % (words,))
+        assert_equal((rows.returncode, rows.stdout), (0, ""), "%s --json" % (words,))
+
+
 @test(retry__max_attempts="3")
 def status_list_and_show_report_what_there_is(world):
     requests = mixed(world)
