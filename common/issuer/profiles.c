@@ -37,17 +37,24 @@ static bool ends_with(const char *url, const char *end, size_t length)
 bool issuer_url_check(const struct issuer_profile *profile, const char *url, struct err *err)
 {
     const char *path = profile->calls[ISSUER_CREATE].path;
-    int first = (int)(1 + strcspn(path + 1, "/"));
+    char twice[64];
     if (strcmp(profile->name, issuer_generic.name) == 0 || config_value_url_is_loopback(url))
         return true;
-    /* guard: the version that a path begins with is not in issuer.url too */
-    if (ends_with(url, path, (size_t)first))
-        return err_set(err, ERR_CONFIG, "issuer.url must end before %.*s, with which the paths of %s begin", first,
-                       path, profile->name);
+    for (size_t length = 0; path[length];) {
+        length += 1 + strcspn(path + length + 1, "/");
+        /* guard: what a path begins with, such as its version, is not in issuer.url too */
+        if (ends_with(url, path, length))
+            return err_set(err, ERR_CONFIG, "issuer.url must end before %.*s, with which the paths of %s begin",
+                           (int)length, path, profile->name);
+    }
     if (profile->url_end && !ends_with(url, profile->url_end, strlen(profile->url_end)))
         return err_set(err, ERR_CONFIG, "issuer.url must end with %s, as every address of %s does", profile->url_end,
                        profile->name);
-    return true;
+    if (!profile->url_end)
+        return true;
+    snprintf(twice, sizeof(twice), "%s%s", profile->url_end, profile->url_end);
+    return !ends_with(url, twice, strlen(twice)) ||
+           err_set(err, ERR_CONFIG, "issuer.url must end with %s once", profile->url_end);
 }
 
 struct attempt_rules issuer_attempt_rules(const struct config *config, const struct issuer_profile *profile)

@@ -286,7 +286,9 @@ def the_worker_checks_what_it_would_stumble_over_at_the_start(world):
     assert_equal((done.returncode, "core.client_cert_file" in done.stderr), (78, True), done.stderr)
     for profile, url, wanted in (("stripe", "https://api.stripe.com/v1", 78), ("stripe", "https://api.stripe.com", 0),
                                  ("stripe", "https://gate.example/stripe", 0),
+                                 ("stripe", "https://api.stripe.com/v1/issuing/cards", 78),
                                  ("marqeta", "https://sandbox-api.marqeta.com", 78),
+                                 ("marqeta", "https://sandbox-api.marqeta.com/v3/v3", 78),
                                  ("marqeta", "https://sandbox-api.marqeta.com/v3/", 0),
                                  ("adyen", "https://balanceplatform-api-test.adyen.com/bcl", 78),
                                  ("generic", "https://cards.example.com/v1", 0)):
