@@ -157,7 +157,38 @@ def a_card_is_active_before_it_is_linked_or_it_must_go(world):
     assert_equal(world.sandbox.calls("link", user="refused"), [], "links of a card that cannot be activated")
 
 
+@test(issuers=("marqeta",), retry__max_attempts="6")
+def a_404_is_no_card_only_if_a_wrong_path_is_answered_otherwise(world):
+    """Any 404 with a code meant "no card": while some path was not routed, a request was REJECTED over a live card."""
+    world.up()
+    blocked = fault("check", "ineligible", None, skip=1)
+    run_cases(world, {
+        "path": Case([LOST, blocked, fault("lookup", "status", 2, status=404, code="404000")], "REJECTED", "user_blocked",
+                     ("cancelled",)),
+        "none": Case([NOT_MADE, blocked], "REJECTED", "user_blocked", ()),
+    })
+    assert_equal(len(world.sandbox.calls("lookup", user="path")), 3, "look-ups, of which two decide nothing")
+
+
 # ---- Adyen -----------------------------------------------------------------------------------------------------------
+
+
+@test(issuers=("adyen",), retry__max_attempts="6")
+def an_answer_with_our_key_is_repeated_and_one_without_is_looked_up_first(world):
+    """Adyen's answer has the header `idempotency-key` where it was processed by its key. A 429 without it may have come
+    from a gateway, over a create that was executed."""
+    world.up(workers=0)
+    events = {user: world.accept(user) for user in ("ours", "none", "another")}
+    named = {"ours": {"idempotency-key": events["ours"]}, "none": {}, "another": {"idempotency-key": events["ours"]}}
+    for user, headers in named.items():
+        world.sandbox.fault("create", "status", user=user, status=429, headers=headers, count=1)
+    world.start_worker()
+    world.wait_final(events.values())
+    for user, event in events.items():
+        calls = [call["call"] for call in world.sandbox.calls(user=user) if call["call"] in ("create", "lookup")]
+        assert_equal((calls[1], calls.count("create")), ("create" if user == "ours" else "lookup", 2), "%s: %r" % (user, calls))
+        assert_equal((world.status(event), live(world, event)), ("COMPLETED", ["active"]), user)
+    assert_equal(world.sandbox.calls("lookup", user="ours"), [], "look-ups, also after the repeat")
 
 
 @slow
