@@ -23,7 +23,7 @@
 #define LEASE_MORE_MS 2000 /* that the lease is longer than the two calls may take */
 #define TARGETS_BYTES_MAX 4096
 #define TEST_SIZE 256
-#define SINCE_MS (60 * 1000) /* the look-up lists the cards of this time only, so there are few to read */
+#define SINCE_MS (5 * 60 * 1000) /* the look-up lists the cards of this time only, so there are few to read */
 
 /* What a check waits for. One operation is in flight unless it is IDLE. */
 enum phase {
@@ -40,10 +40,12 @@ enum phase {
     PHASE_NAMING,
     /* The issuer's answer to the question for the number of a card that does not exist. Then ENDING. */
     PHASE_REVEALING,
-    /* The issuer's answer to a call of the trial, or both to one that is sent twice. Then TRYING again, PAUSING or
-     * ENDING. */
+    /* The statement that renews the lease before a call of the trial. Then TRYING. */
+    PHASE_RENEWING,
+    /* The issuer's answer to a call of the trial, or both to one that is sent twice. Then RENEWING,
+     * PAUSING or ENDING. */
     PHASE_TRYING,
-    /* The next POLL_MS: a card that was made is not shown yet. Then TRYING. */
+    /* The next POLL_MS: a card that was made is not shown yet. Then RENEWING. */
     PHASE_PAUSING,
     /* The statement that writes the findings, or that puts the check back. Then IDLE. */
     PHASE_ENDING,
@@ -123,6 +125,21 @@ static void end(struct issuer_check *check)
 
 /* ---- calls ---- */
 
+static int64_t call_ms(const struct peer *peer)
+{
+    return peer->timeout_ms < CALL_MAX_MS ? peer->timeout_ms : CALL_MAX_MS;
+}
+
+/* The longest check; a trial renews it before each call. */
+static int64_t lease_ms(const struct issuer_check_options *options)
+{
+    int64_t longest_ms = call_ms(&options->peers->core) + 4 * call_ms(&options->peers->issuer);
+    for (int i = 0; i < options->routes->count; i++)
+        if (call_ms(&options->routes->routes[i].peer) > longest_ms)
+            longest_ms = call_ms(&options->routes->routes[i].peer);
+    return longest_ms + LEASE_MORE_MS;
+}
+
 static void send_call(struct issuer_check *check, struct peer *peer, enum phase phase,
                       void (*on_done)(struct http_call *call))
 {
@@ -173,7 +190,7 @@ static bool wants_numbers(const struct issuer_check *check)
 static void on_trial_answered(struct http_call *call);
 static void on_twin_answered(struct http_call *call);
 
-static void send_trial_call(struct issuer_check *check)
+static void make_trial_call(struct issuer_check *check)
 {
     enum issuer_call next = issuer_trial_call(&check->trial);
     check->is_double = issuer_trial_is_double(&check->trial);
@@ -192,6 +209,28 @@ static void send_trial_call(struct issuer_check *check)
     end(check);
 }
 
+static void on_renewed(struct pg_query *query, const struct pg_query_result *result)
+{
+    struct issuer_check *check = container_of(query, struct issuer_check, query);
+    /* guard: a trial that another worker may take over, or that nobody waits for, only closes what it has made */
+    if (check->is_draining || result->kind != PG_DONE || !pg_bool(result->rows, 0, 0))
+        issuer_trial_hurry(&check->trial);
+    make_trial_call(check);
+}
+
+static void send_trial_call(struct issuer_check *check)
+{
+    if (check->trial.is_hurried || issuer_trial_call(&check->trial) == ISSUER_CALLS) {
+        make_trial_call(check);
+        return;
+    }
+    check->phase = PHASE_RENEWING;
+    check->query.params[0] = pg_param_uuid(&check->id);
+    check->query.params[1] = pg_param_uuid(&check->token);
+    check->query.params[2] = pg_param_int8(lease_ms(&check->options));
+    submit(check, &sql_issuer_check_renew, on_renewed);
+}
+
 static void read_trial_answers(struct issuer_check *check)
 {
     if (--check->in_flight > 0)
@@ -206,7 +245,7 @@ static void read_trial_answers(struct issuer_check *check)
     }
     if (check->is_draining)
         issuer_trial_hurry(&check->trial);
-    if (pauses && !check->is_draining)
+    if (pauses && !check->trial.is_hurried)
         check->phase = PHASE_PAUSING;
     else
         send_trial_call(check);
@@ -438,21 +477,6 @@ static void on_taken(struct pg_query *query, const struct pg_query_result *resul
         call_receiver(check);
     else
         start(check);
-}
-
-static int64_t call_ms(const struct peer *peer)
-{
-    return peer->timeout_ms < CALL_MAX_MS ? peer->timeout_ms : CALL_MAX_MS;
-}
-
-/* The longest check. */
-static int64_t lease_ms(const struct issuer_check_options *options)
-{
-    int64_t longest_ms = call_ms(&options->peers->core) + 4 * call_ms(&options->peers->issuer);
-    for (int i = 0; i < options->routes->count; i++)
-        if (call_ms(&options->routes->routes[i].peer) > longest_ms)
-            longest_ms = call_ms(&options->routes->routes[i].peer);
-    return longest_ms + LEASE_MORE_MS;
 }
 
 /* False: all are paused, or out of memory. */

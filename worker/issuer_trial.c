@@ -42,10 +42,11 @@ static bool asks(const struct issuer_trial *trial, enum issuer_experiment by)
 }
 
 static const enum issuer_call calls[] = {
-    [TRIAL_CREATE] = ISSUER_CREATE,     [TRIAL_REPEAT] = ISSUER_CREATE, [TRIAL_LOOKUP] = ISSUER_LOOKUP,
-    [TRIAL_ACTIVATE] = ISSUER_ACTIVATE, [TRIAL_REVEAL] = ISSUER_REVEAL, [TRIAL_FREEZE] = ISSUER_FREEZE,
-    [TRIAL_FROZEN] = ISSUER_RETRIEVE,   [TRIAL_CLOSE] = ISSUER_CANCEL,  [TRIAL_CLOSE_AGAIN] = ISSUER_RETIRE,
-    [TRIAL_LISTED] = ISSUER_LOOKUP,     [TRIAL_HOLDER] = ISSUER_CREATE, [TRIAL_FAILED] = ISSUER_CREATE,
+    [TRIAL_CREATE] = ISSUER_CREATE,     [TRIAL_REPEAT] = ISSUER_CREATE,       [TRIAL_LOOKUP] = ISSUER_LOOKUP,
+    [TRIAL_ACTIVATE] = ISSUER_ACTIVATE, [TRIAL_REVEAL] = ISSUER_REVEAL,       [TRIAL_FREEZE] = ISSUER_FREEZE,
+    [TRIAL_FROZEN] = ISSUER_RETRIEVE,   [TRIAL_CLOSE] = ISSUER_CANCEL,        [TRIAL_CLOSE_AGAIN] = ISSUER_RETIRE,
+    [TRIAL_SEEK] = ISSUER_LOOKUP,       [TRIAL_CLOSE_SOUGHT] = ISSUER_CANCEL, [TRIAL_LISTED] = ISSUER_LOOKUP,
+    [TRIAL_HOLDER] = ISSUER_CREATE,     [TRIAL_FAILED] = ISSUER_CREATE,       [TRIAL_SEEK_LAST] = ISSUER_LOOKUP,
     [TRIAL_CLOSE_LAST] = ISSUER_CANCEL, [TRIAL_OVER] = ISSUER_CALLS,
 };
 
@@ -61,7 +62,9 @@ bool issuer_trial_is_double(const struct issuer_trial *trial)
 
 const struct issuer_parameters *issuer_trial_parameters(const struct issuer_trial *trial)
 {
-    return trial->step == TRIAL_LISTED || trial->step == TRIAL_HOLDER ? &trial->strange : &trial->known;
+    bool is_strange = trial->step == TRIAL_LISTED || trial->step == TRIAL_HOLDER ||
+                      (trial->step == TRIAL_SEEK_LAST && trial->is_strange);
+    return is_strange ? &trial->strange : &trial->known;
 }
 
 const char *issuer_trial_card(const struct issuer_trial *trial)
@@ -72,6 +75,8 @@ const char *issuer_trial_card(const struct issuer_trial *trial)
 static bool is_wanted(const struct issuer_trial *trial, enum issuer_trial_step step)
 {
     bool has_card = trial->open_count > 0;
+    if (trial->is_hurried && step != TRIAL_OVER && calls[step] != ISSUER_CANCEL)
+        return false;
     switch (step) {
     case TRIAL_ACTIVATE:
         return has_card && trial->card.state == ISSUER_CARD_INACTIVE;
@@ -82,8 +87,13 @@ static bool is_wanted(const struct issuer_trial *trial, enum issuer_trial_step s
     case TRIAL_REPEAT:
     case TRIAL_FREEZE:
     case TRIAL_CLOSE:
+    case TRIAL_CLOSE_SOUGHT:
     case TRIAL_CLOSE_LAST:
         return has_card;
+    case TRIAL_SEEK:
+    case TRIAL_SEEK_LAST:
+        /* guard: a trial looks for the card of a create that got no definite answer */
+        return trial->is_unknown;
     case TRIAL_CLOSE_AGAIN:
         return trial->card.id[0] && asks(trial, ASK_CLOSE);
     case TRIAL_LISTED:
@@ -111,6 +121,7 @@ static void go_to(struct issuer_trial *trial, enum issuer_trial_step step)
 
 void issuer_trial_hurry(struct issuer_trial *trial)
 {
+    trial->is_hurried = true;
     if (calls[trial->step] != ISSUER_CANCEL)
         go_to(trial, TRIAL_CLOSE_LAST);
 }
@@ -149,6 +160,24 @@ static void add_wrong(const struct issuer_trial *trial, struct findings *finding
     findings_add(findings, check, FINDINGS_FAIL, fix, "%s: %s%s%s", what, outcome->code, detail[0] ? ": " : "", detail);
 }
 
+/* What an operator looks for at the issuer, and closes. found: by the look-up. */
+static void add_unknown(struct issuer_trial *trial, struct findings *findings, enum issuer_found found)
+{
+    char reference[UUID_TEXT_SIZE];
+    bool is_seen = found == ISSUER_FOUND_ONE || found == ISSUER_FOUND_CANCELLED;
+    uuid_format(&trial->reference, reference);
+    /* guard: a trial names the reference under which it may have left a card */
+    if (trial->is_unknown)
+        findings_add(findings, "unknown", is_seen ? FINDINGS_NOTE : FINDINGS_FAIL,
+                     is_seen ? NULL : "look for it at the issuer, and close it by hand",
+                     "a create got no definite answer, reference and key %s: %s", reference,
+                     found == ISSUER_FOUND_NONE        ? "its card was not found, and may be there"
+                     : found == ISSUER_FOUND_MORE      ? "several cards were found, and one of them is closed"
+                     : found == ISSUER_FOUND_CANCELLED ? "only a closed card was found"
+                                                       : "its card was found, and is closed");
+    trial->is_unknown = false;
+}
+
 static void add_second(const struct issuer_trial *trial, struct findings *findings)
 {
     findings_add(findings, "repeat",
@@ -166,6 +195,7 @@ static void read_again(struct issuer_trial *trial, struct findings *findings, en
     struct issuer_card again = {0};
     issuer_read_create(trial->facts->profile, call, &trial->reference, &again, &outcome);
     if (outcome.kind != OUTCOME_EXECUTED) {
+        trial->is_unknown |= outcome.kind == OUTCOME_UNKNOWN;
         note(trial, by, call, &outcome);
         return;
     }
@@ -195,6 +225,7 @@ static void read_create(struct issuer_trial *trial, struct findings *findings, c
         add_wrong(trial, findings, "create",
                   "correct what the issuer names; parameters: issuer.parameters and core-api's answer",
                   "the create failed", &outcome);
+        trial->is_unknown = outcome.kind == OUTCOME_UNKNOWN;
         go_to(trial, outcome.kind == OUTCOME_UNKNOWN ? TRIAL_LOOKUP : TRIAL_OVER);
         return;
     }
@@ -266,6 +297,26 @@ static bool read_lookup(struct issuer_trial *trial, struct findings *findings, c
     return false;
 }
 
+/* True: another look-up follows after a pause. */
+static bool read_seek(struct issuer_trial *trial, struct findings *findings, const struct http_call *call,
+                      struct issuer_lookup *lookup, int64_t now_ms)
+{
+    struct outcome outcome;
+    issuer_read_lookup(trial->facts->profile, call, &trial->reference, lookup, &outcome);
+    bool is_over = now_ms - trial->made_ms > ISSUER_TRIAL_SHOWN_MS, is_read = outcome.kind == OUTCOME_EXECUTED;
+    if ((outcome.advice == ADVICE_WAIT && !is_over) || (is_read && !lookup->is_done))
+        return !is_read;
+    enum issuer_found found = is_read ? issuer_lookup_found(lookup) : ISSUER_FOUND_NONE;
+    if (found == ISSUER_FOUND_ONE || found == ISSUER_FOUND_MORE)
+        keep_open(trial, lookup->card.id);
+    issuer_lookup_forget(lookup);
+    if (is_read && found == ISSUER_FOUND_NONE && !is_over)
+        return true;
+    add_unknown(trial, findings, found);
+    go_to(trial, trial->step + 1);
+    return false;
+}
+
 static void read_activate(struct issuer_trial *trial, struct findings *findings, const struct http_call *call)
 {
     struct outcome outcome;
@@ -326,13 +377,14 @@ static void read_frozen(struct issuer_trial *trial, struct findings *findings, c
 static void read_cancel(struct issuer_trial *trial, struct findings *findings, const struct http_call *call)
 {
     struct outcome outcome;
+    char reference[UUID_TEXT_SIZE], fix[120];
+    uuid_format(&trial->reference, reference);
+    snprintf(fix, sizeof(fix), "close the card by hand; its reference is %s", reference);
     issuer_read_cancel(trial->facts->profile, ISSUER_CANCEL, call, &outcome);
     if (outcome.kind == OUTCOME_EXECUTED)
         findings_add(findings, "close", FINDINGS_OK, NULL, "the card is closed");
     else
-        add_wrong(trial, findings, "close",
-                  "close the card by hand; its reference is the id of this check (issuing-ctl audit)",
-                  "the card was not closed", &outcome);
+        add_wrong(trial, findings, "close", fix, "the card was not closed", &outcome);
     trial->open_count--;
     go_to(trial, trial->step);
 }
@@ -342,7 +394,7 @@ static void read_close_again(struct issuer_trial *trial, const struct http_call 
     struct outcome outcome;
     issuer_read_cancel(trial->facts->profile, ISSUER_RETIRE, call, &outcome);
     note(trial, ASK_CLOSE, call, &outcome);
-    go_to(trial, TRIAL_LISTED);
+    go_to(trial, TRIAL_SEEK);
 }
 
 static void read_listed(struct issuer_trial *trial, const struct http_call *call, struct issuer_lookup *lookup)
@@ -354,31 +406,35 @@ static void read_listed(struct issuer_trial *trial, const struct http_call *call
     go_to(trial, TRIAL_HOLDER);
 }
 
-static void read_holder(struct issuer_trial *trial, const struct http_call *call)
+static void read_holder(struct issuer_trial *trial, const struct http_call *call, int64_t now_ms)
 {
     struct outcome outcome;
     struct issuer_card card = {0};
     issuer_read_create(trial->facts->profile, call, &trial->reference, &card, &outcome);
     note(trial, ASK_HOLDER, call, &outcome);
     trial->is_refused = outcome.kind == OUTCOME_REFUSED;
+    trial->is_unknown = trial->is_strange = outcome.kind == OUTCOME_UNKNOWN;
+    trial->made_ms = now_ms;
     if (outcome.kind == OUTCOME_EXECUTED)
         keep_open(trial, card.id);
     issuer_card_wipe(&card);
     go_to(trial, TRIAL_FAILED);
 }
 
-static void read_failed(struct issuer_trial *trial, const struct http_call *call)
+static void read_failed(struct issuer_trial *trial, const struct http_call *call, int64_t now_ms)
 {
     struct outcome outcome;
     struct issuer_card card = {0};
     issuer_read_create(trial->facts->profile, call, &trial->reference, &card, &outcome);
     note(trial, ASK_FAILED, call, &outcome);
+    trial->is_unknown = outcome.kind == OUTCOME_UNKNOWN;
+    trial->made_ms = now_ms;
     if (outcome.kind == OUTCOME_EXECUTED) {
         snprintf(trial->answers[ASK_FAILED], ISSUER_TRIAL_ANSWER_SIZE, "makes a card: the refusal was not kept");
         keep_open(trial, card.id);
     }
     issuer_card_wipe(&card);
-    go_to(trial, TRIAL_CLOSE_LAST);
+    go_to(trial, TRIAL_SEEK_LAST);
 }
 
 bool issuer_trial_answer(struct issuer_trial *trial, struct findings *findings, const struct http_call *call,
@@ -406,20 +462,24 @@ bool issuer_trial_answer(struct issuer_trial *trial, struct findings *findings, 
         read_frozen(trial, findings, call);
         return false;
     case TRIAL_CLOSE:
+    case TRIAL_CLOSE_SOUGHT:
     case TRIAL_CLOSE_LAST:
         read_cancel(trial, findings, call);
         return false;
     case TRIAL_CLOSE_AGAIN:
         read_close_again(trial, call);
         return false;
+    case TRIAL_SEEK:
+    case TRIAL_SEEK_LAST:
+        return read_seek(trial, findings, call, lookup, now_ms);
     case TRIAL_LISTED:
         read_listed(trial, call, lookup);
         return false;
     case TRIAL_HOLDER:
-        read_holder(trial, call);
+        read_holder(trial, call, now_ms);
         return false;
     case TRIAL_FAILED:
-        read_failed(trial, call);
+        read_failed(trial, call, now_ms);
         return false;
     case TRIAL_OVER:
         break;
@@ -430,6 +490,10 @@ bool issuer_trial_answer(struct issuer_trial *trial, struct findings *findings, 
 void issuer_trial_done(struct issuer_trial *trial, struct findings *findings)
 {
     const struct issuer_profile *profile = trial->facts->profile;
+    add_unknown(trial, findings, ISSUER_FOUND_NONE);
+    if (trial->is_hurried)
+        findings_add(findings, "cut short", FINDINGS_WARN, "ask again, with a longer --timeout",
+                     "nothing more was tried: the time was over, or the worker stops");
     for (const struct issuer_question *question = profile->questions; question && question->about; question++) {
         const char *answer = trial->answers[question->by];
         bool is_open = question->by == ASK_VENDOR;

@@ -4,7 +4,8 @@
  * calls. Pure.
  *
  * Reference and key are the id of the check, and for the create that must fail one that is made of it: a worker that takes
- * the check over makes no second card. */
+ * the check over makes no second card. A create whose outcome is unknown is looked up at the end: its card is closed, or a
+ * finding names the reference under which it may be. */
 #ifndef ISSUING_ISSUER_TRIAL_H
 #define ISSUING_ISSUER_TRIAL_H
 
@@ -25,9 +26,12 @@ enum issuer_trial_step {
     TRIAL_FROZEN, /* is it shown so? */
     TRIAL_CLOSE,  /* one card after the other */
     TRIAL_CLOSE_AGAIN,
+    TRIAL_SEEK, /* a card of a create that got no definite answer */
+    TRIAL_CLOSE_SOUGHT,
     TRIAL_LISTED,
     TRIAL_HOLDER, /* the create that must fail */
     TRIAL_FAILED, /* a right one under its key */
+    TRIAL_SEEK_LAST,
     TRIAL_CLOSE_LAST,
     TRIAL_OVER,
 };
@@ -42,11 +46,14 @@ struct issuer_trial {
     bool reveals;                                              /* the number is to be asked for */
     bool is_frozen;                                            /* the freeze was not refused */
     bool is_refused;                                           /* the create that must fail has failed */
+    bool is_unknown;                                           /* a create of `reference` may have made another card */
+    bool is_strange;                                           /* that one was of the strange holder */
+    bool is_hurried;                                           /* only what was made is closed */
     int64_t settle_ms;                                         /* issuer.settle_time */
     struct issuer_card card;                                   /* id "" = none is known */
     char open[ISSUER_TRIAL_CARDS_MAX][CARD_ISSUER_ID_MAX + 1]; /* cards that must be closed */
     int open_count;
-    int64_t made_ms;                                            /* monotonic; when the create was answered */
+    int64_t made_ms;                                            /* monotonic; when the last create was answered */
     char answers[ISSUER_EXPERIMENTS][ISSUER_TRIAL_ANSWER_SIZE]; /* "" = none */
 };
 
@@ -67,9 +74,9 @@ const char *issuer_trial_card(const struct issuer_trial *trial);
  * sent twice. True: the call that is next comes after a pause. */
 bool issuer_trial_answer(struct issuer_trial *trial, struct findings *findings, const struct http_call *call,
                          const struct http_call *twin, struct issuer_lookup *lookup, int64_t now_ms);
-/* The worker drains: what was made is closed, nothing else is tried. */
+/* The worker drains, or may lose the check: what was made is closed, nothing else is tried. */
 void issuer_trial_hurry(struct issuer_trial *trial);
-/* Adds what became of the questions. */
+/* Adds what became of the questions, and what may have been left at the issuer. */
 void issuer_trial_done(struct issuer_trial *trial, struct findings *findings);
 
 #endif

@@ -92,6 +92,8 @@ BEGIN
     UPDATE issuer_checks c
     SET ended_at = clock_timestamp(), result = 'unanswered', lease_until = NULL, lease_token = NULL
     WHERE c.id IN (SELECT o.id FROM issuer_checks o WHERE o.ended_at IS NULL AND o.deadline_at <= now()
+                   -- guard: what a worker still has at its deadline may tell what was found
+                   AND (o.lease_until IS NULL OR o.lease_until NOT BETWEEN now() AND now() + interval '1 minute')
                    LIMIT 100 FOR UPDATE SKIP LOCKED);
     RETURN QUERY
     UPDATE issuer_checks c
@@ -103,6 +105,19 @@ BEGIN
                          OR o.lease_until > now() + interval '1 minute')
                   ORDER BY o.asked_at LIMIT 1 FOR UPDATE SKIP LOCKED)
     RETURNING c.id, c.user_id, c.target, c.creates;
+END
+$$;
+
+-- A trial makes more calls than a lease lasts. False: nobody waits for it any more, or another worker has it.
+CREATE OR REPLACE FUNCTION issuing.renew_issuer_check(check_id uuid, token uuid, lease_ms int8) RETURNS bool
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+BEGIN
+    UPDATE issuer_checks c
+    SET lease_until = now() + least(greatest(lease_ms, 0), 60000) * interval '1 millisecond'
+    -- guard: a check of the issuer that another worker has is not renewed
+    WHERE c.id = check_id AND c.lease_token = token AND c.ended_at IS NULL AND c.deadline_at > now();
+    RETURN FOUND;
 END
 $$;
 
@@ -131,5 +146,6 @@ $$;
 
 REVOKE ALL ON FUNCTION issuing.note_issuer(text, text), issuing.last_trial(),
     issuing.ask_issuer_check(text, text, bool, int8, text, text, text, text),
-    issuing.take_issuer_check(uuid, int8, text, text[]), issuing.put_issuer_check_back(uuid, uuid), issuing.end_issuer_check(uuid, uuid, text, jsonb)
+    issuing.take_issuer_check(uuid, int8, text, text[]), issuing.renew_issuer_check(uuid, uuid, int8),
+    issuing.put_issuer_check_back(uuid, uuid), issuing.end_issuer_check(uuid, uuid, text, jsonb)
 FROM PUBLIC;

@@ -85,7 +85,7 @@ BEGIN
         GRANT EXECUTE ON FUNCTION issuing.take_checks(uuid, int8, int8, text, text[]),
             issuing.end_executed_check(uuid, uuid, int8, text) TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.take_issuer_check(uuid, int8, text, text[]), issuing.put_issuer_check_back(uuid,
-            uuid),
+            uuid), issuing.renew_issuer_check(uuid, uuid, int8),
             issuing.end_issuer_check(uuid, uuid, text, jsonb) TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.take_listing(uuid, int8, text, text, text, int8),
             issuing.note_listed(uuid, uuid, text[], uuid[], bool[], text, int8, int8),

@@ -8,6 +8,10 @@
 SELECT id, user_id, target, creates
 FROM issuing.take_issuer_check($1::uuid, $2::int8, $3::text, $4::text[]);
 
+-- name: issuer_check_renew :one
+-- why: before each call of a trial. Guarded by the token. $1 check, $2 token, $3 lease in ms.
+SELECT issuing.renew_issuer_check($1::uuid, $2::uuid, $3::int8);
+
 -- name: issuer_check_put_back :many
 -- why: the worker drains, or the target is paused. Guarded by the token. $1 check, $2 token.
 SELECT issuing.put_issuer_check_back($1::uuid, $2::uuid)::text;

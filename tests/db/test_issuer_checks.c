@@ -149,6 +149,38 @@ START_TEST(a_check_of_a_worker_that_died_or_drains_is_taken_by_another)
 }
 END_TEST
 
+static bool renew(void)
+{
+    const struct pg_param params[] = {pg_param_uuid(&check), pg_param_uuid(&token), pg_param_int8(10000)};
+    pg_rows_scope struct pg_rows *rows = database_query(worker, &sql_issuer_check_renew, params);
+    return pg_bool(rows, 0, 0);
+}
+
+/* The story: a trial lasted longer than its lease. Another worker took it over, and what the first one found was lost. */
+START_TEST(a_worker_keeps_a_check_that_it_renews_and_tells_what_it_found_after_the_deadline)
+{
+    ck_assert_str_eq(ask(NULL, 30000), "");
+    ck_assert(take());
+    database_run(owner, "UPDATE issuer_checks SET lease_until = now() - interval '1 ms'");
+    ck_assert(renew());
+    ck_assert(!take());
+    struct uuid mine = token;
+    token = uuid4_make();
+    ck_assert(!renew());
+    token = mine;
+    database_run(owner, "UPDATE issuer_checks SET deadline_at = now()");
+    ck_assert(!renew());
+    ck_assert(!take());
+    ck_assert(end("ok", ONE_FINDING));
+    ck_assert(!renew());
+    ck_assert_str_eq(ask(NULL, 30000), "");
+    ck_assert(take());
+    database_run(owner, "UPDATE issuer_checks SET deadline_at = now(), lease_until = now() WHERE ended_at IS NULL");
+    ck_assert(!take());
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM issuer_checks WHERE result = 'unanswered'"), 1);
+}
+END_TEST
+
 START_TEST(a_check_that_nobody_took_in_time_ends_unanswered_and_is_removed_after_a_week)
 {
     ck_assert_str_eq(ask(NULL, 0), "");
@@ -232,6 +264,7 @@ SUITE(issuer_checks)
     tcase_add_test(tcase, a_check_is_asked_taken_and_answered_once_and_is_on_record);
     tcase_add_test(tcase, a_check_of_a_route_is_taken_by_a_worker_that_may_call_it);
     tcase_add_test(tcase, a_check_of_a_worker_that_died_or_drains_is_taken_by_another);
+    tcase_add_test(tcase, a_worker_keeps_a_check_that_it_renews_and_tells_what_it_found_after_the_deadline);
     tcase_add_test(tcase, a_check_that_nobody_took_in_time_ends_unanswered_and_is_removed_after_a_week);
     tcase_add_test(tcase, the_last_trial_that_made_a_card_is_kept);
     tcase_add_test(tcase, no_check_is_asked_while_the_issuer_is_paused_or_too_many_wait);

@@ -14,7 +14,7 @@ from harness import assert_equal, assert_true, core_at, EVERY, slow, test, those
 from operators import lines
 
 LISTED = those(lambda issuer: issuer.profile in ("stripe", "adyen"))  # a look-up needs the holder
-TRIED = ("create", "repeat", "shown", "activate", "number", "freeze", "close", "asked")
+TRIED = ("create", "repeat", "shown", "activate", "number", "freeze", "close", "unknown", "asked")
 SOON = r"\d+ ms after the create"
 # What the sandbox answers where the vendor's documents are silent, by the question.
 ANSWERED = {
@@ -336,6 +336,42 @@ def a_trial_of_an_issuer_that_answers_badly_leaves_no_card(world):
     assert_equal([card["status"] for card in world.sandbox.cards()], ["cancelled"], "cards at the issuer")
     for words in (("--issuer", "--create"), ("--create", "--user", "alice")):
         assert_equal(world.ctl("doctor", *words).returncode, 2, "%r" % (words,))
+
+
+@slow
+@test(issuers=("lithic",))
+def a_trial_names_or_closes_the_card_of_a_create_without_an_answer(world):
+    """Story: the create under the key of a refusal was executed, and its answer lost. Its card stayed, and nobody was
+    told. The first three creates are the card's, its repeat, and the one that must be refused."""
+    world.up()
+    world.allowed |= {"orphan", "two_cards"}
+    world.sandbox.fault("create", "execute_then_status", status=503, skip=3, count=1)
+    found = asked(world, "--user", "alice", "--create")
+    assert_equal(([card["status"] for card in world.sandbox.cards()], found["unknown"][0][0]), (["cancelled"] * 2, "ok"),
+                 "found and closed: %r" % found)
+    world.sandbox.clear()
+    world.sandbox.fault("create", "status_then_execute", status=503, skip=3, count=1, late_ms=3600000)
+    level, said, fix = asked(world, "--user", "alice", "--create")["unknown"][0]
+    assert_equal(world.sandbox.run_late(), 1, "the create arrives, later than anything that is waited for")
+    late, = [card for card in world.sandbox.cards() if card["status"] != "cancelled"]
+    assert_equal((level, late["reference"] in said, "by hand" in fix), ("fail", True, True), "%s / %s" % (said, fix))
+
+
+@slow
+@test(issuer__timeout="400ms", core__timeout="400ms", issuer__settle_time="1s", worker__lease="2s")
+def a_trial_that_lasts_longer_than_a_lease_is_one_workers(world):
+    """Story: the second worker took the check over while the first one waited for its card to be shown."""
+    world.up(workers=2)
+    world.allowed |= {"orphan", "two_cards"}
+    world.sandbox.fault("lookup", "stale", stale_ms=8000)
+    found = asked(world, "--user", "alice", "--create")
+    assert_equal((levels(found)["create"], levels(found)["close"], len(world.sandbox.calls("create"))), ("ok", "ok", 2),
+                 "findings and creates: %r" % found)
+    # Nobody waits any more: what was made is closed, and what was found is kept.
+    world.ctl("doctor", "--issuer", "--user", "alice", "--create", "--timeout", "2s")
+    wait_until(lambda: world.sql("SELECT count(*) FROM issuer_checks WHERE detail @> '[{\"check\": \"cut short\"}]'") == "1",
+               "what was found by then")
+    assert_equal([card["status"] for card in world.sandbox.cards()], ["cancelled"] * 2, "cards at the issuer")
 
 
 @test

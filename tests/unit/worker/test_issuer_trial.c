@@ -1,6 +1,7 @@
 /* Stories: a trial was begun with the key of the live mode, and a real card was made; the findings, which go into a ticket,
  * repeated the vendor's words with our key in them; a
- * frozen card that the issuer goes on to show as active, and a settle time that is too short, were not seen. */
+ * frozen card that the issuer goes on to show as active, and a settle time that is too short, were not seen; a card whose
+ * create got no definite answer stayed, and nobody was told. */
 #include "worker/issuer_trial.h"
 
 #include <check.h>
@@ -173,6 +174,67 @@ START_TEST(each_question_is_answered_and_every_card_is_closed)
 }
 END_TEST
 
+/* From the create until the create that must be refused is. */
+static void refuse_the_strange_holder(void)
+{
+    freeze(CARD("disabled"));
+    answer(200, CARD("canceled"), 9000);
+    answer(409, "{\"type\":\"invalid_operation_error\",\"status\":409,\"title\":\"%s\"}", 9000);
+    answer(404, "{\"type\":\"object_not_found_error\",\"status\":404,\"title\":\"%s\"}", 9000);
+    ck_assert_int_eq(issuer_trial_call(&trial), ISSUER_CREATE);
+}
+
+START_TEST(the_card_of_a_create_without_a_definite_answer_is_looked_for_and_closed_or_named)
+{
+    char named[UUID_TEXT_SIZE];
+    static const char found_none[] = "{\"data\":[],\"next_cursor\":null,\"for\":\"%s\"}";
+    refuse_the_strange_holder();
+    answer(503, "%s", 10000);
+    ck_assert_int_eq(issuer_trial_call(&trial), ISSUER_LOOKUP);
+    ck_assert_str_eq(issuer_trial_parameters(&trial)->values[0], "account_1");
+    answer(200, "{\"data\":[" CARD("active") "],\"next_cursor\":null}", 11000);
+    ck_assert_int_eq(issuer_trial_call(&trial), ISSUER_CANCEL);
+    ck_assert_str_eq(issuer_trial_card(&trial), "card_1");
+    answer(200, CARD("canceled"), 11000);
+    ck_assert_int_eq(issuer_trial_call(&trial), ISSUER_CALLS);
+    issuer_trial_done(&trial, &findings);
+    ck_assert(!findings.has_failure);
+    uuid_format(&trial.reference, named);
+    ck_assert_ptr_nonnull(strstr(found(), named));
+
+    findings_begin(&findings);
+    refuse_the_strange_holder();
+    answer(503, "%s", 10000);
+    answer(200, found_none, 10000 + ISSUER_TRIAL_SHOWN_MS + 1);
+    ck_assert_int_eq(issuer_trial_call(&trial), ISSUER_CALLS);
+    ck_assert(findings.has_failure);
+    issuer_trial_done(&trial, &findings);
+    const char *text = found();
+    uuid_format(&trial.reference, named);
+    ck_assert_ptr_nonnull(strstr(text, named));
+    ck_assert_ptr_nonnull(strstr(text, "close it by hand"));
+}
+END_TEST
+
+START_TEST(a_trial_in_a_hurry_closes_what_it_has_made_and_names_what_it_may_have_left)
+{
+    char named[UUID_TEXT_SIZE];
+    snprintf(known.values[0], sizeof(known.values[0]), "account_1");
+    begin(&issuer_increase);
+    answer(200, CARD("active"), 1000);
+    answer(503, "%s", 1000);
+    issuer_trial_hurry(&trial);
+    ck_assert_int_eq(issuer_trial_call(&trial), ISSUER_CANCEL);
+    answer(200, CARD("canceled"), 1000);
+    ck_assert_int_eq(issuer_trial_call(&trial), ISSUER_CALLS);
+    issuer_trial_done(&trial, &findings);
+    uuid_format(&trial.reference, named);
+    const char *text = found();
+    ck_assert_ptr_nonnull(strstr(text, named));
+    ck_assert_ptr_nonnull(strstr(text, "cut short"));
+}
+END_TEST
+
 SUITE(issuer_trial)
 {
     TCase *tests = tcase_create("issuer_trial");
@@ -181,5 +243,7 @@ SUITE(issuer_trial)
     tcase_add_test(tests, a_refused_create_ends_the_trial_without_our_secrets);
     tcase_add_test(tests, a_settle_time_that_is_too_short_and_a_frozen_card_that_is_shown_as_active_are_named);
     tcase_add_test(tests, each_question_is_answered_and_every_card_is_closed);
+    tcase_add_test(tests, the_card_of_a_create_without_a_definite_answer_is_looked_for_and_closed_or_named);
+    tcase_add_test(tests, a_trial_in_a_hurry_closes_what_it_has_made_and_names_what_it_may_have_left);
     suite_add_tcase(suite, tests);
 }
