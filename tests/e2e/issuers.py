@@ -157,6 +157,23 @@ def a_holder_whose_cards_have_all_the_metadata_they_may_is_looked_up(world):
     assert_equal(cards(world, event), ["active"], "cards of ours")
 
 
+@test(issuers=("stripe",), issuer__max_concurrency="1")
+def one_wrong_value_of_the_configuration_pauses_the_issuer(world):
+    """Story: with a wrong currency every user was REJECTED, one after the other, and nothing rang."""
+    world.up(workers=0)
+    world.sandbox.fault("create", "status", status=400, code="currency_unsupported")
+    events = [world.accept("user-%d" % number) for number in range(32)]
+    world.start_worker()
+    seen = wait_until(lambda: [row for row in map(json.loads, world.ctl("targets", "--json").stdout.splitlines())
+                               if row["target"] == "issuer" and row["state"] == "paused"], "the pause")[0]
+    assert_true("currency_unsupported" in seen["paused_why"], "why: %r" % seen)
+    assert_equal(len(world.sandbox.calls("create")), 25, "creates until then")
+    world.sandbox.clear()
+    assert_equal(world.ctl("resume", "issuer", "--reason", "the currency is right now").returncode, 0, "resume")
+    world.wait_final(events)
+    assert_equal(sorted(world.status(event) for event in events), ["COMPLETED"] * 7 + ["REJECTED"] * 25, "the ends")
+
+
 @test(issuers=("stripe",), issuer__timeout="400ms", core__timeout="400ms", worker__lease="2s", issuer__settle_time="1s")
 def further_members_are_sent_and_a_repeat_says_what_the_first_create_has_said(world):
     """Story: a card was live without its limits. And a limit that was changed between a create and its repeat would be
