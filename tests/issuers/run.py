@@ -7,8 +7,10 @@ clients   the SDKs are clients of issuing-sandbox --issuer=... (clients.js)
 types     what the worker sends and reads, and what the sandbox answered to the clients, is in the SDK's types
           (literals.py, tsc)
 webhooks  the stock library of Standard Webhooks accepts what the worker signs, and nothing else (webhooks.js)
+traces    OpenTelemetry's own protocol code and the rules of exported.py accept a right export, and refuse each that is
+          broken (trace_cases.py)
 
-The SDKs of Stripe, Lithic, Increase and Adyen, and that library, are installed from package-lock.json into <build>/issuer-sdks;
+The SDKs of Stripe, Lithic, Increase and Adyen, and those libraries, are installed from package-lock.json into <build>/issuer-sdks;
 where node, npm or its registry is not there, the group is skipped with the reason. Marqeta has no SDK at npm: its
 requests are compared with its documents by unit tests only.
 
@@ -26,14 +28,16 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "e2e"))
 
 import compare  # noqa: E402
+import exported  # noqa: E402
 import literals  # noqa: E402
+import trace_cases  # noqa: E402
 from harness import BUILD, environment, free_port, release_ports, Sandbox, STUCK_AFTER_S  # noqa: E402
 
 FILES = ("package.json", "package-lock.json")
 NODE_MIN = 18  # of Adyen's SDK; all of them work with it
 CREDENTIAL = "golden-credential"
 NOT_COMPARED = ("cancel_odd_card",)  # no vendor makes such an id
-PARTS = ("requests", "clients", "types", "webhooks")
+PARTS = ("requests", "clients", "types", "webhooks", "traces")
 
 
 def skip(reason):
@@ -205,6 +209,25 @@ def check_webhooks(results, node):
                 ["no story was told"] * (not stories))
 
 
+# ---- traces ----------------------------------------------------------------------------------------------------------
+
+def check_traces(results, node):
+    def complaints_of(bodies):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        for number, body in enumerate(bodies):
+            (folder / ("%d.json" % number)).write_text(body if isinstance(body, str) else json.dumps(body))
+        return exported.check_folder(node, folder, [trace_cases.CLIENTS], [trace_cases.USER])[0]
+
+    folder = node.folder / "traces"
+    results.add("traces: a right export is accepted", complaints_of(trace_cases.good()))
+    twice = json.dumps(trace_cases.good()[0]).replace('"flags"', '"kind": 2, "flags"')
+    for what, bodies, wanted in (*trace_cases.broken(), ("a member twice", [twice], "has a member twice")):
+        found = complaints_of(bodies)
+        results.add("traces: refused is %s" % what, [] if any(wanted in line for line in found) else [
+            "wanted is a complaint with %r: %s" % (wanted, found)])
+
+
 def main():
     wanted = sys.argv[1:] or PARTS
     if not set(wanted) <= set(PARTS):
@@ -228,6 +251,8 @@ def main():
         check_types(results, node, requests, tables, answers)
     if "webhooks" in wanted:
         check_webhooks(results, node)
+    if "traces" in wanted:
+        check_traces(results, node)
     print("issuers: %d passed, %d failed" % (results.passed, results.failed))
     return 1 if results.failed else 0
 

@@ -24,7 +24,7 @@ NAME is one of:
   e2e        every end-to-end story
   monitoring metrics, alert rules and dashboard, by promtool and a Prometheus server
   console    the operators' pages in a real browser (chromium, and packages of npm below build/)
-  issuers    profiles, dialects and signed deliveries against the libraries of vendors and receivers (npm, below build/)
+  issuers    profiles, dialects, signed deliveries and traces against the libraries of vendors and receivers (npm, below build/)
   chaos      each kind of trouble once
   failover   a database of three hosts with Patroni and etcd: one switchover, one killed primary; as root
   citus      places that move between the nodes of a Citus cluster; CITUS_BIN names the folder of a PostgreSQL with Citus
