@@ -21,11 +21,14 @@
 #include "sandbox/ledger_report.h"
 #include "sandbox/listener.h"
 #include "sandbox/postponed.h"
+#include "sandbox/spans.h"
+#include "sandbox/traces.h"
 
 #define OUT_MAX ((size_t)1 << 30)
 #define PART_MAX ((size_t)4 << 20)
 #define ROWS_DEFAULT 1000000
 #define CALLS_DEFAULT 100
+#define TRACES_DEFAULT 20
 #define ADVANCE_MAX_MS (INT64_C(100) * 365 * 24 * 60 * 60 * 1000)
 
 /* A ledger of a million cards is more than the server takes in one reply. */
@@ -266,6 +269,42 @@ static void show_calls(struct sandbox *sandbox, struct http_request *request)
     buf_done(&out);
 }
 
+static void take_traces(struct sandbox *sandbox, struct http_request *request)
+{
+    struct buf out;
+    buf_init(&out, 4096);
+    int status = traces_take(sandbox, request, &out);
+    answer(request, status, "application/json", &out);
+    buf_done(&out);
+}
+
+static const char *drawing_type(const struct http_request *request)
+{
+    return traces_as_page(request) ? "text/html; charset=utf-8" : "text/plain; charset=utf-8";
+}
+
+static void show_traces(struct sandbox *sandbox, struct http_request *request)
+{
+    struct buf out;
+    buf_init(&out, OUT_MAX);
+    traces_write_list(sandbox, request, http_query_number(request->query, "limit", TRACES_DEFAULT), &out);
+    answer(request, 200, drawing_type(request), &out);
+    buf_done(&out);
+}
+
+static void show_trace(struct sandbox *sandbox, struct http_request *request)
+{
+    struct slice trace_id = {0};
+    struct buf out;
+    buf_init(&out, OUT_MAX);
+    if (http_path_matches(request->path, "/traces/{trace_id}", &trace_id) &&
+        traces_write(sandbox, trace_id, traces_as_page(request), &out))
+        answer(request, 200, drawing_type(request), &out);
+    else
+        answer_error(request, 404, "not_found", "no span of this trace is here; GET /traces lists the last ones");
+    buf_done(&out);
+}
+
 static void reset(struct sandbox *sandbox, struct http_request *request)
 {
     postponed_drop(sandbox);
@@ -275,6 +314,7 @@ static void reset(struct sandbox *sandbox, struct http_request *request)
         return;
     }
     calls_clear(sandbox->calls);
+    spans_clear(sandbox->spans);
     faults_clear(&sandbox->faults);
     delivery_reset_held(sandbox, TARGET_ISSUER);
     delivery_reset_held(sandbox, TARGET_CORE);
@@ -380,10 +420,14 @@ static const struct {
      "deliveries of webhooks by id, with headers and body; ?name= ?id= ?user= ?from= ?limit="},
     {HTTP_GET, "GET", "/numbers", show_numbers, NULL,
      "the card numbers made, to look for leaks; ?from= ?limit= ?user= ?reference="},
+    {HTTP_POST, "POST", "/v1/traces", take_traces, NULL,
+     "takes spans, as trace.endpoint sends them: OpenTelemetry's OTLP/HTTP in JSON; the last 8192 are kept"},
+    {HTTP_GET, "GET", "/traces", show_traces, NULL, "the last traces, as text, or as a page for a browser; ?limit="},
+    {HTTP_GET, "GET", "/traces/{trace_id}", show_trace, NULL, "draws one"},
     {HTTP_POST, "POST", "/clock", advance_clock, "{\"advance_ms\":86400000}", "makes keys older"},
     {HTTP_POST, "POST", "/holders", add_holder, "{\"user_id\":\"alice\"}",
      "tells the issuer of a holder, as core-api does when it is asked about a user; \"holder\" names it"},
-    {HTTP_POST, "POST", "/reset", reset, "", "empties ledger, calls and faults"},
+    {HTTP_POST, "POST", "/reset", reset, "", "empties ledger, calls, traces and faults"},
 };
 
 static void put_help(struct sandbox *sandbox, struct buf *out)
@@ -397,12 +441,12 @@ static void put_help(struct sandbox *sandbox, struct buf *out)
     buf_put_format(out, "a payment service (/v1/charges) and a receiver of webhooks (/hooks/NAME) on http://%s.\n\n",
                    listener_address(sandbox->listeners[LISTENER_ROUTE]));
     for (size_t i = 0; i < ARRAY_SIZE(paths); i++) {
-        buf_put_format(out, "%-6s %-16s %s\n", paths[i].method_name, paths[i].path, paths[i].help);
+        buf_put_format(out, "%-6s %-18s %s\n", paths[i].method_name, paths[i].path, paths[i].help);
         if (paths[i].data)
             buf_put_format(out, "       curl -d '%s' http://%s%s\n", paths[i].data, address, paths[i].path);
-        else if (paths[i].method != HTTP_OTHER)
+        else if (paths[i].method == HTTP_GET && !strchr(paths[i].path, '{'))
             buf_put_format(out, "       curl http://%s%s\n", address, paths[i].path);
-        else
+        else if (paths[i].method == HTTP_OTHER)
             buf_put_format(out, "       curl -X %s http://%s%s\n", paths[i].method_name, address, paths[i].path);
     }
     buf_put_text(
@@ -440,7 +484,8 @@ void control_on_request(void *context, struct http_request *request)
     enum http_method method = request->method == HTTP_HEAD ? HTTP_GET : request->method;
     bool known = false;
     for (size_t i = 0; i < ARRAY_SIZE(paths); i++) {
-        if (!slice_is(request->path, paths[i].path))
+        struct slice segment;
+        if (!http_path_matches(request->path, paths[i].path, &segment))
             continue;
         if (paths[i].method == method) {
             paths[i].handle(sandbox, request);

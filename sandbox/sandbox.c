@@ -6,6 +6,7 @@
 #include "sandbox/charges_file.h"
 #include "sandbox/holders.h"
 #include "sandbox/hooks.h"
+#include "sandbox/spans.h"
 
 #define BODY_MAX (2 * 1024 * 1024)
 
@@ -23,7 +24,9 @@ bool sandbox_init(struct sandbox *sandbox, uv_loop_t *loop, const struct dialect
     sandbox->holders = holders_new();
     sandbox->charges = charges_new(route_key_lifetime_ms);
     sandbox->hooks = hooks_new();
-    if (!sandbox->ledger || !sandbox->calls || !sandbox->holders || !sandbox->charges || !sandbox->hooks) {
+    sandbox->spans = spans_new();
+    if (!sandbox->ledger || !sandbox->calls || !sandbox->holders || !sandbox->charges || !sandbox->hooks ||
+        !sandbox->spans) {
         sandbox_done(sandbox);
         return err_set(err, ERR_MEMORY, "out of memory");
     }
@@ -39,6 +42,7 @@ void sandbox_done(struct sandbox *sandbox)
     hooks_free(sandbox->hooks);
     secret_done(&sandbox->webhook_key);
     calls_free(sandbox->calls);
+    spans_free(sandbox->spans);
     faults_done(&sandbox->faults);
     secret_done(&sandbox->issuer_credential);
     secret_done(&sandbox->core_credential);

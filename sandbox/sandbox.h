@@ -21,6 +21,7 @@ struct holders;
 struct charges;
 struct charges_file;
 struct hooks;
+struct spans;
 
 /* The first ones are those of the targets, in their order. */
 enum sandbox_listener {
@@ -40,6 +41,7 @@ struct sandbox {
     struct charges_file *charges_file; /* NULL = none */
     struct hooks *hooks;
     struct calls *calls;
+    struct spans *spans;
     struct faults faults;
     struct secret issuer_credential, core_credential, route_credential; /* empty = anybody may call */
     struct secret webhook_key;                                          /* empty = signatures are not checked */
