@@ -72,15 +72,18 @@ static bool read_job(struct job *job, struct err *err)
     bulk->confirms_no_card = form_get(&job->form, "confirm_no_card") != NULL;
     bulk->confirms_not_executed = form_get(&job->form, "confirm_not_executed") != NULL;
     bulk->rate = form_get(&job->form, "rate");
-    if (bulk->rate && !options_rate(bulk->rate, &bulk->interval_us))
-        return err_set(err, ERR_USAGE,
-                       "the rate needs a number of events a second, at most 100000: 5, 0.2, 10/m, 100/h");
     job->by_filter = scope && strcmp(scope, "filter") == 0;
     if (job->by_filter)
         return read_filter(job, err);
     return read_ids(job, err) &&
            (job->id_count > 0 ||
             err_set(err, ERR_USAGE, "no event is selected: select some, or all that match the filter"));
+}
+
+bool job_read_rate(struct job *job, struct err *err)
+{
+    return !job->bulk.rate || options_rate(job->bulk.rate, &job->bulk.interval_us) ||
+           err_set(err, ERR_USAGE, "the rate needs a number of events a second, at most 100000: 5, 0.2, 10/m, 100/h");
 }
 
 bool job_read(struct ctl *ctl, const struct form *form, struct job **ret_job, struct err *err)

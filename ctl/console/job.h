@@ -58,11 +58,12 @@ struct jobs {
     int count, last_number;
 };
 
-/* What a form asks for: verb, ids or filter, rate, limit. Fills everything but what only a start needs (reason, total).
+/* What a form asks for: verb, ids or filter, rate. Fills everything but what only a start needs (reason, total).
  * The job is owned by the caller: job_free. ERR_USAGE. */
 must_check bool job_read(struct ctl *ctl, const struct form *form, struct job **ret_job, struct err *err);
-void job_free(struct job *job);                     /* accepts NULL */
-const struct bulk_verb *job_verb(const char *word); /* NULL: there is none of that name */
+must_check bool job_read_rate(struct job *job, struct err *err); /* the interval between two events. ERR_USAGE */
+void job_free(struct job *job);                                  /* accepts NULL */
+const struct bulk_verb *job_verb(const char *word);              /* NULL: there is none of that name */
 const char *job_state_name(enum job_state state);
 /* Counts what the filter matches now as bulk->total, at most JOB_EVENTS_MAX and for at most a few seconds; given ids are
  * counted as they are. */

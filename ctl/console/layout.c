@@ -78,6 +78,22 @@ void layout_notice(struct buf *document, const char *title, const char *why)
              2, title, why);
 }
 
+static void write_why(struct buf *out, const struct err *err)
+{
+    buf_put_text(out, "<p class=\"notice bad\" role=\"alert\">");
+    html_sentence(out, err->message);
+    buf_put_text(out, "</p>\n");
+}
+
+bool layout_refused(struct page *page, const struct err *err)
+{
+    if (err->kind != ERR_USAGE && err->kind != ERR_REFUSED)
+        return false;
+    page->status = err->kind == ERR_USAGE ? 400 : 409;
+    write_why(page->out, err);
+    return true;
+}
+
 void layout_error(struct page *page, const struct err *err)
 {
     bool is_away = err->kind == ERR_AWAY || err->kind == ERR_CONFIG;
@@ -94,9 +110,8 @@ void layout_error(struct page *page, const struct err *err)
                   : is_away             ? "The database does not answer"
                                         : "The page failed";
     buf_reset(page->out);
-    html_put(page->out, "<h1>{}</h1>\n<p class=\"notice bad\" role=\"alert\">", 1, page->title);
-    html_sentence(page->out, err->message);
-    buf_put_text(page->out, "</p>\n");
+    html_put(page->out, "<h1>{}</h1>\n", 1, page->title);
+    write_why(page->out, err);
     if (is_slow)
         buf_put_text(page->out, "<p>Try a narrower filter.</p>\n");
     else if (is_away)

@@ -37,7 +37,7 @@ static bool ask(struct page *page, const struct uuid *id, bool is_reissue, const
     return done;
 }
 
-bool page_ask(struct page *page, struct err *err)
+static bool start(struct page *page, struct err *err)
 {
     pg_rows_scope struct pg_rows *rows = NULL;
     const char *action = form_get(page->form, "action");
@@ -67,18 +67,23 @@ bool page_ask(struct page *page, struct err *err)
     return true;
 }
 
+bool page_ask(struct page *page, struct err *err)
+{
+    return start(page, err) || (layout_refused(page, err) && page_event(page, err));
+}
+
 void page_ask_write_form(struct page *page, const char *id, bool is_reissue, const char *peer)
 {
     struct buf *out = page->out;
     char action[64];
-    const char *word = is_reissue ? "reissue" : "reconcile";
+    const char *word = is_reissue ? "reissue" : "reconcile", *refused = form_get(page->form, "action");
     snprintf(action, sizeof(action), "/events/%.40s/ask", id);
     layout_post(page, action);
     html_put(out,
              "<p class=\"buttons\"><label class=\"unseen\" for=\"why-{}\">Reason</label>"
-             "<input id=\"why-{}\" name=\"reason\" required maxlength=\"1000\" placeholder=\"reason\" "
+             "<input id=\"why-{}\" name=\"reason\" value=\"{}\" required maxlength=\"1000\" placeholder=\"reason\" "
              "autocomplete=\"off\">\n",
-             2, word, word);
+             3, word, word, refused && strcmp(refused, word) == 0 ? form_get(page->form, "reason") : NULL);
     if (is_reissue)
         buf_put_text(out, "<label><input type=\"checkbox\" name=\"confirmed\" value=\"1\" required> with a new key, if "
                           "the issuer has no card</label>\n");

@@ -6,6 +6,7 @@
 
 #include "ctl/console/console.h"
 #include "ctl/console/html.h"
+#include "ctl/console/layout.h"
 #include "ctl/console/page.h"
 
 #define ROWS 100
@@ -152,10 +153,13 @@ bool page_audit(struct page *page, struct err *err)
 {
     struct trail trail = {.count = 0};
     struct buf *out = page->out;
-    if (!open_trail(page->form, &trail, page->console->ctl->db, err))
-        return false;
+    bool is_open = open_trail(page->form, &trail, page->console->ctl->db, err);
     buf_put_text(out, "<h1>Audit</h1>\n");
+    if (!is_open && !layout_refused(page, err))
+        return false;
     write_filters(page);
+    if (!is_open)
+        return true;
     buf_put_text(out, "<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"Actions of operators\"><table>"
                       "<caption>Actions, newest first</caption><thead><tr><th scope=\"col\">Time</th>"
                       "<th scope=\"col\">Actor</th><th scope=\"col\">Action</th><th scope=\"col\">Event or target</th>"

@@ -106,6 +106,7 @@ static void write_hidden(struct page *page, const struct job *job)
     }
 }
 
+/* What was typed is kept where the start was refused; the confirmations are asked for anew, of what is shown now. */
 static void write_start_form(struct page *page, const struct job *job)
 {
     struct buf *out = page->out;
@@ -113,12 +114,13 @@ static void write_start_form(struct page *page, const struct job *job)
     buf_put_text(out, "<section aria-labelledby=\"start-title\"><h2 id=\"start-title\">Start</h2>\n");
     layout_post(page, "/bulk");
     write_hidden(page, job);
-    buf_put_text(out,
-                 "<div class=\"stack\"><p class=\"field\"><label for=\"reason\">Reason, for the audit trail</label>"
-                 "<input id=\"reason\" name=\"reason\" required maxlength=\"1000\" autocomplete=\"off\"></p>\n"
-                 "<p class=\"field\"><label for=\"rate\">Events a second, at most (empty: no limit)"
-                 "</label><input id=\"rate\" name=\"rate\" placeholder=\"5, 0.2, 10/m\" maxlength=\"20\" "
-                 "autocomplete=\"off\"></p>\n");
+    html_put(out,
+             "<div class=\"stack\"><p class=\"field\"><label for=\"reason\">Reason, for the audit trail</label>"
+             "<input id=\"reason\" name=\"reason\" value=\"{}\" required maxlength=\"1000\" autocomplete=\"off\"></p>\n"
+             "<p class=\"field\"><label for=\"rate\">Events a second, at most (empty: no limit)"
+             "</label><input id=\"rate\" name=\"rate\" value=\"{}\" placeholder=\"5, 0.2, 10/m\" maxlength=\"20\" "
+             "autocomplete=\"off\"></p>\n",
+             2, form_get(&job->form, "reason"), job->bulk.rate);
     /* Who is asked what does not apply ticks everything. Behind the rows that were shown anything may follow. */
     bool asks_all = job->bulk.verb == &bulk_resolve && job->bulk.total > PREVIEW_ROWS;
     if (job->asks_no_card || asks_all)
@@ -144,11 +146,10 @@ static void write_start_form(struct page *page, const struct job *job)
                    word[0] - 'a' + 'A', word + 1, job->bulk.total, job->bulk.total == 1 ? "" : "s");
 }
 
+/* The job is counted. */
 static bool write_preview(struct page *page, struct job *job, struct err *err)
 {
     struct buf *out = page->out;
-    if (!job_count(job, err))
-        return false;
     html_put(out, "<h1>{} ", 1, job->bulk.verb->question);
     write_scope(out, job);
     buf_put_text(out, "</h1>\n<p><strong>");
@@ -167,8 +168,7 @@ static bool write_preview(struct page *page, struct job *job, struct err *err)
     if (jobs_running(&page->console->jobs))
         buf_put_text(out,
                      "<p class=\"notice\">Another bulk action is running. It must end before this one starts.</p>\n");
-    else
-        write_start_form(page, job);
+    write_start_form(page, job);
     return true;
 }
 
@@ -177,7 +177,8 @@ bool page_preview(struct page *page, struct err *err)
     struct job *job;
     if (!job_read(page->console->ctl, page->form, &job, err))
         return false;
-    bool is_written = write_preview(page, job, err);
+    bool is_written =
+        (job_read_rate(job, err) || layout_refused(page, err)) && job_count(job, err) && write_preview(page, job, err);
     job_free(job);
     return is_written;
 }
@@ -200,11 +201,12 @@ static bool confirm(const struct job *job, struct err *err)
     return true;
 }
 
+/* The job is counted. */
 static bool start(struct page *page, struct job *job, struct err *err)
 {
     if (!form_get(page->form, "reason"))
         return err_set(err, ERR_USAGE, "a reason is required: it goes into the audit trail");
-    if (!action_init(&job->bulk.action, form_get(page->form, "reason"), err) || !job_count(job, err) ||
+    if (!action_init(&job->bulk.action, form_get(page->form, "reason"), err) || !job_read_rate(job, err) ||
         !confirm(job, err))
         return false;
     bulk_begin(&job->bulk, job->by_filter);
@@ -216,9 +218,10 @@ bool page_start(struct page *page, struct err *err)
     struct job *job;
     if (!job_read(page->console->ctl, page->form, &job, err))
         return false;
-    if (!start(page, job, err)) {
+    if (!job_count(job, err) || !start(page, job, err)) {
+        bool is_written = layout_refused(page, err) && write_preview(page, job, err);
         job_free(job);
-        return false;
+        return is_written;
     }
     snprintf(page->location, sizeof(page->location), "/jobs/%d", job->number);
     console_wake(page->console);

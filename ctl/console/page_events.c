@@ -8,6 +8,7 @@
 #include "common/base/clock.h"
 #include "ctl/console/console.h"
 #include "ctl/console/html.h"
+#include "ctl/console/layout.h"
 #include "ctl/console/page.h"
 #include "ctl/console/selection.h"
 #include "ctl/console/status.h"
@@ -253,15 +254,11 @@ bool page_events(struct page *page, struct err *err)
     if (form_get(page->form, "open"))
         return go_to_event(page, form_get(page->form, "open"), err);
     bool is_read = read_listing(page->form, &listing, err);
-    if (!is_read && err->kind != ERR_USAGE)
-        return false;
     buf_put_text(page->out, "<h1>Events</h1>\n");
-    if (!is_read) { /* the form, with what was typed into it */
-        html_put(page->out, "<p class=\"notice bad\" role=\"alert\">", 0);
-        html_sentence(page->out, err->message);
-        buf_put_text(page->out, "</p>\n");
+    if (!is_read) {
+        if (!layout_refused(page, err))
+            return false;
         write_filters(page);
-        page->status = 400;
         return true;
     }
     if (!write_counts(page, err) || !find_ids(page->form, &listing, page->console->ctl->db, err))

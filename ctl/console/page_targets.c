@@ -4,6 +4,7 @@
 #include "ctl/action.h"
 #include "ctl/console/console.h"
 #include "ctl/console/html.h"
+#include "ctl/console/layout.h"
 #include "ctl/console/page.h"
 #include "ctl/console/status.h"
 #include "ctl/options.h"
@@ -48,7 +49,7 @@ static const char *refusal_text(const char *code)
     return "that is not the name of a target";
 }
 
-bool page_control(struct page *page, struct err *err)
+static bool control(struct page *page, struct err *err)
 {
     static const char *const words[] = {"pause_target", "resume_target", "probe_target"};
     pg_rows_scope struct pg_rows *rows = NULL;
@@ -79,4 +80,9 @@ bool page_control(struct page *page, struct err *err)
     (void)!pg_sync_query(page->console->ctl->db, &sql_notify_wake, NULL, NULL, NULL); /* lost: seconds later */
     snprintf(page->location, sizeof(page->location), "/targets?done=%s", action);
     return true;
+}
+
+bool page_control(struct page *page, struct err *err)
+{
+    return control(page, err) || (layout_refused(page, err) && page_targets(page, err));
 }

@@ -154,31 +154,45 @@ static void write_target_why(struct buf *out, const struct cluster_target *targe
     buf_put_format(out, ", at %" PRId64 " of %" PRId64 " workers", open > 0 ? open : target->resting, target->workers);
 }
 
+static void write_spans(struct buf *out, const char *chosen)
+{
+    static const struct {
+        const char *value, *text;
+    } spans[] = {{"", "until resumed"}, {"15m", "15 min"}, {"1h", "1 h"}, {"4h", "4 h"}};
+    for (size_t i = 0; i < ARRAY_SIZE(spans); i++)
+        html_put(out, "<option value=\"{}\"{}>{}</option>", 3, spans[i].value,
+                 chosen && strcmp(chosen, spans[i].value) == 0 ? " selected" : "", spans[i].text);
+}
+
 /* In a row of its own below the target: what is to its right may lie outside a narrow window. */
 static void write_target_form(struct page *page, const char *target, bool is_paused)
 {
     struct buf *out = page->out;
+    bool is_refused = strcmp(page->segment, target) == 0; /* it keeps what was typed */
     buf_put_text(out, "<tr class=\"act\"><td colspan=\"5\">");
     html_put(out, "<form method=\"post\" class=\"inline\" action=\"/targets/{}\">", 1, target);
     html_put(out,
              "<input type=\"hidden\" name=\"form_secret\" value=\"{}\">"
              "<label class=\"unseen\" for=\"why-{}\">Reason for {}</label>"
-             "<input id=\"why-{}\" name=\"reason\" required maxlength=\"1000\" placeholder=\"reason\" "
+             "<input id=\"why-{}\" name=\"reason\" value=\"{}\" required maxlength=\"1000\" placeholder=\"reason\" "
              "autocomplete=\"off\">\n",
-             4, page->session->form_secret, target, target, target);
-    if (is_paused)
+             5, page->session->form_secret, target, target, target, is_refused ? form_get(page->form, "reason") : NULL);
+    if (is_paused) {
         html_put(out,
                  "<button name=\"action\" value=\"resume_target\">Resume<span class=\"unseen\"> {}</span></button>", 1,
                  target);
-    else
+    } else {
         html_put(out,
                  "<label class=\"unseen\" for=\"for-{}\">How long to pause {}</label>"
-                 "<select id=\"for-{}\" name=\"for\"><option value=\"\">until resumed</option>"
-                 "<option value=\"15m\">15 min</option><option value=\"1h\">1 h</option>"
-                 "<option value=\"4h\">4 h</option></select>\n"
-                 "<button name=\"action\" value=\"pause_target\">Pause<span class=\"unseen\"> {}</span></button>\n"
+                 "<select id=\"for-{}\" name=\"for\">",
+                 3, target, target, target);
+        write_spans(out, is_refused ? form_get(page->form, "for") : NULL);
+        html_put(out,
+                 "</select>\n<button name=\"action\" value=\"pause_target\">Pause<span class=\"unseen\"> "
+                 "{}</span></button>\n"
                  "<button name=\"action\" value=\"probe_target\">Probe now<span class=\"unseen\"> {}</span></button>",
-                 5, target, target, target, target, target);
+                 2, target, target);
+    }
     buf_put_text(out, "</form></td></tr>\n");
 }
 

@@ -796,6 +796,47 @@ def a_wrong_filter_keeps_what_was_typed_and_each_filter_has_its_count(world):
         assert_true("since=2h" not in link or 'name="since" value="2h"' in console.page(link), link)
 
 
+def value(text, field):
+    return html.unescape(re.search(r'name="%s" value="([^"]*)"' % field, text).group(1))
+
+
+@test
+def a_form_that_is_refused_comes_back_with_what_was_typed(world):
+    """Story: a refused pause, look-up or bulk action replaced the page by a sentence, and the form was gone."""
+    world.up()
+    failed(world, 12)
+    world.allowed.add("orphan")
+    console = Console(world).enter()
+    wait_until(lambda: 'action="/targets/core"' in console.page("/targets"), "a worker has reported")
+
+    def refused(wanted, path, *fields):
+        secret = ("form_secret", console.secret(console.page("/targets")))
+        status, _, text = console.call("POST", path, [secret, *fields])
+        assert_equal((status, 'class="notice bad" role="alert"' in text), (wanted, True), text[:300])
+        return text
+    why = ("reason", 'the "new" <b>')
+    text = refused(400, "/targets/issuer", ("action", "pause_target"), ("for", "1h"))
+    assert_true('<option value="1h" selected>' in text and text.count(" selected") == 1, "how long, of one target")
+    text = refused(409, "/targets/issuer", ("action", "resume_target"), why)
+    assert_true("it is not paused" in text, "why")
+    assert_equal(re.findall(r'name="reason" value="([^"]*)"', text).count(html.escape(why[1])), 1, "of one target")
+    event = world.sql("SELECT min(id::text) FROM issuing.outbox_events")
+    text = refused(400, "/events/%s/ask" % event, ("action", "reissue"), why)
+    assert_true("confirm it" in text, "why")
+    assert_equal([html.unescape(found) for found in re.findall(r'name="reason" value="([^"]*)"', text)],
+                 ["", why[1]], "of the reissue, not of the look-up")
+    fields = console.form(console.page("/bulk?verb=replay&scope=filter&status=FAILED"), "/bulk")[1:]
+    for code, rate, typed in ((400, "fast", "12"), (400, "5", "11"), (409, "5", "12")):
+        if code == 409:
+            failed(world, 1)
+        text = refused(code, "/bulk", *fields, why, ("rate", rate), ("typed", typed))
+        assert_equal((value(text, "reason"), value(text, "rate")), (why[1], rate), "what was typed")
+        assert_true('name="typed" required' in text and "would be replayed" in text, "the preview is there again")
+    assert_equal((value(text, "shown"), replayed(world)), ("13", 0), "as many as there are now, and nothing was done")
+    text = console.page("/audit?actor=olga&since=soon", 400)
+    assert_equal((value(text, "actor"), value(text, "since")), ("olga", "soon"), "the audit's filters")
+
+
 @test
 def an_interrupt_in_a_bulk_action_reports_what_was_done(world):
     failed(world, 300)
