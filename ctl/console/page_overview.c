@@ -14,7 +14,15 @@
 #define FLOW_PARTS 36
 #define REASONS_SHOWN 20
 
-enum flow_column { FROM_AT, ACCEPTED, COMPLETED, REJECTED, FAILED, STILL_OPEN, P50, P99, IS_CUT };
+enum flow_column { FROM_AT, ACCEPTED, COMPLETED, REJECTED, FAILED, IS_CUT };
+
+/* What came and went in the last hours: by the rows, in steps of ten minutes; or, where these are too many to be read
+ * again and again, by the statistics of the hours in which events ended. */
+struct flow {
+    const struct pg_rows *parts, *hours; /* hours: in place of parts; both NULL = the database took too long */
+    int64_t begun, completed, rejected;  /* begun: accepted, or ended */
+    char since[40];
+};
 
 static void write_summary(struct buf *out, const struct cluster *cluster, const struct verdict_facts *facts)
 {
@@ -41,7 +49,7 @@ static void write_tile(struct buf *out, const char *href, const char *label, int
     html_put(out, "{}</span> <span class=\"hint\">{}</span></a></li>\n", 2, or_more ? "+" : "", more);
 }
 
-static void write_tiles(struct buf *out, const struct verdict_facts *facts, const int64_t sums[IS_CUT])
+static void write_tiles(struct buf *out, const struct verdict_facts *facts, const struct flow *flow)
 {
     char age[96] = "none", span[PRINT_SPAN_SIZE], later[PRINT_NUMBER_SIZE];
     bool or_more = facts->pending + facts->processing >= VERDICT_EVENTS_MAX;
@@ -60,11 +68,12 @@ static void write_tiles(struct buf *out, const struct verdict_facts *facts, cons
                "due for a minute");
     write_tile(out, "/events?status=PROCESSING", "Processing", facts->processing,
                facts->processing >= VERDICT_EVENTS_MAX, "held by workers");
-    write_tile(out, "/statistics", "Accepted, last 6 h", sums[ACCEPTED], sums[FROM_AT] > 0, "events");
-    write_tile(out, "/events?status=COMPLETED&since=6h", "Completed, last 6 h", sums[COMPLETED], sums[FROM_AT] > 0,
-               "of these");
-    write_tile(out, "/events?status=REJECTED&since=6h", "Rejected, last 6 h", sums[REJECTED], sums[FROM_AT] > 0,
-               "of these");
+    if (flow->parts || flow->hours) {
+        write_tile(out, "/statistics", flow->hours ? "Ended, last 6 h" : "Accepted, last 6 h", flow->begun, false,
+                   flow->since);
+        write_tile(out, "/events?status=COMPLETED&since=6h", "Completed, last 6 h", flow->completed, false, "of these");
+        write_tile(out, "/events?status=REJECTED&since=6h", "Rejected, last 6 h", flow->rejected, false, "of these");
+    }
     buf_put_text(out, "</ul>\n");
 }
 
@@ -135,8 +144,41 @@ static void write_types(struct buf *out, const struct pg_rows *open)
     buf_put_text(out, "</section>\n");
 }
 
-static void write_flow(struct buf *out, const struct pg_rows *flow)
+static bool read_flow(struct console *console, struct flow *flow, struct err *err)
 {
+    bool is_cut = false;
+    *flow = (struct flow){.since = "events"};
+    if (!status_read_flow(console, FLOW_PART_S, FLOW_PARTS, &flow->parts, err))
+        return status_is_slow(err);
+    for (int row = 0; row < pg_rows_count(flow->parts); row++) {
+        flow->begun += pg_int8(flow->parts, row, ACCEPTED);
+        flow->completed += pg_int8(flow->parts, row, COMPLETED);
+        flow->rejected += pg_int8(flow->parts, row, REJECTED);
+        is_cut = is_cut || pg_bool(flow->parts, row, IS_CUT);
+    }
+    if (!is_cut)
+        return true;
+    *flow = (struct flow){.since = "events"};
+    if (!status_read_ends(console, false, &flow->hours, err))
+        return status_is_slow(err);
+    int rows = pg_rows_count(flow->hours), first = rows - 1 - FLOW_PARTS * FLOW_PART_S / 3600;
+    char time[CLOCK_RFC3339_SIZE];
+    for (int row = first; row < rows; row++) {
+        flow->completed += pg_int8(flow->hours, row, ENDS_COMPLETED);
+        flow->rejected += pg_int8(flow->hours, row, ENDS_REJECTED);
+        flow->begun += pg_int8(flow->hours, row, ENDS_FAILED);
+    }
+    flow->begun += flow->completed + flow->rejected;
+    clock_format(pg_time_us(flow->hours, first, ENDS_FROM_AT), time);
+    snprintf(flow->since, sizeof(flow->since), "events, since %.5s", time + 11);
+    return true;
+}
+
+static void write_flow(struct buf *out, const struct flow *flow)
+{
+    static const struct plot_series ends[] = {{ENDS_COMPLETED, "completed", "line completed"},
+                                              {ENDS_REJECTED, "rejected", "line rejected"},
+                                              {ENDS_FAILED, "failed", "line failed"}};
     static const struct plot_series series[] = {{ACCEPTED, "accepted", "line accepted"},
                                                 {COMPLETED, "completed", "line completed"},
                                                 {FAILED, "failed", "line failed"}};
@@ -146,9 +188,14 @@ static void write_flow(struct buf *out, const struct pg_rows *flow)
                               .series = series,
                               .series_count = ARRAY_SIZE(series),
                               .is_small = true};
-    buf_put_text(out, "<section id=\"line\" data-live aria-labelledby=\"line-title\">"
-                      "<h2 id=\"line-title\">The last six hours</h2>\n");
-    plot_write(out, &plot, flow);
+    const struct plot by_hour = {.id = "flow",
+                                 .title = "Events by the hour in which they ended",
+                                 .series = ends,
+                                 .series_count = ARRAY_SIZE(ends),
+                                 .is_small = true};
+    html_put(out, "<section id=\"line\" data-live aria-labelledby=\"line-title\"><h2 id=\"line-title\">{}</h2>\n", 1,
+             flow->hours ? "The last day" : "The last six hours");
+    plot_write(out, flow->hours ? &by_hour : &plot, flow->hours ? flow->hours : flow->parts);
     buf_put_text(out, "</section>\n");
 }
 
@@ -163,24 +210,17 @@ static void write_missing(struct buf *out, const char *id, const char *what)
 }
 
 static bool write_head(struct page *page, const struct cluster *cluster, const struct pg_rows *failed,
-                       const struct pg_rows *flow, struct err *err)
+                       const struct flow *flow, struct err *err)
 {
     struct verdict_facts facts;
-    int64_t sums[IS_CUT] = {0};
     buf_put_text(page->out, "<h1>Overview</h1>\n");
     if (!cluster->open || !failed || !status_read_facts(page->console, cluster->open, failed, &facts, err)) {
         write_missing(page->out, "summary", "what is wrong and how many events are open");
         write_missing(page->out, "tiles", "figures");
         return !cluster->open || !failed || status_is_slow(err);
     }
-    for (int row = 0; flow && row < pg_rows_count(flow); row++) {
-        for (int column = ACCEPTED; column <= FAILED; column++)
-            sums[column] += pg_int8(flow, row, column);
-        sums[FROM_AT] += pg_bool(flow, row, IS_CUT);
-    }
-    sums[FROM_AT] += flow == NULL;
     write_summary(page->out, cluster, &facts);
-    write_tiles(page->out, &facts, sums);
+    write_tiles(page->out, &facts, flow);
     return true;
 }
 
@@ -188,19 +228,19 @@ static bool write_overview(struct page *page, const struct cluster *cluster, str
 {
     struct console *console = page->console;
     struct buf *out = page->out;
-    const struct pg_rows *failed = NULL, *flow = NULL;
-    if ((!status_read_failed(console, &failed, err) && !status_is_slow(err)) ||
-        (!status_read_flow(console, FLOW_PART_S, FLOW_PARTS, &flow, err) && !status_is_slow(err)) ||
-        !write_head(page, cluster, failed, flow, err))
+    const struct pg_rows *failed = NULL;
+    struct flow flow;
+    if ((!status_read_failed(console, &failed, err) && !status_is_slow(err)) || !read_flow(console, &flow, err) ||
+        !write_head(page, cluster, failed, &flow, err))
         return false;
     if (cluster->open)
         write_types(out, cluster->open);
     else
         write_missing(out, "types", "the types of events");
-    if (flow)
-        write_flow(out, flow);
+    if (flow.parts || flow.hours)
+        write_flow(out, &flow);
     else
-        write_missing(out, "line", "the last six hours");
+        write_missing(out, "line", "what ended in the last hours");
     buf_put_text(out, "<div class=\"columns\">\n");
     buf_put_text(out, "<section id=\"targets\" data-live aria-labelledby=\"targets-title\">"
                       "<h2 id=\"targets-title\">Targets</h2>\n");

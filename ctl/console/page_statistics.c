@@ -1,75 +1,45 @@
-/* The last day by the hour, as plots: what was accepted, how it ended, how long that took. Then the last 30 days.
- *
- * In the plots of the last day an event counts in the hour in which it was accepted, whenever it ended, so that the
- * lines of one hour add up. The plot of the days is that of `issuing-ctl stats --by day`: an event counts in the day in
- * which it ended. */
+/* The last day by the hour, and the last 30 days, as plots, by outbox_statistics as `issuing-ctl stats` has them: an event
+ * counts in the hour and the day in which it ended, and every event does. */
 #include "ctl/console/console.h"
 #include "ctl/console/html.h"
 #include "ctl/console/page.h"
 #include "ctl/console/plot.h"
 #include "ctl/console/status.h"
 
-#define HOUR_S 3600
-#define HOURS 24
-#define DAYS 30
-
-enum flow_column { FROM_AT, ACCEPTED, COMPLETED, REJECTED, FAILED, STILL_OPEN, P50, P99, IS_CUT };
-
-static bool write_days(struct page *page, struct err *err)
+static void write_plot(struct buf *out, const struct plot *plot, const struct pg_rows *rows, const char *heading)
 {
-    enum days_column { DAY_FROM_AT, DAY_COMPLETED, DAY_REJECTED, DAY_FAILED };
-    static const struct plot_series ends[] = {{DAY_COMPLETED, "completed", "line completed"},
-                                              {DAY_REJECTED, "rejected", "line rejected"},
-                                              {DAY_FAILED, "failed", "line failed"}};
-    const struct plot plot = {.id = "days",
-                              .title = "Events by the day in which they ended",
-                              .series = ends,
-                              .series_count = ARRAY_SIZE(ends),
-                              .is_by_day = true};
-    const struct pg_rows *rows;
-    if (!status_read_days(page->console, DAYS, &rows, err))
-        return false;
-    buf_put_text(page->out, "<section aria-labelledby=\"days-h\"><h2 id=\"days-h\">The last 30 days</h2>\n"
-                            "<p>An event counts in the day (UTC) in which it ended. These figures follow the events by "
-                            "a few seconds; <code>issuing-ctl stats</code> shows them by type and reason.</p>\n");
-    plot_write(page->out, &plot, rows);
-    buf_put_text(page->out, "</section>\n");
-    return true;
+    html_put(out, "<section aria-labelledby=\"{}-h\"><h2 id=\"{}-h\">{}</h2>\n", 3, plot->id, plot->id, heading);
+    plot_write(out, plot, rows);
+    buf_put_text(out, "</section>\n");
 }
 
 bool page_statistics(struct page *page, struct err *err)
 {
-    static const struct plot_series ends[] = {{ACCEPTED, "accepted", "line accepted"},
-                                              {COMPLETED, "completed", "line completed"},
-                                              {REJECTED, "rejected", "line rejected"},
-                                              {FAILED, "failed", "line failed"}};
-    static const struct plot_series times[] = {{P50, "half of the events within", "line accepted"},
-                                               {P99, "99 of 100 events within", "line failed"}};
-    const struct plot counts = {.id = "ends",
-                                .title = "Events by the hour of their acceptance, and how they ended",
-                                .series = ends,
-                                .series_count = ARRAY_SIZE(ends)};
+    static const struct plot_series ends[] = {{ENDS_COMPLETED, "completed", "line completed"},
+                                              {ENDS_REJECTED, "rejected", "line rejected"},
+                                              {ENDS_FAILED, "failed", "line failed"}};
+    static const struct plot_series times[] = {{ENDS_P50, "half of the events within", "line accepted"},
+                                               {ENDS_P99, "99 of 100 events within", "line failed"}};
+    const struct plot hours = {
+        .id = "ends", .title = "Events by the hour in which they ended", .series = ends, .series_count = 3};
     const struct plot spans = {.id = "spans",
-                               .title = "Time from acceptance to the final status, by the hour of acceptance",
+                               .title = "Time from acceptance to the final status, by the hour in which events ended",
                                .series = times,
-                               .series_count = ARRAY_SIZE(times),
+                               .series_count = 2,
                                .is_duration = true};
-    const struct pg_rows *rows;
-    bool is_cut = false;
-    if (!status_read_flow(page->console, HOUR_S, HOURS, &rows, err))
+    const struct plot days = {.id = "days",
+                              .title = "Events by the day in which they ended",
+                              .series = ends,
+                              .series_count = 3,
+                              .is_by_day = true};
+    const struct pg_rows *by_hour, *by_day;
+    if (!status_read_ends(page->console, false, &by_hour, err) || !status_read_ends(page->console, true, &by_day, err))
         return false;
-    for (int row = 0; row < pg_rows_count(rows); row++)
-        is_cut = is_cut || pg_bool(rows, row, IS_CUT);
-    buf_put_text(page->out, "<h1>Statistics</h1>\n<p>The last 24 hours by the hour. An event counts in the hour in "
-                            "which it was accepted, whenever it ended.</p>\n");
-    if (is_cut)
-        buf_put_text(page->out, "<p class=\"notice\">In hours with more than 5000 events only 5000 are counted here, "
-                                "so the lines end there. The metrics count all events.</p>\n");
-    buf_put_text(page->out, "<section aria-labelledby=\"ends-h\"><h2 id=\"ends-h\">Accepted, and how it ended</h2>\n");
-    plot_write(page->out, &counts, rows);
-    buf_put_text(page->out,
-                 "</section>\n<section aria-labelledby=\"spans-h\"><h2 id=\"spans-h\">Time to the final status</h2>\n");
-    plot_write(page->out, &spans, rows);
-    buf_put_text(page->out, "</section>\n");
-    return write_days(page, err);
+    buf_put_text(page->out, "<h1>Statistics</h1>\n<p>An event counts in the hour and in the day (UTC) in which it "
+                            "ended; the last ones are not over. These figures follow the events by a few seconds; "
+                            "<code>issuing-ctl stats</code> shows them by type and reason.</p>\n");
+    write_plot(page->out, &hours, by_hour, "The last day");
+    write_plot(page->out, &spans, by_hour, "Time to the final status");
+    write_plot(page->out, &days, by_day, "The last 30 days");
+    return true;
 }

@@ -21,7 +21,7 @@ void status_done(struct status *status)
     pg_rows_free(status->pace.rows);
     pg_rows_free(status->failed.rows);
     pg_rows_free(status->flow.rows);
-    pg_rows_free(status->day.rows);
+    pg_rows_free(status->hours.rows);
     pg_rows_free(status->days.rows);
     *status = (struct status){.open = {.rows = NULL}};
 }
@@ -87,19 +87,19 @@ bool status_read_flow(struct console *console, int64_t part_s, int64_t parts, co
                       struct err *err)
 {
     const struct pg_param params[] = {pg_param_int8(part_s), pg_param_int8(parts), pg_param_int8(FLOW_ROWS_MAX)};
-    struct status_kept *kept = part_s * parts >= 86400 ? &console->status.day : &console->status.flow;
-    if (!keep(console, kept, &sql_console_flow, params, err))
+    if (!keep(console, &console->status.flow, &sql_console_flow, params, err))
         return false;
-    *ret_rows = kept->rows;
+    *ret_rows = console->status.flow.rows;
     return true;
 }
 
-bool status_read_days(struct console *console, int64_t days, const struct pg_rows **ret_rows, struct err *err)
+bool status_read_ends(struct console *console, bool by_day, const struct pg_rows **ret_rows, struct err *err)
 {
-    const struct pg_param params[] = {pg_param_int8(days)};
-    if (!keep(console, &console->status.days, &sql_console_days, params, err))
+    const struct pg_param params[] = {pg_param_int8(by_day ? 30 : 24), pg_param_int8(by_day ? 86400 : 3600)};
+    struct status_kept *kept = by_day ? &console->status.days : &console->status.hours;
+    if (!keep(console, kept, &sql_console_ends, params, err))
         return false;
-    *ret_rows = console->status.days.rows;
+    *ret_rows = kept->rows;
     return true;
 }
 

@@ -16,7 +16,7 @@ struct status_kept {
 };
 
 struct status {
-    struct status_kept open, failed, rejected, pattern, pace, flow, day, days;
+    struct status_kept open, failed, rejected, pattern, pace, flow, hours, days;
 };
 
 void status_done(struct status *status);
@@ -32,8 +32,9 @@ must_check bool status_read_open(struct console *console, const struct pg_rows *
 must_check bool status_read_failed(struct console *console, const struct pg_rows **ret_rows, struct err *err);
 must_check bool status_read_flow(struct console *console, int64_t part_s, int64_t parts,
                                  const struct pg_rows **ret_rows, struct err *err);
-/* *ret_rows are those of console_days. */
-must_check bool status_read_days(struct console *console, int64_t days, const struct pg_rows **ret_rows,
+/* *ret_rows are those of console_ends, whose columns these are: the last 24 hours, or the last 30 days. */
+enum ends_column { ENDS_FROM_AT, ENDS_COMPLETED, ENDS_REJECTED, ENDS_FAILED, ENDS_P50, ENDS_P99 };
+must_check bool status_read_ends(struct console *console, bool by_day, const struct pg_rows **ret_rows,
                                  struct err *err);
 /* Tables. Without open events in the cluster its backlogs are "?". has_actions: with the forms that pause, resume and
  * probe. */

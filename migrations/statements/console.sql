@@ -25,10 +25,10 @@ SELECT coalesce((SELECT e.id FROM issuing.outbox_events e
 
 -- name: console_flow :many
 -- why: what was accepted in each part of the last hours, and what became of it: one range of the primary key for each
--- part, at most $3 rows of it (more: the part is cut off, and says so). The last part ends with the last whole minute,
--- since a part that has just begun would look like an outage. $1 length of a part in s, $2 parts, $3 rows.
-SELECT p.from_at, b.n, b.completed, b.rejected, b.failed, b.n - b.completed - b.rejected - b.failed, b.p50, b.p99,
-       b.n >= $3::int8
+-- part, at most $3 rows of it; a part that has as many is not known, as the last column says. The last part ends with
+-- the last whole minute, since a part that has just begun would look like an outage. $1 length of a part in s, $2
+-- parts, $3 rows.
+SELECT p.from_at, b.n, b.completed, b.rejected, b.failed, b.n >= $3::int8
 FROM generate_series($2::int8 - 1, 0, -1) AS g (i)
 CROSS JOIN LATERAL (
     SELECT date_bin(interval '1 min', now(), 'epoch') - (g.i + 1) * $1::int8 * interval '1 s' AS from_at
@@ -37,26 +37,33 @@ CROSS JOIN LATERAL (
     SELECT count(*) AS n,
            count(*) FILTER (WHERE r.status = 'COMPLETED') AS completed,
            count(*) FILTER (WHERE r.status = 'REJECTED') AS rejected,
-           count(*) FILTER (WHERE r.status = 'FAILED') AS failed,
-           (percentile_disc(0.5) WITHIN GROUP (ORDER BY r.took) * 1000)::int8 AS p50, -- ms; NULL = none has ended
-           (percentile_disc(0.99) WITHIN GROUP (ORDER BY r.took) * 1000)::int8 AS p99
-    FROM (SELECT e.status, CASE WHEN e.completed_at IS NOT NULL -- greatest() would make 0 of NULL
-                                THEN greatest(extract(epoch FROM e.completed_at - e.created_at), 0)::float8 END AS took
-          FROM issuing.outbox_events e
+           count(*) FILTER (WHERE r.status = 'FAILED') AS failed
+    FROM (SELECT e.status FROM issuing.outbox_events e
           WHERE e.id >= issuing.uuid7_least(p.from_at)
             AND e.id < issuing.uuid7_least(p.from_at + $1::int8 * interval '1 s')
           LIMIT $3::int8) r
 ) b
 ORDER BY p.from_at;
 
--- name: console_days :many
--- why: how many events ended in each of the last $1 days (UTC), by outbox_statistics; its primary key begins with the
--- hour.
-SELECT d.from_at, coalesce(sum(s.count) FILTER (WHERE s.status = 'COMPLETED'), 0)::int8,
-       coalesce(sum(s.count) FILTER (WHERE s.status = 'REJECTED'), 0)::int8,
-       coalesce(sum(s.count) FILTER (WHERE s.status = 'FAILED'), 0)::int8
+-- name: console_ends :many
+-- why: how many events ended in each of the last $1 parts of $2 s, the one at hand included, and within how many ms
+-- half and 99 of 100 of them did: by outbox_statistics, whose primary key begins with the hour.
+SELECT p.from_at, b.completed, b.rejected, b.failed, b.p50, b.p99
 FROM generate_series($1::int8 - 1, 0, -1) AS g (i)
-CROSS JOIN LATERAL (SELECT date_bin('1 day', now(), 'epoch') - g.i * interval '1 day' AS from_at) d
-LEFT JOIN issuing.outbox_statistics s ON s.hour >= d.from_at AND s.hour < d.from_at + interval '1 day'
-GROUP BY d.from_at
-ORDER BY d.from_at;
+CROSS JOIN LATERAL (
+    SELECT date_bin($2::int8 * interval '1 s', now(), 'epoch') - g.i * $2::int8 * interval '1 s' AS from_at
+) p
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(r.completed), 0)::int8 AS completed, coalesce(sum(r.rejected), 0)::int8 AS rejected,
+           coalesce(sum(r.failed), 0)::int8 AS failed,
+           min(r.below_ms) FILTER (WHERE r.total > 0 AND r.up_to >= r.total * 0.5) AS p50,
+           min(r.below_ms) FILTER (WHERE r.total > 0 AND r.up_to >= r.total * 0.99) AS p99
+    FROM (SELECT s.below_ms, sum(s.count) FILTER (WHERE s.status = 'COMPLETED') AS completed,
+                 sum(s.count) FILTER (WHERE s.status = 'REJECTED') AS rejected,
+                 sum(s.count) FILTER (WHERE s.status = 'FAILED') AS failed,
+                 sum(sum(s.count)) OVER (ORDER BY s.below_ms) AS up_to, sum(sum(s.count)) OVER () AS total
+          FROM issuing.outbox_statistics s
+          WHERE s.hour >= p.from_at AND s.hour < p.from_at + $2::int8 * interval '1 s'
+          GROUP BY s.below_ms) r
+) b
+ORDER BY p.from_at;

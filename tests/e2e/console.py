@@ -642,8 +642,21 @@ def what_cannot_be_done_is_refused_and_listed(world):
         assert_equal(console.call("GET", "/bulk?" + query)[0], 400, query)
 
 
+def tiles(text):
+    return {label: int(figure.replace("\u202f", "")) for label, figure in
+            re.findall(r'class="label">([^<]+)</span> <span class="figure">([^<]+)<', text)}
+
+
+def column_sums(text, title):
+    """Of the table below a plot."""
+    table = text[text.index('<caption class="unseen">' + title):]
+    rows = [re.findall(r'<td class="number">([^<]+)</td>', row) for row in
+            table[:table.index("</table>")].split("<tr>")[2:]]
+    return [sum(int(figure.replace("\u202f", "")) for figure in column) for column in zip(*rows)]
+
+
 @test
-def statistics_count_by_the_time_of_acceptance(world):
+def the_overview_counts_by_the_time_of_acceptance(world):
     for n, (status, seconds) in enumerate((("COMPLETED", 2), ("COMPLETED", 4), ("FAILED", 1), ("PENDING", None))):
         ended = "NULL" if seconds is None else "at + interval '%d s'" % seconds
         world.sql("INSERT INTO issuing.outbox_events (id, created_at, status, completed_at, next_attempt_at, user_id,"
@@ -651,15 +664,34 @@ def statistics_count_by_the_time_of_acceptance(world):
                   " now() + interval '1 h', 's', '{\"kind\": \"new\"}' FROM (SELECT now() - interval '10 min' AS at) t" %
                   (n, status, ended))
     world.allowed.add("orphan")
-    console = Console(world).enter()
-    text = console.page("/statistics")
+    text = Console(world).enter().page("/")
+    assert_equal([tiles(text)[name] for name in ("Accepted, last 6 h", "Completed, last 6 h", "Rejected, last 6 h")],
+                 [4, 2, 0], "tiles")
+    assert_equal(column_sums(text, "Events accepted in the last six hours"), [4, 2, 1], "accepted, completed, failed")
 
-    def last(title):
-        table = text[text.index('<caption class="unseen">' + title):]
-        return re.findall(r'<td class="number">([^<]+)</td>', table[:table.index("</table>")].split("<tr>")[-1])
-    assert_equal(last("Events by the hour"), ["4", "2", "0", "1"], "accepted, completed, rejected, failed")
-    assert_equal(last("Time from acceptance"), ["2 s", "4 s"], "half of them, 99 of 100")
-    assert_true("Accepted, last 6 h</span> <span class=\"figure\">4<" in console.page("/"), "the overview")
+
+@test
+def above_5000_events_the_figures_are_those_of_the_statistics(world):
+    """Story: the line ended at 5000 events in a part, and the tiles at as many and a plus sign."""
+    world.sql("INSERT INTO issuing.outbox_events (id, created_at, status, completed_at, user_id, payload)"
+              " SELECT overlay(issuing.uuid7_least(at)::text PLACING lpad(to_hex(n), 8, '0') FROM 29)::uuid, at,"
+              " 'COMPLETED', at, 's', '{\"kind\": \"new\"}' FROM (SELECT now() - interval '20 min' AS at) t,"
+              " generate_series(1, 5000) n")
+    world.sql("INSERT INTO issuing.outbox_statistics SELECT date_trunc('hour', now() - ago * interval '1 h', 'UTC'),"
+              " 'CARD_ISSUE', status, '', below, n, n FROM (VALUES (0, 'COMPLETED', 100, 61000),"
+              " (0, 'FAILED', 2000, 700), (1, 'COMPLETED', 400, 900000), (1, 'REJECTED', 5000, 40), (5, 'COMPLETED', 1, 2),"
+              " (8, 'COMPLETED', 1, 70000)) v (ago, status, below, n)")
+    world.allowed.add("orphan")
+    console = Console(world).enter()
+    text = console.page("/")
+    assert_equal([tiles(text)[name] for name in ("Ended, last 6 h", "Completed, last 6 h", "Rejected, last 6 h")],
+                 [961742, 961002, 40], "tiles")
+    assert_true(re.search(r'class="hint">events, since [012]\d:00<', text), "since when")
+    assert_equal(column_sums(text, "Events by the hour"), [1031002, 40, 700], "the plot")
+    text = console.page("/statistics")
+    assert_equal(column_sums(text, "Events by the hour"), [1031002, 40, 700], "completed, rejected, failed")
+    assert_true(all(span in text for span in ("100 ms", "2 s", "400 ms")), "half of them, and 99 of 100")
+    assert_equal(column_sums(text, "Events by the day"), [1031002, 40, 700], "by day")
 
 
 @test
