@@ -2,7 +2,7 @@
 'use strict';
 (() => {
   const main = document.getElementById('main');
-  const seconds = Number(main.dataset.refresh);
+  const isLive = Number(main.dataset.refresh) > 0;
 
   const all = document.getElementById('tick-all');
   if (all) {
@@ -11,9 +11,11 @@
     all.addEventListener('change', () => boxes().forEach((box) => { box.checked = all.checked; }));
   }
 
-  if (!seconds) return;
+  if (!isLive) return;
   const note = document.getElementById('refresh');
   const button = document.getElementById('pause');
+  const rate = document.getElementById('rate');
+  const seconds = () => Number(rate.value || main.dataset.refresh);
   let paused = false;
   let timer = 0;
 
@@ -48,12 +50,22 @@
     try {
       const ended = await refresh();
       show('Refreshed at ' + new Date().toISOString().slice(11, 19) + '.');
-      if (ended) { button.hidden = true; return; }
+      if (ended) { button.hidden = rate.parentElement.hidden = true; return; }
     } catch (error) {
       show('The console or its database does not answer; trying again.');
     }
-    timer = setTimeout(turn, 1000 * seconds);
+    timer = setTimeout(turn, 1000 * seconds());
   };
+
+  // What was chosen holds for all pages of this console; where a browser keeps nothing, for this one.
+  const chosen = 'refresh-s';
+  try { rate.value = localStorage.getItem(chosen) || ''; } catch (error) { /* the page's own rate */ }
+  rate.parentElement.hidden = false;
+  rate.addEventListener('change', () => {
+    try { localStorage.setItem(chosen, rate.value); } catch (error) { /* this page only */ }
+    if (!paused) show('Refreshes every ' + seconds() + ' s.');
+    turn();
+  });
 
   button.hidden = false;
   button.addEventListener('click', () => {
@@ -63,6 +75,6 @@
     turn();
   });
   document.addEventListener('visibilitychange', turn);
-  show('Refreshes every ' + seconds + ' s.');
-  timer = setTimeout(turn, 1000 * seconds);
+  show('Refreshes every ' + seconds() + ' s.');
+  timer = setTimeout(turn, 1000 * seconds());
 })();

@@ -64,7 +64,10 @@ void layout_write(struct buf *document, const struct page *page)
     if (page->refresh_s > 0)
         buf_put_format(document,
                        "<span id=\"refresh\" data-live>This page refreshes itself every %d s with JavaScript.</span> "
-                       "<button type=\"button\" id=\"pause\" hidden aria-pressed=\"false\">Stop refreshing</button>",
+                       "<button type=\"button\" id=\"pause\" hidden aria-pressed=\"false\">Stop refreshing</button> "
+                       "<label hidden>Refresh every <select id=\"rate\"><option value=\"\">as the page has it</option>"
+                       "<option value=\"2\">2 s</option><option value=\"15\">15 s</option>"
+                       "<option value=\"60\">60 s</option></select></label>",
                        page->refresh_s);
     html_put(document, "</p><p>issuing {}</p></footer>\n</body>\n</html>\n", 1, ISSUING_VERSION);
 }

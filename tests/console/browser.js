@@ -337,6 +337,28 @@ const stories = {
     same(asked, 0, 'requests while it is paused');
     await close(page);
   },
+
+  async the_refresh_rate_is_chosen_and_kept() {
+    const page = await open(acting);
+    await page.clock.install();
+    await page.goto(origin + '/');
+    let asked = 0;
+    page.on('request', (request) => { asked += request.headers()['x-issuing-part'] === 'main'; });
+    const part = () => page.waitForResponse((answer) => answer.request().headers()['x-issuing-part'] === 'main');
+    const rate = () => page.getByLabel('Refresh every');
+    await Promise.all([part(), rate().selectOption('60 s')]);
+    await page.goto(origin + '/targets');
+    same(await rate().inputValue(), '60', 'on another page');
+    await page.getByText('Refreshes every 60 s.').waitFor();
+    asked = 0;
+    await page.clock.runFor(59000);
+    same(asked, 0, 'requests before');
+    await Promise.all([part(), page.clock.runFor(2000)]);
+    await Promise.all([part(), rate().selectOption('as the page has it')]);
+    await page.getByText('Refreshed at').waitFor();
+    await Promise.all([part(), page.clock.runFor(6000)]);
+    await close(page);
+  },
 };
 
 async function main() {
