@@ -98,4 +98,5 @@ SELECT now() - (20 - n) * interval '47 min', (SELECT e.id FROM outbox_events e W
        CASE WHEN n % 4 = 3 THEN '{"status": "REJECTED"}'::jsonb ELSE '{"status": "PENDING"}' END, 'issuing_operator',
        CASE WHEN n % 3 = 0 THEN 'marta' ELSE 'jonas' END
 FROM generate_series(1, 19) n;
+INSERT INTO outbox_statistics SELECT * FROM count_events('-infinity');
 ANALYZE;
