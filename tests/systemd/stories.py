@@ -6,8 +6,10 @@ import re
 import installing
 from installing import answers, CONTROL, HOME, ready, sql
 from machine import Failed, SOURCE, STUCK_AFTER_S
+from page import Page
 
 STORIES = []
+RUN_PAGE = Page(pathlib.Path(__file__).parents[2] / "docs" / "run.md")
 RESTARTS = 10
 RATE = 40
 API, WORKERS = "issuing-api", ("issuing-worker@1", "issuing-worker@2")
@@ -405,6 +407,63 @@ def card_numbers_are_sealed_again_by_the_line_of_the_page(machine):
     page = (pathlib.Path(__file__).parents[2] / "docs" / "run.md").read_text()
     line = re.search(r"`(sudo systemd-run\s+--pipe -q [^`]*keys rewrap)`", page).group(1)
     machine.run(" ".join(line.split()).replace("sudo ", "", 1))
+
+
+def keys_from(machine, names, user):
+    """The page's lines for these files of /etc/systemd/system; then both programs have the keys, and no plain file."""
+    for name in names:
+        lines = "\n".join(RUN_PAGE.file_lines("Secrets and keys", name)) + "\n"
+        folders = ("issuing-api.service.d/", "issuing-worker@.service.d/") if name.endswith(".conf") else ("",)
+        for folder in folders:
+            machine.write("/etc/systemd/system/%s%s" % (folder, name), lines)
+    machine.run("mv /etc/credstore/issuing.card_keys /root/ && systemctl daemon-reload && systemctl restart %s %s"
+                % (API, WORKERS[0]))
+    for unit in (API, WORKERS[0]):
+        wait_ready(machine, unit)
+    issue(machine, user)
+    for unit in (API, WORKERS[0]):
+        found = machine.out("sha256sum </run/credentials/%s.service/card_keys" % unit)
+        expect_equal(found, machine.out("sha256sum </root/issuing.card_keys"), "the keys of " + unit)
+
+
+def plain_keys(machine):
+    machine.run("mv -n /root/issuing.card_keys /etc/credstore/; systemctl stop issuing-kms.socket; cd /etc/systemd/system;"
+                " rm -rf issuing-api.service.d issuing-worker@.service.d issuing-kms*; systemctl daemon-reload;"
+                " systemctl restart %s %s" % (API, WORKERS[0]))
+    for unit in (API, WORKERS[0]):
+        wait_ready(machine, unit)
+
+
+@story
+def the_card_keys_are_encrypted_at_rest_by_the_lines_of_the_page(machine):
+    try:
+        for command in RUN_PAGE.commands("Secrets and keys"):
+            machine.run(command)
+        keys_from(machine, ["keys.conf"], "sealed-keys")
+        machine.run("systemd-run --pipe -q -p User=issuing-owner -p LoadCredentialEncrypted=card_keys:issuing.card_keys"
+                    " issuing-ctl keys rewrap")
+        machine.run("mv /var/lib/systemd/credential.secret /root/ && systemctl stop %s" % WORKERS[0])
+        done = machine.run("systemctl start " + WORKERS[0], check=False)
+        machine.run("systemctl stop %s; mv /root/credential.secret /var/lib/systemd/" % WORKERS[0])
+        expect(done.returncode != 0, "on a machine without the key of this host it does not start")
+    finally:
+        plain_keys(machine)
+
+
+@story
+def the_card_keys_come_from_a_kms_by_the_lines_of_the_page(machine):
+    """The KMS refuses its first call; the units wait for it."""
+    machine.write("/usr/local/bin/aws", """#!/bin/sh
+[ "$*" = "kms decrypt --ciphertext-blob fileb:///etc/issuing/card_keys.kms --query Plaintext --output text" ] || exit 2
+[ -e /root/kms-called ] || { touch /root/kms-called; echo AccessDenied >&2; exit 254; }
+base64 -w 0 /root/issuing.card_keys
+""")
+    machine.run("chmod 755 /usr/local/bin/aws")
+    try:
+        keys_from(machine, ["issuing-kms.socket", "issuing-kms@.service", "kms.conf"], "kms-keys")
+        expect_equal(machine.out("ls /root/kms-called"), "/root/kms-called", "it was refused once")
+    finally:
+        plain_keys(machine)
 
 
 @story
