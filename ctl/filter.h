@@ -74,7 +74,7 @@ struct filter {
     "id was made by a clock more than an hour off.\n"
 
 /* Where the events of a filter are looked for. The first three are walked in the order of ids, in pages of bounded
- * size; the open ones are sorted at each page. */
+ * size; the others are sorted at each page, unless they are frequent enough to be walked by the primary key. */
 enum filter_source {
     FILTER_ALL,      /* primary key: every event */
     FILTER_USER,     /* outbox_events_user: every event of one user */

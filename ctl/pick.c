@@ -13,6 +13,8 @@
 
 #define LOOK_FIRST 1000
 #define LOOK_MAX 10000
+#define SORT_MAX 100000 /* each page that is sorted reads all of its source, so there are few */
+#define DENSE 25        /* one in so many that are looked at matches: a walk finds a page sooner than a sort */
 #define SLACK_MS (INT64_C(3600) * 1000)
 #define TIME_MAX_MS ((INT64_C(1) << 48) - 1)
 
@@ -72,20 +74,23 @@ static void reverse(struct pick *pick)
     }
 }
 
-static bool is_sorted_at_each_page(const struct filter *filter)
+static bool has_no_order(const struct filter *filter)
 {
     enum filter_source source = filter_source(filter);
     return source == FILTER_OPEN || source == FILTER_UNSETTLED;
+}
+
+const struct sql_statement *pick_statement(const struct pick *pick)
+{
+    return has_no_order(pick->filter) && !pick->is_sorted ? &sql_operator_pick_all : filter_statement(pick->filter);
 }
 
 bool pick_init(struct pick *pick, const struct filter *filter, bool newest_first, const struct pg_rows *bounds,
                struct err *err)
 {
     enum { NOW, FIRST, LAST };
-    struct pick start = {.filter = filter,
-                         .newest_first = newest_first,
-                         .now_us = pg_time_us(bounds, 0, NOW),
-                         .look = is_sorted_at_each_page(filter) ? LOOK_MAX : LOOK_FIRST};
+    struct pick start = {
+        .filter = filter, .newest_first = newest_first, .now_us = pg_time_us(bounds, 0, NOW), .look = LOOK_FIRST};
     if (filter->since && filter->until &&
         moment_us(&filter->from_time, start.now_us) >= moment_us(&filter->to_time, start.now_us))
         return err_set(err, ERR_USAGE, "--until is not after --since, so no event can match");
@@ -145,13 +150,34 @@ void pick_go_on_behind(struct pick *pick, const struct uuid *id)
     skip_empty_ranges(pick);
 }
 
+static int count_matches(const struct pg_rows *rows)
+{
+    struct pick_row row;
+    int count = 0;
+    for (int i = 0; i < pg_rows_count(rows); i++)
+        count += pick_row(rows, i, &row);
+    return count;
+}
+
+/* How many the next page looks at, and whether it is sorted: in a backlog the next matches are near, otherwise what is
+ * open is little. */
+static void choose_page(struct pick *pick, int64_t matches, int64_t looked)
+{
+    int64_t most = pick->is_sorted ? SORT_MAX : LOOK_MAX;
+    pick->look = pick->look > most / 2 ? most : 2 * pick->look;
+    if (has_no_order(pick->filter) && !pick->is_sorted && matches * DENSE < looked) {
+        pick->is_sorted = true;
+        pick->look = LOOK_MAX;
+    }
+}
+
 void pick_take(struct pick *pick, const struct pg_rows *rows)
 {
     enum { ID, UPDATED_AT, MATCHES, LOOKED };
     int count = pg_rows_count(rows);
     int64_t looked = count > 0 ? pg_int8(rows, count - 1, LOOKED) : 0;
-    /* The last column of the sorted sources counts all matches, also those beyond the page. */
-    bool is_whole = is_sorted_at_each_page(pick->filter) ? looked <= pick->look : looked < pick->look;
+    /* The last column of a sorted page counts all matches, also those beyond the page. */
+    bool is_whole = pick->is_sorted ? looked <= pick->look : looked < pick->look;
     pick->looked += looked < pick->look ? looked : pick->look;
     if (count > 0) {
         struct uuid last = pg_uuid(rows, count - 1, ID);
@@ -160,7 +186,7 @@ void pick_take(struct pick *pick, const struct pg_rows *rows)
     if (is_whole)
         pick->at++;
     skip_empty_ranges(pick);
-    pick->look = pick->look > LOOK_MAX / 2 ? LOOK_MAX : 2 * pick->look;
+    choose_page(pick, count_matches(rows), looked);
 }
 
 bool pick_row(const struct pg_rows *rows, int row, struct pick_row *ret_row)
@@ -184,7 +210,7 @@ bool pick_read(struct pick *pick, struct pg_sync *db, struct pg_rows **ret_rows,
     struct pg_param params[PICK_PARAMS];
     struct pg_rows *rows = NULL;
     pick_params(pick, params);
-    if (!pg_sync_query(db, filter_statement(pick->filter), params, &rows, err))
+    if (!pg_sync_query(db, pick_statement(pick), params, &rows, err))
         return false;
     pick_take(pick, rows);
     *ret_rows = rows;

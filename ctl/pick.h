@@ -25,6 +25,7 @@ struct pick {
     bool newest_first;
     int64_t now_us; /* of the database, when the pick began: what "ago" counts from */
     int64_t look;   /* how many events the next page looks at */
+    bool is_sorted; /* all of a source without an order of ids is read and sorted for each page */
     /* What is left, in the order in which it is walked; ranges[at] is being walked. */
     struct pick_range ranges[PICK_RANGES];
     int at, count;
@@ -41,7 +42,8 @@ struct pick_row {
 must_check bool pick_init(struct pick *pick, const struct filter *filter, bool newest_first,
                           const struct pg_rows *bounds, struct err *err);
 bool pick_is_over(const struct pick *pick);
-/* The statement of the next page is filter_statement(pick->filter). */
+/* The next page: filter_statement(), or a walk by the primary key where that is sooner done. */
+const struct sql_statement *pick_statement(const struct pick *pick);
 void pick_params(const struct pick *pick, struct pg_param params[PICK_PARAMS]);
 /* What a page gave; goes on behind it. */
 void pick_take(struct pick *pick, const struct pg_rows *rows);

@@ -390,9 +390,11 @@ ORDER BY m.n;
 
 -- name: operator_pick_open :many
 -- why: the open events that match: all of them are read by outbox_events_due, which is not in the order of ids, and
--- sorted. All rows match; the last column is how many there are. No lock. Parameters as operator_pick_all.
+-- sorted; of those that are to be overdue, only what was due (a lease begins at a due time). All rows match; the last
+-- column is how many there are. No lock. Parameters as operator_pick_all.
 SELECT e.id, e.updated_at, true, count(*) OVER ()
-FROM (SELECT * FROM issuing.outbox_events x WHERE x.due_at IS NOT NULL) e
+FROM (SELECT * FROM issuing.outbox_events x
+      WHERE x.due_at IS NOT NULL AND ($13::bool IS NOT TRUE OR x.due_at < now() - interval '1 minute')) e
 -- insert: card_for_filters
 WHERE
   -- insert: event_filters
@@ -403,8 +405,7 @@ LIMIT $18::int8;
 -- name: operator_pick_unsettled :many
 -- why: like operator_pick_open, for the open and the FAILED events, by outbox_events_due and outbox_events_failed.
 SELECT e.id, e.updated_at, true, count(*) OVER ()
-FROM (SELECT * FROM issuing.outbox_events x WHERE x.due_at IS NOT NULL
-      UNION ALL SELECT * FROM issuing.outbox_events y WHERE y.failed_at IS NOT NULL) e
+FROM (SELECT * FROM issuing.outbox_events x WHERE x.due_at IS NOT NULL OR x.failed_at IS NOT NULL) e
 -- insert: card_for_filters
 WHERE
   -- insert: event_filters

@@ -93,8 +93,8 @@ static void insert_world(void)
     insert("sent", "90 min", "next_attempt_at, first_sent_at", "now() + interval '1 hour', now()");
     insert("held", "80 min", "status, lease_token, lease_until",
            "'PROCESSING', gen_random_uuid(), now() + interval '1 min'");
-    insert("hung", "70 min", "status, lease_token, lease_until",
-           "'PROCESSING', gen_random_uuid(), now() - interval '1 hour'");
+    insert("hung", "70 min", "status, next_attempt_at, lease_token, lease_until",
+           "'PROCESSING', now() - interval '70 min', gen_random_uuid(), now() - interval '1 hour'");
     insert("bob", "1 min", "traceparent, idempotency_key",
            "'00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01', 'k-1'");
     database_run(owner, "UPDATE issuing.outbox_events SET user_id = 'bob' WHERE payload ->> 'memo' = 'bob'");
@@ -202,6 +202,21 @@ START_TEST(a_pick_goes_on_behind_an_event_as_a_page_of_the_console_does)
         }
         ck_assert_int_eq(seen, 8);
     }
+}
+END_TEST
+
+/* Few of many are open: the walk by the primary key gives way to a sort in the middle. */
+START_TEST(what_is_open_is_found_once_by_a_walk_and_then_by_a_sort)
+{
+    for (int i = 0; i < 20; i++) {
+        bool is_open = i < 4 || i >= 16; /* no page of those between them has one */
+        char memo[] = {(char)('a' + i), '\0'}, age[20];
+        snprintf(age, sizeof(age), "%d min", 60 - i);
+        insert(memo, age, is_open ? "" : "status, completed_at", is_open ? "" : "'COMPLETED', now()");
+    }
+    ck_assert_str_eq(PICKED({"status", "PENDING"}), "a b c d q r s t");
+    ck_assert_str_eq(PICKED_NEWEST({"status", "PENDING"}), "t s r q d c b a");
+    ck_assert_str_eq(PICKED({"unknown", "1"}), "");
 }
 END_TEST
 
@@ -381,6 +396,7 @@ SUITE(pick)
     tcase_add_test(picks, a_window_goes_by_the_time_of_creation);
     tcase_add_test(picks, a_window_finds_events_whose_ids_carry_no_time);
     tcase_add_test(picks, a_pick_goes_on_behind_an_event_as_a_page_of_the_console_does);
+    tcase_add_test(picks, what_is_open_is_found_once_by_a_walk_and_then_by_a_sort);
     tcase_add_test(picks, the_count_before_a_bulk_action_is_that_of_the_pick);
     tcase_add_test(picks, what_has_an_index_is_found_by_it);
     tcase_add_test(picks, a_fetch_gives_the_events_in_the_order_of_the_ids_with_what_people_ask_for);

@@ -1,7 +1,7 @@
 """A large backlog is looked at by its rows once.
 
 Story: after an outage there were 100,000 FAILED and 100,000 PENDING events. The first page and `status` passed over the
-same rows five times and more, at each refresh."""
+same rows five times and more, at each refresh; a list of PENDING or unknown ones read all of them for each page."""
 import signal
 
 from console import Console
@@ -9,6 +9,7 @@ from harness import assert_equal, assert_true, slow, test, wait_until
 
 EACH = 55_000  # FAILED, and as many PENDING: together more than `status` counts without an estimate
 READ = 2 * EACH  # where half of a table is looked for, PostgreSQL reads it whole
+PAGE = 1000 + 2000 + 100  # two steps through the ids, the second one twice as long, and the events that are shown
 AROUND = 6_000  # what a view reads beside the backlog: the newest events for a pattern among users, workers, targets
 
 
@@ -69,3 +70,14 @@ def the_first_page_and_status_read_the_rows_of_a_backlog_once(world):
     most = {"console /": 2 * READ + AROUND, "status": 2 * READ + AROUND, "console /targets": READ + AROUND,
             "targets": READ + AROUND}
     assert_equal({name: rows for name, rows in read.items() if rows > most.get(name, AROUND)}, {}, "rows of these")
+
+
+@slow
+@test
+def a_list_reads_a_backlog_no_further_than_to_its_page(world):
+    make_backlog(world, EACH)
+    pages = {"PENDING": ("--status", "PENDING"), "oldest": ("--status", "PENDING", "--oldest-first"),
+             "unknown": ("--unknown",), "FAILED": ("--status", "FAILED"), "overdue": ("--overdue",), "all": ()}
+    read = {name: rows_of_command(world, "list", *words) for name, words in pages.items()}
+    world.sql("TRUNCATE issuing.outbox_events")
+    assert_equal({name: rows for name, rows in read.items() if rows > PAGE + 100}, {}, "rows of a page")
