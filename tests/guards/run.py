@@ -109,7 +109,7 @@ class Job:
         shutil.rmtree(self.copy, ignore_errors=True)
         self.copy.mkdir(parents=True)
         for entry in TOP.iterdir():
-            if entry.name.startswith(("build", ".")) or entry.name == "docs":
+            if entry.name.startswith(("build", ".")):
                 continue
             if entry.is_dir():
                 shutil.copytree(entry, self.copy / entry.name, symlinks=True,
