@@ -86,6 +86,8 @@ void api_call_answer(struct api_call *call, int status, const char *content_type
         reply.headers[i].value = headers[i].value;
     }
     struct http_request *request = call->request;
+    if (call->span.text[0])
+        server_span_end(call->env->exporter, &call->span, request, status, &call->acceptance.event_id, call->is_replay);
     api_series_count_answer(&call->env->series, call->route, call->has_waited, status, request->started_us);
     call->request = NULL;
     release(call);

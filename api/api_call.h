@@ -6,6 +6,7 @@
 
 #include "api/api_env.h"
 #include "api/problems.h"
+#include "api/server_span.h"
 
 struct api_call {
     struct api_env *env;
@@ -26,6 +27,7 @@ struct api_call {
     struct again_item again; /* GET .../number: waits for the user's lock, */
     int64_t again_until_ms;  /* until then */
     /* POST /v1/card-requests */
+    struct server_span span;
     char tracestate[TRACE_STATE_SIZE];
     struct acceptance acceptance;
     struct buf payload; /* of a GET that waits: the answer of before. Its memory is used again by later calls */

@@ -14,6 +14,7 @@
 #include "common/base/again.h"
 #include "common/base/metrics.h"
 #include "common/config/config.h"
+#include "common/exporter.h"
 #include "common/keyring.h"
 #include "common/pg/pg_pool.h"
 
@@ -24,7 +25,8 @@ struct api_env {
     const struct config *config;
     uv_loop_t *loop;
     struct pg_pool *pool;
-    struct metrics *metrics; /* made by api_metrics_new() */
+    struct metrics *metrics;   /* made by api_metrics_new() */
+    struct exporter *exporter; /* of spans; NULL = nobody wants them */
     /* owned */
     struct auth *auth;
     struct refusals refusals;

@@ -392,6 +392,9 @@ void card_requests_post(struct api_call *call)
     struct outbox_payload payload;
     struct outbox_fault faults[OUTBOX_FAULTS_MAX];
     call->is_post = true;
+    acceptance->proposed_id = uuid7_make();
+    if (call->env->exporter)
+        server_span_begin(call->env->exporter, call->request, &acceptance->proposed_id, &call->span);
     const char *key_fault = read_key(call);
     int fault_count = outbox_payload_read(call->request->body.bytes, call->request->body.length, &payload, faults);
     if (key_fault || fault_count > 0) {
@@ -406,13 +409,13 @@ void card_requests_post(struct api_call *call)
     }
     call->is_reissue = payload.is_reissue;
     call->wait_s = header_read_wait(call->request);
-    acceptance->proposed_id = uuid7_make();
     acceptance->user_id = call->user_id;
     digest_sha256(call->payload.bytes, call->payload.length, acceptance->fingerprint);
     acceptance->payload = buf_slice(&call->payload);
-    acceptance->traceparent = header_read_trace(call->request);
+    struct slice given = header_read_trace(call->request);
+    acceptance->traceparent = call->span.text[0] ? (struct slice){call->span.text, TRACE_LENGTH} : given;
     acceptance->tracestate = (struct slice){0};
-    if (acceptance->traceparent.bytes)
+    if (given.bytes)
         acceptance->tracestate = header_read_trace_state(call->request, call->tracestate);
     acceptance->on_decided = on_decided;
     if (!acceptor_submit(call->env->acceptor, acceptance))

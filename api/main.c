@@ -208,6 +208,7 @@ static bool open_modules(void *context, struct err *err)
     program->api.env.loop = &daemon->loop;
     program->api.env.metrics = daemon->metrics;
     program->api.env.pool = daemon->pool;
+    program->api.env.exporter = daemon->exporter;
     return api_open(&program->api, err) && listen_for_clients(program, err);
 }
 

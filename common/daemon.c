@@ -78,7 +78,10 @@ static bool check_options(const struct daemon *daemon, struct err *err)
     if (config->passed_over > 0)
         log_debug("variables that Kubernetes sets for Services are passed over",
                   LOG_NUMBER("variables", config->passed_over));
-    return !config->check_only || !daemon->check_more || daemon->check_more(config, err);
+    const struct exporter_options spans = {uv_default_loop(), config, daemon->name, NULL};
+    struct exporter *exporter;
+    return !config->check_only ||
+           (exporter_open(&spans, &exporter, err) && (!daemon->check_more || daemon->check_more(config, err)));
 }
 
 /* true: the daemon shall run. false: the program is done, with *ret_exit_code (--help, --check-config, errors). */
@@ -379,6 +382,8 @@ static void on_drained(struct daemon *daemon)
     daemon->are_modules_closed = true;
     closing_start(&daemon->modules, NULL, NULL, on_modules_closed, daemon);
     daemon->close(daemon->context, &daemon->modules);
+    if (daemon->exporter)
+        exporter_close(daemon->exporter, closing_part_closed, closing_part(&daemon->modules));
     closing_end(&daemon->modules);
 }
 
@@ -387,7 +392,7 @@ static void on_drained(struct daemon *daemon)
 static void on_drain_poll(uv_timer_t *timer)
 {
     struct daemon *daemon = container_of(timer, struct daemon, drain);
-    if (daemon->is_idle(daemon->context)) {
+    if (daemon->is_idle(daemon->context) && exporter_drain(daemon->exporter)) {
         uv_timer_stop(timer);
         on_drained(daemon);
     } else if (clock_mono_ms() >= daemon->drain_until_ms) {
@@ -497,7 +502,9 @@ static bool start(struct daemon *daemon, struct err *err)
     if (!daemon->metrics)
         return err_set(err, ERR_MEMORY, "no memory for the metrics");
     daemon_metrics_start(daemon->metrics);
-    if (!open_pools(daemon, err) || !open_gauges(daemon, err) || !daemon->open(daemon->context, err))
+    const struct exporter_options spans = {&daemon->loop, &daemon->config, daemon->name, daemon->metrics};
+    if (!open_pools(daemon, err) || !open_gauges(daemon, err) || !exporter_open(&spans, &daemon->exporter, err) ||
+        !daemon->open(daemon->context, err))
         return false;
     buf_init(&daemon->text, METRICS_MAX);
     metric_set(metrics_series(daemon->metrics, DAEMON_METRIC_BUILD_INFO, daemon->name, ISSUING_VERSION), 1);

@@ -12,6 +12,7 @@
 #include "common/base/peak.h"
 #include "common/config/config.h"
 #include "common/daemon_status.h"
+#include "common/exporter.h"
 #include "common/http_server/http_server.h"
 #include "common/outbox_gauges.h"
 #include "common/pg/pg_pool.h"
@@ -61,7 +62,8 @@ struct daemon {
     struct config config; /* log.level and routes change with SIGHUP */
     uv_loop_t loop;
     struct metrics *metrics;
-    struct pg_pool *pool; /* of the first database; all go through it (pg_pool_join) */
+    struct pg_pool *pool;      /* of the first database; all go through it (pg_pool_join) */
+    struct exporter *exporter; /* of spans; NULL = nobody wants them */
     /* private */
     uv_signal_t sigterm, sigint;
     uv_timer_t tick, drain;

@@ -8,8 +8,12 @@
 static const char *const sqlstate_classes[] = {"08", "22", "23", "25", "26", "40", "42",
                                                "53", "54", "55", "57", "58", "P0", "XX"};
 
+static const char *const drops[] = {"full", "unreachable", "refused", "rejected"}; /* of spans */
+
 void daemon_metrics_start(struct metrics *metrics)
 {
+    for (size_t i = 0; i < ARRAY_SIZE(drops); i++)
+        (void)metrics_series(metrics, DAEMON_METRIC_SPANS_DROPPED, drops[i], NULL);
     for (size_t i = 0; i < ARRAY_SIZE(sqlstate_classes); i++)
         (void)metrics_series(metrics, DAEMON_METRIC_DB_ERRORS, sqlstate_classes[i], NULL);
 }

@@ -59,6 +59,11 @@
       "How late the event loop was at its worst in the last minute.", NULL, NULL)                                      \
     X(LOG_DROPPED, "issuing_log_dropped_total", METRIC_COUNTER,                                                        \
       "Lines of the log that were lost because nobody took them from standard error.", NULL, NULL)                     \
+    X(SPANS_EXPORTED, "issuing_spans_exported_total", METRIC_COUNTER, "Spans that the receiver of traces took.", NULL, \
+      NULL)                                                                                                            \
+    X(SPANS_DROPPED, "issuing_spans_dropped_total", METRIC_COUNTER,                                                    \
+      "Spans that were lost: full (too many wait), unreachable, refused, rejected (of a batch that was taken).", NULL, \
+      "reason")                                                                                                        \
     X(BUILD_INFO, "issuing_build_info", METRIC_GAUGE, "Always 1.", NULL, "program", "version")                         \
     X(PROCESS_CPU, "process_cpu_seconds_total", METRIC_COUNTER, "Processor time, user and system.", NULL, NULL)        \
     X(PROCESS_OPEN_FDS, "process_open_fds", METRIC_GAUGE, "Open file descriptors.", NULL, NULL)                        \

@@ -183,6 +183,7 @@ void daemon_reload_if_wanted(struct daemon *daemon)
         return;
     reload_options(daemon);
     daemon->on_reload(daemon->context);
+    exporter_reload(daemon->exporter);
     config_each_file(&daemon->config, daemon->program, log_copy, NULL);
     log_info("configuration and files were read again");
 }

@@ -39,6 +39,14 @@ static void put_user_url(struct http_call *call, const char *user_id, const char
     http_call_url(call, rest);
 }
 
+const char *core_path_template(enum flow_step step)
+{
+    return step == STEP_CHECK                           ? "/v1/users/{user}/card-eligibility"
+           : step == STEP_LINK                          ? "/v1/users/{user}/cards"
+           : step == STEP_UNLINK || step == STEP_DISOWN ? "/v1/users/{user}/cards/{card}"
+                                                        : NULL;
+}
+
 bool core_build_check(struct http_call *call, const char *base, const char *user_id, bool is_reissue)
 {
     http_call_make(call, "GET", base);

@@ -7,6 +7,7 @@
 #include "common/base/buf.h"
 #include "common/base/uuid7.h"
 #include "common/card.h"
+#include "common/decide/steps.h"
 #include "common/outbox.h"
 #include "common/issuer/parameters.h"
 #include "common/decide/outcome.h"
@@ -22,6 +23,9 @@ struct core_link {
 
 /* core_build_*: as issuer_build() (common/issuer/issuer.h). */
 must_check bool core_build_check(struct http_call *call, const char *base, const char *user_id, bool is_reissue);
+
+/* The path of the step's call, with names in place of ids; NULL = it calls somebody else. */
+const char *core_path_template(enum flow_step step);
 
 /* What core-api tells with its answer, also where the user is not eligible. */
 struct core_eligibility {

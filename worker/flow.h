@@ -26,6 +26,7 @@
 #include "common/base/uuid7.h"
 #include "common/config/config.h"
 #include "common/decide/decide.h"
+#include "common/exporter.h"
 #include "common/http_client/http_client.h"
 #include "common/keyring.h"
 #include "common/outbox.h"
@@ -79,6 +80,7 @@ struct flow_env {
     const struct parameters_env *parameters; /* with the issuer's profile */
     struct keyring *keyring;                 /* NULL = card numbers are not stored; replaced by a reload */
     struct worker_series *series;            /* of its metrics */
+    struct exporter *exporter;               /* of spans; NULL = nobody wants them */
     bool is_draining;                        /* attempts are given back before their next call */
     /* As writer_submit() of writer.h: op ends exactly once, from the loop. */
     void (*submit_write)(void *context, struct write_op *op);
@@ -118,8 +120,10 @@ struct flow {
     struct outbox_payload payload; /* of a card request */
     struct buf body;               /* of a delivery: the payload as PostgreSQL writes it */
     char replaces_issuer_id[CARD_ISSUER_ID_MAX + 1];
-    struct uuid replaces_request_id;    /* that the card to replace was made for */
-    struct trace trace;                 /* its calls go on with it */
+    struct uuid replaces_request_id; /* that the card to replace was made for */
+    struct trace trace;              /* its calls go on with it */
+    char span_id[SPAN_ID_SIZE];      /* of the attempt; "" = no spans of it are sent */
+    char span_parent[SPAN_ID_SIZE];
     int64_t lease_until_ms;             /* by clock_mono_ms() */
     int64_t made_ms;                    /* when the event was made: Unix time by the database's clock */
     struct event_parameters parameters; /* that its calls are built from */
@@ -130,7 +134,7 @@ struct flow {
     bool is_busy;     /* the slot holds an event */
     bool is_probe;    /* it was claimed while a kind of call was suspected at one of its targets */
     bool sent_create; /* a create of this attempt has left */
-    int64_t step_started_us;
+    int64_t started_us, step_started_us;
     struct issuer_card card;
     struct issuer_lookup lookup; /* the pages that were read; begins anew with each reason */
     struct write_save save;

@@ -11,6 +11,7 @@
 #include "worker/flow_end.h"
 #include "worker/flow_review.h"
 #include "worker/flow_turn.h"
+#include "worker/spans.h"
 #include "worker/step.h"
 #include "worker/worker_metrics.h"
 
@@ -38,8 +39,11 @@ static void end_wait(struct flow *flow, enum flow_wait wait)
 
 /* ---- the end of an attempt ---- */
 
-static void free_slot(struct flow *flow)
+/* lost: why its end is not written; NULL = it is. */
+static void free_slot(struct flow *flow, const char *lost)
 {
+    if (flow->span_id[0])
+        spans_end_attempt(flow, lost);
     assert(!flow->holds_ticket && !flow->holds_turn && flow->wait == FLOW_WAIT_NONE);
     flow_forget(flow);
     flow->is_busy = false;
@@ -58,7 +62,7 @@ static void end_with_lost_lease(struct flow *flow, const char *at)
     /* guard: a create of an attempt that had lost its lease is reported */
     if (flow->sent_create)
         flow->env->on_create_lost(flow->env->context, flow->place, &flow->attempt.event_id);
-    free_slot(flow);
+    free_slot(flow, "lease_lost");
 }
 
 /* The parameters that the issuer was told, for the event to keep: an unknown outcome is repeated, or looked up, with the
@@ -116,7 +120,7 @@ static void on_end_written(struct write_op *op, enum write_result result, const 
     switch (result) {
     case WRITE_DONE:
         count_end(flow);
-        free_slot(flow);
+        free_slot(flow, NULL);
         return;
     case WRITE_FENCED:
         end_with_lost_lease(flow, "end");
@@ -124,7 +128,7 @@ static void on_end_written(struct write_op *op, enum write_result result, const 
     case WRITE_GIVEN_UP: /* the lease runs out, and the worker that takes the event over records the attempt */
         log_error("an attempt's end could not be written; its lease will run out", FLOW_IN_LOG(flow),
                   LOG_TEXT("why", why));
-        free_slot(flow);
+        free_slot(flow, "not_written");
         return;
     }
 }
@@ -217,6 +221,8 @@ static void finish_step(struct flow *flow)
     credential_release(flow->credential);
     flow->credential = NULL;
     count_step(flow);
+    if (flow->span_id[0] && flow_peer(flow))
+        spans_end_call(flow);
     if (flow->holds_ticket)
         flow_turn_leave(flow, &verdict);
     apply_verdict(flow, verdict);
@@ -336,6 +342,8 @@ static void send_call(struct flow *flow, bool is_extended)
     }
     if (flow->attempt.step == STEP_ISSUE)
         flow->sent_create = true;
+    if (flow->span_id[0])
+        spans_begin_call(flow);
     if (!flow_steps[flow->attempt.step].prepare(flow)) {
         defer_unsent(flow, outbox_cause_name(OUTBOX_CAUSE_OUT_OF_MEMORY));
         return;
@@ -459,6 +467,8 @@ void flow_run_start(struct flow *flow, bool payload_is_usable)
     flow->review.is_on = false;
     flow->attempt.is_readable = payload_is_usable;
     flow->attempt.wall_offset_us = clock_wall_us() - clock_mono_us();
+    if (flow->env->exporter)
+        spans_begin_attempt(flow);
     issuer_lookup_forget(&flow->lookup);
     apply_verdict(flow, decide_first(&flow->attempt, &rules));
 }

@@ -218,6 +218,7 @@ static bool open_generation(struct program *program, struct generation *generati
         .pool = program->daemon.pool,
         .http = program->http,
         .metrics = program->daemon.metrics,
+        .exporter = program->daemon.exporter,
         .may_lack_files_of_routes = is_first, /* later the old routes stay in force */
     };
     set_name(program, generation);

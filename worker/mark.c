@@ -13,6 +13,7 @@
 #include "worker/core_api.h"
 #include "worker/flow.h"
 #include "worker/route/route_call.h"
+#include "worker/spans.h"
 #include "worker/worker_metrics.h"
 
 #define CANCELS_MAX 8 /* cards of one event cancelled before its mark is put back */
@@ -289,12 +290,34 @@ static void follow_outcome(struct mark *mark, const struct outcome *outcome)
     }
 }
 
+static enum flow_step step_of(enum mark_call kind)
+{
+    switch (kind) {
+    case MARK_CALL_CHECK:
+        return STEP_CHECK;
+    case MARK_CALL_LOOKUP:
+        return STEP_LOOKUP;
+    case MARK_CALL_CANCEL:
+        return STEP_CANCEL;
+    case MARK_CALL_VERIFY:
+        return STEP_VERIFY;
+    case MARK_CALL_UNLINK:
+        return STEP_UNLINK;
+    case MARK_CALL_ASK:
+        return STEP_ASK;
+    }
+    return STEP_LOOKUP;
+}
+
 static void on_call_done(struct http_call *call)
 {
     struct mark *mark = container_of(call, struct mark, call);
     struct outcome outcome = {0};
     peer_note_call(mark->peer, call);
     read_answer(mark, &outcome);
+    if (mark->is_traced)
+        spans_write_call(mark->env->exporter, &mark->trace, mark->span_parent, call, mark->peer, mark->route,
+                         profile_of(mark), step_of(mark->call_kind), &outcome, clock_wall_us());
     credential_release(mark->credential);
     mark->credential = NULL;
     http_call_forget(call);
@@ -364,6 +387,8 @@ static const char *why_not_sent(struct mark *mark, int64_t now_ms)
         return outbox_cause_name(OUTBOX_CAUSE_DRAIN);
     if (mark->is_probe && now_ms < mark->env->probe_not_before_ms)
         return outbox_cause_name(OUTBOX_CAUSE_BREAKER_OPEN);
+    if (mark->is_traced)
+        span_make_id(mark->trace.parent + SPAN_ID_AT);
     return build_call(mark) ? NULL : outbox_cause_name(OUTBOX_CAUSE_OUT_OF_MEMORY);
 }
 
@@ -398,25 +423,6 @@ static void on_admitted(struct target_ticket *ticket, enum target_entry entry)
         send_call(mark);
     else
         put_back_rejected(mark);
-}
-
-static enum flow_step step_of(enum mark_call kind)
-{
-    switch (kind) {
-    case MARK_CALL_CHECK:
-        return STEP_CHECK;
-    case MARK_CALL_LOOKUP:
-        return STEP_LOOKUP;
-    case MARK_CALL_CANCEL:
-        return STEP_CANCEL;
-    case MARK_CALL_VERIFY:
-        return STEP_VERIFY;
-    case MARK_CALL_UNLINK:
-        return STEP_UNLINK;
-    case MARK_CALL_ASK:
-        return STEP_ASK;
-    }
-    return STEP_LOOKUP;
 }
 
 /* What the call is built from is known, or core-api is asked first (*kind). False: the mark was put back. */

@@ -7,6 +7,7 @@
 
 #include "common/base/uuid7.h"
 #include "common/config/config.h"
+#include "common/exporter.h"
 #include "common/http_client/http_client.h"
 #include "common/outbox.h"
 #include "common/pg/pg_pool.h"
@@ -30,6 +31,7 @@ struct mark_env {
     const struct db_clock *db_clock;
     const struct parameters_env *parameters; /* with the issuer's profile */
     struct metrics *metrics;
+    struct exporter *exporter;   /* of spans; NULL = nobody wants them */
     bool is_draining;            /* marks are put back before their next call */
     int64_t probe_not_before_ms; /* until then the probes of an open breaker are for attempts only */
     /* A mark has ended with a result: an event may have become final, or PENDING. */
@@ -56,6 +58,8 @@ struct mark {
     struct uuid id, event_id, token, card_id;
     char event_text[UUID_TEXT_SIZE];
     struct trace trace; /* its calls go on with it */
+    bool is_traced;     /* spans of its calls are sent */
+    char span_parent[SPAN_ID_SIZE];
     char user_id[OUTBOX_USER_ID_MAX + 1];
     char stored_issuer_id[CARD_ISSUER_ID_MAX + 1];
     struct mark_facts facts;

@@ -169,6 +169,7 @@ bool reconcile_open(const struct reconcile_options *options, struct reconcile **
         .db_clock = options->db_clock,
         .parameters = options->parameters,
         .metrics = options->metrics,
+        .exporter = options->exporter,
         .on_result = on_mark_result,
         .on_released = on_mark_released,
         .context = reconcile,

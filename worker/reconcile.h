@@ -41,6 +41,7 @@ struct reconcile_options {
     const struct db_clock *db_clock;
     const struct parameters_env *parameters;
     struct metrics *metrics;
+    struct exporter *exporter; /* NULL = nobody wants spans */
     /* A mark has ended with a result: an event may have become final, or PENDING. From the loop. */
     void (*on_result)(void *context);
     void *context;

@@ -272,6 +272,7 @@ static bool open_slots(struct worker *worker, struct err *err)
     env->db_clock = &worker->db_clock;
     env->parameters = &worker->parameters;
     env->series = &worker->series;
+    env->exporter = options->exporter;
     env->submit_write = submit_write;
     env->on_ended = on_flow_ended;
     env->on_create_lost = on_create_lost;
@@ -340,6 +341,7 @@ static bool open_reconcile(struct worker *worker, struct err *err)
         .db_clock = &worker->db_clock,
         .parameters = &worker->parameters,
         .metrics = worker->options.metrics,
+        .exporter = worker->options.exporter,
         .on_result = on_mark_result,
         .context = worker,
     };

@@ -19,7 +19,8 @@ struct worker_options {
     const char *name; /* host:pid or host:pid.N, the owner of its leases */
     struct pg_pool *pool;
     struct http_client *http;
-    struct metrics *metrics; /* worker_metrics_new() */
+    struct metrics *metrics;   /* worker_metrics_new() */
+    struct exporter *exporter; /* NULL = nobody wants spans */
     /* At the start: a route with a file that cannot be used is no failure; its events wait until a reload can read it. */
     bool may_lack_files_of_routes;
 };

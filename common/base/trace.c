@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TRACE_ID_AT = 3, SPAN_ID_AT = 36, FLAGS_AT = 53, TRACE_ID_LENGTH = 32, SPAN_ID_LENGTH = 16 };
+enum { FLAGS_AT = 53, TRACE_ID_LENGTH = 32, SPAN_ID_LENGTH = 16 };
 
 static bool is_hex(const char *text, size_t length)
 {
@@ -89,6 +89,7 @@ void trace_of_event(struct slice parent, struct slice state, const struct uuid *
     bool is_valid = trace_is_valid(parent);
     size_t length = is_valid && trace_state_is_valid(state) ? state.length : 0;
     trace_id_of(parent, event_id, ret_trace->id);
+    ret_trace->is_ours = !is_valid;
     if (is_valid)
         memcpy(ret_trace->parent, parent.bytes, TRACE_LENGTH);
     else

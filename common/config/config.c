@@ -94,6 +94,8 @@ bool config_read_value(void *place, const struct config_option *option, const ch
         return config_value_duration(text, option->min, option->max, place, err);
     case OPTION_SIZE:
         return config_value_size(text, option->min, option->max, place, err);
+    case OPTION_SHARE:
+        return config_value_share(text, place, err);
     case OPTION_BOOL:
         return config_value_bool(text, place, err);
     case OPTION_CHOICE:

@@ -172,7 +172,11 @@ struct config {
     int place_count;
     int database_count;
     struct {
-        char *link; /* http or https, with {trace_id} once */
+        char *link;     /* http or https, with {trace_id} once */
+        char *endpoint; /* spans go to <endpoint>/v1/traces; NULL = as OpenTelemetry's own variables say */
+        char *headers_file;
+        char *ca_file;
+        int64_t sample_millionths;
     } trace;
     struct {
         int64_t level;  /* enum log_level */

@@ -50,6 +50,10 @@ static void write_value(const void *place, const struct config_option *option, F
         config_value_write_size(*(const int64_t *)place, text);
         fputs(text, out);
         break;
+    case OPTION_SHARE:
+        config_value_write_share(*(const int64_t *)place, text);
+        fputs(text, out);
+        break;
     case OPTION_BOOL:
         fputs(*(const bool *)place ? "true" : "false", out);
         break;
@@ -265,7 +269,7 @@ static void write_type(const struct config_option *option, FILE *out)
         [OPTION_TEXT] = "TEXT",         [OPTION_CONNINFO] = "CONNINFO", [OPTION_FILE] = "FILE",
         [OPTION_ADDRESS] = "HOST:PORT", [OPTION_FULL_URL] = "URL",      [OPTION_ID_URL] = "URL",
         [OPTION_URL] = "URL",           [OPTION_INTEGER] = "NUMBER",    [OPTION_DURATION] = "DURATION",
-        [OPTION_SIZE] = "SIZE",         [OPTION_BOOL] = "true|false",
+        [OPTION_SIZE] = "SIZE",         [OPTION_SHARE] = "SHARE",       [OPTION_BOOL] = "true|false",
     };
 
     if (!option->words) {

@@ -218,6 +218,17 @@ const struct config_option config_options[] = {
 
     {"trace", "link", OPTION_TEXT, TO(trace.link), .programs = CTL,
      .help = "The page of a trace in a tracing backend, with {trace_id} in it; explain and the console link to it."},
+    {"trace", "endpoint", OPTION_URL, TO(trace.endpoint), .note = "OTEL_EXPORTER_OTLP_*, or none",
+     .programs = API | WORKER,
+     .help = "The receiver of spans, OTLP over HTTP in JSON; they are posted to <endpoint>/v1/traces."},
+    {"trace", "headers_file", OPTION_FILE, TO(trace.headers_file), .note = "OTEL_EXPORTER_OTLP_HEADERS, or none",
+     .programs = API | WORKER,
+     .help = "Headers of every request to that receiver, one \"Name: value\" a line: an API key, a tenant."},
+    {"trace", "ca_file", OPTION_FILE, TO(trace.ca_file), .note = "the system's", .programs = API | WORKER,
+     .help = "The authorities that https to that receiver trusts, PEM."},
+    {"trace", "sample", OPTION_SHARE, TO(trace.sample_millionths), .default_text = "1", .programs = API | WORKER,
+     .help = "The share of the events without a traceparent of a client whose spans are sent, 0 to 1; a client's own "
+             "flag is obeyed."},
 
     {"log", "level", OPTION_CHOICE, TO(log.level), .default_text = "info", .words = words_level,
      .synonym = {"warn", LOG_WARNING}, .programs = API | WORKER | CTL,

@@ -24,6 +24,7 @@ enum config_type {
     OPTION_INTEGER,
     OPTION_DURATION,
     OPTION_SIZE,
+    OPTION_SHARE, /* "0.25": in millionths */
     OPTION_BOOL,
     OPTION_CHOICE,
 };

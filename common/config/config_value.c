@@ -106,6 +106,21 @@ void config_value_write_size(int64_t size_bytes, char ret_text[CONFIG_VALUE_SIZE
     write_quantity(size_bytes, sizes, ret_text);
 }
 
+bool config_value_share(const char *text, int64_t *ret_millionths, struct err *err)
+{
+    char *end;
+    double share = strtod(text, &end);
+    if (text[strspn(text, "0123456789.e-")] != '\0' || end == text || *end != '\0' || !(share >= 0 && share <= 1))
+        return err_set(err, ERR_CONFIG, "\"%.40s\" is no share, from 0 to 1", text);
+    *ret_millionths = (int64_t)(share * 1000000 + 0.5);
+    return true;
+}
+
+void config_value_write_share(int64_t millionths, char ret_text[CONFIG_VALUE_SIZE])
+{
+    snprintf(ret_text, CONFIG_VALUE_SIZE, "%g", (double)millionths / 1000000);
+}
+
 bool config_value_bool(const char *text, bool *ret_value, struct err *err)
 {
     bool value = strcmp(text, "true") == 0;

@@ -23,6 +23,8 @@ must_check bool config_value_duration(const char *text, int64_t min_ms, int64_t 
 /* Digits and one unit of B, KiB, MiB, GiB. */
 must_check bool config_value_size(const char *text, int64_t min_bytes, int64_t max_bytes, int64_t *ret_bytes,
                                   struct err *err);
+/* "0" to "1": "0.25". In millionths, rounded. */
+must_check bool config_value_share(const char *text, int64_t *ret_millionths, struct err *err);
 /* `true` or `false`. */
 must_check bool config_value_bool(const char *text, bool *ret_value, struct err *err);
 /* One of the words in the NULL-ended list; its index. */
@@ -45,6 +47,7 @@ bool config_value_url_is_loopback(const char *url);
 
 void config_value_write_duration(int64_t duration_ms, char ret_text[CONFIG_VALUE_SIZE]);
 void config_value_write_size(int64_t size_bytes, char ret_text[CONFIG_VALUE_SIZE]);
+void config_value_write_share(int64_t millionths, char ret_text[CONFIG_VALUE_SIZE]);
 /* A libpq conninfo or URI with its passwords replaced by "***"; in doubt it hides too much. */
 bool config_value_put_masked(struct buf *out, const char *conninfo);
 /* Whether a libpq conninfo or URI contains a password (or the passphrase of a client key) that is not empty. */

@@ -25,12 +25,12 @@ enum http_handshake {
 };
 
 #define HTTP_CALL_HEADERS_MAX 40
-#define HTTP_CALL_TEXT_MAX 8192        /* bytes of URL and headers together, and of a body */
-#define HTTP_CALL_BODY_MAX (64 * 1024) /* of a body for which http_call_allow_body() was called */
-#define HTTP_NOTED_MAX 4               /* answer headers that one call may ask for */
-#define HTTP_NOTED_NAME_MAX 40         /* bytes of such a header's name */
-#define HTTP_NOTED_SIZE 40             /* of its value, with its NUL */
-#define HTTP_SUBJECT_SIZE 129          /* of whom a request is about, with its NUL */
+#define HTTP_CALL_TEXT_MAX 8192              /* bytes of URL and headers together, and of a body */
+#define HTTP_CALL_BODY_MAX (2 * 1024 * 1024) /* of a body for which http_call_allow_body() was called */
+#define HTTP_NOTED_MAX 4                     /* answer headers that one call may ask for */
+#define HTTP_NOTED_NAME_MAX 40               /* bytes of such a header's name */
+#define HTTP_NOTED_SIZE 40                   /* of its value, with its NUL */
+#define HTTP_SUBJECT_SIZE 129                /* of whom a request is about, with its NUL */
 
 struct http_call {
     /* in; borrowed until on_done. The first two are filled by http_call_make() and the functions below it. */

@@ -155,7 +155,7 @@ static void print_names(const struct event *event)
     if (event->traceparent) {
         char trace_url[EVENT_TRACE_URL_SIZE];
         event_trace_url(event, trace_url);
-        fputs("The client's traceparent is ", stdout);
+        fputs("The traceparent is ", stdout);
         print_text(event->traceparent, stdout);
         printf(".%s%s\n", trace_url[0] ? " Its trace: " : "", trace_url);
     }

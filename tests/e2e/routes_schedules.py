@@ -41,7 +41,7 @@ def a_delivery_bears_the_headers_of_its_route_and_goes_where_its_url_says(world)
                    service.deliveries()[-1].headers["x-tenant"] == "another-4711", "the new ones, after a reload")
         file.write_text("Host: evil.example\n")
         worker.signal(signal.SIGHUP)
-        wait_until(lambda: "Host is set by the worker itself" in worker.text(), "a complaint")
+        wait_until(lambda: "Host is set by the program itself" in worker.text(), "a complaint")
         wait_ends(world, insert(world, "dave"))
         assert_equal(service.deliveries()[-1].headers["x-tenant"], "another-4711", "the old ones stay in force")
         for text in (KEY, TENANT):

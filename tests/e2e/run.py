@@ -36,7 +36,7 @@ import invariants  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
 NO_TESTS = ("run", "assertions", "client", "harness", "hostile", "invariants", "processes", "profiles",
-            "receiver", "suite", "terminator", "world")
+            "otlp", "receiver", "suite", "terminator", "world")
 # The promise of README, with one issuer and with routes. What an outage, a vendor or an operator adds is in the others.
 SHORT = ("accepting", "crashes", "edges", "ended", "enqueuing", "fairness", "first_event", "health", "lifetimes",
          "limits", "outcomes", "promise", "routes", "routes_lost", "searching", "sweeping", "tokens",

@@ -8,7 +8,7 @@
 #include "common/http_client/http_call.h"
 #include "tests/fuzz/fuzz.h"
 #include "worker/credential.h"
-#include "worker/route/route_headers.h"
+#include "worker/route/route.h"
 #include "worker/route/route_sign.h"
 
 /* No 32 bytes of the file in a row. */
@@ -59,24 +59,24 @@ static void load_credential(const char *path, bool is_basic, struct slice bytes)
 
 static void load_headers(const char *path, struct slice bytes)
 {
-    struct route_headers *headers = NULL;
+    struct header_file *headers = NULL;
     struct err err = {.kind = ERR_NONE};
     struct http_call call;
-    if (!route_headers_load(path, true, &headers, &err)) {
+    if (!header_file_load(path, true, &headers, &err)) {
         fuzz_expect_err(&err, ERR_CONFIG, ERR_CONFIG);
         return;
     }
     http_call_init(&call, 1024);
     http_call_make(&call, "GET", "https://hooks.example/");
-    route_headers_put(headers, &call);
+    header_file_put(headers, &call);
     if (http_call_is_made(&call))
         fuzz_expect(!http_call_check(&call));
     http_call_done(&call);
     char *text = fuzz_text(bytes);
     route_headers_hide(headers, text);
-    fuzz_expect(!route_headers_are_in(headers, (struct slice){text, strlen(text)}));
+    fuzz_expect(!header_file_are_in(headers, (struct slice){text, strlen(text)}));
     free(text);
-    route_headers_free(headers);
+    header_file_free(headers);
 }
 
 static void load_signer(const char *path, struct slice bytes)

@@ -7,15 +7,16 @@
 
 #include "common/base/err.h"
 #include "common/config/config.h"
+#include "common/decide/outcome.h"
 #include "worker/peer.h"
-#include "worker/route/route_headers.h"
+#include "common/header_file.h"
 #include "worker/route/route_sign.h"
 
 struct route {
     const struct config_route *config; /* borrowed */
     struct peer peer;
-    struct route_signer *signer;   /* NULL = deliveries are not signed; replaced by a reload */
-    struct route_headers *headers; /* NULL = none of its own; replaced by a reload */
+    struct route_signer *signer; /* NULL = deliveries are not signed; replaced by a reload */
+    struct header_file *headers; /* NULL = none of its own; replaced by a reload */
 };
 
 struct routes {
@@ -25,6 +26,13 @@ struct routes {
 };
 
 /* NULL: no route delivers this type. */
+/* Overwrites with '*' what a peer's words repeat of the headers' values; NULL = there are none. */
+static inline void route_headers_hide(const struct header_file *headers, char *text)
+{
+    const char *const *values;
+    size_t count = header_file_values(headers, &values);
+    outcome_hide(count, values, text);
+}
 struct route *routes_find(const struct routes *routes, const char *type);
 
 /* Reads no files: peer_load_credential() of each route's peer, route_load_secret() and

@@ -90,7 +90,7 @@ bool route_build_deliver(const struct route *route, const struct route_event *ev
     put_attribute(call, "ce-subject", event->user_id);
     if (event->trace)
         http_call_trace(call, event->trace);
-    route_headers_put(route->headers, call);
+    header_file_put(route->headers, call);
     if (event->is_resent)
         http_call_header(call, "webhook-resend", "1");
     buf_put(&call->body, event->payload.bytes, event->payload.length);
@@ -136,7 +136,7 @@ struct slice route_read_result(const struct http_call *call, const struct route 
         return none;
     /* A peer that repeats what is secret must not get it into the database. */
     bool is_secret = credential_is_in(route->peer.credential, answer) || route_signer_is_in(route->signer, answer) ||
-                     route_headers_are_in(route->headers, answer);
+                     header_file_are_in(route->headers, answer);
     return is_secret ? none : answer;
 }
 
@@ -149,7 +149,7 @@ bool route_build_lookup(const struct route *route, const struct route_event *eve
     http_call_make(call, "GET", "");
     put_url(call, route->config->lookup_url, id);
     call->status_is_enough = true;
-    route_headers_put(route->headers, call);
+    header_file_put(route->headers, call);
     if (event->trace)
         http_call_trace(call, event->trace);
     return http_call_is_made(call);

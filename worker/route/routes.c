@@ -60,12 +60,12 @@ bool route_load_secret(struct route *route, struct err *err)
 bool route_load_headers(struct route *route, struct err *err)
 {
     const struct config_route *config = route->config;
-    struct route_headers *fresh = NULL;
+    struct header_file *fresh = NULL;
     if (!config->headers_file)
         return true;
-    if (!route_headers_load(config->headers_file, config->credential_file, &fresh, err))
+    if (!header_file_load(config->headers_file, config->credential_file, &fresh, err))
         return err_prefix(err, "route.%s.headers_file", config->type);
-    route_headers_free(route->headers);
+    header_file_free(route->headers);
     route->headers = fresh;
     return true;
 }
@@ -82,7 +82,7 @@ static void release(void *module)
     for (int i = 0; i < routes->count; i++) {
         peer_release(&routes->routes[i].peer);
         route_signer_free(routes->routes[i].signer);
-        route_headers_free(routes->routes[i].headers);
+        header_file_free(routes->routes[i].headers);
     }
     free(routes->routes);
     *routes = (struct routes){0};

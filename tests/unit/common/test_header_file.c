@@ -7,23 +7,23 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "worker/route/route_headers.h"
+#include "worker/route/route.h"
 #include "tests/support/suite.h"
 
 static char path[64];
-static struct route_headers *headers;
+static struct header_file *headers;
 static struct err err;
 
 static void set_up(void)
 {
-    snprintf(path, sizeof(path), "/tmp/test_route_headers.%ld", (long)getpid());
+    snprintf(path, sizeof(path), "/tmp/test_header_file.%ld", (long)getpid());
     err = (struct err){0};
     headers = NULL;
 }
 
 static void tear_down(void)
 {
-    route_headers_free(headers);
+    header_file_free(headers);
     (void)unlink(path);
 }
 
@@ -34,7 +34,7 @@ static bool load(const char *text, bool has_credential)
     ck_assert_int_ge(fputs(text, file), 0);
     ck_assert_int_eq(fclose(file), 0);
     ck_assert_int_eq(chmod(path, 0600), 0);
-    return route_headers_load(path, has_credential, &headers, &err);
+    return header_file_load(path, has_credential, &headers, &err);
 }
 
 START_TEST(each_line_is_a_header_of_the_call)
@@ -43,7 +43,7 @@ START_TEST(each_line_is_a_header_of_the_call)
     ck_assert_msg(load("X-Api-Key: s3cr3t-key \r\n\nAuthorization:Basic dTpw\n", false), "%s", err.message);
     http_call_init(&call, HTTP_CALL_TEXT_MAX);
     http_call_make(&call, "POST", "https://a/");
-    route_headers_put(headers, &call);
+    header_file_put(headers, &call);
     const char *line = http_call_next_line(&call, call.lines.bytes);
     ck_assert_str_eq(line, "X-Api-Key: s3cr3t-key");
     line = http_call_next_line(&call, line);
@@ -57,13 +57,13 @@ START_TEST(no_value_gets_out)
 {
     char text[] = "the key s3cr3t-key is wrong";
     ck_assert(load("X-Api-Key: s3cr3t-key\nX-Version: 1", false));
-    ck_assert(route_headers_are_in(headers, (struct slice){.bytes = text, .length = strlen(text)}));
+    ck_assert(header_file_are_in(headers, (struct slice){.bytes = text, .length = strlen(text)}));
     route_headers_hide(headers, text);
     ck_assert_str_eq(text, "the key ********** is wrong");
-    ck_assert(!route_headers_are_in(headers, (struct slice){.bytes = "a 1", .length = 3})); /* names nobody */
-    route_headers_put(NULL, NULL);
+    ck_assert(!header_file_are_in(headers, (struct slice){.bytes = "a 1", .length = 3})); /* names nobody */
+    header_file_put(NULL, NULL);
     route_headers_hide(NULL, text);
-    ck_assert(!route_headers_are_in(NULL, (struct slice){.bytes = text, .length = strlen(text)}));
+    ck_assert(!header_file_are_in(NULL, (struct slice){.bytes = text, .length = strlen(text)}));
 }
 END_TEST
 
@@ -76,12 +76,12 @@ static const struct {
     {"X Y: s3cr3t-key\n", "line 1 is not"},
     {"X: s3cr3t-key\001\n", "line 1 is not"},
     {"X: s3cr3t-key\r\rEvil: 1\n", "line 1 is not"},
-    {"\nhost: s3cr3t-key\n", "line 2: host is set by the worker itself"},
-    {"Content-Length: 1\n", "is set by the worker itself"},
-    {"IDEMPOTENCY-KEY: s3cr3t-key\n", "is set by the worker itself"},
-    {"Webhook-Signature: s3cr3t-key\n", "is set by the worker itself"},
-    {"ce-type: s3cr3t-key\n", "is set by the worker itself"},
-    {"Authorization: s3cr3t-key\n", "is set by the worker itself"},
+    {"\nhost: s3cr3t-key\n", "line 2: host is set by the program itself"},
+    {"Content-Length: 1\n", "is set by the program itself"},
+    {"IDEMPOTENCY-KEY: s3cr3t-key\n", "is set by the program itself"},
+    {"Webhook-Signature: s3cr3t-key\n", "is set by the program itself"},
+    {"ce-type: s3cr3t-key\n", "is set by the program itself"},
+    {"Authorization: s3cr3t-key\n", "is set by the program itself"},
     {"A: 1\nA: 1\nA: 1\nA: 1\nA: 1\nA: 1\nA: 1\nA: 1\nA: 1\nA: 1\nA: 1\nA: 1\nA: 1\nA: 1\nA: 1\nA: 1\nA: 1\n",
      "more than 16"},
 };
@@ -96,9 +96,9 @@ START_TEST(a_file_that_is_not_wholly_right_is_refused_with_its_line)
 }
 END_TEST
 
-SUITE(route_headers)
+SUITE(header_file)
 {
-    TCase *tcase = tcase_create("route_headers");
+    TCase *tcase = tcase_create("header_file");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, each_line_is_a_header_of_the_call);
     tcase_add_test(tcase, no_value_gets_out);

@@ -1,20 +1,17 @@
-/* See route_headers.h. The lines of the file, each cut by NULs into a name and a value.
+/* See header_file.h. The lines of the file, each cut by NULs into a name and a value.
  *
  * Invariant: a file is used as a whole or not at all. */
-#include "worker/route/route_headers.h"
+#include "common/header_file.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-#include "common/base/secret.h"
-#include "common/decide/outcome.h"
-
 #define HIDDEN_MIN 6 /* bytes of a value; shorter ones are no secrets */
 
-struct route_headers {
+struct header_file {
     struct secret file;
-    const char *names[ROUTE_HEADERS_MAX], *values[ROUTE_HEADERS_MAX]; /* in the file */
+    const char *names[HEADER_FILE_MAX], *values[HEADER_FILE_MAX]; /* in the file */
     size_t count;
 };
 
@@ -50,11 +47,11 @@ static bool cut(char *line, const char **ret_name, const char **ret_value)
     return *value;
 }
 
-static bool read_lines(struct route_headers *headers, bool has_credential, struct err *err)
+static bool read_lines(struct header_file *headers, bool has_credential, struct err *err)
 {
     char *line = (char *)headers->file.bytes, *end = line + headers->file.length;
-    if (headers->file.length > ROUTE_HEADERS_BYTES_MAX)
-        return err_set(err, ERR_CONFIG, "it has over %d bytes", ROUTE_HEADERS_BYTES_MAX);
+    if (headers->file.length > HEADER_FILE_BYTES_MAX)
+        return err_set(err, ERR_CONFIG, "it has over %d bytes", HEADER_FILE_BYTES_MAX);
     if (memchr(line, '\0', headers->file.length))
         return err_set(err, ERR_CONFIG, "it has a NUL");
     for (int number = 1; line < end; number++) {
@@ -64,12 +61,12 @@ static bool read_lines(struct route_headers *headers, bool has_credential, struc
         *next = '\0';
         if (*line) {
             size_t at = headers->count;
-            if (at == ROUTE_HEADERS_MAX)
-                return err_set(err, ERR_CONFIG, "it has more than %d headers", ROUTE_HEADERS_MAX);
+            if (at == HEADER_FILE_MAX)
+                return err_set(err, ERR_CONFIG, "it has more than %d headers", HEADER_FILE_MAX);
             if (!cut(line, &headers->names[at], &headers->values[at]))
                 return err_set(err, ERR_CONFIG, "line %d is not \"Name: value\"", number);
             if (is_ours(headers->names[at], has_credential))
-                return err_set(err, ERR_CONFIG, "line %d: %.40s is set by the worker itself", number,
+                return err_set(err, ERR_CONFIG, "line %d: %.40s is set by the program itself", number,
                                headers->names[at]);
             headers->count++;
         }
@@ -78,40 +75,49 @@ static bool read_lines(struct route_headers *headers, bool has_credential, struc
     return true;
 }
 
-bool route_headers_load(const char *path, bool has_credential, struct route_headers **ret_headers, struct err *err)
+bool header_file_read(struct secret *lines, bool has_credential, struct header_file **ret_headers, struct err *err)
 {
-    struct route_headers *headers = calloc(1, sizeof(*headers));
-    if (!headers)
-        return err_set(err, ERR_MEMORY, "no memory for the headers of a route");
-    if (!secret_load(&headers->file, path, err) ||
-        (!read_lines(headers, has_credential, err) && !err_prefix(err, "%s", path))) {
-        route_headers_free(headers);
+    struct header_file *headers = calloc(1, sizeof(*headers));
+    if (!headers) {
+        secret_done(lines);
+        return err_set(err, ERR_MEMORY, "no memory for headers");
+    }
+    headers->file = *lines;
+    if (!read_lines(headers, has_credential, err)) {
+        header_file_free(headers);
         return false;
     }
     *ret_headers = headers;
     return true;
 }
 
-void route_headers_free(struct route_headers *headers)
+bool header_file_load(const char *path, bool has_credential, struct header_file **ret_headers, struct err *err)
+{
+    struct secret file;
+    return secret_load(&file, path, err) &&
+           (header_file_read(&file, has_credential, ret_headers, err) || err_prefix(err, "%s", path));
+}
+
+void header_file_free(struct header_file *headers)
 {
     if (headers)
         secret_done(&headers->file);
     free(headers);
 }
 
-void route_headers_put(const struct route_headers *headers, struct http_call *call)
+void header_file_put(const struct header_file *headers, struct http_call *call)
 {
     for (size_t i = 0; headers && i < headers->count; i++)
         http_call_header(call, headers->names[i], headers->values[i]);
 }
 
-void route_headers_hide(const struct route_headers *headers, char *text)
+size_t header_file_values(const struct header_file *headers, const char *const **ret_values)
 {
-    if (headers)
-        outcome_hide(headers->count, headers->values, text);
+    *ret_values = headers ? headers->values : NULL;
+    return headers ? headers->count : 0;
 }
 
-bool route_headers_are_in(const struct route_headers *headers, struct slice text)
+bool header_file_are_in(const struct header_file *headers, struct slice text)
 {
     for (size_t i = 0; headers && i < headers->count; i++)
         if (strlen(headers->values[i]) >= HIDDEN_MIN &&

@@ -1,0 +1,21 @@
+/* The span of POST /v1/card-requests: from the first byte of the request to its answer. The event is stored with it as
+ * its parent, so that what the workers do is below it. Only where spans are exported. */
+#ifndef ISSUING_SERVER_SPAN_H
+#define ISSUING_SERVER_SPAN_H
+
+#include "common/exporter.h"
+#include "common/http_server/http_server.h"
+
+struct server_span {
+    char text[TRACE_SIZE]; /* as a traceparent; "" = there is none */
+    char parent[SPAN_ID_SIZE];
+};
+
+/* Where the client or trace.sample wants one. proposed_id: of the event. */
+void server_span_begin(struct exporter *exporter, const struct http_request *request, const struct uuid *proposed_id,
+                       struct server_span *ret_span);
+/* The request is answered with this status. Precondition: there is a span. event_id: that was recorded. */
+void server_span_end(struct exporter *exporter, const struct server_span *span, const struct http_request *request,
+                     int status, const struct uuid *event_id, bool is_replay);
+
+#endif

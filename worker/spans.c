@@ -1,0 +1,134 @@
+/* See spans.h. */
+#include "worker/spans.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "worker/core_api.h"
+
+/* ---- calls ---- */
+
+/* "https://[::1]:443" -> the host and the port. */
+static void put_server(struct buf *out, const char *origin)
+{
+    char host[PEER_ORIGIN_SIZE];
+    const char *begin = strstr(origin, "://"), *port = strrchr(origin, ':');
+    if (!begin || port <= begin)
+        return; /* a longer one is not known */
+    snprintf(host, sizeof(host), "%.*s", (int)(port - begin - 3), begin + 3);
+    span_text(out, "server.address", host);
+    span_integer(out, "server.port", strtol(port + 1, NULL, 10));
+}
+
+/* A refusal of the request is an answer like any other. */
+static bool has_failed(const struct outcome *outcome)
+{
+    return outcome->kind != OUTCOME_EXECUTED && !(outcome->kind == OUTCOME_REFUSED && outcome->advice == ADVICE_REJECT);
+}
+
+/* The address of a receiver may be a secret, so its path is not told. */
+static const char *template_of(const struct route *route, const struct issuer_profile *profile, enum flow_step step)
+{
+    enum issuer_call call = flow_step_call(step);
+    return route ? NULL : call != ISSUER_CALLS ? profile->calls[call].path : core_path_template(step);
+}
+
+void spans_write_call(struct exporter *exporter, const struct trace *trace, const char *parent_id,
+                      const struct http_call *call, const struct peer *peer, const struct route *route,
+                      const struct issuer_profile *profile, enum flow_step step, const struct outcome *outcome,
+                      int64_t now_us)
+{
+    const char *template = template_of(route, profile, step);
+    bool is_answered = call->result == HTTP_ANSWERED, is_error = has_failed(outcome);
+    char status[12];
+    const struct span span = {SPAN_CLIENT,
+                              trace->id,
+                              trace->parent + SPAN_ID_AT,
+                              parent_id,
+                              call->method,
+                              template ? template : peer->name,
+                              now_us - call->took_us,
+                              now_us,
+                              {{0}}};
+    struct buf *out = exporter_begin(exporter, &span);
+    if (!out)
+        return;
+    snprintf(status, sizeof(status), "%d", call->status);
+    span_text(out, "http.request.method", call->method);
+    span_text(out, "url.template", template);
+    put_server(out, peer->origin);
+    if (is_answered)
+        span_integer(out, "http.response.status_code", call->status);
+    if (is_error)
+        span_text(out, "error.type", is_answered && call->status >= 400 ? status : outcome->code);
+    span_text(out, "issuing.step", flow_step_name(step));
+    span_text(out, "issuing.outcome", outcome_kind_name(outcome->kind));
+    exporter_end(exporter, is_error);
+}
+
+void spans_begin_call(struct flow *flow)
+{
+    span_make_id(flow->trace.parent + SPAN_ID_AT);
+}
+
+void spans_end_call(struct flow *flow)
+{
+    spans_write_call(flow->env->exporter, &flow->trace, flow->span_id, &flow->call, flow_peer(flow), flow->route,
+                     flow->env->parameters->profile, flow->attempt.step, &flow->attempt.outcome,
+                     flow->attempt.wall_offset_us + clock_mono_us());
+}
+
+/* ---- attempts ---- */
+
+void spans_begin_attempt(struct flow *flow)
+{
+    flow->started_us = clock_mono_us();
+    flow->span_id[0] = '\0';
+    if (!exporter_wants(flow->env->exporter, &flow->attempt.event_id, &flow->trace, flow->span_parent))
+        return;
+    flow->span_id[SPAN_ID_SIZE - 1] = '\0';
+    span_make_id(flow->span_id);
+}
+
+/* Whether the attempt is one that somebody should look at. */
+static bool is_error(const struct write_end *end)
+{
+    return end->unknown || end->status == OUTBOX_FAILED || (end->status == OUTBOX_PENDING && !end->give_back);
+}
+
+void spans_end_attempt(struct flow *flow, const char *lost)
+{
+    const struct attempt *attempt = &flow->attempt;
+    const struct write_end *end = lost ? &(struct write_end){.outcome = lost} : &flow->end;
+    const char *type = flow_event_type(flow), *code = end->cause[0] ? end->cause : end->reason_code;
+    bool has_failed = lost || is_error(end);
+    int64_t start_us = attempt->wall_offset_us + flow->started_us;
+    const struct span span = {SPAN_CONSUMER,
+                              flow->trace.id,
+                              flow->span_id,
+                              flow->span_parent,
+                              "process",
+                              type,
+                              start_us,
+                              attempt->wall_offset_us + clock_mono_us(),
+                              {{attempt->lost_count > 0 ? "worker.lost" : NULL, start_us}}};
+    struct buf *out = exporter_begin(flow->env->exporter, &span);
+    if (!out)
+        return;
+    span_text(out, "messaging.system", "issuing");
+    span_text(out, "messaging.operation.name", "process");
+    span_text(out, "messaging.operation.type", "process");
+    span_text(out, "messaging.destination.name", type);
+    span_text(out, "messaging.message.id", flow->event_text);
+    span_integer(out, "issuing.attempt", attempt->number);
+    span_integer(out, "issuing.waited_ms", attempt->accepted_age_ms);
+    span_text(out, "issuing.outcome", end->outcome);
+    span_text(out, "issuing.reason_code", code);
+    span_bool(out, "issuing.unknown", end->unknown);
+    if (end->give_back)
+        span_integer(out, "issuing.deferred_ms", end->delay_ms);
+    span_text(out, "error.type", !has_failed ? NULL : code[0] ? code : end->outcome);
+    exporter_end(flow->env->exporter, has_failed);
+}
