@@ -59,6 +59,9 @@ url = http://127.0.0.1:$core_port
 timeout = 1s
 [card]
 keys_file = $run/card.keys
+[trace]
+endpoint = http://127.0.0.1:$control_port
+link = http://127.0.0.1:$control_port/traces/{trace_id}
 CONF
     section=
     for option; do
@@ -198,6 +201,10 @@ Break it: an outage ("down": false ends it); cards that are made and never answe
   curl http://127.0.0.1:$control_port/down -d '{"target": "issuer", "down": true}'
   curl http://127.0.0.1:$control_port/faults -d '{"target": "issuer", "call": "create", "fault": "create_then_hang", "count": 2}'
   curl http://127.0.0.1:$control_port/ledger
+
+A request as a tree: its answer, each attempt, each call, each wait; the last ones, also for a browser (explain ID has the link):
+
+  curl http://127.0.0.1:$control_port/traces
 
 What an operator sees (also: list, explain ID, doctor, help), and whether the issuer is reached as it should be:
 

@@ -216,6 +216,18 @@ an_outage() {
     done
 }
 
+# a_tree ID: of a request without a traceparent, whose trace has its id. Spans are sent within a second.
+a_tree() {
+    tree=/traces/$(echo "$1" | tr -d -)
+    line "curl http://127.0.0.1:$control_port$tree   (a page, in a browser)"
+    await 10 is_drawn "$tree" || broken "no tree of $1"
+    indent <"$run/tree"
+}
+
+is_drawn() {
+    sandbox "$1" >"$run/tree" 2>/dev/null && grep -q 'POST /v1/card-requests' "$run/tree" && grep -q 'outcome completed' "$run/tree"
+}
+
 an_operator() {
     chapter 'What an operator sees.'
     for words in status list "explain $bob"; do
@@ -224,6 +236,7 @@ an_operator() {
         ctl $words >"$run/ctl.out" 2>&1 || { cat "$run/ctl.out"; broken "issuing-ctl $words failed"; }
         indent <"$run/ctl.out"
     done
+    a_tree "$bob"
     [ "$issuer" != generic ] || return 0
     line 'issuing-ctl doctor --issuer --user alice   (the lines about the issuer)'
     ctl doctor --issuer --user alice >"$run/ctl.out" 2>&1
