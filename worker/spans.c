@@ -8,6 +8,8 @@
 #include "common/base/clock.h"
 #include "worker/core_api.h"
 
+#define ROUNDING_MS 2 /* of two ages */
+
 /* ---- calls ---- */
 
 /* "https://[::1]:443" -> the host and the port. */
@@ -98,6 +100,16 @@ static bool is_error(const struct write_end *end)
     return end->unknown || end->status == OUTBOX_FAILED || (end->status == OUTBOX_PENDING && !end->give_back);
 }
 
+/* Its tries begin anew though it is not new: an operator had it opened again. An event that waited for an earlier one
+ * has changed meanwhile too. */
+static bool is_reopened(const struct flow *flow)
+{
+    const struct attempt *attempt = &flow->attempt;
+    bool has_waited = flow->route && flow->route->config->ordered;
+    return attempt->number == 1 && attempt->lost_count == 0 && attempt->deferral_count == 0 && !has_waited &&
+           attempt->accepted_age_ms - attempt->changed_age_ms > ROUNDING_MS;
+}
+
 void spans_end_attempt(struct flow *flow, const char *lost)
 {
     const struct attempt *attempt = &flow->attempt;
@@ -105,15 +117,15 @@ void spans_end_attempt(struct flow *flow, const char *lost)
     const char *type = flow_event_type(flow), *code = end->cause[0] ? end->cause : end->reason_code;
     bool has_failed = lost || is_error(end);
     int64_t start_us = attempt->wall_offset_us + flow->started_us;
-    const struct span span = {SPAN_CONSUMER,
-                              flow->trace.id,
-                              flow->span_id,
-                              flow->span_parent,
-                              "process",
-                              type,
-                              start_us,
-                              attempt->wall_offset_us + clock_mono_us(),
-                              {{attempt->lost_count > 0 ? "worker.lost" : NULL, start_us}}};
+    struct span span = {SPAN_CONSUMER, flow->trace.id, flow->span_id, flow->span_parent,
+                        "process",     type,           start_us,      attempt->wall_offset_us + clock_mono_us(),
+                        {{0}}};
+    if (attempt->lost_count > 0 || is_reopened(flow)) {
+        span.events[0].name = attempt->lost_count > 0 ? "worker.lost"
+                              : attempt->is_resent    ? "operator.resent"
+                                                      : "operator.reopened";
+        span.events[0].at_us = start_us;
+    }
     struct buf *out = exporter_begin(flow->env->exporter, &span);
     if (!out)
         return;

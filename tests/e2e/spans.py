@@ -126,6 +126,7 @@ def a_deferral_names_its_cause(world):
                       for span in (first, second)],
                      [(1, "deferred", "issuer_http_429", False), (1, "completed", None, False)], "attempts")
         assert_true(second["issuing.waited_ms"] > first["issuing.waited_ms"], "the second one waited longer")
+        assert_equal((first.events, second.events), ([], []), "nobody did anything")
 
 
 @test
@@ -184,6 +185,25 @@ def an_operators_question_has_spans_of_its_calls(world):
                    "a call below the acceptance")
         assert_equal({call["traceparent"].split("-")[2] for call in world.sandbox.calls()
                       if call["traceparent"]} - {span.id for span in traces.spans("CLIENT")}, set(), "all are known")
+
+
+@test
+def what_an_operator_has_opened_again_is_an_event_of_the_next_attempt(world):
+    with collector(world) as traces, receiver(world) as service:
+        route(world, service)
+        world.up()
+        world.sandbox.fault("create", "status", user="alice", status=418, count=1)
+        request = world.accept("alice", headers=given())
+        world.wait_status(request, "FAILED")
+        event = insert(world, "bob", traceparent=PARENT)[0]
+        wait_ends(world, [event])
+        for action, acted in (("replay", request), ("resend", event)):
+            assert_equal(world.ctl(action, acted, "--reason", "test").returncode, 0, action)
+        traces.wait(4, "CONSUMER")
+        attempts = sorted(traces.spans("CONSUMER"), key=lambda span: span.start)
+        assert_equal({id: [span.events for span in attempts if span["messaging.message.id"] == id]
+                      for id in (request, event)},
+                     {request: [[], ["operator.reopened"]], event: [[], ["operator.resent"]]}, "events of attempts")
 
 
 # ---- receivers that do not do their work ----
