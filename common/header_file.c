@@ -117,7 +117,7 @@ size_t header_file_values(const struct header_file *headers, const char *const *
     return headers ? headers->count : 0;
 }
 
-bool header_file_are_in(const struct header_file *headers, struct slice text)
+bool header_file_has_value_in(const struct header_file *headers, struct slice text)
 {
     for (size_t i = 0; headers && i < headers->count; i++)
         if (strlen(headers->values[i]) >= HIDDEN_MIN &&

@@ -25,6 +25,6 @@ void header_file_put(const struct header_file *headers, struct http_call *call);
 /* How many there are, and their values, which nobody may see. */
 size_t header_file_values(const struct header_file *headers, const char *const **ret_values);
 /* Whether one of the values is in the text; those of less than six bytes do not count. */
-bool header_file_are_in(const struct header_file *headers, struct slice text);
+bool header_file_has_value_in(const struct header_file *headers, struct slice text);
 
 #endif

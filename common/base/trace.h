@@ -27,8 +27,8 @@ struct trace {
 bool trace_is_valid(struct slice text);
 /* At most 512 bytes and 32 members key=value. What is not valid must be ignored as a whole. */
 bool trace_state_is_valid(struct slice text);
-/* The trace of an event: what its client gave, as it is; the spans below it are of common/exporter.h. Where the client gave none that is valid: a trace whose id is the event's id, not sampled; the same in each
- * attempt. */
+/* The trace of an event: what its client gave, as it is; common/exporter.h adds the spans below it. Where the client gave
+ * none that is valid: a trace whose id is the event's id, not sampled; the same in each attempt. */
 void trace_of_event(struct slice parent, struct slice state, const struct uuid *event_id, struct trace *ret_trace);
 /* The trace id within a valid traceparent, else that of the event; event_id NULL: else "". */
 void trace_id_of(struct slice parent, const struct uuid *event_id, char ret_id[TRACE_ID_SIZE]);

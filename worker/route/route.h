@@ -8,8 +8,8 @@
 #include "common/base/err.h"
 #include "common/config/config.h"
 #include "common/decide/outcome.h"
-#include "worker/peer.h"
 #include "common/header_file.h"
+#include "worker/peer.h"
 #include "worker/route/route_sign.h"
 
 struct route {
@@ -26,13 +26,6 @@ struct routes {
 };
 
 /* NULL: no route delivers this type. */
-/* Overwrites with '*' what a peer's words repeat of the headers' values; NULL = there are none. */
-static inline void route_headers_hide(const struct header_file *headers, char *text)
-{
-    const char *const *values;
-    size_t count = header_file_values(headers, &values);
-    outcome_hide(count, values, text);
-}
 struct route *routes_find(const struct routes *routes, const char *type);
 
 /* Reads no files: peer_load_credential() of each route's peer, route_load_secret() and
@@ -43,6 +36,13 @@ must_check bool routes_open(struct routes *routes, const struct peers_options *o
 must_check bool route_load_secret(struct route *route, struct err *err);
 /* The same for the headers of its own. */
 must_check bool route_load_headers(struct route *route, struct err *err);
+/* Overwrites with '*' what a peer's words repeat of the headers' values; NULL = there are none. */
+static inline void route_headers_hide(const struct header_file *headers, char *text)
+{
+    const char *const *values;
+    size_t count = header_file_values(headers, &values);
+    outcome_hide(count, values, text);
+}
 /* Sets issuing_breaker_state of each route. */
 void routes_update_metrics(struct routes *routes);
 /* Precondition and callback as peers_close(). */

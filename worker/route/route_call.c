@@ -136,7 +136,7 @@ struct slice route_read_result(const struct http_call *call, const struct route 
         return none;
     /* A peer that repeats what is secret must not get it into the database. */
     bool is_secret = credential_is_in(route->peer.credential, answer) || route_signer_is_in(route->signer, answer) ||
-                     header_file_are_in(route->headers, answer);
+                     header_file_has_value_in(route->headers, answer);
     return is_secret ? none : answer;
 }
 
