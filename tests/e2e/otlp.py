@@ -1,11 +1,15 @@
 """Collector: a receiver of OpenTelemetry's traces, in this process. It keeps every body as it came, in the world's folder
 too, where what a story ends with looks for secrets (spans.log); and it answers as a story says (receiver.py).
 
-What it took must hold together: see Collector.complaints().
+What it took must hold together: see Collector.complaints(). SPANS_KEPT names a folder that gets each body that was taken,
+for `./dev test issuers`, where OpenTelemetry's own code reads them.
 """
 import contextlib
 import json
+import os
+import pathlib
 import re
+import tempfile
 
 from assertions import STUCK_AFTER_S, wait_until
 from receiver import Receiver
@@ -56,7 +60,7 @@ class Collector(Receiver):
     def __init__(self, world):
         self.log = open(world.dir / "spans.log", "ab")  # before the first call
         super().__init__("/v1/traces")
-        self.taken = []
+        self.taken, self.bodies = [], []
 
     @property
     def endpoint(self):
@@ -70,6 +74,7 @@ class Collector(Receiver):
             behaviour = self.default["deliver"]
             if behaviour.executes:
                 self.taken += spans_of(call.body)
+                self.bodies.append(call.body)
             return behaviour
 
     def spans(self, kind=None, trace=None):
@@ -108,6 +113,11 @@ class Collector(Receiver):
         words = [*world.tokens, *world.tokens.values(), *self.secrets]
         return wrong + ["a span has %.20s in it" % word for word in words if word in text]
 
+    def keep(self):
+        folder = pathlib.Path(tempfile.mkdtemp(dir=os.environ["SPANS_KEPT"]))
+        for number, body in enumerate(self.bodies):
+            (folder / ("%d.json" % number)).write_bytes(body)
+
     secrets = ("?kind=", "?reference=", "Bearer")
 
 
@@ -122,3 +132,5 @@ def collector(world):
     finally:
         if found.listener:
             found.down()
+        if os.environ.get("SPANS_KEPT"):
+            found.keep()

@@ -8,7 +8,7 @@ types     what the worker sends and reads, and what the sandbox answered to the 
           (literals.py, tsc)
 webhooks  the stock library of Standard Webhooks accepts what the worker signs, and nothing else (webhooks.js)
 traces    OpenTelemetry's own protocol code and the rules of exported.py accept a right export, and refuse each that is
-          broken (trace_cases.py)
+          broken (trace_cases.py); and what the programs send in the stories of tests/e2e/spans.py
 
 The SDKs of Stripe, Lithic, Increase and Adyen, and those libraries, are installed from package-lock.json into <build>/issuer-sdks;
 where node, npm or its registry is not there, the group is skipped with the reason. Marqeta has no SDK at npm: its
@@ -31,12 +31,17 @@ import compare  # noqa: E402
 import exported  # noqa: E402
 import literals  # noqa: E402
 import trace_cases  # noqa: E402
+import traces as trace_headers  # noqa: E402
 from harness import BUILD, environment, free_port, release_ports, Sandbox, STUCK_AFTER_S  # noqa: E402
 
 FILES = ("package.json", "package-lock.json")
 NODE_MIN = 18  # of Adyen's SDK; all of them work with it
 CREDENTIAL = "golden-credential"
 NOT_COMPARED = ("cancel_odd_card",)  # no vendor makes such an id
+CLIENTS = [trace_headers.PARENT]
+TRACE_STORIES = ("a request is one tree", "of requests without a trace", "repeats and refusals have",
+                 "no error of a span", "a deferral names", "leaves no span and its", "deliveries look ups and told",
+                 "has opened again")
 PARTS = ("requests", "clients", "types", "webhooks", "traces")
 
 
@@ -226,6 +231,22 @@ def check_traces(results, node):
         found = complaints_of(bodies)
         results.add("traces: refused is %s" % what, [] if any(wanted in line for line in found) else [
             "wanted is a complaint with %r: %s" % (wanted, found)])
+    check_stories(results, node, folder)
+
+
+def check_stories(results, node, folder):
+    """What the programs sent in the stories of tests/e2e/spans.py whose receiver kept it all."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    done = subprocess.run([sys.executable, "-B", HERE.parent / "e2e" / "run.py", *TRACE_STORIES],
+                          env={**environment(), "SPANS_KEPT": str(folder)}, capture_output=True, text=True)
+    results.add("traces: the stories pass", [done.stdout[-2000:] + done.stderr[-2000:]] * (done.returncode != 0))
+    told = sorted(folder.iterdir())
+    results.add("traces: each story has sent spans", ["%d of %d have" % (len(told), len(TRACE_STORIES))] *
+                (len(told) != len(TRACE_STORIES)))
+    for story in told:
+        complaints, spans = exported.check_folder(node, story, CLIENTS, ("alice", "bob"))
+        results.add("traces: of %d spans of a story each is right" % len(spans), complaints)
 
 
 def main():

@@ -111,11 +111,12 @@ def broken():
     yield change("a kind of its own", "its kind is 1", lambda found, _: found.update(kind=1))
     yield change("an attribute twice", "there twice", lambda found, _: found["attributes"].append(found["attributes"][0]))
     for where, names in ((server, ("http.request.method", "url.scheme", "http.response.status_code")),
-                         (lost, ("http.request.method", "url.template", "server.address", "server.port")),
+                         (lost, ("http.request.method", "server.address", "server.port")),
                          (first, ("messaging.system", "messaging.operation.name", "messaging.operation.type",
                                   "messaging.destination.name"))):
         for name in names:
             yield change("no " + name, "no " + name, take(name), where)
+    yield change("no template", "it is named 'POST /v1/cards', not 'POST'", take("url.template"), lost)
     yield change("a status that is a text", "no http.response.status_code", give("http.response.status_code", "202"))
     yield change("a name with an id", "it is named", lambda found, _: found.update(name="POST /v1/cards/ca_81"), lost)
     yield change("an error without its type", "without error.type", take("error.type"), lost)
