@@ -6,6 +6,7 @@ what committed late with a lower number, and nobody could say whether a row of M
 import hashlib
 import json
 import re
+import shlex
 import subprocess
 import sys
 
@@ -246,11 +247,12 @@ def the_units_of_the_example_export_what_is_new(world):
     for unit, path in (("export", world.dir / "issuing-audit" / "trail.jsonl"), ("journal", trail.path)):
         trail.path = path
         text = (harness.ROOT / "examples" / "audit-export" / ("issuing-audit-%s.service" % unit)).read_text()
-        text = text.replace("\\\n", " ")
-        command = re.search("^ExecStart=(.*)$", text, re.M)[1].replace("%S", str(world.dir)).replace("/usr/bin/", "")
+        text = text.replace("\\\n", " ").replace("/usr/bin/", "")
+        words = shlex.split(re.search("^ExecStart=(.*)$", text, re.M)[1])  # first split, as systemd does it
+        command = [word.replace("%S", str(world.dir)) for word in words]
         for reasons in (("%s 1" % unit, "%s 2" % unit), (), ("%s 3" % unit,)):
             act(world, *reasons)
-            done = subprocess.run(["bash", "-c", command], env={**harness.ENVIRONMENT, "PATH": "%s:%s" % (
+            done = subprocess.run(command, env={**harness.ENVIRONMENT, "PATH": "%s:%s" % (
                 folder, harness.ENVIRONMENT["PATH"])}, capture_output=True, text=True, timeout=harness.STUCK_AFTER_S)
             assert_equal(done.returncode, 0, done.stderr)
         assert_equal(trail.reasons()[-3:], ["%s %d" % (unit, number) for number in (1, 2, 3)], unit)
