@@ -94,6 +94,9 @@ def main():
     folder, why = install()
     if not folder:
         return skip(why)
+    if pictures and not shutil.which("pngquant"):
+        print("console: pictures need the package pngquant, or they are three times as large")
+        return 2
     if pictures:
         pictures.mkdir(parents=True, exist_ok=True)
     stop = threading.Event()
@@ -109,7 +112,7 @@ def main():
             complaints = world.stop_all()
     for line in complaints:
         print("FAILED " + line)
-    if pictures and shutil.which("pngquant"):
+    if pictures:
         for path in sorted(pictures.glob("console-*.png")):
             subprocess.run(["pngquant", "--force", "--ext", ".png", "--speed", "1", "64", str(path)], timeout=60)
     return status or bool(complaints)
