@@ -78,10 +78,8 @@ static bool check_options(const struct daemon *daemon, struct err *err)
     if (config->passed_over > 0)
         log_debug("variables that Kubernetes sets for Services are passed over",
                   LOG_NUMBER("variables", config->passed_over));
-    const struct exporter_options spans = {uv_default_loop(), config, daemon->name, NULL};
-    struct exporter *exporter;
     return !config->check_only ||
-           (exporter_open(&spans, &exporter, err) && (!daemon->check_more || daemon->check_more(config, err)));
+           (exporter_check(config, daemon->name, err) && (!daemon->check_more || daemon->check_more(config, err)));
 }
 
 /* true: the daemon shall run. false: the program is done, with *ret_exit_code (--help, --check-config, errors). */

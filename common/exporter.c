@@ -233,15 +233,16 @@ void exporter_end(struct exporter *exporter, bool is_error)
 
 /* ---- files ---- */
 
-static bool load_authorities(struct exporter *exporter, struct err *err)
+/* http NULL: only whether they can be used. */
+static bool load_authorities(struct http_client *http, const char *path, struct err *err)
 {
-    const char *path = exporter->options.config->trace.ca_file;
     struct authorities *authorities = NULL;
     if (!path)
         return true;
     if (!authorities_load(path, &authorities, err))
         return err_prefix(err, "trace.ca_file");
-    http_client_trust(exporter->http, authorities);
+    if (http)
+        http_client_trust(http, authorities);
     authorities_release(authorities);
     return true;
 }
@@ -254,7 +255,8 @@ void exporter_reload(struct exporter *exporter)
         trace_settings_done(&exporter->settings);
         exporter->settings = fresh;
     }
-    if (exporter && (err.message[0] || !load_authorities(exporter, &err)))
+    if (exporter &&
+        (err.message[0] || !load_authorities(exporter->http, exporter->options.config->trace.ca_file, &err)))
         log_error("a file cannot be used, the old one stays in force", LOG_TEXT("why", err.message));
 }
 
@@ -279,7 +281,18 @@ bool exporter_open(const struct exporter_options *options, struct exporter **ret
     http_call_init(&exporter->call, ANSWER_MAX);
     *ret_exporter = exporter;
     return uv_timer_init(options->loop, &exporter->timer) == 0 &&
-           http_client_open(options->loop, &http, &exporter->http, err) && load_authorities(exporter, err);
+           http_client_open(options->loop, &http, &exporter->http, err) &&
+           load_authorities(exporter->http, options->config->trace.ca_file, err);
+}
+
+bool exporter_check(const struct config *config, const char *program, struct err *err)
+{
+    struct trace_settings settings;
+    if (!trace_settings_read(config, program, &settings, err))
+        return false;
+    bool is_wanted = settings.url;
+    trace_settings_done(&settings);
+    return !is_wanted || load_authorities(NULL, config->trace.ca_file, err);
 }
 
 bool exporter_drain(struct exporter *exporter)

@@ -25,6 +25,8 @@ struct exporter_options {
 /* *ret_exporter: NULL = no spans are wanted. ERR_CONFIG where an option, a variable or a file cannot be used; the process
  * must end then. */
 must_check bool exporter_open(const struct exporter_options *options, struct exporter **ret_exporter, struct err *err);
+/* Whether it could be opened with these options; the same errors. */
+must_check bool exporter_check(const struct config *config, const char *program, struct err *err);
 /* Reads the headers and the authorities again; a file that cannot be used leaves the old one in force, and is logged. */
 void exporter_reload(struct exporter *exporter);
 /* Whether spans of this event's trace are sent: as the sampled flag that was given says, else by trace.sample; then the

@@ -1,6 +1,6 @@
 /* The spans of a worker: one for each attempt, and below it one for each call. Those of a mark's calls are below the span
  * that the event was accepted in. Each call's span has its id before the call is built: it is the parent that the peer
- * sees. Names and attributes: docs/monitoring.md. Only where spans are exported. */
+ * sees. Names and attributes: docs/run.md. Only where spans are exported. */
 #ifndef ISSUING_SPANS_H
 #define ISSUING_SPANS_H
 
