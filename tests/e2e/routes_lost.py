@@ -137,12 +137,12 @@ def two_workers_deliver_each_event_once(world):
         assert_equal(sorted(call.event for call in service.deliveries()), events, "deliveries")
 
 
-@test(worker__lease="8s")
+@test(worker__lease="16s")
 def a_drain_waits_for_what_was_sent_and_hands_back_the_rest(world):
     with receiver(world) as service:
-        route(world, service, max_concurrency="1", timeout="3s")
+        route(world, service, max_concurrency="1", timeout="8s")
         events = event_ids(world, 3)
-        service.plan(events[0], waits(1))
+        service.plan(events[0], waits(4))  # longer than a busy machine takes to come to the stop
         worker = world.start_worker()
         insert(world, ["a", "b", "c"], ids=events)
         call = service.wait_delivery(events[0])
