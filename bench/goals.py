@@ -42,6 +42,10 @@ GOALS = {
     "routes.slow.cards": (AT_LEAST, 0.95),
     "routes.slow.notes": (AT_LEAST, 0.95),
     "routes.back": (AT_LEAST, 0.9),          # of a backlog that never had to wait
+    "traces.accept.hundredth": (AT_LEAST, 0.98), # of the same without an exporter
+    "traces.issue.hundredth": (AT_LEAST, 0.98),
+    "traces.accept.all": (AT_LEAST, 0.9),
+    "traces.issue.all": (AT_LEAST, 0.9),
     "growth.stale.drain": (AT_LEAST, 0.8),
     "growth.stale.drain.cpu": (AT_MOST, 1.25),
     "growth.pending.drain.cpu": (AT_MOST, 1.25),
