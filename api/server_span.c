@@ -27,10 +27,9 @@ void server_span_end(struct exporter *exporter, const struct server_span *span, 
     const struct span server = {
         SPAN_SERVER, span->text + TRACE_ID_AT, span->text + SPAN_ID_AT, span->parent, "POST", PATH, start_us, end_us,
         {{0}}};
-    struct buf *out = exporter_begin(exporter, &server);
+    struct buf *out = exporter_scratch(exporter);
     char text[UUID_TEXT_SIZE];
-    if (!out)
-        return;
+    span_begin(out, &server);
     span_text(out, "http.request.method", "POST");
     span_text(out, "http.route", PATH);
     span_text(out, "url.path", PATH);
@@ -43,5 +42,6 @@ void server_span_end(struct exporter *exporter, const struct server_span *span, 
     }
     snprintf(text, sizeof(text), "%d", status);
     span_text(out, "error.type", status >= 500 ? text : NULL);
-    exporter_end(exporter, status >= 500);
+    span_end(out, status >= 500);
+    exporter_put(exporter, out, 1);
 }

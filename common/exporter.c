@@ -21,7 +21,6 @@
 #define BATCHES 8
 #define BATCH_SPANS 512
 #define BATCH_BYTES (1024 * 1024)
-#define SPAN_BYTES (4 * 1024) /* a batch with less room gets no further one */
 #define SUFFIX "]}]}]}"
 #define EVERY_MS 1000 /* a span waits so long for others */
 #define TIMEOUT_MS 10000
@@ -45,7 +44,7 @@ struct exporter {
     uv_timer_t timer;
     struct batch batches[BATCHES];
     int first, count; /* of those in use */
-    size_t span_at;   /* where the span that is being written begins */
+    struct buf scratch;
     bool is_sending, is_failing, is_closing;
     int64_t not_before_ms;  /* of the next try */
     int64_t drain_until_ms; /* 0 = it does not drain */
@@ -177,12 +176,12 @@ bool exporter_wants(const struct exporter *exporter, const struct uuid *event_id
     return (*flags <= '9' ? *flags : *flags - 'a' + 10) & 1;
 }
 
-/* The batch that is filled, with room for a span; NULL = there is none. */
-static struct batch *open_batch(struct exporter *exporter)
+/* The batch that is filled, with room for these; NULL = there is none. */
+static struct batch *open_batch(struct exporter *exporter, size_t length, int spans)
 {
     struct batch *batch = batch_at(exporter, exporter->count + BATCHES - 1);
     bool is_sent = exporter->is_sending && exporter->count == 1;
-    bool has_room = batch->spans < BATCH_SPANS && batch->body.length < BATCH_BYTES - SPAN_BYTES;
+    bool has_room = batch->spans + spans <= BATCH_SPANS && batch->body.length + length < BATCH_BYTES;
     if (exporter->count > 0 && !is_sent && has_room && batch->tries == 0)
         return batch;
     if (exporter->count == BATCHES)
@@ -197,36 +196,32 @@ static struct batch *open_batch(struct exporter *exporter)
     return batch;
 }
 
-struct buf *exporter_begin(struct exporter *exporter, const struct span *span)
+struct buf *exporter_scratch(struct exporter *exporter)
 {
-    struct batch *batch = open_batch(exporter);
-    if (!batch) {
-        count_dropped(exporter, "full", 1);
-        return NULL;
-    }
-    exporter->span_at = batch->body.length;
-    if (batch->spans > 0)
-        buf_put_byte(&batch->body, ',');
-    span_begin(&batch->body, span);
-    return &batch->body;
+    buf_reset(&exporter->scratch);
+    return &exporter->scratch;
 }
 
-void exporter_end(struct exporter *exporter, bool is_error)
+void exporter_put(struct exporter *exporter, const struct buf *spans, int count)
 {
-    struct batch *batch = batch_at(exporter, exporter->count - 1);
-    span_end(&batch->body, is_error);
-    if (batch->body.failed) { /* no memory; what is whole is sent */
-        count_dropped(exporter, "full", 1);
+    struct batch *batch = spans->failed ? NULL : open_batch(exporter, spans->length, count);
+    size_t length = batch ? batch->body.length : 0;
+    if (batch && batch->spans > 0)
+        buf_put_byte(&batch->body, ',');
+    if (batch && !buf_put(&batch->body, spans->bytes, spans->length)) { /* no memory; what is whole is sent */
         batch->body.failed = false;
-        batch->body.length = exporter->span_at;
-        if (batch->spans == 0) {
+        batch->body.length = length;
+        exporter->count -= batch->spans == 0;
+        if (batch->spans == 0)
             buf_done(&batch->body);
-            exporter->count--;
-        }
+        batch = NULL;
+    }
+    if (!batch) {
+        count_dropped(exporter, "full", count);
         return;
     }
-    if (++batch->spans == BATCH_SPANS)
-        go_on(exporter, false);
+    batch->spans += count;
+    go_on(exporter, false);
     if (!uv_is_active((uv_handle_t *)&exporter->timer))
         uv_timer_start(&exporter->timer, on_timer, EVERY_MS, EVERY_MS);
 }
@@ -279,6 +274,7 @@ bool exporter_open(const struct exporter_options *options, struct exporter **ret
     exporter->options = *options;
     exporter->settings = settings;
     http_call_init(&exporter->call, ANSWER_MAX);
+    buf_init(&exporter->scratch, EXPORTER_SPANS_BYTES);
     *ret_exporter = exporter;
     return uv_timer_init(options->loop, &exporter->timer) == 0 &&
            http_client_open(options->loop, &http, &exporter->http, err) &&
@@ -313,6 +309,7 @@ static void release(void *context)
     while (exporter->count > 0)
         remove_first(exporter, "unreachable");
     http_call_done(&exporter->call);
+    buf_done(&exporter->scratch);
     trace_settings_done(&exporter->settings);
     free(exporter);
 }

@@ -33,10 +33,12 @@ void exporter_reload(struct exporter *exporter);
  * flag is set in the trace. ret_parent: the span that they are below; "" = none. */
 bool exporter_wants(const struct exporter *exporter, const struct uuid *event_id, struct trace *trace,
                     char ret_parent[SPAN_ID_SIZE]);
-/* Begins a span that has ended; its attributes are written into the result, then comes exporter_end(). NULL: there is no
- * room, and the span is counted as dropped. */
-struct buf *exporter_begin(struct exporter *exporter, const struct span *span);
-void exporter_end(struct exporter *exporter, bool is_error);
+#define EXPORTER_SPANS_BYTES (64 * 1024) /* that are put at once */
+/* An empty buffer, for spans that are put in the same turn of the loop. */
+struct buf *exporter_scratch(struct exporter *exporter);
+/* Takes a copy of so many spans, at most EXPORTER_SPANS_BYTES of them. All of them or none: where there is no room, or
+ * the buffer has failed, they are counted as dropped. */
+void exporter_put(struct exporter *exporter, const struct buf *spans, int count);
 /* Once the last span has ended, again and again: sends what is there, at most for two seconds. True: it is over. NULL: it
  * is. */
 bool exporter_drain(struct exporter *exporter);

@@ -60,6 +60,8 @@ static void put_events(struct buf *out, const struct span *span)
 
 void span_begin(struct buf *out, const struct span *span)
 {
+    if (out->length > 0)
+        buf_put_byte(out, ',');
     PUT(out, "{\"traceId\":\"");
     buf_put(out, span->trace_id, TRACE_ID_SIZE - 1);
     PUT(out, "\",\"spanId\":\"");

@@ -38,6 +38,7 @@ void span_make_id(char *ret_id);
  * the workers come to the same answer. */
 bool span_is_sampled(const struct uuid *event_id, int64_t share_millionths);
 
+/* Behind those that are in the buffer. */
 void span_begin(struct buf *out, const struct span *span);
 void span_text(struct buf *out, const char *key, const char *value); /* NULL or "": nothing */
 void span_integer(struct buf *out, const char *key, int64_t value);

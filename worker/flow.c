@@ -21,6 +21,7 @@ void flow_forget(struct flow *flow)
     issuer_card_wipe(&flow->card);
     issuer_lookup_forget(&flow->lookup);
     buf_done(&flow->kept);
+    buf_done(&flow->spans);
     buf_done(&flow->body);
     buf_done(&flow->result);
 }

@@ -124,6 +124,8 @@ struct flow {
     struct trace trace;              /* its calls go on with it */
     char span_id[SPAN_ID_SIZE];      /* of the attempt; "" = no spans of it are sent */
     char span_parent[SPAN_ID_SIZE];
+    struct buf spans; /* of its calls, so many */
+    int span_count;
     int64_t lease_until_ms;             /* by clock_mono_ms() */
     int64_t made_ms;                    /* when the event was made: Unix time by the database's clock */
     struct event_parameters parameters; /* that its calls are built from */

@@ -315,9 +315,13 @@ static void on_call_done(struct http_call *call)
     struct outcome outcome = {0};
     peer_note_call(mark->peer, call);
     read_answer(mark, &outcome);
-    if (mark->is_traced)
-        spans_write_call(mark->env->exporter, &mark->trace, mark->span_parent, call, mark->peer, mark->route,
-                         profile_of(mark), step_of(mark->call_kind), &outcome, clock_wall_us());
+    if (mark->is_traced) {
+        struct buf *out = exporter_scratch(mark->env->exporter);
+        const struct ended_call ended = {&mark->trace, mark->span_parent, call, mark->peer, step_of(mark->call_kind),
+                                         &outcome,     clock_wall_us()};
+        spans_write_call(out, profile_of(mark), &ended);
+        exporter_put(mark->env->exporter, out, 1);
+    }
     credential_release(mark->credential);
     mark->credential = NULL;
     http_call_forget(call);

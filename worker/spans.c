@@ -30,44 +30,35 @@ static bool has_failed(const struct outcome *outcome)
     return outcome->kind != OUTCOME_EXECUTED && !(outcome->kind == OUTCOME_REFUSED && outcome->advice == ADVICE_REJECT);
 }
 
-/* The address of a receiver may be a secret, so its path is not told. */
-static const char *template_of(const struct route *route, const struct issuer_profile *profile, enum flow_step step)
+/* NULL: a delivery or its look-up. The address of a receiver may be a secret, so its path is not told. */
+static const char *template_of(const struct issuer_profile *profile, enum flow_step step)
 {
     enum issuer_call call = flow_step_call(step);
-    return route ? NULL : call != ISSUER_CALLS ? profile->calls[call].path : core_path_template(step);
+    return call != ISSUER_CALLS ? profile->calls[call].path : core_path_template(step);
 }
 
-void spans_write_call(struct exporter *exporter, const struct trace *trace, const char *parent_id,
-                      const struct http_call *call, const struct peer *peer, const struct route *route,
-                      const struct issuer_profile *profile, enum flow_step step, const struct outcome *outcome,
-                      int64_t now_us)
+void spans_write_call(struct buf *out, const struct issuer_profile *profile, const struct ended_call *ended)
 {
-    const char *template = template_of(route, profile, step);
+    const struct http_call *call = ended->call;
+    const struct outcome *outcome = ended->outcome;
+    const char *template = template_of(profile, ended->step), *object = template ? template : ended->peer->name;
     bool is_answered = call->result == HTTP_ANSWERED, is_error = has_failed(outcome);
-    char status[12];
-    const struct span span = {SPAN_CLIENT,
-                              trace->id,
-                              trace->parent + SPAN_ID_AT,
-                              parent_id,
-                              call->method,
-                              template ? template : peer->name,
-                              now_us - call->took_us,
-                              now_us,
+    const struct span span = {SPAN_CLIENT,  ended->trace->id, ended->trace->parent + SPAN_ID_AT, ended->parent_id,
+                              call->method, object,           ended->at_us - call->took_us,      ended->at_us,
                               {{0}}};
-    struct buf *out = exporter_begin(exporter, &span);
-    if (!out)
-        return;
+    char status[12];
+    span_begin(out, &span);
     snprintf(status, sizeof(status), "%d", call->status);
     span_text(out, "http.request.method", call->method);
     span_text(out, "url.template", template);
-    put_server(out, peer->origin);
+    put_server(out, ended->peer->origin);
     if (is_answered)
         span_integer(out, "http.response.status_code", call->status);
     if (is_error)
         span_text(out, "error.type", is_answered && call->status >= 400 ? status : outcome->code);
-    span_text(out, "issuing.step", flow_step_name(step));
+    span_text(out, "issuing.step", flow_step_name(ended->step));
     span_text(out, "issuing.outcome", outcome_kind_name(outcome->kind));
-    exporter_end(exporter, is_error);
+    span_end(out, is_error);
 }
 
 void spans_begin_call(struct flow *flow)
@@ -77,9 +68,15 @@ void spans_begin_call(struct flow *flow)
 
 void spans_end_call(struct flow *flow)
 {
-    spans_write_call(flow->env->exporter, &flow->trace, flow->span_id, &flow->call, flow_peer(flow), flow->route,
-                     flow->env->parameters->profile, flow->attempt.step, &flow->attempt.outcome,
-                     flow->attempt.wall_offset_us + clock_mono_us());
+    const struct ended_call ended = {&flow->trace,
+                                     flow->span_id,
+                                     &flow->call,
+                                     flow_peer(flow),
+                                     flow->attempt.step,
+                                     &flow->attempt.outcome,
+                                     flow->attempt.wall_offset_us + clock_mono_us()};
+    spans_write_call(&flow->spans, flow->env->parameters->profile, &ended);
+    flow->span_count++;
 }
 
 /* ---- attempts ---- */
@@ -92,6 +89,8 @@ void spans_begin_attempt(struct flow *flow)
         return;
     flow->span_id[SPAN_ID_SIZE - 1] = '\0';
     span_make_id(flow->span_id);
+    buf_init(&flow->spans, EXPORTER_SPANS_BYTES);
+    flow->span_count = 0;
 }
 
 /* Whether the attempt is one that somebody should look at. */
@@ -126,9 +125,8 @@ void spans_end_attempt(struct flow *flow, const char *lost)
                                                       : "operator.reopened";
         span.events[0].at_us = start_us;
     }
-    struct buf *out = exporter_begin(flow->env->exporter, &span);
-    if (!out)
-        return;
+    struct buf *out = &flow->spans;
+    span_begin(out, &span);
     span_text(out, "messaging.system", "issuing");
     span_text(out, "messaging.operation.name", "process");
     span_text(out, "messaging.operation.type", "process");
@@ -142,5 +140,6 @@ void spans_end_attempt(struct flow *flow, const char *lost)
     if (end->give_back)
         span_integer(out, "issuing.deferred_ms", end->delay_ms);
     span_text(out, "error.type", !has_failed ? NULL : code[0] ? code : end->outcome);
-    exporter_end(flow->env->exporter, has_failed);
+    span_end(out, has_failed);
+    exporter_put(flow->env->exporter, out, flow->span_count + 1);
 }
