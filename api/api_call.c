@@ -41,6 +41,11 @@ struct api_call *api_call_start(struct api_env *env, struct http_request *reques
     call->request = request;
     call->route = route;
     env->busy_count++;
+    if (route != ROUTE_CARD_REQUESTS_POST)
+        return call;
+    call->acceptance.proposed_id = uuid7_make();
+    if (env->exporter)
+        server_span_begin(env->exporter, request, &call->acceptance.proposed_id, &call->span);
     return call;
 }
 

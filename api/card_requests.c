@@ -392,9 +392,6 @@ void card_requests_post(struct api_call *call)
     struct outbox_payload payload;
     struct outbox_fault faults[OUTBOX_FAULTS_MAX];
     call->is_post = true;
-    acceptance->proposed_id = uuid7_make();
-    if (call->env->exporter)
-        server_span_begin(call->env->exporter, call->request, &acceptance->proposed_id, &call->span);
     const char *key_fault = read_key(call);
     int fault_count = outbox_payload_read(call->request->body.bytes, call->request->body.length, &payload, faults);
     if (key_fault || fault_count > 0) {

@@ -163,9 +163,14 @@ void router_on_request(void *context, struct http_request *request)
     routes[head.route].handle(call);
 }
 
-void router_on_refused(void *context, int status, const char *detail, struct http_reply *ret_reply)
+void router_on_refused(void *context, const struct http_request *request, int status, const char *detail,
+                       struct http_reply *ret_reply)
 {
     struct api_env *env = context;
+    struct slice segment;
+    const char *allow;
+    if (request && env->exporter && find_route(request, &segment, &allow) == ROUTE_CARD_REQUESTS_POST)
+        server_span_of_refusal(env->exporter, request, status);
     api_series_count_refused(&env->series, status);
     buf_reset(&env->body);
     problem_write(&env->body, problem_of_status(status), detail, (struct slice){0});

@@ -9,6 +9,7 @@
  * made when the head is complete, so that a client without a token cannot make the server hold a body. */
 bool router_on_head(void *context, struct http_request *request);
 void router_on_request(void *context, struct http_request *request);
-void router_on_refused(void *context, int status, const char *detail, struct http_reply *ret_reply);
+void router_on_refused(void *context, const struct http_request *request, int status, const char *detail,
+                       struct http_reply *ret_reply);
 
 #endif

@@ -45,3 +45,12 @@ void server_span_end(struct exporter *exporter, const struct server_span *span, 
     span_end(out, status >= 500);
     exporter_put(exporter, out, 1);
 }
+
+void server_span_of_refusal(struct exporter *exporter, const struct http_request *request, int status)
+{
+    const struct uuid id = uuid7_make();
+    struct server_span span = {0};
+    server_span_begin(exporter, request, &id, &span);
+    if (span.text[0])
+        server_span_end(exporter, &span, request, status, &id, false);
+}

@@ -1,5 +1,5 @@
-/* The span of POST /v1/card-requests: from the first byte of the request to its answer. The event is stored with it as
- * its parent, so that what the workers do is below it. Only where spans are exported. */
+/* The span of POST /v1/card-requests, whatever its answer is: from the first byte of the request to its answer. The
+ * event is stored with it as its parent, so that what the workers do is below it. Only where spans are exported. */
 #ifndef ISSUING_SERVER_SPAN_H
 #define ISSUING_SERVER_SPAN_H
 
@@ -17,5 +17,7 @@ void server_span_begin(struct exporter *exporter, const struct http_request *req
 /* The request is answered with this status. Precondition: there is a span. event_id: that was recorded. */
 void server_span_end(struct exporter *exporter, const struct server_span *span, const struct http_request *request,
                      int status, const struct uuid *event_id, bool is_replay);
+/* Both, of a request that no handler sees: its head was read, and it is refused with this status. */
+void server_span_of_refusal(struct exporter *exporter, const struct http_request *request, int status);
 
 #endif

@@ -20,9 +20,10 @@ struct listener {
 };
 
 /* Requests that the HTTP server itself refuses get the error form of the others. */
-static void on_refused(void *context, int status, const char *detail, struct http_reply *ret_reply)
+static void on_refused(void *context, const struct http_request *request, int status, const char *detail,
+                       struct http_reply *ret_reply)
 {
-    (void)context, (void)status, (void)detail;
+    (void)context, (void)request, (void)status, (void)detail;
     static const char body[] = "{\"code\":\"bad_http\",\"detail\":\"the request was not understood\"}";
     ret_reply->content_type = "application/json";
     ret_reply->body = body;

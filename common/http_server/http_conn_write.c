@@ -186,8 +186,10 @@ void http_conn_refuse(struct http_conn *conn, int status, const char *detail)
 {
     struct http_server *server = conn->server;
     struct http_reply reply = {.status = status};
+    bool has_head = conn->slot && conn->slot->request.path.bytes && !conn->slot->is_answered;
     if (server->options.on_refused)
-        server->options.on_refused(server->options.context, status, detail, &reply);
+        server->options.on_refused(server->options.context, has_head ? &conn->slot->request : NULL, status, detail,
+                                   &reply);
     if (conn->state == HTTP_CONN_CLOSED)
         return;
     if (status == 503 || status == 429)

@@ -120,8 +120,10 @@ struct http_server_options {
     bool (*on_head)(void *context, struct http_request *request);
     void (*on_request)(void *context, struct http_request *request);
     /* A request was refused by the server itself: the program chooses the error body and counts it. NULL = an empty
-     * body. Fills ret_reply (status is set); what it points to must stay valid until control returns to the loop. */
-    void (*on_refused)(void *context, int status, const char *detail, struct http_reply *ret_reply);
+     * body. Fills ret_reply (status is set); what it points to must stay valid until control returns to the loop.
+     * request: whose head was read to its end; NULL = none. */
+    void (*on_refused)(void *context, const struct http_request *request, int status, const char *detail,
+                       struct http_reply *ret_reply);
     /* Accepting pauses for a moment; `error` is the errno of accept(2). May be NULL. */
     void (*on_accept_pauses)(void *context, int error);
     void *context;

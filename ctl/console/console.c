@@ -135,9 +135,11 @@ static void on_request(void *context, struct http_request *request)
     console_route(context, request);
 }
 
-static void on_refused(void *context, int status, const char *detail, struct http_reply *ret_reply)
+static void on_refused(void *context, const struct http_request *request, int status, const char *detail,
+                       struct http_reply *ret_reply)
 {
     (void)context;
+    (void)request;
     (void)status;
     ret_reply->content_type = "text/plain; charset=utf-8";
     ret_reply->body = detail;

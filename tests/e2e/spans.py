@@ -2,6 +2,7 @@
 and each call. And whatever that receiver does, cards are issued as if it were not there."""
 import json
 
+import client
 from assertions import assert_equal, assert_true, wait_until
 from harness import BUILD, run, test
 from otlp import collector
@@ -98,6 +99,46 @@ def repeats_and_refusals_have_a_span_and_only_a_fault_of_ours_is_an_error(world)
                       (400, None, None, False)], "spans")
         world.start_worker()
         world.wait_status(request, "COMPLETED")
+
+
+@test
+def a_call_that_is_refused_before_its_user_is_known_has_a_span_too(world):
+    with collector(world) as traces:
+        api = world.start_api(api__max_connections_per_address="1", api__trusted_proxies="127.0.0.1",
+                              api__client_address_header="X-Client")
+        good, large = world.bearer("alice"), b" " * (64 * 1024 + 1)
+
+        def status(parent, *headers, body=b"{}", method="POST", path="/v1/card-requests"):
+            pairs = {"traceparent": parent, "Content-Type": "application/json", "Idempotency-Key": "k", **dict(headers)}
+            return client.call(api.port, method, path, pairs, body).status
+        assert_equal([status(PARENT), status(PARENT, ("Authorization", "Bearer x")),
+                      status(PARENT, good, ("Content-Type", "text/plain")), status(PARENT, good, body=large),
+                      status(UNSAMPLED),
+                      status(UNSAMPLED, body=large), status(PARENT, method="DELETE"), status(PARENT, path="/v1/cards")],
+                     [401, 401, 415, 413, 401, 413, 405, 405], "refusals")
+        held = [("X-Client", "10.1.1.1"), good, ("Content-Type", "application/json"), ("Content-Length", "9"),
+                ("Expect", "100-continue")]
+        with client.Wire(api.port) as wire:
+            wire.send(client.request_bytes("POST", "/v1/card-requests", held)).until(b"100 Continue\r\n\r\n")
+            assert_equal(status(PARENT, ("X-Client", "10.1.1.1")), 429, "above the limit of its address")
+        world.start_sandbox()
+        world.start_worker()
+        traces.wait_idle(world)
+        spans = traces.spans()
+        assert_equal(sorted(span["http.response.status_code"] for span in spans), [401, 401, 413, 415, 429], "spans")
+        assert_equal({(span.kind, span.name, span.trace, span.parent, span["http.route"], span["issuing.request_id"],
+                       span.is_error) for span in spans},
+                     {("SERVER", "POST /v1/card-requests", TRACE, SPAN, "/v1/card-requests", None, False)}, "each")
+
+
+@test
+def of_refused_calls_without_a_trace_a_share_is_sampled(world):
+    with collector(world) as traces:
+        api = world.start_api(trace__sample="0.5")
+        for i in range(40):
+            client.call(api.port, "POST", "/v1/card-requests", {}, b"{}")
+        traces.wait_idle(world)
+        assert_true(0 < len(traces.spans("SERVER")) < 40, "%d of 40" % len(traces.spans()))
 
 
 @test

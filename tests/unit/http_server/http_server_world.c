@@ -92,9 +92,11 @@ static void on_request(void *context, struct http_request *request)
     }
 }
 
-static void on_refused(void *context, int status, const char *detail, struct http_reply *ret_reply)
+static void on_refused(void *context, const struct http_request *request, int status, const char *detail,
+                       struct http_reply *ret_reply)
 {
     (void)context;
+    ck_assert(!request || (request->path.length > 0 && request->path.bytes[0] == '/'));
     ck_assert_int_eq(status, ret_reply->status);
     world.refused++;
     ret_reply->content_type = "application/problem+json";
