@@ -26,7 +26,7 @@ void server_span_end(struct exporter *exporter, const struct server_span *span, 
     int64_t end_us = clock_wall_us(), start_us = end_us - (clock_mono_us() - request->started_us);
     const struct span server = {
         SPAN_SERVER, span->text + TRACE_ID_AT, span->text + SPAN_ID_AT, span->parent, "POST", PATH, start_us, end_us,
-        {{0}}};
+        {NULL}};
     struct buf *out = exporter_scratch(exporter);
     char text[UUID_TEXT_SIZE];
     span_begin(out, &server);

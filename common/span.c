@@ -45,17 +45,15 @@ static void put_time(struct buf *out, int64_t us)
 
 static void put_events(struct buf *out, const struct span *span)
 {
-    if (!span->events[0].name)
-        return;
-    PUT(out, ",\"events\":[");
-    for (size_t i = 0; i < SPAN_EVENTS_MAX && span->events[i].name; i++) {
-        buf_put_text(out, i > 0 ? ",{\"timeUnixNano\":" : "{\"timeUnixNano\":");
-        put_time(out, span->events[i].at_us);
+    for (size_t i = 0; i < SPAN_EVENTS_MAX && span->events[i]; i++) {
+        buf_put_text(out, i > 0 ? ",{\"timeUnixNano\":" : ",\"events\":[{\"timeUnixNano\":");
+        put_time(out, span->start_us);
         PUT(out, ",\"name\":\"");
-        buf_put_text(out, span->events[i].name);
+        buf_put_text(out, span->events[i]);
         PUT(out, "\"}");
     }
-    buf_put_byte(out, ']');
+    if (span->events[0])
+        buf_put_byte(out, ']');
 }
 
 void span_begin(struct buf *out, const struct span *span)

@@ -22,14 +22,11 @@ enum span_kind { SPAN_SERVER = 2, SPAN_CLIENT = 3, SPAN_CONSUMER = 5 };
 
 struct span {
     enum span_kind kind;
-    const char *trace_id;       /* 32 digits */
-    const char *id, *parent_id; /* 16 digits; parent_id "" = it is the root */
-    const char *verb, *object;  /* its name: "POST /v1/cards". Of tables, or the type of an event */
-    int64_t start_us, end_us;   /* since 1970 */
-    struct {
-        const char *name; /* NULL = none */
-        int64_t at_us;
-    } events[SPAN_EVENTS_MAX];
+    const char *trace_id;                /* 32 digits */
+    const char *id, *parent_id;          /* 16 digits; parent_id "" = it is the root */
+    const char *verb, *object;           /* its name: "POST /v1/cards". Of tables, or the type of an event */
+    int64_t start_us, end_us;            /* since 1970 */
+    const char *events[SPAN_EVENTS_MAX]; /* what had happened when it began, of a table; NULL = no more */
 };
 
 /* A new one, into the 16 bytes at ret_id; no NUL follows. */

@@ -40,8 +40,8 @@ struct backlog_type {
     int64_t first_sent_us;       /* of those with an unknown outcome whose key has not ended */
 };
 
-/* Why events of a type are PENDING: the cause of their last attempt or deferral; or held_behind, scheduled, not_tried,
- * lease_expired. */
+/* Why events of a type are PENDING: the cause of their last attempt or deferral, or an operator's act since
+ * (operator_replayed); or held_behind, scheduled, not_tried, lease_expired. */
 struct backlog_cause {
     const char *name, *type; /* borrowed from the rows */
     int64_t events;

@@ -49,7 +49,7 @@ struct event {
     const char *held_end, *held_end_code; /* the end that waits until no create can arrive any more (worker/flow.h) */
     int64_t lost_count;                   /* attempts in a row that were lost with their worker */
     int64_t deferral_count;               /* in a row for the same cause, deferral_code */
-    const char *deferral_code;            /* NULL = the last attempt was no deferral */
+    const char *deferral_code;            /* or an operator's act since; NULL = neither */
     int64_t last_sent_us;                 /* from when on the settling time counts */
     const char *holder_status;            /* of the event held_behind; NULL = there is none, or it is gone */
     char first_text[UUID_TEXT_SIZE];      /* held back: the first of its user and type that must end; "" = none */

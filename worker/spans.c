@@ -8,8 +8,6 @@
 #include "common/base/clock.h"
 #include "worker/core_api.h"
 
-#define ROUNDING_MS 2 /* of two ages */
-
 /* ---- calls ---- */
 
 /* "https://[::1]:443" -> the host and the port. */
@@ -45,7 +43,7 @@ void spans_write_call(struct buf *out, const struct issuer_profile *profile, con
     bool is_answered = call->result == HTTP_ANSWERED, is_error = has_failed(outcome);
     const struct span span = {SPAN_CLIENT,  ended->trace->id, ended->trace->parent + SPAN_ID_AT, ended->parent_id,
                               call->method, object,           ended->at_us - call->took_us,      ended->at_us,
-                              {{0}}};
+                              {NULL}};
     char status[12];
     span_begin(out, &span);
     snprintf(status, sizeof(status), "%d", call->status);
@@ -99,14 +97,24 @@ static bool is_error(const struct write_end *end)
     return end->unknown || end->status == OUTBOX_FAILED || (end->status == OUTBOX_PENDING && !end->give_back);
 }
 
-/* Its tries begin anew though it is not new: an operator had it opened again. An event that waited for an earlier one
- * has changed meanwhile too. */
-static bool is_reopened(const struct flow *flow)
+/* What an operator did to the event since its last attempt; NULL = nothing. The functions that open an event again, or
+ * make a new one of it, leave that in place of the cause of a deferral. What was resolved has no attempt any more: the
+ * first one that tells its end says so. */
+static const char *act_of(const struct flow *flow)
 {
+    static const char *const acts[][2] = {{"operator_replayed", "operator.replayed"},
+                                          {"operator_reconciled", "operator.reconciled"},
+                                          {"operator_reissued", "operator.reissued"},
+                                          {"operator_resent", "operator.resent"}};
+    static const char resolved[] = "\"reason\": {\"code\": \"resolved\"";
     const struct attempt *attempt = &flow->attempt;
-    bool has_waited = flow->route && flow->route->config->ordered;
-    return attempt->number == 1 && attempt->lost_count == 0 && attempt->deferral_count == 0 && !has_waited &&
-           attempt->accepted_age_ms - attempt->changed_age_ms > ROUNDING_MS;
+    for (size_t i = 0; i < ARRAY_SIZE(acts); i++)
+        if (strcmp(attempt->deferral_code, acts[i][0]) == 0)
+            return acts[i][1];
+    bool is_told = attempt->number == 1 && attempt->deferral_count == 0 &&
+                   strcmp(flow_event_type(flow), OUTBOX_ENDED_TYPE) == 0 &&
+                   memmem(flow->body.bytes, flow->body.length, resolved, sizeof(resolved) - 1);
+    return is_told ? "operator.resolved" : NULL;
 }
 
 void spans_end_attempt(struct flow *flow, const char *lost)
@@ -118,13 +126,9 @@ void spans_end_attempt(struct flow *flow, const char *lost)
     int64_t start_us = attempt->wall_offset_us + flow->started_us;
     struct span span = {SPAN_CONSUMER, flow->trace.id, flow->span_id, flow->span_parent,
                         "process",     type,           start_us,      attempt->wall_offset_us + clock_mono_us(),
-                        {{0}}};
-    if (attempt->lost_count > 0 || is_reopened(flow)) {
-        span.events[0].name = attempt->lost_count > 0 ? "worker.lost"
-                              : attempt->is_resent    ? "operator.resent"
-                                                      : "operator.reopened";
-        span.events[0].at_us = start_us;
-    }
+                        {act_of(flow)}};
+    if (attempt->lost_count > 0)
+        span.events[span.events[0] ? 1 : 0] = "worker.lost";
     struct buf *out = &flow->spans;
     span_begin(out, &span);
     span_text(out, "messaging.system", "issuing");

@@ -53,8 +53,9 @@ struct attempt {
     int64_t claim_took_ms;   /* until it was answered */
     int lost_count;          /* attempts in a row before this one that were lost with their worker */
     int deferral_count;      /* deferrals in a row for the same cause */
-    char deferral_code[OUTBOX_REASON_CODE_SIZE]; /* that cause; "" = the last attempt was no deferral */
-    char held_end[16];                           /* the word of the lookup_reason whose end is held; "" = none */
+    char deferral_code
+        [OUTBOX_REASON_CODE_SIZE]; /* that cause, or an operator's act since the last attempt; "" = neither */
+    char held_end[16];             /* the word of the lookup_reason whose end is held; "" = none */
     /* The reason to end with after a look-up or cancel. At the claim: cancel_code, or that of the held end; "" =
      * none. */
     char pending_code[OUTBOX_REASON_CODE_SIZE];

@@ -80,7 +80,8 @@ DECLARE
 BEGIN
     UPDATE outbox_events o
     -- guard: a replay forgets what was counted
-    SET status = 'PENDING', retry_count = 0, lost_count = 0, deferral_count = 0, deferral_code = NULL,
+    SET status = 'PENDING', retry_count = 0, lost_count = 0, deferral_count = 0,
+        deferral_code = CASE WHEN was_found THEN 'operator_reconciled' ELSE 'operator_replayed' END,
         -- guard: a replay after two cards is marked
         deferred_since = NULL, held_end_code = NULL,
         held_end = CASE WHEN is_duplicate THEN 'duplicate'
@@ -159,7 +160,8 @@ BEGIN
     ELSE
         PERFORM reopen(before, false);
         UPDATE outbox_events e
-        SET first_sent_at = NULL, last_sent_at = NULL, resent = coalesce(e.resent, 0) + 1
+        SET first_sent_at = NULL, last_sent_at = NULL, resent = coalesce(e.resent, 0) + 1,
+            deferral_code = 'operator_resent'
         WHERE e.id = event
         RETURNING e.* INTO event_row;
         PERFORM note_action('resend', before, event_row, actor, os_user, sudo_user, why, NULL);

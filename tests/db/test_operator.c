@@ -184,7 +184,7 @@ START_TEST(a_replay_forgets_what_was_counted_and_not_when_something_was_sent)
            " next_attempt_at = now() + interval '1 hour'"); /* and the clock stepped back by an hour */
     ck_assert_int_eq(replay(operator, 0, NULL), 1);
     ck_assert_int_eq(number("SELECT count(*) FROM outbox_events WHERE lost_count = 0 AND deferral_count = 0 AND"
-                            " deferral_code IS NULL AND deferred_since IS NULL AND"
+                            " deferral_code = 'operator_replayed' AND deferred_since IS NULL AND"
                             " last_sent_at = first_sent_at + interval '1 minute' AND due_at <= now()"),
                      1);
 }

@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import re
+import ssl
 import tempfile
 
 from assertions import STUCK_AFTER_S, wait_until
@@ -57,14 +58,22 @@ def spans_of(body):
 class Collector(Receiver):
     """Use collector(world)."""
 
-    def __init__(self, world):
+    def __init__(self, world, certificate):
         self.log = open(world.dir / "spans.log", "ab")  # before the first call
+        self.tls = None
+        if certificate:
+            self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self.tls.load_cert_chain(certificate, certificate.with_suffix(".key"))
         super().__init__("/v1/traces")
         self.taken, self.bodies = [], []
 
     @property
     def endpoint(self):
-        return "http://127.0.0.1:%d" % self.port
+        return "http%s://127.0.0.1:%d" % ("s" if self.tls else "", self.port)
+
+    def _serve(self, connection):
+        with contextlib.suppress(OSError):  # who does not trust the certificate ends it
+            super()._serve(self.tls.wrap_socket(connection, server_side=True) if self.tls else connection)
 
     def _behaviour(self, call):
         with self.lock:
@@ -122,9 +131,10 @@ class Collector(Receiver):
 
 
 @contextlib.contextmanager
-def collector(world):
-    """A collector as long as the block runs, to which the programs that start from now on send their spans."""
-    found = Collector(world)
+def collector(world, certificate=None):
+    """A collector as long as the block runs, to which the programs that start from now on send their spans; with a
+    certificate over https."""
+    found = Collector(world, certificate)
     world.receivers.append(found)
     world.settings["trace.endpoint"] = found.endpoint
     try:

@@ -4,13 +4,33 @@ import json
 
 import client
 from assertions import assert_equal, assert_true, wait_until
-from harness import BUILD, run, test
+from daemons import errors, hang_up, write_secret
+from harness import BUILD, run, slow, test
 from otlp import collector
+from reconciling import failed, made
 from receiver import closes, event_ids, insert, is_silent, receiver, route, says, sends, waits, wait_ends
+from tls import make_authority, make_certificate
 from traces import given, PARENT, SPAN, STATE, TRACE
 
 UNSAMPLED = PARENT[:-1] + "0"
+WHOLE = [("CLIENT", "GET /v1/users/{user}/card-eligibility"), ("CLIENT", "POST /v1/cards"),
+         ("CLIENT", "POST /v1/users/{user}/cards"), ("CONSUMER", "process CARD_ISSUE"),
+         ("SERVER", "POST /v1/card-requests")]
+PATIENT = {"issuer__timeout": "10s", "issuer__settle_time": "20s", "worker__lease": "30s"}
 DROPPED = 'issuing_spans_dropped_total{reason="%s"}'
+
+
+def assert_whole(traces, what):
+    """Each span is below another one, or the client's, or nothing."""
+    ids = {(span.trace, span.id) for span in traces.spans()} | {(TRACE, SPAN)}
+    assert_equal([span for span in traces.spans() if span.parent and (span.trace, span.parent) not in ids], [], what)
+
+
+def lose_worker(world):
+    """In the middle of a call; another one follows, and need not wait for the lease."""
+    world.workers()[0].kill()
+    world.sql("UPDATE outbox_events SET lease_until = now() WHERE lease_until IS NOT NULL")
+    world.start_worker()
 
 
 def shape(spans):
@@ -75,10 +95,7 @@ def of_requests_without_a_trace_a_share_is_sampled_as_a_whole(world):
         for root in roots:
             id = root["issuing.request_id"].replace("-", "")
             assert_equal((root.parent, root.trace), ("", id), "a root, whose trace the event's id names")
-            assert_equal(shape(traces.spans(trace=id)), [
-                ("CLIENT", "GET /v1/users/{user}/card-eligibility"), ("CLIENT", "POST /v1/cards"),
-                ("CLIENT", "POST /v1/users/{user}/cards"), ("CONSUMER", "process CARD_ISSUE"),
-                ("SERVER", "POST /v1/card-requests")], "the whole tree")
+            assert_equal(shape(traces.spans(trace=id)), WHOLE, "the whole tree")
         assert_equal({span.trace for span in traces.spans()}, {root.trace for root in roots}, "no other trace")
 
 
@@ -170,19 +187,51 @@ def a_deferral_names_its_cause(world):
         assert_equal((first.events, second.events), ([], []), "nobody did anything")
 
 
-@test
+@slow
+@test(**PATIENT)
 def a_worker_that_dies_leaves_no_span_and_its_successor_says_so(world):
     with collector(world) as traces:
         world.up()
         world.sandbox.fault("create", "hang", user="alice", count=1)
         request = world.accept("alice", headers=given())
         wait_until(lambda: world.sandbox.calls("create", user="alice"), "the create")
-        world.workers()[0].kill()
-        world.start_worker()
+        world.wait_status(world.accept("bob"), "COMPLETED")
+        traces.wait(4, trace=traces.wait(2, "SERVER")[1].trace)  # what was there of alice's has been sent
+        lose_worker(world)
         world.wait_status(request, "COMPLETED")
-        attempt, = traces.wait(1, "CONSUMER")
+        attempt, = traces.wait(1, "CONSUMER", TRACE)
         assert_equal((attempt.events, attempt["issuing.attempt"], attempt["issuing.outcome"]),
                      (["worker.lost"], 1, "completed"), "the attempt of the successor")
+        traces.wait_idle(world)
+        assert_whole(traces, "of the attempt that was lost nothing is left")
+
+
+@slow
+@test(**PATIENT)
+def a_request_that_was_deferred_lost_and_retried_is_one_tree_with_its_end(world):
+    with collector(world) as traces, receiver(world, "/ends") as ends:
+        route(world, ends, "CARD_REQUEST_ENDED")
+        world.up()
+        world.sandbox.fault("create", "status", user="alice", status=429, retry_after="1", count=1)
+        world.sandbox.fault("create", "hang", user="alice", count=1)
+        world.sandbox.fault("create", "status", user="alice", status=500, count=1)
+        request = world.accept("alice", headers=given(PARENT, STATE))
+        wait_until(lambda: len(world.sandbox.calls("create", user="alice")) == 2, "the create that hangs")
+        traces.wait(3, trace=TRACE)
+        lose_worker(world)
+        world.wait_status(request, "COMPLETED")
+        told = ends.wait_delivery(None)[0]
+        traces.wait_idle(world)
+        assert_whole(traces, "the tree")
+        assert_equal([(span.name, span["issuing.attempt"], span["issuing.outcome"], span["issuing.unknown"],
+                       span.events) for span in traces.wait(4, "CONSUMER")],
+                     [("process CARD_ISSUE", 1, "deferred", False, []),
+                      ("process CARD_ISSUE", 1, "retry", True, ["worker.lost"]),
+                      ("process CARD_ISSUE", 2, "completed", False, []),
+                      ("process CARD_REQUEST_ENDED", 1, "completed", False, [])], "attempts")
+        assert_equal({(span.trace, span.parent) for span in traces.spans("SERVER")}, {(TRACE, SPAN)}, "its root")
+        assert_true(told.headers["traceparent"].split("-")[2] in [span.id for span in traces.spans("CLIENT")],
+                    "the parent that the receiver of its end saw")
 
 
 @test
@@ -229,22 +278,42 @@ def an_operators_question_has_spans_of_its_calls(world):
 
 
 @test
-def what_an_operator_has_opened_again_is_an_event_of_the_next_attempt(world):
-    with collector(world) as traces, receiver(world) as service:
+def what_an_operator_did_is_an_event_of_the_next_attempt(world):
+    with collector(world) as traces, receiver(world) as service, receiver(world, "/ends") as ends:
         route(world, service)
+        route(world, ends, "CARD_REQUEST_ENDED")
         world.up()
-        world.sandbox.fault("create", "status", user="alice", status=418, count=1)
-        request = world.accept("alice", headers=given())
-        world.wait_status(request, "FAILED")
-        event = insert(world, "bob", traceparent=PARENT)[0]
-        wait_ends(world, [event])
-        for action, acted in (("replay", request), ("resend", event)):
-            assert_equal(world.ctl(action, acted, "--reason", "test").returncode, 0, action)
-        traces.wait(4, "CONSUMER")
-        attempts = sorted(traces.spans("CONSUMER"), key=lambda span: span.start)
-        assert_equal({id: [span.events for span in attempts if span["messaging.message.id"] == id]
-                      for id in (request, event)},
-                     {request: [[], ["operator.reopened"]], event: [[], ["operator.resent"]]}, "events of attempts")
+        ids = {}
+        for verb in ("replay", "reissue", "resolve"):
+            world.sandbox.fault("create", "status", user="to-%s-it" % verb, status=418, count=1)
+            ids[verb] = world.accept("to-%s-it" % verb)
+            world.wait_status(ids[verb], "FAILED")
+        ids["resend"], = insert(world, "bob")
+        ids["reconcile"] = failed(world, "carol")
+        made(world, ids["reconcile"], "carol")
+        wait_ends(world, [ids["resend"]])
+        for verb, *more in (("replay",), ("resend",), ("reconcile",), ("reissue", "--confirm"),
+                            ("resolve", "--confirm-no-card")):
+            done = world.ctl(verb, ids[verb], "--reason", "test", *more)
+            assert_equal(done.returncode, 0, done.stderr)
+        new, = world.sql("SELECT new_id FROM event_reissues").split()
+        for event in (ids["replay"], ids["resend"], ids["reconcile"], new):
+            world.wait_status(event, "COMPLETED")
+        wait_until(lambda: len(ends.delivered()) == 8, "the ends: two of each request, one of two")
+        world.settle()
+        traces.wait_idle(world)
+        found = {}
+        for span in sorted(traces.spans("CONSUMER"), key=lambda span: span.start):
+            found.setdefault(span["messaging.message.id"], []).append(span.events)
+        assert_equal({verb: found[event] for verb, event in ids.items()},
+                     {"replay": [[], ["operator.replayed"]], "resend": [[], ["operator.resent"]],
+                      "reconcile": [["operator.reconciled"]], "reissue": [[]], "resolve": [[]]}, "events of attempts")
+        assert_equal(found[new], [["operator.reissued"]], "the new request")
+        told = [(call.event, json.loads(call.body)["data"]) for call in ends.deliveries()]
+        assert_equal({(end["status"], (end["reason"] or {}).get("code"), *events) for event, end in told
+                      for events in found[event]},
+                     {("FAILED", "issuer_http_418"), ("COMPLETED", None), ("REJECTED", "reissued"),
+                      ("REJECTED", "resolved", "operator.resolved")}, "ends that were told")
 
 
 # ---- receivers that do not do their work ----
@@ -359,6 +428,59 @@ def a_receiver_gets_the_headers_that_it_wants(world):
         traces.wait(5)
         assert_equal({(call.headers["dd-api-key"], call.headers["x-scope-orgid"], call.headers["content-type"], call.path)
                       for call in traces.calls}, {("s3cr3t-key", "cards", "application/json", "/v1/traces")}, "headers")
+
+
+@test
+def new_headers_are_sent_after_a_reload_and_a_bad_file_leaves_the_old_ones(world):
+    with collector(world) as traces:
+        headers = write_secret(world.dir / "headers", "X-Key: first-key\n")
+        world.up(trace__headers_file=headers)
+        bad = "trace.headers_file: %s: line 2 is not \"Name: value\"" % headers
+        for number, (text, sent, why) in enumerate(((None, "first-key", []), ("X-Key: second-key\n", "second-key", []),
+                                                    ("X-Key: a\nno header\n", "second-key", [bad]))):
+            if text:
+                write_secret(headers, text)
+                for daemon in (*world.apis(), *world.workers()):
+                    assert_equal(errors(hang_up(daemon)), why, "what %s says" % daemon.name)
+            before = len(traces.calls)
+            world.wait_status(world.accept("alice-%d" % number), "COMPLETED")
+            traces.wait(number + 1, "SERVER")
+            wait_until(lambda before=before: len(traces.calls) >= before + 2, "both have sent")
+            assert_equal({call.headers["x-key"] for call in traces.calls[before:]}, {sent}, "header")
+
+
+@slow
+@test
+def over_https_spans_go_only_to_who_proves_to_be_their_receiver(world):
+    good, other = make_authority(world), make_authority(world, "other")
+    trusted = world.dir / "trusted.pem"
+    trusted.write_bytes(other.read_bytes())
+    with collector(world, make_certificate(world, good)) as traces:
+        world.start_sandbox()
+        api = world.start_api(trace__ca_file=trusted)
+        world.start_worker(trace__ca_file=good)
+        world.wait_status(world.accept("alice"), "COMPLETED")
+        traces.wait(4)
+        assert_true(wait_dropped(api, "unreachable") > 0, "dropped and counted")
+        assert_true("spans cannot be delivered" in api.text(), "a line of the log")
+        assert_equal(traces.spans("SERVER"), [], "spans of who does not know the authority")
+        trusted.write_bytes(good.read_bytes())
+        assert_equal(errors(hang_up(api)), [], "the reload")
+        world.wait_status(world.accept("bob"), "COMPLETED")
+        traces.wait(1, "SERVER")
+
+
+@test(places=2)
+def requests_of_each_place_are_trees_of_one_kind(world):
+    with collector(world) as traces:
+        world.up(workers=2)
+        requests = [world.accept("user-%d" % i) for i in range(12)]
+        for request in requests:
+            world.wait_status(request, "COMPLETED")
+        traces.wait_idle(world)
+        assert_whole(traces, "all trees")
+        assert_equal({request: shape(traces.spans(trace=request.replace("-", ""))) for request in requests},
+                     {request: WHOLE for request in requests}, "the tree of each")
 
 
 @test

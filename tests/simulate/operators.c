@@ -9,7 +9,8 @@ void sim_operator_reopen(struct sim_event *event, bool was_found)
     bool is_duplicate = strcmp(event->reason, "issuer_duplicate") == 0 || strcmp(event->held_end, "duplicate") == 0;
     event->status = OUTBOX_PENDING;
     event->retry_count = event->lost_count = event->deferral_count = 0;
-    event->deferral_code[0] = event->reason[0] = event->held_end_code[0] = '\0';
+    event->reason[0] = event->held_end_code[0] = '\0';
+    snprintf(event->deferral_code, sizeof(event->deferral_code), "operator_%s", was_found ? "reconciled" : "replayed");
     event->deferred_us = event->completed_us = SIM_NEVER;
     snprintf(event->held_end, sizeof(event->held_end), "%s", is_duplicate ? "duplicate" : "");
     event->next_us = event->updated_us = sim_db_now_us();

@@ -72,14 +72,13 @@ END_TEST
 START_TEST(events_stand_before_the_attributes)
 {
     struct span span = server;
-    span.events[0].name = "worker.lost";
-    span.events[0].at_us = 5;
-    span.events[1].name = "operator.replay";
-    span.events[1].at_us = -7; /* no time */
+    span.start_us = -7; /* no time */
+    span.events[0] = "worker.lost";
+    span.events[1] = "operator.replayed";
     span_begin(&out, &span);
     span_end(&out, false);
-    ck_assert(strstr(out.bytes, ",\"events\":[{\"timeUnixNano\":\"5000\",\"name\":\"worker.lost\"},"
-                                "{\"timeUnixNano\":\"1000\",\"name\":\"operator.replay\"}],\"attributes\":[]}"));
+    ck_assert(strstr(out.bytes, ",\"events\":[{\"timeUnixNano\":\"1000\",\"name\":\"worker.lost\"},"
+                                "{\"timeUnixNano\":\"1000\",\"name\":\"operator.replayed\"}],\"attributes\":[]}"));
 }
 END_TEST
 
