@@ -169,6 +169,7 @@ void router_on_refused(void *context, const struct http_request *request, int st
     struct api_env *env = context;
     struct slice segment;
     const char *allow;
+    /* guard: what the HTTP server refuses has a span */
     if (request && env->exporter && find_route(request, &segment, &allow) == ROUTE_CARD_REQUESTS_POST)
         server_span_of_refusal(env->exporter, request, status);
     api_series_count_refused(&env->series, status);

@@ -68,6 +68,7 @@ static void send_first(struct exporter *exporter);
 /* is_due: also a batch that is not full. */
 static void go_on(struct exporter *exporter, bool is_due)
 {
+    /* guard: one export of spans is under way */
     if (exporter->is_sending || exporter->is_closing || exporter->count == 0 ||
         clock_mono_ms() < exporter->not_before_ms)
         return;
@@ -111,6 +112,7 @@ static void on_sent(struct http_call *call)
     struct batch *batch = batch_at(exporter, 0);
     bool is_answered = call->result == HTTP_ANSWERED;
     bool is_taken = is_answered && call->status >= 200 && call->status <= 299;
+    /* guard: spans that were refused are not sent again */
     bool may_repeat = !is_answered || call->status == 429 || (call->status >= 502 && call->status <= 504);
     if (!is_taken && !exporter->is_failing)
         log_warning("spans cannot be delivered", LOG_NUMBER("status", call->status), LOG_TEXT("why", call->error));
@@ -173,6 +175,7 @@ bool exporter_wants(const struct exporter *exporter, const struct uuid *event_id
         memcpy(ret_parent, trace->parent + SPAN_ID_AT, SPAN_ID_SIZE - 1);
         ret_parent[SPAN_ID_SIZE - 1] = '\0';
     }
+    /* guard: no span of what the client does not sample */
     return (*flags <= '9' ? *flags : *flags - 'a' + 10) & 1;
 }
 
@@ -180,9 +183,8 @@ bool exporter_wants(const struct exporter *exporter, const struct uuid *event_id
 static struct batch *open_batch(struct exporter *exporter, size_t length, int spans)
 {
     struct batch *batch = batch_at(exporter, exporter->count + BATCHES - 1);
-    bool is_sent = exporter->is_sending && exporter->count == 1;
     bool has_room = batch->spans + spans <= BATCH_SPANS && batch->body.length + length < BATCH_BYTES;
-    if (exporter->count > 0 && !is_sent && has_room && batch->tries == 0)
+    if (exporter->count > 0 && has_room && batch->tries == 0)
         return batch;
     if (exporter->count == BATCHES)
         return NULL;
@@ -217,6 +219,7 @@ void exporter_put(struct exporter *exporter, const struct buf *spans, int count)
         batch = NULL;
     }
     if (!batch) {
+        /* guard: spans that find no room are counted */
         count_dropped(exporter, "full", count);
         return;
     }
@@ -300,6 +303,7 @@ bool exporter_drain(struct exporter *exporter)
         exporter->not_before_ms = 0;
         go_on(exporter, true);
     }
+    /* guard: a drain waits for no receiver of spans */
     return clock_mono_ms() >= exporter->drain_until_ms;
 }
 

@@ -32,6 +32,7 @@ static bool has_failed(const struct outcome *outcome)
 static const char *template_of(const struct issuer_profile *profile, enum flow_step step)
 {
     enum issuer_call call = flow_step_call(step);
+    /* guard: a span of a call has the template of its path */
     return call != ISSUER_CALLS ? profile->calls[call].path : core_path_template(step);
 }
 
@@ -74,6 +75,7 @@ void spans_end_call(struct flow *flow)
                                      &flow->attempt.outcome,
                                      flow->attempt.wall_offset_us + clock_mono_us()};
     spans_write_call(&flow->spans, flow->env->parameters->profile, &ended);
+    /* guard: a worker that dies leaves no span of its calls */
     flow->span_count++;
 }
 

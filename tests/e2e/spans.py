@@ -355,10 +355,13 @@ def what_may_be_repeated_is_repeated_and_what_may_not_is_dropped(world):
         traces.clear()
         traces.wait(30)
         traces.always(says(400))
+        before = len(traces.calls)
         issues_all(world, 2)
         world.accept("user-0", "other")
         for daemon in (*world.apis(), *world.workers()):
             wait_dropped(daemon, "refused")
+        refused = [call.body for call in traces.calls[before:]]
+        assert_equal(len(set(refused)), len(refused), "each was sent once")
 
 
 @test
@@ -428,6 +431,7 @@ def a_receiver_gets_the_headers_that_it_wants(world):
         traces.wait(5)
         assert_equal({(call.headers["dd-api-key"], call.headers["x-scope-orgid"], call.headers["content-type"], call.path)
                       for call in traces.calls}, {("s3cr3t-key", "cards", "application/json", "/v1/traces")}, "headers")
+        assert_equal([call for call in traces.calls if "traceparent" in call.headers], [], "exports that are traced")
 
 
 @test

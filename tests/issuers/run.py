@@ -41,7 +41,7 @@ NOT_COMPARED = ("cancel_odd_card",)  # no vendor makes such an id
 CLIENTS = [trace_headers.PARENT]
 TRACE_STORIES = ("a request is one tree", "of requests without a trace", "repeats and refusals have",
                  "no error of a span", "a deferral names", "leaves no span and its", "deliveries look ups and told",
-                 "has opened again")
+                 "an operator did is", "is one tree with its end", "before its user is known")
 PARTS = ("requests", "clients", "types", "webhooks", "traces")
 
 
