@@ -298,6 +298,125 @@ BEGIN
 END
 $$;
 
+-- Deletes what is over in each `_rest` partition, and in two small tables. What cannot be deleted does not keep the
+-- others.
+CREATE OR REPLACE FUNCTION issuing.expire_rows(t timestamptz, keys_kept interval, limits_kept interval,
+                                               events_kept interval)
+RETURNS TABLE (action text, table_name text, amount int8, detail text, again bool)
+LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp -- and what keep_rows sets
+AS $$
+#variable_conflict use_column
+DECLARE
+    kind record;
+    gone int8;
+BEGIN
+    FOR kind IN
+        SELECT * FROM (VALUES
+            ('idempotency_keys', 'idempotency_keys_rest', keys_kept,
+             'r.created_at < $1
+              AND NOT EXISTS (SELECT FROM outbox_events e
+                              WHERE e.id = r.event_id
+                                AND (e.due_at IS NOT NULL OR e.failed_at IS NOT NULL
+                                     OR coalesce(e.completed_at, e.updated_at) >= $1))'),
+            ('rate_limit_log', 'rate_limit_log_rest', limits_kept, 'r.at < $1'),
+            -- created_at as well: a worker may write updated_at, and whoever has broken into one makes no event older.
+            ('outbox_events', 'outbox_events_rest', events_kept,
+             -- guard: a worker makes no event old
+             'r.due_at IS NULL AND r.failed_at IS NULL AND r.updated_at < $1 AND r.created_at < $1'),
+            ('operator_actions', 'operator_actions_rest',
+             (SELECT r.kept FROM retentions r WHERE r.name = 'audit'), 'r.at < $1'),
+            ('number_reveals', 'number_reveals', interval '1 hour', 'r.last_at < $1'),
+            ('issuer_events', 'issuer_events', interval '1 day', 'r.at < $1'))
+            AS v (parent, rest, kept, condition)
+    LOOP
+        BEGIN
+            gone := issuing.rest_expire(kind.rest, kind.condition, t - kind.kept);
+            RETURN QUERY SELECT 'expired', kind.parent, gone, NULL, gone >= 1000 WHERE gone > 0;
+        -- guard: rows that cannot be deleted do not keep the others
+        EXCEPTION WHEN OTHERS THEN
+            RETURN QUERY SELECT 'failed', kind.parent, 0::int8, SQLERRM, false;
+        END;
+    END LOOP;
+END
+$$;
+
+-- What is still open in a partition, or has FAILED: open_ids, 10001 at most. has_open: something that is waited for.
+CREATE OR REPLACE FUNCTION issuing.open_in(p issuing.partitions, due_before timestamptz,
+                                           OUT has_open bool, OUT open_ids uuid[])
+LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp -- and what keep_rows sets
+AS $$
+#variable_conflict use_column
+BEGIN
+    CASE p.parent
+    WHEN 'outbox_events' THEN
+        -- What is due later than the retention ends is not waited for: like what has FAILED, it moves.
+        EXECUTE format(
+            -- guard: an open event of a route keeps its partition unsettled
+            'SELECT EXISTS (SELECT FROM (SELECT %2$L UNION ALL SELECT r.event_type FROM routes r) t (type)
+                            -- guard: an event of a far time keeps no partition
+                            JOIN %1$I e ON e.event_type = t.type WHERE e.due_at <= $1),
+                    ARRAY (SELECT e.id FROM %1$I e
+                           WHERE e.due_at IS NOT NULL OR e.failed_at IS NOT NULL LIMIT 10001)',
+            p.name, 'CARD_ISSUE') INTO has_open, open_ids USING due_before;
+    WHEN 'idempotency_keys' THEN
+        SELECT EXISTS (SELECT FROM outbox_events e
+                       WHERE e.due_at IS NOT NULL AND e.event_type = 'CARD_ISSUE'
+                         AND e.idempotency_key IS NOT NULL
+                         AND e.created_at >= p.from_at AND e.created_at < p.to_at),
+               ARRAY (SELECT e.id FROM outbox_events e
+                      WHERE e.failed_at IS NOT NULL AND e.idempotency_key IS NOT NULL
+                        AND e.created_at >= p.from_at AND e.created_at < p.to_at
+                      LIMIT 10001)
+        INTO has_open, open_ids;
+    ELSE
+        has_open := false;
+        open_ids := '{}';
+    END CASE;
+END
+$$;
+
+-- Partitions of a time that is over become settled: no transaction of that time can still run, and nothing in them is
+-- unfinished. Their retention counts from now on.
+CREATE OR REPLACE FUNCTION issuing.settle_partitions(t timestamptz, events_kept interval)
+RETURNS TABLE (action text, table_name text, amount int8, detail text, again bool)
+LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp -- and what keep_rows sets
+AS $$
+#variable_conflict use_column
+DECLARE
+    p partitions;
+    has_open bool;
+    open_ids uuid[];
+BEGIN
+    -- What was settled in a time to come was settled by a clock that was ahead: it is judged anew.
+    BEGIN
+        -- guard: what was settled in a time to come is settled anew
+        UPDATE partitions q SET settled_at = NULL, still_open = '{}' WHERE q.settled_at > t;
+    EXCEPTION WHEN OTHERS THEN
+        RETURN QUERY SELECT 'failed', 'partitions', 0::int8, SQLERRM, false;
+    END;
+    -- Not before all that was begun in its time has committed or is over (the roles' statement_timeout).
+    FOR p IN
+        SELECT q.* FROM partitions q
+        WHERE q.settled_at IS NULL AND q.to_at < t - interval '1 minute' AND q.parent <> 'outbox_attempts'
+        ORDER BY q.to_at
+    LOOP
+        BEGIN
+            SELECT o.has_open, o.open_ids INTO has_open, open_ids FROM issuing.open_in(p, t + events_kept) o;
+            IF cardinality(open_ids) > 10000 THEN
+                RETURN QUERY SELECT 'postponed', p.parent, 0::int8,
+                                    format('%s holds more than 10000 rows that must stay', p.name), false;
+            -- guard: nothing unfinished is in a settled partition
+            ELSIF NOT has_open THEN
+                -- guard: the retention of what was open when its partition was settled counts from its own end
+                UPDATE partitions q SET settled_at = t, still_open = open_ids WHERE q.name = p.name;
+            END IF;
+        EXCEPTION WHEN OTHERS THEN
+            RETURN QUERY SELECT 'failed', p.parent, 0::int8, format('%s: %s', p.name, SQLERRM), false;
+        END;
+    END LOOP;
+END
+$$;
+
 -- The first call of a pass: the clock moves on, rows of the `_rest` partitions that are over are deleted, and
 -- partitions become settled. What cannot be written does not keep the rest.
 CREATE OR REPLACE FUNCTION issuing.keep_rows(key_retention interval, limit_window interval, event_retention interval)
@@ -307,128 +426,234 @@ RETURNS TABLE (
     amount int8,     -- rows deleted
     detail text,
     again bool)
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
-    SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
-    AS $$
-    #variable_conflict use_column
-    DECLARE
-        kind record;
-        p partitions;
-        t timestamptz;
-        keys_kept interval;
-        events_kept interval;
-        has_open bool;
-        open_ids uuid[];
-        gone int8;
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    t timestamptz;
+    keys_kept interval;
+    events_kept interval;
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'issuing.keep_rows needs READ COMMITTED, not %', current_setting('transaction_isolation')
+            USING ERRCODE = '25001';
+    END IF;
+    IF NOT issuing.take_turn('housekeeping') THEN
+        RETURN QUERY SELECT * FROM issuing.turn_taken();
+        RETURN;
+    END IF;
+    PERFORM set_config('synchronous_commit', 'local', true);
+    PERFORM set_config('lock_timeout', '1s', true);
     BEGIN
-        IF current_setting('transaction_isolation') <> 'read committed' THEN
-            RAISE EXCEPTION 'issuing.keep_rows needs READ COMMITTED, not %', current_setting('transaction_isolation')
-                USING ERRCODE = '25001';
+        PERFORM issuing.keep_clock();
+    EXCEPTION WHEN OTHERS THEN
+        RETURN QUERY SELECT 'failed', 'house_clock', 0::int8, SQLERRM, false;
+    END;
+    t := issuing.believed(now());
+    keys_kept := issuing.retention_in_force('keys', key_retention);
+    events_kept := greatest(issuing.retention_in_force('events', event_retention), keys_kept);
+    RETURN QUERY SELECT * FROM issuing.expire_rows(t, keys_kept, issuing.retention_in_force('limits', limit_window),
+                                                   events_kept);
+    RETURN QUERY SELECT * FROM issuing.settle_partitions(t, events_kept);
+END
+$$;
+
+-- Takes back the plans that are not done in time, or whose range is near: until then a row of the range is refused.
+CREATE OR REPLACE FUNCTION issuing.take_plans_back()
+RETURNS TABLE (action text, table_name text, amount int8, detail text, again bool)
+LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp -- and what keep_house sets
+AS $$
+#variable_conflict use_column
+DECLARE
+    n partition_plans;
+    is_overdue bool;
+BEGIN
+    FOR n IN SELECT q.* FROM partition_plans q LOOP
+        is_overdue := now() NOT BETWEEN n.planned_at - interval '1 minute' AND n.planned_at + interval '12 minutes';
+        -- guard: a plan that is not done in time is taken back
+        IF is_overdue OR now() > n.planned_at + interval '10 minutes'
+           OR n.from_at < now() + interval '12 hours' THEN
+            BEGIN
+                -- The nearer the range, the longer it waits: what comes behind this lock waits as well.
+                PERFORM set_config('lock_timeout',
+                                   CASE WHEN n.from_at < now() + interval '12 hours' THEN '1s' ELSE '30ms' END, true);
+                PERFORM issuing.plan_end(n.parent);
+                RETURN QUERY SELECT 'failed', n.parent, 0::int8,
+                                    format('%s_rest could not be checked in time', n.parent), false;
+            EXCEPTION
+                WHEN lock_not_available THEN
+                    RETURN QUERY SELECT CASE WHEN is_overdue THEN 'failed' ELSE 'postponed' END, n.parent, 0::int8,
+                                        concat_ws('; ', SQLERRM, issuing.rest_holders(n.parent)), false;
+                WHEN OTHERS THEN
+                    RETURN QUERY SELECT 'failed', n.parent, 0::int8, SQLERRM, false;
+            END;
+            PERFORM set_config('lock_timeout', '30ms', true);
         END IF;
-        IF NOT issuing.take_turn('housekeeping') THEN
-            RETURN QUERY SELECT * FROM issuing.turn_taken();
+    END LOOP;
+END
+$$;
+
+-- The range of a table's next partition: it begins at `least_from`, or later, and is not shorter than `shortest`.
+CREATE OR REPLACE FUNCTION issuing.next_range(
+    of_parent text, least_from timestamptz, length interval, shortest interval,
+    OUT new_from timestamptz, OUT new_to timestamptz)
+LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp -- and what keep_house sets
+AS $$
+DECLARE
+    alien timestamptz;
+BEGIN
+    new_from := least_from;
+    new_to := least_from + length;
+    -- An id of another kind may say a time to come, and where such a row is in `_rest` no partition can be: cut around
+    -- it.
+    IF of_parent = 'outbox_events' THEN
+        FOR alien IN
+            SELECT issuing.uuid7_time(e.id) FROM outbox_events_rest e
+            WHERE e.id >= issuing.uuid7_least(new_from) AND e.id < issuing.uuid7_least(new_to)
+            ORDER BY e.id
+        LOOP
+            IF alien >= new_from + shortest THEN
+                new_to := alien;
+                EXIT;
+            END IF;
+            new_from := alien + interval '1 millisecond';
+        END LOOP;
+    END IF;
+    new_to := least(greatest(new_to, new_from + shortest),
+                    (SELECT min(q.from_at) FROM partitions q WHERE q.parent = of_parent AND q.from_at > new_from));
+END
+$$;
+
+-- Begins a partition of this range: it is made, or, where `_rest` is large, planned. Until that is checked, or taken
+-- back, a row of the range is refused.
+CREATE OR REPLACE FUNCTION issuing.begin_partition(of_parent text, new_from timestamptz, new_to timestamptz,
+                                                   is_large bool) RETURNS text
+LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp -- and what keep_house sets
+AS $$
+BEGIN
+    IF NOT is_large THEN
+        PERFORM issuing.partition_add(of_parent, new_from, new_to);
+        RETURN 'created';
+    END IF;
+    PERFORM issuing.rest_promise(of_parent || '_rest', new_from, new_to);
+    IF of_parent = 'outbox_events' THEN
+        PERFORM issuing.rest_promise('outbox_attempts_rest', new_from, new_to);
+    END IF;
+    INSERT INTO partition_plans (parent, from_at, to_at, planned_at) VALUES (of_parent, new_from, new_to, now());
+    RETURN 'planned';
+END
+$$;
+
+-- Makes the next partition of a table, or plans it, where it is time to: no row = it is not.
+CREATE OR REPLACE FUNCTION issuing.make_next(of_parent text, length interval, shortest interval, is_steady bool)
+RETURNS TABLE (
+    action text,  -- created, planned; postponed, failed
+    detail text,
+    is_held bool) -- the table is locked: who holds it would be in the way of a drop as well
+LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp -- and what keep_house sets
+AS $$
+#variable_conflict use_column
+DECLARE
+    n partition_plans;
+    is_large bool;
+    distance interval;
+    end_at timestamptz;
+    next_end_at timestamptz;
+BEGIN
+    -- guard: a large rest is checked before a partition is attached
+    is_large := pg_relation_size((of_parent || '_rest')::regclass) > 8388608
+                OR of_parent = 'outbox_events' AND pg_relation_size('outbox_attempts_rest'::regclass) > 8388608;
+    -- Partitions end so far ahead that the next one begins at least `distance` from now.
+    -- guard: a promised range begins after a day
+    distance := CASE WHEN is_large THEN interval '1 day 15 minutes' ELSE interval '1 minute' END;
+    end_at := (SELECT max(q.to_at) FROM partitions q
+               -- guard: a partition of a clock that was ahead is not what comes next
+               WHERE q.parent = of_parent AND q.from_at <= now() + distance + length + length);
+    SELECT q.* INTO n FROM partition_plans q WHERE q.parent = of_parent;
+    IF n.is_checked THEN
+        PERFORM issuing.partition_add(of_parent, n.from_at, n.to_at);
+        PERFORM issuing.plan_end(of_parent);
+        RETURN QUERY SELECT 'created', n.from_at::text, false;
+    ELSIF n.parent IS NULL
+          AND (end_at IS NULL
+               OR end_at < now() + length + CASE WHEN is_large THEN interval '1 day' ELSE interval '0' END)
+          AND (is_steady OR NOT EXISTS (SELECT FROM partitions q WHERE q.parent = of_parent)) THEN
+        -- After a pause without a worker there are rows of now in the `_rest` partition: the new one begins after them.
+        end_at := greatest(end_at, date_trunc('second', now()) + distance);
+        SELECT r.new_from, r.new_to INTO end_at, next_end_at
+        FROM issuing.next_range(of_parent, end_at, length, shortest) r;
+        RETURN QUERY SELECT issuing.begin_partition(of_parent, end_at, next_end_at, is_large), end_at::text, false;
+    END IF;
+EXCEPTION
+    WHEN lock_not_available OR check_violation THEN
+        RETURN QUERY SELECT CASE WHEN is_steady AND end_at < now() + distance + length / 2 THEN 'failed'
+                                 ELSE 'postponed' END,
+                            concat_ws('; ', SQLERRM, issuing.rest_holders(of_parent)), true;
+    WHEN OTHERS THEN
+        RETURN QUERY SELECT 'failed', SQLERRM, false;
+END
+$$;
+
+-- Drops one partition of a table that was settled before that time. One that cannot be dropped does not keep the
+-- others.
+CREATE OR REPLACE FUNCTION issuing.drop_one(of_parent text, before timestamptz)
+RETURNS TABLE (action text, table_name text, amount int8, detail text, again bool)
+LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp -- and what keep_house sets
+AS $$
+#variable_conflict use_column
+DECLARE
+    p partitions;
+    moved int8;
+BEGIN
+    FOR p IN
+        SELECT q.* FROM partitions q
+        WHERE q.parent = of_parent AND q.settled_at < before
+        ORDER BY q.to_at LIMIT 16
+    LOOP
+        BEGIN
+            moved := issuing.partition_drop(p.name, before);
+            RETURN QUERY SELECT 'dropped', of_parent, moved, p.name, true;
             RETURN;
-        END IF;
-        PERFORM set_config('synchronous_commit', 'local', true);
-        PERFORM set_config('lock_timeout', '1s', true);
-
-        BEGIN
-            PERFORM issuing.keep_clock();
-        EXCEPTION WHEN OTHERS THEN
-            RETURN QUERY SELECT 'failed', 'house_clock', 0::int8, SQLERRM, false;
+        EXCEPTION
+            WHEN lock_not_available THEN
+                RETURN QUERY SELECT 'postponed', of_parent, 0::int8, SQLERRM, false;
+                EXIT;
+            WHEN program_limit_exceeded THEN
+                RETURN QUERY SELECT 'postponed', of_parent, 0::int8, SQLERRM, false;
+            -- guard: a partition that cannot be dropped does not keep the others
+            WHEN OTHERS THEN
+                RETURN QUERY SELECT 'failed', of_parent, 0::int8, format('%s: %s', p.name, SQLERRM), false;
         END;
-        t := issuing.believed(now());
-        keys_kept := issuing.retention_in_force('keys', key_retention);
-        events_kept := greatest(issuing.retention_in_force('events', event_retention), keys_kept);
+    END LOOP;
+END
+$$;
 
-        FOR kind IN
-            SELECT * FROM (VALUES
-                ('idempotency_keys', 'idempotency_keys_rest', keys_kept,
-                 'r.created_at < $1
-                  AND NOT EXISTS (SELECT FROM outbox_events e
-                                  WHERE e.id = r.event_id
-                                    AND (e.due_at IS NOT NULL OR e.failed_at IS NOT NULL
-                                         OR coalesce(e.completed_at, e.updated_at) >= $1))'),
-                ('rate_limit_log', 'rate_limit_log_rest', issuing.retention_in_force('limits', limit_window),
-                 'r.at < $1'),
-                -- created_at as well: a worker may write updated_at, and whoever has broken into one makes no event
-                -- older.
-                ('outbox_events', 'outbox_events_rest', events_kept,
-                 -- guard: a worker makes no event old
-                 'r.due_at IS NULL AND r.failed_at IS NULL AND r.updated_at < $1 AND r.created_at < $1'),
-                ('operator_actions', 'operator_actions_rest',
-                 (SELECT r.kept FROM retentions r WHERE r.name = 'audit'), 'r.at < $1'),
-                ('number_reveals', 'number_reveals', interval '1 hour', 'r.last_at < $1'),
-                ('issuer_events', 'issuer_events', interval '1 day', 'r.at < $1'))
-                AS v (parent, rest, kept, condition)
-        LOOP
-            BEGIN
-                gone := issuing.rest_expire(kind.rest, kind.condition, t - kind.kept);
-                RETURN QUERY SELECT 'expired', kind.parent, gone, NULL, gone >= 1000 WHERE gone > 0;
-            -- guard: rows that cannot be deleted do not keep the others
-            EXCEPTION WHEN OTHERS THEN
-                RETURN QUERY SELECT 'failed', kind.parent, 0::int8, SQLERRM, false;
-            END;
-        END LOOP;
+-- The tables that are partitioned by time: how long a partition is, and how long it stays after it was settled.
+CREATE OR REPLACE FUNCTION issuing.partitioned_tables(key_retention interval, limit_window interval,
+                                                      event_retention interval, shortest interval)
+RETURNS TABLE (parent text, length interval, retention interval)
+LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    -- Whatever retention a caller asks for, a partition settles within the year, and a retention that the owner
+    -- shortens is short again.
+    -- guard: no partition is longer than a year
+    longest constant interval := interval '366 days';
+    keys_kept constant interval := issuing.retention_in_force('keys', key_retention);
+    limits_kept constant interval := issuing.retention_in_force('limits', limit_window);
+    events_kept constant interval := greatest(issuing.retention_in_force('events', event_retention), keys_kept);
+    audit_kept constant interval := (SELECT r.kept FROM retentions r WHERE r.name = 'audit');
+BEGIN
+    RETURN QUERY VALUES
+        ('outbox_events',    least(greatest(events_kept / 6::float8, shortest), longest), events_kept),
+        ('idempotency_keys', least(greatest(keys_kept, shortest), longest),               keys_kept),
+        ('rate_limit_log',   least(greatest(limits_kept, shortest), longest),             limits_kept),
+        ('operator_actions', least(greatest(audit_kept / 12::float8, shortest), longest), audit_kept);
+END
+$$;
 
-        -- What was settled in a time to come was settled by a clock that was ahead: it is judged anew.
-        BEGIN
-            -- guard: what was settled in a time to come is settled anew
-            UPDATE partitions q SET settled_at = NULL, still_open = '{}' WHERE q.settled_at > t;
-        EXCEPTION WHEN OTHERS THEN
-            RETURN QUERY SELECT 'failed', 'partitions', 0::int8, SQLERRM, false;
-        END;
-
-        -- Nothing of its time is at work: the end of its life is counted from now. Not before all that was begun in its
-        -- time has committed or is over (the roles' statement_timeout).
-        FOR p IN
-            SELECT q.* FROM partitions q
-            WHERE q.settled_at IS NULL AND q.to_at < t - interval '1 minute' AND q.parent <> 'outbox_attempts'
-            ORDER BY q.to_at
-        LOOP
-            BEGIN
-                CASE p.parent
-                WHEN 'outbox_events' THEN
-                    -- What is due later than the retention ends is not waited for: like what has FAILED, it moves.
-                    EXECUTE format(
-                        -- guard: an open event of a route keeps its partition unsettled
-                        'SELECT EXISTS (SELECT FROM (SELECT %2$L UNION ALL SELECT r.event_type FROM routes r) t (type)
-                                        -- guard: an event of a far time keeps no partition
-                                        JOIN %1$I e ON e.event_type = t.type WHERE e.due_at <= $1),
-                                ARRAY (SELECT e.id FROM %1$I e
-                                       WHERE e.due_at IS NOT NULL OR e.failed_at IS NOT NULL LIMIT 10001)',
-                        p.name, 'CARD_ISSUE') INTO has_open, open_ids USING t + events_kept;
-                WHEN 'idempotency_keys' THEN
-                    SELECT EXISTS (SELECT FROM outbox_events e
-                                   WHERE e.due_at IS NOT NULL AND e.event_type = 'CARD_ISSUE'
-                                     AND e.idempotency_key IS NOT NULL
-                                     AND e.created_at >= p.from_at AND e.created_at < p.to_at),
-                           ARRAY (SELECT e.id FROM outbox_events e
-                                  WHERE e.failed_at IS NOT NULL AND e.idempotency_key IS NOT NULL
-                                    AND e.created_at >= p.from_at AND e.created_at < p.to_at
-                                  LIMIT 10001)
-                    INTO has_open, open_ids;
-                ELSE
-                    has_open := false;
-                    open_ids := '{}';
-                END CASE;
-                IF cardinality(open_ids) > 10000 THEN
-                    RETURN QUERY SELECT 'postponed', p.parent, 0::int8,
-                                        format('%s holds more than 10000 rows that must stay', p.name), false;
-                -- guard: nothing unfinished is in a settled partition
-                ELSIF NOT has_open THEN
-                    -- guard: the retention of what was open when its partition was settled counts from its own end
-                    UPDATE partitions q SET settled_at = t, still_open = open_ids WHERE q.name = p.name;
-                END IF;
-            EXCEPTION WHEN OTHERS THEN
-                RETURN QUERY SELECT 'failed', p.parent, 0::int8, format('%s: %s', p.name, SQLERRM), false;
-            END;
-        END LOOP;
-    END
-    $$;
-
--- One pass of the housekeeping: makes the next partitions and drops those whose time is over. Where `_rest` is large, it
--- is checked first, and the range begins after a day.
+-- The second call of a pass, again as long as it says so: makes one partition, or drops one whose time is over.
 CREATE OR REPLACE FUNCTION issuing.keep_house(
     key_retention interval, limit_window interval, event_retention interval,
     least_length interval) -- no partition is shorter; an hour to a day
@@ -438,267 +663,145 @@ RETURNS TABLE (
     amount int8,     -- rows moved to the `_rest` partition
     detail text,
     again bool)
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
-    SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
-    AS $$
-    #variable_conflict use_column
-    DECLARE
-        shortest interval := least(greatest(least_length, interval '1 hour'), interval '1 day');
-        -- Whatever retention a caller asks for, a partition settles within the year, and a retention that the owner
-        -- shortens is short again.
-        -- guard: no partition is longer than a year
-        longest constant interval := interval '366 days';
-        keys_kept interval;
-        events_kept interval;
-        limits_kept interval;
-        audit_kept interval := (SELECT r.kept FROM retentions r WHERE r.name = 'audit');
-        kind record;
-        p partitions;
-        n partition_plans;
-        t timestamptz;
-        is_steady bool;
-        is_overdue bool;
-        is_large bool;
-        distance interval;
-        gone int8;
-        end_at timestamptz;
-        next_end_at timestamptz;
-        alien timestamptz;
-    BEGIN
-        -- guard: the housekeeping runs only under READ COMMITTED
-        IF current_setting('transaction_isolation') <> 'read committed' THEN
-            RAISE EXCEPTION 'issuing.keep_house needs READ COMMITTED, not %', current_setting('transaction_isolation')
-                USING ERRCODE = '25001';
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    shortest constant interval := least(greatest(least_length, interval '1 hour'), interval '1 day');
+    t timestamptz;
+    is_steady bool;
+    kind record;
+    made record;
+BEGIN
+    -- guard: the housekeeping runs only under READ COMMITTED
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'issuing.keep_house needs READ COMMITTED, not %', current_setting('transaction_isolation')
+            USING ERRCODE = '25001';
+    END IF;
+    -- guard: one worker at a time does the housekeeping
+    IF NOT issuing.take_turn('housekeeping') THEN
+        RETURN QUERY SELECT 'busy', NULL, 0::int8, NULL, false;
+        RETURN;
+    END IF;
+    -- guard: the commit of a drop does not wait for standbys
+    PERFORM set_config('synchronous_commit', 'local', true);
+    t := issuing.believed(now());
+    -- Several passes over five minutes agree what the time is, this one included.
+    -- guard: no partition is made while the clock steps
+    is_steady := (SELECT now() BETWEEN h.steady_from + interval '5 minutes' AND h.passed_at + interval '5 minutes'
+                  FROM house_clock h);
+    -- A lock that is not there at once is not waited for: everybody would wait behind us.
+    PERFORM set_config('lock_timeout', '30ms', true);
+    RETURN QUERY SELECT * FROM issuing.take_plans_back();
+    <<kinds>>
+    FOR kind IN
+        SELECT * FROM issuing.partitioned_tables(key_retention, limit_window, event_retention, shortest)
+    LOOP
+        SELECT m.* INTO made FROM issuing.make_next(kind.parent, kind.length, shortest, is_steady) m;
+        IF made.action IS NOT NULL THEN
+            RETURN QUERY SELECT made.action, kind.parent, 0::int8, made.detail, made.action IN ('created', 'planned');
+            EXIT kinds WHEN made.action IN ('created', 'planned');
+            CONTINUE kinds WHEN made.is_held;
         END IF;
-        -- guard: one worker at a time does the housekeeping
-        IF NOT issuing.take_turn('housekeeping') THEN
-            RETURN QUERY SELECT 'busy', NULL, 0::int8, NULL, false;
-            RETURN;
-        END IF;
-        -- guard: the commit of a drop does not wait for standbys
-        PERFORM set_config('synchronous_commit', 'local', true);
-        keys_kept := issuing.retention_in_force('keys', key_retention);
-        limits_kept := issuing.retention_in_force('limits', limit_window);
-        events_kept := greatest(issuing.retention_in_force('events', event_retention), keys_kept);
-        t := issuing.believed(now());
-        -- Several passes over five minutes agree what the time is, this one included.
-        -- guard: no partition is made while the clock steps
-        is_steady := (SELECT now() BETWEEN h.steady_from + interval '5 minutes' AND h.passed_at + interval '5 minutes'
-                      FROM house_clock h);
-
-        -- A lock that is not there at once is not waited for: everybody would wait behind us.
-        PERFORM set_config('lock_timeout', '30ms', true);
-        FOR n IN SELECT q.* FROM partition_plans q LOOP
-            is_overdue := now() NOT BETWEEN n.planned_at - interval '1 minute' AND n.planned_at + interval '12 minutes';
-            -- guard: a plan that is not done in time is taken back
-            IF is_overdue OR now() > n.planned_at + interval '10 minutes'
-               OR n.from_at < now() + interval '12 hours' THEN
-                BEGIN
-                    -- The nearer the range, the longer it waits: what comes behind this lock waits as well.
-                    PERFORM set_config('lock_timeout',
-                                       CASE WHEN n.from_at < now() + interval '12 hours' THEN '1s' ELSE '30ms' END,
-                                       true);
-                    PERFORM issuing.plan_end(n.parent);
-                    RETURN QUERY SELECT 'failed', n.parent, 0::int8,
-                                        format('%s_rest could not be checked in time', n.parent), false;
-                EXCEPTION
-                    WHEN lock_not_available THEN
-                        RETURN QUERY SELECT CASE WHEN is_overdue THEN 'failed' ELSE 'postponed' END, n.parent, 0::int8,
-                                            concat_ws('; ', SQLERRM, issuing.rest_holders(n.parent)), false;
-                    WHEN OTHERS THEN
-                        RETURN QUERY SELECT 'failed', n.parent, 0::int8, SQLERRM, false;
-                END;
-                PERFORM set_config('lock_timeout', '30ms', true);
-            END IF;
-        END LOOP;
-
-        FOR kind IN
-            SELECT * FROM (VALUES
-                ('outbox_events',    least(greatest(events_kept / 6::float8, shortest), longest), events_kept),
-                ('idempotency_keys', least(greatest(keys_kept, shortest), longest),               keys_kept),
-                ('rate_limit_log',   least(greatest(limits_kept, shortest), longest),             limits_kept),
-                ('operator_actions', least(greatest(audit_kept / 12::float8, shortest), longest), audit_kept))
-                AS v (parent, length, retention)
+        FOR action, table_name, amount, detail, again IN
+            SELECT * FROM issuing.drop_one(kind.parent, t - kind.retention)
         LOOP
-            BEGIN
-                -- guard: a large rest is checked before a partition is attached
-                is_large := pg_relation_size((kind.parent || '_rest')::regclass) > 8388608
-                            OR kind.parent = 'outbox_events'
-                               AND pg_relation_size('outbox_attempts_rest'::regclass) > 8388608;
-                -- Partitions end so far ahead that the next one begins at least `distance` from now.
-                -- guard: a promised range begins after a day
-                distance := CASE WHEN is_large THEN interval '1 day 15 minutes' ELSE interval '1 minute' END;
-                -- One that a clock far ahead made is not what comes next.
-                end_at := (SELECT max(q.to_at) FROM partitions q
-                           -- guard: a partition of a clock that was ahead is not what comes next
-                           WHERE q.parent = kind.parent
-                             AND q.from_at <= now() + distance + kind.length + kind.length);
-                SELECT q.* INTO n FROM partition_plans q WHERE q.parent = kind.parent;
-                IF n.is_checked THEN
-                    PERFORM issuing.partition_add(kind.parent, n.from_at, n.to_at);
-                    PERFORM issuing.plan_end(kind.parent);
-                    RETURN QUERY SELECT 'created', kind.parent, 0::int8, n.from_at::text, true;
-                    RETURN;
-                ELSIF n.parent IS NULL
-                      AND (end_at IS NULL
-                           OR end_at < now() + kind.length
-                                       + CASE WHEN is_large THEN interval '1 day' ELSE interval '0' END)
-                      AND (is_steady OR NOT EXISTS (SELECT FROM partitions q WHERE q.parent = kind.parent)) THEN
-                    -- After a pause without a worker there are rows of now in the `_rest` partition: the new one begins
-                    -- after them. Where its range is to be checked first it begins after a day: until the check is done
-                    -- or taken back, a row of the range is refused.
-                    end_at := greatest(end_at, date_trunc('second', now()) + distance);
-                    next_end_at := end_at + kind.length;
-                    -- An id of another kind may say a time to come, and where such a row is in `_rest` no partition can
-                    -- be: cut around it.
-                    IF kind.parent = 'outbox_events' THEN
-                        FOR alien IN
-                            SELECT issuing.uuid7_time(e.id) FROM outbox_events_rest e
-                            WHERE e.id >= issuing.uuid7_least(end_at) AND e.id < issuing.uuid7_least(next_end_at)
-                            ORDER BY e.id
-                        LOOP
-                            IF alien >= end_at + shortest THEN
-                                next_end_at := alien;
-                                EXIT;
-                            END IF;
-                            end_at := alien + interval '1 millisecond';
-                        END LOOP;
-                    END IF;
-                    next_end_at := least(greatest(next_end_at, end_at + shortest),
-                                         (SELECT min(q.from_at) FROM partitions q
-                                          WHERE q.parent = kind.parent AND q.from_at > end_at));
-                    IF is_large THEN
-                        PERFORM issuing.rest_promise(kind.parent || '_rest', end_at, next_end_at);
-                        IF kind.parent = 'outbox_events' THEN
-                            PERFORM issuing.rest_promise('outbox_attempts_rest', end_at, next_end_at);
-                        END IF;
-                        INSERT INTO partition_plans (parent, from_at, to_at, planned_at)
-                        VALUES (kind.parent, end_at, next_end_at, now());
-                        RETURN QUERY SELECT 'planned', kind.parent, 0::int8, end_at::text, true;
-                    ELSE
-                        PERFORM issuing.partition_add(kind.parent, end_at, next_end_at);
-                        RETURN QUERY SELECT 'created', kind.parent, 0::int8, end_at::text, true;
-                    END IF;
-                    RETURN;
-                END IF;
-            EXCEPTION
-                WHEN lock_not_available OR check_violation THEN
-                    RETURN QUERY SELECT CASE WHEN is_steady AND end_at < now() + distance + kind.length / 2
-                                                  THEN 'failed'
-                                             ELSE 'postponed' END,
-                                        kind.parent, 0::int8,
-                                        concat_ws('; ', SQLERRM, issuing.rest_holders(kind.parent)), false;
-                    CONTINUE; -- who holds the table now would be in the way of a drop as well
-                WHEN OTHERS THEN
-                    RETURN QUERY SELECT 'failed', kind.parent, 0::int8, SQLERRM, false;
-            END;
-            -- One that cannot be dropped does not keep the others.
-            FOR p IN
-                SELECT q.* FROM partitions q
-                WHERE q.parent = kind.parent AND q.settled_at < t - kind.retention
-                ORDER BY q.to_at LIMIT 16
-            LOOP
-                BEGIN
-                    gone := issuing.partition_drop(p.name, t - kind.retention);
-                    RETURN QUERY SELECT 'dropped', kind.parent, gone, p.name, true;
-                    RETURN;
-                EXCEPTION
-                    WHEN lock_not_available THEN
-                        RETURN QUERY SELECT 'postponed', kind.parent, 0::int8, SQLERRM, false;
-                        EXIT;
-                    WHEN program_limit_exceeded THEN
-                        RETURN QUERY SELECT 'postponed', kind.parent, 0::int8, SQLERRM, false;
-                    -- guard: a partition that cannot be dropped does not keep the others
-                    WHEN OTHERS THEN
-                        RETURN QUERY SELECT 'failed', kind.parent, 0::int8, format('%s: %s', p.name, SQLERRM), false;
-                END;
-            END LOOP;
+            RETURN NEXT;
+            EXIT kinds WHEN again;
         END LOOP;
-    END
-    $$;
+    END LOOP;
+END
+$$;
 
+-- The third call: checks the plan of one large `_rest`, which takes as long as reading it.
 CREATE OR REPLACE FUNCTION issuing.check_rest()
 RETURNS TABLE (action text, table_name text, amount int8, detail text, again bool)
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
-    AS $$
-    #variable_conflict use_column
-    DECLARE
-        n partition_plans;
-    BEGIN
-        IF NOT EXISTS (SELECT FROM partition_plans q WHERE NOT q.is_checked)
-           OR NOT issuing.take_turn('housekeeping') THEN
-            RETURN;
-        END IF;
-        PERFORM set_config('synchronous_commit', 'local', true);
-        FOR n IN SELECT q.* FROM partition_plans q WHERE NOT q.is_checked ORDER BY q.planned_at LIMIT 1 LOOP
-            BEGIN
-                -- Nobody who reads or writes rows waits behind this lock; a vacuum at work gives way after
-                -- deadlock_timeout.
-                PERFORM set_config('lock_timeout', '3s', true);
-                EXECUTE format('ALTER TABLE %I VALIDATE CONSTRAINT rest_promise', n.parent || '_rest');
-                IF n.parent = 'outbox_events' THEN
-                    ALTER TABLE outbox_attempts_rest VALIDATE CONSTRAINT rest_promise;
-                END IF;
-                UPDATE partition_plans q SET is_checked = true WHERE q.parent = n.parent;
-                RETURN QUERY SELECT 'checked', n.parent, 0::int8, n.from_at::text, true;
-            EXCEPTION
-                WHEN lock_not_available THEN
-                    RETURN QUERY SELECT 'postponed', n.parent, 0::int8, SQLERRM, false;
-                WHEN OTHERS THEN
-                    RETURN QUERY SELECT 'failed', n.parent, 0::int8, SQLERRM, false;
-                    -- A row of the range was written before the promise: the next plan goes around it. It is taken back
-                    -- by keep_house, which does not wait for the lock.
-                    UPDATE partition_plans q SET planned_at = '-infinity' WHERE q.parent = n.parent;
-            END;
-        END LOOP;
-    END
-    $$;
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+    n partition_plans;
+BEGIN
+    IF NOT EXISTS (SELECT FROM partition_plans q WHERE NOT q.is_checked)
+       OR NOT issuing.take_turn('housekeeping') THEN
+        RETURN;
+    END IF;
+    PERFORM set_config('synchronous_commit', 'local', true);
+    FOR n IN SELECT q.* FROM partition_plans q WHERE NOT q.is_checked ORDER BY q.planned_at LIMIT 1 LOOP
+        BEGIN
+            -- Nobody who reads or writes rows waits behind this lock; a vacuum at work gives way after
+            -- deadlock_timeout.
+            PERFORM set_config('lock_timeout', '3s', true);
+            EXECUTE format('ALTER TABLE %I VALIDATE CONSTRAINT rest_promise', n.parent || '_rest');
+            IF n.parent = 'outbox_events' THEN
+                ALTER TABLE outbox_attempts_rest VALIDATE CONSTRAINT rest_promise;
+            END IF;
+            UPDATE partition_plans q SET is_checked = true WHERE q.parent = n.parent;
+            RETURN QUERY SELECT 'checked', n.parent, 0::int8, n.from_at::text, true;
+        EXCEPTION
+            WHEN lock_not_available THEN
+                RETURN QUERY SELECT 'postponed', n.parent, 0::int8, SQLERRM, false;
+            WHEN OTHERS THEN
+                RETURN QUERY SELECT 'failed', n.parent, 0::int8, SQLERRM, false;
+                -- A row of the range was written before the promise: the next plan goes around it. It is taken back
+                -- by keep_house, which does not wait for the lock.
+                UPDATE partition_plans q SET planned_at = '-infinity' WHERE q.parent = n.parent;
+        END;
+    END LOOP;
+END
+$$;
 
 -- The last call for a place: erases the numbers of cards that were closed, or have expired, longer ago than the
 -- retention. Their rows stay. A piece of the table in each pass; a row that another session has locked is left for the
 -- next walk.
 CREATE OR REPLACE FUNCTION issuing.erase_numbers(number_retention interval)
 RETURNS TABLE (action text, table_name text, amount int8, detail text, again bool)
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
-    SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
-    SET lock_timeout = '1s'
-    AS $$
-    #variable_conflict use_column
-    DECLARE
-        -- Also where this worker gets no turn, so that the longest one counts.
-        -- guard: a worker erases no number before its retention
-        kept interval := issuing.retention_in_force('numbers', number_retention);
-        gone int8;
-    BEGIN
-        IF kept >= interval '36600 days' OR NOT issuing.take_turn('numbers') THEN
-            RETURN;
-        END IF;
-        gone := issuing.rest_expire('cards',
-            'r.number_record IS NOT NULL
-             -- guard: a card in use keeps its number
-             AND (r.closed_at < $1
-                  OR greatest(r.created_at, make_date(r.exp_year, r.exp_month, 1) + interval ''1 month'') < $1)
-             -- guard: a card that is not settled keeps its number
-             AND NOT EXISTS (SELECT FROM outbox_events e
-                             WHERE e.id = r.request_id AND (e.due_at IS NOT NULL OR e.failed_at IS NOT NULL))
-             -- guard: a card that is being replaced keeps its number
-             AND NOT EXISTS (SELECT FROM card_reissues n JOIN outbox_events e ON e.id = n.event_id
-                             WHERE n.user_id = r.user_id AND n.card_id = r.id::text
-                               AND (e.due_at IS NOT NULL OR e.failed_at IS NOT NULL))',
-            issuing.believed(now()) - kept);
-        IF gone > 0 THEN
-            INSERT INTO operator_actions (actor, action, after)
-            VALUES ('housekeeping', 'numbers_erased', jsonb_build_object('numbers', gone, 'kept', kept));
-            RETURN QUERY SELECT 'erased', 'cards', gone, NULL, gone >= 1000;
-        END IF;
-    END
-    $$;
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET lock_timeout = '1s'
+AS $$
+#variable_conflict use_column
+DECLARE
+    -- Also where this worker gets no turn, so that the longest one counts.
+    -- guard: a worker erases no number before its retention
+    kept interval := issuing.retention_in_force('numbers', number_retention);
+    gone int8;
+BEGIN
+    IF kept >= interval '36600 days' OR NOT issuing.take_turn('numbers') THEN
+        RETURN;
+    END IF;
+    gone := issuing.rest_expire('cards',
+        'r.number_record IS NOT NULL
+         -- guard: a card in use keeps its number
+         AND (r.closed_at < $1
+              OR greatest(r.created_at, make_date(r.exp_year, r.exp_month, 1) + interval ''1 month'') < $1)
+         -- guard: a card that is not settled keeps its number
+         AND NOT EXISTS (SELECT FROM outbox_events e
+                         WHERE e.id = r.request_id AND (e.due_at IS NOT NULL OR e.failed_at IS NOT NULL))
+         -- guard: a card that is being replaced keeps its number
+         AND NOT EXISTS (SELECT FROM card_reissues n JOIN outbox_events e ON e.id = n.event_id
+                         WHERE n.user_id = r.user_id AND n.card_id = r.id::text
+                           AND (e.due_at IS NOT NULL OR e.failed_at IS NOT NULL))',
+        issuing.believed(now()) - kept);
+    IF gone > 0 THEN
+        INSERT INTO operator_actions (actor, action, after)
+        VALUES ('housekeeping', 'numbers_erased', jsonb_build_object('numbers', gone, 'kept', kept));
+        RETURN QUERY SELECT 'erased', 'cards', gone, NULL, gone >= 1000;
+    END IF;
+END
+$$;
 
 REVOKE ALL ON FUNCTION issuing.take_turn(text), issuing.turn_holder(text), issuing.turn_taken(),
     issuing.rest_holders(text), issuing.house_state(), issuing.keep_clock(),
     issuing.plan_end(text), issuing.rest_promise(text, timestamptz, timestamptz), issuing.withdraw_plans(timestamptz),
     issuing.partition_add(text, timestamptz, timestamptz), issuing.partition_drop(text, timestamptz),
-    issuing.rest_expire(text, text, timestamptz), issuing.keep_rows(interval, interval, interval),
+    issuing.rest_expire(text, text, timestamptz),
+    issuing.expire_rows(timestamptz, interval, interval, interval), issuing.open_in(issuing.partitions, timestamptz),
+    issuing.settle_partitions(timestamptz, interval), issuing.keep_rows(interval, interval, interval),
+    issuing.take_plans_back(), issuing.next_range(text, timestamptz, interval, interval),
+    issuing.begin_partition(text, timestamptz, timestamptz, bool), issuing.make_next(text, interval, interval, bool),
+    issuing.drop_one(text, timestamptz), issuing.partitioned_tables(interval, interval, interval, interval),
     issuing.keep_house(interval, interval, interval, interval), issuing.check_rest(),
     issuing.erase_numbers(interval)
 FROM PUBLIC;
