@@ -1,5 +1,151 @@
 -- Acceptance: key, limit and event of a request, exact under contention.
 
+-- One call is one transaction: key, limit row and event of each request. What makes it exact:
+--  1. The lock of each user comes first, in a statement of its own. Insert-then-count without the lock fails: two
+--     concurrent transactions do not see each other's uncommitted row, and both pass. The lock ends with the
+--     transaction, so it cannot outlive a dead connection. It is tried and never waited for: any session can take a key
+--     that it has seen, and would stop the batch and its connection. A user whose lock is taken is `busy`, or
+--     `recording` where the lock of the same key is taken as well. Nothing is written for that user, and the caller
+--     asks again. A key that is recorded already is told all the same. Who waits for nobody is in no deadlock.
+--  2. Under READ COMMITTED the second statement takes a new snapshot, so it sees all that the lock's former holders
+--     committed. Under any other isolation level it would not; therefore the function refuses to run there.
+--  3. The clock is read after the lock, so the times of one user's rows rise in the order of their commits.
+--  4. The key is looked at before the limit: a repeat is never limited, and a refused try leaves its key unused. A key
+--     counts for key_retention after its event's final status; that of an unfinished event, or of FAILED, always.
+--  5. Run again after a lost connection, the call finds its own key (event_id = the id that it brought) and says
+--     `accepted` again: the read-back of an unknown COMMIT is the same call.
+--  6. A verdict is told after the call's commit, also where the call only found rows. With a synchronous standby a row
+--     may be visible and not replicated: the session that wrote it was ended while it waited. The commit of a
+--     transaction that only read waits for nothing, nor does one that has just a transaction id. So such a call writes
+--     a message to the write-ahead log, which nobody reads.
+--  7. A batch holds a user at most once: the caller's promise, checked here. lock_timeout bounds the wait for whoever
+--     has locked a table.
+-- The planner switches keep the index paths even where statistics were taken on an empty table. What only few requests
+-- need is asked in functions of their own, below: as a part of the one statement it would make every call pay. They are
+-- STABLE, so each sees what the statement sees.
+CREATE OR REPLACE FUNCTION issuing.accept(
+    ids uuid[], user_ids text[], keys text[], fingerprints bytea[], payloads text[], traceparents text[],
+    tracestates text[], limit_count int8, limit_window interval, count_attempts bool, key_retention interval)
+RETURNS TABLE (
+    verdict    text,        -- accepted, replayed, reused, not_replaceable, limited; busy, recording: to be asked again
+    event_id   uuid,        -- of the accepted or replayed event
+    created_at timestamptz, -- of that event
+    used       int8,        -- counted tries in the window, limit_count of them at most, and this one where it counts
+    oldest_at  timestamptz, -- the oldest of them
+    frees_at   timestamptz, -- limited: when the next try can pass
+    decided_at timestamptz)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
+SET lock_timeout = '2s'
+SET enable_seqscan = off
+SET plan_cache_mode = force_generic_plan
+SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    t timestamptz;
+    has_lock bool[]; -- in the order of the users
+    has_key bool[];  -- likewise: nobody else records that key now
+BEGIN
+    -- guard: acceptance only under READ COMMITTED
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'issuing.accept needs READ COMMITTED, not %', current_setting('transaction_isolation')
+            USING ERRCODE = '25001';
+    END IF;
+
+    -- Two of one user would be judged by one snapshot, and both pass.
+    IF cardinality(user_ids) > 1
+       AND (SELECT count(DISTINCT u.user_id) < count(*) FROM unnest(user_ids) AS u (user_id)) THEN
+        RAISE EXCEPTION 'a batch of issuing.accept holds a user at most once' USING ERRCODE = '22023';
+    END IF;
+    -- guard: the user's lock comes first
+    -- guard: no stranger can name a user's lock
+    -- guard: a batch waits for no user
+    has_lock := ARRAY(SELECT pg_try_advisory_xact_lock(issuing.user_lock(u.user_id, s.salt))
+                      FROM lock_salt s, unnest(user_ids) WITH ORDINALITY AS u (user_id, n) ORDER BY u.n);
+    -- guard: who records a key now is told from who only holds the user's lock
+    has_key := ARRAY(SELECT pg_try_advisory_xact_lock(issuing.key_lock(u.user_id, u.key, s.salt))
+                     FROM lock_salt s, unnest(user_ids, keys) WITH ORDINALITY AS u (user_id, key, n) ORDER BY u.n);
+    t := clock_timestamp();
+
+    RETURN QUERY
+    WITH judged AS MATERIALIZED (
+        SELECT a.*, k.event_id AS known_id, k.created_at AS known_at,
+            least(w.accepted + coalesce(cardinality(w.refused), 0), limit_count) AS counted,
+            least(w.oldest, w.refused[1]) AS oldest,
+            CASE
+                -- guard: a run after an unknown COMMIT finds its own key
+                WHEN k.event_id = a.id THEN 'accepted'
+                -- guard: another body under the same key is refused
+                WHEN k.fingerprint = a.fingerprint THEN 'replayed'
+                WHEN k.event_id IS NOT NULL THEN 'reused'
+                -- guard: nobody is judged without the lock
+                WHEN has_lock[a.n] IS NOT TRUE THEN CASE WHEN has_key[a.n] THEN 'busy' ELSE 'recording' END
+                WHEN a.payload ->> 'replaces' IS NOT NULL
+                     AND NOT issuing.is_replaceable(a.user_id, a.payload ->> 'replaces') THEN 'not_replaceable'
+                -- guard: the limit counts what is in the window
+                WHEN w.accepted + coalesce(cardinality(w.refused), 0) >= limit_count THEN 'limited'
+                ELSE 'accepted'
+            END AS verdict
+        FROM unnest(ids, user_ids, keys, fingerprints, payloads::jsonb[], traceparents, tracestates)
+            WITH ORDINALITY AS a (id, user_id, key, fingerprint, payload, traceparent, tracestate, n)
+        LEFT JOIN LATERAL (
+            SELECT n.* FROM (
+                SELECT k.event_id, k.created_at, k.fingerprint FROM idempotency_keys k
+                WHERE k.user_id = a.user_id AND k.key = a.key
+                -- guard: the newest row of a key counts
+                ORDER BY k.created_at DESC
+                LIMIT 1) n
+            WHERE n.created_at >= t - key_retention
+               OR NOT issuing.key_is_over(n.event_id, n.created_at, t, key_retention)
+        ) k ON true
+        CROSS JOIN LATERAL (
+            -- Oldest first, and no more than decide: with the limit reached nothing depends on how far it is exceeded.
+            SELECT count(*) AS accepted, min(c.at) AS oldest,
+                   CASE WHEN count_attempts THEN issuing.refused_tries(a.user_id, a.id, t - limit_window, limit_count)
+                   END AS refused
+            FROM (SELECT l.at FROM rate_limit_log l
+                  WHERE l.user_id = a.user_id AND l.accepted AND l.at > t - limit_window AND l.request_id <> a.id
+                  ORDER BY l.at LIMIT limit_count) c
+        ) w
+    ), new_keys AS (
+        INSERT INTO idempotency_keys (event_id, created_at, user_id, key, fingerprint)
+        SELECT j.id, t, j.user_id, j.key, j.fingerprint FROM judged j
+        WHERE j.verdict = 'accepted' AND j.known_id IS NULL
+    ), new_tries AS (
+        INSERT INTO rate_limit_log (at, request_id, accepted, user_id)
+        SELECT t, j.id, j.verdict = 'accepted', j.user_id FROM judged j
+        WHERE j.known_id IS NULL AND (j.verdict = 'accepted' OR j.verdict = 'limited'
+              AND CASE WHEN count_attempts
+                       THEN issuing.gets_a_row(j.user_id, j.id, t, least(limit_window / 10::float8, '1 s'),
+                                               limit_window, limit_count)
+                       ELSE issuing.gets_a_row(j.user_id, j.id, t, '1 s', '1 s', 1) END)
+    ), new_events AS (
+        INSERT INTO outbox_events (id, created_at, updated_at, next_attempt_at, user_id, idempotency_key, payload,
+                                   traceparent, tracestate)
+        SELECT j.id, t, t, t, j.user_id, j.key, j.payload, j.traceparent, j.tracestate FROM judged j
+        WHERE j.verdict = 'accepted' AND j.known_id IS NULL
+    )
+    SELECT j.verdict,
+           coalesce(j.known_id, j.id),
+           coalesce(j.known_at, t),
+           j.counted + CASE WHEN j.verdict = 'accepted' OR j.verdict = 'limited' AND count_attempts THEN 1 ELSE 0 END,
+           CASE WHEN j.oldest IS NOT NULL OR j.verdict = 'accepted' OR j.verdict = 'limited' AND count_attempts
+                THEN least(j.oldest, t) END,
+           CASE WHEN j.verdict = 'limited'
+                THEN issuing.frees_at(j.user_id, j.id, t, limit_count, limit_window, count_attempts) END,
+           t
+    -- In the order of the arrays, which is that of `judged`: one scan of what was kept, and no parallel plan in a
+    -- statement that writes. A sort that has nothing to do costs as much as a trigger.
+    FROM judged j;
+
+    -- guard: a call that only found waits for the disk
+    -- guard: what a standby may not have is not reported
+    IF pg_current_xact_id_if_assigned() IS NULL THEN
+        PERFORM pg_logical_emit_message(true, 'issuing', '');
+    END IF;
+END
+$$;
+
 -- What the time is when the database's clock says t; never later than t.
 CREATE OR REPLACE FUNCTION issuing.believed(t timestamptz) RETURNS timestamptz
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
@@ -146,152 +292,6 @@ BEGIN
          ORDER BY c.at DESC
          OFFSET newer
          LIMIT 1), t);
-END
-$$;
-
--- ONE call = ONE transaction = key, limit row and event of each request. What makes it exact:
---  1. The lock per user comes FIRST, in its own statement. Insert-then-count without the lock fails: two concurrent
---     transactions do not see each other's uncommitted row, and both pass. The lock is transaction-scoped, so it cannot
---     outlive a dead connection. It is tried and never waited for: any session can take a key that it has seen, and
---     would stop the batch and its connection. A user whose lock is taken is `busy`, or `recording` where the lock of
---     the same key is taken as well, and nothing is written for it; the caller asks again. A key that is recorded
---     already is told all the same. Who waits for nobody is in no deadlock.
---  2. Under READ COMMITTED the second statement takes a new snapshot, so it sees all that the lock's former holders
---     committed. Under any other isolation level it would not; therefore the function refuses to run there.
---  3. The clock is read after the lock, so the times of one user's rows rise in the order of their commits.
---  4. The key is looked at before the limit: a repeat is never limited; a refused try leaves its key unused. A key
---     counts
---     for key_retention after its event's final status; that of an unfinished event, or of FAILED, always.
---  5. Run again after a lost connection, the call finds its own key (event_id = the id that it brought) and says
---     `accepted` again: the read-back of an unknown COMMIT is the same call.
---  6. A verdict is told after the call's commit, also where the call only found rows. With a synchronous standby a row
---     may be visible and not replicated: the session that wrote it was ended while it waited. The commit of a
---     transaction that only read waits for nothing, nor does one that has just a transaction id; so such a call writes
---     a message to the write-ahead log, which nobody reads.
---  7. A batch holds a user at most once (the caller's promise; checked here). lock_timeout bounds the wait for whoever
---     has locked a table. The planner switches keep the index paths even where statistics were
---     taken on an empty table. What only few requests need is asked in functions of their own: as a part of the one
---     statement it would make every call pay. They are STABLE, so each sees what the statement sees.
-CREATE OR REPLACE FUNCTION issuing.accept(
-    ids uuid[], user_ids text[], keys text[], fingerprints bytea[], payloads text[], traceparents text[],
-    tracestates text[], limit_count int8, limit_window interval, count_attempts bool, key_retention interval)
-RETURNS TABLE (
-    verdict    text,        -- accepted, replayed, reused, not_replaceable, limited; busy, recording: to be asked again
-    event_id   uuid,        -- of the accepted or replayed event
-    created_at timestamptz, -- of that event
-    used       int8,        -- counted tries in the window, limit_count of them at most, and this one where it counts
-    oldest_at  timestamptz, -- the oldest of them
-    frees_at   timestamptz, -- limited: when the next try can pass
-    decided_at timestamptz)
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
-SET lock_timeout = '2s'
-SET enable_seqscan = off
-SET plan_cache_mode = force_generic_plan
-SET jit = off
-AS $$
-#variable_conflict use_column
-DECLARE
-    t timestamptz;
-    has_lock bool[]; -- in the order of the users
-    has_key bool[];  -- likewise: nobody else records that key now
-BEGIN
-    -- guard: acceptance only under READ COMMITTED
-    IF current_setting('transaction_isolation') <> 'read committed' THEN
-        RAISE EXCEPTION 'issuing.accept needs READ COMMITTED, not %', current_setting('transaction_isolation')
-            USING ERRCODE = '25001';
-    END IF;
-
-    -- Two of one user would be judged by one snapshot, and both pass.
-    IF cardinality(user_ids) > 1
-       AND (SELECT count(DISTINCT u.user_id) < count(*) FROM unnest(user_ids) AS u (user_id)) THEN
-        RAISE EXCEPTION 'a batch of issuing.accept holds a user at most once' USING ERRCODE = '22023';
-    END IF;
-    -- guard: the user's lock comes first
-    -- guard: no stranger can name a user's lock
-    -- guard: a batch waits for no user
-    has_lock := ARRAY(SELECT pg_try_advisory_xact_lock(issuing.user_lock(u.user_id, s.salt))
-                      FROM lock_salt s, unnest(user_ids) WITH ORDINALITY AS u (user_id, n) ORDER BY u.n);
-    -- guard: who records a key now is told from who only holds the user's lock
-    has_key := ARRAY(SELECT pg_try_advisory_xact_lock(issuing.key_lock(u.user_id, u.key, s.salt))
-                     FROM lock_salt s, unnest(user_ids, keys) WITH ORDINALITY AS u (user_id, key, n) ORDER BY u.n);
-    t := clock_timestamp();
-
-    RETURN QUERY
-    WITH judged AS MATERIALIZED (
-        SELECT a.*, k.event_id AS known_id, k.created_at AS known_at,
-            least(w.accepted + coalesce(cardinality(w.refused), 0), limit_count) AS counted,
-            least(w.oldest, w.refused[1]) AS oldest,
-            CASE
-                -- guard: a run after an unknown COMMIT finds its own key
-                WHEN k.event_id = a.id THEN 'accepted'
-                -- guard: another body under the same key is refused
-                WHEN k.fingerprint = a.fingerprint THEN 'replayed'
-                WHEN k.event_id IS NOT NULL THEN 'reused'
-                -- guard: nobody is judged without the lock
-                WHEN has_lock[a.n] IS NOT TRUE THEN CASE WHEN has_key[a.n] THEN 'busy' ELSE 'recording' END
-                WHEN a.payload ->> 'replaces' IS NOT NULL
-                     AND NOT issuing.is_replaceable(a.user_id, a.payload ->> 'replaces') THEN 'not_replaceable'
-                -- guard: the limit counts what is in the window
-                WHEN w.accepted + coalesce(cardinality(w.refused), 0) >= limit_count THEN 'limited'
-                ELSE 'accepted'
-            END AS verdict
-        FROM unnest(ids, user_ids, keys, fingerprints, payloads::jsonb[], traceparents, tracestates)
-            WITH ORDINALITY AS a (id, user_id, key, fingerprint, payload, traceparent, tracestate, n)
-        LEFT JOIN LATERAL (
-            SELECT n.* FROM (
-                SELECT k.event_id, k.created_at, k.fingerprint FROM idempotency_keys k
-                WHERE k.user_id = a.user_id AND k.key = a.key
-                -- guard: the newest row of a key counts
-                ORDER BY k.created_at DESC
-                LIMIT 1) n
-            WHERE n.created_at >= t - key_retention
-               OR NOT issuing.key_is_over(n.event_id, n.created_at, t, key_retention)
-        ) k ON true
-        CROSS JOIN LATERAL (
-            -- Oldest first, and no more than decide: with the limit reached nothing depends on how far it is exceeded.
-            SELECT count(*) AS accepted, min(c.at) AS oldest,
-                   CASE WHEN count_attempts THEN issuing.refused_tries(a.user_id, a.id, t - limit_window, limit_count)
-                   END AS refused
-            FROM (SELECT l.at FROM rate_limit_log l
-                  WHERE l.user_id = a.user_id AND l.accepted AND l.at > t - limit_window AND l.request_id <> a.id
-                  ORDER BY l.at LIMIT limit_count) c
-        ) w
-    ), new_keys AS (
-        INSERT INTO idempotency_keys (event_id, created_at, user_id, key, fingerprint)
-        SELECT j.id, t, j.user_id, j.key, j.fingerprint FROM judged j
-        WHERE j.verdict = 'accepted' AND j.known_id IS NULL
-    ), new_tries AS (
-        INSERT INTO rate_limit_log (at, request_id, accepted, user_id)
-        SELECT t, j.id, j.verdict = 'accepted', j.user_id FROM judged j
-        WHERE j.known_id IS NULL AND (j.verdict = 'accepted' OR j.verdict = 'limited'
-              AND CASE WHEN count_attempts
-                       THEN issuing.gets_a_row(j.user_id, j.id, t, least(limit_window / 10::float8, '1 s'),
-                                               limit_window, limit_count)
-                       ELSE issuing.gets_a_row(j.user_id, j.id, t, '1 s', '1 s', 1) END)
-    ), new_events AS (
-        INSERT INTO outbox_events (id, created_at, updated_at, next_attempt_at, user_id, idempotency_key, payload,
-                                   traceparent, tracestate)
-        SELECT j.id, t, t, t, j.user_id, j.key, j.payload, j.traceparent, j.tracestate FROM judged j
-        WHERE j.verdict = 'accepted' AND j.known_id IS NULL
-    )
-    SELECT j.verdict,
-           coalesce(j.known_id, j.id),
-           coalesce(j.known_at, t),
-           j.counted + CASE WHEN j.verdict = 'accepted' OR j.verdict = 'limited' AND count_attempts THEN 1 ELSE 0 END,
-           CASE WHEN j.oldest IS NOT NULL OR j.verdict = 'accepted' OR j.verdict = 'limited' AND count_attempts
-                THEN least(j.oldest, t) END,
-           CASE WHEN j.verdict = 'limited'
-                THEN issuing.frees_at(j.user_id, j.id, t, limit_count, limit_window, count_attempts) END,
-           t
-    -- In the order of the arrays, which is that of `judged`: one scan of what was kept, and no parallel plan in a
-    -- statement that writes. A sort that has nothing to do costs as much as a trigger.
-    FROM judged j;
-
-    -- guard: a call that only found waits for the disk
-    -- guard: what a standby may not have is not reported
-    IF pg_current_xact_id_if_assigned() IS NULL THEN
-        PERFORM pg_logical_emit_message(true, 'issuing', '');
-    END IF;
 END
 $$;
 
