@@ -175,37 +175,25 @@ BEGIN
 END
 $$;
 
--- Every other end of attempts: completed with more to write, refused, failed, to be tried again, deferred. The token
--- is the fence: no row for an event = the lease was lost and nothing changes. Events of one call are disjoint (one
--- attempt an event).
+-- Writes these ends. The token is the fence: no row for an event = the lease was lost and nothing changes. Events of
+-- one call are disjoint (one attempt an event).
 --
 -- Deferrals in a row for the same cause are counted, and only the first of them is a row in outbox_attempts. A cause
 -- of our own (breaker_open, drain ...) says nothing about the event: it neither counts nor ends a row of answers of a
 -- peer, whose causes begin with the peer's name.
-CREATE OR REPLACE FUNCTION issuing.end_attempts(ends issuing.attempt_end[], worker text)
-RETURNS TABLE (id uuid)
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
-SET enable_seqscan = off
-SET enable_hashjoin = off
-SET enable_mergejoin = off
-SET plan_cache_mode = force_generic_plan
-SET jit = off
+CREATE OR REPLACE FUNCTION issuing.write_ends(
+    ends issuing.attempt_end[], worker text,
+    OUT ids uuid[],         -- of the events that have ended; null = none
+    OUT changes_cards bool) -- one of these ends says what becomes of a card
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp -- and what end_attempts sets
 AS $$
 #variable_conflict use_column
-DECLARE
-    ids uuid[];
 BEGIN
-    ids := ARRAY(SELECT a.id FROM unnest(ends) a);
-    -- guard: every other end takes the lock of its order
-    PERFORM lock_order(ids, cardinality(ids) > 1);
-    RETURN QUERY
     WITH asked AS MATERIALIZED (
         SELECT a.*, a.code !~ '^(issuer|core|route)_' AS is_ours FROM unnest(ends) a
     ), changed AS (
         UPDATE outbox_events e
-        SET status = a.status,
-            lease_token = NULL,
-            lease_until = NULL,
+        SET status = a.status, lease_token = NULL, lease_until = NULL,
             -- guard: a deferral gives the attempt back
             retry_count = e.retry_count - CASE WHEN a.give_back THEN 1 ELSE 0 END,
             next_attempt_at = CASE WHEN a.status = 'PENDING' THEN now() + a.delay_ms * interval '1 millisecond'
@@ -230,9 +218,7 @@ BEGIN
             deferral_code = CASE WHEN NOT a.give_back THEN NULL
                                  WHEN a.is_ours AND e.deferral_code ~ '^(issuer|core|route)_' THEN e.deferral_code
                                  ELSE a.code END,
-            reason_code = a.reason_code,
-            reason_detail = a.reason_detail,
-            last_error = a.last_error,
+            reason_code = a.reason_code, reason_detail = a.reason_detail, last_error = a.last_error,
             -- Before another attempt core-api is asked anew, where certainly nothing was sent with these.
             -- guard: what was kept for a create that may have left is never forgotten
             issuer_parameters = CASE WHEN a.clear_sent AND a.status <> 'REJECTED' AND e.last_sent_at IS NULL
@@ -246,7 +232,7 @@ BEGIN
         -- guard: the end of an attempt names its token
         WHERE e.id = a.id AND e.lease_token = a.token
         RETURNING e.id, e.user_id, e.retry_count, e.deferral_count, e.deferral_code, e.status, e.reason_code,
-                  e.event_type, e.created_at
+                  e.event_type, e.created_at, a.card_status IS NOT NULL OR a.replaced IS NOT NULL AS has_card
     ), noted AS (
         INSERT INTO outbox_attempts (event_id, lease_token, started_at, ended_at, attempt, unknown, user_id, worker,
                                      step, outcome, code, detail)
@@ -263,24 +249,54 @@ BEGIN
         FROM changed d
         WHERE d.status <> 'PENDING'
         GROUP BY d.event_type, d.status, d.reason_code
-    ), card_changed AS (
-        UPDATE cards c SET status = a.card_status, updated_at = now()
-        FROM changed d JOIN asked a ON a.id = d.id
-        WHERE a.card_status IS NOT NULL AND c.request_id = d.id
-    ), card_replaced AS (
-        UPDATE cards c
-        -- guard: a card that was not replaced and is closed is cancelled
-        SET status = CASE WHEN a.status = 'COMPLETED' THEN 'replaced' ELSE 'cancelled' END, updated_at = now()
-        FROM changed d JOIN asked a ON a.id = d.id
-        WHERE a.replaced IS NOT NULL AND c.id = a.replaced AND c.user_id = d.user_id
-              -- guard: a replaced card that was seen closed before the end is replaced
-              AND (c.status IN ('active', 'frozen') OR a.status = 'COMPLETED' AND c.status = 'cancelled')
     )
-    SELECT d.id FROM changed d;
+    SELECT array_agg(d.id), bool_or(d.has_card) INTO ids, changes_cards FROM changed d;
+END
+$$;
+
+-- What these ends, of events that have ended, say about cards.
+CREATE OR REPLACE FUNCTION issuing.change_cards(ends issuing.attempt_end[], ids uuid[]) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp -- and what end_attempts sets
+AS $$
+#variable_conflict use_column
+BEGIN
+    UPDATE cards c SET status = a.card_status, updated_at = now()
+    FROM unnest(ends) a
+    WHERE a.card_status IS NOT NULL AND a.id = ANY (ids) AND c.request_id = a.id;
+    UPDATE cards c
+    -- guard: a card that was not replaced and is closed is cancelled
+    SET status = CASE WHEN a.status = 'COMPLETED' THEN 'replaced' ELSE 'cancelled' END, updated_at = now()
+    FROM unnest(ends) a JOIN outbox_events e ON e.id = a.id
+    WHERE a.replaced IS NOT NULL AND a.id = ANY (ids) AND c.id = a.replaced AND c.user_id = e.user_id
+          -- guard: a replaced card that was seen closed before the end is replaced
+          AND (c.status IN ('active', 'frozen') OR a.status = 'COMPLETED' AND c.status = 'cancelled');
+END
+$$;
+
+-- Every other end of attempts: completed with more to write, refused, failed, to be tried again, deferred. Returns the
+-- events whose lease was not lost: see write_ends.
+CREATE OR REPLACE FUNCTION issuing.end_attempts(ends issuing.attempt_end[], worker text)
+RETURNS TABLE (id uuid)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    ids constant uuid[] := ARRAY(SELECT a.id FROM unnest(ends) a);
+    written record;
+BEGIN
+    -- guard: every other end takes the lock of its order
+    PERFORM lock_order(ids, cardinality(ids) > 1);
+    written := issuing.write_ends(ends, worker);
+    IF written.changes_cards THEN
+        PERFORM issuing.change_cards(ends, written.ids);
+    END IF;
     IF EXISTS (SELECT FROM routes) THEN
         PERFORM wake_held(ARRAY(SELECT u.id FROM unnest(ends) u WHERE u.status IN ('COMPLETED', 'REJECTED')));
         PERFORM tell_ends(ids, now());
     END IF;
+    RETURN QUERY SELECT unnest(written.ids);
 END
 $$;
 

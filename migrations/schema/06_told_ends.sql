@@ -68,6 +68,12 @@ BEGIN
 END
 $$;
 
+-- A time as clients read it: RFC 3339, in UTC, of the years that have four digits.
+CREATE OR REPLACE FUNCTION issuing.utc_text(at timestamptz) RETURNS text
+LANGUAGE sql STABLE PARALLEL SAFE
+RETURN to_char(least(greatest(at, '0001-01-01 00:00:00+00'), '9999-12-31 23:59:59.999999+00') AT TIME ZONE 'UTC',
+               'YYYY-MM-DD"T"HH24:MI:SS.US"Z"');
+
 -- The events CARD_REQUEST_ENDED of these ends. The payload is a webhook of Standard Webhooks; its data is what `GET
 -- /v1/card-requests/{id}` answered from that end on (api/card_requests.c), with the user and the number of the end.
 -- Where the type is in no order, the event is made as the claim leaves one, and is returned; else it is PENDING, and
@@ -130,10 +136,7 @@ BEGIN
                CASE WHEN is_ordered THEN ordered_us[d.i]
                     WHEN d.number > 1 THEN greatest(us, newest_end_us(d.user_id, d.id, true, false) + 1)
                     ELSE us END + d.i AS us,
-               to_char(least(greatest(d.created_at, '0001-01-01 00:00:00+00'), '9999-12-31 23:59:59.999999+00')
-                       AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') AS created_text,
-               to_char(least(greatest(d.updated_at, '0001-01-01 00:00:00+00'), '9999-12-31 23:59:59.999999+00')
-                       AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') AS updated_text
+               utc_text(d.created_at) AS created_text, utc_text(d.updated_at) AS updated_text
         FROM (
             SELECT a.i, a.ended_at, e.id, e.user_id, e.traceparent, e.tracestate, e.created_at,
                    CASE WHEN pg_column_size(e.payload) <= 262144 THEN left(e.payload ->> 'kind', 64) END AS kind,
@@ -184,33 +187,17 @@ BEGIN
 END
 $$;
 
--- Turns ends into events, at most `most`, for a claim of this type, and returns those that are handed out: see
--- make_ends. The rows are taken from the first one on, SKIP LOCKED; what a row has beyond `most` stays in it. Where the
--- type is ordered, whoever has the first row takes all, so the events are made in the order of the ends. An end that is
--- not the first of its request waits until no other claim has a row before it, so its id follows those of the earlier
--- ones. If one of the ends cannot become an event, each is tried alone, and what cannot is refused, visibly.
-CREATE OR REPLACE FUNCTION issuing.claim_ends(new_token uuid, most int8, lease_ms int8, worker text, is_ordered bool)
-RETURNS TABLE (id uuid, user_id text, payload text, traceparent text, tracestate text,
-               created_at timestamptz)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-SET plan_cache_mode = force_generic_plan SET jit = off
+-- The rows of the list that a claim takes, locked: from the first one on, SKIP LOCKED, until they have `most` ends.
+CREATE OR REPLACE FUNCTION issuing.ends_in_turn(
+    most int8, is_ordered bool,
+    OUT places tid[], OUT listed int8, OUT last_count int8) -- how many ends they have, and the last of them
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp -- and what claim_ends sets
 AS $$
-#variable_conflict use_column
 DECLARE
     head constant int8 := (SELECT t.n FROM ends_to_tell t WHERE t.refused IS NULL ORDER BY t.n LIMIT 1);
     r record;
-    places tid[];
-    listed int8 := 0;
-    last_count int8;
-    ids uuid[];
-    ended_ats timestamptz[];
-    numbers int4[];
-    codes text[];
-    details text[];
-    made int8 := 0;
-    broken text;
 BEGIN
+    listed := 0;
     IF head IS NULL OR most <= 0 THEN
         RETURN;
     END IF;
@@ -230,14 +217,91 @@ BEGIN
         listed := listed + r.count;
         last_count := r.count;
     END LOOP;
-    IF places IS NULL THEN
+END
+$$;
+
+-- The events of these ends, one by one, since one of them cannot become an event: what cannot is refused, visibly.
+CREATE OR REPLACE FUNCTION issuing.make_each_end(
+    ids uuid[], ended_ats timestamptz[], numbers int4[], codes text[], details text[], new_token uuid, lease_ms int8,
+    worker text, is_ordered bool)
+RETURNS TABLE (id uuid, user_id text, payload text, traceparent text, tracestate text, created_at timestamptz)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp -- and what claim_ends sets
+AS $$
+#variable_conflict use_column
+DECLARE
+    broken text;
+BEGIN
+    FOR i IN 1..cardinality(ids) LOOP
+        BEGIN
+            RETURN QUERY SELECT * FROM make_ends(ids[i:i], ended_ats[i:i], numbers[i:i], codes[i:i], details[i:i],
+                                                 new_token, lease_ms, worker, is_ordered);
+        EXCEPTION
+            -- Not of this end: the claim fails as a whole, and the next one tries again.
+            WHEN transaction_rollback OR insufficient_resources OR object_not_in_prerequisite_state
+                 OR operator_intervention OR system_error THEN
+                RAISE;
+            WHEN OTHERS THEN
+                GET STACKED DIAGNOSTICS broken = CONSTRAINT_NAME;
+                IF broken = 'rest_promise' THEN
+                    RAISE;
+                END IF;
+                INSERT INTO ends_to_tell (ended_at, ids, end_number, code, detail, refused)
+                VALUES (ended_ats[i], ids[i:i], numbers[i], codes[i], details[i], SQLERRM);
+        END;
+    END LOOP;
+END
+$$;
+
+-- Those of these ends of which there can be no event are refused, visibly.
+CREATE OR REPLACE FUNCTION issuing.refuse_missing(
+    ids uuid[], ended_ats timestamptz[], numbers int4[], codes text[], details text[]) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp -- and what claim_ends sets
+AS $$
+#variable_conflict use_column
+BEGIN
+    INSERT INTO ends_to_tell (ended_at, ids, end_number, code, detail, refused)
+    SELECT a.ended_at, ARRAY[a.id], a.number, a.code, a.detail,
+           'there is no such end: the request is gone, or its user id is none that an event may have'
+    FROM unnest(ids, ended_ats, numbers, codes, details) AS a (id, ended_at, number, code, detail)
+    LEFT JOIN outbox_events e ON e.id = a.id AND e.event_type = 'CARD_ISSUE'
+                                 AND octet_length(e.user_id) BETWEEN 1 AND 128
+                                 AND (a.number IS NOT NULL OR e.status IN ('COMPLETED', 'REJECTED'))
+    WHERE e.id IS NULL;
+END
+$$;
+
+-- Turns ends into events, at most `most`, for a claim of this type, and returns those that are handed out: see
+-- make_ends. What a row of the list has beyond `most` stays in it. Where the type is ordered, whoever has the first row
+-- takes all, so the events are made in the order of the ends. An end that is not the first of its request waits until
+-- no other claim has a row before it, so its id follows those of the earlier ones. Nothing leaves the list without an
+-- event or a word.
+CREATE OR REPLACE FUNCTION issuing.claim_ends(new_token uuid, most int8, lease_ms int8, worker text, is_ordered bool)
+RETURNS TABLE (id uuid, user_id text, payload text, traceparent text, tracestate text,
+               created_at timestamptz)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    turn record;
+    ids uuid[];
+    ended_ats timestamptz[];
+    numbers int4[];
+    codes text[];
+    details text[];
+    made int8 := 0;
+    broken text;
+BEGIN
+    turn := ends_in_turn(most, is_ordered);
+    IF turn.places IS NULL THEN
         RETURN;
     END IF;
     SELECT array_agg(k.id), array_agg(k.ended_at), array_agg(k.end_number), array_agg(k.code), array_agg(k.detail)
     INTO ids, ended_ats, numbers, codes, details
     FROM (SELECT u.id, t.ended_at, t.end_number, t.code, t.detail
           FROM ends_to_tell t CROSS JOIN LATERAL unnest(t.ids) WITH ORDINALITY AS u (id, i)
-          WHERE t.ctid = ANY (places)
+          WHERE t.ctid = ANY (turn.places)
           ORDER BY t.n, u.i LIMIT most) k;
     BEGIN
         RETURN QUERY SELECT * FROM make_ends(ids, ended_ats, numbers, codes, details, new_token, lease_ms, worker,
@@ -252,48 +316,25 @@ BEGIN
             UPDATE partition_plans n SET planned_at = '-infinity' WHERE n.planned_at > '-infinity';
             RETURN;
         END IF;
-        FOR i IN 1..cardinality(ids) LOOP
-            BEGIN
-                RETURN QUERY SELECT * FROM make_ends(ids[i:i], ended_ats[i:i], numbers[i:i], codes[i:i],
-                                                     details[i:i], new_token, lease_ms, worker, is_ordered);
-            EXCEPTION
-                -- Not of this end: the claim fails as a whole, and the next one tries again.
-                WHEN transaction_rollback OR insufficient_resources OR object_not_in_prerequisite_state
-                     OR operator_intervention OR system_error THEN
-                    RAISE;
-                WHEN OTHERS THEN
-                    GET STACKED DIAGNOSTICS broken = CONSTRAINT_NAME;
-                    IF broken = 'rest_promise' THEN
-                        RAISE;
-                    END IF;
-                    INSERT INTO ends_to_tell (ended_at, ids, end_number, code, detail, refused)
-                    VALUES (ended_ats[i], ids[i:i], numbers[i], codes[i], details[i], SQLERRM);
-            END;
-        END LOOP;
+        RETURN QUERY SELECT * FROM make_each_end(ids, ended_ats, numbers, codes, details, new_token, lease_ms, worker,
+                                                 is_ordered);
     END;
-    IF listed > most THEN
-        UPDATE ends_to_tell t SET ids = t.ids[last_count - (listed - most) + 1:]
-        WHERE t.ctid = places[cardinality(places)];
-        places := trim_array(places, 1);
+    IF turn.listed > most THEN
+        UPDATE ends_to_tell t SET ids = t.ids[turn.last_count - (turn.listed - most) + 1:]
+        WHERE t.ctid = turn.places[cardinality(turn.places)];
+        turn.places := trim_array(turn.places, 1);
     END IF;
-    DELETE FROM ends_to_tell t WHERE t.ctid = ANY (places);
+    DELETE FROM ends_to_tell t WHERE t.ctid = ANY (turn.places);
     -- guard: no end leaves the list without an event or a word
-    IF made = cardinality(ids) THEN
-        RETURN;
+    IF made < cardinality(ids) THEN
+        PERFORM refuse_missing(ids, ended_ats, numbers, codes, details);
     END IF;
-    -- Nothing leaves the list without an event or a word.
-    INSERT INTO ends_to_tell (ended_at, ids, end_number, code, detail, refused)
-    SELECT a.ended_at, ARRAY[a.id], a.number, a.code, a.detail,
-           'there is no such end: the request is gone, or its user id is none that an event may have'
-    FROM unnest(ids, ended_ats, numbers, codes, details) AS a (id, ended_at, number, code, detail)
-    LEFT JOIN outbox_events e ON e.id = a.id AND e.event_type = 'CARD_ISSUE'
-                                 AND octet_length(e.user_id) BETWEEN 1 AND 128
-                                 AND (a.number IS NOT NULL OR e.status IN ('COMPLETED', 'REJECTED'))
-    WHERE e.id IS NULL;
 END
 $$;
 
 REVOKE ALL ON FUNCTION issuing.tell_ends(uuid[], timestamptz),
     issuing.make_ends(uuid[], timestamptz[], int4[], text[], text[], uuid, int8, text, bool), issuing.ends_wait(),
+    issuing.ends_in_turn(int8, bool), issuing.refuse_missing(uuid[], timestamptz[], int4[], text[], text[]),
+    issuing.make_each_end(uuid[], timestamptz[], int4[], text[], text[], uuid, int8, text, bool),
     issuing.claim_ends(uuid, int8, int8, text, bool), issuing.route_is_open(text), issuing.give_up_ends()
 FROM PUBLIC;

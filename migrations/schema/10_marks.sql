@@ -310,6 +310,74 @@ BEGIN
 END
 $$;
 
+-- What a look at the issuer means for a FAILED event: `found`, `cancelled_at_issuer` or `duplicate`. ended, said: the
+-- result of the mark and its detail. A new reason of a FAILED event is told as an end is, since it is what a client
+-- reads from now on.
+CREATE OR REPLACE FUNCTION issuing.answer_question(
+    c issuing.peer_checks, before issuing.outbox_events, INOUT ended text, INOUT said text)
+LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    what constant text := ended;
+    after outbox_events := before;
+BEGIN
+    IF ended = 'found' AND NOT can_be_open(before) THEN
+        ended := 'refused';
+        said := 'out_of_range';
+    ELSIF ended = 'found' AND keeps_place(before) THEN
+        after := reopen(before, true);
+    ELSIF ended = 'found' THEN -- two live reissues of one card: a question
+        ended := 'refused';
+        said := 'place_taken';
+    ELSIF ended = 'cancelled_at_issuer' THEN
+        UPDATE cards k SET status = 'cancelled', updated_at = now()
+        WHERE k.request_id = before.id AND k.status <> 'cancelled';
+        after := reject(before, 'card_cancelled', said);
+    ELSIF before.reason_code IS DISTINCT FROM 'issuer_duplicate' THEN
+        UPDATE outbox_events e
+        SET reason_code = 'issuer_duplicate', reason_detail = said, updated_at = clock_timestamp()
+        WHERE e.id = before.id
+        RETURNING e.* INTO after;
+        -- guard: a new reason of a question is told
+        PERFORM follow_end(before, after);
+    END IF;
+    IF after IS DISTINCT FROM before THEN
+        PERFORM note_check('reconcile', before, after, c, jsonb_build_object('result', what));
+    END IF;
+END
+$$;
+
+-- A new event with a key of its own in the place of a FAILED one, which is REJECTED. said: as detail, and what the
+-- rejected one says before the new id.
+CREATE OR REPLACE FUNCTION issuing.make_reissue(
+    c issuing.peer_checks, before issuing.outbox_events, INOUT said text, OUT ended text, OUT made uuid)
+LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    is_stored constant bool := EXISTS (SELECT FROM cards k WHERE k.request_id = before.id); -- a card, cancelled or not
+    after outbox_events;
+BEGIN
+    IF before.status IS DISTINCT FROM 'FAILED' OR is_stored OR NOT keeps_place(before) THEN
+        ended := 'refused';
+        said := CASE WHEN before.status IS DISTINCT FROM 'FAILED' THEN 'not_failed' WHEN is_stored THEN 'card'
+                     ELSE 'place_taken' END;
+        RETURN;
+    END IF;
+    ended := 'reissued';
+    made := uuid7();
+    INSERT INTO event_reissues (old_id, new_id) VALUES (before.id, made);
+    after := reject(before, 'reissued', said || ' ' || made);
+    -- Only now, when the old event is REJECTED, does the trigger give the place of its card to the new one.
+    INSERT INTO outbox_events (id, event_type, user_id, idempotency_key, payload, traceparent, tracestate, deferral_code)
+    VALUES (made, before.event_type, before.user_id, before.idempotency_key,
+            before.payload || jsonb_strip_nulls(jsonb_build_object('reason', c.because)), before.traceparent,
+            before.tracestate, 'operator_reissued');
+    PERFORM note_check('reissue', before, after, c, jsonb_strip_nulls(jsonb_build_object(
+        'new_id', made, 'because', c.because)));
+    said := NULL;
+END
+$$;
+
 -- The end of a mark, and what follows from it, in one transaction. The token is the fence: `fenced` = the mark is
 -- another worker's, or finished, and nothing changes. `changed` = the event is no longer in the state that was judged:
 -- nothing changes, the mark is due again.
@@ -321,8 +389,7 @@ $$;
 --   orphan_cancelled     REJECTED: the audit row, and the stored card's status
 --   reissued             FAILED -> REJECTED `reissued`, and a new event with a key of its own in its place
 --   all others           nothing but the mark
--- A reissue is not made behind its deadline, which its caller, killed or not, has seen pass. A new reason of a FAILED
--- event is told as an end is, since it is what a client reads from now on.
+-- A reissue is not made behind its deadline, which its caller, killed or not, has seen pass.
 CREATE OR REPLACE FUNCTION issuing.end_check(
     check_id uuid, token uuid, seen_us int8, found_result text, found_detail text)
 RETURNS text
@@ -331,7 +398,6 @@ AS $$
 DECLARE
     c peer_checks;
     before outbox_events;
-    after outbox_events;
     said text := found_detail;
     ended text := found_result;
     made uuid;
@@ -366,55 +432,13 @@ BEGIN
         PERFORM note_check('reconcile', before, before, c,
                            jsonb_build_object('result', found_result, 'detail', found_detail));
     ELSIF before.status = 'FAILED' AND found_result IN ('found', 'cancelled_at_issuer', 'duplicate') THEN
-        after := before;
-        IF found_result = 'found' AND NOT can_be_open(before) THEN
-            ended := 'refused';
-            said := 'out_of_range';
-        ELSIF found_result = 'found' AND keeps_place(before) THEN
-            after := reopen(before, true);
-        ELSIF found_result = 'found' THEN -- two live reissues of one card: a question
-            ended := 'refused';
-            said := 'place_taken';
-        ELSIF found_result = 'cancelled_at_issuer' THEN
-            UPDATE cards k SET status = 'cancelled', updated_at = now()
-            WHERE k.request_id = before.id AND k.status <> 'cancelled';
-            after := reject(before, 'card_cancelled', found_detail);
-        ELSIF before.reason_code IS DISTINCT FROM 'issuer_duplicate' THEN
-            UPDATE outbox_events e
-            SET reason_code = 'issuer_duplicate', reason_detail = found_detail, updated_at = clock_timestamp()
-            WHERE e.id = before.id
-            RETURNING e.* INTO after;
-            -- guard: a new reason of a question is told
-            PERFORM follow_end(before, after);
-        END IF;
-        IF after IS DISTINCT FROM before THEN
-            PERFORM note_check('reconcile', before, after, c, jsonb_build_object('result', found_result));
-        END IF;
+        SELECT a.ended, a.said INTO ended, said FROM answer_question(c, before, ended, said) a;
     -- guard: a reissue is not made behind its deadline
     ELSIF found_result = 'reissued' AND c.deadline_at <= clock_timestamp() THEN
         ended := 'undecided';
         said := NULL;
     ELSIF found_result = 'reissued' THEN
-        IF before.status IS DISTINCT FROM 'FAILED' OR EXISTS (SELECT FROM cards k WHERE k.request_id = before.id)
-           OR NOT keeps_place(before) THEN
-            ended := 'refused';
-            said := CASE WHEN before.status IS DISTINCT FROM 'FAILED' THEN 'not_failed'
-                         WHEN EXISTS (SELECT FROM cards k WHERE k.request_id = before.id) THEN 'card'
-                         ELSE 'place_taken' END;
-        ELSE
-            made := uuid7();
-            INSERT INTO event_reissues (old_id, new_id) VALUES (before.id, made);
-            after := reject(before, 'reissued', found_detail || ' ' || made);
-            -- Only now, when the old event is REJECTED, does the trigger give the place of its card to the new one.
-            INSERT INTO outbox_events (id, event_type, user_id, idempotency_key, payload, traceparent,
-                                       tracestate, deferral_code)
-            VALUES (made, before.event_type, before.user_id, before.idempotency_key,
-                    before.payload || jsonb_strip_nulls(jsonb_build_object('reason', c.because)), before.traceparent,
-                    before.tracestate, 'operator_reissued');
-            PERFORM note_check('reissue', before, after, c, jsonb_strip_nulls(jsonb_build_object(
-                'new_id', made, 'because', c.because)));
-            said := NULL;
-        END IF;
+        SELECT r.ended, r.said, r.made INTO ended, said, made FROM make_reissue(c, before, said) r;
     END IF;
     UPDATE peer_checks p
     SET finished_at = clock_timestamp(), result = ended, detail = said, new_id = made, lease_token = NULL
@@ -423,9 +447,11 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION 
+REVOKE ALL ON FUNCTION
     issuing.note_check(text, issuing.outbox_events, issuing.outbox_events, issuing.peer_checks, jsonb),
-    issuing.end_overdue(uuid), issuing.ask_reconcile(uuid, int8, text, text, text, text),
+    issuing.answer_question(issuing.peer_checks, issuing.outbox_events, text, text),
+    issuing.make_reissue(issuing.peer_checks, issuing.outbox_events, text), issuing.end_overdue(uuid),
+    issuing.ask_reconcile(uuid, int8, text, text, text, text),
     issuing.ask_reissue(uuid, int8, text, text, text, text, text), issuing.withdraw_check(uuid),
     issuing.ask_check(uuid, text), issuing.take_checks(uuid, int8, int8, text, text[]),
     issuing.put_check_back(uuid, uuid, int8, text), issuing.note_orphan(uuid, uuid),

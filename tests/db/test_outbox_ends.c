@@ -11,7 +11,7 @@ START_TEST(an_end_with_a_stale_token_changes_nothing)
     struct end end = {.event = id, .token = uuid4_make(), .status = "COMPLETED"};
     ck_assert_int_eq(finish(&end), 0);
     expect_unchanged(&id, &token);
-    begin_without_fence("end_attempts");
+    begin_without_fence("write_ends");
     ck_assert_int_eq(finish(&end), 1);
     database_run(worker, "ROLLBACK");
     expect_unchanged(&id, &token);
