@@ -2,10 +2,10 @@
  * that make and deliver CARD_REQUEST_ENDED, a receiver, the database's clock. tests/model/README.md says how to read
  * it.
  *
- * It stands for migrations/schema/04_claim.sql (claim, hold_behind), 05_ends.sql (complete, end_attempts),
- * 06_told_ends.sql (tell_ends, claim_ends, make_ends) and 07_routes.sql (note_routes). Left out: other requests (they
- * share no order), what a payload says besides the number of its end, attempts and outcomes of a delivery (every
- * delivery is executed at last), rows that are refused.
+ * It stands for migrations/schema/04_claim.sql (claim, due_ordered, hold_behind, take_due), 05_ends.sql (complete,
+ * end_attempts, write_ends), 06_told_ends.sql (tell_ends, claim_ends, ends_in_turn, make_ends) and 07_routes.sql
+ * (note_routes). Left out: other requests (they share no order), what a payload says besides the number of its end,
+ * attempts and outcomes of a delivery (every delivery is executed at last), rows that are refused.
  *
  * The world (-D): ENDS of the request, FAULTS (a worker dies, a transaction is rolled back), STEPS of the clock,
  * ORDERED 1: worker 1's configuration says that the route is ordered, worker 0's does not. WITHOUT_...: a guard is

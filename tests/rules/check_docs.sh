@@ -179,6 +179,9 @@ PYTHON
 # Alerts, their tests and their runbooks.
 python3 -B tests/rules/check_alerts.py || missing=$((missing + 1))
 
+# Files of the schema that comments and documents name, with what is in them.
+python3 -B tests/rules/check_pointers.py || missing=$((missing + 1))
+
 # Limiters, and their schedules on the page.
 python3 -B tests/rules/check_limiters.py || missing=$((missing + 1))
 
