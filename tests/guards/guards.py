@@ -19,6 +19,7 @@ TABLES = pathlib.Path(__file__).resolve().parent
 FOLDERS = ("api", "common", "ctl", "examples", "migrations", "sandbox", "worker")
 SUFFIXES = (".c", ".cfg", ".conf", ".h", ".py", ".sql", ".yml")
 NEAR = 12
+ASSIGNMENT = re.compile(r"[\w.>\[\]*-]+ :?= ")
 MARK = re.compile(r"^[ \t]*(?:/\*|--|#) guard: (.*?)(?: \*/)?$", re.M)
 ROW = re.compile(r"(\w+) ((?:unit|db|e2e|failover)/[^: ]+): (.+)")
 
@@ -75,6 +76,26 @@ class Guard:
         line = text[text.rfind("\n", 0, start) + 1:]
         indentation = line[:len(line) - len(line.lstrip(" \t"))]
         return text[:start] + ("\n" + indentation).join(self.becomes) + text[end:]
+
+
+    def without_assignment(self, text):
+        """The text of the file without the whole assignment in whose first line the mutant begins; None = in none."""
+        place, is_sql = self.place(text), self.file.endswith(".sql")
+        if not place or not self.becomes or not self.file.endswith((".c", ".sql")):
+            return None
+        start = text.rfind("\n", 0, place[0]) + 1
+        start += re.compile(r"[ \t]*").match(text, start).end() - start
+        match, depth = ASSIGNMENT.match(text, start), 0
+        for end in range(match.end(), len(text)) if match else ():
+            depth += (text[end] in "([{") - (text[end] in ")]}")
+            if depth < 0:
+                return None
+            if depth == 0 and text[end] in ",;":
+                if is_sql and (text[end] == ";") != (":=" in match[0]): # the last one of a list
+                    return None
+                nothing = "" if text[end] == "," else "NULL;" if is_sql else ";"
+                return text[:start] + nothing + text[end + 1:]
+        return None
 
 
 def rows(table):

@@ -4,6 +4,8 @@
     run.py [--jobs N] [PART...]    only the guards whose name, or whose test's (db/accept), holds one of the parts
     run.py --short                 those of the tests in SHORT: the part of the test run
     run.py --changed REF           those of files that changed since the commit REF
+    run.py --deleted [PART...]     where a mutant assigns something else: without the whole assignment, which the test
+                                   must notice as well, or the line is not needed
     run.py --page                  runs none: writes build/guards.md, the guards by what they guard
 
 Each job has a copy of the tree, a build folder and a database cluster of its own below the build folder, so the sources
@@ -95,7 +97,8 @@ class Job:
     """A copy of the tree with what is built from it. Runs a test by its name: unit/NAME, db/NAME (a suite of a check
     program), e2e/PART (of the test's name) or failover/KIND (of trouble)."""
 
-    def __init__(self, number, threads):
+    def __init__(self, number, threads, deletes):
+        self.deletes = deletes
         self.run = RUN / f"job-{number}"
         self.copy = self.run / "tree"
         self.out = self.run / "build"
@@ -211,14 +214,14 @@ class Job:
             return "it has no mark"
         path = self.copy / guard.file
         text = path.read_text(encoding="utf-8")
-        mutant = guard.mutant(text)
+        mutant = guard.without_assignment(text) if self.deletes else guard.mutant(text)
         if not mutant:
             return f"what its mutant replaces is not below its mark in {guard.file}"
         path.write_text(mutant, encoding="utf-8")
         try:
             status, out = self.build(guard.test)
             if status:
-                return "the mutant does not build:\n" + out[-2000:]
+                return None if self.deletes else "the mutant does not build:\n" + out[-2000:]
             status, out = self.test(guard.test, timeout, STUCK_AFTER_S=str(STUCK_AFTER_S))
             return None if status not in (0, 2) else f"{guard.test} does not notice:\n" + out[-1500:]
         finally:
@@ -256,12 +259,12 @@ class Job:
         end_left_over(())
 
 
-def work(number, threads, tasks, results, failover):
+def work(number, threads, deletes, tasks, results, failover):
     """A job: takes tests until there are none. It ends with the runner."""
     prctl = ctypes.CDLL(None).prctl
     prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     prctl(PR_SET_CHILD_SUBREAPER, 1)
-    job = Job(number, threads)
+    job = Job(number, threads, deletes)
     try:
         job.open()
         for test, guards in iter(tasks.get, None):
@@ -276,7 +279,7 @@ def work(number, threads, tasks, results, failover):
         job.close()
 
 
-def run_all(wanted, job_count):
+def run_all(wanted, job_count, deletes):
     """Returns how many guards passed and failed. Tests with many guards first, so that the jobs end together."""
     tests = collections.defaultdict(list)
     for guard in wanted:
@@ -285,7 +288,7 @@ def run_all(wanted, job_count):
     tasks, results, failover = context.SimpleQueue(), context.SimpleQueue(), context.Lock()
     job_count = min(job_count, len(tests))
     threads = max(1, (os.cpu_count() or 1) // job_count)
-    jobs = [context.Process(target=work, args=(number, threads, tasks, results, failover))
+    jobs = [context.Process(target=work, args=(number, threads, deletes, tasks, results, failover))
             for number in range(job_count)]
     for job in jobs:
         job.start()
@@ -343,6 +346,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--changed", metavar="REF")
+    parser.add_argument("--deleted", action="store_true")
     parser.add_argument("--page", action="store_true")
     parser.add_argument("--jobs", type=int, default=2, metavar="N")
     parser.add_argument("parts", nargs="*", metavar="PART")
@@ -359,10 +363,13 @@ def main():
         if not wanted:
             say("no guard is in a file that changed\nguards: 0 passed, 0 failed")
             return 0
+    if options.deleted:
+        wanted = [guard for guard in wanted if guard.file and guard.without_assignment(
+            (tables.TOP / guard.file).read_text(encoding="utf-8"))]
     if not wanted:
         say("no guard and no guard's test has such a name")
         return 2
-    passed, failed = run_all(wanted, max(1, options.jobs))
+    passed, failed = run_all(wanted, max(1, options.jobs), options.deleted)
     say(f"guards: {passed} passed, {failed} failed")
     return 1 if failed else 0
 
