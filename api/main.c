@@ -163,7 +163,7 @@ static void limit_connections(const struct config *config, struct http_server_op
         return;
     /* guard: clients leave files to the admin listener */
     options->max_connections = files - surplus > 0 ? (int)(files - surplus) : 1;
-    log_warning("too few files for api.max_connections: RLIMIT_NOFILE, LimitNOFILE=",
+    log_warning("the limit of open files (LimitNOFILE=) is too low for api.max_connections",
                 LOG_NUMBER("max_connections", config->api.max_connections), LOG_NUMBER("files", limit),
                 LOG_NUMBER("needed", config->api.max_connections + options->surplus_max + beside),
                 LOG_NUMBER("connections_at_most", options->max_connections));

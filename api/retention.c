@@ -21,7 +21,7 @@ static void log_failure(struct retention *retention, const char *why)
     if (retention->logged_ms != 0 && now_ms - retention->logged_ms < LOG_GAP_MS)
         return;
     retention->logged_ms = now_ms;
-    log_warning("the database has not noted for how long keys are honoured", LOG_TEXT("why", why));
+    log_warning("the database has not yet stored how long keys are honoured", LOG_TEXT("why", why));
 }
 
 static void on_told(struct pg_query *query, const struct pg_query_result *result)
@@ -38,7 +38,7 @@ static void on_told(struct pg_query *query, const struct pg_query_result *result
     if (retention->left == 0)
         uv_timer_stop(&retention->timer);
     if (keys_ms > before_ms)
-        log_info("keys are kept longer from now on: older ones than before may be forgotten already",
+        log_info("idempotency.retention was raised; keys that were older than the former retention are already deleted",
                  LOG_NUMBER("before_s", before_ms / 1000), LOG_NUMBER("now_s", keys_ms / 1000));
 }
 

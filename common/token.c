@@ -71,5 +71,6 @@ bool token_mint_hs256(const struct secret *key, const char *user, int64_t expire
     buf_done(&claims);
     buf_wipe(&token);
     buf_done(&token);
-    return done || err_set(err, ERR_MEMORY, "out of memory for a token, or it is too long");
+    return done ||
+           err_set(err, ERR_MEMORY, "out of memory for a token, or its claims are longer than %d bytes", CLAIMS_MAX);
 }

@@ -52,7 +52,7 @@ static bool estimate(struct ctl *ctl, const struct sql_statement *statement, int
         json_next_element(json_value_of(text.bytes, text.length), &cursor, &plan) &&
         json_integer(json_member(json_member(plan, "Plan"), "Plan Rows"), 0, INT64_MAX, ret_rows))
         return true;
-    return err_set(err, ERR_DATABASE, "the database's plan has no number of rows");
+    return err_set(err, ERR_DATABASE, "EXPLAIN gave no estimate of rows");
 }
 
 static int64_t at_least(int64_t number, int64_t least)
@@ -83,7 +83,7 @@ static bool read_open(struct ctl *ctl, struct counts *counts, struct err *err)
 static bool read_large(struct ctl *ctl, struct counts *counts, struct err *err)
 {
     int64_t all = 0, rejected = 0, failed = backlog_failed(counts->failed), seen[COUNTS_STATUSES];
-    memcpy(seen, counts->events, sizeof(seen)); /* so many there are, whatever the statistics say */
+    memcpy(seen, counts->events, sizeof(seen)); /* these were counted, so the statistics do not matter */
     memset(counts->events, 0, sizeof(counts->events));
     counts->oldest_pending_s = 0;
     if (!read_open(ctl, counts, err) || !estimate(ctl, &sql_operator_status_estimate, &all, err) ||
@@ -104,7 +104,7 @@ static bool read_large(struct ctl *ctl, struct counts *counts, struct err *err)
     return true;
 }
 
-/* Open and FAILED ones: then there are at least so many events. */
+/* Open and FAILED ones: there are at least this many events. */
 static int64_t waiting(const struct counts *counts)
 {
     struct backlog_type type;

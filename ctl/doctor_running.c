@@ -253,10 +253,11 @@ static bool check_senders(struct doctor *doctor, struct err *err)
             doctor_warn(doctor, "senders", "issuing-ctl sender remove it, or create the role and sender add it again",
                         "there is no role %s, which may send %s", role, type);
         else if (!pg_bool(senders, row, IS_SAME))
-            doctor_warn(doctor, "senders", "issuing-ctl sender add it again, if this one is meant, or sender remove it",
-                        "role %s is another one than was added for %s, and may not send it: it was made anew, or the "
-                        "database was restored into another cluster",
-                        role, type);
+            doctor_warn(
+                doctor, "senders", "issuing-ctl sender add it again, if this one is meant, or sender remove it",
+                "role %s is another one than was added for %s, and may not send it: it was created again, or the "
+                "database was restored into another cluster",
+                role, type);
         else if (!pg_bool(senders, row, MAY_CONNECT))
             doctor_warn(doctor, "senders", "as the owner of the database: GRANT CONNECT ON DATABASE ... TO it",
                         "role %s may send %s, and may not connect to this database", role, type);

@@ -86,7 +86,7 @@ static bool read_list(struct from_issuer *list, struct err *err)
     pg_rows_free(list->rows);
     list->rows = NULL;
     return pg_sync_query(list->ctl->db, &sql_operator_listing, params, &list->rows, err) &&
-           (pg_rows_count(list->rows) > 0 || err_set(err, ERR_NOT_FOUND, "the list was removed meanwhile"));
+           (pg_rows_count(list->rows) > 0 || err_set(err, ERR_NOT_FOUND, "the list was removed while it was read"));
 }
 
 /* *ret_is_over false: the time is over, or a signal came. */

@@ -460,7 +460,7 @@ static void put_help(struct sandbox *sandbox, struct buf *out)
              "\"late_from\":\"call\"|\"gone\", \"late_code\":text, \"stale_ms\":n, \"per_second\":number, "
              "\"card\":{members}, \"body\":text,\n\"stored\":bool, \"at_work\":bool, \"headers\":{name:text}}.\n"
              "stored: the answer is kept under the call's key, and repeats get it. at_work: until its late execution "
-             "the key is at work.\n"
+             "a call with the key counts as running.\n"
              "late_code: the late execution of a create is a refusal with that code, which the issuer stores under "
              "the key.\n"
              "target and fault are required. The first rule that fits and has budget left fires.\n\nFaults:\n");

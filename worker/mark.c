@@ -95,7 +95,7 @@ static void put_back(struct mark *mark, const char *why, int64_t least_ms)
     snprintf(mark->why, sizeof(mark->why), "%s", why);
     mark->query.params[2] = pg_param_int8(least_ms > delay_ms || least_ms == 0 ? least_ms : delay_ms);
     mark->query.params[3] = text_or_null(mark->why);
-    log_debug("a mark was put back", FLOW_IN_LOG(mark), LOG_TEXT("why", mark->why));
+    log_debug("a look-up was postponed", FLOW_IN_LOG(mark), LOG_TEXT("why", mark->why));
     submit(mark, &sql_reconcile_put_back, on_put_back);
 }
 
@@ -116,7 +116,7 @@ static void on_ended(struct pg_query *query, const struct pg_query_result *resul
                LOG_TEXT("result", mark->result), LOG_TEXT("detail", mark->detail ? mark->detail : ""));
         mark->env->on_result(mark->env->context);
     } else {
-        log_warning("a mark was not ended", FLOW_IN_LOG(mark), LOG_TEXT("result", mark->result),
+        log_warning("the result of a look-up could not be stored", FLOW_IN_LOG(mark), LOG_TEXT("result", mark->result),
                     LOG_TEXT("why", came_to ? came_to : result->message));
     }
     release(mark);
@@ -145,7 +145,8 @@ static void on_orphan_noted(struct pg_query *query, const struct pg_query_result
 {
     struct mark *mark = container_of(query, struct mark, query);
     if (result->kind != PG_DONE || !pg_bool(result->rows, 0, 0)) {
-        log_warning("a mark is lost", FLOW_IN_LOG(mark), LOG_TEXT("why", result->message));
+        log_warning("a live card of a rejected request could not be noted", FLOW_IN_LOG(mark),
+                    LOG_TEXT("why", result->message));
         release(mark);
         return;
     }

@@ -116,9 +116,10 @@ bool listen_fds_take(const char *name, int *ret_fd, struct err *err)
         return true;
     }
     if (count > 1)
-        return err_set(err, ERR_CONFIG,
-                       "%ld sockets were passed, and one can be used: ListenStream=[::]:PORT takes IPv4 as well",
-                       count);
+        return err_set(
+            err, ERR_CONFIG,
+            "systemd passed %ld sockets; only one is supported. Use ListenStream=[::]:PORT, which also accepts IPv4",
+            count);
     if (passed.is_set[NAMES] && !is_name(passed.values[NAMES], name))
         return err_set(err, ERR_CONFIG, "a socket with the name \"%s\" was passed, expected FileDescriptorName=%s",
                        passed.values[NAMES], name);

@@ -54,7 +54,7 @@ static bool check_readers(int fd, const char *path, struct err *err)
     if (fstat(fd, &status) != 0)
         return err_set(err, ERR_CONFIG, "%s: %s", path, strerror(errno));
     if (status.st_mode & 0007)
-        return err_set(err, ERR_CONFIG, "%s: mode %04o lets everybody at it; use chmod o= (or 0600)", path,
+        return err_set(err, ERR_CONFIG, "%s: mode %04o gives every user access; use chmod o= (or 0600)", path,
                        (unsigned int)(status.st_mode & 07777));
     return true;
 }

@@ -33,10 +33,11 @@ static bool check_password(const struct config_loading *loading, const struct co
     /* guard: a password in a file that the group can read is refused */
     if (option->type != OPTION_CONNINFO || (loading->mode & 0066) == 0 || !config_value_has_password(value))
         return true;
-    return err_set(loading->err, ERR_CONFIG,
-                   "there is a password in it, and mode %04o lets others at this file; put it into a file for passfile "
-                   "or PGPASSFILE, or a systemd credential (docs/install.md, Passwords)",
-                   (unsigned)(loading->mode & 07777));
+    return err_set(
+        loading->err, ERR_CONFIG,
+        "there is a password in it, and mode %04o gives others access to this file; put it into a file for passfile "
+        "or PGPASSFILE, or a systemd credential (docs/install.md, Passwords)",
+        (unsigned)(loading->mode & 07777));
 }
 
 static bool set_from_line(struct config_loading *loading, const char *section, const char *key, const char *value)
@@ -147,7 +148,7 @@ static bool check_header(struct config_loading *loading, const char *line)
     if (strncmp(name, "route.", 6) == 0)
         return open_route(loading, name + 6);
     if (strcmp(name, "route") == 0)
-        return err_set(loading->err, ERR_CONFIG, "a route is [route.TYPE], TYPE being the type of its events");
+        return err_set(loading->err, ERR_CONFIG, "expected [route.TYPE], where TYPE is an event type");
     for (size_t i = 0; i < config_option_count; i++) {
         size_t distance = config_value_distance(config_options[i].section, name);
         if (distance < least) {

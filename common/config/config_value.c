@@ -224,7 +224,7 @@ bool config_value_url(const char *text, char **ret_url, struct err *err)
             return err_set(err, ERR_CONFIG, "a character that no URL has (percent-encode it)");
     authority = strcspn(text + scheme, "/?#");
     if (memchr(text + scheme, '@', authority))
-        return err_set(err, ERR_CONFIG, "a URL with credentials in it; they belong into a file (credential_file)");
+        return err_set(err, ERR_CONFIG, "a URL with credentials in it; put them into a file (credential_file)");
     if (strpbrk(text, "?#"))
         return err_set(err, ERR_CONFIG, "a URL with a query or a fragment");
     if (!read_authority(text + scheme, authority, host, &port, err))

@@ -193,7 +193,7 @@ static void refuse_address(struct http_conn *conn)
 {
     struct http_server *server = conn->server;
     if (conn->slot) {
-        http_conn_refuse(conn, 429, "too many requests of this address are at work");
+        http_conn_refuse(conn, 429, "too many requests of this address are running");
         return;
     }
     if (server->surplus >= server->options.surplus_max) {

@@ -100,7 +100,7 @@ static void report_job(struct console *console)
     (void)job_step(job, &is_away);
     fprintf(stderr,
             "issuing-ctl: the bulk action was stopped: %" PRId64 " of %" PRId64 " %s, %" PRId64 " refused, %" PRId64
-            " changed meanwhile; `issuing-ctl %s` or a new one continues with the rest\n",
+            " changed in between; `issuing-ctl %s` or a new one continues with the rest\n",
             job->bulk.done, job->bulk.total, job->bulk.verb->past, job->bulk.refused, job->bulk.skipped,
             job->bulk.verb->word);
 }

@@ -10,12 +10,12 @@
 -- Why two databases never serve one place:
 --  1. `released` follows in the write-ahead log every write that the old database made. A replica that has it has them.
 --  2. Each step is committed, and on the synchronous standbys, before the next one begins. So where some replica has
---     `released`, whatever standby is promoted in the old database's stead has `closing`, and takes no way back.
+--     `released`, any standby that is promoted in place of the old database has `closing`, and cannot go back.
 --  3. The row names who may take it: the server's cluster_name, which is different in each database (Patroni sets its
 --     scope). With the first release every row names an owner, so a replica that becomes a primary under another name
 --     serves nothing until it has taken something.
 
--- In the audit trail of the place itself, with which it goes.
+-- Writes the action into the audit trail of the place itself, which goes with the place.
 CREATE OR REPLACE FUNCTION issuing.note_place(what text, of_place int8, other text, actor text, os_user text,
                                               sudo_user text, why text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
@@ -147,7 +147,7 @@ BEGIN
                 WHEN s.state = 'served'
                 THEN format('place %s was not released, as far as this database has heard', s.place)
                 ELSE format('place %s: only the beginning of its release has come here; this database became a primary '
-                            'too early, and has to be made anew from the old one', s.place) END
+                            'too early, and must be made again from the old one', s.place) END
     INTO wrong
     FROM place_states s
     WHERE s.place BETWEEN first AND last AND NOT is_served(s.place)

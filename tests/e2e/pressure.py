@@ -206,7 +206,7 @@ def clients_cannot_use_up_the_files_of_the_admin_listener_and_the_database(world
     """With LimitNOFILE below api.max_connections they could, and no error named it."""
     world.start_sandbox()
     api = api_with_files(world, 300)
-    assert_true("too few files for api.max_connections" in api.text(), "a warning at the start")
+    assert_true("is too low for api.max_connections" in api.text(), "a warning at the start")
     with connections(api.port, 400) as held:
         assert_equal(api.get("/livez").status, 200, "livez")
         assert_equal(world.post("alice", "k", api=api).status, 202, "another user")

@@ -138,7 +138,7 @@ def started_with(world, listener, names="http", count="1", pid=None, close=False
 def a_socket_that_cannot_be_used_is_a_clear_error(world):
     with listening() as listener, socket.socket() as silent, socket.socket(type=socket.SOCK_DGRAM) as datagram:
         for wrong, words, own in ((listener, "a socket with the name", {"names": "admin"}),
-                                  (listener, "2 sockets were passed", {"count": "2", "names": "http:http"}),
+                                  (listener, "systemd passed 2 sockets", {"count": "2", "names": "http:http"}),
                                   (listener, "LISTEN_FDS is no number", {"count": "1; true"}),
                                   (listener, "LISTEN_PID is no process id", {"pid": "x"}),
                                   (listener, "it is not", {"close": True}),

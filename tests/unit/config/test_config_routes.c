@@ -272,7 +272,7 @@ START_TEST(every_fault_of_the_file_is_refused_with_its_line)
         int line;
         const char *part;
     } rows[] = {
-        {"[route]\nurl = https://a\n", 1, "a route is [route.TYPE]"},
+        {"[route]\nurl = https://a\n", 1, "expected [route.TYPE], where TYPE is an event type"},
         {"[route.]\nurl = https://a\n", 1, "a type begins with a capital letter"},
         {"\n[route.payment]\n", 2, "[route.payment]: a type begins with a capital letter"},
         {"[route.1A]\n", 1, "a type begins with a capital letter"},
