@@ -76,7 +76,7 @@ static void help(FILE *to)
           "  --seed N              same seed, same times (1)\n"
           "  --help                this\n"
           "\n"
-          "Exit codes: 0 done, whatever the answers were; 1 it could not be done; 2 usage.\n",
+          "Exit codes: 0 done, with any answers; 1 it could not be done; 2 usage.\n",
           to);
 }
 

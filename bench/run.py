@@ -89,7 +89,7 @@ def read_options():
                         help="snapshot and soak: events a second (two fifths of what the whole can carry; 3000)")
     parser.add_argument("--full", action="store_true", help="the sizes that take an hour")
     parser.add_argument("--plots", action="store_true", help="also draws docs/plots/*.svg from the curves of this run")
-    parser.add_argument("--append", action="store_true", help="adds to results.json instead of beginning it anew")
+    parser.add_argument("--append", action="store_true", help="adds to results.json instead of starting a new one")
     options = parser.parse_args()
     unknown = [name for name in options.names if name not in PARTS]
     if unknown:

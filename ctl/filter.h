@@ -67,11 +67,11 @@ struct filter {
     "  --overdue      PENDING and due, or held by a worker beyond its lease, for more than a minute\n"
 
 /* Which filters cost what, for the help of `list` and docs/run.md. */
-#define FILTER_COSTS                                                                                               \
-    "\nFast whatever the number of events: --user, --status FAILED, PENDING or PROCESSING, --failed-since,\n"      \
-    "--unknown, --overdue; and --since with --until, by the length of that time. All others look at every\n"       \
-    "event: add --user or --since. --since and --until go by the time in an event's id, and miss an event whose\n" \
-    "id was made by a clock more than an hour off.\n"
+#define FILTER_COSTS                                                                                                \
+    "\nThese filters are fast with any number of events: --user, --status FAILED, PENDING or PROCESSING,\n"         \
+    "--failed-since, --unknown, --overdue. --since with --until takes longer the longer that time is. All others\n" \
+    "look at every event: add --user or --since. --since and --until go by the time in an event's id, and miss\n"   \
+    "an event whose id was made by a clock that was more than an hour off.\n"
 
 /* Where the events of a filter are looked for. The first three are walked in the order of ids, in pages of bounded
  * size; the others are sorted at each page, unless they are frequent enough to be walked by the primary key. */

@@ -32,8 +32,8 @@ struct what_if {
 
 /* The answers that may be given, for a help text. */
 #define WHAT_IF_ANSWERS                                                                                          \
-    "ANSWER is a status, with the code of an error answer if wanted (404, 422:card_limit), timeout (sent, and\n" \
-    "no answer), unreachable (not sent), executed, or of a look-up found, none, several or cancelled.\n"
+    "ANSWER is a status, with the code of an error answer if wanted (404, 422:card_limit); timeout (sent, and\n" \
+    "no answer); unreachable (not sent); executed; or, for a look-up, found, none, several or cancelled.\n"
 
 /* event: event_read_prospect() has read it. route: NULL = a card request. A FAILED event is taken as it is after a
  * replay. ERR_USAGE: no such answer, or not one to that call; ERR_REFUSED: no call follows. */

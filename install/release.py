@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What ./dev release does beside building: it checks, and writes what strangers take.
+"""What ./dev release does beside building: it checks, and writes the files that users download.
 
     release.py check VERSION            each reason why this commit is not that release; status 1 if there is one
     release.py archive VERSION FILE     the source archive of the commit: the same bytes each time

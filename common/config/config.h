@@ -50,8 +50,8 @@ struct config_route {
     int64_t connection_age_ms;
     int64_t max_attempts;                /* default: retry.max_attempts */
     int64_t retry_base_ms, retry_cap_ms; /* defaults: those of retry */
-    int64_t retry_for_ms;                /* attempts go on for so long, whatever max_attempts is; 0 = not longer */
-    char *lookup_url;                    /* contains "{id}" once; NULL = there is no look-up */
+    int64_t retry_for_ms; /* attempts continue for this time, also beyond max_attempts; 0 = they do not */
+    char *lookup_url;     /* contains "{id}" once; NULL = there is no look-up */
     bool ordered;
     char *sign_secret_file;
     char *headers_file;

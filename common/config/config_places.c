@@ -11,7 +11,7 @@
 
 const struct config_option config_place_url = {
     "place", "url", OPTION_CONNINFO, .programs = CONFIG_API | CONFIG_WORKER | CONFIG_CTL,
-    .help = "The database of these places, of database.connections connections of its own. Required."};
+    .help = "The database of these places, to which database.connections connections are made. Required."};
 
 void config_place_name(const struct config_place *place, char ret_name[CONFIG_NAME_SIZE])
 {

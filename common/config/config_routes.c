@@ -37,13 +37,13 @@ static const char *const words_refused[] = {
 
 const struct config_option config_route_options[] = {
     {"route", "url", OPTION_FULL_URL, TO(url),
-     .help = "Where the event is sent to. Required. May have a query, and {id} once, the event's id."},
+     .help = "Where the event is sent to. Required. It may have a query, and {id} once, which is the event's id."},
     {"route", "method", OPTION_WORD, TO(method), .default_text = "POST", .words = words_method,
      .help = "The method of the request."},
     {"route", "credential_file", OPTION_FILE, TO(credential_file), .credential = "credential",
      .help = "The bearer token for the receiver, sent to url and lookup_url."},
     {"route", "headers_file", OPTION_FILE, TO(headers_file), .credential = "headers",
-     .help = "Headers that every request to the receiver bears, a line each: Name: value."},
+     .help = "Headers of every request to the receiver, one `Name: value` on each line."},
     {"route", "timeout", OPTION_DURATION, TO(timeout_ms), .note = "3s, 15s where it is signed", RANGE(10, 10 * MINUTE),
      .help = "How long one call may take; worker.lease is at least 2 x the longest one."},
     {"route", "key_lifetime", OPTION_DURATION, TO(key_lifetime_ms), .default_text = "24h", RANGE(100, 3660 * DAY),
@@ -51,27 +51,30 @@ const struct config_option config_route_options[] = {
     {"route", "max_concurrency", OPTION_INTEGER, TO(max_concurrency), .default_text = "64", RANGE(1, 10000),
      .help = "How many calls of this route one worker makes at once."},
     {"route", "connection_age", OPTION_DURATION, TO(connection_age_ms), .default_text = "5m", RANGE(1000, DAY),
-     .help = "How old a connection to the receiver becomes before a new one is made, to whatever address its name has "
-             "then."},
+     .help =
+         "How old a connection to the receiver may become; then a new one is made, to the address that the name has "
+         "at that time."},
     {"route", "max_attempts", OPTION_INTEGER, TO(max_attempts), .note = "retry.max_attempts", RANGE(1, 1000),
      .help = "How many attempts an event of this type has."},
     {"route", "retry_base", OPTION_DURATION, TO(retry_base_ms), .note = "retry.base", RANGE(1, DAY),
-     .help = "The longest wait after the first attempt; doubles with each (full jitter)."},
+     .help = "The longest wait after the first attempt; it doubles with each attempt (full jitter)."},
     {"route", "retry_cap", OPTION_DURATION, TO(retry_cap_ms), .note = "retry.cap", RANGE(1, 30 * DAY),
      .help = "The longest wait after any attempt."},
     {"route", "retry_for", OPTION_DURATION, TO(retry_for_ms), .note = "3d where it is signed, else 0s",
-     RANGE(0, 365 * DAY), .help = "So long after it was made an event is tried again, whatever max_attempts is."},
+     RANGE(0, 365 * DAY), .help = "How long an event is tried after it was made, also beyond max_attempts."},
     {"route", "lookup_url", OPTION_ID_URL, TO(lookup_url),
-     .help = "Where the worker asks with GET whether an event was executed; {id} in it is the event's id. The answer "
-             "200 means yes, 404 no, anything else: ask again."},
+     .help =
+         "Where the worker asks with GET whether an event was executed; {id} in it is the event's id. 200 means yes, "
+         "404 means no; after any other answer the worker asks again."},
     {"route", "ordered", OPTION_BOOL, TO(ordered), .default_text = "false",
      .help = "Whether the events of one user are delivered one after the other, in the order of their ids."},
     {"route", "sign_secret_file", OPTION_FILE, TO(sign_secret_file), .credential = "secret",
-     .help = "The secret of Standard Webhooks that deliveries are signed with, whsec_...; two lines = both sign."},
+     .help = "The secret of Standard Webhooks (whsec_...) that signs deliveries; with two lines both secrets sign."},
     {"route", "keep_result", OPTION_BOOL, TO(keep_result), .default_text = "false",
      .help = "Whether a JSON answer of at most 8 KiB is kept with the event."},
     {"route", "on_refused", OPTION_CHOICE, TO(on_refused), .note = "question where it is signed, else reject",
-     .words = words_refused, .help = "What an event is that the receiver refuses: a question, FAILED, or REJECTED."},
+     .words = words_refused,
+     .help = "What becomes of an event that the receiver refuses: REJECTED, or a question (FAILED)."},
     {"route", "allow_http", OPTION_BOOL, TO(allow_http), .default_text = "false",
      .help = "Whether url and lookup_url may be http:// to another machine."},
 };

@@ -60,7 +60,8 @@ const struct config_option config_options[] = {
      .help = "Where the issuer may send its events: POST /v1/issuer-events."},
     {"api", "issuer_events_secret_file", OPTION_FILE, TO(api.issuer_events_secret_file),
      .credential = "issuer_events_secret", .programs = API,
-     .help = "What the issuer signs its events with, one or two lines, as issuer.profile takes it."},
+     .help =
+         "The secret that the issuer signs its events with: one line, or two, in the form that issuer.profile takes."},
     {"api", "max_connections", OPTION_INTEGER, TO(api.max_connections), .default_text = "10000", RANGE(1, 1000000),
      .programs = API, .help = "Client connections at once."},
     {"api", "max_connections_per_address", OPTION_INTEGER, TO(api.max_connections_per_address), .default_text = "0",
@@ -68,8 +69,8 @@ const struct config_option config_options[] = {
      .help = "Connections of one client address at once; 0 = any number. Trusted proxies have no limit."},
     {"api", "idle_timeout", OPTION_DURATION, TO(api.idle_timeout_ms), .default_text = "75s", RANGE(1000, DAY),
      .programs = API,
-     .help =
-         "How long a client's connection may be idle, told in Keep-Alive; longer than a balancer in front keeps one."},
+     .help = "How long a client's connection may be idle; Keep-Alive states it. Set it longer than a load balancer in "
+             "front keeps an idle connection."},
     {"api", "trusted_proxies", OPTION_TEXT, TO(api.trusted_proxies), .programs = API,
      .help = "Addresses and networks of the proxies that may state a client's address."},
     {"api", "proxy_protocol", OPTION_CHOICE, TO(api.proxy_protocol), .default_text = "off",
@@ -95,7 +96,8 @@ const struct config_option config_options[] = {
     {"limit", "window", OPTION_DURATION, TO(limit.window_ms), .default_text = "10s", RANGE(100, 366 * DAY),
      .programs = API | CTL, .help = "The sliding window in which limit.count requests are accepted."},
     {"limit", "counts", OPTION_CHOICE, TO(limit.counts), .default_text = "accepted", .words = words_counts,
-     .programs = API | CTL, .help = "What is counted: accepted requests, or refused tries as well."},
+     .programs = API | CTL,
+     .help = "Which requests the limit counts: the accepted ones only, or the refused ones too."},
 
     {"idempotency", "retention", OPTION_DURATION, TO(idempotency.retention_ms), .default_text = "24h",
      RANGE(1 * SECOND, 3660 * DAY), .programs = API | WORKER,
@@ -103,7 +105,7 @@ const struct config_option config_options[] = {
 
     {"outbox", "retention", OPTION_DURATION, TO(outbox.retention_ms), .default_text = "365d",
      RANGE(SECOND, 36600 * DAY), .programs = WORKER,
-     .help = "How long a finished event and its attempts are kept, at the least; never shorter than its key."},
+     .help = "How long a finished event and its attempts are kept at least; never shorter than its key is kept."},
 
     {"worker", "poll_interval", OPTION_DURATION, TO(worker.poll_interval_ms), .default_text = "1s", RANGE(10, HOUR),
      .programs = WORKER, .help = "How often a worker looks for events when nothing wakes it."},
@@ -119,7 +121,7 @@ const struct config_option config_options[] = {
      .programs = API | WORKER | CTL, .help = "Attempts of an event."},
     {"retry", "base", OPTION_DURATION, TO(retry.base_ms), .default_text = "1s", RANGE(1, DAY),
      .programs = API | WORKER | CTL,
-     .help = "The longest wait after the first attempt; doubles with each (full jitter)."},
+     .help = "The longest wait after the first attempt; it doubles with each attempt (full jitter)."},
     {"retry", "cap", OPTION_DURATION, TO(retry.cap_ms), .default_text = "5m", RANGE(1, 30 * DAY),
      .programs = API | WORKER | CTL, .help = "The longest wait after any attempt."},
 
@@ -127,13 +129,14 @@ const struct config_option config_options[] = {
      .programs = API | WORKER | CTL, .must_agree = true,
      .help = "The issuer's API; generic is our own. Defaults of other options depend on it."},
     {"issuer", "parameters", OPTION_TEXT, TO(issuer.parameters), .programs = WORKER, .must_agree = true,
-     .help = "What the issuer must be told with every card, as name=value with blanks between, or "
-             "name=\"value with blanks\"; the names depend on issuer.profile."},
+     .help =
+         "The values that the issuer needs with every card: name=value, or name=\"value with blanks\", separated by "
+         "blanks; the names depend on issuer.profile."},
     {"issuer", "url", OPTION_URL, TO(issuer.url), .programs = WORKER, .must_agree = true,
      .help = "Where the issuer is. Required by the worker."},
     {"issuer", "account", OPTION_TEXT, TO(issuer.account), .programs = WORKER, .must_agree = true,
-     .help = "A name for our account at the issuer, where one address serves several: with another name it is another "
-             "issuer. A new credential of the account does not change it."},
+     .help = "A name for our account at the issuer, if one address serves several accounts: with another name it is "
+             "another issuer. Keep the name when the account gets a new credential."},
     {"issuer", "proxy", OPTION_URL, TO(issuer.proxy), .programs = WORKER,
      .help = "The HTTP proxy, http://HOST:PORT, through which the worker connects to the issuer, by CONNECT."},
     {"issuer", "credential_file", OPTION_FILE, TO(issuer.credential_file), .credential = "issuer_credential",
@@ -146,16 +149,16 @@ const struct config_option config_options[] = {
      .programs = WORKER | CTL, .help = "Time of one call to the issuer."},
     {"issuer", "keys", OPTION_CHOICE, TO(issuer.keys), .default_text = "honoured", .words = words_issuer_keys,
      .programs = WORKER | CTL, .must_agree = true,
-     .help = "Whether the issuer honours idempotency keys, only for the profile generic; ignored: no create is sent a "
-             "second time before a look-up has found nothing and issuer.settle_time has passed."},
+     .help =
+         "Whether the issuer honours idempotency keys; only for the profile generic. With `ignored` no create is sent "
+         "a second time before a look-up has found nothing and issuer.settle_time has passed."},
     {"issuer", "key_lifetime", OPTION_DURATION, TO(issuer.key_lifetime_ms), .by_profile = key_lifetimes,
      RANGE(100, 3660 * DAY), .programs = WORKER | CTL, .must_agree = true,
      .help = "How long the issuer honours an idempotency key; 3660d = for ever."},
     {"issuer", "settle_time", OPTION_DURATION, TO(issuer.settle_time_ms), .by_profile = settle_times, RANGE(20, DAY),
      .programs = WORKER | CTL, .must_agree = true,
-     .help =
-         "How long after it was sent a create may still arrive at the issuer. Until then a look-up that finds no card "
-         "decides nothing. At least 2 x issuer.timeout."},
+     .help = "How long after its send a create may still arrive at the issuer. Until then a look-up that finds no card "
+             "decides nothing. At least 2 x issuer.timeout."},
     {"issuer", "reconcile_every", OPTION_DURATION, TO(issuer.reconcile_every_ms), .default_text = "0s",
      RANGE(0, 30 * DAY), .programs = WORKER,
      .help = "How often the issuer's own list of its cards is compared with ours, as by reconcile --from-issuer; 0s = "
@@ -164,8 +167,8 @@ const struct config_option config_options[] = {
      .programs = WORKER, .help = "Calls to the issuer by one worker at once."},
     {"issuer", "connection_age", OPTION_DURATION, TO(issuer.connection_age_ms), .default_text = "5m", RANGE(1000, DAY),
      .programs = WORKER,
-     .help =
-         "How old a connection to the issuer becomes before a new one is made, to whatever address its name has then."},
+     .help = "How old a connection to the issuer may become; then a new one is made, to the address that the name has "
+             "at that time."},
     {"issuer", "allow_http", OPTION_BOOL, TO(issuer.allow_http), .default_text = "false", .programs = WORKER,
      .help = "Whether issuer.url may be http:// to another machine."},
 
@@ -183,13 +186,13 @@ const struct config_option config_options[] = {
      .programs = WORKER, .help = "Calls to core-api by one worker at once."},
     {"core", "connection_age", OPTION_DURATION, TO(core.connection_age_ms), .default_text = "5m", RANGE(1000, DAY),
      .programs = WORKER,
-     .help =
-         "How old a connection to core-api becomes before a new one is made, to whatever address its name has then."},
+     .help = "How old a connection to core-api may become; then a new one is made, to the address that the name has at "
+             "that time."},
     {"core", "allow_http", OPTION_BOOL, TO(core.allow_http), .default_text = "false", .programs = WORKER,
      .help = "Whether core.url may be http:// to another machine."},
     {"core", "on_link_refused", OPTION_CHOICE, TO(core.on_link_refused), .default_text = "cancel",
      .words = words_link_refused, .programs = WORKER, .must_agree = true,
-     .help = "Whether a card that core-api refuses to link is cancelled at the issuer or kept."},
+     .help = "Whether a card that core-api refuses to link is cancelled at the issuer, or kept."},
 
     {"tls", "ca_file", OPTION_FILE, TO(tls.ca_file), .note = "the system's", .programs = WORKER,
      .help = "The authorities that https to the issuer and core-api trusts, PEM; with a CRL, revocation is checked."},
@@ -198,7 +201,7 @@ const struct config_option config_options[] = {
      .programs = WORKER, .help = "Failures in a row that open the breaker of a target."},
     {"breaker", "probe_interval", OPTION_DURATION, TO(breaker.probe_interval_ms), .default_text = "2s",
      RANGE(10, 30 * SECOND), .programs = WORKER,
-     .help = "How long an open breaker waits before its first probe; doubles to 30s."},
+     .help = "How long an open breaker waits before its first probe; the wait doubles up to 30s."},
 
     {"card", "store", OPTION_CHOICE, TO(card.store), .default_text = "encrypted", .words = words_store,
      .programs = API | WORKER | CTL, .must_agree = true, .help = "Whether card numbers are stored."},
@@ -207,11 +210,12 @@ const struct config_option config_options[] = {
          "The keys of stored card numbers, made by issuing-ctl keys generate. Required by the worker when encrypted."},
     {"card", "number_refused", OPTION_CHOICE, TO(card.number_refused), .default_text = "fail",
      .words = words_number_refused, .programs = WORKER, .must_agree = true,
-     .help = "Whether a request whose card number the issuer refuses to show fails, or its card is kept without it."},
+     .help =
+         "If the issuer refuses to show a card number: whether the request fails, or the card is stored without it."},
     {"card", "number_retention", OPTION_DURATION, TO(card.number_retention_ms), .default_text = "36600d",
      RANGE(7 * DAY, 36600 * DAY), .programs = WORKER | CTL, .must_agree = true,
-     .help = "How long after a card was closed or expired its stored number is kept, then it is erased; 36600d = for "
-             "ever. The database keeps the longest that a worker had, until its owner shortens it."},
+     .help = "How long a stored number is kept after its card was closed or expired; then it is erased. 36600d = for "
+             "ever. The database keeps the longest time that a worker had, until its owner shortens it."},
     {"card", "reveal_limit", OPTION_INTEGER, TO(card.reveal_limit), .default_text = "10", RANGE(0, 1000),
      .programs = API,
      .help = "Card numbers shown to one user within a minute; 0 = none. Never more than the database's ceiling."},

@@ -248,12 +248,12 @@ const struct ctl_command ctl_audit = {
         "The rows of card numbers shown to users (number_revealed, number_refused) are many: they are listed only\n"
         "with --action or --event.\n\n"
         "For a second system all actions are exported, in an order that never changes, each with the hash of the one\n"
-        "before it (docs/security.md, Audit export). What may still come between two actions is waited for (exit "
-        "75).\n\n"
-        "  --export       prints them, one JSON object a line\n"
-        "  --append FILE  continues FILE, which is made where it is not there\n"
-        "  --after FILE   goes on behind the last line of FILE; - is standard input\n"
-        "  --verify FILE  compares FILE with itself and with the database; exit 1: they do not agree\n",
+        "before it (docs/security.md, Audit export). The export waits for actions that may still come between two\n"
+        "others, and ends before them if they do not come (exit 75).\n\n"
+        "  --export       prints the actions, one JSON object a line\n"
+        "  --append FILE  continues FILE, and makes it if it is not there\n"
+        "  --after FILE   continues after the last line of FILE; - is standard input\n"
+        "  --verify FILE  checks the chain in FILE, and compares it with the database; exit 1 if they do not agree\n",
     .run = run_audit,
     .takes_place = true,
 };

@@ -156,10 +156,10 @@ const struct ctl_command ctl_citus = {
         "Each place is a distributed schema of Citus, on one node; what the places share is on all nodes. Nodes are\n"
         "added by citus_add_node(), and places moved by citus_rebalance_start(), while all programs run. Run it at\n"
         "the coordinator, as a superuser, or as the owner of the tables.\n\n"
-        "  apply   distributes the places, and runs migrate, whose functions are other ones on Citus; the same\n"
-        "          command again does no harm\n"
-        "  status  the node and the size of each place\n"
-        "  check   what would stop a move, or calls behind it; exit 1 where there is something\n",
+        "  apply   distributes the places, and runs migrate, which makes other functions on Citus; it may be run\n"
+        "          again\n"
+        "  status  shows the node and the size of each place\n"
+        "  check   names what would prevent a move, or calls after it; exit 1 if it finds something\n",
     .run = run_citus,
     .is_of_first = true,
 };

@@ -58,7 +58,7 @@ const struct ctl_command ctl_console = {
             "machine only the user who runs the console, or who started it by sudo, can connect.\n\n"
             "  --listen A:P   address and port, 127.0.0.1:8095 by default\n"
             "  --socket PATH  a socket of the file system instead, for ssh -L 8095:PATH from another machine\n"
-            "  --read-only    no page changes anything, whatever the role may do\n"
+            "  --read-only    no page changes anything, even if the role may\n"
             "  --expose TEXT  why it is safe to listen on an address that other machines can reach; such an\n"
             "                 address is refused without it, since the console speaks clear text\n\n"
             "docs/console.md describes the pages.\n",

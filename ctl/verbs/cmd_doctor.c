@@ -242,15 +242,15 @@ static bool check_guards(struct doctor *doctor, struct err *err)
     for (int row = 0; row < pg_rows_count(rows); row++) {
         const char *what = pg_bytes(rows, row, 1).bytes, *fix = pg_bytes(rows, row, 2).bytes;
         if (pg_bool(rows, row, 0)) {
-            doctor_warn(doctor, "guards", fix, "%s", what);
+            doctor_warn(doctor, "access", fix, "%s", what);
         } else {
-            doctor_report(doctor, "guards", false, fix, "%s", what);
+            doctor_report(doctor, "access", false, fix, "%s", what);
             all_fine = false;
         }
     }
     if (all_fine)
         doctor_report(
-            doctor, "guards", true, NULL,
+            doctor, "access", true, NULL,
             "owners, search_path, functions of the owner, memberships: no other role's code runs as one of our roles");
     return true;
 }
@@ -460,17 +460,17 @@ const struct ctl_command ctl_doctor = {
         "memberships, which workers run and whether their targets take calls, the settings that keep commits\n"
         "safe, standbys, autovacuum, the clocks, whether there is a pooler, whether the database's host is proven,\n"
         "and, where they are configured here, the keys file and what tokens are accepted. Each line is ok, warn or\n"
-        "FAIL; the last two with a fix.\n\n"
-        "  --issuer     also that the issuer is reached: a worker looks up a reference that does not exist, with its\n"
-        "               own url, credential and parameters, and says what is wrong with them. It makes no card, and\n"
-        "               no event notices it; the check is on record (issuing-ctl audit)\n"
-        "  --user USER  core-api is asked about this user first: what it says of the issuer, and what is missing\n"
+        "FAIL; warn and FAIL have a fix.\n\n"
+        "  --issuer     checks the issuer too: a worker looks up a reference that does not exist, with its own url,\n"
+        "               credential and parameters, and says what is wrong with them. It makes no card and touches no\n"
+        "               event; the check is in the audit trail (issuing-ctl audit)\n"
+        "  --user USER  asks core-api about this user first, and says which parameters are missing in its answer\n"
         "  --create     in the issuer's test mode only: a worker makes one card for this user, asks for it again "
         "under\n"
         "               its key, looks it up until it is shown, which tells what issuer.settle_time must exceed,\n"
         "               reveals it where numbers are stored, freezes and closes it, and tries what the vendor's\n"
         "               documents leave open; doctor shows the answers from then on\n"
-        "  --timeout D  for a worker's answer; 30s otherwise, with --create 90s\n\n"
+        "  --timeout D  how long to wait for a worker; by default 30s, with --create 90s\n\n"
         "Exit 0 when nothing FAILs, 1 otherwise, 75 when the database is away or no worker answers in time, 78 when\n"
         "the database refuses the role.\n",
     .run = run_doctor,

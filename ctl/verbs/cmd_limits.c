@@ -166,7 +166,7 @@ const struct ctl_command ctl_limits = {
     .summary = "why a user is answered with 429, and until when",
     .help =
         "Shows which card requests of a user count in the window of the rate limit, when the next one is accepted,\n"
-        "and refused tries. The limit is limit.count, limit.window and limit.counts of the configuration that\n"
-        "issuing-ctl reads: let the api have the same. Of refused tries at most one a second is recorded.\n",
+        "and which ones were refused. The limit is limit.count, limit.window and limit.counts of the configuration\n"
+        "that issuing-ctl reads: let the api have the same. At most one refused request a second is recorded.\n",
     .run = run_limits,
 };

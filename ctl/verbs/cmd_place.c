@@ -413,16 +413,15 @@ static int run_place(struct ctl *ctl, char **arguments, int count)
 const struct ctl_command ctl_place = {
     .word = "place",
     .usage = "list | release N-M [--undo] --reason TEXT | take N-M --reason TEXT | drop N-M --reason TEXT",
-    .summary = "which database serves which place, and their way to another one",
+    .summary = "which database serves which place; moves places to another one",
     .help = "Places go from one database to another that was a replica of it. No row is copied. The configuration has\n"
             "sections [place.N-M] that say where the places are to be. Run it as a superuser, or as the owner of the\n"
-            "tables. Killed at any moment, the same command again goes on.\n\n"
-            "  list           the places of each database; exit 1 where none serves a place\n"
+            "tables. If a command was killed, run it again: it continues.\n\n"
+            "  list           the places of each database; exit 1 if a place is served by none\n"
             "  release N-M    the old database refuses these places from now on (503 user-moving), waits for the\n"
             "                 transactions under way, and writes that the replica may take them\n"
             "  --undo         takes a release back as long as it waits for transactions\n"
-            "  take N-M       the replica, which was promoted, serves them: only what was released for it, by its\n"
-            "                 cluster_name\n"
+            "  take N-M       makes the promoted replica serve them, if they were released for its cluster_name\n"
             "  drop N-M       drops the schemas of these places in all databases but the one that serves them\n"
             "  --reason TEXT  why; stored in operator_actions\n\n"
             "Refused: exit 1.\n",

@@ -118,7 +118,7 @@ static bool check_piece(struct proof *proof, bool is_of_all, const struct pg_par
     return true;
 }
 
-/* The piece is read. *ret_is_ours false: another proof has begun meanwhile. */
+/* The piece is read. *ret_is_ours false: another proof has begun since. */
 static bool record_piece(struct proof *proof, bool *ret_is_ours, struct err *err)
 {
     pg_rows_scope struct pg_rows *rows = NULL;
@@ -275,16 +275,15 @@ static int run_prove(struct ctl *ctl, char **arguments, int count)
 const struct ctl_command ctl_prove = {
     .word = "prove",
     .usage = "[--since D] [--timeout D]",
-    .summary = "check that nothing was lost or doubled, by all rows",
+    .summary = "check all rows: nothing was lost or doubled",
     .help =
-        "Checks that accepted = ended + open, keys and their events, cards and their requests, ends that are told, "
-        "and\n"
-        "statistics. Each line is ok, or FAIL with a fix. Reads piece by piece, half of the time; when it was "
-        "stopped,\n"
-        "the same command goes on within a day. A whole run is recorded: up to when the data is proven is a metric.\n"
-        "What is missing here as a whole, as after the restore of an older backup, it cannot see.\n\n"
-        "  --since D    only what was created within the last D: 12h, 7d; all otherwise, and only that is recorded\n"
-        "  --timeout D  for each check of a piece, 60s otherwise: a check that takes longer is a FAIL\n\n"
+        "Checks that accepted = ended + open, that keys fit their events and cards their requests, that ends are\n"
+        "sent to their route, and that the statistics are right. Each line is ok, or FAIL with a fix. It reads piece\n"
+        "by piece, and pauses for half of the time. If it was stopped, the same command continues within a day. A\n"
+        "whole run is recorded; a metric says how long ago it began. It cannot see a request of which all rows are\n"
+        "missing, as after the restore of an older backup.\n\n"
+        "  --since D    only what was created within the last D (12h, 7d); such a run is not recorded\n"
+        "  --timeout D  for each check of a piece, by default 60s: a check that takes longer is a FAIL\n\n"
         "Exit 0 when nothing FAILs, 1 otherwise, 75 when the database is away.\n",
     .run = run_prove,
 };

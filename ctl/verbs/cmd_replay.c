@@ -46,7 +46,7 @@ static bool preview(struct bulk *bulk, const struct event *event, const char **r
 static void why_refused(const struct event *event, const char *code, char *ret_text, size_t size)
 {
     if (strcmp(code, "place_taken") == 0)
-        snprintf(ret_text, size, "another reissue of its card was accepted meanwhile; `resolve` ends this one");
+        snprintf(ret_text, size, "another reissue of its card has been accepted; `resolve` ends this one");
     else if (strcmp(code, "out_of_range") == 0)
         snprintf(ret_text, size,
                  "its payload is larger than 64 KiB or its user id longer than 128 bytes, so no worker may take it; "

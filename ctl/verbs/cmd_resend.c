@@ -58,13 +58,13 @@ const struct ctl_command ctl_resend = {
     .word = "resend",
     .usage = "ID... | FILTERS [--dry-run] [--rate N] [--limit N] --reason TEXT",
     .summary = "deliver COMPLETED events of routes once more",
-    .help =
-        "Delivers COMPLETED events of routes once more: same Idempotency-Key, webhook-id and body, and the header\n"
-        "webhook-resend: 1. A receiver that has forgotten the key executes the event again. Meanwhile the event is\n"
-        "PENDING; whatever comes of it, refusals and `cancel` included, it is COMPLETED again. An ordered one goes\n"
-        "first. Given ids, each one is reported, and exit 1 means that some were refused.\n"
-        "Given filters, at least one, the oldest event comes first:\n\n"
-        "  --status S     COMPLETED, the only status that can be sent again\n" FILTER_HELP BULK_HELP BULK_NOTE,
+    .help = "Delivers COMPLETED events of routes once more: same Idempotency-Key, webhook-id and body, and the header\n"
+            "webhook-resend: 1. A receiver that has forgotten the key executes the event again. Until the delivery\n"
+            "has ended the event is PENDING; then it is COMPLETED again, also if the receiver refused it or it was\n"
+            "cancelled. An event of an ordered type goes before later ones of its user. Given ids, each one is\n"
+            "reported, and exit 1 means that some were refused.\n"
+            "Given filters, at least one, the oldest event comes first:\n\n"
+            "  --status S     COMPLETED, the only status that can be sent again\n" FILTER_HELP BULK_HELP BULK_NOTE,
     .run = run_resend,
     .takes_place = true,
 };

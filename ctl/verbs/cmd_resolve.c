@@ -134,10 +134,10 @@ const struct ctl_command ctl_resolve = {
     .help =
         "Makes FAILED events REJECTED with reason `resolved`: the user gets no card for them and may request another\n"
         "one. The card that a reissue was to replace can be reissued again. Refused while a card is stored. If a\n"
-        "request may have reached the issuer: only with --confirm-no-card, and not before issuer.settle_time has\n"
-        "passed since the last one. An event of a route that may have reached its receiver: only with\n"
-        "--confirm-not-executed, and not before 2 x the route's timeout (30s at the least) has passed. Later events\n"
-        "of an ordered type that waited for it follow.\n"
+        "request may have reached the issuer, --confirm-no-card is needed, and issuer.settle_time must have passed\n"
+        "since the last one. If an event of a route may have reached its receiver, --confirm-not-executed is needed,\n"
+        "and 2 x the route's timeout (at least 30s) must have passed. Later events of an ordered type that waited\n"
+        "for the event are due then.\n"
         "Given filters, at least one, the oldest event comes first:\n\n"
         "  --status S     FAILED, the only status that can be resolved\n" FILTER_HELP BULK_HELP
         "  --confirm-no-card  it is certain that the issuer has no card for any of them\n"

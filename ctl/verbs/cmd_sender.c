@@ -172,7 +172,7 @@ const struct ctl_command ctl_sender = {
         "Other services send events by the function issuing.enqueue of the database. It takes an event of a type from\n"
         "the roles that were added for it, and from members of these roles. CARD_ISSUE is a type, too.\n\n"
         "  add ROLE TYPE     the role may send events of this type; it is granted the functions that it calls. A role\n"
-        "                    that was dropped and made anew is added again\n"
+        "                    that was dropped and created again must be added again\n"
         "  remove ROLE TYPE  it may no longer; what it has sent is delivered\n"
         "  list              all of them\n"
         "  --reason TEXT     why; stored in operator_actions\n\n"

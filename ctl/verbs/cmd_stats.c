@@ -178,7 +178,7 @@ static bool rebuild(struct ctl *ctl, struct stats *stats, int *ret_code, struct 
         return err_set(err, ERR_MEMORY, "out of memory");
     }
     if (is_refused)
-        puts("refused: another rebuild is at work");
+        puts("refused: another rebuild is running");
     else
         printf("rebuilt: %" PRId64 " %s corrected\n", corrected, corrected == 1 ? "row" : "rows");
     return true;

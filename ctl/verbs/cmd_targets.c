@@ -37,7 +37,7 @@ static void print_pause(const struct cluster_target *target)
 
 static bool print_targets(const struct ctl *ctl, const struct cluster *cluster, struct err *err)
 {
-    static const char *const heads[] = {"TARGET",    "STATE",     "SHUT AT",       "SINCE", "CAUSE",
+    static const char *const heads[] = {"TARGET",    "STATE",     "BLOCKED AT",    "SINCE", "CAUSE",
                                         "NEXT CALL", "IN FLIGHT", "EVENTS BEHIND", NULL};
     struct table table;
     bool whole = true;
@@ -73,15 +73,14 @@ const struct ctl_command ctl_targets = {
             "  STATE          closed: calls are made; open: calls failed, and only probes are sent;\n"
             "                 half_open: a probe is under way; resting: it answered 429 (too many requests);\n"
             "                 paused: an operator has stopped calls; no_worker: no living worker calls it\n"
-            "  SHUT AT        how many of the living workers send nothing\n"
+            "  BLOCKED AT     how many of the living workers send nothing\n"
             "  SINCE, CAUSE   since when, and the last failure that opened the breaker or kept it open, or the 429\n"
             "                 after which it rests\n"
             "  NEXT CALL      the next probe, or the end of the rest after a 429\n"
             "  EVENTS BEHIND  PENDING events that wait because no worker sends anything there; counted among\n"
             "                 100000 open events of each type at most\n\n"
-            "With --json also who paused it and why (paused_at, paused_by, paused_why,\n"
-            "paused_until), and how many workers obey\n"
-            "(paused_workers).\n",
+            "--json adds who paused it and why (paused_at, paused_by, paused_why, paused_until), and how many workers\n"
+            "obey (paused_workers).\n",
     .run = run_targets,
     .is_of_first = true,
 };

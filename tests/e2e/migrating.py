@@ -189,7 +189,7 @@ def a_new_database_is_closed_to_everybody_else_and_one_of_others_is_left_alone(w
         assert_equal(world.sql(may), "f", "everybody else")
         own = dict(database__url=urls[fresh].replace("user=postgres", "user=issuing_operator"))
         found = lines(world.ctl("doctor", "--json", **own), code=1)
-        assert_equal([row["found"] for row in found if row["check"] == "guards" and row["warning"]], [], "doctor")
+        assert_equal([row["found"] for row in found if row["check"] == "access" and row["warning"]], [], "doctor")
         added = world.ctl("sender", "add", "passing", "PAYMENT_CHARGE", "--reason", "t", **own)
         assert_true(added.returncode == 0 and "may not connect to this database" in added.stdout, added.stdout)
         assert_true("passing may send PAYMENT_CHARGE, and may not connect" in world.ctl("doctor", **own).stdout, "doctor")

@@ -366,17 +366,17 @@ def doctor_says_what_is_wrong_and_how_to_repair_it(world):
     # The cluster of the tests runs without fsync, and that is all there is to complain about.
     assert_equal([name for name, row in rows.items() if not row["ok"] or row["warning"]], ["durability"], "complaints")
     assert_true("fsync" in rows["durability"]["found"] and rows["durability"]["fix"], "what and how")
-    for name in ("database", "schema", "roles", "rights", "guards", "clock", "keys", "standbys"):
+    for name in ("database", "schema", "roles", "rights", "access", "clock", "keys", "standbys"):
         assert_true(rows[name]["ok"], name)
     world.sql("GRANT SELECT ON cards TO issuing_operator")
     rows = doctor(world)
-    assert_equal([row["check"] for row in rows if not row["ok"]], ["rights", "guards", "durability"],
+    assert_equal([row["check"] for row in rows if not row["ok"]], ["rights", "access", "durability"],
                  "an operator who may read card numbers")
     assert_equal(world.ctl("migrate", role="postgres").returncode, 0, "migrate")
     assert_equal([row["check"] for row in doctor(world) if not row["ok"]], ["durability"], "what migrate has mended")
     world.sql("GRANT CREATE ON SCHEMA public TO PUBLIC")
     rows = doctor(world)
-    assert_equal([row["check"] for row in rows if row["warning"]], ["guards"], "a warning")
+    assert_equal([row["check"] for row in rows if row["warning"]], ["access"], "a warning")
     assert_equal([row["check"] for row in rows if not row["ok"]], ["durability"], "is no failure")
     world.sql("ALTER FUNCTION pg_catalog.current_setting(text) RENAME TO true_setting;"
               " CREATE FUNCTION pg_catalog.current_setting(text) RETURNS text LANGUAGE sql STABLE AS"

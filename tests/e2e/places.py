@@ -87,7 +87,7 @@ def a_database_keeps_its_number_of_places(world):
         assert_true(done.returncode == status and told in done.stderr, "%r: %s" % (words, done.stderr))
     assert_equal(world.sql("SELECT count FROM issuing.places"), "3", "places")
     found = doctor(world, code=world.ctl("doctor").returncode)
-    for name in ("schema", "rights", "guards"):
+    for name in ("schema", "rights", "access"):
         rows = [row for row in found if row["check"] == name]
         assert_true(rows and all(row["ok"] or row["warning"] for row in rows), "%s: %r" % (name, rows))
 
