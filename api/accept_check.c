@@ -22,7 +22,7 @@ bool accept_check_is_needed(const char sqlstate[6])
     for (size_t i = 0; i < ARRAY_SIZE(others); i++)
         if (strncmp(sqlstate, others[i], strlen(others[i])) == 0)
             return false;
-    /* guard: whatever refuses a request may refuse all */
+    /* guard: what refuses a request may refuse all */
     return sqlstate[0] != '\0';
 }
 

@@ -17,7 +17,7 @@ struct accept_check {
     /* in */
     struct pg_pool *pool;
     int place; /* whose requests it is about */
-    /* From the loop, after each check, whatever came of it. */
+    /* From the loop, after each check, also a failed one. */
     void (*on_checked)(struct accept_check *check);
     /* out */
     char why_not[200]; /* why no request of this place can be recorded; "" = they can, as far as is known */

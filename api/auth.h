@@ -58,7 +58,7 @@ const char *auth_refusal_text(enum auth_refusal refusal);
  * ERR_CONFIG. */
 must_check bool auth_open(const struct config *config, struct auth **ret_auth, struct err *err);
 /* Reads both files again. A file that cannot be used leaves the old keys in force and is reported to on_error; the
- * result is false then. Remembered tokens, accepted and refused ones, are verified anew. */
+ * result is false then. Remembered tokens, accepted and refused ones, are verified again. */
 bool auth_reload(struct auth *auth, const struct config *config, void (*on_error)(const char *why));
 void auth_close(struct auth *auth);
 

@@ -238,7 +238,8 @@ static void on_due(void *context, struct again_item *item)
     ask_reveal(container_of(item, struct api_call, again));
 }
 
-/* Another session has the lock of the user's reveals: another call of the user, for a moment, or a stranger. */
+/* Another session has the lock of the user's reveals: another call of the user, for a moment, or a session that is not
+ * ours. */
 static void wait_for_lock(struct api_call *call)
 {
     static const struct api_header soon[] = {{"Retry-After", "1"}, {0}};

@@ -1,9 +1,9 @@
-/* Reads of the database, shared out among users: each user has a line, and the lines are served in turn, so that a
+/* Reads of the database, shared among users: each user has a queue, and the queues are served in turn, so that a
  * thousand reads of one user delay only that user. No loop and no clock of its own: reads.h has them.
  *
- * A user has at most running_of_user_max reads at the database; the others wait in the user's line. A new read is
- * accepted or refused at once: a line that is full, or longer than what can be read in time at the recent rate, accepts
- * none. */
+ * A user has at most running_of_user_max reads at the database; the others wait in the user's queue. A new read is
+ * accepted or refused at once: it is refused if the queue is full, or longer than what can be read in time at the
+ * recent rate. */
 #ifndef ISSUING_READ_QUEUE_H
 #define ISSUING_READ_QUEUE_H
 

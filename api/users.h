@@ -1,5 +1,5 @@
-/* The users who have a call at work: one record each, for what is shared out among users (read_queue.h, waiters.h).
- * Those modules own the members; the table only finds and holds the records. */
+/* The users who have a running call: one record each, for what is shared among users (read_queue.h, waiters.h). Those
+ * modules own the members; the table only finds and holds the records. */
 #ifndef ISSUING_USERS_H
 #define ISSUING_USERS_H
 

@@ -42,7 +42,7 @@ uint32_t keyring_active_id(const struct keyring *keyring);
 /* Keys in the order of the file. */
 size_t keyring_count(const struct keyring *keyring);
 struct keyring_entry keyring_entry(const struct keyring *keyring, size_t index);
-/* Whether that key encrypts, and was made so many days ago that another one should (KEYRING_DAYS_MAX). A key whose time
+/* Whether that key encrypts and is older than KEYRING_DAYS_MAX, so that another one should replace it. A key whose time
  * is not in the file is not old. */
 bool keyring_is_old(const struct keyring_entry *entry, int64_t now_s);
 const char *keyring_state_name(enum keyring_state state);

@@ -128,11 +128,10 @@ enum outbox_attempt {
     X(WORKER_LOST, worker_lost)                                                   \
     X(DUPLICATE, duplicate)
 
-/* So many attempts lost in a row with their worker: the event is tried alone (issuing.claim), looked up and not sent,
- * ended FAILED worker_lost (outbox_sweep). */
-#define OUTBOX_LOST_ALONE 2
-#define OUTBOX_LOST_LOOKUP 4
-#define OUTBOX_LOST_MAX 5
+/* Attempts that an event has lost in a row with their worker. */
+#define OUTBOX_LOST_ALONE 2  /* from then on the event is tried alone (issuing.claim) */
+#define OUTBOX_LOST_LOOKUP 4 /* from then on it is looked up, and not sent */
+#define OUTBOX_LOST_MAX 5    /* then it is FAILED worker_lost (outbox_sweep) */
 
 #define OUTBOX_EVENT_TYPE "CARD_ISSUE"
 #define OUTBOX_ENDED_TYPE "CARD_REQUEST_ENDED" /* made by the claim of its route */

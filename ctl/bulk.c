@@ -102,7 +102,7 @@ static bool report_missing(struct bulk *bulk, const struct uuid *id, const char 
 {
     pg_rows_scope struct pg_rows *rows = NULL;
     struct event event;
-    if (event_find(bulk->ctl->db, id, &rows, &event, err)) /* it was inserted meanwhile */
+    if (event_find(bulk->ctl->db, id, &rows, &event, err)) /* it was inserted since */
         return report_refusal(bulk, &event, "changed", err);
     bulk->refused += err->kind == ERR_NOT_FOUND;
     return err->kind == ERR_NOT_FOUND && action_report(bulk->ctl, id_text, ACTION_REFUSED, NULL, err->message, err);

@@ -58,7 +58,7 @@ struct bulk {
 
 extern const struct bulk_verb bulk_replay, bulk_cancel, bulk_resolve;
 
-/* What a filter of this verb leaves out whatever it says: what was sent cannot be cancelled, and a replay of FAILED
+/* What a filter of this verb always leaves out: what was sent cannot be cancelled, and a replay of FAILED
  * issuer_duplicate needs a person who names it. */
 void bulk_narrow(const struct bulk_verb *verb, struct filter *filter);
 /* From here on what is done is one bulk action in the audit. */

@@ -25,7 +25,7 @@ struct ctl_command {
     const char *help;    /* the page below the usage line */
     /* Returns the exit code, and has printed what went wrong. arguments: what stood after the word, without --json. */
     int (*run)(struct ctl *ctl, char **arguments, int count);
-    bool ignores_config; /* runs whatever the configuration is */
+    bool ignores_config; /* runs also with a bad configuration */
     bool takes_place;    /* --place limits it to one place */
     bool is_of_first;    /* of several databases it is run in the first one only, else in each */
 };

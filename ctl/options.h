@@ -24,8 +24,8 @@ must_check bool options_set(const struct option_spec *specs, const char *name, c
 must_check bool options_duration(const char *text, int64_t *ret_us);
 /* The value of --name, a duration above 0; text NULL = the option is not given, and *ret_us stays. ERR_USAGE. */
 must_check bool options_span(const char *name, const char *text, int64_t *ret_us, struct err *err);
-/* "5", "0.2", "10/m", "100/h": so many a second, a minute, an hour, as the time between two; at most 100000 a second, and
- * at least one a day. */
+/* "5", "0.2", "10/m", "100/h": a number of events a second, a minute or an hour, as the time between two; at most
+ * 100000 a second, and at least one a day. */
 must_check bool options_rate(const char *text, int64_t *ret_interval_us);
 
 #endif

@@ -119,8 +119,7 @@ static const struct {
      "{code}; nothing is sent"},
     {STEP_LINK, LOOKUP_REASONS, CLOSES_OLD, OUTLOOK_LINK,
      "the link in core-api is made, since the card is stored, and the card that it replaces is closed at the issuer; "
-     "no "
-     "card is asked for"},
+     "no card is asked for"},
     {STEP_LINK, LOOKUP_REASONS, 0, OUTLOOK_LINK,
      "only the link in core-api is left to make, since the card is stored; the issuer is not asked again"},
     {STEP_LOOKUP, LOOKUP_BEFORE_SENDING, IS_HELD, OUTLOOK_LOOK_UP,

@@ -14,7 +14,7 @@
 #define LOOK_FIRST 1000
 #define LOOK_MAX 10000
 #define SORT_MAX 100000 /* each page that is sorted reads all of its source, so there are few */
-#define DENSE 25        /* one in so many that are looked at matches: a walk finds a page sooner than a sort */
+#define DENSE 25        /* if one in DENSE events matches, a walk finds a page sooner than a sort */
 #define SLACK_MS (INT64_C(3600) * 1000)
 #define TIME_MAX_MS ((INT64_C(1) << 48) - 1)
 

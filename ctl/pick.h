@@ -1,8 +1,8 @@
 /* The ids of the events that match a filter, page by page, in the order of ids, which is that of their creation.
  *
- * A page is one statement that looks at a bounded number of events, whatever the filter; a page without a match is
- * followed by the next. pick_read() does one page on a blocking connection; the functions before it do the same for a
- * caller with a connection of its own kind. */
+ * A page is one statement that looks at a bounded number of events, with any filter; a page without a match is followed
+ * by the next. pick_read() does one page on a blocking connection; the functions before it do the same for a caller
+ * with a connection of its own kind. */
 #ifndef ISSUING_CTL_PICK_H
 #define ISSUING_CTL_PICK_H
 

@@ -9,11 +9,11 @@
 #include "ctl/print.h"
 
 #define TARGETS_NAMED 3
-#define KEY_LEFT_SHARE 4 /* a key is told when less than one in so many parts of its lifetime is left */
+#define KEY_LEFT_SHARE 4 /* a key is named when less than 1/KEY_LEFT_SHARE of its lifetime is left */
 #define OLD_US (5 * 60 * (int64_t)1000000)
 /* The same in the alert IssuingMostRejected. */
 #define REJECTED_MIN 20
-#define REJECTED_SHARE 2 /* one in so many is too many */
+#define REJECTED_SHARE 2 /* 1/REJECTED_SHARE of all ends is too many */
 
 enum pattern_column { BEGIN, USERS, OTHERS, OTHERS_TROUBLED, CAUSE, SINCE };
 enum pace_column { TYPE, ENDED, MADE, PACE_SINCE };

@@ -20,7 +20,7 @@ struct charge {
     int64_t known_ms;     /* when the key became known; -1 = it is not known */
     int64_t executed_ms;  /* the first execution; meaningless without one */
     uint32_t executions;  /* more than one is what must never be */
-    uint32_t calls;       /* that arrived with this key, whatever became of them */
+    uint32_t calls;       /* that arrived with this key, also those that failed */
     bool is_late;         /* the first execution was a late one */
 };
 
@@ -43,18 +43,18 @@ void charges_note_call(struct charges *charges, struct charge *charge);
 /* NULL = no call with this key ever arrived. */
 struct charge *charges_find(const struct charges *charges, struct slice key);
 /* LEDGER_MADE: the call is executed, and charges_keep() must follow; SAME: the kept answer is to be given again;
- * MISMATCH: the key belongs to another call; REFUSED: a call with this key is at work, and this one is another.
- * holds_key: this is the call that is at work. */
+ * MISMATCH: the key belongs to another call; REFUSED: a call with this key is running, and this one is another.
+ * holds_key: this is the call that is running. */
 enum ledger_result charges_execute(struct charges *charges, struct charge *charge, const struct charge_order *order,
                                    bool holds_key, int64_t now_ms);
-/* The first call with a key is at work from now on. Nothing happens if the key is known. */
+/* The first call with a key is running from now on. Nothing happens if the key is known. */
 void charges_begin_work(struct charges *charges, struct charge *charge, uint64_t fingerprint, int64_t now_ms);
 must_check bool charges_is_known(const struct charges *charges, const struct charge *charge, int64_t now_ms);
 /* Keeps an answer under the key. False: out of memory. */
 must_check bool charges_keep(struct charges *charges, struct charge *charge, uint64_t fingerprint, int status,
                              struct slice body, int64_t now_ms);
 
-/* For charges_file.c: so many executions happened before this process began. */
+/* For charges_file.c: how many executions happened before this process began. */
 void charges_restore(struct charges *charges, struct charge *charge, uint32_t executions, int64_t now_ms);
 
 /* Which charges a report shows. */

@@ -39,7 +39,7 @@ struct answer_header {
     X(contradictory, true, "executes, answers with a last4 that is not the pan's")                                    \
     X(limited, false, "answers status (default 429) to what exceeds per_second; the rest goes on to the next rule")   \
     X(stale, true, "lookup, charge_lookup: answers what was true stale_ms ago")                                       \
-    X(skip_row, true, "lookup: a list by offset begins one row later, as when rows moved meanwhile (adyen)")          \
+    X(skip_row, true, "lookup: a list by offset begins one row later, as when rows moved in between (adyen)")         \
     X(answer, true, "executes, answers with the members of card put over the true ones (null removes), or with body") \
     X(redirect, false, "answers 302 to /redirected")                                                                  \
     X(ineligible, false, "check: eligible is false, the reason is code (default user_blocked)")                       \

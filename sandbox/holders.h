@@ -1,4 +1,4 @@
-/* The holders that the issuer was told of: cardholders, accounts, users, balance accounts, whatever a dialect calls
+/* The holders that the issuer was told of: cardholders, accounts, users, balance accounts, or what else a dialect calls
  * them. The stand-in core-api tells the issuer of a user's holder when it is asked about the user; POST /holders tells
  * of any. */
 #ifndef ISSUING_SANDBOX_HOLDERS_H

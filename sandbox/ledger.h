@@ -121,7 +121,7 @@ struct ledger_key {
     const char *body; /* of the answer */
     uint64_t fingerprint;
     int64_t made_ms;
-    int status; /* of the answer; 0 = a call with this key is at work */
+    int status; /* of the answer; 0 = a call with this key is running */
 };
 
 struct ledger_answer {
@@ -173,7 +173,7 @@ must_check bool ledger_make_card(struct ledger *ledger, const struct ledger_orde
                                  uint32_t *ret_card);
 /* Stored answers. NULL = nothing is known of the key, or its lifetime is over. Valid until ledger_reset(). */
 const struct ledger_key *ledger_key_find(const struct ledger *ledger, struct slice key, int64_t now_ms);
-/* Keeps an answer, or (status 0) that a call is at work. What was known of the key is replaced; its age stays. */
+/* Keeps an answer, or (status 0) that a call is running. What was known of the key is replaced; its age stays. */
 must_check bool ledger_key_put(struct ledger *ledger, const struct ledger_answer *answer, int64_t now_ms);
 /* A create call that the issuer refuses and remembers, for the key's lifetime. LEDGER_SAME: the key has a card, and
  * nothing changes; LEDGER_REFUSED: the refusal is stored. */

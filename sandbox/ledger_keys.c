@@ -1,4 +1,4 @@
-/* The issuer's memory of keys: answers that were given, and calls that are at work.
+/* The issuer's memory of keys: answers that were given, and calls that are running.
  *
  * Invariant: the newest row of a key is what is known of it; older ones are forgotten keys. */
 #include "sandbox/ledger_internal.h"

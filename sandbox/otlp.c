@@ -52,7 +52,7 @@ static must_check bool read_number(struct json_value value, uint64_t *ret_number
     return true;
 }
 
-/* So many hex digits, not all of them 0; in lower case. */
+/* This many hex digits, not all of them 0; in lower case. */
 static must_check bool read_id(struct json_value value, char *ret_id, size_t size)
 {
     size_t length;

@@ -2,7 +2,7 @@
  *
  * The payment service takes any JSON object, and answers with its `amount` and `currency`. The first answer to a key is
  * kept and given again, marked `Idempotent-Replayed`; the same key with another body is 422. While a call with the key
- * is at work (a rule with "at_work"), another one and the look-up are 409 with Retry-After: neither "charged" nor "not
+ * is running (a rule with "at_work"), another one and the look-up are 409 with Retry-After: neither "charged" nor "not
  * charged" would be true. The user of a call is its header ce-subject. Card numbers must not get here: every byte that
  * arrives is searched for the numbers that the stand-in issuer made, and each one found is a leak in the ledger.
  *

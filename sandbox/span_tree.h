@@ -1,6 +1,6 @@
 /* The spans of one trace as the rows of a drawing: each below its parent, brothers in the order of their starts. Pure.
  *
- * Whatever the spans say, each is a row once: one whose parent is not here is at the top, and so is one span of those that
+ * Each span is a row once, in any case: one whose parent is not here is at the top, and so is one span of those that
  * are each other's parents. */
 #ifndef ISSUING_SANDBOX_SPAN_TREE_H
 #define ISSUING_SANDBOX_SPAN_TREE_H

@@ -67,7 +67,7 @@ void claim_go_back(struct claim *claim, int place, enum claim_source source, int
 /* The source as the statements take it; of a route's events all are one. */
 struct pg_param claim_source_param(const struct route *route, enum claim_source source);
 /* What the database's clock said to a statement that was sent then, by ours. Also while no claim may start it is looked
- * at, since it may step twice meanwhile. */
+ * at, since it may step twice in that time. */
 void claim_note_clock(struct claim *claim, int64_t db_us, int64_t sent_us);
 /* No claim starts after it. */
 void claim_stop(struct claim *claim);

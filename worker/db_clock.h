@@ -1,10 +1,10 @@
 /* Whether the database's clock has run evenly beside ours. Pure.
  *
  * Ages of sends are differences of the database's times. A clock that is set forward makes a send look older than it
- * is, and a look-up that found nothing would then be believed while a create or delivery is still on its way. So each
- * answer that carries the database's time is compared with our own clock, which counts steadily: the difference of the
- * two may only drift. After a step, and after the start, when nothing is known yet, the clock counts as steady from
- * then on. A decision that rests on an age waits until the steady time covers that age. */
+ * is, and a look-up that found nothing would then decide while a create or delivery is still on its way. So each answer
+ * that carries the database's time is compared with our own clock, which counts steadily: the difference of the two may
+ * only drift. After a step, and after the start, when nothing is known yet, the clock counts as steady from then on. A
+ * decision that rests on an age waits until the steady time covers that age. */
 #ifndef ISSUING_DB_CLOCK_H
 #define ISSUING_DB_CLOCK_H
 
@@ -18,7 +18,7 @@ enum db_clock_step {
 
 struct db_clock {
     bool is_known;
-    int64_t low_us, high_us; /* the database's time less ours lies between */
+    int64_t low_us, high_us; /* bounds of (the database's time - ours) */
     int64_t steady_since_us; /* by our clock */
 };
 

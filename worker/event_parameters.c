@@ -63,7 +63,7 @@ bool event_parameters_must_ask(const struct event_parameters *parameters, const 
 bool event_parameters_must_keep(const struct event_parameters *parameters, const struct parameters_env *env)
 {
     /* guard: what a look-up is built from is kept before the create leaves */
-    /* guard: the same at an issuer whose key is not trusted */
+    /* guard: what a look-up is built from is kept at an issuer whose key is not trusted */
     return !parameters->is_kept && parameters->is_told && issuer_call_has_parameters(env->profile, ISSUER_LOOKUP);
 }
 

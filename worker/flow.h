@@ -28,11 +28,11 @@
 #include "common/decide/decide.h"
 #include "common/exporter.h"
 #include "common/http_client/http_client.h"
+#include "common/issuer/issuer.h"
 #include "common/keyring.h"
 #include "common/outbox.h"
 #include "worker/db_clock.h"
 #include "worker/event_parameters.h"
-#include "common/issuer/issuer.h"
 #include "worker/peer.h"
 #include "worker/route/route.h"
 #include "worker/target.h"
@@ -65,7 +65,7 @@ enum flow_wait {
     /* The write of a step (keep, save, mark) is in flight. When it is done, the next step begins. If the lease is lost,
      * the attempt is over; if the write was given up, the attempt ends as a retry (FLOW_WAIT_END). */
     FLOW_WAIT_WRITE,
-    /* The write that ends the attempt is in flight. Whatever comes of it, the slot is free afterwards: where nothing
+    /* The write that ends the attempt is in flight. The slot is free afterwards, whether it succeeds or not: if nothing
      * was written, the lease runs out, and another attempt follows. */
     FLOW_WAIT_END,
     FLOW_WAITS,
@@ -138,7 +138,7 @@ struct flow {
     bool sent_create; /* a create of this attempt has left */
     int64_t started_us, step_started_us;
     struct issuer_card card;
-    struct issuer_lookup lookup; /* the pages that were read; begins anew with each reason */
+    struct issuer_lookup lookup; /* the pages that were read; starts again with each reason */
     struct write_save save;
     struct flow_review review;
 

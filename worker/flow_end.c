@@ -29,9 +29,9 @@ static void fill_reason(const struct flow *flow, const struct flow_verdict *verd
              /* guard: an attempt that ends an event keeps its code */
              flow->attempt.outcome.code[0] ? flow->attempt.outcome.code : verdict->code);
     snprintf(end->detail, sizeof(end->detail), "%s", flow->attempt.outcome.detail);
-    /* Whatever this attempt failed by: a replay looks up first. */
+    /* A replay looks up first, whichever failure this attempt ended by. */
     /* guard: after two cards a failure of another kind is looked up first too */
-    /* guard: what an operator adopted is looked up first whatever it failed by */
+    /* guard: what an operator adopted is looked up first after any failure */
     enum lookup_reason reason = flow->attempt.lookup_reason;
     if (flow->attempt.end_is_held && (reason == LOOKUP_DUPLICATE || reason == LOOKUP_BEFORE_SENDING))
         end->held_end = lookup_reason_name(reason);

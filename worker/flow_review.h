@@ -1,7 +1,7 @@
 /* A reissue that ends REJECTED or FAILED leaves its old card as it is. The issuer may have closed that card, for reasons of
  * its own, so the card is read before the end is written: closed, it is stored as cancelled, and core-api removes it.
- * The end stands whatever the answers are; a call without a definite answer is made again at once, FLOW_REVIEW_TRIES in
- * all. */
+ * The answers do not change the end; a call without a definite answer is made again at once, FLOW_REVIEW_TRIES in all.
+ * */
 #ifndef ISSUING_FLOW_REVIEW_H
 #define ISSUING_FLOW_REVIEW_H
 

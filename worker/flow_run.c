@@ -58,7 +58,7 @@ static void end_with_lost_lease(struct flow *flow, const char *at)
     log_warning("the lease was lost: nothing was written, another worker has the event", FLOW_IN_LOG(flow),
                 LOG_TEXT("step", flow_step_name(flow->attempt.step)), LOG_TEXT("at", at),
                 LOG_NUMBER("attempt", flow->attempt.number));
-    /* The event may have ended meanwhile, over a look-up that could not see the card that this attempt has made. */
+    /* The event may have ended since, over a look-up that could not see the card that this attempt has made. */
     /* guard: a create of an attempt that had lost its lease is reported */
     if (flow->sent_create)
         flow->env->on_create_lost(flow->env->context, flow->place, &flow->attempt.event_id);

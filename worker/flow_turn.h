@@ -13,7 +13,8 @@
 
 #include "worker/flow.h"
 
-/* Why the current step must not be begun, or its call not leave, whatever its peer admits: a cause; NULL = it may. */
+/* Why the current step must not begin, or its call must not leave, even if its peer admits it: a cause; NULL = it may.
+ * */
 const char *flow_turn_closed(const struct flow *flow, int64_t now_ms);
 /* For how long an attempt is deferred that its peers did not take; -1 = as usual. */
 int64_t flow_turn_wait_ms(const struct flow *flow);

@@ -44,7 +44,7 @@ struct heartbeat_options {
     const struct slots *slots;
     /* A target was paused, resumed or probed. From the loop. */
     void (*on_obeyed)(void *context);
-    /* While the worker drains: nothing else of it is at work, so its row may go. */
+    /* While the worker drains: nothing else of it is running, so its row may be removed. */
     bool (*is_rest_idle)(void *context);
     void *context;
 };

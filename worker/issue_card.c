@@ -63,8 +63,8 @@ static struct flow_verdict read_found(struct flow *flow, const struct outcome *o
     return step_decide(flow, outcome, shown);
 }
 
-/* A look-up that began anew at each 429 would never end where it has more pages than the issuer allows calls. The page
- * waits for the end of the target's rest. */
+/* A look-up that started again at each 429 would never end where it has more pages than the issuer allows calls. The
+ * page waits for the end of the target's rest. */
 static bool may_repeat_page(const struct flow *flow, const struct outcome *outcome)
 {
     return outcome->advice == ADVICE_WAIT && flow->lookup.pages > 0 && flow->lookup.busy <= PAGE_REPEATS_MAX;
@@ -152,7 +152,7 @@ bool step_save_prepare(struct flow *flow)
     struct keyring *keyring = flow->env->keyring;
     struct write_save *save = &flow->save;
     *save = (struct write_save){0};
-    /* guard: a card has the same id however often it is stored anew */
+    /* guard: a card has the same id however often it is stored */
     save->card_id = card_id_from(&flow->attempt.event_id);
     save->issuer_card_id = flow->card.id;
     memcpy(save->last4, flow->card.last4, sizeof(save->last4));

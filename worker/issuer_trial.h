@@ -12,7 +12,7 @@
 #include "worker/credential.h"
 #include "worker/issuer_findings.h"
 
-#define ISSUER_TRIAL_SHOWN_MS 20000 /* so long may a card that was made be missing in the look-up */
+#define ISSUER_TRIAL_SHOWN_MS 20000 /* how long a card that was made may be missing in the look-up */
 #define ISSUER_TRIAL_CARDS_MAX 5    /* that a trial makes where no key is honoured */
 #define ISSUER_TRIAL_ANSWER_SIZE 120
 

@@ -90,7 +90,7 @@ struct mark {
 /* Sets up a slot for a mark once / frees what it owns. */
 void mark_init(struct mark *mark, struct mark_env *env);
 void mark_done(struct mark *mark);
-/* So long after it was sent a create or a delivery may still arrive. */
+/* How long after its send a create or a delivery may still arrive. */
 int64_t mark_settle_ms(const struct mark *mark);
 /* mark_row.c: what a row of reconcile_take tells of a mark and its event. The token stays. */
 void mark_row_read(const struct pg_rows *rows, int row, struct mark *mark);

@@ -57,7 +57,7 @@ static void on_rest_timer(uv_timer_t *timer)
     int64_t now_ms = clock_mono_ms();
     if (target_rest_ms(&peer->target, now_ms) == 0)
         target_wake(&peer->target);
-    start_rest_timer(peer, now_ms); /* it may have become longer meanwhile */
+    start_rest_timer(peer, now_ms); /* it may have become longer since */
 }
 
 static struct metric_series *breaker_gauge(struct peer *peer)

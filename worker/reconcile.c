@@ -22,7 +22,7 @@ struct reconcile {
     struct buf types;      /* its parameter: what this worker can look up now */
     struct uuid token;
     bool is_taking;
-    int taking_count;           /* so many may be taken */
+    int taking_count;           /* how many may be taken */
     int place;                  /* of the last take */
     bool is_due[PG_PLACES_MAX]; /* the place may have marks: the poll asks for it, or its last take was filled */
     struct mark_env env;

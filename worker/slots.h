@@ -48,7 +48,7 @@ struct slots {
     int shares_count;
     /* Private: */
     int granted;    /* of all shares */
-    int64_t grants; /* so many were made so far */
+    int64_t grants; /* how many were made so far */
 };
 
 /* Allocates count slots, each set up with env, which must outlive them, and a share for each type. slots_done() frees
@@ -63,7 +63,7 @@ void slots_give_back(struct slots *slots, struct flow *flow);
 int slots_held(const struct slots_share *share);
 /* No event is held, and no claim is in flight that may bring one. */
 bool slots_are_empty(const struct slots *slots);
-/* A claim for so many events is sent / is answered. */
+/* A claim for `count` events is sent / is answered. */
 void slots_grant(struct slots *slots, struct slots_share *share, int count);
 void slots_settle(struct slots *slots, struct slots_share *share);
 /* How many more events the type's targets can take; 0 = none, since one of them is away, rests or is paused. */
@@ -75,7 +75,7 @@ bool slots_is_probe(const struct slots_share *share);
 enum slots_choice slots_choose(const struct slots_share *share, int64_t now_ms);
 /* How many events of the type may be claimed now. */
 int slots_capacity(const struct slots *slots, const struct slots_share *share, int64_t now_ms);
-/* The least capacity that is worth a claim while a backlog keeps the type busy; up to so many slots stay empty. */
+/* The least capacity that is worth a claim while a backlog keeps the type busy; up to this many slots stay empty. */
 int slots_claim_threshold(const struct slots *slots, const struct slots_share *share, int64_t now_ms);
 
 #endif

@@ -4,7 +4,7 @@
  * What a look costs has two parts. One grows with the entries that it visits; it decides how wide the next look may be,
  * and is followed by a rest fifty times as long. The other is there for a look at nothing too (planning, JIT, a remote
  * hop, a busy server): the looks at the young events show it, and a narrower look would not make it smaller. Therefore:
- * - a walk is always at least twice as fast as events age, whatever a look costs;
+ * - a walk is always at least twice as fast as events age, however much a look costs;
  * - a walk that has lasted SWEEP_WALK_MS ends with one look at all that is left: everything is looked at within three
  *   minutes, as long as such a look is answered within its time limit (sweep.c). */
 #ifndef ISSUING_SWEEP_PACE_H
@@ -25,7 +25,7 @@ struct sweep_pace {
     int64_t age_ms;         /* where the walk has got to */
     int64_t width_ms;       /* of the next look; SWEEP_UNBOUNDED = at all that is left */
     int64_t least_width_ms; /* of this walk: where the next one begins */
-    int64_t patience_ms;    /* so long a walk may last; longer after a look at all that was left was not answered */
+    int64_t patience_ms;    /* how long a walk may last; longer after a look at all that was left was not answered */
 };
 
 void sweep_pace_init(struct sweep_pace *pace, int64_t poll_interval_ms, int64_t now_ms);

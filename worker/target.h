@@ -6,12 +6,12 @@
  * deferral.
  *
  * Rest. A 429 rests the whole target, since the answer does not say whether it means one user or everybody. The first
- * one after a good answer rests it for TARGET_REST_LEAST_MS only, whatever Retry-After is (the event itself waits for
- * the Retry-After). Then one call is sent. If it is answered well, it was one user's limit, and the others follow. If
- * it is answered 429 again, it is everybody's: the target rests for the Retry-After, or without one for a pause that
- * doubles with each 429 in a row. The breaker's limit of calls halves each time (breaker.h). While a target rests, no
- * event is claimed and no eligibility is checked; calls wait for the end of a rest of up to TARGET_REST_WAIT_MS, before
- * a longer one they are rejected.
+ * one after a good answer rests it for TARGET_REST_LEAST_MS only, also with a longer Retry-After (the event itself
+ * waits for the Retry-After). Then one call is sent. If it is answered well, it was one user's limit, and the others
+ * follow. If it is answered 429 again, it is everybody's: the target rests for the Retry-After, or without one for a
+ * pause that doubles with each 429 in a row. The breaker's limit of calls halves each time (breaker.h). While a target
+ * rests, no event is claimed and no eligibility is checked; calls wait for the end of a rest of up to
+ * TARGET_REST_WAIT_MS, before a longer one they are rejected.
  *
  * Pause. An operator's request (heartbeat.h): no call starts, and those that wait are rejected as by an open breaker.
  * Calls in flight end as usual, and what they show still counts. A 410 to a delivery pauses the target likewise, for all
@@ -73,7 +73,7 @@ struct target {
     int suspected;                      /* kinds of calls */
     struct target_ticket *first, *last; /* waiting, FIFO */
     int waiting_count;
-    bool is_admitting; /* on_admitted callbacks run: a call that leaves meanwhile need not admit the next */
+    bool is_admitting; /* on_admitted callbacks run: a call that leaves in one need not admit the next */
     bool is_paused;
     bool is_unusable; /* a file without which nothing may be sent there could not be read */
     /* Why this worker has paused it for all, and the database does not know yet (heartbeat.h); "" = it has not. */
@@ -111,7 +111,8 @@ void target_note_create(struct target *target, const struct uuid *event_id, cons
 void target_wake(struct target *target);
 /* Pauses or resumes it. From the loop only, since calls that wait may be rejected or admitted. */
 void target_set_paused(struct target *target, bool is_paused);
-/* A file of it cannot be used, or can be again: meanwhile it is as behind an open breaker without a probe. */
+/* A file of it cannot be used, or can be again: until then no call starts, as behind an open breaker without a probe.
+ * */
 void target_set_unusable(struct target *target, bool is_unusable);
 /* The next call is due now: the probe of an open breaker or a suspected kind, the first one after a rest. No effect
  * otherwise. */

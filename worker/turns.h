@@ -1,7 +1,7 @@
 /* Whose turn it is: events that may have killed a worker are tried alone, while the worker holds no other event of any
- * type. The ordinary events of all types wait meanwhile, then have a pause that is longer than that turn was. Types
- * that have such events take turns. A type whose target takes no calls waits, and the other types do not wait for
- * it. */
+ * type. The ordinary events of all types wait for that time, then have a pause that is longer than that turn was. Types
+ * that have such events take turns. A type whose target takes no calls waits, and the other types do not wait for it.
+ * */
 #ifndef ISSUING_TURNS_H
 #define ISSUING_TURNS_H
 
@@ -14,7 +14,7 @@ enum turns_state {
     /* Nothing is claimed until all slots are free; then one lost event is. It becomes TURNS_ALONE, or, if the claim
      * failed or another worker has the event, TURNS_ORDINARY. */
     TURNS_EMPTYING,
-    /* One lost event is at work, and nothing is claimed beside it. When its slot is free: TURNS_ORDINARY. */
+    /* One lost event is being tried, and nothing is claimed beside it. When its slot is free: TURNS_ORDINARY. */
     TURNS_ALONE,
 };
 

@@ -39,8 +39,8 @@ static inline const char *log_text_of(const char *text)
 /* program: the name in every line, must outlive the log. From here on no line is waited for (log_output.h). */
 void log_init(const char *program, enum log_level least, enum log_format format);
 void log_write_list(enum log_level level, const char *message, const struct log_field *fields);
-/* Writes the lines that could not be written before, then how many were lost meanwhile. A line does it too; this is for
- * a program that has nothing to say. */
+/* Writes the lines that could not be written before, then how many were lost since. A line does it too; this is for a
+ * program that has nothing to say. */
 void log_flush(void);
 /* An error for the person who started the program, also before log_init(): "<program>: <message>", without time and
  * fields. In the journal it has the priority of an error. */
@@ -49,7 +49,7 @@ void log_complain(const char *program, const char *message);
  * value may be glued to a card number. The digits may be separated by blanks and dashes, or by one of . / _ , */
 void log_redact(char *text);
 /* For text of a peer, in which a number may mean anything: overwrites every run of 12 digits or more, with the same
- * separators, whatever the check digit. UUIDs stay. */
+ * separators, also without a valid check digit. UUIDs stay. */
 void log_redact_strictly(char *text);
 const char *log_level_name(enum log_level level);
 

@@ -39,7 +39,7 @@ static double started_after_boot_s(void)
     return at && ticks_a_second > 0 && sscanf(at, " %llu", &ticks) == 1 ? (double)ticks / (double)ticks_a_second : -1;
 }
 
-/* Fixed once known: a clock that is set later does not start the process anew. */
+/* Fixed once known: a clock that is set later does not change when the process started. */
 static double started_s(void)
 {
     static double started = -1;

@@ -19,7 +19,7 @@ struct attempt_rules attempt_rules_of_route(const struct config *config, const s
         /* guard: the key of a route has the lifetime of its route */
         .key_lifetime_ms = route->key_lifetime_ms,
         .timeout_ms = route->timeout_ms,
-        /* guard: the look-up of a route is believed only when the last send is settled */
+        /* guard: the look-up of a route decides only when the last send is settled */
         .settle_time_ms = issuer_key_route_settle_ms(route->key_lifetime_ms, route->timeout_ms),
         /* guard: a route counts attempts of its own */
         .max_attempts = route->max_attempts,
@@ -93,8 +93,8 @@ int64_t attempt_settle_left_ms(int64_t age_ms, int64_t steady_ms, int64_t settle
 {
     if (age_ms < 0)
         return 0;
-    /* guard: not found is believed only when the last send is as old as the settling time */
-    /* guard: not found is believed only when the clock was steady for so long */
+    /* guard: not found decides only when the last send is as old as the settling time */
+    /* guard: not found decides only when the clock was steady for the settling time */
     /* guard: the steady time covers the lease of a worker that was replaced */
     int64_t left_ms = settle_ms - age_ms, unsteady_ms = settle_ms + lease_ms - steady_ms;
     if (left_ms < unsteady_ms)

@@ -85,7 +85,7 @@ struct attempt {
     bool card_is_new;   /* the saved card was made in this attempt */
     bool was_cancelled; /* the saved card was cancelled at the issuer in this attempt */
     /* A look-up found nothing, or is going to: the end that belongs to lookup_reason waits until no create or delivery
-     * can arrive any more. Meanwhile nothing else is sent, neither by this attempt nor by a later one. */
+     * can arrive any more. Until then nothing else is sent, neither by this attempt nor by a later one. */
     bool end_is_held;
     int64_t checked_ms;     /* when core-api agreed */
     int64_t wall_offset_us; /* our wall clock less the steady one, at the claim */
@@ -144,7 +144,7 @@ bool attempt_is_beyond(const struct attempt *attempt, const struct attempt_rules
 
 /* An earlier attempt may have sent a create or delivery, and its key may be forgotten by now, or soon will be. */
 bool attempt_is_expired(const struct attempt *attempt, const struct view *view);
-/* After so long an unknown outcome becomes a question: the lifetime of its key, or a day where the key lives for
+/* The time after which an unknown outcome becomes a question: the lifetime of its key, or a day if the key lives for
  * ever. */
 int64_t attempt_question_lifetime_ms(const struct attempt_rules *rules);
 /* The outcome has been unknown for so long, less the key's margin. */
@@ -155,8 +155,8 @@ int64_t attempt_unsettled_ms(const struct attempt *attempt, const struct view *v
 /* Past the key's lifetime less its margin an UNKNOWN event is never sent again. The margin is never shorter than the
  * settling time: what is delivered late must still arrive within the lifetime. */
 bool attempt_key_expired(int64_t age_ms, int64_t lifetime_ms, int64_t timeout_ms, int64_t settle_ms);
-/* How long "not found" may not be believed yet, because a create or delivery may still be on its way: 0 = it may.
- * age_ms: of the last such send, -1 = there is none; steady_ms: how long the database's clock has been seen to run
+/* For how long "not found" decides nothing yet, because a create or delivery may still be on its way; 0 = it decides
+ * now. age_ms: of the last such send, -1 = there is none; steady_ms: how long the database's clock has been seen to run
  * evenly. A worker whose lease was taken over may send until that lease would have ended, so the steady time covers it
  * too. */
 int64_t attempt_settle_left_ms(int64_t age_ms, int64_t steady_ms, int64_t settle_ms, int64_t lease_ms);

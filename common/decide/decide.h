@@ -44,7 +44,7 @@ struct flow_verdict decide_before_send(const struct attempt *attempt, const stru
 /* What the coming attempt does, as far as the row tells: decide_first(), and where that leads to a create or a delivery,
  * decide_before_send() as if core-api agreed and nothing had to be kept. Sets where the attempt then stands. */
 struct flow_verdict decide_plan(struct attempt *attempt, const struct view *view);
-/* The attempt goes on: a GO takes effect on where it stands. */
+/* Applies a GO to the attempt: sets its step and the reason of its look-up. */
 void decide_go(struct attempt *attempt, const struct flow_verdict *verdict);
 /* An unknown outcome is settled for this reason: GO to the look-up; where there is none, the end that is a question,
  * since an earlier send may have been executed. code: what REFUSED, INELIGIBLE, UNFORESEEN, IN_OUTAGE and BY_ANSWER end

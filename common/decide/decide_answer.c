@@ -123,7 +123,7 @@ static struct flow_verdict mark(struct attempt *attempt, const char *code)
  * card need not be the one that is left. */
 static struct flow_verdict found_duplicate(struct attempt *attempt, const struct view *view, const struct shown *shown)
 {
-    /* guard: after two cards nothing is believed before the last send has settled */
+    /* guard: after two cards no look-up decides before the last send has settled */
     int64_t unsettled_ms = shown->found == ISSUER_FOUND_MORE ? 0 : attempt_unsettled_ms(attempt, view);
     bool is_ours = !attempt->is_saved || shown->is_ours;
     if (unsettled_ms > 0)

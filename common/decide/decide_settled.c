@@ -7,7 +7,7 @@
 #define DEFERRAL_MIN_MS 50
 #define LOOKUP_REST_PART 8 /* of the time for which an outcome has been unknown */
 #define LOOKUP_REST_MAX_MS (60 * INT64_C(1000))
-#define DEFERRALS_PROVE 3 /* so many in a row for one cause, while others are answered well, are the event's fault */
+#define DEFERRALS_PROVE 3 /* deferrals in a row for one cause, while others are answered well: the event's fault */
 
 static struct flow_verdict fail(const char *code)
 {

@@ -105,7 +105,7 @@ void http_call_make(struct http_call *call, const char *method, const char *base
 void http_call_about(struct http_call *call, const char *subject, bool (*names_other)(const struct http_call *call));
 /* The body of this request may have body_max bytes, at most HTTP_CALL_BODY_MAX. */
 void http_call_allow_body(struct http_call *call, size_t body_max);
-/* The answer to this request may have so many bytes, if the client allows them. */
+/* The largest answer to this request, in bytes, if the client allows it. */
 void http_call_allow_answer(struct http_call *call, size_t answer_max);
 /* Appends to the URL: text as it is, or text that becomes one segment of the path, see http_put_segment() (http_values.h).
  * Precondition: no header yet. */

@@ -27,7 +27,7 @@ static ssize_t receive(struct http_stream *stream, char *bytes, size_t size)
     }
     ssize_t count = recv(stream->fd, bytes, size < most ? size : most, 0);
     if (count > 0) {
-        /* guard: a call takes so many bytes and no more */
+        /* guard: a call takes its bound of bytes and no more */
         stream->left -= (size_t)count;
         stream->turn_left -= (size_t)count;
     }

@@ -43,7 +43,7 @@ must_check bool http_stream_secure(struct http_stream *stream, struct http_tls *
 enum http_stream_shaking http_stream_shake(struct http_stream *stream, char ret_why[HTTP_TLS_WHY_SIZE]);
 /* Of a stream that is shaken. */
 enum http_handshake http_stream_handshake(const struct http_stream *stream);
-/* A request follows: nothing of it has left, and its peer may send so many bytes. */
+/* A request follows: nothing of it has left yet. Sets how many bytes its peer may send. */
 void http_stream_begin(struct http_stream *stream, size_t bytes_max);
 /* A turn of the loop begins. */
 void http_stream_turn(struct http_stream *stream);

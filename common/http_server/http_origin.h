@@ -2,10 +2,10 @@
  *
  * A connection belongs to the other end of its socket, unless that is a trusted proxy: then to the address that the
  * proxy names, in a PROXY header before the first request, or in a header line of each request. An address that is not
- * trusted is never believed: a PROXY header is malformed HTTP there, and the header line is ignored. A trusted proxy
- * itself is not limited: it is one address for all its clients.
+ * trusted is never used: a PROXY header is malformed HTTP there, and the header line is ignored. A trusted proxy itself
+ * is not limited: it is one address for all its clients.
  *
- * Each connection holds at most one place of its address, and each request at work one of the address that its header
+ * Each connection holds at most one place of its address, and each running request one of the address that its header
  * line names. */
 #ifndef ISSUING_HTTP_ORIGIN_H
 #define ISSUING_HTTP_ORIGIN_H

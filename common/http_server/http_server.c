@@ -101,7 +101,7 @@ static void on_sweep(uv_timer_t *timer)
     int64_t now_ms = clock_mono_ms();
     struct http_conn *conn;
     server->lingered_now = 0;
-    /* Nothing is freed meanwhile: that happens in close callbacks. */
+    /* Nothing is freed during this loop: that happens in close callbacks. */
     LIST_FOREACH(conn, &server->conns, all)
     http_conn_expire(conn, now_ms);
     http_pressure_sweep(server);

@@ -18,7 +18,7 @@
 enum proxy_progress {
     PROXY_MORE,      /* all bytes used, the header is not complete */
     PROXY_COMPLETE,  /* bytes that were not used are the client's */
-    PROXY_MALFORMED, /* nothing behind it can be believed */
+    PROXY_MALFORMED, /* no byte after it can be trusted */
 };
 
 /* All zero at first. */

@@ -88,7 +88,7 @@ bool issuer_honoured_key(const struct issuer_profile *profile, const struct http
 /* One page. EXECUTED: it was read into *lookup; is_done tells whether there is another one to ask for. Too many pages,
  * or a page that does not go on, are unreadable. A refusal of the look-up itself decides nothing: UNKNOWN with
  * ADVICE_RETRY. ADVICE_WAIT leaves the look-up where it is, so the same page may be asked for again; any other outcome
- * but EXECUTED begins it anew. */
+ * but EXECUTED starts it again. */
 void issuer_read_lookup(const struct issuer_profile *profile, const struct http_call *call, const struct uuid *event_id,
                         struct issuer_lookup *lookup, struct outcome *ret_outcome);
 /* Precondition: is_done. ONE: lookup->card is the card, active or inactive. */

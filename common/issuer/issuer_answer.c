@@ -1,4 +1,4 @@
-/* See issuer.h: the answers to create, activate, reveal, cancel, retire and retrieve. A card is believed whole or not
+/* See issuer.h: the answers to create, activate, reveal, cancel, retire and retrieve. A card is accepted whole or not
  * at all: a value that is missing, has another type, or contradicts another value makes the answer unreadable. */
 #include <assert.h>
 #include <stdio.h>

@@ -22,8 +22,8 @@ enum issuer_found issuer_lookup_found(const struct issuer_lookup *lookup)
     return lookup->gone > 0 ? ISSUER_FOUND_CANCELLED : ISSUER_FOUND_NONE;
 }
 
-/* Pages overlap when cards are made meanwhile, so a card may come twice. Only the ids of the first live and the first
- * gone card are remembered. A third card may be counted twice, which changes no result. */
+/* Pages overlap when cards are made during the walk, so a card may come twice. Only the ids of the first live and the
+ * first gone card are remembered. A third card may be counted twice, which changes no result. */
 static void count_card(struct issuer_lookup *lookup, const struct issuer_card *card)
 {
     /* guard: a card that is seen on two pages counts once */

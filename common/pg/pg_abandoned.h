@@ -1,5 +1,5 @@
-/* A session that was given up while the server may still be at work in it: a commit that waits for a synchronous
- * standby cannot be cancelled safely, and closing the socket does not end it. Private to common/pg.
+/* A session that was given up while the server may still be running something in it: a commit that waits for a
+ * synchronous standby cannot be cancelled safely, and closing the socket does not end it. Private to common/pg.
  *
  * The socket stays open and is read, so that the end of the session's work is noticed and the pool can count the
  * session. The session ends when everything that was sent is answered, or when the connection breaks. */

@@ -64,14 +64,14 @@ struct pg_batcher_options {
     int place; /* of the statement, without hooks->place_of */
     const struct pg_batcher_hooks *hooks;
     void *context;                       /* of the hooks */
-    int batch_count;                     /* so many may be out at once */
+    int batch_count;                     /* batches that may be out at once */
     int place_batches;                   /* and of one place; 0 = all of them */
     int items_max;                       /* in one batch */
     size_t array_bytes_max;              /* of one parameter */
     int growth;                          /* beside n others a batch starts when it has >= growth * n times as many items
                                              as all of them together */
     int64_t gather_ms;                   /* 0: a batch waits for no further items */
-    int gather_items;                    /* so many do not wait */
+    int gather_items;                    /* this many items do not wait for more */
     int64_t timeout_ms;                  /* of the statement */
     int64_t retry_base_ms, retry_cap_ms; /* backoff between tries of a batch */
     /* 0: an item that could not be sent is tried until its deadline, and each item is tried at least once.

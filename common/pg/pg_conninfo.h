@@ -16,8 +16,8 @@ must_check bool pg_conninfo_check(const char *conninfo, struct err *err);
 bool pg_conninfo_is_exposed(const char *conninfo, char ret_text[PG_EXPOSED_SIZE]);
 /* ERR_CONFIG when it is exposed and may not be. */
 must_check bool pg_conninfo_prove(const char *conninfo, bool may_be_exposed, struct err *err);
-/* What of a failed attempt stays wrong until somebody mends it, and how; NULL = it may heal by itself. `said` is libpq's
- * own message, which is English, since no program sets a locale. */
+/* What was wrong with a failed attempt, if it lasts until somebody repairs it, and how to; NULL = it may end by itself.
+ * `said` is libpq's own message, which is English, since no program sets a locale. */
 const char *pg_remedy(const char *said);
 
 #endif

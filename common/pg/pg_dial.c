@@ -30,8 +30,8 @@ struct dial {
     int64_t next_ms, limit_ms;
 };
 
-/* Behind the blanks before a SQLSTATE in a verbose message of the server, in whatever language: "...FATAL:  28P01: ..."
- * NULL = there is none. */
+/* Behind the blanks before a SQLSTATE in a verbose message of the server, in any language: "...FATAL: 28P01: ..." NULL
+ * = there is none. */
 static const char *find_sqlstate(const char *message)
 {
     for (const char *at = strstr(message, ":  "); at; at = strstr(at + 1, ":  ")) {

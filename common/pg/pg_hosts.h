@@ -7,7 +7,8 @@
  *   up one connection, and the number of attempts depends on the hosts, not on the connections.
  * - After a failure a target rests: 100 ms, doubled with each failure up to 1 s, the second half of it random; up to 5
  *   s while another session there is in use.
- * - A target never has more than `sessions_most` sessions, those included that were given up and may still be at work.
+ * - A target never has more than `sessions_most` sessions, including those that were given up and may still run
+ * something.
  *   All targets together have at most twice as many. */
 #ifndef ISSUING_PG_HOSTS_H
 #define ISSUING_PG_HOSTS_H

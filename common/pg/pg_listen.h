@@ -15,8 +15,8 @@ struct pg_listen;
 must_check bool pg_listen_open(uv_loop_t *loop, const char *conninfo, const char *channel,
                                void (*on_hint)(void *context, const char *payload), void *context,
                                struct pg_listen **ret_listen, struct err *err);
-/* Whether to listen; at first it does. For each NOTIFY, on whatever channel, the server wakes every session of the
- * database that listens to anything, so a session that does not need hints should not listen. */
+/* Whether to listen; at first it does. For each NOTIFY, on any channel, the server wakes every session of the database
+ * that listens to anything, so a session that does not need hints should not listen. */
 void pg_listen_want(struct pg_listen *listen, bool is_wanted);
 /* on_closed from the loop; the listener is freed before it. No on_hint is called any more. */
 void pg_listen_close(struct pg_listen *listen, void (*on_closed)(void *context), void *context);

@@ -16,7 +16,7 @@
 #define PG_MARK_NUMBER '\3' /* "0" or "3" */
 #define PG_MARK_PLACES '\4' /* "1" or "8" */
 
-/* The text for one of so many places, to be freed; NULL: out of memory. */
+/* The text for one of `places` places, to be freed; NULL: out of memory. */
 char *pg_place_text(const char *marked, int place, int places);
 /* 0 to places - 1. places: >= 1. */
 int pg_place_of(const char *user_id, size_t length, int places);

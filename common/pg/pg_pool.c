@@ -169,7 +169,7 @@ static void check_slot(struct slot *slot, int64_t now_ms, struct pg_queries *ret
     snprintf(text, sizeof(text), "no answer to %s within %lld ms", silent->statement->name,
              (long long)silent->timeout_ms);
     /* guard: a session that hangs is counted, not closed */
-    /* guard: the same, with a standby that is away */
+    /* guard: a session that hangs while a standby is away is counted, not closed */
     pg_connection_abandon(&slot->connection, text);
 }
 
@@ -233,7 +233,7 @@ static bool takes_queries(const struct slot *slot)
            !(queries->last && queries->last->is_slow);
 }
 
-/* So many queries the next turn can send; the queue may be longer by that although nothing waits for long. */
+/* How many queries the next turn can send; the queue may be longer by that although nothing waits for long. */
 static int capacity(const struct pg_pool *pool)
 {
     int count = 0;

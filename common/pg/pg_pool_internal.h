@@ -12,8 +12,8 @@
 #include "common/pg/pg_pool.h"
 #include "common/pg/pg_servers.h"
 
-/* So many sessions there may be to one server beyond options.connections, to continue with while abandoned ones
- * hang. */
+/* How many sessions to one server there may be beyond options.connections, to continue with while abandoned ones hang.
+ * */
 #define PG_POOL_SPARE 2
 
 enum slot_state {
@@ -111,7 +111,7 @@ extern const struct pg_connection_hooks pg_pool_slot_hooks;
 void slot_set_state(struct slot *slot, enum slot_state state);
 int pg_pool_sessions_max(const struct pg_pool *pool); /* to one server */
 int pg_pool_abandoned_max(const struct pg_pool *pool);
-/* So many sessions hang as there may be to one server, and none is in use: no query can be sent. */
+/* As many sessions hang as there may be to one server, and none is in use: no query can be sent. */
 bool pg_pool_is_hung(const struct pg_pool *pool);
 /* Why the pool is down: the known cause of a hang, else what the servers know, or `reason`. */
 enum pg_cause pg_pool_find_cause(const struct pg_pool *pool, const char *reason, char *ret_text, size_t size);

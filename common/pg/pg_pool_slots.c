@@ -3,7 +3,7 @@
  *
  * Invariants:
  * - A slot gets queries only in state UP: connected, the schema checked, not read-only.
- * - A connection that is silent is abandoned, not closed: its backend may be at work for long, and closing would not
+ * - A connection that is silent is abandoned, not closed: its backend may run for long, and closing would not
  *   end it. Connections and abandoned sessions to one server together are never more than options.connections +
  *   PG_POOL_SPARE, so a server on which statements hang is not filled with sessions.
  * - Slots in use are on one timeline. Each promotion begins a new one with a higher number, so the higher one is the
@@ -278,7 +278,8 @@ static int64_t newest_timeline(const struct pg_pool *pool)
     return newest;
 }
 
-/* Of a server whose timeline is not known, nothing is. What others are answered meanwhile is not counted against it. */
+/* Of a server whose timeline is not known, nothing is. Answers that others get in that time are not counted against it.
+ * */
 static void check_history(struct slot *slot)
 {
     slot->history = slot->pool->history;

@@ -1,10 +1,10 @@
 /* The servers that the connections of one pool share: the hosts of the conninfo (pg_hosts.h), and the addresses of
  * their names, asked for without blocking the loop. Private to common/pg.
  *
- * The list is read anew before an attempt (not within a quarter of a second), because a service file may change. A
+ * The list is read again before an attempt (not within a quarter of a second), because a service file may change. A
  * name is asked for again when its last answer is older than a second and an attempt is to be made, so a name that
- * moves to another address is followed. While the name servers are silent, the addresses from before stay in use.
- * libpq gets the address as `hostaddr` and keeps `host`, which TLS verifies. */
+ * moves to another address is followed. While the name servers are silent, the addresses from before stay in use. libpq
+ * gets the address as `hostaddr` and keeps `host`, which TLS verifies. */
 #ifndef ISSUING_PG_SERVERS_H
 #define ISSUING_PG_SERVERS_H
 

@@ -10,7 +10,7 @@
 struct pg_sync;
 
 /* ERR_AWAY when no connection can be made (connect_timeout is 5 s unless the conninfo sets it); ERR_CONFIG when
- * that stays so until somebody mends it, with a SQLSTATE where the server refuses the role, its password, the database's
+ * that lasts until somebody repairs it, with a SQLSTATE where the server refuses the role, its password, the database's
  * name or a setting. */
 must_check bool pg_sync_open(const char *conninfo, const char *application_name, struct pg_sync **ret_db,
                              struct err *err);
@@ -20,7 +20,7 @@ void pg_sync_closep(struct pg_sync **db);
 /* From now on a call that gets no answer for so long ends with ERR_AWAY, and the connection is of no use any more. The
  * server may go on with the statement: its statement_timeout is to be shorter. 0 = waits for ever, as at first. */
 void pg_sync_limit(struct pg_sync *db, int64_t answer_ms);
-/* From now on statements that are about all places are about this one of so many. */
+/* From now on, statements that are about all places are about this one of `places`. */
 void pg_sync_narrow(struct pg_sync *db, int place, int places);
 /* rows stay valid until pg_rows_free. ret_rows may be NULL. ERR_DATABASE with the server's SQLSTATE and message,
  * ERR_AWAY when the connection is lost. */

@@ -1,6 +1,6 @@
 /* See wakeup.h. NOTIFY takes a lock over the whole database at commit, so it is never part of a transaction that a
  * caller waits for. It is a transaction of its own; under load the gap keeps its cost below the cost of what it
- * reports, and the listeners are at work then anyway. */
+ * reports, and the listeners are working then anyway. */
 #include "common/pg/wakeup.h"
 
 #include <assert.h>

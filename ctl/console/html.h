@@ -1,5 +1,5 @@
 /* Writes HTML. Text of others (user ids, reasons, details) gets into a page through these functions only, and is shown
- * as text whatever it holds. Pure: a failed append is remembered in the buf. */
+ * as text, with any content. Pure: a failed append is remembered in the buf. */
 #ifndef ISSUING_CONSOLE_HTML_H
 #define ISSUING_CONSOLE_HTML_H
 

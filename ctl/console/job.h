@@ -1,4 +1,4 @@
-/* One bulk action (replay, cancel, resolve) that runs in small steps from the loop, so that pages stay live meanwhile.
+/* One bulk action (replay, cancel, resolve) that runs in small steps from the loop, so that pages are still served.
  *
  * A step acts on a few events and returns. Each event is acted on by the verb's own function (ctl/bulk.h), which writes
  * its audit row with it and acts only on the state that was selected: stopping, two consoles and a lost database leave

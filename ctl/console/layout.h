@@ -12,7 +12,7 @@ void layout_write(struct buf *document, const struct page *page);
 void layout_notice(struct buf *document, const char *title, const char *why);
 /* The main part of a page that could not be made. */
 void layout_error(struct page *page, const struct err *err);
-/* A form that is the reader's to mend (ERR_USAGE, ERR_REFUSED): writes why, and the caller writes the form's page, with
+/* A form that the reader must correct (ERR_USAGE, ERR_REFUSED): writes why, and the caller writes the form's page, with
  * what was typed, below it. False, and nothing is written: another error. */
 must_check bool layout_refused(struct page *page, const struct err *err);
 /* Beginning of a form that changes something, with its secret. */

@@ -28,8 +28,9 @@ struct page {
     char location[PAGE_LOCATION_SIZE]; /* not "": answered with 303 and this path */
 };
 
-/* Each writes its main part, or fills *err: ERR_NOT_FOUND, ERR_USAGE and ERR_REFUSED are the reader's to mend, ERR_AWAY
- * and ERR_DATABASE say that the database did not answer, or not in time. What was written before is dropped. */
+/* Each writes its main part, or fills *err: ERR_NOT_FOUND, ERR_USAGE and ERR_REFUSED are for the reader to correct,
+ * ERR_AWAY and ERR_DATABASE say that the database did not answer, or not in time. What was written before is dropped.
+ * */
 must_check bool page_overview(struct page *page, struct err *err);
 must_check bool page_events(struct page *page, struct err *err);
 must_check bool page_event(struct page *page, struct err *err);

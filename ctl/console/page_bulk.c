@@ -106,7 +106,7 @@ static void write_hidden(struct page *page, const struct job *job)
     }
 }
 
-/* What was typed is kept where the start was refused; the confirmations are asked for anew, of what is shown now. */
+/* What was typed is kept where the start was refused; the confirmations are asked for again, for what is shown now. */
 static void write_start_form(struct page *page, const struct job *job)
 {
     struct buf *out = page->out;
@@ -275,7 +275,7 @@ static void write_figures(struct buf *out, const struct job *job)
         int64_t number;
     } figures[] = {{job->bulk.verb->past, job->bulk.done},
                    {"refused", job->bulk.refused},
-                   {"skipped: changed meanwhile", job->bulk.skipped},
+                   {"skipped: changed in between", job->bulk.skipped},
                    {"selected", job->bulk.total}};
     buf_put_text(out, "<dl class=\"figures\">\n");
     for (size_t i = 0; i < ARRAY_SIZE(figures); i++) {

@@ -104,7 +104,7 @@ AS $$
     FROM (SELECT encode(uuid_send(id), 'hex') AS hex) h
 $$;
 
--- What alone makes events of this type; null = senders do.
+-- The only part of the system that makes events of this type; null = senders do.
 CREATE OR REPLACE FUNCTION issuing.own_type(event_type text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN CASE event_type WHEN 'CARD_REQUEST_ENDED' THEN 'the end of a card request'
@@ -120,13 +120,14 @@ CREATE OR REPLACE FUNCTION issuing.batch_scope(setting text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN CASE WHEN issuing.batch_id(setting) IS NOT NULL THEN left(substr(setting, 38), 1000) END;
 
--- What is on record stays so when the server crashes or a standby takes over, whatever the caller has set before.
+-- An audit row is not lost when the server crashes or a standby takes over, also if the caller has set
+-- synchronous_commit.
 CREATE OR REPLACE FUNCTION issuing.commit_durably() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 BEGIN
     IF current_setting('synchronous_commit') <> 'remote_apply' THEN
-        -- guard: an audit row survives a crash whatever the caller has set
+        -- guard: an audit row survives a crash with any setting of the caller
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
     RETURN NULL;

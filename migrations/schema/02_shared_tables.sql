@@ -12,7 +12,7 @@ CREATE TABLE issuing.place_states (
     place      int2 PRIMARY KEY CHECK (place BETWEEN 0 AND 63),
     state      text COLLATE "C" NOT NULL DEFAULT 'served' CHECK (state IN ('served', 'leaving', 'closing', 'released')),
     owner      text COLLATE "C", -- cluster_name of the database that serves it, or served it; NULL = no place ever left
-    next_owner text COLLATE "C", -- of the one that may take it
+    next_owner text COLLATE "C", -- cluster_name of the database that may take it
     release_id uuid, -- of the last release; the same in both databases
     since      timestamptz NOT NULL DEFAULT clock_timestamp(),
     CHECK ((state = 'served') = (next_owner IS NULL))
@@ -48,7 +48,7 @@ CREATE TABLE issuing.issuer_checks (
     creates     bool NOT NULL DEFAULT false, -- a card of the issuer's test mode is made, and closed
     asked_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     deadline_at timestamptz NOT NULL, -- the operator waits no longer, and no worker begins it any more
-    lease_until timestamptz,          -- until then a worker has it
+    lease_until timestamptz,          -- a worker has it until then
     lease_token uuid,
     ended_at    timestamptz,
     actor       text COLLATE "C" NOT NULL,
@@ -73,7 +73,7 @@ CREATE TABLE issuing.issuer_listings (
     is_regular   bool NOT NULL DEFAULT false, -- by issuer.reconcile_every; else an operator asked
     since        timestamptz NOT NULL, -- cards that were made from then on
     asked_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
-    wanted_until timestamptz NOT NULL, -- then nobody waits, and no worker goes on; who asks again moves it
+    wanted_until timestamptz NOT NULL, -- from then on nobody waits, and no worker continues; whoever asks again moves it
     lease_until  timestamptz,
     lease_token  uuid,
     worker       text COLLATE "C",     -- which one has it or last had it
@@ -107,8 +107,8 @@ CREATE INDEX listed_cards_rest ON issuing.listed_cards (listing)
 
 -- ---- workers ----
 -- Workers write these rows every few seconds, so that issuing-ctl, the api and alerts need no connection to a worker.
--- A row that is lost or wrong costs a wrong picture; a pause that ends too early or too late costs no card. All times
--- are the database's.
+-- If a row is lost or wrong, people see a wrong picture; a pause that ends too early or too late costs no card. All
+-- times are the database's.
 
 -- One row for each worker process. A row that was not seen for 60 s counts as dead; a heartbeat removes it after a day.
 CREATE TABLE issuing.workers (
@@ -200,9 +200,9 @@ CREATE TABLE issuing.route_workers (
 ) WITH (fillfactor = 50);
 
 -- Who may send which type: this role and, as with any right, each role that has its rights. Name and oid must both fit:
--- a role that was made anew under an old name is another one, and so is each role of another cluster that this was
--- restored into (pg_upgrade keeps the oids). Without the right to call the function a row is worth nothing. Written by
--- change_sender only.
+-- a role that was created again under an old name is another role, and so is each role of another cluster that this
+-- database was restored into (pg_upgrade keeps the oids). Without the right to call the function a row has no effect.
+-- Written by change_sender only.
 CREATE TABLE issuing.senders (
     event_type text COLLATE "C" NOT NULL CHECK (event_type ~ '^[A-Z][A-Z0-9_]{0,63}$'
                      AND event_type NOT IN ('CARD_REQUEST_ENDED', 'CARD_STATUS_CHANGED')),
@@ -213,7 +213,7 @@ CREATE TABLE issuing.senders (
 );
 
 -- The keys that senders gave, each with its event. The unique index makes two transactions with one key wait for each
--- other, and nobody else. A row is removed after its event (forget_keys); until then it is worth nothing.
+-- other, and nobody else. A row is removed after its event (forget_keys); between the two it has no effect.
 CREATE TABLE issuing.event_keys (
     event_id   uuid NOT NULL,
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),

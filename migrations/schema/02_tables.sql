@@ -217,10 +217,10 @@ CREATE TABLE issuing.number_reveals (
 
 -- A number leaves in two calls, which are two transactions. ask_reveal writes the audit row and counts; take_number
 -- gives the record only for a ticket that an earlier transaction has committed. So a number that left is in the audit
--- trail and in the count, whatever the caller's transactions do. A try that is not committed counts nothing.
+-- trail and in the count, also if the caller rolls back. A try that is not committed does not count.
 CREATE TABLE issuing.reveal_tickets (
     id      uuid PRIMARY KEY DEFAULT gen_random_uuid(),
-    made_by xid8 NOT NULL DEFAULT pg_current_xact_id(), -- the whole transaction, whatever savepoint
+    made_by xid8 NOT NULL DEFAULT pg_current_xact_id(), -- the whole transaction, with any savepoint
     made_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     user_id text COLLATE "C" NOT NULL,
     card_id uuid NOT NULL
@@ -292,7 +292,7 @@ CREATE INDEX peer_checks_finished ON issuing.peer_checks (finished_at) WHERE fin
 -- Ends that are to be told and are no event yet. The transaction of the ends writes one row for all of one call: the
 -- ids are enough, because a request that is COMPLETED or REJECTED never changes again. An end that is FAILED has a row
 -- of its own with what GET said, since a replay changes the request. A row costs little however long nobody takes it.
--- Taken by claim_ends, in the order of n: a sequence follows the ends of one request, whatever the clock does.
+-- Taken by claim_ends, in the order of n: a sequence follows the ends of one request, also when a clock steps.
 CREATE TABLE issuing.ends_to_tell (
     n          int8 NOT NULL GENERATED ALWAYS AS IDENTITY,
     ended_at   timestamptz NOT NULL,
@@ -304,7 +304,7 @@ CREATE TABLE issuing.ends_to_tell (
     refused    text COLLATE "C"             -- why it cannot become an event; such a row stays until somebody acts
 ) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0, toast_tuple_target = 8000);
 -- Compression is not worth its time in rows that live for a second.
--- guard: ends are told whatever is replicated
+-- guard: ends are told also while all tables are replicated
 ALTER TABLE issuing.ends_to_tell ALTER ids SET STORAGE EXTERNAL, REPLICA IDENTITY FULL;
 CREATE INDEX ends_to_tell_waiting ON issuing.ends_to_tell (n) WHERE refused IS NULL;
 
@@ -319,8 +319,8 @@ INSERT INTO issuing.turns (name) VALUES ('housekeeping'), ('numbers'), ('statist
 
 -- The clock by which retentions are judged. The database's own may step, by hours or a year and for a moment only, and
 -- a key forgotten then is a second card. So this clock advances by what lies between two passes of keep_house while
--- that is little (5 minutes), and stands still while a clock steps or nobody keeps house. After a day without a step
--- the database's clock is believed again. A retention is never shorter by it than by 5 minutes for each step.
+-- that is little (5 minutes), and stands still while a clock steps or no housekeeping runs. After a day without a step
+-- the database's clock counts again. A retention is never shorter by it than by 5 minutes for each step.
 CREATE TABLE issuing.house_clock (
     one         bool PRIMARY KEY DEFAULT true CHECK (one),
     passed_at   timestamptz, -- the database's clock at the last pass; NULL before the first

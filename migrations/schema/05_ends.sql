@@ -5,7 +5,7 @@
 -- earlier event ends COMPLETED or REJECTED, the held one is due again. Claim and end exclude each other by the lock of
 -- user and type, and each looks only after it has the lock, in a statement of its own: so either the claim sees the
 -- end, or the end sees the held event. The claim only tries the lock (try_orders), and leaves the event if it does not
--- get it. Whatever ends events takes all locks in their order, before it locks any row.
+-- get it. Every function that ends events takes all locks in their order, before it locks any row.
 --
 -- Precedes, as a statement of its own, everything that may end one of these events COMPLETED or REJECTED, in the same
 -- transaction and before any of their rows is locked. ISBSY: another session holds the lock of one of them. A worker
@@ -200,7 +200,7 @@ BEGIN
                                    ELSE e.next_attempt_at END,
             -- Only what the claim of this attempt has set: an earlier attempt's send is not this one's to forget.
             -- guard: an attempt forgets no send of an earlier one
-            -- guard: an attempt forgets no send that was reported meanwhile
+            -- guard: an attempt forgets no send that was reported during it
             first_sent_at = CASE WHEN a.clear_sent AND e.first_sent_at = e.updated_at AND e.last_sent_at IS NULL
                                  THEN NULL ELSE e.first_sent_at END,
             -- guard: an attempt that sent nothing binds to no issuer
@@ -219,7 +219,7 @@ BEGIN
                                  WHEN a.is_ours AND e.deferral_code ~ '^(issuer|core|route)_' THEN e.deferral_code
                                  ELSE a.code END,
             reason_code = a.reason_code, reason_detail = a.reason_detail, last_error = a.last_error,
-            -- Before another attempt core-api is asked anew, where certainly nothing was sent with these.
+            -- Before another attempt core-api is asked again, if certainly nothing was sent with these.
             -- guard: what was kept for a create that may have left is never forgotten
             issuer_parameters = CASE WHEN a.clear_sent AND a.status <> 'REJECTED' AND e.last_sent_at IS NULL
                                          AND e.first_sent_at = e.updated_at
@@ -313,8 +313,8 @@ END
 $$;
 
 -- What belongs to the end FAILED `worker_lost`, which the statement outbox_sweep makes. An event that ended in an
--- earlier statement was dealt with then: the housekeeping moves such rows. If it cannot be written, the sweep goes on,
--- and the end is on the list of those that are refused: `issuing-ctl doctor` shows it.
+-- earlier statement was dealt with then: the housekeeping moves such rows. If it cannot be written, the sweep
+-- continues, and the end is on the list of refused ends, which `issuing-ctl doctor` shows.
 CREATE OR REPLACE FUNCTION issuing.follow_lost() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 AS $$

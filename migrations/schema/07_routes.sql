@@ -1,12 +1,12 @@
 -- Routes: which types workers deliver, and in which order.
 
--- Those that count.
+-- What the living workers say of their routes.
 CREATE OR REPLACE VIEW issuing.route_workers_living AS
 SELECT w.* FROM issuing.route_workers w
 WHERE w.seen_at BETWEEN statement_timestamp() - interval '1 minute' AND statement_timestamp() + interval '1 minute';
 
--- A worker has found that nobody is to call these targets until an operator resumes them. A pause that is there stays as
--- it is, unless it would end by itself.
+-- A worker pauses these targets for all workers, until an operator resumes them. An existing pause stays as it is,
+-- unless it would end by itself.
 CREATE OR REPLACE FUNCTION issuing.pause_stopped(worker text, targets text[], whys text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
 AS $$
@@ -102,9 +102,10 @@ BEGIN
 END
 $$;
 
--- An operator's word: nobody is to deliver this type, and no end is told. Returns why it is refused, or null:
--- `not_found`; `living`: a worker names it, and would register it again; `open`: events are open or ends wait. forced:
--- also then. Open events stay until a route takes them or somebody cancels them; ends that wait are given up.
+-- An operator removes the route of this type: nobody delivers it any more, and no end is told. Returns why it is
+-- refused, or null: `not_found`; `living`: a worker names it, and would register it again; `open`: events are open or
+-- ends wait. forced: removed also if events are open or ends wait. Open events stay until a route takes them or
+-- somebody cancels them; ends that wait are given up.
 CREATE OR REPLACE FUNCTION issuing.remove_route(
     of_type text, forced bool, actor text, os_user text, sudo_user text, why text)
 RETURNS text

@@ -1,6 +1,6 @@
 -- Who may send events.
 
--- The functions that a sender may call. Also after a migration that has made one of them anew.
+-- Grants the functions that a sender may call; called again after a migration that has replaced one of them.
 CREATE OR REPLACE FUNCTION issuing.grant_sender(role text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
 AS $$
@@ -12,8 +12,8 @@ BEGIN
 END
 $$;
 
--- An operator's word. Returns why it is refused, or null. A role that was made anew under its old name is added again,
--- for each type.
+-- An operator adds or removes a sender. Returns why it is refused, or null. A role that was created again under its old
+-- name must be added again, for each type.
 CREATE OR REPLACE FUNCTION issuing.change_sender(
     action text, -- add_sender, remove_sender
     role text, event_type text, actor text, os_user text, sudo_user text, why text)
@@ -72,7 +72,7 @@ LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 BEGIN
     RETURN EXISTS (SELECT FROM senders s
-                   -- guard: a role that was made anew has no right of the old one
+                   -- guard: a role that was created again has no right of the old one
                    WHERE s.event_type = of_type AND s.role_oid = to_regrole(quote_ident(s.role))
                      AND (s.role = caller OR pg_has_role(caller, s.role_oid, 'USAGE')));
 END

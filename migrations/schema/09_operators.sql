@@ -62,12 +62,12 @@ CREATE OR REPLACE FUNCTION issuing.has_card(event uuid) RETURNS bool
 LANGUAGE sql STABLE SET search_path = pg_catalog, issuing, pg_temp
 AS $$ SELECT EXISTS (SELECT FROM cards c WHERE c.request_id = event AND c.status <> 'cancelled') $$;
 
--- FAILED -> PENDING, of an event of a route also REJECTED and COMPLETED -> PENDING, due at once by the clock that claims read; the tries start again, first_sent_at and last_sent_at
--- stay. With a card that was found at the issuer the event counts as sent, whatever the row says.
+-- FAILED -> PENDING, of an event of a route also REJECTED and COMPLETED -> PENDING, due at once by the clock that claims
+-- read; the tries start again, first_sent_at and last_sent_at stay. With a card that was found at the issuer the event counts as sent, also if the row says that nothing was.
 --
--- FAILED issuer_duplicate: the issuer has shown more than one card. Whatever the key's age, and whether a card is
--- stored: the next attempt, and all later ones until the issuer shows exactly one, begin at the look-up
--- (worker/issue_card.c, read_duplicate). Also where an attempt after the replay failed for another reason.
+-- FAILED issuer_duplicate: the issuer has shown more than one card. The next attempt, and all later ones until the
+-- issuer shows exactly one, begin at the look-up (worker/issue_card.c, read_duplicate): with a key of any age, with or
+-- without a stored card, and also if an attempt after the replay failed for another reason.
 CREATE OR REPLACE FUNCTION issuing.reopen(e issuing.outbox_events, was_found bool) RETURNS issuing.outbox_events
 LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
 AS $$
@@ -133,9 +133,9 @@ BEGIN
 END
 $$;
 
--- A COMPLETED event of a route is sent again, under the same key and marked as such: COMPLETED -> PENDING. Whatever comes
--- of it, it was executed, and ends COMPLETED. The lifetime of its key begins anew: the receiver is asked to take it as
--- it takes the first one.
+-- A COMPLETED event of a route is sent again, under the same key and marked as such: COMPLETED -> PENDING. It was
+-- executed, so it ends COMPLETED also if this delivery fails. The lifetime of its key begins again: the receiver is to
+-- treat it as the first one.
 CREATE OR REPLACE FUNCTION issuing.resend(event uuid, seen_us int8, actor text, os_user text, sudo_user text, why text)
 RETURNS TABLE (refused text, event_row issuing.outbox_events)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp

@@ -31,7 +31,7 @@ BEGIN
         INSERT INTO peer_checks AS p (event_id, deadline_at, action, actor, reason)
         VALUES (request, now() + interval '365 days', 'look', 'issuer', 'an event of the issuer')
         ON CONFLICT (event_id, (action = 'look')) WHERE finished_at IS NULL
-        -- guard: an event of the issuer lets an unfinished look begin anew
+        -- guard: an event of the issuer lets an unfinished look start again
         DO UPDATE SET due_at = now(), due_set_at = now(), lease_token = NULL;
     END IF;
     RETURN 'noted';

@@ -106,9 +106,9 @@ BEGIN
 END
 $$;
 
--- Takes the mark of a reissue back, which is its caller's alone; a look that others may have joined stays. What a
--- worker does under the mark meanwhile finds it finished and changes nothing. Returns the result, which is the
--- worker's where the worker was quicker.
+-- Takes the mark of a reissue back, which is its caller's alone; a look that others may have joined stays. A worker
+-- that still acts on the mark finds it finished and changes nothing. Returns the result, which is the worker's where
+-- the worker was quicker.
 CREATE OR REPLACE FUNCTION issuing.withdraw_check(check_id uuid) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 AS $$
@@ -124,10 +124,10 @@ END
 $$;
 
 -- A worker asks for a look at an event: a create of an attempt that had lost its lease may have made a card that nobody
--- holds, whatever the event's status is by now. The send is noted, so that no "not found" is believed before it has
--- settled, neither by the flow nor by a mark. Every unfinished mark of the event begins anew, since what its worker has
--- seen may be older than the card; an operator's one keeps its deadline, and the look goes on after it. False: no such
--- event.
+-- holds; the event may have any status by now. The send is noted, so that "not found" decides nothing before it has
+-- settled, neither for the flow nor for a mark. Every unfinished mark of the event starts again, since what its worker
+-- has seen may be older than the card; an operator's mark keeps its deadline, and the worker's own look continues after
+-- it. False: no such event.
 CREATE OR REPLACE FUNCTION issuing.ask_check(event uuid, why text) RETURNS bool
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 AS $$
@@ -137,15 +137,15 @@ BEGIN
     SELECT e.id, now() + interval '365 days', 'look', 'worker', left(why, 1000)
     FROM outbox_events e WHERE e.id = event AND e.event_type = 'CARD_ISSUE'
     ON CONFLICT (event_id, (action = 'look')) WHERE finished_at IS NULL
-    -- guard: a report lets an unfinished look begin anew
+    -- guard: a report lets an unfinished look start again
     DO UPDATE SET deadline_at = greatest(p.deadline_at, excluded.deadline_at), due_at = now(), due_set_at = now(),
                   lease_token = NULL;
     IF NOT FOUND THEN
         RETURN false;
     END IF;
     UPDATE peer_checks p SET due_at = now(), due_set_at = now(), lease_token = NULL
-    -- guard: a report lets an operator's unfinished mark begin anew
-    -- guard: a late create makes an operator's mark begin anew
+    -- guard: a report lets an operator's unfinished mark start again
+    -- guard: a late create makes an operator's mark start again
     WHERE p.event_id = event AND p.finished_at IS NULL AND p.action <> 'look' AND p.lease_token IS NOT NULL;
     -- After the marks, as end_check locks the two.
     UPDATE outbox_events e SET last_sent_at = now(), first_sent_at = coalesce(e.first_sent_at, now())

@@ -1,8 +1,8 @@
 -- Card numbers: a number leaves the database only through ask_reveal and take_number, which write the audit row;
 -- records are sealed again with another key without anybody but the owner reading them.
 
--- When a card was closed, whatever its other times say: a worker may write those. A clock that is behind makes none
--- older than the last pass of the housekeeping.
+-- When a card was closed. It does not depend on the card's other times, which a worker may write. A clock that is
+-- behind makes none older than the last pass of the housekeeping.
 CREATE OR REPLACE FUNCTION issuing.note_closed() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 AS $$
@@ -91,7 +91,7 @@ BEGIN
     ON CONFLICT (user_id) DO UPDATE SET last_at = excluded.last_at, revealed_at = excluded.revealed_at;
     INSERT INTO operator_actions (event_id, actor, action, after)
     VALUES (found.request_id, holder, 'number_revealed', jsonb_build_object('card_id', found.id));
-    -- Those that nobody has taken: a crash between the two calls.
+    -- Removes tickets that nobody has taken, after a crash between the two calls.
     DELETE FROM reveal_tickets k
     WHERE k.id IN (SELECT o.id FROM reveal_tickets o
                    -- guard: tickets that nobody took go

@@ -39,10 +39,11 @@ $$;
 
 REVOKE ALL ON FUNCTION issuing.end_pauses() FROM PUBLIC;
 
--- What a worker writes every few seconds, and what it is to obey. Clock steps heal: every time is written anew, as an
--- age before now, and a row whose time is ahead of the clock is removed until its worker writes it again. Locks that
--- others hold on the tables of workers are waited for only shortly, and cost the picture, not the controls: is_noted
--- tells. A lost heartbeat is followed by the next, so its commit does not wait for the disk or for a standby.
+-- What a worker writes every few seconds, and what it is to obey. A step of the clock does no lasting harm: every time
+-- is written again, as an age before now, and a row whose time is ahead of the clock is removed until its worker writes
+-- it again. A lock that another session holds on the tables of workers is waited for only shortly; then the row is not
+-- written (is_noted false), but the controls are read. A lost heartbeat is followed by the next, so its commit does not
+-- wait for the disk or for a standby.
 CREATE OR REPLACE FUNCTION issuing.heartbeat(
     worker text, host_name text, process int8, release text, up_ms int8, held int8, room int8, draining bool,
     targets text[], states text[], since_ms int8[], causes text[], restings bool[], pauses bool[],

@@ -148,9 +148,9 @@ RETURNS TABLE (
     END
     $$;
 
--- Makes the statistics equal to what count_events says, whatever they were. One statement compares the rows, the
--- statistics and the changes that wait, all at one moment, and writes the difference as further changes; so it may run
--- beside ends and folds, and every end is counted once. What the housekeeping has deleted is not counted any more.
+-- Makes the statistics equal to what count_events says. One statement compares the rows, the statistics and the changes
+-- that wait, all at one moment, and writes the difference as further changes; so it may run beside ends and folds, and
+-- every end is counted once. What the housekeeping has deleted is not counted any more.
 CREATE OR REPLACE FUNCTION issuing.rebuild_statistics(
     since_us int8, -- microseconds since 1970: hours that begin before stay as they are; null = all
     actor text, os_user text, sudo_user text, why text)

@@ -1,5 +1,5 @@
 -- The triggers of the outbox, and the first partitions. Run once, in a new database: a trigger that is replaced locks
--- its table against writers. PostgreSQL reads the text of WHEN anew in every statement that inserts, and a long one
+-- its table against writers. PostgreSQL reads the text of WHEN again in every statement that inserts, and a long one
 -- costs an eighth of an acceptance: so the conditions are in the functions, and WHEN says in few words which rows need
 -- no look.
 

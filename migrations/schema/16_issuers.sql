@@ -35,8 +35,8 @@ AS $$
 $$;
 
 -- An operator asks. `paused`: an operator wants no calls to the target. `not_found`: no worker has told of the route.
--- `busy`: more checks wait than workers can soon make. Two operators at the same moment may exceed that number by one each. The call that follows is made by a worker
--- in the operator's name, so it is on record.
+-- `busy`: more checks wait than workers can soon make. Two operators at the same moment may exceed that number by one
+-- each. The call that follows is made by a worker in the operator's name, so it is in the audit trail.
 CREATE OR REPLACE FUNCTION issuing.ask_issuer_check(
     target_of text, user_of text, creates_of bool, within_ms int8, actor text, os_user text, sudo_user text, why text)
 RETURNS TABLE (refused text, check_id uuid)
@@ -75,8 +75,8 @@ AS $$
     ORDER BY c.ended_at DESC LIMIT 1
 $$;
 
--- The oldest check of one of the targets that waits, under a lease; SKIP LOCKED, so two workers never get the same one. What is past its
--- deadline ends here, and what ended a week ago is removed, but the last trial. A lease lasts a minute at most: one
+-- The oldest check of one of the targets that waits, under a lease; SKIP LOCKED, so two workers never get the same one.
+-- What is past its deadline ends here, and what ended a week ago is removed, but the last trial. A lease lasts a minute at most: one
 -- that seems to last longer was written by a clock that was ahead, and is over.
 CREATE OR REPLACE FUNCTION issuing.take_issuer_check(new_token uuid, lease_ms int8, worker_name text, targets text[])
 RETURNS TABLE (id uuid, user_id text, target text, creates bool)

@@ -1,7 +1,7 @@
 -- Proofs of the data: issuing-ctl prove.
 
--- A piece was read, from from_id (NULL = the beginning) to to_id (NULL = the end). False: it is not the next piece of the
--- proof that is under way, because another one has begun.
+-- Notes that a piece was read, from from_id (NULL = the beginning) to to_id (NULL = the end). False: it is not the next
+-- piece of the proof that is under way, because another one has begun.
 CREATE OR REPLACE FUNCTION issuing.note_proof(from_id uuid, to_id uuid, began_us int8, rows_broken int8) RETURNS bool
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 AS $$

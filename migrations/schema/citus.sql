@@ -1,7 +1,6 @@
 -- A place on a Citus cluster: a distributed schema, whose tables are one shard each, on one node. Run for each place by
 -- `issuing-ctl citus apply`, and by each later migrate behind the other files.
---
--- Citus plans each statement anew, which costs more than to run it. So what works on rows is a copy of its function in
+-- Citus plans each statement each time, which costs more than to run it. So what works on rows is a copy of its function in
 -- a schema beside the place (issuing_p3_here), in which each table has the name of its shard: PostgreSQL plans it as
 -- ever. The function of the place itself becomes one line that calls the copy, and Citus takes that call to the node
 -- that has the place. All nodes have the same functions, and a shard keeps its name when the place moves.

@@ -47,11 +47,9 @@ BEGIN
         GRANT SELECT ON issuing.schema_migration, issuing.places, issuing.place_states TO issuing_worker;
         GRANT SELECT ON issuing.outbox_events TO issuing_worker;
         GRANT UPDATE (status, retry_count, next_attempt_at, lease_token, lease_owner, lease_until, first_sent_at,
-            deferred_since,
-                      last_sent_at, lost_count, deferral_count, deferral_code, held_end, held_end_code, cancel_code,
-                          reason_code,
-                      reason_detail, last_error, issuer_parameters, held_behind, sent_to, result, completed_at,
-                          updated_at)
+                      deferred_since, last_sent_at, lost_count, deferral_count, deferral_code, held_end, held_end_code,
+                      cancel_code, reason_code, reason_detail, last_error, issuer_parameters, held_behind, sent_to,
+                      result, completed_at, updated_at)
             ON issuing.outbox_events TO issuing_worker;
         GRANT SELECT, INSERT, UPDATE, DELETE ON issuing.lost_events TO issuing_worker;
         GRANT SELECT, INSERT ON issuing.outbox_attempts TO issuing_worker;
@@ -161,9 +159,9 @@ BEGIN
         GRANT SELECT (ended_at, ids) ON issuing.ends_to_tell TO issuing_viewer;
         GRANT SELECT ON issuing.histories TO issuing_viewer;
     END IF;
-    -- Other services: what `issuing-ctl sender add` granted, also on functions that were made anew.
+    -- Other services: what `issuing-ctl sender add` granted, also on functions that migrate has replaced.
     PERFORM issuing.grant_sender(s.role)
-    -- guard: migrate grants nothing to a role that was made anew
+    -- guard: migrate grants nothing to a role that was created again
     FROM (SELECT DISTINCT r.role FROM issuing.senders r WHERE r.role_oid = to_regrole(quote_ident(r.role))) s;
 END
 $$;

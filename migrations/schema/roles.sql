@@ -1,5 +1,5 @@
--- Run at the start of every migrate. Makes the five roles when it may. They log in by whatever pg_hba.conf says; no
--- password is set here.
+-- Run at the start of every migrate. Makes the five roles when it may. They log in as pg_hba.conf says; no password is
+-- set here.
 --   issuing_owner     owns the tables; migrations run as it
 --   issuing_api       accepts requests, reads requests and cards of one user at a time
 --   issuing_worker    claims, saves, finishes, cleans up
@@ -32,8 +32,8 @@ BEGIN
             ('search_path', 'pg_catalog, issuing, pg_temp', false),
             -- JIT costs more than any statement of ours takes: views over a backlog were 6 to 17 times slower.
             ('jit', 'off', false),
-            -- What our statements are given (sealed card numbers, keys and ids of users) is written to no log of the
-            -- server, whatever it logs.
+            -- The parameters of our statements (sealed card numbers, keys and ids of users) are never written to the
+            -- server's log.
             -- guard: the server logs no value of our statements
             ('log_parameter_max_length', '0', false),
             ('log_parameter_max_length_on_error', '0', false),

@@ -213,8 +213,8 @@ LIMIT 1;
 
 -- name: operator_pace :many
 -- why: at which rate what waits is done: of each type that is delivered, how many events ended since the beginning of
--- the hour that was ten minutes ago, by outbox_statistics; how many were made meanwhile, at the rate of the newest $1
--- by the primary key; and that begin. No lock. $1 how many.
+-- the hour that was ten minutes ago, by outbox_statistics; how many were made since, at the rate of the newest $1 by
+-- the primary key; and that begin. No lock. $1 how many.
 WITH span AS MATERIALIZED (
     SELECT date_trunc('hour', now() - interval '10 min', 'UTC') AS since
 ), newest AS MATERIALIZED (
@@ -1285,7 +1285,7 @@ BEGIN READ ONLY;
 SELECT set_config('statement_timeout', $1::text, true);
 
 -- name: operator_data_state :one
--- why: where a proof that was stopped goes on (null = it begins anew, as after a day), what it has found, and when it
+-- why: where a proof that was stopped goes on (null = it begins again, as after a day), what it has found, and when it
 -- began; the first id of the last $1 us (null = of all); whether this role may record a proof. No lock.
 SELECT CASE WHEN d.is_new THEN NULL ELSE p.up_to END, CASE WHEN d.is_new THEN 0 ELSE p.broken END,
        (extract(epoch FROM CASE WHEN d.is_new THEN clock_timestamp() ELSE p.began_at END) * 1000000)::int8,

@@ -30,7 +30,7 @@ PROMISE = {
     "lease": "Each attempt has a lease and a token, and every write names them.",
     "key": "Every attempt sends the same key and the same content.",
     "unknown": "An unknown outcome stays unknown until somebody definite answers.",
-    "lifetime": "Nothing is sent past the lifetime of its key, whatever a clock does.",
+    "lifetime": "Nothing is sent past the lifetime of its key, also when a clock steps.",
     "late": "No end is written while a send may still be under way.",
     "answers": "Only a definite answer is taken for one: what may have been executed is unknown.",
     "silence": "Whatever is accepted goes on until it ends, or becomes a question that people see.",
