@@ -4,6 +4,8 @@
     release.py check VERSION            each reason why this commit is not that release; status 1 if there is one
     release.py archive VERSION FILE     the source archive of the commit: the same bytes each time
     release.py finish VERSION FOLDER    contract/, the bill of materials and SHA256SUMS beside the packages
+    release.py bill PACKAGE ROOT STATIC
+                                        the bill of materials that a package has in itself; debian/rules calls it
     release.py tree                     the commit, where the working tree is that; else nothing
     release.py tested TREE PASSED FAILED SKIPPED
                                         notes that every test has run on TREE, if the tree is still that
@@ -211,12 +213,11 @@ def sha256(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def bill_of_materials(version, folder, roots):
-    """CycloneDX: the programs with their sums, and what each is linked with."""
+def bill_of_materials(name_of_all, version, of_commit, packages):
+    """CycloneDX: the programs with their sums, and what each is linked with. packages: {name: (root,
+    Static-Built-Using)}."""
     components, depends = {}, []
-    for package, root in roots.items():
-        file = next(folder.glob(package + "_*.deb"))
-        static = output("dpkg-deb", "-f", file, "Static-Built-Using", text=True).strip()
+    for package, (root, static) in packages.items():
         for name in PROGRAMS[package]:
             program = root / "usr/bin" / name
             parts = [library_component(library) for library in sorted(linked(program))]
@@ -226,27 +227,41 @@ def bill_of_materials(version, folder, roots):
                                 "hashes": [{"alg": "SHA-256", "content": sha256(program)}],
                                 "licenses": [{"license": {"id": LICENCE}}]}
             depends.append({"ref": name, "dependsOn": sorted(part["bom-ref"] for part in parts)})
-    whole = {"type": "application", "bom-ref": "issuing", "name": "issuing", "version": version,
+    whole = {"type": "application", "bom-ref": "all", "name": name_of_all, "version": version,
              "licenses": [{"license": {"id": LICENCE}}]}
-    depends.append({"ref": "issuing", "dependsOn": sorted(name for names in PROGRAMS.values() for name in names)})
+    depends.append({"ref": "all", "dependsOn": sorted(name for package in packages for name in PROGRAMS[package])})
     when = packaged()[1].astimezone(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {"bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1,
-            "serialNumber": "urn:uuid:%s" % uuid.uuid5(uuid.NAMESPACE_URL, "issuing %s %s" % (version, commit())),
+            "serialNumber": "urn:uuid:%s" % uuid.uuid5(uuid.NAMESPACE_URL, " ".join((name_of_all, version, of_commit))),
             "metadata": {"timestamp": when, "component": whole,
-                         "properties": [{"name": "commit", "value": commit()}]},
+                         "properties": [{"name": "commit", "value": of_commit}] if of_commit else []},
             "components": [components[ref] for ref in sorted(components)], "dependencies": depends}
+
+
+def write_bill(file, bill):
+    file.write_text(json.dumps(bill, indent=1) + "\n", encoding="utf-8")
+
+
+def bill_of_package(package, root, static):
+    """The source package is no clone, so no commit is named."""
+    root = pathlib.Path(root).resolve()
+    version = found(r"\Aissuing \(([^)]*)\)", text_of("debian/changelog"))
+    write_bill(root / "usr/share/doc" / package / (package + ".cdx.json"),
+               bill_of_materials(package, version, "", {package: (root, static)}))
+    return 0
 
 
 def finish(version, folder):
     folder = pathlib.Path(folder)
     with tempfile.TemporaryDirectory() as unpacked:
-        roots = {}
+        packages = {}
         for package in PROGRAMS:
-            roots[package] = pathlib.Path(unpacked) / package
-            output("dpkg-deb", "-x", next(folder.glob(package + "_*.deb")), roots[package])
-        write_contract(folder, roots["issuing"])
-        bill = json.dumps(bill_of_materials(version, folder, roots), indent=1) + "\n"
-    (folder / ("issuing-%s.cdx.json" % version)).write_text(bill, encoding="utf-8")
+            root, file = pathlib.Path(unpacked) / package, next(folder.glob(package + "_*.deb"))
+            output("dpkg-deb", "-x", file, root)
+            packages[package] = root, output("dpkg-deb", "-f", file, "Static-Built-Using", text=True).strip()
+        write_contract(folder, packages["issuing"][0])
+        bill = bill_of_materials("issuing", version, commit(), packages)
+    write_bill(folder / ("issuing-%s.cdx.json" % version), bill)
     sums = io.StringIO()
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         sums.write("%s  %s\n" % (sha256(path), path.relative_to(folder)))
@@ -254,8 +269,8 @@ def finish(version, folder):
     return 0
 
 
-ACTIONS = {"check": (check, 1), "archive": (archive, 2), "finish": (finish, 2), "tree": (tree, 0),
-           "tested": (tested, 4)}
+ACTIONS = {"check": (check, 1), "archive": (archive, 2), "finish": (finish, 2), "bill": (bill_of_package, 3),
+           "tree": (tree, 0), "tested": (tested, 4)}
 
 
 def main():

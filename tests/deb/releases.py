@@ -13,6 +13,7 @@ from sources import TOP
 
 VERSION = "1.0.0"
 DATE = "2026-11-28"
+PROGRAMS = {"issuing": ("issuing-api", "issuing-worker", "issuing-ctl"), "issuing-sandbox": ("issuing-sandbox",)}
 IDENTITY = {"GIT_%s_%s" % (who, what): value for who in ("AUTHOR", "COMMITTER")
             for what, value in (("NAME", "nobody"), ("EMAIL", "nobody@example"), ("DATE", "2026-11-28T12:00:00Z"))}
 CHANGELOG = "# Changelog\n\n## %s (%s)\n\nThe first release.\n\n- **Hosts**: packages.\n" % (VERSION, DATE)
@@ -166,12 +167,19 @@ def tests(packages, folder):
 
     def the_bill_of_materials_has_the_libraries_that_dpkg_found():
         made = finished(Clone(folder / "clone"), "release")
-        bill = json.loads((made / ("issuing-%s.cdx.json" % VERSION)).read_text())
+        check_bill((made / ("issuing-%s.cdx.json" % VERSION)).read_text(), PROGRAMS)
+
+    def each_package_has_its_own_bill_of_materials():
+        for name, programs in PROGRAMS.items():
+            file = packages[name]() / "usr/share/doc" / name / (name + ".cdx.json")
+            check_bill(file.read_text(), {name: programs})
+
+    def check_bill(text, programs_of):
+        bill = json.loads(text)
         parts = {part["bom-ref"]: part for part in bill["components"]}
         needs = {edge["ref"]: edge["dependsOn"] for edge in bill["dependencies"]}
-        for name, programs in (("issuing", ("issuing-api", "issuing-worker", "issuing-ctl")),
-                               ("issuing-sandbox", ("issuing-sandbox",))):
-            package = next(made.glob(name + "_*.deb"))
+        for name, programs in programs_of.items():
+            package, = (TOP / "build/deb").glob(name + "_*.deb")
             depends = output("dpkg-deb", "-f", package, "Depends")
             wanted = set(re.findall(r"\b(lib[^ ,]+)", depends))
             static = output("dpkg-deb", "-f", package, "Static-Built-Using").split()
@@ -182,8 +190,10 @@ def tests(packages, folder):
                     (packages[name]() / "usr/bin" / program).read_bytes()).hexdigest(), program)
         for ref in (ref for refs in needs.values() for ref in refs):
             check(ref in parts, ref)
+        apps = {part["name"] for part in parts.values() if part["type"] == "application"}
+        check(apps == {program for programs in programs_of.values() for program in programs}, apps)
         for part in parts.values():
             if part["type"] == "library" and part["name"] != "llhttp":
                 check(part["version"] == output("dpkg-query", "-W", "-f", "${Version}", part["name"]), part)
 
-    return [test for name, test in locals().items() if name not in ("packages", "folder", "finished")]
+    return [test for name, test in locals().items() if name not in ("packages", "folder", "finished", "check_bill")]
