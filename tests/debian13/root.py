@@ -1,5 +1,5 @@
-"""A Debian 13 below build/, made by mmdebstrap and kept: compiler, libraries and PostgreSQL are not those of
-this machine.
+"""A Debian below build/, 13 if no other is named, made by mmdebstrap and kept: compiler, libraries and PostgreSQL are
+not those of this machine.
 
 A command in it has processes, mounts, IPC and, unless it installs something, a network of its own, with nothing but lo.
 The first process waits for orphans, as init would. All of it ends with that process, which the kernel kills when we
@@ -59,7 +59,7 @@ class Unavailable(Exception):
 def why_not():
     """Why no root can be made here; None = one can."""
     if os.geteuid() != 0:
-        return "only root can make a Debian 13"
+        return "only root can make a Debian"
     for program, package in (("mmdebstrap", "mmdebstrap"), ("unshare", "util-linux"), ("setpriv", "util-linux")):
         if not shutil.which(program):
             return "%s is missing (package %s)" % (program, package)
@@ -73,8 +73,8 @@ def last_lines(log):
 
 
 class Root:
-    def __init__(self, folder):
-        self.folder, self.path = folder, folder / "root"
+    def __init__(self, folder, suite=SUITE):
+        self.folder, self.path, self.suite = folder, folder / "root", suite
         folder.mkdir(parents=True, exist_ok=True)
 
     def _call(self, words, log, seconds):
@@ -94,7 +94,7 @@ class Root:
         log, new = self.folder / "mmdebstrap.log", self.folder / "new"
         shutil.rmtree(new, ignore_errors=True)
         status = self._call(["unshare", *NAMESPACES, "--mount-proc", "mmdebstrap", "--mode=root", "--variant=" + variant,
-                             "--include=" + included, SUITE, str(new)], log, MAKE_WITHIN_S)
+                             "--include=" + included, self.suite, str(new)], log, MAKE_WITHIN_S)
         if status != 0:
             errors = [line for line in last_lines(log) if line.startswith(("E:", "Err:"))]
             raise Unavailable("mmdebstrap could not make it: " + (errors or last_lines(log) or ["no time left"])[-1])

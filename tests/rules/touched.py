@@ -25,16 +25,17 @@ GROUPS = {
     "migrations": ("schedules", "limiters", "e2e/migrating"),
     "sandbox": ("issuers",),
     "monitoring": ("monitoring",),
-    "debian": ("deb", "systemd"),
-    "systemd": ("systemd",),
+    "debian": ("deb", "systemd", "hosts"),
+    "systemd": ("systemd", "hosts"),
     "install": ("deb",),
-    "docs/install.md": ("systemd",),
+    "docs/install.md": ("systemd", "hosts"),
     "docs/limiters.md": ("limiters",),
     "Containerfile": ("image",),
     "meson.build": ("debian13", "deb"),
     "tests/model": ("model",), "tests/issuers": ("issuers",), "tests/console": ("console",), "tests/chaos": ("chaos",),
     "tests/monitoring": ("monitoring",), "tests/limiters": ("limiters",), "tests/schedules": ("schedules",),
-    "tests/deb": ("deb",), "tests/systemd": ("systemd",), "tests/image": ("image",), "tests/debian13": ("debian13",),
+    "tests/deb": ("deb",), "tests/systemd": ("systemd", "hosts"), "tests/hosts": ("hosts",),
+    "tests/image": ("image",), "tests/debian13": ("debian13",),
 }
 
 

@@ -21,6 +21,7 @@ packages_lint='clang clang-format clang-tidy cppcheck shellcheck valgrind libc6-
 packages_deb='build-essential debhelper dpkg-dev git lintian systemd'
 packages_systemd='systemd systemd-sysv systemd-container dbus sudo postgresql curl scdoc'
 packages_pages='man-db mandoc zsh'
+packages_hosts='mmdebstrap systemd-container iproute2'
 packages_debian13='mmdebstrap'
 packages_image='mmdebstrap podman podman-compose runc golang-github-containernetworking-plugin-dnsname python3-yaml'
 packages_fmt='clang-format'

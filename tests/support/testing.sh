@@ -1,7 +1,7 @@
 # shellcheck shell=sh
 # ./dev test: counts every test, goes on after a failure; the last line is "N passed, N failed". Sourced by dev.
 
-test_groups='unit db model limiters schedules e2e monitoring console issuers chaos failover citus asan guards deb systemd debian13 image'
+test_groups='unit db model limiters schedules e2e monitoring console issuers chaos failover citus asan guards deb systemd hosts debian13 image'
 default_groups='unit db limiters e2e' # of e2e the short part only
 checks_at_a_time=4 # suites of unit and db: most of them wait
 wanted=     # names from the command line, "" = the default groups
@@ -34,6 +34,8 @@ NAME is one of:
   deb        the Debian packages: what is in them, the man pages and completions, and what ./dev release makes of them
   systemd    the install by docs/install.md under a real systemd, and the packages if build/deb has them, with an upgrade
              under load from the release before, the newest tag vVERSION; about four minutes, as root
+  hosts      docs/install.md on a minimal Debian that mmdebstrap makes below build/, with the packages of build/deb and
+             PostgreSQL on a second one; as root
   debian13   the clone in a Debian 13 that mmdebstrap makes below build/, as root: the demo, as root and with sudo, unit,
              db, e2e, deb and systemd; as a part of all only the demo and unit
   image      the container image, built and run by podman on a Debian 13 that mmdebstrap makes, and the manifests of
@@ -420,6 +422,8 @@ others() {
         run_python systemd 2700
     fi
     sed -n 's/^skip  */not run: /p' "$run/logs/systemd.log" 2>/dev/null
+    ! group hosts || run_python hosts 2700
+    sed -n 's/^skip  */hosts not run: /p' "$run/logs/hosts.log" 2>/dev/null
     ! group model || run_python model 2700 quick
     if group debian13; then
         case " $wanted " in
@@ -480,6 +484,7 @@ need_all() {
         esac
         # Without root the group cannot run, whatever is installed.
         [ "$(id -u)" -ne 0 ] || need_for failover 'Patroni and etcd' $packages_failover
+        [ "$(id -u)" -ne 0 ] || need_for hosts 'mmdebstrap and systemd-nspawn' $packages_hosts
         [ "$(id -u)" -ne 0 ] || need_for debian13 mmdebstrap $packages_debian13
         [ "$(id -u)" -ne 0 ] || need_for image podman $packages_image
     }

@@ -1,4 +1,4 @@
-"""A machine with a real systemd as its PID 1: an overlay of this one, booted by systemd-nspawn.
+"""A machine with a real systemd as its PID 1: an overlay of this one, or of another root, booted by systemd-nspawn.
 
 Nothing is downloaded and nothing is written here: what the machine writes goes to a tmpfs, which exists only in a mount
 namespace of its own. A process holds that namespace; when it and the machine have ended, everything is gone. Both end
@@ -25,27 +25,38 @@ from stuck import STUCK_AFTER_S  # noqa: E402
 
 OVERLAY = "/run/systemd/issuing-test"  # in the namespace only: /run/systemd is a tmpfs there
 SOURCE = "/src"  # the clone, in the machine
-NAME = "debian"
 CGROUP = "issuing-systemd-"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 BOOT_WITHIN_S = STOP_WITHIN_S = STUCK_AFTER_S
 
+# $1: what it is an overlay of.
 MOUNT = """
 mount --make-rprivate /
 mkdir -p /run/systemd
 mount -t tmpfs -o mode=755 tmpfs /run/systemd
-mkdir -p {overlay}/upper {overlay}/work {overlay}/root
-mount -t overlay overlay -o lowerdir=/,upperdir={overlay}/upper,workdir={overlay}/work {overlay}/root
-cd {overlay}/root
+mkdir {overlay}
+cd {overlay}
+mkdir lower upper work root
+mount --bind "$1" lower
+mount -t overlay overlay -o lowerdir=lower,upperdir=upper,workdir=work root
+"""
+# $2: its name.
+NAME = """
+cd root
 : >etc/machine-id
 : >etc/fstab
-echo {name} >etc/hostname
-printf '127.0.0.1 localhost {name}\\n' >etc/hosts
+echo "$2" >etc/hostname
+printf '127.0.0.1 localhost %s\\n' "$2" >etc/hosts
+"""
+# Of this machine, whose packages a fresh one would have, and nothing else.
+CLEAN = """
 rm -rf var/lib/apt/lists/* usr/sbin/policy-rc.d etc/systemd/system/*.wants etc/systemd/system/*.requires
 rm -rf etc/postgresql/*/* var/lib/postgresql/*/* var/log/postgresql/* var/log/journal
 rm -rf etc/issuing etc/credstore etc/sysusers.d/issuing* usr/lib/sysusers.d/issuing* usr/lib/tmpfiles.d/issuing*
 rm -rf etc/systemd/system/issuing* usr/lib/systemd/system/issuing* usr/bin/issuing-* usr/share/issuing
 for file in passwd shadow group gshadow; do sed -i '/^issuing-/d' etc/$file; done
+"""
+HOLD = """
 echo mounted
 exec cat >/dev/null
 """
@@ -83,7 +94,7 @@ def why_not():
     for program in ("systemd-nspawn", "unshare", "nsenter", "setpriv"):
         if not shutil.which(program):
             return "%s is missing (apt install systemd-container)" % program
-    tried = subprocess.run(["unshare", "-m", "sh", "-ec", MOUNT.split("cd ")[0].format(overlay=OVERLAY)],
+    tried = subprocess.run(["unshare", "-m", "sh", "-ec", MOUNT.format(overlay=OVERLAY), "mount", "/"],
                            stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if tried.returncode != 0:
         return "no overlay in a namespace of its own: " + (tried.stderr.strip().splitlines() or ["refused"])[0]
@@ -93,9 +104,11 @@ def why_not():
 class Machine:
     """Use as a context manager: boots, and leaves nothing behind."""
 
-    def __init__(self, clone, log):
+    def __init__(self, clone, log, root="/", name="debian"):
+        """root: what it is an overlay of; another than / is left as it is."""
         self.clone, self.log = pathlib.Path(clone), pathlib.Path(log)
-        self.cgroups = _cgroup_folders("%s%d" % (CGROUP, os.getpid()))
+        self.root, self.name = str(root), name
+        self.cgroups = _cgroup_folders("%s%d-%s" % (CGROUP, os.getpid(), name))
         for folder in self.cgroups:
             self._sweep(folder.parent)
         self.holder = self.nspawn = self.pid = None
@@ -116,8 +129,9 @@ class Machine:
     # ---- boot and end ------------------------------------------------------------------------------------------------
 
     def _hold(self):
-        script = MOUNT.format(overlay=OVERLAY, name=NAME)
-        self.holder = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "unshare", "-m", "sh", "-ec", script],
+        script = MOUNT.format(overlay=OVERLAY) + NAME + (CLEAN if self.root == "/" else "") + HOLD
+        self.holder = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "unshare", "-m", "sh", "-ec", script, "mount",
+                                        self.root, self.name],
                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                        text=True, start_new_session=True)
         said = self.holder.stdout.readline().strip()
@@ -138,7 +152,7 @@ class Machine:
         escaped = str(self.clone).replace("\\", "\\\\").replace(":", "\\:")
         # SIGTERM to systemd-nspawn, also when we are killed, ends the machine at once; SIGKILL would leave it running.
         words = ["setpriv", "--pdeathsig", "TERM", "nsenter", "-t", str(self.holder.pid), "-m",
-                 "systemd-nspawn", "-q", "-D", OVERLAY + "/root", "-M", NAME, "--private-network", "--register=no",
+                 "systemd-nspawn", "-q", "-D", OVERLAY + "/root", "-M", self.name, "--private-network", "--register=no",
                  "--keep-unit", "--kill-signal=SIGKILL", "--console=pipe", "--bind-ro=%s:%s" % (escaped, SOURCE),
                  *("--bind=%s" % bind for bind in self.binds), "--boot", "systemd.unit=multi-user.target"]
         with open(self.log, "ab") as log:
@@ -167,6 +181,19 @@ class Machine:
                         and status["Name"].strip() == "systemd":
                     return int(child.name)
         return None
+
+    def connect(self, other, own_address, its_address):
+        """A network of the two, with one card each."""
+        end = ["name", "host0", "netns"]
+        words = [["ip", "link", "add", *end, str(self.pid), "type", "veth", "peer", *end, str(other.pid)]]
+        for machine, address in ((self, own_address), (other, its_address)):
+            inside = ["nsenter", "-t", str(machine.pid), "-n", "ip"]
+            words += [inside + ["address", "add", address + "/24", "dev", "host0"],
+                      inside + ["link", "set", "host0", "up"]]
+        for command in words:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                raise Unavailable("no network between two machines: " + done.stderr.strip())
 
     def wait_off(self):
         try:
@@ -199,7 +226,7 @@ class Machine:
     def _sweep(self, parent):
         """The cgroups of runs that were killed."""
         for folder in parent.glob(CGROUP + "*"):
-            if not pathlib.Path("/proc", folder.name[len(CGROUP):]).exists():
+            if not pathlib.Path("/proc", folder.name[len(CGROUP):].split("-")[0]).exists():
                 self._remove_cgroup(folder)
 
     def _remove_cgroup(self, folder):

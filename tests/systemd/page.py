@@ -19,15 +19,17 @@ class Page:
             elif line.startswith("## "):
                 section = line[3:]
 
-    def commands(self, section):
-        """Lines of shell; those that are one command, by a backslash or an open quote, are one. Comments of the page
-        stay: the shell skips them."""
+    def commands(self, section, block=None):
+        """Lines of shell; those that are one command, by a backslash, an open quote or a here-document, are one.
+        Comments of the page stay: the shell skips them. block: the number of one of the section's blocks."""
         found = []
-        for language, lines in self.blocks.get(section, []):
+        blocks = [lines for language, lines in self.blocks.get(section, []) if language == "sh"]
+        for lines in blocks if block is None else blocks[block:block + 1]:
             begun = ""
-            for line in re.sub(r"\\\n\s*", "", "\n".join(lines)).splitlines() if language == "sh" else ():
+            for line in re.sub(r"\\\n\s*", "", "\n".join(lines)).splitlines():
                 begun += line
-                if subprocess.run(["bash", "-n", "-c", begun], capture_output=True).returncode == 0:
+                checked = subprocess.run(["bash", "-n", "-c", begun], capture_output=True, check=False)
+                if checked.returncode == 0 and not checked.stderr:  # of a here-document without its end: a warning
                     found.append(begun)
                     begun = ""
                 else:

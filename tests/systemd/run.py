@@ -33,7 +33,8 @@ def sentence(function):
 
 
 class Report:
-    def __init__(self):
+    def __init__(self, name="systemd"):
+        self.name = name
         self.passed = self.failed = self.skipped = 0
 
     def run(self, what, function, *arguments):
@@ -58,8 +59,8 @@ class Report:
 
     def end(self):
         if self.skipped:
-            print("systemd: %d skipped" % self.skipped)
-        print("systemd: %d passed, %d failed" % (self.passed, self.failed))
+            print("%s: %d skipped" % (self.name, self.skipped))
+        print("%s: %d passed, %d failed" % (self.name, self.passed, self.failed))
         return 1 if self.failed else 0
 
 
@@ -69,7 +70,7 @@ def traces():
     users = [user.pw_name for user in pwd.getpwall() if user.pw_name.startswith("issuing")]
     paths = ("/etc/issuing", "/etc/credstore/issuing.card_keys", "/usr/bin/issuing-api", machines.OVERLAY)
     files = [path for path in paths if pathlib.Path(path).exists()]
-    own = "%s%d" % (machines.CGROUP, os.getpid())  # another run may have its own
+    own = "%s%d-*" % (machines.CGROUP, os.getpid())  # another run may have its own
     cgroups = [str(path) for path in pathlib.Path("/sys/fs/cgroup").rglob(own)]
     return mounts + users + files + cgroups
 
