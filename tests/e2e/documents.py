@@ -206,6 +206,7 @@ class Night:
     """What an operator may meet: requests in many states. Gives a command of the page the words that it leaves open."""
 
     def __init__(self, world):
+        self.world = world
         for user in ("ends", "again", "once-more"):
             world.sandbox.fault("create", "status", user=user, status=418)
         world.sandbox.fault("create", "status", user="bulk", status=451)
@@ -231,11 +232,14 @@ class Night:
         verb = re.search(r"issuing-ctl (?:--json )?(\w+)", line).group(1)
         own["ID"] = self.failed[{"resolve": "ends", "reissue": "once-more"}.get(verb, "again")]
         own["USER"] = "waits" if verb == "cancel" else "done"
+        if "BATCH" in line:
+            own["BATCH"] = self.world.sql("SELECT DISTINCT batch FROM issuing.operator_actions WHERE batch IS NOT NULL"
+                                          " AND action = 'replay'")
         return [own.get(word, word) for word in shlex.split(line)[1:]]
 
     def shown(self, line):
         """The request that the answer must name; None: it may be empty, or is no list."""
-        found = {"--unknown": self.unknown, "--trace": self.traced, "--failed-since": self.failed["ends"],
+        found = {"--unknown": self.unknown, "--bundle": self.failed["bulk"], "--trace": self.traced, "--failed-since": self.failed["ends"],
                  "--user": self.done, "--last4": self.done, "--card": self.done}
         return next((found[word] for word in line.split() if word in found), None) if " list " in line else None
 

@@ -177,6 +177,8 @@ def no_figure_and_no_list_claims_more_than_was_seen(world):
               " relname LIKE 'outbox_events%'")
     status = ask(world, "status")[0]
     assert_equal((status["events"]["COMPLETED"] >= 100000, "COMPLETED" in status["estimated"]), (True, True), status)
+    shown = [line.split() for line in world.ctl("status").stdout.splitlines()]
+    assert_true(["REJECTED", "below", "1,000"] in [words[:3] for words in shown], "no estimate of a few: %r" % shown)
     world.sql("INSERT INTO operator_actions (event_id, actor, os_user, action, reason) SELECT '%s', 'a', 'a',"
               " 'number_revealed', 'r' FROM generate_series(1, 10001)" % event)
     for limit, shown in ((20000, 10001), (10001, 10001), (10000, 10000)):
