@@ -4,9 +4,10 @@ Story: a host was upgraded, its library of languages sorted otherwise, and an in
 key no more: the same request twice, and a second card. Somebody published all tables for a copy of the data, and no end
 was told to anybody any more. A slot that nobody read kept the rows and the WAL of a week. A limit of idle sessions took
 the api out of its balancer every few minutes of a quiet night."""
+import threading
 import time
 
-from harness import assert_equal, assert_true, slow, test, wait_until
+from harness import assert_equal, assert_true, psql, slow, test, wait_until
 from operators import doctor
 from receiver import receiver, route
 from webhooks import TYPE, wait_known, wait_told
@@ -110,3 +111,38 @@ def sessions_that_are_ended_while_they_are_idle_are_replaced_unnoticed(world):
     assert_true("terminating connection due to administrator command (SQLSTATE 57P01)" in text, text)
     assert_true("database away" not in text, text)
     world.issue("alice")
+
+
+@test
+def a_role_that_holds_our_sessions_back_is_named(world):
+    lock = "SELECT pg_advisory_xact_lock(4711, 99)"
+    with world.holding(lock):
+        process = world.sql("SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objid = 99")
+        wait_until(lambda: "process %s of role postgres holds 1 advisory locks, since " % process in said(world, "locks"),
+                   "a lock that nobody waits for")
+        waiting = threading.Thread(target=psql, args=(lock, world.conninfo("issuing_operator")))
+        waiting.start()
+        wait_until(lambda: "our sessions wait for process %s of role postgres" % process in said(world, "locks"),
+                   "doctor names it")
+    waiting.join()
+
+
+@test
+def a_housekeeping_that_does_not_pass_is_named_with_who_keeps_it(world):
+    world.sql("UPDATE house_clock SET passed_at = now() - interval '2 h', steady_from = now(), believed_at = now()")
+    assert_true("the last pass was 2 h ago" in said(world, "housekeeping"), "no worker: " + said(world, "housekeeping"))
+    with world.holding("SELECT issuing.take_turn('housekeeping')"):
+        text = said(world, "housekeeping")
+        assert_true("ago, and its turn has process " in text and "role postgres" in text, text)
+    world.sql("UPDATE house_clock SET passed_at = now() + interval '2 h'")
+    assert_true("in the future" in said(world, "housekeeping"), "a clock that was ahead")
+    world.sql("INSERT INTO partition_plans VALUES ('outbox_events', now(), now() + interval '1 d', now() - interval '1 h')")
+    assert_true("a plan is outstanding: outbox_events from " in said(world, "housekeeping"), "a plan")
+
+
+@test
+def workers_of_two_versions_are_named(world):
+    world.sql("INSERT INTO workers (name, host, pid, version, started_at, seen_at, in_flight, slots) SELECT 'h:' || n, 'h',"
+              " n, '1.0.' || n, now(), clock_timestamp(), 0, 1 FROM generate_series(1, 2) AS g (n)")
+    text = said(world, "workers")
+    assert_true(all(part in text for part in ("2 run, of different versions: ", "h:1 has 1.0.1", "h:2 has 1.0.2")), text)

@@ -211,7 +211,9 @@ def a_role_that_was_made_anew_has_no_right_of_the_old_one(world):
     world.sql("CREATE ROLE again")
     try:
         world.may_send("again", "PAYMENT_CHARGE")
-        world.sql("DROP OWNED BY again; DROP ROLE again; CREATE ROLE again")
+        world.sql("DROP OWNED BY again; DROP ROLE again")
+        assert_true("there is no role again, which may send PAYMENT_CHARGE" in world.ctl("doctor").stdout, "doctor")
+        world.sql("CREATE ROLE again")
         migrate(world)
         refused(send, world.conninfo("postgres"), "permission denied")
         row, = lines(world.ctl("sender", "list", "--json"))
