@@ -22,7 +22,8 @@
 
 #define FIRST_MS 200
 #define INTERVAL_MS 5000
-#define COST_FACTOR 50 /* a backlog is walked to be counted: no more than two per cent of the time */
+#define COST_FACTOR 50      /* a backlog is walked to be counted: no more than two per cent of the time */
+#define PAUSE_MOST_MS 60000 /* and yet no figure is much older */
 #define QUERY_TIMEOUT_MS 5000
 #define ONLY_CONNECTION_TIMEOUT_MS 500
 #define QUICK_PART 5 /* of the timeout: a count that takes less may go over more rows */
@@ -119,7 +120,7 @@ static void ask(struct question *question, const struct sql_statement *statement
 static int64_t pause_ms(const struct question *question)
 {
     int64_t cost_ms = (clock_mono_ms() - question->begun_ms) * COST_FACTOR;
-    return cost_ms > INTERVAL_MS ? cost_ms : INTERVAL_MS;
+    return cost_ms < INTERVAL_MS ? INTERVAL_MS : cost_ms < PAUSE_MOST_MS ? cost_ms : PAUSE_MOST_MS;
 }
 
 /* ---- events: the figures ---- */

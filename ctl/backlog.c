@@ -117,6 +117,24 @@ int backlog_causes(const struct pg_rows *open, struct backlog_cause ret_causes[B
     return count;
 }
 
+int64_t backlog_caused_by(const struct pg_rows *open, const char *cause)
+{
+    int64_t events = 0;
+    for (int row = 0; row < pg_rows_count(open); row++)
+        if (!pg_is_null(open, row, CAUSE) && strcmp(pg_bytes(open, row, CAUSE).bytes, cause) == 0)
+            events += pg_int8(open, row, PENDING);
+    return events;
+}
+
+bool backlog_is_cut(const struct pg_rows *open, const char *type)
+{
+    int64_t events = 0;
+    for (int row = 0; row < pg_rows_count(open); row++)
+        if (strcmp(pg_bytes(open, row, TYPE).bytes, type) == 0)
+            events += pg_int8(open, row, PENDING) + pg_int8(open, row, PROCESSING);
+    return events >= BACKLOG_MAX;
+}
+
 int64_t backlog_waiting(const struct backlog_type *type)
 {
     return type->pending + type->ends;

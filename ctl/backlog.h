@@ -59,6 +59,10 @@ must_check bool backlog_next(const struct pg_rows *open, int *row, struct backlo
 bool backlog_has_types(const struct pg_rows *open);
 /* How many causes there are, of at most BACKLOG_CAUSES_MAX, most frequent first. */
 int backlog_causes(const struct pg_rows *open, struct backlog_cause ret_causes[BACKLOG_CAUSES_MAX]);
+/* How many are PENDING for this cause, and whether more of this type are open than were counted: then a number is the
+ * least there may be. */
+int64_t backlog_caused_by(const struct pg_rows *open, const char *cause);
+bool backlog_is_cut(const struct pg_rows *open, const char *type);
 /* Its events and ends that wait. */
 int64_t backlog_waiting(const struct backlog_type *type);
 /* Since when the oldest of these waits, in us; 0 = not yet. */

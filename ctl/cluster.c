@@ -168,6 +168,7 @@ static void take_backlog(struct cluster *cluster, const struct pg_rows *open)
     for (int i = 0; open && i < cluster->target_count; i++) {
         struct cluster_target *target = &cluster->targets[i];
         target->backlog = backlog_behind(open, target->name, cluster_is_shut(target), target->shut > 0);
+        target->is_least = backlog_is_cut(open, cluster_is_of_cards(target) ? "CARD_ISSUE" : target->name);
     }
 }
 

@@ -9,6 +9,7 @@
 #define CLUSTER_TARGETS_MAX 64
 #define CLUSTER_WORKERS_MAX 1000
 #define CLUSTER_ROUTES_MAX 64
+#define CLUSTER_OPEN_MAX 10000 /* events of a route, in operator_routes */
 
 /* Times in microseconds since 1970, 0 = none; texts are borrowed from the rows, NULL = none. */
 struct cluster_worker {
@@ -33,7 +34,7 @@ struct cluster_route {
     bool is_live;    /* there are some */
     int64_t since_us;
     const char *differs; /* what these say of it; NULL = the same */
-    int64_t open, ends;  /* events, counted up to 10000; ends that wait to be told */
+    int64_t open, ends;  /* events, counted up to CLUSTER_OPEN_MAX; ends that wait to be told */
 };
 
 /* One target, as all living workers see it together. */
@@ -52,6 +53,7 @@ struct cluster_target {
     const char *paused_by, *paused_why;
     int64_t paused_until_us; /* 0 = until it is resumed */
     int64_t backlog;         /* backlog_behind */
+    bool is_least;           /* more may be behind it than were counted */
 };
 
 /* All zeros is an empty one. */

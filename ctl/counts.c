@@ -13,6 +13,8 @@
 #include "statements.h"
 
 #define ESTIMATE_MIN 1000 /* statistics of the planner say nothing about fewer */
+#define ESTIMATE_SURE \
+    2 /* so many times COUNTS_MAX by an estimate: there are more than COUNTS_MAX, and none is counted */
 
 /* Rows of (status, count, age of the oldest). */
 static bool take_counts(const struct pg_rows *rows, struct counts *counts, struct err *err)
@@ -80,14 +82,14 @@ static bool read_open(struct ctl *ctl, struct counts *counts, struct err *err)
     return true;
 }
 
-static bool read_large(struct ctl *ctl, struct counts *counts, struct err *err)
+/* all: how many there are, by the planner. */
+static bool read_large(struct ctl *ctl, int64_t all, struct counts *counts, struct err *err)
 {
-    int64_t all = 0, rejected = 0, failed = backlog_failed(counts->failed), seen[COUNTS_STATUSES];
+    int64_t rejected = 0, failed = backlog_failed(counts->failed), seen[COUNTS_STATUSES];
     memcpy(seen, counts->events, sizeof(seen)); /* these were counted, so the statistics do not matter */
     memset(counts->events, 0, sizeof(counts->events));
     counts->oldest_pending_s = 0;
-    if (!read_open(ctl, counts, err) || !estimate(ctl, &sql_operator_status_estimate, &all, err) ||
-        !estimate(ctl, &sql_operator_status_estimate_rejected, &rejected, err))
+    if (!read_open(ctl, counts, err) || !estimate(ctl, &sql_operator_status_estimate_rejected, &rejected, err))
         return false;
     if (failed > COUNTS_MAX) {
         if (!estimate(ctl, &sql_operator_status_estimate_failed, &failed, err))
@@ -116,7 +118,7 @@ static int64_t waiting(const struct counts *counts)
 
 bool counts_read(struct ctl *ctl, bool exact, struct counts *counts, struct err *err)
 {
-    int64_t total = 0;
+    int64_t total = 0, all = 0;
     struct pg_param params[BACKLOG_PARAMS];
     backlog_params(COUNTS_MAX + 1, ctl->config->issuer.key_lifetime_ms, params);
     if (!pg_sync_query(ctl->db, &sql_operator_open, params, &counts->open, err))
@@ -126,13 +128,15 @@ bool counts_read(struct ctl *ctl, bool exact, struct counts *counts, struct err 
         return false;
     if (exact)
         return count(ctl, &sql_operator_status_exact, 0, counts, err);
-    if (waiting(counts) > COUNTS_MAX)
-        return read_large(ctl, counts, err);
+    if (!estimate(ctl, &sql_operator_status_estimate, &all, err))
+        return false;
+    if (waiting(counts) > COUNTS_MAX || all > ESTIMATE_SURE * COUNTS_MAX)
+        return read_large(ctl, all, counts, err);
     if (!count(ctl, &sql_operator_status_small, COUNTS_MAX + 1, counts, err))
         return false;
     for (int status = 0; status < COUNTS_STATUSES; status++)
         total += counts->events[status];
-    return total <= COUNTS_MAX || read_large(ctl, counts, err);
+    return total <= COUNTS_MAX || read_large(ctl, all, counts, err);
 }
 
 int64_t counts_failed_of(const struct counts *counts, const char *type)

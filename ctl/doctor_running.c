@@ -29,7 +29,8 @@ static void check_no_worker(struct doctor *doctor, const struct cluster *cluster
         snprintf(last, sizeof(last), "the last one was seen at %s on host %.64s", print_time(cluster->last_us, time),
                  cluster->last_host);
     if (due > 0)
-        doctor_report(doctor, "workers", false, fix, "no worker runs, and %" PRId64 " events are due: %s", due, last);
+        doctor_report(doctor, "workers", false, fix, "no worker runs, and %s%" PRId64 " events are due: %s",
+                      due >= BACKLOG_MAX ? "at least " : "", due, last);
     else
         doctor_warn(doctor, "workers", fix, "no worker runs: %s", last);
 }
@@ -84,10 +85,10 @@ static void check_targets(struct doctor *doctor, const struct cluster *cluster)
                 target->cause ? target->cause : "?", text ? ": " : "", text ? text : "");
         if (target->resting > 0)
             doctor_warn(doctor, "targets", "if the number rises, agree on a higher limit with the peer",
-                        "%s asked %" PRId64 " of %" PRId64 " workers to wait (429); %" PRId64
+                        "%s asked %" PRId64 " of %" PRId64 " workers to wait (429); %s%" PRId64
                         " event%s wait%s behind it",
-                        target->name, target->resting, target->workers, target->backlog,
-                        target->backlog == 1 ? "" : "s", target->backlog == 1 ? "s" : "");
+                        target->name, target->resting, target->workers, target->is_least ? "at least " : "",
+                        target->backlog, target->backlog == 1 ? "" : "s", target->backlog == 1 ? "s" : "");
         all_fine &= target->paused_us == 0 && !is_open && target->resting == 0;
     }
     if (all_fine && cluster->alive_count > 0)
@@ -172,9 +173,10 @@ static bool check_routes(struct doctor *doctor, const struct cluster *cluster, s
         if (route->is_live)
             continue;
         doctor_warn(doctor, "routes", "start a worker that has this route, or: issuing-ctl route remove TYPE",
-                    "no living worker has the route %.64s: %.100s named it last, at %s; %" PRId64
+                    "no living worker has the route %.64s: %.100s named it last, at %s; %s%" PRId64
                     " events are open, %" PRId64 " ends wait to be told",
-                    route->type, route->worker, print_time(route->seen_us, time), route->open, route->ends);
+                    route->type, route->worker, print_time(route->seen_us, time),
+                    route->open >= CLUSTER_OPEN_MAX ? "at least " : "", route->open, route->ends);
     }
     check_types(doctor, cluster, &any);
     if (!check_held_back(doctor, &any, err) || !check_refused(doctor, &any, err))
@@ -218,10 +220,13 @@ static bool check_certificates(struct doctor *doctor, struct err *err)
 }
 
 /* Events that wait for another issuer than the workers'. */
-static bool check_elsewhere(struct doctor *doctor, struct err *err)
+static bool check_elsewhere(struct doctor *doctor, const struct pg_rows *open, struct err *err)
 {
     enum { ISSUER, EVENTS, PRESENT };
     pg_rows_scope struct pg_rows *rows = NULL;
+    if (backlog_caused_by(open, outbox_cause_name(OUTBOX_CAUSE_OTHER_ISSUER)) == 0 &&
+        !backlog_is_cut(open, OUTBOX_EVENT_TYPE))
+        return true;
     if (!pg_sync_query(doctor->ctl->db, &sql_operator_elsewhere, NULL, &rows, err))
         return false;
     for (int row = 0; row < pg_rows_count(rows); row++)
@@ -296,8 +301,8 @@ bool doctor_check_running(struct doctor *doctor, struct err *err)
         check_versions(doctor, &cluster);
     check_silent(doctor, &cluster);
     check_targets(doctor, &cluster);
-    done = done && check_routes(doctor, &cluster, err) && check_elsewhere(doctor, err) && check_ends(doctor, err) &&
-           check_agreement(doctor, err) && check_certificates(doctor, err);
+    done = done && check_routes(doctor, &cluster, err) && check_elsewhere(doctor, open, err) &&
+           check_ends(doctor, err) && check_agreement(doctor, err) && check_certificates(doctor, err);
     cluster_done(&cluster);
     return done;
 }

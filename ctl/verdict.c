@@ -16,7 +16,7 @@
 #define REJECTED_SHARE 2 /* 1/REJECTED_SHARE of all ends is too many */
 
 enum pattern_column { BEGIN, USERS, OTHERS, OTHERS_TROUBLED, CAUSE, SINCE };
-enum pace_column { TYPE, ENDED, MADE, PACE_SINCE };
+enum pace_column { TYPE, ENDED, MADE, PACE_SINCE, IS_CUT };
 
 static void take_earlier(int64_t *us, int64_t other_us)
 {
@@ -128,7 +128,9 @@ static void write_behind(const struct cluster_target *target, char *ret_text, si
     char count[64];
     ret_text[0] = '\0';
     if (target->backlog > 0)
-        snprintf(ret_text, size, ": %s wait%s", events(target->backlog, count), target->backlog == 1 ? "s" : "");
+        snprintf(ret_text, size, ": %s%s wait%s",
+                 target->is_least && target->backlog < VERDICT_EVENTS_MAX ? "at least " : "",
+                 events(target->backlog, count), target->backlog == 1 ? "s" : "");
 }
 
 /* The peer refuses every call: credentials, address, certificate. */
@@ -263,9 +265,10 @@ static void say_pace(struct verdict *verdict, const struct cluster *cluster, con
         return;
     int64_t less = pg_int8(pace, row, ENDED) - pg_int8(pace, row, MADE);
     int64_t since_us = pg_time_us(pace, row, PACE_SINCE);
-    say(verdict, "Since %s %s %.64s events came and %s ended: %s %s%s", print_time(since_us, since),
-        print_number(pg_int8(pace, row, MADE), made), type, print_number(pg_int8(pace, row, ENDED), ended),
-        events(left, waiting), less > 0 ? "would be done, at that rate, in " : "wait, and more will",
+    say(verdict, "Since %s %s%s %.64s events came and %s ended: %s %s%s", print_time(since_us, since),
+        pg_bool(pace, row, IS_CUT) ? "about " : "", print_number(pg_int8(pace, row, MADE), made), type,
+        print_number(pg_int8(pace, row, ENDED), ended), events(left, waiting),
+        less > 0 ? "would be done, at that rate, in " : "wait, and more will",
         less > 0 ? print_span((int64_t)((double)(cluster->now_us - since_us) * (double)left / (double)less), span)
                  : "");
 }

@@ -12,7 +12,8 @@
 #define VERDICT_TODO_SIZE 200
 #define VERDICT_EVENTS_MAX BACKLOG_MAX /* counted at most */
 
-#define VERDICT_NEWEST 5000 /* events that operator_pattern looks at */
+#define VERDICT_NEWEST 5000    /* events that operator_pattern looks at */
+#define VERDICT_MADE_MAX 10000 /* and operator_pace */
 
 /* Of operator_open and operator_failed; VERDICT_EVENTS_MAX stands for "or more". All zeros: nothing. */
 struct verdict_facts {

@@ -220,30 +220,33 @@ static bool go_to_event(struct page *page, const char *id, struct err *err)
     return true;
 }
 
-static void write_count(struct buf *out, const char *query, const char *label, int64_t number)
+static void write_count(struct buf *out, const char *query, const char *label, int64_t number, bool or_more)
 {
     html_put(out, "<li><a href=\"/events?{}\">{}</a> ", 2, query, label);
     html_number(out, number);
-    buf_put_text(out, number >= VERDICT_EVENTS_MAX ? "+</li>\n" : "</li>\n");
+    buf_put_text(out, or_more || number >= VERDICT_EVENTS_MAX ? "+</li>\n" : "</li>\n");
 }
 
 /* How many there are, each a link; without them where the database takes too long. */
 static bool write_counts(struct page *page, struct err *err)
 {
     struct buf *out = page->out;
-    const struct pg_rows *open, *failed;
+    const struct pg_rows *open, *failed, *rejected;
     struct verdict_facts facts;
     if (!status_read_open(page->console, &open, err) || !status_read_failed(page->console, &failed, err) ||
-        !status_read_facts(page->console, open, failed, &facts, err))
+        !status_read_rejected(page->console, &rejected, err))
         return status_is_slow(err);
+    verdict_facts_of(page->console->ctl->config, open, failed, &facts);
+    bool is_cut = facts.pending + facts.processing >= VERDICT_EVENTS_MAX;
     buf_put_text(out, "<ul class=\"counts\" aria-label=\"How many there are\">\n");
-    write_count(out, "status=PENDING&order=oldest", "PENDING", facts.pending);
-    write_count(out, "status=PROCESSING", "PROCESSING", facts.processing);
-    write_count(out, "status=FAILED&order=oldest", "FAILED", facts.failed);
-    write_count(out, "unknown=1&order=oldest", "outcome unknown", facts.unknown);
-    write_count(out, "overdue=1&order=oldest", "overdue", facts.overdue);
+    write_count(out, "status=PENDING&order=oldest", "PENDING", facts.pending, is_cut);
+    write_count(out, "status=PROCESSING", "PROCESSING", facts.processing, false);
+    write_count(out, "status=FAILED&order=oldest", "FAILED", facts.failed, false);
+    write_count(out, "unknown=1&order=oldest", "outcome unknown", facts.unknown,
+                is_cut || facts.failed >= VERDICT_EVENTS_MAX);
+    write_count(out, "overdue=1&order=oldest", "overdue", facts.overdue, false);
     write_count(out, "status=REJECTED&since=2h", "REJECTED since the beginning of the last hour",
-                pg_rows_count(facts.rejected) > 0 ? pg_int8(facts.rejected, 0, VERDICT_REJECTED) : 0);
+                pg_rows_count(rejected) > 0 ? pg_int8(rejected, 0, VERDICT_REJECTED) : 0, false);
     buf_put_text(out, "</ul>\n");
     return true;
 }

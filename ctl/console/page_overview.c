@@ -133,7 +133,7 @@ static void write_types(struct buf *out, const struct pg_rows *open)
         for (size_t i = 0; i < ARRAY_SIZE(shown); i++) {
             buf_put_text(out, "<td class=\"number\">");
             html_number(out, shown[i]);
-            buf_put_text(out, "</td>");
+            buf_put_text(out, backlog_is_cut(open, type.name) ? "+</td>" : "</td>");
         }
         buf_put_text(out, "<td>");
         if (backlog_waiting(&type) > 0)

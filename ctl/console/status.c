@@ -10,7 +10,8 @@
 #include "statements.h"
 
 #define KEPT_FACTOR 20
-#define FLOW_ROWS_MAX 5000 /* of each part */
+#define KEPT_MOST_MS 30000
+#define FLOW_ROWS_MAX 1000 /* of each part */
 #define WORKERS_SHOWN 100
 
 void status_done(struct status *status)
@@ -42,7 +43,8 @@ static bool keep(struct console *console, struct status_kept *kept, const struct
         return false;
     pg_rows_free(kept->rows);
     kept->rows = rows;
-    kept->until_ms = clock_mono_ms() + KEPT_FACTOR * (clock_mono_ms() - begun_ms);
+    int64_t kept_ms = KEPT_FACTOR * (clock_mono_ms() - begun_ms);
+    kept->until_ms = clock_mono_ms() + (kept_ms < KEPT_MOST_MS ? kept_ms : KEPT_MOST_MS);
     return true;
 }
 
@@ -67,10 +69,18 @@ bool status_read_failed(struct console *console, const struct pg_rows **ret_rows
     return keep_backlog(console, &console->status.failed, &sql_operator_failed, ret_rows, err);
 }
 
+bool status_read_rejected(struct console *console, const struct pg_rows **ret_rows, struct err *err)
+{
+    if (!keep(console, &console->status.rejected, &sql_operator_status_rejected, NULL, err))
+        return false;
+    *ret_rows = console->status.rejected.rows;
+    return true;
+}
+
 bool status_read_facts(struct console *console, const struct pg_rows *open, const struct pg_rows *failed,
                        struct verdict_facts *ret_facts, struct err *err)
 {
-    const struct pg_param newest = pg_param_int8(VERDICT_NEWEST), most = pg_param_int8(VERDICT_EVENTS_MAX);
+    const struct pg_param newest = pg_param_int8(VERDICT_NEWEST), most = pg_param_int8(VERDICT_MADE_MAX);
     struct status *status = &console->status;
     if (!keep(console, &status->rejected, &sql_operator_status_rejected, NULL, err) ||
         !keep(console, &status->pattern, &sql_operator_pattern, &newest, err) ||
@@ -216,8 +226,7 @@ void status_write_targets(struct page *page, const struct cluster *cluster, bool
         buf_put_text(out, "</td><td class=\"number\">");
         if (cluster->open)
             html_number(out, target->backlog);
-        else
-            buf_put_text(out, "?");
+        buf_put_text(out, !cluster->open ? "?" : target->is_least ? "+" : "");
         buf_put_text(out, "</td><td class=\"number\">");
         html_number(out, target->in_flight);
         if (target->waiting > 0)

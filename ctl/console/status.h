@@ -8,7 +8,7 @@
 #include "ctl/verdict.h"
 
 /* Results that are costly where there are many events are kept, and used again for a time that is twenty times what
- * they took, so that a page that refreshes itself costs the database at most a twentieth of its time. */
+ * they took, and 30 s at most, so that a page that refreshes itself costs the database little, and no figure is old. */
 struct status_kept {
     struct pg_rows *rows; /* owned */
     int64_t until_ms;     /* monotonic */
@@ -27,9 +27,11 @@ bool status_is_slow(const struct err *err);
 /* From these rows of operator_open and operator_failed. */
 must_check bool status_read_facts(struct console *console, const struct pg_rows *open, const struct pg_rows *failed,
                                   struct verdict_facts *ret_facts, struct err *err);
-/* *ret_rows are those of operator_open, operator_failed, console_flow; they stay valid until the next read. */
+/* *ret_rows are those of operator_open, operator_failed, operator_status_rejected, console_flow; they stay valid until
+ * the next read. */
 must_check bool status_read_open(struct console *console, const struct pg_rows **ret_rows, struct err *err);
 must_check bool status_read_failed(struct console *console, const struct pg_rows **ret_rows, struct err *err);
+must_check bool status_read_rejected(struct console *console, const struct pg_rows **ret_rows, struct err *err);
 must_check bool status_read_flow(struct console *console, int64_t part_s, int64_t parts,
                                  const struct pg_rows **ret_rows, struct err *err);
 /* *ret_rows are those of console_ends, whose columns these are: the last 24 hours, or the last 30 days. */

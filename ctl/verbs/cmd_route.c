@@ -33,13 +33,14 @@ static struct json *route_json(const struct cluster_route *route)
 
 static void add_row(const struct cluster_route *route, struct table *table)
 {
-    char time[PRINT_TIME_SIZE];
+    char time[PRINT_TIME_SIZE], open[PRINT_NUMBER_SIZE];
     table_add(table, route->type);
     table_add(table, print_time(route->since_us, time));
     table_add(table, print_time(route->seen_us, time));
     table_add_number(table, route->workers);
     table_add(table, route->is_ordered ? "yes" : "no");
-    table_add_number(table, route->open);
+    snprintf(open, sizeof(open), "%lld%s", (long long)route->open, route->open >= CLUSTER_OPEN_MAX ? "+" : "");
+    table_add(table, open);
     table_add_number(table, route->ends);
 }
 

@@ -23,7 +23,7 @@ struct findings {
 
 static bool read_findings(struct ctl *ctl, bool exact, struct findings *found, struct err *err)
 {
-    const struct pg_param newest = pg_param_int8(VERDICT_NEWEST), most = pg_param_int8(VERDICT_EVENTS_MAX);
+    const struct pg_param newest = pg_param_int8(VERDICT_NEWEST), most = pg_param_int8(VERDICT_MADE_MAX);
     if (!counts_read(ctl, exact, &found->counts, err) ||
         !cluster_read(ctl->db, found->counts.open, &found->cluster, err) ||
         !pg_sync_query(ctl->db, &sql_operator_status_rejected, NULL, &found->rejected, err) ||
@@ -93,7 +93,7 @@ static bool print_failed(const struct counts *counts, struct table *table, struc
     bool whole = table_flush(table, stdout);
     table_done(table);
     if (counts->estimated[OUTBOX_FAILED])
-        printf("(of the first %d)\n", COUNTS_MAX + 1);
+        printf("(of the oldest %d)\n", COUNTS_MAX + 1);
     puts("\nWhich: issuing-ctl list --status FAILED --code CODE    One of them: issuing-ctl explain ID");
     return whole || err_set(err, ERR_MEMORY, "out of memory");
 }
@@ -115,11 +115,11 @@ static bool print_rejected(const struct findings *found, struct err *err)
     return whole || err_set(err, ERR_MEMORY, "out of memory");
 }
 
-static bool print_pending(const struct pg_rows *open, struct err *err)
+static bool print_pending(const struct counts *counts, struct err *err)
 {
     static const char *const heads[] = {"PENDING BECAUSE", "TYPE", "EVENTS", "SINCE", "NEXT ATTEMPT", NULL};
     struct backlog_cause causes[BACKLOG_CAUSES_MAX];
-    int count = backlog_causes(open, causes);
+    int count = backlog_causes(counts->open, causes);
     char time[PRINT_TIME_SIZE];
     struct table table;
     if (count == 0)
@@ -135,6 +135,8 @@ static bool print_pending(const struct pg_rows *open, struct err *err)
     putchar('\n');
     bool whole = table_flush(&table, stdout);
     table_done(&table);
+    if (counts->estimated[OUTBOX_PENDING])
+        printf("(of the first %d of each type by the time at which they are due)\n", COUNTS_MAX + 1);
     return whole || err_set(err, ERR_MEMORY, "out of memory");
 }
 
@@ -196,7 +198,7 @@ static bool print_as_table(const struct findings *found, struct err *err)
         return err_set(err, ERR_MEMORY, "out of memory");
     if (counts->estimated[OUTBOX_COMPLETED])
         puts("\nabout: estimated from the statistics of the database; `status --exact` counts all events");
-    return (!backlog_has_types(counts->open) || print_types(counts, &table, err)) && print_pending(counts->open, err) &&
+    return (!backlog_has_types(counts->open) || print_types(counts, &table, err)) && print_pending(counts, err) &&
            (pg_rows_count(counts->failed) == 0 || print_failed(counts, &table, err)) &&
            (pg_rows_count(found->rejected) == 0 || print_rejected(found, err));
 }

@@ -17,7 +17,8 @@ static void add_row(const struct cluster_target *target, int64_t now_us, struct 
     snprintf(text, sizeof(text), "in %s", print_span(target->next_us - now_us, span));
     table_add(table, target->next_us == 0 ? NULL : target->next_us > now_us ? text : "now");
     table_add_number(table, target->in_flight);
-    table_add_number(table, target->backlog);
+    snprintf(text, sizeof(text), "%lld%s", (long long)target->backlog, target->is_least ? "+" : "");
+    table_add(table, text);
 }
 
 static void print_pause(const struct cluster_target *target)
@@ -77,8 +78,8 @@ const struct ctl_command ctl_targets = {
             "  SINCE, CAUSE   since when, and the last failure that opened the breaker or kept it open, or the 429\n"
             "                 after which it rests\n"
             "  NEXT CALL      the next probe, or the end of the rest after a 429\n"
-            "  EVENTS BEHIND  PENDING events that wait because no worker sends anything there; counted among\n"
-            "                 100000 open events of each type at most\n\n"
+            "  EVENTS BEHIND  PENDING events that wait because no worker sends anything there; 12+: among the first\n"
+            "                 100000 open events of the type, and there are more of these\n\n"
             "--json adds who paused it and why (paused_at, paused_by, paused_why, paused_until), and how many workers\n"
             "obey (paused_workers).\n",
     .run = run_targets,

@@ -2,13 +2,13 @@
 -- why: which types workers deliver besides card requests (`route`: the type), the FAILED events of each of these and of
 -- card requests (`failed`: type, events, with unknown outcome, ms since the first send of these that was sent first;
 -- the type of all others is null), and the open events that nobody delivers (`undelivered`: null, events). Users'
--- services write the types, so no other name than a route's leaves this statement. FAILED: at most $1, by
+-- services write the types, so no other name than a route's leaves this statement. FAILED: the oldest $1, by
 -- outbox_events_failed. Undelivered: at most $2 between two delivered types, by ranges of outbox_events_due, so that
 -- no event of a delivered type is read. No lock.
 WITH routes AS MATERIALIZED (
     SELECT r.event_type AS type FROM issuing.routes r ORDER BY r.event_type LIMIT 64
 ), delivered AS MATERIALIZED (
-    SELECT d.type, lead(d.type) OVER (ORDER BY d.type) AS next
+    SELECT d.type, lead(d.type, 1, chr(1114111)) OVER (ORDER BY d.type) AS next -- behind all types
     FROM (SELECT '' AS type UNION SELECT 'CARD_ISSUE' UNION SELECT r.type FROM routes r) d
 )
 SELECT 'route', r.type, 0::int8, 0::int8, 0::int8 FROM routes r
@@ -21,7 +21,8 @@ FROM (SELECT e.event_type, e.first_sent_at,
                AND (e.event_type <> 'CARD_ISSUE'
                     OR (SELECT c.id FROM issuing.cards c WHERE c.request_id = e.id LIMIT 1) IS NULL) AS is_unknown
       FROM (SELECT x.id, x.event_type, x.first_sent_at FROM issuing.outbox_events x
-            WHERE x.failed_at IS NOT NULL LIMIT $1::int8) e) f
+            WHERE x.failed_at IS NOT NULL ORDER BY x.id LIMIT $1::int8) e
+      OFFSET 0) f -- once for each, and not for each use
 -- guard: many types that users' services write hide no figure
 LEFT JOIN delivered d ON d.type = f.event_type
 GROUP BY d.type
@@ -32,7 +33,7 @@ CROSS JOIN LATERAL (
     SELECT count(*) AS events
     FROM (SELECT FROM issuing.outbox_events x
           -- guard: what nobody delivers is counted apart
-          WHERE x.event_type > d.type AND (d.next IS NULL OR x.event_type < d.next) AND x.due_at IS NOT NULL
+          WHERE x.event_type > d.type AND x.event_type < d.next AND x.due_at IS NOT NULL
           LIMIT $2::int8) e) n
 LIMIT 200;
 

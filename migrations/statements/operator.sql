@@ -76,16 +76,21 @@ GROUP BY e.status;
  AND (b.event_type <> 'CARD_ISSUE'
       OR (SELECT c.id FROM issuing.cards c WHERE c.request_id = b.id LIMIT 1) IS NULL))
 
+-- part: open_columns
+-- What operator_open reads of an event: it may have to sort 100,000 of them.
+x.id, x.event_type, x.status, x.due_at, x.first_sent_at, x.created_at, x.run_at, x.held_behind, x.deferral_code,
+x.last_error
+
 -- name: operator_open :many
 -- why: the open events by type, by why they are PENDING and by why they were deferred, read once for all that `status`,
 -- the console's first page and `targets` say of them (ctl/backlog.h has the columns). At most $1 of a type that is
 -- delivered (card requests, and what issuing.routes names), and at most $1 of all types between two of these, which
 -- nobody delivers: a service that writes ids into the type makes thousands, so all but the ten with most events are one
--- row, "n other types". Each by a range of outbox_events_due, the first by due time, so that no other type is read; $1
--- means "or more". A delivered type without an open event has a row too. Ends that wait to be told are a row of their
+-- row, "n other types". Each by a range of outbox_events_due, in its order, so that no event is read twice; $1 means "or
+-- more". A delivered type without an open event has a row too. Ends that wait to be told are a row of their
 -- own. is_live: whether a living worker has the route; null = nobody has one. No lock. $2 issuer.key_lifetime in ms.
 WITH delivered AS MATERIALIZED (
-    SELECT d.type, d.is_live, lead(d.type) OVER (ORDER BY d.type) AS next
+    SELECT d.type, d.is_live, lead(d.type, 1, chr(1114111)) OVER (ORDER BY d.type) AS next -- behind all types
     FROM (SELECT '' AS type, NULL::bool AS is_live
           UNION ALL SELECT 'CARD_ISSUE', EXISTS (SELECT FROM issuing.workers w
                                                  WHERE w.seen_at BETWEEN clock_timestamp() - interval '60 s'
@@ -94,7 +99,7 @@ WITH delivered AS MATERIALIZED (
                                                  WHERE w.event_type = r.event_type)
           FROM issuing.routes r WHERE r.event_type <> 'CARD_ISSUE') d
 ), counted AS MATERIALIZED (
-    SELECT b.event_type AS type, b.cause, b.code, b.is_delivered,
+    SELECT b.key[1] AS type, b.key[2] AS cause, b.key[3] AS code, bool_and(b.is_delivered) AS is_delivered,
            count(*) FILTER (WHERE b.status = 'PENDING') AS pending,
            count(*) FILTER (WHERE b.status = 'PROCESSING') AS processing,
            count(*) FILTER (WHERE b.held_behind IS NOT NULL) AS held,
@@ -115,24 +120,32 @@ WITH delivered AS MATERIALIZED (
                  AND b.first_sent_at > now() - $2::int8 * interval '1 millisecond' AS has_key
           FROM (SELECT e.id, e.event_type, e.status, e.due_at, e.first_sent_at, e.created_at, e.run_at, e.held_behind,
                        e.event_type = d.type AS is_delivered,
-                       CASE WHEN e.event_type = d.type THEN e.deferral_code END AS code,
-                       CASE WHEN e.status <> 'PENDING' THEN NULL
-                            WHEN e.held_behind IS NOT NULL THEN 'held_behind'
-                            WHEN e.run_at > now() THEN 'scheduled'
-                            WHEN e.last_error LIKE 'the lease of %' THEN 'lease_expired' -- outbox_sweep
-                            -- else "step: code: detail"
-                            ELSE coalesce(e.deferral_code, nullif(split_part(e.last_error, ': ', 2), ''), 'not_tried')
-                       END AS cause
+                       -- type, cause, code; one value, because the planner expects few of these, and sorts no rows
+                       ARRAY[e.event_type,
+                             CASE WHEN e.status <> 'PENDING' THEN NULL
+                                  WHEN e.held_behind IS NOT NULL THEN 'held_behind'
+                                  WHEN e.run_at > now() THEN 'scheduled'
+                                  WHEN e.last_error LIKE 'the lease of %' THEN 'lease_expired' -- outbox_sweep
+                                  -- else "step: code: detail"
+                                  ELSE coalesce(e.deferral_code, nullif(split_part(e.last_error, ': ', 2), ''),
+                                                'not_tried')
+                             END,
+                             CASE WHEN e.event_type = d.type THEN e.deferral_code END] AS key
                 FROM delivered d
                 CROSS JOIN LATERAL (
-                    (SELECT * FROM issuing.outbox_events x WHERE x.event_type = d.type AND x.due_at IS NOT NULL
+                    (SELECT
+-- insert: open_columns
+                     FROM issuing.outbox_events x WHERE x.event_type = d.type AND x.due_at IS NOT NULL
                      ORDER BY x.due_at LIMIT $1::int8)
                     UNION ALL
-                    (SELECT * FROM issuing.outbox_events x
-                     WHERE x.event_type > d.type AND (d.next IS NULL OR x.event_type < d.next)
-                       AND x.due_at IS NOT NULL LIMIT $1::int8)) e) b
+                    (SELECT
+-- insert: open_columns
+                     FROM issuing.outbox_events x
+                     -- guard: an open event is read and counted once
+                     WHERE x.event_type > d.type AND x.event_type < d.next AND x.due_at IS NOT NULL
+                     ORDER BY x.event_type, x.due_at LIMIT $1::int8)) e) b
           OFFSET 0) b
-    GROUP BY 1, 2, 3, 4
+    GROUP BY b.key
 ), others AS MATERIALIZED (
     SELECT c.*, least(dense_rank() OVER (ORDER BY c.of_type DESC, c.type), 11) AS line
     FROM (SELECT x.*, sum(x.pending) OVER (PARTITION BY x.type) AS of_type FROM counted x WHERE NOT x.is_delivered) c
@@ -163,7 +176,7 @@ ORDER BY t.is_live DESC NULLS LAST, t.type, t.cause, t.code
 LIMIT 5000;
 
 -- name: operator_failed :many
--- why: the FAILED events by reason and type, most frequent first, by outbox_events_failed, at most $1 of them, which
+-- why: the FAILED events by reason and type, most frequent first, by outbox_events_failed, the oldest $1 of them, which
 -- means "or more" (ctl/backlog.h has the columns): how many, when the first and the last one failed; and of them all,
 -- in each row, how many there are, with an unknown outcome, as the metric counts it, and when the first send was of
 -- those of these whose key has not ended. No lock. $2 issuer.key_lifetime in ms.
@@ -175,7 +188,7 @@ FROM (SELECT b.*,
              AS is_unknown,
              b.event_type = 'CARD_ISSUE' AND b.first_sent_at > now() - $2::int8 * interval '1 millisecond' AS has_key
       FROM (SELECT e.id, e.event_type, e.reason_code, e.completed_at, e.first_sent_at
-            FROM issuing.outbox_events e WHERE e.failed_at IS NOT NULL LIMIT $1::int8) b
+            FROM issuing.outbox_events e WHERE e.failed_at IS NOT NULL ORDER BY e.id LIMIT $1::int8) b
       OFFSET 0) b
 GROUP BY 1, 2
 ORDER BY 3 DESC, 1, 2
@@ -214,12 +227,12 @@ LIMIT 1;
 -- name: operator_pace :many
 -- why: at which rate what waits is done: of each type that is delivered, how many events ended since the beginning of
 -- the hour that was ten minutes ago, by outbox_statistics; how many were made since, at the rate of the newest $1 by
--- the primary key; and that begin. No lock. $1 how many.
+-- the primary key; that begin; and whether more than these were made. No lock. $1 how many.
 WITH span AS MATERIALIZED (
     SELECT date_trunc('hour', now() - interval '10 min', 'UTC') AS since
 ), newest AS MATERIALIZED (
-    SELECT x.event_type, x.created_at FROM issuing.outbox_events x, span s
-    WHERE x.id >= issuing.uuid7_least(s.since)
+    SELECT x.event_type, x.created_at FROM issuing.outbox_events x
+    WHERE x.id >= issuing.uuid7_least((SELECT s.since FROM span s)) -- a join would be free to read all ids
     ORDER BY x.id DESC LIMIT $1::int8
 ), made AS MATERIALIZED (
     SELECT n.event_type, count(*) AS events FROM newest n GROUP BY 1
@@ -228,9 +241,10 @@ WITH span AS MATERIALIZED (
     WHERE e.hour >= s.since
     GROUP BY 1
 )
-SELECT d.type, coalesce(e.events, 0), coalesce(m.events * r.times, 0)::int8, s.since
+SELECT d.type, coalesce(e.events, 0), coalesce(m.events * r.times, 0)::int8, s.since, r.is_cut
 FROM span s
-CROSS JOIN (SELECT CASE WHEN count(*) < $1::int8 THEN 1
+CROSS JOIN (SELECT count(*) >= $1::int8 AS is_cut,
+                   CASE WHEN count(*) < $1::int8 THEN 1
                         ELSE extract(epoch FROM now() - p.since)
                              / greatest(extract(epoch FROM now() - min(n.created_at)), 1) END AS times
             FROM span p LEFT JOIN newest n ON true GROUP BY p.since) r
@@ -293,12 +307,15 @@ SELECT issuing.remove_route($1::text, $2::bool, $3::text, $4::text, $5::text, $6
 
 -- name: operator_held_back :many
 -- why: the FAILED events of ordered types that hold back later ones of their user, with how many wait, 1000 at most;
--- the greatest number first. 2000 FAILED events are looked at, by outbox_events_failed; what waits, by
--- outbox_events_order. No lock. $1 how many to return.
+-- the greatest number first. The oldest 2000 FAILED events of each are looked at, by outbox_events_failed; what waits,
+-- by outbox_events_order. No lock. $1 how many to return.
 SELECT f.id, f.event_type, w.n, count(*) OVER ()
-FROM (SELECT x.id, x.event_type, x.user_id FROM issuing.outbox_events x
-      WHERE x.failed_at IS NOT NULL AND x.event_type IN (SELECT r.event_type FROM issuing.routes r WHERE r.is_ordered)
-      LIMIT 2000) f
+FROM (SELECT x.id, x.event_type, x.user_id
+      FROM issuing.routes r
+      CROSS JOIN LATERAL (SELECT * FROM issuing.outbox_events o
+                          WHERE o.failed_at IS NOT NULL AND o.event_type = r.event_type
+                          ORDER BY o.id LIMIT 2000) x
+      WHERE r.is_ordered) f
 CROSS JOIN LATERAL (SELECT count(*) AS n
                     FROM (SELECT FROM issuing.outbox_events o
                           WHERE o.event_type = f.event_type AND o.event_type <> 'CARD_ISSUE' AND o.user_id = f.user_id
@@ -714,13 +731,13 @@ LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
 
 -- name: operator_elsewhere :many
 -- why: open card requests that workers have deferred because they belong to another issuer, by that issuer, and the
--- issuer that was claimed for last. 100000 open ones are looked at, by outbox_events_due. No lock.
+-- issuer that was claimed for last. It reads the open ones by outbox_events_due, and is asked where operator_open tells of
+-- such ones. No lock.
 SELECT coalesce(i.profile || ' at ' || i.address, 'the issuer of the card that is replaced'), count(*),
        (SELECT p.profile || ' at ' || p.address FROM issuing.issuers p ORDER BY p.seen_at DESC, p.id DESC LIMIT 1)
-FROM (SELECT o.sent_to, o.last_error FROM issuing.outbox_events o
-      WHERE o.event_type = 'CARD_ISSUE' AND o.due_at IS NOT NULL LIMIT 100000) e
+FROM issuing.outbox_events e
 LEFT JOIN issuing.issuers i ON i.id = e.sent_to
-WHERE e.last_error LIKE '%: other\_issuer%'
+WHERE e.event_type = 'CARD_ISSUE' AND e.due_at IS NOT NULL AND e.last_error LIKE '%: other\_issuer%'
 GROUP BY 1
 ORDER BY 2 DESC, 1
 LIMIT 10;

@@ -671,12 +671,12 @@ def the_overview_counts_by_the_time_of_acceptance(world):
 
 
 @test
-def above_5000_events_the_figures_are_those_of_the_statistics(world):
-    """Story: the line ended at 5000 events in a part, and the tiles at as many and a plus sign."""
+def above_1000_events_in_a_part_the_figures_are_those_of_the_statistics(world):
+    """Story: the line ended at the greatest number of events in a part, and the tiles at as many and a plus sign."""
     world.sql("INSERT INTO issuing.outbox_events (id, created_at, status, completed_at, user_id, payload)"
               " SELECT overlay(issuing.uuid7_least(at)::text PLACING lpad(to_hex(n), 8, '0') FROM 29)::uuid, at,"
               " 'COMPLETED', at, 's', '{\"kind\": \"new\"}' FROM (SELECT now() - interval '20 min' AS at) t,"
-              " generate_series(1, 5000) n")
+              " generate_series(1, 1000) n")
     world.sql("INSERT INTO issuing.outbox_statistics SELECT date_trunc('hour', now() - ago * interval '1 h', 'UTC'),"
               " 'CARD_ISSUE', status, '', below, n, n FROM (VALUES (0, 'COMPLETED', 100, 61000),"
               " (0, 'FAILED', 2000, 700), (1, 'COMPLETED', 400, 900000), (1, 'REJECTED', 5000, 40), (5, 'COMPLETED', 1, 2),"
