@@ -30,14 +30,15 @@ import slow
 import snapshot
 import soak
 import traces
+import views
 import wal
 from stack import RUN, Stack
 from statements import SETTINGS
 from table import Table
 
 PARTS = {"accept": accept, "issue": issue, "latency": latency, "fair": fair, "memory": memory, "slow": slow,
-         "routes": routes, "traces": traces, "places": places, "growth": growth, "snapshot": snapshot, "wal": wal,
-         "soak": soak, "limiters": limiters}
+         "routes": routes, "traces": traces, "places": places, "growth": growth, "views": views, "snapshot": snapshot,
+         "wal": wal, "soak": soak, "limiters": limiters}
 
 
 def machine():

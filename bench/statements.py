@@ -271,3 +271,66 @@ WITH e AS (
 )
 SELECT id FROM e ORDER BY substring(user_id FROM 9)::int
 """
+
+# The backlog of an outage: {count} PENDING events (deferred with several causes, of them some with an unknown outcome;
+# scheduled for days ahead; due) and as many FAILED ones, of card requests and of a route, twice as many COMPLETED. The
+# issuer and core-api are paused, so that a worker leaves them alone.
+OF_A_TIME = UUID7.format(at="t.at")
+MANY_OPEN = (f"""
+INSERT INTO target_controls (target, paused_at, paused_by, paused_why)
+VALUES ('issuer', now(), 'bench', 'bench'), ('core', now(), 'bench', 'bench')
+""", """
+SET ROLE issuing_owner;
+SELECT issuing.partition_add('outbox_events', date_trunc('hour', now()) - interval '21 h', date_trunc('hour', now()))
+""", """
+INSERT INTO routes (event_type, is_ordered, has_lookup, key_lifetime_ms, max_attempts, is_signed, worker, seen_at)
+VALUES ('MAIL', false, false, 86400000, 10, false, 'bench', now())
+""", f"""
+SET session_replication_role = replica;
+INSERT INTO outbox_events (id, created_at, updated_at, completed_at, next_attempt_at, first_sent_at, retry_count,
+                           status, user_id, idempotency_key, payload, reason_code, event_type, last_error)
+SELECT {OF_A_TIME}, t.at, t.at, t.at, t.at, CASE WHEN t.g % 10 = 0 THEN t.at END, 3, 'FAILED', 'past-' || t.g % 50000,
+       'key-' || t.g, {PAYLOAD.replace("{", "{{").replace("}", "}}")}::jsonb,
+       (ARRAY['issuer_http_418', 'attempts_exhausted', 'link_refused', 'issuer_key_expired'])[1 + t.g % 4],
+       CASE WHEN t.g % 20 = 0 THEN 'MAIL' ELSE 'CARD_ISSUE' END, 'create: issuer_http_418: teapot'
+FROM (SELECT g, now() - interval '8 h' + g * interval '0.2 s' AS at FROM generate_series(1, {{count}}) g) t
+""", f"""
+SET session_replication_role = replica;
+INSERT INTO outbox_events (id, created_at, updated_at, next_attempt_at, first_sent_at, retry_count, user_id,
+                           idempotency_key, payload, event_type, deferral_code, last_error, run_at)
+SELECT {OF_A_TIME}, t.at, t.at,
+       CASE WHEN t.g % 10 < 6 THEN now() + interval '1 h' * random() WHEN t.g % 10 < 9 THEN now() + interval '2 days'
+            ELSE t.at END,
+       CASE WHEN t.g % 10 = 1 THEN t.at END, CASE WHEN t.g % 10 < 6 THEN 2 ELSE 0 END, 'past-' || t.g % 50000,
+       'key-' || t.g, {PAYLOAD.replace("{", "{{").replace("}", "}}")}::jsonb,
+       CASE WHEN t.g % 20 = 0 THEN 'MAIL' ELSE 'CARD_ISSUE' END,
+       CASE WHEN t.g % 10 < 4 THEN (ARRAY['issuer_http_503', 'breaker_open', 'core_unreachable'])[1 + t.g % 3] END,
+       CASE WHEN t.g % 10 < 6 THEN 'create: issuer_http_503: no answer' END,
+       CASE WHEN t.g % 10 BETWEEN 6 AND 8 THEN now() + interval '2 days' END
+FROM (SELECT g, now() - interval '7 h' + g * interval '0.2 s' AS at FROM generate_series(1, {{count}}) g) t
+""", f"""
+SET session_replication_role = replica;
+WITH e AS MATERIALIZED (
+    SELECT {OF_A_TIME} AS id, t.at, t.g
+    FROM (SELECT g, now() - interval '20 h' + g * interval '0.2 s' AS at FROM generate_series(1, 2 * {{count}}) g) t
+), events AS (
+    INSERT INTO outbox_events (id, created_at, updated_at, completed_at, next_attempt_at, first_sent_at, retry_count,
+                               status, user_id, idempotency_key, payload, lease_owner)
+    SELECT id, at, at, at, at, at, 1, 'COMPLETED', 'past-' || g % 50000, 'key-' || g,
+           {PAYLOAD.replace("{", "{{").replace("}", "}}")}::jsonb, 'bench' FROM e
+)
+INSERT INTO cards (id, request_id, created_at, updated_at, exp_month, exp_year, user_id, issuer_card_id, last4)
+SELECT gen_random_uuid(), id, at, at, 12, 2030, 'past-' || g % 50000, 'card_' || id, '4242' FROM e
+""")
+SOME_EVENT = "SELECT id FROM outbox_events WHERE event_type = 'CARD_ISSUE' AND due_at IS NOT NULL ORDER BY due_at LIMIT 1"
+
+# The worker that is gone counts as one that lives.
+STAY_ALIVE = "UPDATE workers SET seen_at = clock_timestamp() + interval '50 s'"
+# Sessions of programs; rows that those which ended have read since the last call.
+SESSIONS = """
+SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND usename ~ '^issuing_'
+"""
+READ = """
+SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0)) FROM pg_stat_user_tables WHERE schemaname = 'issuing';
+SELECT pg_stat_reset();
+"""
