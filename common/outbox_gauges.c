@@ -22,8 +22,9 @@
 
 #define FIRST_MS 200
 #define INTERVAL_MS 5000
-#define COST_FACTOR 50      /* a backlog is walked to be counted: no more than two per cent of the time */
-#define PAUSE_MOST_MS 60000 /* and yet no figure is much older */
+#define QUIET_INTERVAL_MS 10000 /* of the events, while none is open */
+#define COST_FACTOR 50          /* a backlog is walked to be counted: no more than two per cent of the time */
+#define PAUSE_MOST_MS 60000     /* and yet no figure is much older */
 #define QUERY_TIMEOUT_MS 5000
 #define ONLY_CONNECTION_TIMEOUT_MS 500
 #define QUICK_PART 5 /* of the timeout: a count that takes less may go over more rows */
@@ -229,14 +230,25 @@ static void adapt_rows(int64_t *rows, int64_t most, int64_t took_ms, int64_t tim
 
 static void on_round_timer(uv_timer_t *timer);
 
+static bool is_quiet(const struct outbox_gauges *gauges)
+{
+    int64_t open = 0;
+    for (int i = 0; i < gauges->type_count; i++) {
+        struct count count = open_of(&gauges->types[i]);
+        open += count.pending + count.processing + count.scheduled;
+    }
+    return gauges->is_whole && open == 0;
+}
+
 static void end_round(struct outbox_gauges *gauges)
 {
+    int64_t least_ms = is_quiet(gauges) ? QUIET_INTERVAL_MS : 0;
     if (gauges->is_whole) {
         gauges->is_counted = true;
         gauges->events.answered_ms = clock_mono_ms();
     }
     show_figures(gauges);
-    ask_after(&gauges->events, pause_ms(&gauges->events), on_round_timer);
+    ask_after(&gauges->events, longest(least_ms, pause_ms(&gauges->events)), on_round_timer);
 }
 
 static enum part part_of(const char *word)

@@ -23,7 +23,7 @@ TYPES = {name: name for name in ("int8", "bool", "uuid", "text", "bytea")} | {"b
 
 # A call of one function, perhaps with an array of rows as a parameter or a result, and nothing else: there is nothing in
 # its plan that could grow old, so sessions may keep it (pg_statement.h).
-CALL = re.compile(r"SELECT [a-z0-9_]+(, [a-z0-9_]+)*(, issuing\.acknowledged\(\))? FROM issuing\.[a-z0-9_]+\(( ?ARRAY\(SELECT ROW\(a\.\*\)::issuing\.\w+"
+CALL = re.compile(r"SELECT [a-z0-9_]+(, [a-z0-9_]+)*(, issuing\.(?:acknowledged|asks_wait)\(\))? FROM issuing\.[a-z0-9_]+\(( ?ARRAY\(SELECT ROW\(a\.\*\)::issuing\.\w+"
                   r" FROM unnest\([^()]*\) a\))?[^()]*\)( LEFT JOIN unnest\(events\) ON true)?|"
                   r"SELECT issuing\.hint\([^()]*\)::text")
 

@@ -44,7 +44,6 @@ struct lane {
 
 struct claim {
     struct claim_options options;
-    uv_timer_t poll;
     uv_prepare_t prepare; /* the end of a loop turn */
     bool is_stopped;
     /* lanes_count() of them: those of the first place, then those of the next. */
@@ -352,24 +351,10 @@ static void on_loop_turn(uv_prepare_t *prepare)
         send_claim(claim, lane, capacity, is_alone);
 }
 
-static void on_poll(uv_timer_t *timer);
-
-/* The pauses differ, so that a worker does not look forever just before events are due that another one takes. */
-static void wait_for_poll(struct claim *claim)
+void claim_poll(struct claim *claim, int place)
 {
-    uint64_t interval_ms = (uint64_t)claim->options.config->worker.poll_interval_ms;
-    uint64_t sooner_ms = backoff_random() % (interval_ms / 4 + 1);
-    uv_timer_start(&claim->poll, on_poll, interval_ms - sooner_ms, 0);
-}
-
-static void on_poll(uv_timer_t *timer)
-{
-    struct claim *claim = container_of(timer, struct claim, poll);
-    if (claim->is_stopped)
-        return;
-    wait_for_poll(claim);
-    for (int i = 0; i < lanes_count(claim); i++)
-        set_demand(claim, &claim->lanes[i], DEMAND_POLL);
+    for (int i = 0; i < sources_count(claim) && !claim->is_stopped; i++)
+        set_demand(claim, &claim->lanes[lane_number(claim, place, (enum claim_source)i)], DEMAND_POLL);
     if (claim->slack_ms > SLACK_MIN_MS && clock_mono_ms() - claim->late_ms >= SLACK_HELD_MS) {
         claim->slack_ms /= 2;
         claim->late_ms = clock_mono_ms();
@@ -434,9 +419,7 @@ bool claim_open(const struct claim_options *options, struct claim **ret_claim, s
     for (size_t i = 0; i < ARRAY_SIZE(claim->lanes); i++)
         claim->lanes[i].bookmark_us = -1;
     claim->slack_ms = SLACK_MIN_MS;
-    uv_timer_init(options->loop, &claim->poll);
     turns_join(options->turns, &claim->lost, options->share);
-    uv_timer_start(&claim->poll, on_poll, (uint64_t)options->first_poll_ms, 0);
     uv_prepare_init(options->loop, &claim->prepare);
     uv_prepare_start(&claim->prepare, on_loop_turn);
     *ret_claim = claim;
@@ -447,7 +430,6 @@ void claim_stop(struct claim *claim)
 {
     claim->is_stopped = true;
     set_demand(claim, claim->lane, claim->lane->demand);
-    uv_timer_stop(&claim->poll);
 }
 
 bool claim_is_idle(const struct claim *claim)
@@ -459,7 +441,6 @@ void claim_close(struct claim *claim, void (*on_closed)(void *context), void *co
 {
     assert(claim_is_idle(claim));
     closing_start(&claim->closing, free, claim, on_closed, context);
-    closing_handle(&claim->closing, &claim->poll);
     closing_handle(&claim->closing, &claim->prepare);
     closing_end(&claim->closing);
 }

@@ -44,7 +44,6 @@ struct claim_options {
     struct slots *slots;
     struct slots_share *share; /* of the type */
     struct turns *turns;       /* of all types */
-    int64_t first_poll_ms;     /* the claims of several types poll one after the other */
     struct worker_series *series;
     struct db_clock *db_clock; /* notes the database's time of each claim and look */
     /* The database's clock was set back, or may have been. From the loop. */
@@ -55,7 +54,9 @@ struct claim_options {
 must_check bool claim_open(const struct claim_options *options, struct claim **ret_claim, struct err *err);
 /* New events may be due. Cheap; acts at the end of the loop turn. */
 void claim_wake(struct claim *claim);
-/* The same of one source of card requests, in all places. */
+/* At a poll: the place may have something due, whatever the claims know. */
+void claim_poll(struct claim *claim, int place);
+/* The same as claim_wake of one source of card requests, in all places. */
 void claim_wake_source(struct claim *claim, enum claim_source source);
 /* A slot became free, or a peer takes more calls. Cheap; acts at the end of the loop turn. */
 void claim_capacity_changed(struct claim *claim);

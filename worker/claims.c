@@ -18,6 +18,7 @@ struct kind {
     /* sweeps_count of them, for each source of the first place, then of the next. */
     struct sweep *sweeps[PG_PLACES_MAX * CLAIM_SOURCES];
     int sweeps_count;
+    bool is_watched; /* its claims and sweeps wait until something is due, instead of looking by themselves */
 };
 
 struct claims {
@@ -67,7 +68,7 @@ static int64_t turn_ms(const struct claims *claims, int number, int count)
     return 1 + claims->options.config->worker.poll_interval_ms * number / count;
 }
 
-static bool open_claim(struct claims *claims, struct kind *kind, int64_t first_ms, struct err *err)
+static bool open_claim(struct claims *claims, struct kind *kind, struct err *err)
 {
     const struct claims_options *options = &claims->options;
     struct claim_options claim = {
@@ -81,7 +82,6 @@ static bool open_claim(struct claims *claims, struct kind *kind, int64_t first_m
         .slots = options->slots,
         .share = kind->share,
         .turns = &claims->turns,
-        .first_poll_ms = first_ms,
         .series = options->series,
         .db_clock = options->db_clock,
         .on_clock_set_back = on_clock_set_back,
@@ -137,7 +137,7 @@ static bool open_kind(struct claims *claims, struct route *route, struct err *er
     };
     claims->count++;
     set_targets(claims, kind);
-    bool is_open = open_claim(claims, kind, first_ms, err);
+    bool is_open = open_claim(claims, kind, err);
     while (is_open && kind->sweeps_count < sources_of(kind)) /* of the first place */
         is_open = open_sweep(claims, kind, first_ms, err);
     return is_open;
@@ -191,6 +191,59 @@ void claims_event_ended(struct claims *claims, const struct slots_share *share)
         claims_wake(claims, OUTBOX_ENDED_TYPE);
     else if (kind->route->config->ordered) /* the next event of its user may be due now */
         claim_wake(kind->claim);
+}
+
+/* ---- the poll ---- */
+
+static void watch(struct kind *kind, bool is_watched)
+{
+    kind->is_watched = is_watched;
+    for (int i = 0; i < kind->sweeps_count; i++)
+        sweep_watch(kind->sweeps[i], is_watched);
+}
+
+static bool may_be_watched(const struct kind *kind)
+{
+    for (int i = 0; i < kind->sweeps_count; i++)
+        if (!sweep_is_cheap(kind->sweeps[i]))
+            return false;
+    return true;
+}
+
+void claims_add_watched(struct claims *claims, struct pg_array *types)
+{
+    for (int i = 0; i < claims->count; i++) {
+        struct kind *kind = &claims->kinds[i];
+        if (!kind->is_watched && may_be_watched(kind))
+            watch(kind, true);
+        if (kind->is_watched)
+            pg_array_add(types, kind->event_type, strlen(kind->event_type));
+    }
+}
+
+void claims_poll(struct claims *claims, int place, struct slice type)
+{
+    for (int i = 0; i < claims->count; i++) {
+        struct kind *kind = &claims->kinds[i];
+        if (type.bytes ? !slice_is(type, kind->event_type) : kind->is_watched)
+            continue;
+        claim_poll(kind->claim, place);
+        int first = place * sources_of(kind);
+        for (int number = first; number < first + sources_of(kind) && number < kind->sweeps_count; number++)
+            /* guard: what is due behind the bookmark wakes the sweep */
+            sweep_wake(kind->sweeps[number]);
+    }
+}
+
+void claims_unwatch(struct claims *claims)
+{
+    for (int i = 0; i < claims->count; i++)
+        watch(&claims->kinds[i], false);
+}
+
+void claims_note_clock(struct claims *claims, int64_t db_us, int64_t sent_us)
+{
+    claim_note_clock(claims->kinds[0].claim, db_us, sent_us);
 }
 
 /* ---- drain, close ---- */

@@ -27,6 +27,16 @@ must_check bool claims_open(const struct claims_options *options, struct claims 
 /* New events of this type may be due; "" = card requests of clients, CARD_ISSUE = those of services; NULL = any type. A
  * type without a route is ignored. */
 void claims_wake(struct claims *claims, const char *type);
+/* Of the place, at each poll: events of this type are due, or may be; a type without bytes = of all types that are not
+ * watched. */
+void claims_poll(struct claims *claims, int place, struct slice type);
+/* Adds the types that are watched: those whose sweeps see that everything due can be looked at for little. Their claims
+ * and sweeps rest until claims_poll(), or a wakeup. */
+void claims_add_watched(struct claims *claims, struct pg_array *types);
+/* Nobody watches: all types look by themselves again. */
+void claims_unwatch(struct claims *claims);
+/* What the database's clock said to a statement that was sent then, by ours. */
+void claims_note_clock(struct claims *claims, int64_t db_us, int64_t sent_us);
 /* A peer takes more calls. */
 void claims_capacity_changed(struct claims *claims);
 /* An event of the type with this share ended, and its slot is free. */

@@ -19,6 +19,7 @@
 #define FIRST_PAUSE_MS 500 /* after a first heartbeat that failed */
 #define IDLE_POLL_MS 20
 #define TARGETS_OF_CARDS 2
+#define NOTE_EVERY 12 /* beats, while this worker has nothing to note: it also tidies up */
 #define TARGETS_MAX (TARGETS_OF_CARDS + CONFIG_ROUTES_MAX)
 #define ARRAY_MAX 4096 /* bytes of one parameter */
 #define AGREEMENT_MAX (256 * 1024)
@@ -91,6 +92,7 @@ struct heartbeat {
     bool shows_drain;
     enum phase phase;
     bool routes_are_noted; /* once */
+    int beats;             /* since the last note */
     bool may_beat;         /* the first database has noted them, or had before */
     bool has_changed;      /* the last heartbeat has brought a control */
     int failures;          /* in a row */
@@ -339,8 +341,22 @@ static void on_routes_noted(struct pg_query *query, const struct pg_query_result
         beat_in(heartbeat, heartbeat->phase == PHASE_STARTING ? FIRST_PAUSE_MS : HEARTBEAT_INTERVAL_MS);
 }
 
+static bool has_note(const struct heartbeat *heartbeat)
+{
+    bool is_stopped = false;
+    for (int i = 0; i < heartbeat->target_count; i++)
+        is_stopped |= heartbeat->peers[i]->target.stopped_why[0] != '\0';
+    return is_stopped || heartbeat->options.routes->count > 0 || heartbeat->beats >= NOTE_EVERY;
+}
+
 static void note_routes(struct heartbeat *heartbeat)
 {
+    if (heartbeat->routes_are_noted && !has_note(heartbeat)) {
+        heartbeat->beats++;
+        send_beat(heartbeat);
+        return;
+    }
+    heartbeat->beats = 0;
     if (fill_route_arrays(heartbeat))
         submit(heartbeat, &sql_heartbeat_routes, on_routes_noted);
     else

@@ -16,7 +16,8 @@
 #include "worker/route/route_call.h"
 #include "worker/route/route_findings.h"
 
-#define POLL_MS 1000
+#define TRIAL_PAUSE_MS 1000
+#define TIDY_MS 60000 /* a take also ends what nobody took, and removes what is over */
 #define QUERY_TIMEOUT_MS 5000
 #define ANSWER_MAX (64 * 1024)
 #define CALL_MAX_MS 10000  /* somebody waits for the answer */
@@ -27,7 +28,7 @@
 
 /* What a check waits for. One operation is in flight unless it is IDLE. */
 enum phase {
-    /* Nothing. Every POLL_MS: TAKING, unless the worker drains or all targets are paused. */
+    /* Nothing. When it is woken: TAKING, unless the worker drains or all targets are paused. */
     PHASE_IDLE,
     /* The statement that takes a check. None there: IDLE. Else ASKING, without a user or of a route CALLING. */
     PHASE_TAKING,
@@ -45,7 +46,7 @@ enum phase {
     /* The issuer's answer to a call of the trial, or both to one that is sent twice. Then RENEWING,
      * PAUSING or ENDING. */
     PHASE_TRYING,
-    /* The next POLL_MS: a card that was made is not shown yet. Then RENEWING. */
+    /* The next TRIAL_PAUSE_MS: a card that was made is not shown yet. Then RENEWING. */
     PHASE_PAUSING,
     /* The statement that writes the findings, or that puts the check back. Then IDLE. */
     PHASE_ENDING,
@@ -55,6 +56,7 @@ struct issuer_check {
     struct issuer_check_options options;
     enum phase phase;
     bool is_draining;
+    int64_t tidied_ms;
     uv_timer_t timer;
     struct pg_query query;
     struct buf targets;              /* a parameter of the query: what can be checked now */
@@ -497,13 +499,10 @@ static bool fill_targets(struct issuer_check *check)
     return count > 0 && !check->targets.failed;
 }
 
-static void on_timer(uv_timer_t *timer)
+void issuer_check_wake(struct issuer_check *check)
 {
-    struct issuer_check *check = container_of(timer, struct issuer_check, timer);
     const struct issuer_check_options *options = &check->options;
     struct pg_query *query = &check->query;
-    if (check->phase == PHASE_PAUSING)
-        send_trial_call(check);
     if (check->phase != PHASE_IDLE || !fill_targets(check))
         return;
     check->phase = PHASE_TAKING;
@@ -512,6 +511,18 @@ static void on_timer(uv_timer_t *timer)
     query->params[1] = pg_param_int8(lease_ms(options));
     query->params[2] = pg_param_text(options->worker_name, strlen(options->worker_name));
     submit(check, &sql_issuer_check_take, on_taken);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct issuer_check *check = container_of(timer, struct issuer_check, timer);
+    int64_t now_ms = clock_mono_ms();
+    if (check->phase == PHASE_PAUSING)
+        send_trial_call(check);
+    if (now_ms - check->tidied_ms < TIDY_MS)
+        return;
+    check->tidied_ms = now_ms;
+    issuer_check_wake(check);
 }
 
 /* ---- open, stop, close ---- */
@@ -542,7 +553,7 @@ bool issuer_check_open(const struct issuer_check_options *options, struct issuer
     findings_init(&check->findings);
     buf_init(&check->targets, TARGETS_BYTES_MAX);
     uv_timer_init(options->loop, &check->timer);
-    uv_timer_start(&check->timer, on_timer, POLL_MS, POLL_MS);
+    uv_timer_start(&check->timer, on_timer, TRIAL_PAUSE_MS, TRIAL_PAUSE_MS);
     *ret_check = check;
     return true;
 }

@@ -14,6 +14,7 @@
 #include "statements.h"
 
 #define POLL_MS 1000
+#define TIDY_MS 60000 /* a take also asks by itself, and removes what is over */
 #define PAUSE_MAX_MS 1000
 #define TROUBLE_MAX_MS (60 * 1000) /* the pause after failures in a row; a Retry-After may be longer */
 #define UNREADABLE_MAX 3           /* answers in a row */
@@ -263,7 +264,7 @@ static void on_taken(struct pg_query *query, const struct pg_query_result *resul
 {
     struct issuer_listing *listing = container_of(query, struct issuer_listing, query);
     if (result->kind != PG_DONE || pg_rows_count(result->rows) == 0) {
-        rest(listing, PHASE_IDLE, POLL_MS); /* if the statement was executed after all, the lease runs out */
+        rest(listing, PHASE_IDLE, TIDY_MS); /* if the statement was executed after all, the lease runs out */
         return;
     }
     struct slice after = pg_bytes(result->rows, 0, 2);
@@ -302,6 +303,12 @@ static void on_timer(uv_timer_t *timer)
     params[4] = pg_param_text(address, strlen(address));
     params[5] = pg_param_int8(options->config->issuer.reconcile_every_ms);
     submit(listing, PHASE_TAKING, &sql_issuer_listing_take, on_taken);
+}
+
+void issuer_listing_wake(struct issuer_listing *listing)
+{
+    if (listing->phase == PHASE_IDLE && listing->failures == 0 && !listing->is_draining)
+        uv_timer_start(&listing->timer, on_timer, 0, 0);
 }
 
 /* ---- open, stop, close ---- */

@@ -2,7 +2,8 @@
  *
  *     take -> GET issuer: a page -> note it -> pause -> the next page ... -> compare ours, piece by piece -> end
  *
- * A worker polls every second, asks by itself where issuer.reconcile_every says so, and holds one list at a time, under a lease and a token. What a page has is compared, and
+ * A worker takes a list when the poll finds one (watch.h), every minute asks by itself where issuer.reconcile_every says
+ * so, and holds one list at a time, under a lease and a token. What a page has is compared, and
  * the place of the next page kept, by one function of the database; so a worker that dies loses at most a page, and
  * another one goes on. A page that cannot be read is asked for again after a pause; what the issuer refuses, and what
  * stays unreadable, ends the list with the reason. The worker rests after each page as long as the page took, up to a
@@ -34,6 +35,8 @@ struct issuer_listing_options {
 
 must_check bool issuer_listing_open(const struct issuer_listing_options *options, struct issuer_listing **ret_listing,
                                     struct err *err);
+/* Somebody may wait for one. */
+void issuer_listing_wake(struct issuer_listing *listing);
 /* After this no list is taken; one that is held is given away before its next call. */
 void issuer_listing_stop(struct issuer_listing *listing);
 /* No list is held and no statement is in flight. */

@@ -5,13 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/clock.h"
 #include "common/base/closing.h"
 #include "statements.h"
 #include "worker/lost_creates.h"
 #include "worker/mark.h"
 #include "worker/places.h"
 
-#define MARKS_MAX 4 /* at a time */
+#define MARKS_MAX 4   /* at a time */
+#define TIDY_MS 60000 /* a take also removes what is over */
 #define QUERY_TIMEOUT_MS 5000
 #define TYPES_BYTES_MAX 4096
 
@@ -24,10 +26,11 @@ struct reconcile {
     bool is_taking;
     int taking_count;           /* how many may be taken */
     int place;                  /* of the last take */
-    bool is_due[PG_PLACES_MAX]; /* the place may have marks: the poll asks for it, or its last take was filled */
+    bool is_due[PG_PLACES_MAX]; /* the place may have marks: somebody said so, or its last take was filled */
     struct mark_env env;
     struct mark marks[MARKS_MAX];
     int busy_count;
+    int64_t tidied_ms;
     struct lost_creates lost_creates;
     struct closing closing;
 };
@@ -141,10 +144,19 @@ static void on_mark_result(void *context)
 static void on_timer(uv_timer_t *timer)
 {
     struct reconcile *reconcile = container_of(timer, struct reconcile, timer);
+    int64_t now_ms = clock_mono_ms();
     lost_creates_send(&reconcile->lost_creates);
+    if (now_ms - reconcile->tidied_ms < TIDY_MS)
+        return;
+    reconcile->tidied_ms = now_ms;
     for (int place = 0; place < places_count(reconcile->options.pool); place++)
-        if (!reconcile->is_taking || place != reconcile->place) /* else it is looked at now */
-            reconcile->is_due[place] = true;
+        reconcile_wake(reconcile, place);
+}
+
+void reconcile_wake(struct reconcile *reconcile, int place)
+{
+    if (!reconcile->is_taking || place != reconcile->place) /* else it is looked at now */
+        reconcile->is_due[place] = true;
     take(reconcile);
 }
 

@@ -4,12 +4,13 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "common/base/clock.h"
 #include "common/base/closing.h"
 #include "common/base/log.h"
 #include "statements.h"
 #include "worker/places.h"
 
-#define FOLD_INTERVAL_MS 1000
+#define FOLD_GAP_MS 500 /* between two, so that frequent polls do not multiply them */
 #define FOLD_CONTINUES_MS 50
 #define CHANGES_MOST 1000 /* of one fold: some milliseconds */
 #define QUERY_TIMEOUT_MS 10000
@@ -22,14 +23,21 @@ struct statistics {
     bool is_folding;
     bool has_more;                  /* one of the places before it has */
     bool is_failing[PG_PLACES_MAX]; /* the last fold of the place was refused, and this was logged */
+    int64_t folded_ms;
     bool is_stopped;
     struct closing closing;
 };
 
 enum { COL_FOLDED, COL_REFUSED, COL_HAS_MORE };
 
-static void on_timer(uv_timer_t *timer);
 static void fold(struct statistics *statistics);
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct statistics *statistics = container_of(timer, struct statistics, timer);
+    if (!statistics->is_folding)
+        fold(statistics);
+}
 
 /* Logged once, not every second: the statistics are late, and nothing else is wrong. */
 static void note_failure(struct statistics *statistics, const struct pg_query_result *result)
@@ -60,7 +68,9 @@ static void on_folded(struct pg_query *query, const struct pg_query_result *resu
         fold(statistics);
         return;
     }
-    (void)uv_timer_start(&statistics->timer, on_timer, statistics->has_more ? FOLD_CONTINUES_MS : FOLD_INTERVAL_MS, 0);
+    statistics->folded_ms = clock_mono_ms();
+    if (statistics->has_more)
+        (void)uv_timer_start(&statistics->timer, on_timer, FOLD_CONTINUES_MS, 0);
     statistics->has_more = false;
 }
 
@@ -78,9 +88,10 @@ static void fold(struct statistics *statistics)
     pg_pool_submit(statistics->options.pool, query);
 }
 
-static void on_timer(uv_timer_t *timer)
+void statistics_wake(struct statistics *statistics)
 {
-    fold(container_of(timer, struct statistics, timer));
+    if (!statistics->is_folding && !statistics->is_stopped && clock_mono_ms() - statistics->folded_ms >= FOLD_GAP_MS)
+        fold(statistics);
 }
 
 bool statistics_open(const struct statistics_options *options, struct statistics **ret_statistics, struct err *err)
@@ -90,7 +101,6 @@ bool statistics_open(const struct statistics_options *options, struct statistics
         return err_set(err, ERR_MEMORY, "no memory for the statistics");
     statistics->options = *options;
     (void)uv_timer_init(options->loop, &statistics->timer);
-    (void)uv_timer_start(&statistics->timer, on_timer, FOLD_INTERVAL_MS, 0);
     *ret_statistics = statistics;
     return true;
 }

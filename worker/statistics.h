@@ -1,7 +1,7 @@
-/* The statistics follow the events: every second one worker of the cluster moves what the ends of events have left in
- * statistics_changes into outbox_statistics, in one short transaction for each place (issuing.fold_statistics). Nothing
- * decides by the statistics, so a fold waits for a connection that nobody else needs, and one that fails is simply made
- * again. */
+/* The statistics follow the events: within a second one worker of the cluster moves what the ends of events have left
+ * in statistics_changes into outbox_statistics, in one short transaction for each place (issuing.fold_statistics).
+ * Nothing decides by the statistics, so a fold waits for a connection that nobody else needs, and one that fails is
+ * simply made again. */
 #ifndef ISSUING_STATISTICS_H
 #define ISSUING_STATISTICS_H
 
@@ -19,6 +19,8 @@ struct statistics_options {
 
 must_check bool statistics_open(const struct statistics_options *options, struct statistics **ret_statistics,
                                 struct err *err);
+/* There are changes, or may be. */
+void statistics_wake(struct statistics *statistics);
 /* No statement starts after it. */
 void statistics_stop(struct statistics *statistics);
 /* No statement is in flight. */

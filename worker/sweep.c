@@ -14,7 +14,8 @@
 
 #define FREED_MAX 500 /* leases taken back by one statement */
 #define SWEEP_TIMEOUT_MS 10000
-#define TURN_MS 20 /* until it asks again whether the sweeps of other types leave it a statement */
+#define CHEAP_MS 20 /* of a look at everything */
+#define TURN_MS 20  /* until it asks again whether the sweeps of other types leave it a statement */
 
 /* A statement that began before the clock was set back may commit old times after the first rebase. So the rebase is
  * repeated until every such statement is over (the roles' statement_timeout). */
@@ -29,15 +30,18 @@ struct sweep {
     bool rebase_pending; /* the database's clock was set back, or may have been */
     int64_t rebase_due_ms;
     int rebase_repeats; /* of REBASE_REPEAT_MS */
-    int64_t sent_ms, sent_us;
+    int64_t sent_ms;
     int64_t young_due_ms, old_due_ms;
     struct sweep_pace pace;
+    bool is_cheap; /* the last look of a pass */
+    bool is_watched;
+    int64_t awake_until_ms; /* so long it looks although it is watched */
     bool is_stopped;
     struct closing closing;
 };
 
 /* Columns of outbox_sweep. */
-enum { COL_FREED, COL_LATE, COL_COST, COL_ENDED, COL_NOW };
+enum { COL_FREED, COL_LATE, COL_COST, COL_ENDED };
 
 static void on_timer(uv_timer_t *timer);
 
@@ -46,6 +50,12 @@ static void wait_for_next(struct sweep *sweep, int64_t now_ms)
     if (sweep->is_stopped)
         return;
     int64_t due_ms = sweep->young_due_ms < sweep->old_due_ms ? sweep->young_due_ms : sweep->old_due_ms;
+    if (sweep->is_watched && now_ms >= sweep->awake_until_ms) {
+        uv_timer_stop(&sweep->timer);
+        if (!sweep->rebase_pending)
+            return;
+        due_ms = sweep->rebase_due_ms;
+    }
     uv_timer_start(&sweep->timer, on_timer, due_ms > now_ms ? (uint64_t)(due_ms - now_ms) : 0, 0);
 }
 
@@ -91,17 +101,16 @@ static bool note_look(struct sweep *sweep, const struct pg_rows *rows)
 static void on_looked(struct pg_query *query, const struct pg_query_result *result)
 {
     struct sweep *sweep = container_of(query, struct sweep, query);
-    int64_t now_ms = clock_mono_ms(), poll_ms = sweep->options.poll_interval_ms;
+    int64_t now_ms = clock_mono_ms(), poll_ms = sweep->pace.poll_interval_ms;
     bool is_done = result->kind == PG_DONE;
     int64_t cost_ms = is_done ? pg_int8(result->rows, 0, COL_COST) : 0;
     note_answered(sweep);
     bool was_full = is_done && note_look(sweep, result->rows);
-    if (is_done)
-        /* guard: the database's clock is looked at while nothing is claimed */
-        claim_note_clock(sweep->options.claim, pg_int8(result->rows, 0, COL_NOW), sweep->sent_us);
     /* Too many entries to look through, or no database: the look did not happen. (PG_NOT_SENT, after waiting for a
      * connection, proves nothing about the width.) */
     bool is_late = result->kind == PG_UNKNOWN && now_ms - sweep->sent_ms >= SWEEP_TIMEOUT_MS;
+    if (!sweep->is_young)
+        sweep->is_cheap = is_done && !was_full && cost_ms < CHEAP_MS && sweep->pace.width_ms == SWEEP_UNBOUNDED;
     if (sweep->is_young)
         sweep->young_due_ms = is_done ? sweep_pace_young(&sweep->pace, now_ms, cost_ms) : now_ms + poll_ms;
     else if (is_done)
@@ -156,6 +165,28 @@ void sweep_rebase(struct sweep *sweep)
         uv_timer_start(&sweep->timer, on_timer, 0, 0);
 }
 
+void sweep_watch(struct sweep *sweep, bool is_watched)
+{
+    bool was_watched = sweep->is_watched;
+    sweep->is_watched = is_watched;
+    if (was_watched && !is_watched && !sweep->is_in_flight)
+        wait_for_next(sweep, clock_mono_ms());
+}
+
+void sweep_wake(struct sweep *sweep)
+{
+    int64_t now_ms = clock_mono_ms();
+    /* Long enough for a look at the young and one at the old. */
+    sweep->awake_until_ms = now_ms + sweep->pace.poll_interval_ms * 3 / 2;
+    if (!sweep->is_in_flight && sweep->is_watched)
+        wait_for_next(sweep, now_ms);
+}
+
+bool sweep_is_cheap(const struct sweep *sweep)
+{
+    return sweep->is_cheap;
+}
+
 static void look(struct sweep *sweep, int64_t now_ms)
 {
     int64_t bookmark_us = claim_bookmark_us(sweep->options.claim, sweep->options.place, sweep->options.source);
@@ -163,7 +194,6 @@ static void look(struct sweep *sweep, int64_t now_ms)
     bool is_last = !sweep->is_young && sweep->pace.width_ms == SWEEP_UNBOUNDED;
     struct pg_query *query = &sweep->query;
     sweep->sent_ms = now_ms;
-    sweep->sent_us = clock_mono_us();
     query->statement = &sql_outbox_sweep;
     query->params[0] =
         is_last ? pg_param_null() : pg_param_int8(sweep->is_young ? SWEEP_YOUNG_MS : to_ms + sweep->pace.width_ms);
@@ -206,7 +236,8 @@ bool sweep_open(const struct sweep_options *options, struct sweep **ret_sweep, s
     if (!sweep)
         return err_set(err, ERR_MEMORY, "no memory for the sweep");
     sweep->options = *options;
-    sweep_pace_init(&sweep->pace, options->poll_interval_ms, clock_mono_ms());
+    int64_t every_ms = options->poll_interval_ms > SWEEP_EVERY_MS ? options->poll_interval_ms : SWEEP_EVERY_MS;
+    sweep_pace_init(&sweep->pace, every_ms, clock_mono_ms());
     uv_timer_init(options->loop, &sweep->timer);
     uv_timer_start(&sweep->timer, on_timer, (uint64_t)options->first_ms, 0);
     *ret_sweep = sweep;

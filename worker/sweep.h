@@ -2,8 +2,9 @@
  * visible late.
  *
  * The claims walk the index of due events from their bookmark on and never look back. The sweep does: at the last two
- * seconds with every poll, and at all that is older in passes, from young to old, so that an event that ages meanwhile
- * is not missed. Where the index is clean, a pass is one look, at every poll. Behind a snapshot that another session
+ * seconds once a second at most, and at all that is older in passes, from young to old, so that an event that ages
+ * meanwhile is not missed. Where the index is clean, a pass is one look; then somebody else watches for less (watch.h),
+ * and the sweep rests until something is due. Behind a snapshot that another session
  * holds open, a look visits every entry that no vacuum may remove; then a pass is cut into looks of about ten
  * milliseconds, each followed by a rest fifty times as long, so that other statements do not notice (sweep_pace.h).
  *
@@ -18,6 +19,7 @@
 #include "worker/claim.h"
 
 #define SWEEP_MOST 2
+#define SWEEP_EVERY_MS 1000
 
 struct sweep;
 
@@ -33,10 +35,16 @@ struct sweep_options {
     int *in_flight;           /* statements of the sweeps of all types; 0 at first */
     int64_t first_ms;         /* before the first look: the sweeps of several types look one after the other */
     struct worker_series *series;
-    int64_t poll_interval_ms;
+    int64_t poll_interval_ms; /* the looks are no more frequent than SWEEP_EVERY_MS */
 };
 
 must_check bool sweep_open(const struct sweep_options *options, struct sweep **ret_sweep, struct err *err);
+/* From now on it looks after a sweep_wake() only, until it is told false. */
+void sweep_watch(struct sweep *sweep, bool is_watched);
+/* Something may be due: it looks at all there is, soon; a second at most after the last look. */
+void sweep_wake(struct sweep *sweep);
+/* Its last look went over everything, and cost little. */
+bool sweep_is_cheap(const struct sweep *sweep);
 /* No look starts after it. */
 void sweep_stop(struct sweep *sweep);
 /* No statement is in flight. */

@@ -13,7 +13,7 @@
 #include "common/base/base.h"
 
 #define SWEEP_UNBOUNDED INT64_MAX
-#define SWEEP_YOUNG_MS 2000 /* a walk begins at this age; what is younger is looked at with every poll */
+#define SWEEP_YOUNG_MS 2000 /* a walk begins at this age; what is younger is looked at at every interval */
 #define SWEEP_WALK_MS 90000
 #define SWEEP_YOUNG_COSTS 4
 

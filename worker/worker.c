@@ -22,6 +22,7 @@
 #include "worker/route/route.h"
 #include "worker/slots.h"
 #include "worker/statistics.h"
+#include "worker/watch.h"
 #include "worker/worker_metrics.h"
 #include "worker/writer.h"
 
@@ -42,6 +43,7 @@ struct worker {
     struct reconcile *reconcile;
     struct issuer_check *issuer_check;
     struct issuer_listing *issuer_listing;
+    struct watch *watch;
     struct heartbeat *heartbeat;
     struct wakeup final_wakeup; /* for the api, whose clients wait for final events */
     struct closing closing;
@@ -102,7 +104,8 @@ static bool is_rest_idle(void *context)
     return worker->slots.in_flight == 0 && claims_are_idle(worker->claims) &&
            housekeeping_is_idle(worker->housekeeping) && statistics_is_idle(worker->statistics) &&
            reconcile_is_idle(worker->reconcile) && issuer_check_is_idle(worker->issuer_check) &&
-           issuer_listing_is_idle(worker->issuer_listing) && wakeup_is_idle(&worker->final_wakeup);
+           issuer_listing_is_idle(worker->issuer_listing) && watch_is_idle(worker->watch) &&
+           wakeup_is_idle(&worker->final_wakeup);
 }
 
 /* ---- files ---- */
@@ -375,6 +378,22 @@ static bool open_issuer_listing(struct worker *worker, struct err *err)
     return issuer_listing_open(&listing, &worker->issuer_listing, err);
 }
 
+/* Precondition: those that it wakes are open. */
+static bool open_watch(struct worker *worker, struct err *err)
+{
+    struct watch_options watch = {
+        .loop = worker->options.loop,
+        .pool = worker->options.pool,
+        .poll_interval_ms = worker->options.config->worker.poll_interval_ms,
+        .claims = worker->claims,
+        .reconcile = worker->reconcile,
+        .statistics = worker->statistics,
+        .issuer_check = worker->issuer_check,
+        .issuer_listing = worker->issuer_listing,
+    };
+    return watch_open(&watch, &worker->watch, err);
+}
+
 /* Precondition: the claims are open, which hear of the targets. */
 static bool open_heartbeat(struct worker *worker, struct err *err)
 {
@@ -406,7 +425,8 @@ static bool open_modules(struct worker *worker, struct err *err)
     return wakeup_open(&worker->final_wakeup, worker->options.loop, worker->options.pool, &sql_notify_final, err) &&
            open_slots(worker, err) && open_writer(worker, err) && open_claims(worker, err) &&
            open_housekeeping(worker, err) && open_statistics(worker, err) && open_reconcile(worker, err) &&
-           open_issuer_check(worker, err) && open_issuer_listing(worker, err) && open_heartbeat(worker, err);
+           open_issuer_check(worker, err) && open_issuer_listing(worker, err) && open_watch(worker, err) &&
+           open_heartbeat(worker, err);
 }
 
 static void close_modules(struct worker *worker, void (*on_closed)(void *context), void *context);
@@ -467,6 +487,7 @@ void worker_drain(struct worker *worker)
     reconcile_stop(worker->reconcile);
     issuer_check_stop(worker->issuer_check);
     issuer_listing_stop(worker->issuer_listing);
+    watch_stop(worker->watch);
     heartbeat_stop(worker->heartbeat); /* idle last */
 }
 
@@ -501,6 +522,8 @@ static void close_modules(struct worker *worker, void (*on_closed)(void *context
         issuer_check_close(worker->issuer_check, closing_part_closed, closing_part(closing));
     if (worker->issuer_listing)
         issuer_listing_close(worker->issuer_listing, closing_part_closed, closing_part(closing));
+    if (worker->watch)
+        watch_close(worker->watch, closing_part_closed, closing_part(closing));
     if (worker->heartbeat)
         heartbeat_close(worker->heartbeat, closing_part_closed, closing_part(closing));
     closing_end(closing);

@@ -128,6 +128,17 @@ BEGIN
 END
 $$;
 
+-- Whether an operator, or a worker itself, has asked something that a worker may take: a check of the issuer or a list.
+CREATE OR REPLACE FUNCTION issuing.asks_wait() RETURNS bool
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp SET enable_seqscan = off
+AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM issuer_checks c WHERE c.ended_at IS NULL)
+           OR EXISTS (SELECT FROM issuer_listings l
+                      WHERE l.ended_at IS NULL AND l.wanted_until > clock_timestamp());
+END
+$$;
+
 -- One page: its cards are compared, and the place of the next one is noted, in one transaction. An event or a card that
 -- changed within settle_ms, which the page may not show yet, is no question. False: another worker has it, nobody waits
 -- for it, or it has ended.
@@ -234,7 +245,7 @@ AS $$
 $$;
 
 REVOKE ALL ON FUNCTION issuing.ask_listing(int8, int8, text, text, text, text),
-    issuing.ask_regular_listing(interval),
+    issuing.ask_regular_listing(interval), issuing.asks_wait(),
     issuing.take_listing(uuid, int8, text, text, text, int8), issuing.note_listed(uuid, uuid, text[], uuid[], bool[], text, int8, int8),
     issuing.compare_listed(uuid, uuid, int8, int8), issuing.leave_listing(uuid, uuid, text, bool)
 FROM PUBLIC;

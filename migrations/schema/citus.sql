@@ -22,7 +22,8 @@ DECLARE
         'accept', 'adopt', 'ask_check', 'ask_reconcile', 'ask_reissue', 'ask_reveal', 'cancel', 'claim', 'complete',
         'end_attempts', 'end_check', 'end_executed_check', 'fold_statistics', 'note_issuer_event', 'note_orphan',
         'put_check_back',
-        'rebuild_statistics', 'replay', 'resend', 'resolve', 'save', 'take_checks', 'take_number', 'withdraw_check'];
+        'rebuild_statistics', 'replay', 'resend', 'resolve', 'save', 'take_checks', 'take_number', 'what_waits',
+        'withdraw_check'];
     copied text[];
     more text[];
     tab record;

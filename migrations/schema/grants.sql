@@ -92,8 +92,8 @@ BEGIN
         GRANT SELECT (at, refused), INSERT ON issuing.statistics_changes TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.forget_keys() TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.check_history(uuid, text, int8, int8) TO issuing_worker;
-        GRANT EXECUTE ON FUNCTION issuing.fold_statistics(int8), issuing.tell_ends(uuid[], timestamptz)
-            TO issuing_worker;
+        GRANT EXECUTE ON FUNCTION issuing.fold_statistics(int8), issuing.tell_ends(uuid[], timestamptz),
+            issuing.what_waits(text[]), issuing.asks_wait() TO issuing_worker;
     END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_operator') THEN
         GRANT USAGE ON SCHEMA issuing TO issuing_operator;

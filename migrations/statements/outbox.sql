@@ -1,3 +1,9 @@
+-- name: what_waits :many place
+-- why: at every poll, whether there is anything to take: issuing.what_waits, and issuing.asks_wait of what the places
+-- share. No lock. $1 types of events.
+SELECT what, cost_ms, now_us, issuing.asks_wait()
+FROM issuing.what_waits($1::text[]);
+
 -- name: outbox_claim :many place
 -- why: leases events that are due to this worker, under a new token. Locks, order, fence and bookmark are explained at
 -- issuing.claim. Each row has one event and then the columns of the claim; no event = one row without an id. $1
@@ -88,8 +94,7 @@ SELECT (SELECT count(*) FROM freed),
        (SELECT (extract(epoch FROM greatest(late.due_at, timestamptz 'epoch' - interval '1 microsecond'))
                 * 1000000)::int8 FROM late),
        (extract(epoch FROM clock_timestamp() - statement_timestamp()) * 1000)::int8, -- time of this statement
-       (SELECT count(*) FROM freed f WHERE f.lost_count >= $5::int8),
-       (extract(epoch FROM now()) * 1000000)::int8;
+       (SELECT count(*) FROM freed f WHERE f.lost_count >= $5::int8);
 
 -- name: outbox_rebase :one place
 -- why: after the database's clock was set back: open events with times in the future, which were written while the

@@ -52,6 +52,7 @@ static const struct {
     {"issuer_check_", {"issuing_worker"}},
     {"issuer_listing_", {"issuing_worker"}},
     {"statistics_fold", {"issuing_worker"}},
+    {"what_waits", {"issuing_worker"}},
     {"check_rest", {"issuing_worker"}},
     {"erase_numbers", {"issuing_worker"}},
     {"forget_keys", {"issuing_worker"}},

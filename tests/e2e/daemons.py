@@ -127,7 +127,7 @@ def requests_are_served_while_the_gauges_cannot_be_read(world):
     alone = world.start_api(database__connections="1")
     daemons = [*world.apis(), *world.workers()]
     with world.holding("LOCK issuing.workers, issuing.worker_targets, issuing.target_controls"):
-        wait_until(lambda: all(daemon.metric("issuing_outbox_gauges_age_seconds") > 6 for daemon in daemons),
+        wait_until(lambda: all(daemon.metric("issuing_outbox_gauges_age_seconds") > 11 for daemon in daemons),
                    "the gauges grow old", 60)
         for api in world.apis():
             request = world.accept("user of " + api.name, api=api)

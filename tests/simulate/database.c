@@ -216,21 +216,14 @@ static const struct {
     const struct sql_statement *statement;
     int place;
 } known[] = {
-    {&sql_outbox_claim, SIM_AT_CLAIM},
-    {&sql_outbox_sweep, SIM_AT_SWEEP},
-    {&sql_outbox_rebase, SIM_AT_SWEEP},
-    {&sql_outbox_save, SIM_AT_SAVE},
-    {&sql_outbox_extend, SIM_AT_EXTEND},
-    {&sql_outbox_keep, SIM_AT_NOTE},
-    {&sql_outbox_mark, SIM_AT_NOTE},
-    {&sql_outbox_end, SIM_AT_END},
-    {&sql_outbox_complete, SIM_AT_END},
-    {&sql_reconcile_ask, SIM_AT_MARKS},
-    {&sql_reconcile_take, SIM_AT_MARKS},
-    {&sql_reconcile_put_back, SIM_AT_MARKS},
-    {&sql_reconcile_note_orphan, SIM_AT_MARKS},
-    {&sql_reconcile_end, SIM_AT_MARKS},
-    {&sql_heartbeat, SIM_AT_BEAT},
+    {&sql_what_waits, SIM_AT_SWEEP},         {&sql_outbox_claim, SIM_AT_CLAIM},
+    {&sql_outbox_sweep, SIM_AT_SWEEP},       {&sql_outbox_rebase, SIM_AT_SWEEP},
+    {&sql_outbox_save, SIM_AT_SAVE},         {&sql_outbox_extend, SIM_AT_EXTEND},
+    {&sql_outbox_keep, SIM_AT_NOTE},         {&sql_outbox_mark, SIM_AT_NOTE},
+    {&sql_outbox_end, SIM_AT_END},           {&sql_outbox_complete, SIM_AT_END},
+    {&sql_reconcile_ask, SIM_AT_MARKS},      {&sql_reconcile_take, SIM_AT_MARKS},
+    {&sql_reconcile_put_back, SIM_AT_MARKS}, {&sql_reconcile_note_orphan, SIM_AT_MARKS},
+    {&sql_reconcile_end, SIM_AT_MARKS},      {&sql_heartbeat, SIM_AT_BEAT},
     {&sql_heartbeat_routes, SIM_AT_BEAT},
 };
 

@@ -294,6 +294,18 @@ struct pg_rows *sim_marks_run(const struct sim_statement *statement)
     return rows;
 }
 
+/* As issuing.what_waits asks. */
+bool sim_marks_wait(void)
+{
+    int64_t now_us = sim_db_now_us();
+    for (int i = 0; i < sim.mark_count; i++) {
+        const struct sim_mark *mark = &sim.marks[i];
+        if (is_unfinished(mark) && (mark->due_us <= now_us || mark->due_set_us > now_us + SECOND))
+            return true;
+    }
+    return false;
+}
+
 bool sim_marks_are_done(void)
 {
     for (int i = 0; i < sim.mark_count; i++)

@@ -280,7 +280,7 @@ static struct pg_rows *run_sweep(const struct sim_statement *statement)
         freed++;
         free_lease(event, now_us, sim_param_int8(statement, 4), &ended);
     }
-    struct pg_rows *rows = sim_rows_new(1, 5);
+    struct pg_rows *rows = sim_rows_new(1, 4);
     sim_row_add(rows);
     sim_put_int8(rows, freed);
     if (late_us == SIM_NEVER)
@@ -289,7 +289,35 @@ static struct pg_rows *run_sweep(const struct sim_statement *statement)
         sim_put_int8(rows, late_us);
     sim_put_int8(rows, 0);
     sim_put_int8(rows, ended);
-    sim_put_int8(rows, now_us);
+    return rows;
+}
+
+static bool event_waits(const struct sim_event *event, int64_t now_us)
+{
+    return is_visible(event) && event->next_us <= now_us &&
+           (event->status == OUTBOX_PENDING || (event->status == OUTBOX_PROCESSING && event->lease_until_us < now_us));
+}
+
+static void add_wait(struct pg_rows *rows, const char *what)
+{
+    sim_row_add(rows);
+    sim_put_text(rows, what);
+    sim_put_int8(rows, 0);
+    sim_put_int8(rows, sim_db_now_us());
+    sim_put_bool(rows, false);
+}
+
+static struct pg_rows *run_waits(const struct sim_statement *statement)
+{
+    struct pg_rows *rows = sim_rows_new(3, 4);
+    bool has_events = false;
+    for (int i = 0; i < sim.event_count; i++)
+        has_events |= event_waits(&sim.events[i], sim_db_now_us());
+    if (has_events && sim_array_count(statement, 0) > 0)
+        add_wait(rows, OUTBOX_EVENT_TYPE);
+    if (sim_marks_wait())
+        add_wait(rows, "marks");
+    add_wait(rows, "asked");
     return rows;
 }
 
@@ -542,6 +570,8 @@ static struct pg_rows *run_heartbeat(const struct sim_statement *statement)
 
 struct pg_rows *sim_outbox_run(const struct sim_statement *statement)
 {
+    if (statement->statement == &sql_what_waits)
+        return run_waits(statement);
     if (statement->statement == &sql_outbox_claim)
         return run_claim(statement);
     if (statement->statement == &sql_outbox_sweep)

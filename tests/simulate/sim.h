@@ -319,6 +319,7 @@ void sim_operator_reopen(struct sim_event *event, bool was_found);
 void sim_operator_reject(struct sim_event *event, const char *reason);
 void sim_mark_ask(int event, enum sim_mark_action action);
 struct pg_rows *sim_marks_run(const struct sim_statement *statement);
+bool sim_marks_wait(void);
 bool sim_marks_are_done(void);
 
 /* ---- network.c, peers.c, issuer.c ---- */
