@@ -57,7 +57,7 @@ static void release(struct mark *mark)
     issuer_card_wipe(&mark->card);
     issuer_lookup_forget(&mark->lookup);
     buf_done(&mark->answer);
-    mark->is_busy = false;
+    mark->is_busy = mark->has_probed = false;
     mark->env->on_released(mark->env->context);
 }
 
@@ -390,7 +390,8 @@ static const char *why_not_sent(struct mark *mark, int64_t now_ms)
 {
     if (mark->env->is_draining)
         return outbox_cause_name(OUTBOX_CAUSE_DRAIN);
-    if (mark->is_probe && now_ms < mark->env->probe_not_before_ms)
+    /* Where no event is left that could close the breaker, a mark ends what it has begun: a look-up may have pages. */
+    if (mark->is_probe && !mark->has_probed && now_ms < mark->env->probe_not_before_ms)
         return outbox_cause_name(OUTBOX_CAUSE_BREAKER_OPEN);
     if (mark->is_traced)
         span_make_id(mark->trace.parent + SPAN_ID_AT);
@@ -409,6 +410,7 @@ static void send_call(struct mark *mark)
         put_back(mark, why, env->is_draining ? 0 : -1);
         return;
     }
+    mark->has_probed |= mark->is_probe;
     if (mark->is_probe)
         env->probe_not_before_ms = now_ms + PROBE_REST_MS + 2 * env->config->breaker.probe_interval_ms;
     mark->call.on_done = on_call_done;

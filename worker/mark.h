@@ -78,6 +78,7 @@ struct mark {
     enum mark_call call_kind;
     enum mark_call asks_for; /* MARK_CALL_CHECK: the call that comes next */
     bool is_probe;           /* the breaker is not closed: the call goes as its probe */
+    bool has_probed;         /* an earlier call did, and was answered well */
     struct peer *peer;
     struct target_ticket ticket;
     struct http_call call;
