@@ -139,7 +139,7 @@ static void on_timer(uv_timer_t *timer)
     if (is_poll) /* a little earlier, so that it falls together with a question */
         watch->poll_due_ms = now_ms + options->poll_interval_ms - every_ms(watch);
     if (watch->is_in_flight) {
-        /* guard: a question that is not answered stops nothing */
+        /* One that hangs stops nothing, and its time is longer than a poll. */
         wake_all(watch, is_poll);
         return;
     }
