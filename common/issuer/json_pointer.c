@@ -2,7 +2,6 @@
 #include "common/issuer/json_pointer.h"
 
 #include <assert.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "common/issuer/profile.h"
@@ -15,7 +14,8 @@ struct json_value json_at(struct json_value value, const char *pointer)
         char name[ISSUER_NAME_MAX + 1];
         size_t length = strcspn(++pointer, "/");
         assert(length < sizeof(name));
-        snprintf(name, sizeof(name), "%.*s", (int)length, pointer);
+        memcpy(name, pointer, length);
+        name[length] = '\0';
         value = json_member(value, name);
         pointer += length;
     }
