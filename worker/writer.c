@@ -15,7 +15,7 @@
 #define BATCH_MAX 256
 #define BATCHES 10
 #define BATCHES_OF_PLACE 2
-#define GATHER_MS 15
+#define GATHER_MS 25
 #define GATHER_MAX 128 /* items */
 #define GATHER_PART 8  /* of the events in flight: the others keep the peers busy */
 #define ARRAY_BYTES_MAX (1024 * 1024)
