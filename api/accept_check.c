@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/base.h"
-#include "common/base/log.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/log.h"
 #include "statements.h"
 
 #define AGAIN_MS 1000

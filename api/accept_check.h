@@ -9,8 +9,8 @@
 
 #include <uv.h>
 
-#include "common/base/closing.h"
-#include "common/pg/pg_pool.h"
+#include "common/lib/base/closing.h"
+#include "common/lib/pg/pg_pool.h"
 
 /* The pointers must live until the check is closed. Starts as all zeros. */
 struct accept_check {

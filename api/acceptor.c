@@ -11,12 +11,12 @@
 
 #include "api/accept_check.h"
 #include "api/accept_queue.h"
-#include "common/base/again.h"
-#include "common/base/clock.h"
-#include "common/base/closing.h"
-#include "common/base/log.h"
-#include "common/pg/pg_batch.h"
-#include "common/pg/pg_place.h"
+#include "common/lib/base/again.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/base/closing.h"
+#include "common/lib/base/log.h"
+#include "common/lib/pg/pg_batch.h"
+#include "common/lib/pg/pg_place.h"
 #include "statements.h"
 
 #define BATCH_MAX 64

@@ -1,5 +1,5 @@
 /* The acceptor: requests to be recorded -> calls of issuing.accept for many of them at once -> one verdict each
- * (migrations/schema/03_accept.sql). The batches are those of common/pg/pg_batch.h.
+ * (migrations/schema/03_accept.sql). The batches are those of common/lib/pg/pg_batch.h.
  *
  * A batch holds a user at most once; a user's next request waits here until the one before it is decided. A batch whose
  * outcome is unknown is sent again: it changes nothing outside the database, and a committed request finds its key. A
@@ -11,15 +11,15 @@
 #include <uv.h>
 
 #include "api/client_headers.h"
-#include "common/base/again.h"
-#include "common/base/base.h"
-#include "common/base/err.h"
-#include "common/base/metrics.h"
-#include "common/config/config.h"
-#include "common/outbox.h"
-#include "common/pg/pg_batch.h"
-#include "common/pg/pg_pool.h"
-#include "common/pg/wakeup.h"
+#include "common/core/config/config.h"
+#include "common/core/outbox.h"
+#include "common/lib/base/again.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/err.h"
+#include "common/lib/base/metrics.h"
+#include "common/lib/pg/pg_batch.h"
+#include "common/lib/pg/pg_pool.h"
+#include "common/lib/pg/wakeup.h"
 
 #define FINGERPRINT_SIZE 32
 

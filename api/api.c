@@ -6,7 +6,7 @@
 
 #include "api/api_call.h"
 #include "api/cards.h"
-#include "common/base/log.h"
+#include "common/lib/base/log.h"
 #include "statements.h"
 
 #define BODY_MAX (1024 * 1024)

@@ -5,8 +5,8 @@
 #include "api/api_env.h"
 #include "api/issuer_events.h"
 #include "api/retention.h"
-#include "common/base/closing.h"
-#include "common/pg/wakeup.h"
+#include "common/lib/base/closing.h"
+#include "common/lib/pg/wakeup.h"
 
 struct api {
     struct api_env env; /* in: what is borrowed */

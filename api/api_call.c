@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/clock.h"
-#include "common/base/log.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/base/log.h"
 
 #define FREE_CALLS_MAX 1024
 #define PAYLOAD_MAX 4096

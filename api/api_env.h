@@ -11,12 +11,12 @@
 #include "api/refusals.h"
 #include "api/users.h"
 #include "api/waiters.h"
-#include "common/base/again.h"
-#include "common/base/metrics.h"
-#include "common/config/config.h"
-#include "common/exporter.h"
-#include "common/keyring.h"
-#include "common/pg/pg_pool.h"
+#include "common/core/config/config.h"
+#include "common/core/exporter.h"
+#include "common/core/keyring.h"
+#include "common/lib/base/again.h"
+#include "common/lib/base/metrics.h"
+#include "common/lib/pg/pg_pool.h"
 
 struct api_call;
 

@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <stdio.h>
 
-#include "common/base/clock.h"
+#include "common/lib/base/clock.h"
 
 static const struct metric_family families[] = {API_METRICS(METRIC_FAMILY)};
 

@@ -6,9 +6,9 @@
 #define ISSUING_API_METRICS_H
 
 #include "api/routes.h"
-#include "common/base/err.h"
-#include "common/base/metrics.h"
-#include "common/daemon_metrics.h"
+#include "common/core/daemon_metrics.h"
+#include "common/lib/base/err.h"
+#include "common/lib/base/metrics.h"
 
 /* Id, name, type, help, buckets, labels. */
 #define API_METRICS(X)                                                                                                 \

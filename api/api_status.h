@@ -2,7 +2,7 @@
 #ifndef ISSUING_API_STATUS_H
 #define ISSUING_API_STATUS_H
 
-#include "common/base/base.h"
+#include "common/lib/base/base.h"
 
 /* All zero at first. */
 struct api_status {

@@ -19,10 +19,10 @@
 #include <strings.h>
 
 #include "api/auth_token.h"
-#include "common/base/clock.h"
-#include "common/base/hmac.h"
-#include "common/base/secret.h"
-#include "common/token.h"
+#include "common/core/token.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/base/hmac.h"
+#include "common/lib/base/secret.h"
 
 #define SECRET_DIFFERENT_MIN 8 /* different bytes: any 32 random bytes have more, and padding has fewer */
 #define CACHE_SIZE 4096        /* a power of two */

@@ -10,9 +10,9 @@
 #ifndef ISSUING_AUTH_H
 #define ISSUING_AUTH_H
 
-#include "common/base/base.h"
-#include "common/base/err.h"
-#include "common/config/config.h"
+#include "common/core/config/config.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/err.h"
 
 struct auth;
 

@@ -17,9 +17,9 @@
 #include <unistd.h>
 
 #include "api/auth_key.h"
-#include "common/base/secret.h"
-#include "common/json/json_strict.h"
-#include "common/json/json_value.h"
+#include "common/lib/base/secret.h"
+#include "common/lib/json/json_strict.h"
+#include "common/lib/json/json_value.h"
 
 #define RSA_BITS_MIN 2048
 #define RSA_BITS_MAX 8192

@@ -2,8 +2,8 @@
 #ifndef ISSUING_AUTH_KEY_H
 #define ISSUING_AUTH_KEY_H
 
-#include "common/base/base.h"
-#include "common/base/err.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/err.h"
 
 #define AUTH_KEYS_MAX 32
 #define AUTH_KID_SIZE 257

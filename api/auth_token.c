@@ -9,11 +9,11 @@
 #include <string.h>
 #include <strings.h>
 
-#include "common/base/clock.h"
-#include "common/base/secret.h"
-#include "common/json/json_strict.h"
-#include "common/json/json_value.h"
-#include "common/outbox.h"
+#include "common/core/outbox.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/base/secret.h"
+#include "common/lib/json/json_strict.h"
+#include "common/lib/json/json_value.h"
 
 #define LEEWAY_US (30 * 1000000LL)
 #define NUMERIC_DATE_MAX 1e12 /* seconds: the year 33658; fits int64 in microseconds */

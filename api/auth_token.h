@@ -4,7 +4,7 @@
 
 #include "api/auth.h"
 #include "api/auth_key.h"
-#include "common/base/hmac.h"
+#include "common/lib/base/hmac.h"
 
 /* What a token is verified with. */
 struct auth_verifier {

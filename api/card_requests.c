@@ -8,9 +8,9 @@
 #include "api/api_call.h"
 #include "api/client_headers.h"
 #include "api/paging.h"
-#include "common/base/clock.h"
-#include "common/base/digest.h"
-#include "common/json/json_writer.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/base/digest.h"
+#include "common/lib/json/json_writer.h"
 #include "statements.h"
 
 #define ERRORS_MAX (16 * 1024)

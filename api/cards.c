@@ -12,10 +12,10 @@
 
 #include "api/api_call.h"
 #include "api/paging.h"
-#include "common/base/clock.h"
-#include "common/base/log.h"
-#include "common/base/secret.h"
-#include "common/json/json_writer.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/base/log.h"
+#include "common/lib/base/secret.h"
+#include "common/lib/json/json_writer.h"
 #include "statements.h"
 
 /* Columns of card_get and card_list. */

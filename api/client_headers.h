@@ -3,10 +3,10 @@
 #ifndef ISSUING_CLIENT_HEADERS_H
 #define ISSUING_CLIENT_HEADERS_H
 
-#include "common/base/base.h"
-#include "common/base/trace.h"
-#include "common/http_server/http_server.h"
-#include "common/outbox.h"
+#include "common/core/outbox.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/trace.h"
+#include "common/lib/http_server/http_server.h"
 
 /* The client's Idempotency-Key, decoded. */
 struct client_key {

@@ -8,8 +8,8 @@
 #include <time.h>
 
 #include "api/api_metrics.h"
-#include "common/base/clock.h"
-#include "common/base/log.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/base/log.h"
 #include "statements.h"
 
 #define PATH "/v1/issuer-events"

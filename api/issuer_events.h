@@ -7,13 +7,13 @@
 
 #include <uv.h>
 
-#include "common/base/closing.h"
-#include "common/base/metrics.h"
-#include "common/config/config.h"
-#include "common/http_server/http_server.h"
-#include "common/issuer/issuer_event.h"
-#include "common/pg/pg_pool.h"
-#include "common/pg/wakeup.h"
+#include "common/core/config/config.h"
+#include "common/core/issuer/issuer_event.h"
+#include "common/lib/base/closing.h"
+#include "common/lib/base/metrics.h"
+#include "common/lib/http_server/http_server.h"
+#include "common/lib/pg/pg_pool.h"
+#include "common/lib/pg/wakeup.h"
 
 /* Why an event was taken or not: the label of the metric. */
 #define ISSUER_EVENT_RESULTS(X) X(noted) X(repeated) X(unknown) X(other) X(forged) X(late) X(unreadable) X(failed)

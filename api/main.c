@@ -11,10 +11,10 @@
 #include "api/api.h"
 #include "api/api_status.h"
 #include "api/router.h"
-#include "common/base/clock.h"
-#include "common/base/listen_fds.h"
-#include "common/base/log.h"
-#include "common/daemon.h"
+#include "common/core/daemon.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/base/listen_fds.h"
+#include "common/lib/base/log.h"
 
 #define PIPELINE 32
 #define WAITING_MAX 20000

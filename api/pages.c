@@ -5,7 +5,7 @@
 
 #include "api/api_call.h"
 #include "api/openapi.h"
-#include "common/base/digest.h"
+#include "common/lib/base/digest.h"
 
 #define MAY_BE_STORED "public, max-age=300"
 #define TAG_BYTES 12 /* of the digest */

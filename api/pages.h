@@ -4,7 +4,7 @@
 #ifndef ISSUING_PAGES_H
 #define ISSUING_PAGES_H
 
-#include "common/base/base.h"
+#include "common/lib/base/base.h"
 
 struct api_call;
 

@@ -1,7 +1,7 @@
 /* See paging.h. */
 #include "api/paging.h"
 
-#include "common/http_server/http_path.h"
+#include "common/lib/http_server/http_path.h"
 
 #define FAULTS_SHOWN_MAX 8
 #define NAME_SHOWN_MAX 64

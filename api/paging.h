@@ -3,7 +3,7 @@
 #define ISSUING_PAGING_H
 
 #include "api/api_call.h"
-#include "common/json/json_writer.h"
+#include "common/lib/json/json_writer.h"
 
 #define PAGE_LIMIT_DEFAULT 20
 #define PAGE_LIMIT_MAX 100

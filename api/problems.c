@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "common/json/json_writer.h"
+#include "common/lib/json/json_writer.h"
 
 struct row {
     int status;

@@ -3,8 +3,8 @@
 #ifndef ISSUING_PROBLEMS_H
 #define ISSUING_PROBLEMS_H
 
-#include "common/base/base.h"
-#include "common/base/buf.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/buf.h"
 
 #define PROBLEMS(X)                                                                                                   \
     X(MALFORMED_REQUEST, 400, "malformed-request", "The request is malformed",                                        \

@@ -6,8 +6,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "common/base/clock.h"
-#include "common/base/closing.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/base/closing.h"
 
 #define TICK_MS 10 /* the precision of the end of a wait */
 #define REFUSED_LATER_MS 1000

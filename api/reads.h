@@ -11,9 +11,9 @@
 #include <uv.h>
 
 #include "api/read_queue.h"
-#include "common/base/err.h"
-#include "common/base/metrics.h"
-#include "common/pg/pg_pool.h"
+#include "common/lib/base/err.h"
+#include "common/lib/base/metrics.h"
+#include "common/lib/pg/pg_pool.h"
 
 #define READS_WITHIN_MS 5000      /* from the submission to the result */
 #define READS_AWAY_WITHIN_MS 1000 /* while no connection is up: only a database that returns quickly would help */

@@ -5,8 +5,8 @@
  * Left out: a line for each client; a line has the address of its subject only. */
 #include "api/refusals.h"
 
-#include "common/base/clock.h"
-#include "common/base/log.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/base/log.h"
 
 #define LOG_GAP_MS 1000
 

@@ -5,8 +5,8 @@
 #include <uv.h>
 
 #include "api/auth.h"
-#include "common/base/closing.h"
-#include "common/base/metrics.h"
+#include "common/lib/base/closing.h"
+#include "common/lib/base/metrics.h"
 
 struct refusals {
     uv_timer_t timer; /* runs while refusals are unlogged */

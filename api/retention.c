@@ -4,8 +4,8 @@
 #include <assert.h>
 #include <string.h>
 
-#include "common/base/clock.h"
-#include "common/base/log.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/base/log.h"
 #include "statements.h"
 
 #define AGAIN_MS 250

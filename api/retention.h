@@ -6,9 +6,9 @@
 
 #include <uv.h>
 
-#include "common/base/closing.h"
-#include "common/config/config.h"
-#include "common/pg/pg_pool.h"
+#include "common/core/config/config.h"
+#include "common/lib/base/closing.h"
+#include "common/lib/pg/pg_pool.h"
 
 struct retention {
     struct pg_pool *pool;

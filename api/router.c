@@ -11,7 +11,7 @@
 #include "api/client_headers.h"
 #include "api/pages.h"
 #include "api/routes.h"
-#include "common/http_server/http_path.h"
+#include "common/lib/http_server/http_path.h"
 
 static const struct {
     const char *path;

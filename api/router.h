@@ -3,7 +3,7 @@
 #ifndef ISSUING_ROUTER_H
 #define ISSUING_ROUTER_H
 
-#include "common/http_server/http_server.h"
+#include "common/lib/http_server/http_server.h"
 
 /* The callbacks of the HTTP server (http_server.h); `context` is the struct api_env. Where a body follows, the checks are
  * made when the head is complete, so that a client without a token cannot make the server hold a body. */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "api/client_headers.h"
-#include "common/base/clock.h"
+#include "common/lib/base/clock.h"
 
 #define PATH "/v1/card-requests"
 

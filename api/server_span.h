@@ -3,8 +3,8 @@
 #ifndef ISSUING_SERVER_SPAN_H
 #define ISSUING_SERVER_SPAN_H
 
-#include "common/exporter.h"
-#include "common/http_server/http_server.h"
+#include "common/core/exporter.h"
+#include "common/lib/http_server/http_server.h"
 
 struct server_span {
     char text[TRACE_SIZE]; /* as a traceparent; "" = there is none */

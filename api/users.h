@@ -4,7 +4,7 @@
 #define ISSUING_USERS_H
 
 #include "api/auth.h"
-#include "common/base/base.h"
+#include "common/lib/base/base.h"
 
 #define USERS_BUCKETS 16384 /* a power of two */
 

@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/clock.h"
-#include "common/base/closing.h"
-#include "common/outbox.h"
-#include "common/pg/pg_listen.h"
+#include "common/core/outbox.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/base/closing.h"
+#include "common/lib/pg/pg_listen.h"
 #include "statements.h"
 
 #define TICK_MS 25      /* the precision of the end of a wait */

@@ -11,10 +11,10 @@
 #include <uv.h>
 
 #include "api/users.h"
-#include "common/base/base.h"
-#include "common/base/err.h"
-#include "common/base/uuid7.h"
-#include "common/pg/pg_pool.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/err.h"
+#include "common/lib/base/uuid7.h"
+#include "common/lib/pg/pg_pool.h"
 
 #define WAITERS_POLL_MS 250
 #define WAITERS_OF_USER 100

@@ -15,11 +15,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "common/base/clock.h"
-#include "common/base/uuid7.h"
-#include "common/http_client/http_client.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/base/uuid7.h"
+#include "common/lib/http_client/http_client.h"
 #include "worker/core_api.h"
-#include "common/issuer/issuer.h"
+#include "common/core/issuer/issuer.h"
 #include "worker/route/route_call.h"
 
 #define ANSWER_MAX (64 * 1024)

@@ -5,7 +5,7 @@
 
 #include <netinet/in.h>
 
-#include "common/base/base.h"
+#include "common/lib/base/base.h"
 
 #define CLIENTS_REQUEST_MAX 4096
 #define CLIENTS_STATUS_MAX 600

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "common/base/base.h"
+#include "common/lib/base/base.h"
 
 void histogram_clear(struct histogram *histogram)
 {

@@ -19,7 +19,7 @@
 
 #include "bench/clients.h"
 #include "bench/histogram.h"
-#include "common/base/base.h"
+#include "common/lib/base/base.h"
 
 #define SECOND_NS INT64_C(1000000000)
 #define QUEUE_MAX ((size_t)1 << 22)

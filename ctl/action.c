@@ -12,8 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/log.h"
-#include "common/json/json_value.h"
+#include "common/lib/base/log.h"
+#include "common/lib/json/json_value.h"
 
 static bool is_blank(const char *text)
 {

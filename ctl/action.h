@@ -2,10 +2,10 @@
 #ifndef ISSUING_CTL_ACTION_H
 #define ISSUING_CTL_ACTION_H
 
-#include "common/base/base.h"
-#include "common/base/err.h"
-#include "common/base/uuid7.h"
-#include "common/pg/pg_param.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/err.h"
+#include "common/lib/base/uuid7.h"
+#include "common/lib/pg/pg_param.h"
 #include "ctl/ctl.h"
 #include "ctl/event.h"
 

@@ -6,9 +6,9 @@
 #ifndef ISSUING_CTL_AUDIT_H
 #define ISSUING_CTL_AUDIT_H
 
-#include "common/base/err.h"
-#include "common/base/uuid7.h"
-#include "common/pg/pg_sync.h"
+#include "common/lib/base/err.h"
+#include "common/lib/base/uuid7.h"
+#include "common/lib/pg/pg_sync.h"
 #include "ctl/moment.h"
 
 #define AUDIT_LOOK_MAX 10000

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/log.h"
-#include "common/json/json_strict.h"
-#include "common/json/json_value.h"
-#include "common/json/json_writer.h"
+#include "common/lib/base/log.h"
+#include "common/lib/json/json_strict.h"
+#include "common/lib/json/json_value.h"
+#include "common/lib/json/json_writer.h"
 
 #define FORM 1
 #define TAIL ",\"hash\":\""

@@ -8,8 +8,8 @@
 #ifndef ISSUING_CTL_AUDIT_CHAIN_H
 #define ISSUING_CTL_AUDIT_CHAIN_H
 
-#include "common/base/buf.h"
-#include "common/base/digest.h"
+#include "common/lib/base/buf.h"
+#include "common/lib/base/digest.h"
 #include "ctl/audit.h"
 
 #define AUDIT_LINE_MAX ((size_t)1 << 20)

@@ -3,9 +3,9 @@
 #ifndef ISSUING_CTL_BACKLOG_H
 #define ISSUING_CTL_BACKLOG_H
 
-#include "common/base/base.h"
-#include "common/base/err.h"
-#include "common/pg/pg_sync.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/err.h"
+#include "common/lib/pg/pg_sync.h"
 
 #define BACKLOG_MAX 100000 /* events of a type, and FAILED ones, that are counted */
 #define BACKLOG_PARAMS 2

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/clock.h"
+#include "common/lib/base/clock.h"
 #include "ctl/confirm.h"
 #include "ctl/pick.h"
 #include "ctl/stop.h"

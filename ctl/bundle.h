@@ -2,8 +2,8 @@
 #ifndef ISSUING_CTL_BUNDLE_H
 #define ISSUING_CTL_BUNDLE_H
 
-#include "common/json/json.h"
-#include "common/pg/pg_sync.h"
+#include "common/lib/json/json.h"
+#include "common/lib/pg/pg_sync.h"
 #include "ctl/event.h"
 
 /* The event as --json shows it, with "attempts", oldest first, and without what names its user: user id, client key,

@@ -2,9 +2,9 @@
 #ifndef ISSUING_CTL_CLUSTER_H
 #define ISSUING_CTL_CLUSTER_H
 
-#include "common/base/base.h"
-#include "common/json/json.h"
-#include "common/pg/pg_sync.h"
+#include "common/lib/base/base.h"
+#include "common/lib/json/json.h"
+#include "common/lib/pg/pg_sync.h"
 
 #define CLUSTER_TARGETS_MAX 64
 #define CLUSTER_WORKERS_MAX 1000

@@ -2,9 +2,9 @@
 #ifndef ISSUING_CTL_CONFIRM_H
 #define ISSUING_CTL_CONFIRM_H
 
-#include "common/base/base.h"
-#include "common/base/err.h"
-#include "common/pg/pg_sync.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/err.h"
+#include "common/lib/pg/pg_sync.h"
 #include "ctl/ctl.h"
 #include "ctl/filter.h"
 

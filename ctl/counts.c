@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/json/json_strict.h"
-#include "common/json/json_value.h"
+#include "common/lib/json/json_strict.h"
+#include "common/lib/json/json_value.h"
 #include "statements.h"
 
 #define ESTIMATE_MIN 1000 /* statistics of the planner say nothing about fewer */

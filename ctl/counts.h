@@ -2,9 +2,9 @@
 #ifndef ISSUING_CTL_COUNTS_H
 #define ISSUING_CTL_COUNTS_H
 
-#include "common/base/base.h"
-#include "common/base/err.h"
-#include "common/outbox.h"
+#include "common/core/outbox.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/err.h"
 #include "ctl/backlog.h"
 #include "ctl/ctl.h"
 #include "ctl/print.h"

@@ -3,10 +3,10 @@
 #ifndef ISSUING_CTL_H
 #define ISSUING_CTL_H
 
-#include "common/base/base.h"
-#include "common/base/err.h"
-#include "common/config/config.h"
-#include "common/pg/pg_sync.h"
+#include "common/core/config/config.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/err.h"
+#include "common/lib/pg/pg_sync.h"
 
 enum ctl_exit { CTL_DONE = 0, CTL_REFUSED = 1, CTL_USAGE = 2, CTL_AWAY = 75, CTL_CONFIG = 78 };
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/clock.h"
+#include "common/lib/base/clock.h"
 #include "ctl/action.h"
 #include "ctl/doctor.h"
 #include "ctl/marks.h"

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/uuid7.h"
-#include "common/outbox.h"
+#include "common/core/outbox.h"
+#include "common/lib/base/uuid7.h"
 #include "ctl/backlog.h"
 #include "ctl/cluster.h"
 #include "ctl/doctor.h"

@@ -3,8 +3,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/keyring.h"
-#include "common/pg/pg_conninfo.h"
+#include "common/core/keyring.h"
+#include "common/lib/pg/pg_conninfo.h"
 #include "ctl/doctor.h"
 
 static void check_keys(struct doctor *doctor)

@@ -4,12 +4,12 @@
 
 #include <stdio.h>
 
-#include "common/base/base.h"
-#include "common/base/trace.h"
-#include "common/base/uuid7.h"
-#include "common/json/json.h"
-#include "common/outbox.h"
-#include "common/pg/pg_sync.h"
+#include "common/core/outbox.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/trace.h"
+#include "common/lib/base/uuid7.h"
+#include "common/lib/json/json.h"
+#include "common/lib/pg/pg_sync.h"
 #include "ctl/print.h"
 
 /* The columns of every statement of operator.sql that returns events, in this order. Times in microseconds since 1970,

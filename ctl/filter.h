@@ -5,11 +5,11 @@
 #ifndef ISSUING_CTL_FILTER_H
 #define ISSUING_CTL_FILTER_H
 
-#include "common/base/base.h"
-#include "common/base/err.h"
-#include "common/outbox.h"
-#include "common/pg/pg_param.h"
-#include "common/pg/pg_statement.h"
+#include "common/core/outbox.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/err.h"
+#include "common/lib/pg/pg_param.h"
+#include "common/lib/pg/pg_statement.h"
 #include "ctl/moment.h"
 #include "ctl/options.h"
 

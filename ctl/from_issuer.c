@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/clock.h"
+#include "common/lib/base/clock.h"
 #include "ctl/action.h"
 #include "ctl/marks.h"
 #include "ctl/print.h"

@@ -3,7 +3,7 @@
 #ifndef ISSUING_CTL_HELD_H
 #define ISSUING_CTL_HELD_H
 
-#include "common/pg/pg_sync.h"
+#include "common/lib/pg/pg_sync.h"
 
 #define HELD_MAX 20
 #define HELD_TEXT_SIZE 300

@@ -10,12 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/log.h"
-#include "common/base/secret.h"
-#include "common/base/uuid7.h"
-#include "common/config/config_value.h"
-#include "common/pg/pg_conninfo.h"
-#include "common/pg/pg_place.h"
+#include "common/core/config/config_value.h"
+#include "common/lib/base/log.h"
+#include "common/lib/base/secret.h"
+#include "common/lib/base/uuid7.h"
+#include "common/lib/pg/pg_conninfo.h"
+#include "common/lib/pg/pg_place.h"
 #include "ctl/event.h"
 #include "ctl/options.h"
 #include "ctl/print.h"

@@ -2,10 +2,10 @@
 #ifndef ISSUING_CTL_MARKS_H
 #define ISSUING_CTL_MARKS_H
 
-#include "common/base/base.h"
-#include "common/base/err.h"
-#include "common/base/uuid7.h"
-#include "common/pg/pg_sync.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/err.h"
+#include "common/lib/base/uuid7.h"
+#include "common/lib/pg/pg_sync.h"
 #include "ctl/ctl.h"
 
 #define MARKS_MAX 200 /* at a time; a command that is killed leaves as many */

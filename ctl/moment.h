@@ -2,7 +2,7 @@
 #ifndef ISSUING_CTL_MOMENT_H
 #define ISSUING_CTL_MOMENT_H
 
-#include "common/base/base.h"
+#include "common/lib/base/base.h"
 
 /* For errors and help: what moment_parse takes. */
 #define MOMENT_FORMS "a duration (90s, 15m, 12h, 7d, 4w) or a time (2026-11-20, 2026-11-20T10:39:57Z, ...T12:39+02:00)"

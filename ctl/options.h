@@ -2,8 +2,8 @@
 #ifndef ISSUING_CTL_OPTIONS_H
 #define ISSUING_CTL_OPTIONS_H
 
-#include "common/base/base.h"
-#include "common/base/err.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/err.h"
 
 /* One of text, number and flag is set: where the value goes. NULL name ends a list. */
 struct option_spec {

@@ -1,8 +1,8 @@
 /* What will happen to an event next, when, and why.
  *
  * Invariants: the outlook follows from the row, the configuration, and what workers have told of themselves a few
- * seconds ago. The worker decides by the same columns and the same functions (common/decide/), so both agree as long
- * as both read the same configuration. Times are the database's. */
+ * seconds ago. The worker decides by the same columns and the same functions (common/core/decide/), so both agree as
+ * long as both read the same configuration. Times are the database's. */
 #include "ctl/outlook.h"
 
 #include <stdio.h>

@@ -2,9 +2,9 @@
 #ifndef ISSUING_CTL_OUTLOOK_H
 #define ISSUING_CTL_OUTLOOK_H
 
-#include "common/base/base.h"
-#include "common/config/config.h"
-#include "common/outbox.h"
+#include "common/core/config/config.h"
+#include "common/core/outbox.h"
+#include "common/lib/base/base.h"
 #include "ctl/cluster.h"
 #include "ctl/event.h"
 #include "ctl/outlook_attempt.h"

@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/issuer_key.h"
-#include "common/issuer/issuer.h"
+#include "common/core/issuer_key.h"
+#include "common/core/issuer/issuer.h"
 #include "ctl/print.h"
 
 /* ---- the row, as a worker would have it ---- */

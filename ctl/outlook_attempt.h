@@ -3,9 +3,9 @@
 #ifndef ISSUING_CTL_OUTLOOK_ATTEMPT_H
 #define ISSUING_CTL_OUTLOOK_ATTEMPT_H
 
-#include "common/base/base.h"
-#include "common/config/config.h"
-#include "common/decide/decide.h"
+#include "common/core/config/config.h"
+#include "common/core/decide/decide.h"
+#include "common/lib/base/base.h"
 #include "ctl/cluster.h"
 #include "ctl/event.h"
 
@@ -31,8 +31,8 @@ enum outlook_action {
 
 #define OUTLOOK_CLAUSE_SIZE 440
 
-/* For so long after it was sent a delivery may still arrive (common/issuer_key.h). Of a route that the configuration
- * does not have: the longest time that any route can have. */
+/* For so long after it was sent a delivery may still arrive (common/core/issuer_key.h). Of a route that the
+ * configuration does not have: the longest time that any route can have. */
 int64_t outlook_route_settle_ms(const struct config *config, const char *type);
 #define OUTLOOK_ROUTE_SETTLE_MAX_MS (INT64_C(20) * 60 * 1000)
 

@@ -6,9 +6,9 @@
 #ifndef ISSUING_CTL_PICK_H
 #define ISSUING_CTL_PICK_H
 
-#include "common/base/uuid7.h"
-#include "common/pg/pg_result.h"
-#include "common/pg/pg_sync.h"
+#include "common/lib/base/uuid7.h"
+#include "common/lib/pg/pg_result.h"
+#include "common/lib/pg/pg_sync.h"
 #include "ctl/filter.h"
 
 #define PICK_PARAMS (FILTER_PARAMS + 4)

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/clock.h"
+#include "common/lib/base/clock.h"
 
 #define CELL_PAD_MAX 48 /* a longer cell pushes its row to the right, not the whole table */
 #define JSON_LINE_MAX (16 * 1024 * 1024)

@@ -4,8 +4,8 @@
 
 #include <stdio.h>
 
-#include "common/base/base.h"
-#include "common/json/json.h"
+#include "common/lib/base/base.h"
+#include "common/lib/json/json.h"
 
 #define PRINT_COLUMNS_MAX 12
 #define PRINT_TIME_SIZE 24   /* "2026-11-20T10:39:57Z" and its NUL */

@@ -2,9 +2,9 @@
 #ifndef ISSUING_CTL_REWRAP_H
 #define ISSUING_CTL_REWRAP_H
 
-#include "common/base/base.h"
-#include "common/base/err.h"
-#include "common/keyring.h"
+#include "common/core/keyring.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/err.h"
 #include "ctl/ctl.h"
 
 struct rewrap_result {

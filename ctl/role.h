@@ -2,7 +2,7 @@
 #ifndef ISSUING_CTL_ROLE_H
 #define ISSUING_CTL_ROLE_H
 
-#include "common/base/base.h"
+#include "common/lib/base/base.h"
 
 #define ROLE_SIZE 64
 

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "common/pg/pg_place.h"
+#include "common/lib/pg/pg_place.h"
 #include "migrations.h"
 #include "statements.h"
 

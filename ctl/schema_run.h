@@ -13,7 +13,7 @@ struct schema_places {
 must_check bool schema_read_places(struct ctl *ctl, struct schema_places *ret_places, struct err *err);
 /* file: for the message of an error. */
 must_check bool schema_run_text(struct ctl *ctl, const char *file, const char *text, struct err *err);
-/* A text about places (common/pg/pg_place.h), in one of them. */
+/* A text about places (common/lib/pg/pg_place.h), in one of them. */
 must_check bool schema_run_in_place(struct ctl *ctl, const char *file, const char *marked, int place, int places,
                                     struct err *err);
 /* In all that the database has. */

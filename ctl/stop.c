@@ -4,7 +4,7 @@
 #include <signal.h>
 #include <time.h>
 
-#include "common/base/clock.h"
+#include "common/lib/base/clock.h"
 
 #define NAP_MAX_US 200000
 

@@ -2,7 +2,7 @@
 #ifndef ISSUING_CTL_STOP_H
 #define ISSUING_CTL_STOP_H
 
-#include "common/base/base.h"
+#include "common/lib/base/base.h"
 
 /* From now on the first signal only sets stop_is_requested(); a second one kills the program, as without this. */
 void stop_watch(void);

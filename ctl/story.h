@@ -3,8 +3,8 @@
 #ifndef ISSUING_CTL_STORY_H
 #define ISSUING_CTL_STORY_H
 
-#include "common/base/base.h"
-#include "common/pg/pg_sync.h"
+#include "common/lib/base/base.h"
+#include "common/lib/pg/pg_sync.h"
 #include "ctl/cluster.h"
 #include "ctl/ctl.h"
 #include "ctl/event.h"

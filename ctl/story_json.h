@@ -2,7 +2,7 @@
 #ifndef ISSUING_CTL_STORY_JSON_H
 #define ISSUING_CTL_STORY_JSON_H
 
-#include "common/json/json.h"
+#include "common/lib/json/json.h"
 #include "ctl/story.h"
 
 /* Adds to event_json() its attempts, actions, and what is next. False: out of memory. */

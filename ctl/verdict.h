@@ -2,8 +2,8 @@
 #ifndef ISSUING_CTL_VERDICT_H
 #define ISSUING_CTL_VERDICT_H
 
-#include "common/config/config.h"
-#include "common/pg/pg_sync.h"
+#include "common/core/config/config.h"
+#include "common/lib/pg/pg_sync.h"
 #include "ctl/backlog.h"
 #include "ctl/cluster.h"
 

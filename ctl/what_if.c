@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/issuer/issuer.h"
+#include "common/core/issuer/issuer.h"
 #include "ctl/outlook.h"
 #include "ctl/print.h"
 

@@ -1,12 +1,12 @@
 /* What one answer to the coming call would lead to: `explain --what-if ANSWER`. The answer is read and judged by the
- * worker's own functions (common/issuer, common/decide). Pure. */
+ * worker's own functions (common/core/issuer, common/core/decide). Pure. */
 #ifndef ISSUING_CTL_WHAT_IF_H
 #define ISSUING_CTL_WHAT_IF_H
 
-#include "common/base/base.h"
-#include "common/base/err.h"
-#include "common/config/config.h"
-#include "common/decide/decide.h"
+#include "common/core/config/config.h"
+#include "common/core/decide/decide.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/err.h"
 #include "ctl/cluster.h"
 #include "ctl/event.h"
 

@@ -90,9 +90,9 @@ def options_page():
 def words_of(metric):
     """The values of its label, where they have a table of their own."""
     if metric == "issuing_step_seconds":
-        return [row[1] for row in rows_of("common/decide/steps.h", "FLOW_STEPS")]
+        return [row[1] for row in rows_of("common/core/decide/steps.h", "FLOW_STEPS")]
     if metric == "issuing_attempts_total":
-        return [row[1] for row in rows_of("common/outbox.h", "OUTBOX_ATTEMPTS") if row[1] != "lost"]
+        return [row[1] for row in rows_of("common/core/outbox.h", "OUTBOX_ATTEMPTS") if row[1] != "lost"]
     if metric == "issuing_auth_failures_total":
         return [row[1] for row in rows_of("api/auth.h", "AUTH_REFUSALS")]
     return []
@@ -109,7 +109,7 @@ def metrics_list(rows):
 
 
 def metrics_page():
-    both = rows_of("common/daemon_metrics.h", "DAEMON_METRICS")
+    both = rows_of("common/core/daemon_metrics.h", "DAEMON_METRICS")
     of_process = [row for row in both if row[1].startswith("process_")]
     return page(
         "Metrics", "At `/metrics` of the admin listeners, in Prometheus' text format. Every counter exists as zero from "
@@ -129,8 +129,8 @@ def metrics_page():
 def codes_page():
     problems = [("%s `%s`" % (status, slug), title)
                 for _, status, slug, title, _ in rows_of("api/problems.h", "PROBLEMS")]
-    reasons = [("`%s`" % row[0], row[2]) for row in rows_of("common/outbox.h", "OUTBOX_REASONS")]
-    causes = [("`%s`" % row[1], row[2]) for row in rows_of("common/outbox.h", "OUTBOX_CAUSES")]
+    reasons = [("`%s`" % row[0], row[2]) for row in rows_of("common/core/outbox.h", "OUTBOX_REASONS")]
+    causes = [("`%s`" % row[1], row[2]) for row in rows_of("common/core/outbox.h", "OUTBOX_CAUSES")]
     return page(
         "Codes", "Problems that the api answers with, reasons of requests that ended, and causes of attempts that did "
         "not.",

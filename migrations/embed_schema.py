@@ -25,7 +25,7 @@ HEADER = """/* Made by migrations/embed_schema.py. Do not edit. */
 
 #include <stdbool.h>
 
-/* Texts about a place have the marks of common/pg/pg_place.h. */
+/* Texts about a place have the marks of common/lib/pg/pg_place.h. */
 struct schema_file {
     const char *file; /* "schema/03_accept.sql" */
     const char *text;

@@ -204,7 +204,7 @@ def c_literal(text):
 def header(statements):
     lines = [GENERATED,
              "#ifndef ISSUING_STATEMENTS_H", "#define ISSUING_STATEMENTS_H", "",
-             '#include "common/pg/pg_statement.h"', ""]
+             '#include "common/lib/pg/pg_statement.h"', ""]
     lines += [f"extern const struct sql_statement sql_{s.name};" for s in statements]
     lines += ["", "extern const struct sql_statement *const sql_statements[];",
               "extern const size_t sql_statements_count;", "", "#endif"]

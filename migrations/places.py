@@ -1,4 +1,4 @@
-"""The marks of places in SQL (common/pg/pg_place.h).
+"""The marks of places in SQL (common/lib/pg/pg_place.h).
 
 A file of schema/ is about what all places share, or about one place. In a file about one place, and in a statement that
 is sent to one, each name of an object of a place gets a mark behind the name of the schema, in whose stead the program

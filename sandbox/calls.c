@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/clock.h"
-#include "common/json/json_writer.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/json/json_writer.h"
 
 struct note {
     uint64_t call; /* 0 = empty */

@@ -2,8 +2,8 @@
 #ifndef ISSUING_SANDBOX_CALLS_H
 #define ISSUING_SANDBOX_CALLS_H
 
-#include "common/base/base.h"
-#include "common/base/buf.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/buf.h"
 
 enum call_target { TARGET_ISSUER, TARGET_CORE, TARGET_ROUTE };
 

@@ -3,7 +3,7 @@
 #ifndef ISSUING_SANDBOX_CARD_NUMBERS_H
 #define ISSUING_SANDBOX_CARD_NUMBERS_H
 
-#include "common/base/base.h"
+#include "common/lib/base/base.h"
 
 #define CARD_NUMBERS UINT64_C(1000000000) /* how far n may go: the nine digits of our own */
 #define CARD_NUMBER_SIZE 17               /* 16 digits: BIN 400000, 9 of our own, Luhn (ISO/IEC 7812-1) */

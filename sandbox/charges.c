@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/json/json_writer.h"
+#include "common/lib/json/json_writer.h"
 #include "sandbox/store.h"
 
 struct charges {

@@ -7,8 +7,8 @@
 #ifndef ISSUING_SANDBOX_CHARGES_H
 #define ISSUING_SANDBOX_CHARGES_H
 
-#include "common/base/base.h"
-#include "common/base/buf.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/buf.h"
 #include "sandbox/ledger.h"
 
 /* Borrowed texts; all valid until charges_reset(). */

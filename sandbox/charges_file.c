@@ -9,9 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/json/json_strict.h"
-#include "common/json/json_value.h"
-#include "common/json/json_writer.h"
+#include "common/lib/json/json_strict.h"
+#include "common/lib/json/json_value.h"
+#include "common/lib/json/json_writer.h"
 
 #define LINE_MAX_BYTES ((size_t)1 << 20)
 #define FINGERPRINT_SIZE 17

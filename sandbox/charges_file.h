@@ -7,8 +7,8 @@
 #ifndef ISSUING_SANDBOX_CHARGES_FILE_H
 #define ISSUING_SANDBOX_CHARGES_FILE_H
 
-#include "common/base/base.h"
-#include "common/base/err.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/err.h"
 #include "sandbox/charges.h"
 
 struct charges_file;

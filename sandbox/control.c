@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/http_server/http_path.h"
-#include "common/json/json_strict.h"
-#include "common/json/json_value.h"
-#include "common/json/json_writer.h"
+#include "common/lib/http_server/http_path.h"
+#include "common/lib/json/json_strict.h"
+#include "common/lib/json/json_value.h"
+#include "common/lib/json/json_writer.h"
 #include "sandbox/charges.h"
 #include "sandbox/charges_file.h"
 #include "sandbox/core.h"

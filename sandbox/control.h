@@ -2,7 +2,7 @@
 #ifndef ISSUING_SANDBOX_CONTROL_H
 #define ISSUING_SANDBOX_CONTROL_H
 
-#include "common/http_server/http_server.h"
+#include "common/lib/http_server/http_server.h"
 
 #define CONTROL_BODY_MAX ((size_t)16 * 1024 * 1024) /* FAULTS_MAX rules */
 

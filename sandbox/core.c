@@ -8,12 +8,12 @@
 
 #include <string.h>
 
-#include "common/base/uuid7.h"
-#include "common/card.h"
-#include "common/http_server/http_path.h"
-#include "common/json/json_strict.h"
-#include "common/json/json_value.h"
-#include "common/json/json_writer.h"
+#include "common/core/card.h"
+#include "common/lib/base/uuid7.h"
+#include "common/lib/http_server/http_path.h"
+#include "common/lib/json/json_strict.h"
+#include "common/lib/json/json_value.h"
+#include "common/lib/json/json_writer.h"
 #include "sandbox/dialect.h"
 #include "sandbox/sandbox_call.h"
 

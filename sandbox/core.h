@@ -2,7 +2,7 @@
 #ifndef ISSUING_SANDBOX_CORE_H
 #define ISSUING_SANDBOX_CORE_H
 
-#include "common/http_server/http_server.h"
+#include "common/lib/http_server/http_server.h"
 
 /* The listener's on_request; context is the struct sandbox. */
 void core_on_request(void *context, struct http_request *request);

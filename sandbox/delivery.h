@@ -2,8 +2,8 @@
 #ifndef ISSUING_SANDBOX_DELIVERY_H
 #define ISSUING_SANDBOX_DELIVERY_H
 
-#include "common/base/base.h"
-#include "common/http_server/http_server.h"
+#include "common/lib/base/base.h"
+#include "common/lib/http_server/http_server.h"
 #include "sandbox/sandbox.h"
 
 #define DELIVERY_HUGE_BYTES (1024 * 1024) /* of the largest body, besides the true answer */

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/http_server/http_path.h"
+#include "common/lib/http_server/http_path.h"
 #include "sandbox/store.h"
 
 #define EXPIRY_YEAR 2030 /* of the earliest card: fixed, so that a seed gives the same cards in every year */

@@ -4,9 +4,9 @@
 #ifndef ISSUING_SANDBOX_DIALECT_H
 #define ISSUING_SANDBOX_DIALECT_H
 
-#include "common/base/base.h"
-#include "common/http_server/http_server.h"
-#include "common/json/json_writer.h"
+#include "common/lib/base/base.h"
+#include "common/lib/http_server/http_server.h"
+#include "common/lib/json/json_writer.h"
 #include "sandbox/holders.h"
 #include "sandbox/ledger.h"
 #include "sandbox/order.h"

@@ -6,10 +6,10 @@
  * answer is stored, and a repeat is answered with the key's card. Left out: money, limits, expiry, webhooks. */
 #include <string.h>
 
-#include "common/http_server/http_path.h"
-#include "common/json/json_strict.h"
-#include "common/json/json_value.h"
-#include "common/json/json_writer.h"
+#include "common/lib/http_server/http_path.h"
+#include "common/lib/json/json_strict.h"
+#include "common/lib/json/json_value.h"
+#include "common/lib/json/json_writer.h"
 #include "sandbox/dialect_call.h"
 
 #define USER_SIZE 129

@@ -9,10 +9,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/clock.h"
-#include "common/http_server/http_path.h"
-#include "common/json/json_strict.h"
-#include "common/json/json_value.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/http_server/http_path.h"
+#include "common/lib/json/json_strict.h"
+#include "common/lib/json/json_value.h"
 #include "sandbox/dialect_call.h"
 
 #define TEXT_SIZE 201 /* of a key, of an id */

@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/uuid7.h"
-#include "common/http_server/http_path.h"
-#include "common/json/json_strict.h"
-#include "common/json/json_value.h"
+#include "common/lib/base/uuid7.h"
+#include "common/lib/http_server/http_path.h"
+#include "common/lib/json/json_strict.h"
+#include "common/lib/json/json_value.h"
 #include "sandbox/dialect_lithic.h"
 
 static struct slice slice_of(const char *text)

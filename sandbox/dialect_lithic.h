@@ -2,8 +2,8 @@
 #ifndef ISSUING_SANDBOX_DIALECT_LITHIC_H
 #define ISSUING_SANDBOX_DIALECT_LITHIC_H
 
-#include "common/json/json_value.h"
-#include "common/json/json_writer.h"
+#include "common/lib/json/json_value.h"
+#include "common/lib/json/json_writer.h"
 #include "sandbox/dialect_call.h"
 
 #define LITHIC_MEMO_SIZE 256

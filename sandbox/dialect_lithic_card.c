@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/clock.h"
+#include "common/lib/base/clock.h"
 #include "sandbox/dialect_lithic.h"
 
 static const struct {

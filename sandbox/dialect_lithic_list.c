@@ -1,8 +1,8 @@
 /* The list of cards of the dialect `lithic`, newest first: its filters and its pages. */
 #include <string.h>
 
-#include "common/base/uuid7.h"
-#include "common/http_server/http_path.h"
+#include "common/lib/base/uuid7.h"
+#include "common/lib/http_server/http_path.h"
 #include "sandbox/dialect_lithic.h"
 
 #define PAGE_DEFAULT 50

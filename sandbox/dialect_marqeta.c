@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/http_server/http_path.h"
-#include "common/json/json_strict.h"
+#include "common/lib/http_server/http_path.h"
+#include "common/lib/json/json_strict.h"
 #include "sandbox/dialect_call.h"
 #include "sandbox/dialect_marqeta_transitions.h"
 #include "sandbox/dialect_marqeta_words.h"

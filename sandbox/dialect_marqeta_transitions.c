@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/clock.h"
-#include "common/http_server/http_path.h"
-#include "common/json/json_strict.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/http_server/http_path.h"
+#include "common/lib/json/json_strict.h"
 #include "sandbox/dialect_marqeta_words.h"
 #include "sandbox/store.h"
 

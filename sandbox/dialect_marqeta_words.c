@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/base/uuid7.h"
+#include "common/lib/base/uuid7.h"
 
 #define NUMBER_LENGTH 16
 #define BIN_LENGTH 6

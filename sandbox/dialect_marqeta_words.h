@@ -6,7 +6,7 @@
 #ifndef ISSUING_SANDBOX_DIALECT_MARQETA_WORDS_H
 #define ISSUING_SANDBOX_DIALECT_MARQETA_WORDS_H
 
-#include "common/json/json_writer.h"
+#include "common/lib/json/json_writer.h"
 #include "sandbox/json_shape.h"
 #include "sandbox/ledger.h"
 

@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/http_server/http_path.h"
-#include "common/json/json_value.h"
+#include "common/lib/http_server/http_path.h"
+#include "common/lib/json/json_value.h"
 #include "sandbox/dialect_stripe.h"
 
 #define METADATA_MAX 50

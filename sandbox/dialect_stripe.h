@@ -2,7 +2,7 @@
 #ifndef ISSUING_SANDBOX_DIALECT_STRIPE_H
 #define ISSUING_SANDBOX_DIALECT_STRIPE_H
 
-#include "common/json/json_writer.h"
+#include "common/lib/json/json_writer.h"
 #include "sandbox/dialect_call.h"
 #include "sandbox/form.h"
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/json/json_value.h"
+#include "common/lib/json/json_value.h"
 
 const char *stripe_status_word(enum ledger_card_status status)
 {

@@ -1,7 +1,7 @@
 /* The list of cards of the dialect `stripe`, newest first: its filters and its pages. */
 #include <string.h>
 
-#include "common/json/json_value.h"
+#include "common/lib/json/json_value.h"
 #include "sandbox/dialect_stripe.h"
 
 #define LIST_DEFAULT 10

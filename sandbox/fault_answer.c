@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/json/json_value.h"
-#include "common/json/json_writer.h"
+#include "common/lib/json/json_value.h"
+#include "common/lib/json/json_writer.h"
 #include "sandbox/dialect.h"
 
 #define DELAY_DEFAULT_MS 1000

@@ -3,8 +3,8 @@
 #ifndef ISSUING_SANDBOX_FAULT_ANSWER_H
 #define ISSUING_SANDBOX_FAULT_ANSWER_H
 
-#include "common/base/base.h"
-#include "common/base/buf.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/buf.h"
 #include "sandbox/delivery.h"
 #include "sandbox/sandbox_call.h"
 

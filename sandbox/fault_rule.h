@@ -2,10 +2,10 @@
 #ifndef ISSUING_SANDBOX_FAULT_RULE_H
 #define ISSUING_SANDBOX_FAULT_RULE_H
 
-#include "common/base/base.h"
-#include "common/base/err.h"
-#include "common/json/json_value.h"
-#include "common/json/json_writer.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/err.h"
+#include "common/lib/json/json_value.h"
+#include "common/lib/json/json_writer.h"
 #include "sandbox/faults.h"
 
 /* `text` is checked JSON; `number` is the rule's place in the array, for the message. ERR_MALFORMED names the rule and

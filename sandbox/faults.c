@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/backoff.h"
-#include "common/json/json_strict.h"
+#include "common/lib/base/backoff.h"
+#include "common/lib/json/json_strict.h"
 #include "sandbox/fault_rule.h"
 
 static const struct {

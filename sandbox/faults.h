@@ -2,9 +2,9 @@
 #ifndef ISSUING_SANDBOX_FAULTS_H
 #define ISSUING_SANDBOX_FAULTS_H
 
-#include "common/base/base.h"
-#include "common/base/buf.h"
-#include "common/base/err.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/buf.h"
+#include "common/lib/base/err.h"
 #include "sandbox/calls.h"
 
 #define FAULTS_MAX 10000

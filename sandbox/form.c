@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "common/http_server/http_path.h"
+#include "common/lib/http_server/http_path.h"
 
 /* A plus sign that is meant is sent as %2B, so that the order of the two steps does not matter. */
 static must_check bool decode(struct slice text, char *ret_text, size_t size)

@@ -2,7 +2,7 @@
 #ifndef ISSUING_SANDBOX_FORM_H
 #define ISSUING_SANDBOX_FORM_H
 
-#include "common/base/base.h"
+#include "common/lib/base/base.h"
 
 #define FORM_NAME_SIZE 128
 #define FORM_VALUE_SIZE 1024

@@ -4,7 +4,7 @@
 #ifndef ISSUING_SANDBOX_HOLDERS_H
 #define ISSUING_SANDBOX_HOLDERS_H
 
-#include "common/base/base.h"
+#include "common/lib/base/base.h"
 
 #define HOLDER_SIZE 129
 

@@ -5,8 +5,8 @@
 #ifndef ISSUING_SANDBOX_HOOKS_H
 #define ISSUING_SANDBOX_HOOKS_H
 
-#include "common/base/base.h"
-#include "common/base/buf.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/buf.h"
 
 #define HOOKS_BYTES_MAX ((size_t)512 << 20)
 #define HOOK_NAME_SIZE 65

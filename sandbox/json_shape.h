@@ -11,8 +11,8 @@
 #ifndef ISSUING_SANDBOX_JSON_SHAPE_H
 #define ISSUING_SANDBOX_JSON_SHAPE_H
 
-#include "common/base/base.h"
-#include "common/json/json_value.h"
+#include "common/lib/base/base.h"
+#include "common/lib/json/json_value.h"
 
 struct json_shape {
     const char *name; /* NULL ends the table; "*" is every name that no row before it has */

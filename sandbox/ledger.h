@@ -6,7 +6,7 @@
 #ifndef ISSUING_SANDBOX_LEDGER_H
 #define ISSUING_SANDBOX_LEDGER_H
 
-#include "common/base/base.h"
+#include "common/lib/base/base.h"
 #include "sandbox/card_numbers.h"
 
 #define LEDGER_NUMBER_SIZE CARD_NUMBER_SIZE

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "common/json/json_writer.h"
+#include "common/lib/json/json_writer.h"
 
 static bool is_wanted(const struct ledger_range *range, const char *user_id, const char *reference)
 {

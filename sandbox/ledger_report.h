@@ -2,8 +2,8 @@
 #ifndef ISSUING_SANDBOX_LEDGER_REPORT_H
 #define ISSUING_SANDBOX_LEDGER_REPORT_H
 
-#include "common/base/base.h"
-#include "common/base/buf.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/buf.h"
 #include "sandbox/ledger.h"
 
 struct ledger_range {

@@ -5,9 +5,9 @@
 
 #include <uv.h>
 
-#include "common/base/base.h"
-#include "common/base/err.h"
-#include "common/http_server/http_server.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/err.h"
+#include "common/lib/http_server/http_server.h"
 
 struct listener;
 

@@ -3,9 +3,9 @@
 #ifndef ISSUING_SANDBOX_OPTIONS_H
 #define ISSUING_SANDBOX_OPTIONS_H
 
-#include "common/base/base.h"
-#include "common/base/buf.h"
-#include "common/base/err.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/buf.h"
+#include "common/lib/base/err.h"
 
 struct options {
     bool wants_help;

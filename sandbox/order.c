@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <strings.h>
 
-#include "common/json/json_writer.h"
+#include "common/lib/json/json_writer.h"
 
 void sandbox_answer_header(struct sandbox_answer *answer, const char *name, const char *value)
 {

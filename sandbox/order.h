@@ -2,7 +2,7 @@
 #ifndef ISSUING_SANDBOX_ORDER_H
 #define ISSUING_SANDBOX_ORDER_H
 
-#include "common/base/base.h"
+#include "common/lib/base/base.h"
 #include "sandbox/faults.h"
 #include "sandbox/ledger.h"
 #include "sandbox/sandbox.h"

@@ -4,7 +4,7 @@
 #ifndef ISSUING_SANDBOX_OTLP_H
 #define ISSUING_SANDBOX_OTLP_H
 
-#include "common/base/base.h"
+#include "common/lib/base/base.h"
 #include "sandbox/spans.h"
 
 /* Into spans. NULL, and in *ret_rejected the spans that have no trace id, span id or name that could be used, or a member

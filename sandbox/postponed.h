@@ -3,7 +3,7 @@
 #ifndef ISSUING_SANDBOX_POSTPONED_H
 #define ISSUING_SANDBOX_POSTPONED_H
 
-#include "common/base/base.h"
+#include "common/lib/base/base.h"
 #include "sandbox/calls.h"
 #include "sandbox/faults.h"
 #include "sandbox/order.h"

@@ -13,12 +13,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/clock.h"
-#include "common/base/log.h"
-#include "common/http_server/http_path.h"
-#include "common/json/json_strict.h"
-#include "common/json/json_value.h"
-#include "common/json/json_writer.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/base/log.h"
+#include "common/lib/http_server/http_path.h"
+#include "common/lib/json/json_strict.h"
+#include "common/lib/json/json_value.h"
+#include "common/lib/json/json_writer.h"
 #include "sandbox/charges.h"
 #include "sandbox/charges_file.h"
 #include "sandbox/dialect.h"

@@ -1,7 +1,7 @@
 /* The state that the four listeners share. Left out: the listeners themselves (main.c opens and closes them). */
 #include "sandbox/sandbox.h"
 
-#include "common/base/clock.h"
+#include "common/lib/base/clock.h"
 #include "sandbox/charges.h"
 #include "sandbox/charges_file.h"
 #include "sandbox/holders.h"

@@ -5,10 +5,10 @@
 
 #include <uv.h>
 
-#include "common/base/base.h"
-#include "common/base/buf.h"
-#include "common/base/err.h"
-#include "common/base/secret.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/buf.h"
+#include "common/lib/base/err.h"
+#include "common/lib/base/secret.h"
 #include "sandbox/calls.h"
 #include "sandbox/faults.h"
 #include "sandbox/ledger.h"

@@ -4,7 +4,7 @@
 
 #include <strings.h>
 
-#include "common/base/clock.h"
+#include "common/lib/base/clock.h"
 #include "sandbox/delivery.h"
 #include "sandbox/dialect.h"
 #include "sandbox/fault_answer.h"

@@ -2,8 +2,8 @@
 #ifndef ISSUING_SANDBOX_SANDBOX_CALL_H
 #define ISSUING_SANDBOX_SANDBOX_CALL_H
 
-#include "common/base/base.h"
-#include "common/http_server/http_server.h"
+#include "common/lib/base/base.h"
+#include "common/lib/http_server/http_server.h"
 #include "sandbox/order.h"
 #include "sandbox/postponed.h"
 #include "sandbox/sandbox.h"

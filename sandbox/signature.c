@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/base/buf.h"
+#include "common/lib/base/buf.h"
 
 #define PREFIX "whsec_"
 #define TOLERANCE_S 300

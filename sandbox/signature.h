@@ -4,10 +4,10 @@
 #ifndef ISSUING_SANDBOX_SIGNATURE_H
 #define ISSUING_SANDBOX_SIGNATURE_H
 
-#include "common/base/base.h"
-#include "common/base/err.h"
-#include "common/base/secret.h"
-#include "common/http_server/http_server.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/err.h"
+#include "common/lib/base/secret.h"
+#include "common/lib/http_server/http_server.h"
 
 /* Reads the first line of the file, "whsec_<base64>". ERR_CONFIG. */
 must_check bool signature_load(const char *path, struct secret *ret_key, struct err *err);

@@ -5,7 +5,7 @@
 #ifndef ISSUING_SANDBOX_SPAN_TREE_H
 #define ISSUING_SANDBOX_SPAN_TREE_H
 
-#include "common/base/base.h"
+#include "common/lib/base/base.h"
 #include "sandbox/spans.h"
 
 struct span_row {

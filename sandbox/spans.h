@@ -3,7 +3,7 @@
 #ifndef ISSUING_SANDBOX_SPANS_H
 #define ISSUING_SANDBOX_SPANS_H
 
-#include "common/base/base.h"
+#include "common/lib/base/base.h"
 
 #define SPANS_MAX 8192
 #define SPAN_TRACE_ID_SIZE 33

@@ -5,7 +5,7 @@
 #ifndef ISSUING_SANDBOX_STORE_H
 #define ISSUING_SANDBOX_STORE_H
 
-#include "common/base/base.h"
+#include "common/lib/base/base.h"
 
 #define STORE_NONE UINT32_MAX
 

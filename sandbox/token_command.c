@@ -3,10 +3,10 @@
 
 #include <stdio.h>
 
-#include "common/base/clock.h"
-#include "common/base/secret.h"
-#include "common/config/config.h"
-#include "common/token.h"
+#include "common/core/config/config.h"
+#include "common/core/token.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/base/secret.h"
 
 #define TOKEN_MAX 16384
 #define US_PER_SECOND 1000000

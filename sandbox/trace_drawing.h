@@ -3,8 +3,8 @@
 #ifndef ISSUING_SANDBOX_TRACE_DRAWING_H
 #define ISSUING_SANDBOX_TRACE_DRAWING_H
 
-#include "common/base/base.h"
-#include "common/base/buf.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/buf.h"
 #include "sandbox/spans.h"
 
 /* All spans of one trace, at least one: each with its bar over time. False: no memory, or `out` is full. */

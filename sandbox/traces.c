@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/json/json_writer.h"
+#include "common/lib/json/json_writer.h"
 #include "sandbox/listener.h"
 #include "sandbox/otlp.h"
 #include "sandbox/sandbox_call.h"

@@ -3,8 +3,8 @@
 #ifndef ISSUING_SANDBOX_TRACES_H
 #define ISSUING_SANDBOX_TRACES_H
 
-#include "common/base/buf.h"
-#include "common/http_server/http_server.h"
+#include "common/lib/base/buf.h"
+#include "common/lib/http_server/http_server.h"
 #include "sandbox/sandbox.h"
 
 /* Takes an export; returns the answer's status, its JSON body is in `out`. */

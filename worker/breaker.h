@@ -12,8 +12,8 @@
 #ifndef ISSUING_BREAKER_H
 #define ISSUING_BREAKER_H
 
-#include "common/base/base.h"
-#include "common/decide/outcome.h"
+#include "common/core/decide/outcome.h"
+#include "common/lib/base/base.h"
 
 #define BREAKER_PROBE_INTERVAL_MAX_MS 30000
 #define BREAKER_CAUSE_SIZE 65

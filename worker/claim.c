@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/backoff.h"
-#include "common/base/clock.h"
-#include "common/base/closing.h"
-#include "common/base/log.h"
+#include "common/lib/base/backoff.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/base/closing.h"
+#include "common/lib/base/log.h"
 #include "statements.h"
 #include "worker/claim_rows.h"
 #include "worker/flow_run.h"

@@ -7,7 +7,7 @@
  *
  * Card requests come from two sources: clients, and services, which may send any number at once. The claims of the two
  * take turns, each from a bookmark of its own, so that neither waits for the other's backlog. Where the database has
- * several places (common/pg/pg_place.h), a claim is about one of them, and the places take turns in the same way.
+ * several places (common/lib/pg/pg_place.h), a claim is about one of them, and the places take turns in the same way.
  *
  * A claim begins at the bookmark, where the last one ended, and so never walks over what was finished before. What
  * becomes visible behind the bookmark is found by the sweep (sweep.h).
@@ -18,10 +18,10 @@
 #ifndef ISSUING_CLAIM_H
 #define ISSUING_CLAIM_H
 
-#include "common/base/base.h"
-#include "common/base/err.h"
-#include "common/config/config.h"
-#include "common/pg/pg_pool.h"
+#include "common/core/config/config.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/err.h"
+#include "common/lib/pg/pg_pool.h"
 #include "worker/db_clock.h"
 #include "worker/route/route.h"
 #include "worker/slots.h"

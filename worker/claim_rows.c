@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "common/base/trace.h"
+#include "common/lib/base/trace.h"
 
 /* Columns of outbox_claim: of an event, and from COL_BOOKMARK on of the claim, the same in each row. */
 enum {

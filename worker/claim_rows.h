@@ -2,7 +2,7 @@
 #ifndef ISSUING_CLAIM_ROWS_H
 #define ISSUING_CLAIM_ROWS_H
 
-#include "common/pg/pg_result.h"
+#include "common/lib/pg/pg_result.h"
 #include "worker/flow.h"
 
 /* How many events; there is always a row. */

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/closing.h"
-#include "common/base/log.h"
+#include "common/lib/base/closing.h"
+#include "common/lib/base/log.h"
 #include "worker/places.h"
 #include "worker/sweep.h"
 

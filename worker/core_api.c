@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/json/json_strict.h"
-#include "common/json/json_value.h"
-#include "common/json/json_writer.h"
+#include "common/lib/json/json_strict.h"
+#include "common/lib/json/json_value.h"
+#include "common/lib/json/json_writer.h"
 
 static_assert(HTTP_SUBJECT_SIZE > OUTBOX_USER_ID_MAX, "a call can be about any user");
 

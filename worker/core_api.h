@@ -3,14 +3,14 @@
 #ifndef ISSUING_CORE_API_H
 #define ISSUING_CORE_API_H
 
-#include "common/base/base.h"
-#include "common/base/buf.h"
-#include "common/base/uuid7.h"
-#include "common/card.h"
-#include "common/decide/steps.h"
-#include "common/outbox.h"
-#include "common/issuer/parameters.h"
-#include "common/decide/outcome.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/buf.h"
+#include "common/lib/base/uuid7.h"
+#include "common/core/card.h"
+#include "common/core/decide/steps.h"
+#include "common/core/outbox.h"
+#include "common/core/issuer/parameters.h"
+#include "common/core/decide/outcome.h"
 
 /* What core-api may know of a card: built from these members and nothing else. */
 struct core_link {
@@ -21,7 +21,7 @@ struct core_link {
     const char *replaces; /* our card id as text; NULL or "" = none */
 };
 
-/* core_build_*: as issuer_build() (common/issuer/issuer.h). */
+/* core_build_*: as issuer_build() (common/core/issuer/issuer.h). */
 must_check bool core_build_check(struct http_call *call, const char *base, const char *user_id, bool is_reissue);
 
 /* The path of the step's call, with names in place of ids; NULL = it calls somebody else. */

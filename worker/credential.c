@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/secret.h"
-#include "common/decide/outcome.h"
+#include "common/core/decide/outcome.h"
+#include "common/lib/base/secret.h"
 
 #define CREDENTIAL_MAX 4096
 #define PREFIX_MAX 64

@@ -3,9 +3,9 @@
 #ifndef ISSUING_CREDENTIAL_H
 #define ISSUING_CREDENTIAL_H
 
-#include "common/base/base.h"
-#include "common/base/err.h"
-#include "common/issuer/profile.h"
+#include "common/core/issuer/profile.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/err.h"
 
 struct credential;
 

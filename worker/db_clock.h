@@ -8,7 +8,7 @@
 #ifndef ISSUING_DB_CLOCK_H
 #define ISSUING_DB_CLOCK_H
 
-#include "common/base/base.h"
+#include "common/lib/base/base.h"
 
 enum db_clock_step {
     DB_CLOCK_STEADY,

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/json/json_strict.h"
-#include "common/json/json_value.h"
+#include "common/lib/json/json_strict.h"
+#include "common/lib/json/json_value.h"
 
 void event_parameters_start(struct event_parameters *parameters, const struct parameters_env *env, const char *user_id,
                             struct slice kept)

@@ -1,5 +1,5 @@
-/* The issuer parameters of one event (common/issuer/parameters.h): where an attempt, or a mark, gets them from, and
- * whether the event may keep them.
+/* The issuer parameters of one event (common/core/issuer/parameters.h): where an attempt, or a mark, gets them from,
+ * and whether the event may keep them.
  *
  * A repeat of a create must be the same request as the first, so what the event keeps wins. It keeps what core-api
  * gave with an answer of its own, whole, and nothing that was only guessed from the configuration. A call that could
@@ -9,10 +9,10 @@
 #ifndef ISSUING_EVENT_PARAMETERS_H
 #define ISSUING_EVENT_PARAMETERS_H
 
-#include "common/base/base.h"
-#include "common/base/buf.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/buf.h"
 #include "worker/core_api.h"
-#include "common/issuer/parameters.h"
+#include "common/core/issuer/parameters.h"
 
 /* Shared by all events of a worker; lives longer than any of them. */
 struct parameters_env {

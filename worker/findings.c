@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/log.h"
-#include "common/config/config.h"
+#include "common/core/config/config.h"
+#include "common/lib/base/log.h"
 
 #define FINDINGS_MAX (32 * 1024)
 #define FOUND_SIZE FINDINGS_FOUND_SIZE

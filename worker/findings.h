@@ -7,10 +7,10 @@
 #ifndef ISSUING_FINDINGS_H
 #define ISSUING_FINDINGS_H
 
-#include "common/base/base.h"
-#include "common/base/buf.h"
-#include "common/http_client/http_call.h"
-#include "common/json/json_writer.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/buf.h"
+#include "common/lib/http_client/http_call.h"
+#include "common/lib/json/json_writer.h"
 
 #define FINDINGS_FOUND_SIZE 500
 #define FINDINGS_FIX_SIZE 500

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "common/base/backoff.h"
+#include "common/lib/base/backoff.h"
 #include "worker/route/route_call.h"
 
 #define ANSWER_MAX (64 * 1024)

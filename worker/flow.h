@@ -11,26 +11,26 @@
  *     claim -> deliver -> end
  *          \-> ask -> (the same)
  *
- * Activate, reveal, retire and verify are steps of profiles that declare their calls (common/issuer/profile.h), keep
- * is a step of profiles whose look-up is built from parameters; nothing else here depends on the issuer. A step
+ * Activate, reveal, retire and verify are steps of profiles that declare their calls (common/core/issuer/profile.h),
+ * keep is a step of profiles whose look-up is built from parameters; nothing else here depends on the issuer. A step
  * starts exactly one asynchronous operation and reads its one outcome; its verdict names the next step or the end.
- * The steps are in step.[ch]. What comes first, what follows a failure and when again is decided in common/decide/.
- * flow_run.[ch] moves an attempt through the steps and is the only code that changes `step` and `wait`;
- * flow_end.[ch] describes the end to the writer. */
+ * The steps are in step.[ch]. What comes first, what follows a failure and when again is decided in
+ * common/core/decide/. flow_run.[ch] moves an attempt through the steps and is the only code that changes `step` and
+ * `wait`; flow_end.[ch] describes the end to the writer. */
 #ifndef ISSUING_FLOW_H
 #define ISSUING_FLOW_H
 
-#include "common/base/base.h"
-#include "common/base/metrics.h"
-#include "common/base/trace.h"
-#include "common/base/uuid7.h"
-#include "common/config/config.h"
-#include "common/decide/decide.h"
-#include "common/exporter.h"
-#include "common/http_client/http_client.h"
-#include "common/issuer/issuer.h"
-#include "common/keyring.h"
-#include "common/outbox.h"
+#include "common/core/config/config.h"
+#include "common/core/decide/decide.h"
+#include "common/core/exporter.h"
+#include "common/core/issuer/issuer.h"
+#include "common/core/keyring.h"
+#include "common/core/outbox.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/metrics.h"
+#include "common/lib/base/trace.h"
+#include "common/lib/base/uuid7.h"
+#include "common/lib/http_client/http_client.h"
 #include "worker/db_clock.h"
 #include "worker/event_parameters.h"
 #include "worker/peer.h"

@@ -2,7 +2,7 @@
 #ifndef ISSUING_FLOW_END_H
 #define ISSUING_FLOW_END_H
 
-#include "common/base/log.h"
+#include "common/lib/base/log.h"
 #include "worker/flow.h"
 
 /* verdict: settled (flow_verdict.h), and one that ends the attempt: COMPLETE, REJECT, FAIL, RETRY or DEFER. Its code is

@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "common/base/log.h"
+#include "common/lib/base/log.h"
 #include "worker/core_api.h"
 #include "worker/step.h"
 

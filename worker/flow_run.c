@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/clock.h"
-#include "common/base/log.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/base/log.h"
 #include "worker/flow_before.h"
 #include "worker/flow_end.h"
 #include "worker/flow_review.h"

@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "common/base/clock.h"
+#include "common/lib/base/clock.h"
 
 static struct target *issuer_of(const struct flow *flow)
 {

@@ -7,11 +7,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/clock.h"
-#include "common/base/closing.h"
-#include "common/base/log.h"
-#include "common/json/json_writer.h"
-#include "common/outbox.h"
+#include "common/core/outbox.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/base/closing.h"
+#include "common/lib/base/log.h"
+#include "common/lib/json/json_writer.h"
 #include "statements.h"
 
 #define QUERY_TIMEOUT_MS 2000

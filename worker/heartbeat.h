@@ -20,9 +20,9 @@
 
 #include <uv.h>
 
-#include "common/base/base.h"
-#include "common/base/err.h"
-#include "common/pg/pg_pool.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/err.h"
+#include "common/lib/pg/pg_pool.h"
 #include "worker/peer.h"
 #include "worker/route/route.h"
 #include "worker/slots.h"

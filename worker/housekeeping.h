@@ -3,11 +3,11 @@
 #ifndef ISSUING_HOUSEKEEPING_H
 #define ISSUING_HOUSEKEEPING_H
 
-#include "common/base/base.h"
-#include "common/base/err.h"
-#include "common/base/metrics.h"
-#include "common/config/config.h"
-#include "common/pg/pg_pool.h"
+#include "common/core/config/config.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/err.h"
+#include "common/lib/base/metrics.h"
+#include "common/lib/pg/pg_pool.h"
 
 struct housekeeping;
 

@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/clock.h"
-#include "common/card.h"
+#include "common/core/card.h"
+#include "common/lib/base/clock.h"
 #include "worker/core_api.h"
 #include "worker/step.h"
 

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/clock.h"
-#include "common/base/closing.h"
-#include "common/base/log.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/base/closing.h"
+#include "common/lib/base/log.h"
 #include "statements.h"
 #include "worker/core_api.h"
 #include "worker/issuer_findings.h"

@@ -5,13 +5,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/config/config.h"
-#include "common/config/config_value.h"
-#include "common/issuer/json_pointer.h"
-#include "common/json/json_strict.h"
-#include "common/json/json_value.h"
+#include "common/core/config/config.h"
+#include "common/core/config/config_value.h"
+#include "common/core/issuer/json_pointer.h"
+#include "common/lib/json/json_strict.h"
+#include "common/lib/json/json_value.h"
 #include "worker/core_api.h"
-#include "common/issuer/issuer_rules.h"
+#include "common/core/issuer/issuer_rules.h"
 
 #define FOUND_SIZE FINDINGS_FOUND_SIZE
 #define FIX_SIZE FINDINGS_FIX_SIZE

@@ -2,8 +2,8 @@
 #ifndef ISSUING_ISSUER_FINDINGS_H
 #define ISSUING_ISSUER_FINDINGS_H
 
-#include "common/base/base.h"
-#include "common/issuer/issuer.h"
+#include "common/core/issuer/issuer.h"
+#include "common/lib/base/base.h"
 #include "worker/findings.h"
 
 /* What the check is about. Borrowed. */

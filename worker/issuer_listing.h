@@ -14,10 +14,10 @@
 
 #include <uv.h>
 
-#include "common/base/base.h"
-#include "common/base/err.h"
-#include "common/config/config.h"
-#include "common/pg/pg_pool.h"
+#include "common/core/config/config.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/err.h"
+#include "common/lib/pg/pg_pool.h"
 #include "worker/event_parameters.h"
 #include "worker/peer.h"
 

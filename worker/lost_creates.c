@@ -3,8 +3,8 @@
 
 #include <assert.h>
 
-#include "common/base/log.h"
-#include "common/pg/pg_place.h"
+#include "common/lib/base/log.h"
+#include "common/lib/pg/pg_place.h"
 #include "statements.h"
 
 #define QUERY_TIMEOUT_MS 5000

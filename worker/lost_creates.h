@@ -4,10 +4,10 @@
 #ifndef ISSUING_LOST_CREATES_H
 #define ISSUING_LOST_CREATES_H
 
-#include "common/base/base.h"
-#include "common/base/buf.h"
-#include "common/base/uuid7.h"
-#include "common/pg/pg_pool.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/buf.h"
+#include "common/lib/base/uuid7.h"
+#include "common/lib/pg/pg_pool.h"
 
 #define LOST_CREATES_MAX 256 /* that wait to be reported */
 

@@ -8,15 +8,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/clock.h"
-#include "common/base/closing.h"
-#include "common/base/log.h"
-#include "common/daemon.h"
-#include "common/http_client/http_client.h"
-#include "common/outbox.h"
-#include "common/pg/pg_listen.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/base/closing.h"
+#include "common/lib/base/log.h"
+#include "common/core/daemon.h"
+#include "common/lib/http_client/http_client.h"
+#include "common/core/outbox.h"
+#include "common/lib/pg/pg_listen.h"
 #include "worker/breaker.h"
-#include "common/issuer/issuer.h"
+#include "common/core/issuer/issuer.h"
 #include "worker/worker.h"
 #include "worker/worker_metrics.h"
 #include "worker/worker_status.h"

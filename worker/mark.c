@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/backoff.h"
-#include "common/base/clock.h"
-#include "common/base/log.h"
-#include "common/base/secret.h"
+#include "common/lib/base/backoff.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/base/log.h"
+#include "common/lib/base/secret.h"
 #include "statements.h"
 #include "worker/core_api.h"
 #include "worker/flow.h"

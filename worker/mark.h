@@ -5,16 +5,16 @@
 #ifndef ISSUING_MARK_H
 #define ISSUING_MARK_H
 
-#include "common/base/uuid7.h"
-#include "common/config/config.h"
-#include "common/exporter.h"
-#include "common/http_client/http_client.h"
-#include "common/outbox.h"
-#include "common/pg/pg_pool.h"
+#include "common/lib/base/uuid7.h"
+#include "common/core/config/config.h"
+#include "common/core/exporter.h"
+#include "common/lib/http_client/http_client.h"
+#include "common/core/outbox.h"
+#include "common/lib/pg/pg_pool.h"
 #include "worker/credential.h"
 #include "worker/db_clock.h"
 #include "worker/event_parameters.h"
-#include "common/issuer/issuer.h"
+#include "common/core/issuer/issuer.h"
 #include "worker/mark_verdict.h"
 #include "worker/peer.h"
 #include "worker/route/route.h"

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "common/base/clock.h"
+#include "common/lib/base/clock.h"
 #include "worker/flow.h"
 
 /* Columns of reconcile_take. */

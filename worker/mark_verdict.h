@@ -4,9 +4,9 @@
 #ifndef ISSUING_MARK_VERDICT_H
 #define ISSUING_MARK_VERDICT_H
 
-#include "common/base/base.h"
-#include "common/outbox.h"
-#include "common/issuer/issuer.h"
+#include "common/lib/base/base.h"
+#include "common/core/outbox.h"
+#include "common/core/issuer/issuer.h"
 
 /* What is known of the event of a mark. */
 struct mark_facts {

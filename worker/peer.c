@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/clock.h"
-#include "common/base/log.h"
-#include "common/http_client/client_certificate.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/base/log.h"
+#include "common/lib/http_client/client_certificate.h"
 
 void peer_origin(const char *url, char ret_origin[PEER_ORIGIN_SIZE])
 {

@@ -8,12 +8,12 @@
 
 #include <uv.h>
 
-#include "common/base/closing.h"
-#include "common/base/err.h"
-#include "common/base/metrics.h"
-#include "common/config/config.h"
-#include "common/config/config_value.h"
-#include "common/http_client/http_client.h"
+#include "common/core/config/config.h"
+#include "common/core/config/config_value.h"
+#include "common/lib/base/closing.h"
+#include "common/lib/base/err.h"
+#include "common/lib/base/metrics.h"
+#include "common/lib/http_client/http_client.h"
 #include "worker/credential.h"
 #include "worker/target.h"
 #include "worker/worker_metrics.h"

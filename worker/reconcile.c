@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/clock.h"
-#include "common/base/closing.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/base/closing.h"
 #include "statements.h"
 #include "worker/lost_creates.h"
 #include "worker/mark.h"

@@ -17,12 +17,12 @@
 #ifndef ISSUING_RECONCILE_H
 #define ISSUING_RECONCILE_H
 
-#include "common/base/base.h"
-#include "common/base/err.h"
-#include "common/base/metrics.h"
-#include "common/base/uuid7.h"
-#include "common/config/config.h"
-#include "common/pg/pg_pool.h"
+#include "common/core/config/config.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/err.h"
+#include "common/lib/base/metrics.h"
+#include "common/lib/base/uuid7.h"
+#include "common/lib/pg/pg_pool.h"
 #include "worker/db_clock.h"
 #include "worker/peer.h"
 #include "worker/route/route.h"

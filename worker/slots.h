@@ -11,8 +11,8 @@
 #ifndef ISSUING_SLOTS_H
 #define ISSUING_SLOTS_H
 
-#include "common/base/base.h"
-#include "common/base/err.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/err.h"
 #include "worker/flow.h"
 #include "worker/target.h"
 

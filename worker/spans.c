@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/clock.h"
+#include "common/lib/base/clock.h"
 #include "worker/core_api.h"
 
 /* ---- calls ---- */

@@ -4,9 +4,9 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "common/base/clock.h"
-#include "common/base/closing.h"
-#include "common/base/log.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/base/closing.h"
+#include "common/lib/base/log.h"
 #include "statements.h"
 #include "worker/places.h"
 

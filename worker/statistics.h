@@ -5,9 +5,9 @@
 #ifndef ISSUING_STATISTICS_H
 #define ISSUING_STATISTICS_H
 
-#include "common/base/base.h"
-#include "common/base/err.h"
-#include "common/pg/pg_pool.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/err.h"
+#include "common/lib/pg/pg_pool.h"
 
 struct statistics;
 

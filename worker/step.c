@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <stdio.h>
 
-#include "common/base/clock.h"
+#include "common/lib/base/clock.h"
 
 #define KEPT_MAX 4000 /* as JSON; outbox_events.issuer_parameters takes 4096 bytes, in the form of the database */
 

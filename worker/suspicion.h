@@ -16,7 +16,7 @@
 #ifndef ISSUING_SUSPICION_H
 #define ISSUING_SUSPICION_H
 
-#include "common/base/uuid7.h"
+#include "common/lib/base/uuid7.h"
 
 #define SUSPICION_EVENTS 3
 #define SUSPICION_GOOD_MS 1000

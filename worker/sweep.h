@@ -13,9 +13,9 @@
 #ifndef ISSUING_SWEEP_H
 #define ISSUING_SWEEP_H
 
-#include "common/base/base.h"
-#include "common/base/err.h"
-#include "common/pg/pg_pool.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/err.h"
+#include "common/lib/pg/pg_pool.h"
 #include "worker/claim.h"
 
 #define SWEEP_MOST 2

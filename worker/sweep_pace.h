@@ -10,7 +10,7 @@
 #ifndef ISSUING_SWEEP_PACE_H
 #define ISSUING_SWEEP_PACE_H
 
-#include "common/base/base.h"
+#include "common/lib/base/base.h"
 
 #define SWEEP_UNBOUNDED INT64_MAX
 #define SWEEP_YOUNG_MS 2000 /* a walk begins at this age; what is younger is looked at at every interval */

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/clock.h"
-#include "common/outbox.h"
+#include "common/core/outbox.h"
+#include "common/lib/base/clock.h"
 
 void target_init(struct target *target, int failures_max, int64_t probe_interval_ms, int concurrency_max,
                  void (*on_change)(struct target *target))

@@ -31,7 +31,7 @@
 #ifndef ISSUING_TARGET_H
 #define ISSUING_TARGET_H
 
-#include "common/base/uuid7.h"
+#include "common/lib/base/uuid7.h"
 #include "worker/breaker.h"
 #include "worker/suspicion.h"
 

@@ -12,9 +12,9 @@
 
 #include <uv.h>
 
-#include "common/base/base.h"
-#include "common/base/err.h"
-#include "common/pg/pg_pool.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/err.h"
+#include "common/lib/pg/pg_pool.h"
 
 struct claims;
 struct issuer_check;

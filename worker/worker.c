@@ -4,12 +4,12 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "common/base/closing.h"
-#include "common/base/log.h"
-#include "common/issuer/create_members.h"
-#include "common/keyring.h"
+#include "common/lib/base/closing.h"
+#include "common/lib/base/log.h"
+#include "common/core/issuer/create_members.h"
+#include "common/core/keyring.h"
 #include "statements.h"
-#include "common/pg/wakeup.h"
+#include "common/lib/pg/wakeup.h"
 #include "worker/claims.h"
 #include "worker/db_clock.h"
 #include "worker/flow.h"

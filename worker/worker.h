@@ -4,11 +4,11 @@
 
 #include <uv.h>
 
-#include "common/base/err.h"
-#include "common/base/metrics.h"
-#include "common/config/config.h"
-#include "common/http_client/http_client.h"
-#include "common/pg/pg_pool.h"
+#include "common/core/config/config.h"
+#include "common/lib/base/err.h"
+#include "common/lib/base/metrics.h"
+#include "common/lib/http_client/http_client.h"
+#include "common/lib/pg/pg_pool.h"
 
 struct worker;
 

@@ -5,10 +5,10 @@
 #ifndef ISSUING_WORKER_METRICS_H
 #define ISSUING_WORKER_METRICS_H
 
-#include "common/base/metrics.h"
-#include "common/daemon_metrics.h"
-#include "common/http_client/http_call.h"
-#include "common/outbox.h"
+#include "common/core/daemon_metrics.h"
+#include "common/core/outbox.h"
+#include "common/lib/base/metrics.h"
+#include "common/lib/http_client/http_call.h"
 
 /* Id, name, type, help, buckets, labels. */
 #define WORKER_METRICS(X)                                                                                              \

@@ -2,8 +2,8 @@
 #ifndef ISSUING_WORKER_STATUS_H
 #define ISSUING_WORKER_STATUS_H
 
-#include "common/base/base.h"
-#include "common/config/config.h"
+#include "common/core/config/config.h"
+#include "common/lib/base/base.h"
 
 #define WORKER_STATUS_TARGETS (2 + CONFIG_ROUTES_MAX)
 

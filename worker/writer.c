@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/again.h"
-#include "common/base/clock.h"
-#include "common/base/closing.h"
+#include "common/lib/base/again.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/base/closing.h"
 #include "statements.h"
 
 #define BATCH_MAX 256

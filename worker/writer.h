@@ -1,6 +1,6 @@
 /* Batched writes of attempts: many events in one statement and one commit, each guarded by its own lease token.
  *
- * Each write ends exactly once, from the loop. The batches are those of common/pg/pg_batch.h: one whose outcome is
+ * Each write ends exactly once, from the loop. The batches are those of common/lib/pg/pg_batch.h: one whose outcome is
  * unknown is sent again until its lease is over, since each of these statements may be repeated. */
 #ifndef ISSUING_WRITER_H
 #define ISSUING_WRITER_H
@@ -8,14 +8,14 @@
 #include <string.h>
 #include <uv.h>
 
-#include "common/base/again.h"
-#include "common/base/base.h"
-#include "common/base/err.h"
-#include "common/card.h"
-#include "common/keyring.h"
-#include "common/outbox.h"
-#include "common/pg/pg_batch.h"
-#include "common/pg/pg_pool.h"
+#include "common/core/card.h"
+#include "common/core/keyring.h"
+#include "common/core/outbox.h"
+#include "common/lib/base/again.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/err.h"
+#include "common/lib/pg/pg_batch.h"
+#include "common/lib/pg/pg_pool.h"
 
 enum write_kind {
     WRITE_SAVE,

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
-#include "common/base/ip_address.h"
-#include "common/base/secret.h"
-#include "common/http_server/http_path.h"
+#include "common/lib/base/ip_address.h"
+#include "common/lib/base/secret.h"
+#include "common/lib/http_server/http_path.h"
 
 static bool draw(char ret_text[ADMISSION_TEXT_SIZE], struct err *err)
 {

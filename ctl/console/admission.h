@@ -16,9 +16,9 @@
 #ifndef ISSUING_CONSOLE_ADMISSION_H
 #define ISSUING_CONSOLE_ADMISSION_H
 
-#include "common/base/base.h"
-#include "common/base/err.h"
-#include "common/http_server/http_server.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/err.h"
+#include "common/lib/http_server/http_server.h"
 
 #define ADMISSION_BYTES 32
 #define ADMISSION_TEXT_SIZE (2 * ADMISSION_BYTES + 1)

@@ -3,7 +3,7 @@
 #ifndef ISSUING_CONSOLE_ASSETS_H
 #define ISSUING_CONSOLE_ASSETS_H
 
-#include "common/base/base.h"
+#include "common/lib/base/base.h"
 
 struct asset {
     const char *path, *type, *bytes;

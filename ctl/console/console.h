@@ -4,7 +4,7 @@
 
 #include <uv.h>
 
-#include "common/http_server/http_server.h"
+#include "common/lib/http_server/http_server.h"
 #include "ctl/console/door.h"
 #include "ctl/console/job.h"
 #include "ctl/console/status.h"

@@ -16,7 +16,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "common/base/clock.h"
+#include "common/lib/base/clock.h"
 
 #define SSH_PORT 8095 /* of the URL where only the person knows which one leads here */
 #define COMPLAIN_MS 10000

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "common/http_server/http_path.h"
+#include "common/lib/http_server/http_path.h"
 #include "ctl/console/html.h"
 
 /* Decodes one name or value to *at, and moves *at behind its NUL. A text never grows by decoding. */

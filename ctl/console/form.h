@@ -2,8 +2,8 @@
 #ifndef ISSUING_CONSOLE_FORM_H
 #define ISSUING_CONSOLE_FORM_H
 
-#include "common/base/base.h"
-#include "common/base/err.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/err.h"
 
 #define FORM_FIELDS_MAX 256
 #define FORM_BYTES_MAX ((size_t)64 * 1024)

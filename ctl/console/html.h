@@ -3,8 +3,8 @@
 #ifndef ISSUING_CONSOLE_HTML_H
 #define ISSUING_CONSOLE_HTML_H
 
-#include "common/base/base.h"
-#include "common/base/buf.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/buf.h"
 
 /* Bytes of the UTF-8 sequence at `bytes`; 0 if it is malformed, too long for its character, a surrogate, or cut off. */
 size_t html_character(const char *bytes, size_t length);

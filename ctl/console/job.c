@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/base/clock.h"
+#include "common/lib/base/clock.h"
 #include "ctl/console/selection.h"
 
 #define STEP_US 25000 /* a step goes on for so long at most */

@@ -6,7 +6,7 @@
 #ifndef ISSUING_CONSOLE_JOB_H
 #define ISSUING_CONSOLE_JOB_H
 
-#include "common/base/uuid7.h"
+#include "common/lib/base/uuid7.h"
 #include "ctl/bulk.h"
 #include "ctl/console/form.h"
 #include "ctl/pick.h"

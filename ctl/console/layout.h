@@ -2,8 +2,8 @@
 #ifndef ISSUING_CONSOLE_LAYOUT_H
 #define ISSUING_CONSOLE_LAYOUT_H
 
-#include "common/base/buf.h"
-#include "common/base/err.h"
+#include "common/lib/base/buf.h"
+#include "common/lib/base/err.h"
 #include "ctl/console/page.h"
 
 /* The whole document around page->out. */

@@ -2,8 +2,8 @@
 #ifndef ISSUING_CONSOLE_PAGE_H
 #define ISSUING_CONSOLE_PAGE_H
 
-#include "common/base/buf.h"
-#include "common/base/err.h"
+#include "common/lib/base/buf.h"
+#include "common/lib/base/err.h"
 #include "ctl/console/form.h"
 
 #define PAGE_BYTES_MAX ((size_t)8 * 1024 * 1024)

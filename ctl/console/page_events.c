@@ -5,7 +5,7 @@
  * and goes on from there. Paging is by the id of the last event, so that a page stays the same when new events come. */
 #include <inttypes.h>
 
-#include "common/base/clock.h"
+#include "common/lib/base/clock.h"
 #include "ctl/console/console.h"
 #include "ctl/console/html.h"
 #include "ctl/console/layout.h"

@@ -3,7 +3,7 @@
 
 #include <inttypes.h>
 
-#include "common/base/clock.h"
+#include "common/lib/base/clock.h"
 #include "ctl/console/html.h"
 
 #define WIDTH 960

@@ -2,8 +2,8 @@
 #ifndef ISSUING_CONSOLE_PLOT_H
 #define ISSUING_CONSOLE_PLOT_H
 
-#include "common/base/buf.h"
-#include "common/pg/pg_result.h"
+#include "common/lib/base/buf.h"
+#include "common/lib/pg/pg_result.h"
 
 /* A column of the rows: int8. NULL ends a line and begins it again behind the gap. */
 struct plot_series {

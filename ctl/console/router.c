@@ -5,9 +5,9 @@
  * Left out: the pages. */
 #include <stdio.h>
 
-#include "common/base/clock.h"
-#include "common/base/secret.h"
-#include "common/http_server/http_path.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/base/secret.h"
+#include "common/lib/http_server/http_path.h"
 #include "ctl/console/assets.h"
 #include "ctl/console/console.h"
 #include "ctl/console/layout.h"

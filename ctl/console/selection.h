@@ -3,7 +3,7 @@
 #ifndef ISSUING_CONSOLE_SELECTION_H
 #define ISSUING_CONSOLE_SELECTION_H
 
-#include "common/base/buf.h"
+#include "common/lib/base/buf.h"
 #include "ctl/console/form.h"
 #include "ctl/filter.h"
 

@@ -2,7 +2,7 @@
 #ifndef ISSUING_CONSOLE_STATUS_H
 #define ISSUING_CONSOLE_STATUS_H
 
-#include "common/pg/pg_sync.h"
+#include "common/lib/pg/pg_sync.h"
 #include "ctl/cluster.h"
 #include "ctl/console/page.h"
 #include "ctl/verdict.h"

@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/base/ip_address.h"
+#include "common/lib/base/ip_address.h"
 
 /* SUDO_UID, as sudo sets it. It comes from whoever started this process, who could admit others anyway. */
 static uid_t starter_of(uid_t own)

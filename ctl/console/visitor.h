@@ -9,8 +9,8 @@
 
 #include <sys/types.h>
 
-#include "common/base/base.h"
-#include "common/base/err.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/err.h"
 
 struct visitors {
     int diagnoser; /* a netlink socket; -1 = none */

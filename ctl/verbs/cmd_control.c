@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/base/clock.h"
+#include "common/lib/base/clock.h"
 #include "ctl/action.h"
 #include "ctl/backlog.h"
 #include "ctl/cluster.h"

@@ -10,9 +10,9 @@
 #include <string.h>
 #include <strings.h>
 
-#include "common/base/clock.h"
-#include "common/outbox.h"
-#include "common/schema.h"
+#include "common/core/outbox.h"
+#include "common/core/schema.h"
+#include "common/lib/base/clock.h"
 #include "ctl/ctl.h"
 #include "ctl/doctor.h"
 #include "ctl/held.h"

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/keyring.h"
+#include "common/core/keyring.h"
 #include "ctl/ctl.h"
 #include "ctl/options.h"
 #include "ctl/print.h"

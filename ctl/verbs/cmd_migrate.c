@@ -11,9 +11,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/base/clock.h"
-#include "common/pg/pg_place.h"
-#include "common/schema.h"
+#include "common/core/schema.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/pg/pg_place.h"
 #include "ctl/ctl.h"
 #include "ctl/options.h"
 #include "ctl/print.h"

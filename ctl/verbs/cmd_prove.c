@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/clock.h"
+#include "common/lib/base/clock.h"
 #include "ctl/doctor.h"
 #include "ctl/options.h"
 #include "ctl/print.h"

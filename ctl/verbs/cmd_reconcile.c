@@ -10,7 +10,7 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include "common/base/clock.h"
+#include "common/lib/base/clock.h"
 #include "ctl/action.h"
 #include "ctl/confirm.h"
 #include "ctl/ctl.h"

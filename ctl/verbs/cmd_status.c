@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/outbox.h"
+#include "common/core/outbox.h"
 #include "ctl/counts.h"
 #include "ctl/ctl.h"
 #include "ctl/held.h"

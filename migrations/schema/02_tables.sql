@@ -158,9 +158,9 @@ SELECT ('x' || left(encode(sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_
 
 -- ---- cards ----
 
--- At most one card per request. The number is encrypted by the worker before it is stored (common/keyring.h).
+-- At most one card per request. The number is encrypted by the worker before it is stored (common/core/keyring.h).
 CREATE TABLE issuing.cards (
-    id             uuid NOT NULL,    -- ours: in the API and towards core-api; made from request_id (common/card.h)
+    id             uuid NOT NULL,    -- ours: in the API and towards core-api; made from request_id (common/core/card.h)
     request_id     uuid NOT NULL,
     created_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
     updated_at     timestamptz NOT NULL DEFAULT clock_timestamp(),

@@ -127,7 +127,8 @@ BEGIN
 END
 $$;
 
--- The key that a record is sealed with (common/keyring.h: version, key id, nonce, ...); NULL = no form that is known.
+-- The key that a record is sealed with (common/core/keyring.h: version, key id, nonce, ...); NULL = no form that is
+-- known.
 CREATE OR REPLACE FUNCTION issuing.key_id_of(record bytea) RETURNS int8
 LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, issuing, pg_temp
 AS $$

@@ -1,4 +1,4 @@
--- Whether a server has the commits that were acknowledged: common/pg/pg_history.h says how programs use it.
+-- Whether a server has the commits that were acknowledged: common/lib/pg/pg_history.h says how programs use it.
 
 -- A position in the WAL before the commit of this transaction, as bytes. When the commit is confirmed, all up to there
 -- is as durable as the commit: on the disk and at the synchronous standbys. Null where nothing was written, or where

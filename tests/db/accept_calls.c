@@ -3,7 +3,7 @@
 
 #include <time.h>
 
-#include "common/base/digest.h"
+#include "common/lib/base/digest.h"
 #include "statements.h"
 
 enum { REPEATS_MAX = 20000 };

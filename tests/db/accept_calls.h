@@ -5,7 +5,7 @@
 
 #include <pthread.h>
 
-#include "common/base/uuid7.h"
+#include "common/lib/base/uuid7.h"
 #include "tests/db/database.h"
 
 enum { BATCH_MAX = 64, THREADS = 24, HOUR_MS = 3600 * 1000 };

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/pg/pg_sync.h"
+#include "common/lib/pg/pg_sync.h"
 #include "statements.h"
 
 static inline const char *database_conninfo(void)

@@ -4,7 +4,7 @@
 #ifndef ISSUING_TEST_HOUSEKEEPING_CALLS_H
 #define ISSUING_TEST_HOUSEKEEPING_CALLS_H
 
-#include "common/base/uuid7.h"
+#include "common/lib/base/uuid7.h"
 #include "tests/db/database.h"
 
 #define HOUR_MS (INT64_C(3600) * 1000)

@@ -4,7 +4,7 @@
 #ifndef ISSUING_TEST_OUTBOX_CALLS_H
 #define ISSUING_TEST_OUTBOX_CALLS_H
 
-#include "common/base/uuid7.h"
+#include "common/lib/base/uuid7.h"
 #include "statements.h"
 #include "tests/db/database.h"
 

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/pg/pg_pool.h"
-#include "common/pg/pg_sync.h"
+#include "common/lib/pg/pg_pool.h"
+#include "common/lib/pg/pg_sync.h"
 
 #include "turning.h"
 

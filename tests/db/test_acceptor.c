@@ -3,8 +3,8 @@
  * apart. The rules of the verdicts themselves are tested in test_accept*.c. Needs a database, and one with several
  * places: their conninfos in ISSUING_TEST_DATABASE and ISSUING_TEST_PLACES. */
 #include "api/acceptor.h"
-#include "common/base/clock.h"
-#include "common/pg/pg_listen.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/pg/pg_listen.h"
 
 #include "database.h"
 #include "turning.h"

@@ -6,8 +6,8 @@
 
 #include <pthread.h>
 
-#include "common/keyring.h"
-#include "common/pg/pg_place.h"
+#include "common/core/keyring.h"
+#include "common/lib/pg/pg_place.h"
 #include "statements.h"
 #include "migrations.h"
 #include "tests/support/suite.h"

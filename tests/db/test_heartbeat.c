@@ -5,7 +5,7 @@
 
 #include <inttypes.h>
 
-#include "common/base/clock.h"
+#include "common/lib/base/clock.h"
 #include "ctl/backlog.h"
 #include "ctl/cluster.h"
 #include "statements.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/log.h"
+#include "common/lib/base/log.h"
 #include "statements.h"
 #include "tests/support/suite.h"
 

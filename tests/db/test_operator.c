@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/pg/pg_sync.h"
+#include "common/lib/pg/pg_sync.h"
 #include "ctl/event.h"
 #include "migrations.h"
 #include "statements.h"

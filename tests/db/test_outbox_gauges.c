@@ -7,8 +7,8 @@
 
 #include <math.h>
 
-#include "common/daemon_metrics.h"
-#include "common/outbox_gauges.h"
+#include "common/core/daemon_metrics.h"
+#include "common/core/outbox_gauges.h"
 #include "statements.h"
 #include "tests/support/suite.h"
 

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/clock.h"
-#include "common/pg/pg_batch.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/pg/pg_batch.h"
 
 #include "database.h"
 #include "turning.h"

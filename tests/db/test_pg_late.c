@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #define APPLICATION "test_pg_late"
-#include "common/base/clock.h"
+#include "common/lib/base/clock.h"
 #include "pool.h"
 #include "tests/support/suite.h"
 

@@ -4,7 +4,7 @@
 #include "database.h"
 #include "turning.h"
 
-#include "common/pg/pg_listen.h"
+#include "common/lib/pg/pg_listen.h"
 #include "tests/support/suite.h"
 
 #define NAME "issuing-listen"

@@ -3,7 +3,7 @@
  * result, run nothing twice, and never run the statement of another program. */
 #define APPLICATION "test_pg_prepared"
 #include "pool.h"
-#include "common/pg/pg_names.h"
+#include "common/lib/pg/pg_names.h"
 #include "tests/support/suite.h"
 
 /* ---- prepared statements: parsed once, sent by text where names do not last (behind a transaction pooler) ---- */

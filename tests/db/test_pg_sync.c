@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/pg/pg_sync.h"
+#include "common/lib/pg/pg_sync.h"
 #include "tests/support/suite.h"
 
 static struct pg_sync *db;

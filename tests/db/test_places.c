@@ -4,7 +4,7 @@
 #include <check.h>
 #include <string.h>
 
-#include "common/pg/pg_place.h"
+#include "common/lib/pg/pg_place.h"
 #include "database.h"
 #include "tests/support/suite.h"
 

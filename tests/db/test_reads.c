@@ -5,7 +5,7 @@
 #include "turning.h"
 
 #include "api/reads.h"
-#include "common/base/clock.h"
+#include "common/lib/base/clock.h"
 #include "tests/support/suite.h"
 
 #define READS 6000

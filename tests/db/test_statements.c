@@ -4,7 +4,7 @@
  * back. */
 #include "tests/db/database.h"
 
-#include "common/pg/pg_place.h"
+#include "common/lib/pg/pg_place.h"
 #include "statements.h"
 #include "migrations.h"
 #include "tests/support/suite.h"

@@ -5,7 +5,7 @@
  * Every statement runs as issuing_worker. */
 #include "tests/db/database.h"
 
-#include "common/base/uuid7.h"
+#include "common/lib/base/uuid7.h"
 #include "statements.h"
 #include "tests/support/suite.h"
 

@@ -2,8 +2,8 @@
  * until somebody says so, perhaps for ever; so it names everything that one of the statements would take. */
 #include "tests/db/database.h"
 
-#include "common/base/buf.h"
-#include "common/pg/pg_param.h"
+#include "common/lib/base/buf.h"
+#include "common/lib/pg/pg_param.h"
 #include "tests/support/suite.h"
 
 static struct pg_sync *owner, *worker;

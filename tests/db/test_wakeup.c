@@ -5,10 +5,10 @@
 #include <check.h>
 #include <stdlib.h>
 
-#include "common/base/clock.h"
-#include "common/pg/pg_listen.h"
-#include "common/pg/pg_pool.h"
-#include "common/pg/wakeup.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/pg/pg_listen.h"
+#include "common/lib/pg/pg_pool.h"
+#include "common/lib/pg/wakeup.h"
 
 #include "database.h"
 #include "turning.h"

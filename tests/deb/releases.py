@@ -136,7 +136,7 @@ def tests(packages, folder):
         clone = Clone(folder / "a place with blanks")
         run("debian/rules", "override_dh_auto_configure", cwd=clone.folder)
         built, = clone.folder.glob("obj-*")
-        compiled = "common/libcommon.a.p/base_err.c.o"
+        compiled = "common/libcommon.a.p/lib_base_err.c.o"
         run("ninja", "-C", built, compiled)
         told = output("readelf", "--debug-dump=info", built / compiled)
         check("DW_AT_comp_dir" in told and str(clone.folder) not in told, "its name is in the programs")

@@ -41,14 +41,14 @@ def commands():
 
 def configuration():
     """[(section, key)] of the option table."""
-    rows = re.findall(r'^    \{"(\w+)", "(\w+)", OPTION_', (TOP / "common/config/config_table.c").read_text(), re.M)
-    return found(rows, "common/config/config_table.c")
+    table = "common/core/config/config_table.c"
+    return found(re.findall(r'^    \{"(\w+)", "(\w+)", OPTION_', (TOP / table).read_text(), re.M), table)
 
 
 def route_options():
     """The keys of a route's options."""
-    rows = re.findall(r'^    \{"route", "(\w+)", OPTION_', (TOP / "common/config/config_routes.c").read_text(), re.M)
-    return found(rows, "common/config/config_routes.c")
+    table = "common/core/config/config_routes.c"
+    return found(re.findall(r'^    \{"route", "(\w+)", OPTION_', (TOP / table).read_text(), re.M), table)
 
 
 def sandbox_options():

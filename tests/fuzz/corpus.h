@@ -3,7 +3,7 @@
 #ifndef ISSUING_FUZZ_CORPUS_H
 #define ISSUING_FUZZ_CORPUS_H
 
-#include "common/base/base.h"
+#include "common/lib/base/base.h"
 
 struct corpus {
     struct slice *inputs; /* owned, each with memory of its own */

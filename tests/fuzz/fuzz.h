@@ -6,8 +6,8 @@
 #ifndef ISSUING_FUZZ_H
 #define ISSUING_FUZZ_H
 
-#include "common/base/base.h"
-#include "common/base/err.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/err.h"
 
 /* What is left of the input. Its end is the end of its memory, so that a sanitizer sees who reads behind it. */
 struct fuzz_input {

@@ -2,7 +2,7 @@
  * an answer are not used: they would be taken for the answer to another call. That of a proxy ends with its head. */
 #include <stdlib.h>
 
-#include "common/http_client/http_answer.h"
+#include "common/lib/http_client/http_answer.h"
 #include "tests/fuzz/fuzz.h"
 
 #define ANSWER_MAX 512

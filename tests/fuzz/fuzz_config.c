@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/config/config.h"
+#include "common/core/config/config.h"
 #include "tests/fuzz/fuzz.h"
 
 #define OPTIONS_MAX 1000

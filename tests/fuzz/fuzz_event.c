@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/issuer/issuer_event.h"
+#include "common/core/issuer/issuer_event.h"
 #include "tests/fuzz/fuzz.h"
 
 /* By the place of the profile in issuer_profiles. A signature under these is out of a fuzzer's reach. */

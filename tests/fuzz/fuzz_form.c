@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/http_server/http_path.h"
+#include "common/lib/http_server/http_path.h"
 #include "ctl/console/form.h"
 #include "ctl/console/html.h"
 #include "ctl/console/selection.h"

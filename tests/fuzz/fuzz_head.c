@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/http_server/http_server_internal.h"
+#include "common/lib/http_server/http_server_internal.h"
 #include "tests/fuzz/fuzz.h"
 
 #define TOLD_MAX ((size_t)1024 * 1024)

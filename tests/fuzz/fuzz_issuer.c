@@ -1,7 +1,7 @@
 /* Answers of issuers in every dialect, and the pages of a look-up: what must hold of them is in answer_faults.h. */
 #include <stdlib.h>
 
-#include "common/json/json_strict.h"
+#include "common/lib/json/json_strict.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/issuer/answer_faults.h"
 #include "worker/issuer_findings.h"

@@ -3,9 +3,9 @@
  * one, whatever the bytes are. */
 #include <stdlib.h>
 
-#include "common/json/json.h"
-#include "common/json/json_strict.h"
-#include "common/json/json_value.h"
+#include "common/lib/json/json.h"
+#include "common/lib/json/json_strict.h"
+#include "common/lib/json/json_value.h"
 #include "tests/fuzz/fuzz.h"
 
 #define OUT_MAX ((size_t)4 * 1024 * 1024)

@@ -5,8 +5,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "common/base/log.h"
-#include "common/json/json_strict.h"
+#include "common/lib/base/log.h"
+#include "common/lib/json/json_strict.h"
 #include "tests/fuzz/fuzz.h"
 
 #define LINE_SIZE ((size_t)64 * 1024)

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/json/json_strict.h"
+#include "common/lib/json/json_strict.h"
 #include "tests/fuzz/fuzz.h"
 #include "worker/core_api.h"
 #include "worker/event_parameters.h"

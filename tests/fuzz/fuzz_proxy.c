@@ -2,7 +2,7 @@
  * write into a header line. */
 #include <stdlib.h>
 
-#include "common/http_server/http_origin.h"
+#include "common/lib/http_server/http_origin.h"
 #include "tests/fuzz/fuzz.h"
 
 static enum proxy_progress feed(struct slice bytes, size_t step, struct proxy_protocol *header, size_t *ret_used)

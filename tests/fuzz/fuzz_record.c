@@ -2,8 +2,8 @@
  * retired. */
 #include <stdlib.h>
 
-#include "common/card.h"
-#include "common/keyring.h"
+#include "common/core/card.h"
+#include "common/core/keyring.h"
 #include "tests/fuzz/fuzz.h"
 
 #define KEYS                                                                       \

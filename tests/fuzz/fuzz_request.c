@@ -5,8 +5,8 @@
 #include "api/client_headers.h"
 #include "api/pages.h"
 #include "api/paging.c" // NOLINT: read_page() is its own; a call would need a pool behind it
-#include "common/base/trace.h"
-#include "common/json/json_strict.h"
+#include "common/lib/base/trace.h"
+#include "common/lib/json/json_strict.h"
 #include "tests/fuzz/fuzz.h"
 
 static void read_body(struct slice text)

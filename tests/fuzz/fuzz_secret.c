@@ -2,10 +2,10 @@
  * that is long enough to be one. */
 #include <stdlib.h>
 
-#include "common/keyring.h"
-#include "common/http_client/authorities.h"
-#include "common/http_client/client_certificate.h"
-#include "common/http_client/http_call.h"
+#include "common/core/keyring.h"
+#include "common/lib/http_client/authorities.h"
+#include "common/lib/http_client/client_certificate.h"
+#include "common/lib/http_client/http_call.h"
 #include "tests/fuzz/fuzz.h"
 #include "worker/credential.h"
 #include "worker/route/route.h"

@@ -7,8 +7,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/http_server/http_parse_internal.h" /* before llhttp.h, whose methods have the names of ours */
-#include "common/http_client/http_answer.h"
+#include "common/lib/http_server/http_parse_internal.h" /* before llhttp.h, whose methods have the names of ours */
+#include "common/lib/http_client/http_answer.h"
 #include "tests/fuzz/fuzz.h"
 
 #define HEARD_MAX ((size_t)512 * 1024)

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 
 #include "api/auth_token.h"
-#include "common/base/clock.h"
-#include "common/outbox.h"
+#include "common/core/outbox.h"
+#include "common/lib/base/clock.h"
 #include "tests/fuzz/fuzz.h"
 
 #define NOW_S INT64_C(1795176000)

@@ -16,8 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/json/json_value.h"
-#include "common/json/json_writer.h"
+#include "common/lib/json/json_value.h"
+#include "common/lib/json/json_writer.h"
 #include "request_cases.h"
 
 #define LINE_SIZE (64 * 1024)

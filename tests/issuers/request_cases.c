@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/json/json_strict.h"
+#include "common/lib/json/json_strict.h"
 
 #define ODD_MEMO "\"a\"\\/ & b=c [d] %41+\xc3\xa9\xe2\x82\xac\xf0\x9f\x92\xb3"
 #define ODD_CARD "a/b?c#d&e %2F\"{card}"

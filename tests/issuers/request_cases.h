@@ -3,7 +3,7 @@
 #ifndef ISSUING_REQUEST_CASES_H
 #define ISSUING_REQUEST_CASES_H
 
-#include "common/issuer/issuer.h"
+#include "common/core/issuer/issuer.h"
 
 #define GOLDEN_EVENT "0199a4b1-0c3d-7e5f-8a9b-0c1d2e3f4a5b"
 #define GOLDEN_USER "user-42"

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/json/json_writer.h"
+#include "common/lib/json/json_writer.h"
 #include "worker/route/route_call.h"
 
 #define EVENT "01890a5d-ac96-774b-bcce-b302099a8057"

@@ -3,8 +3,8 @@
  * to read it.
  *
  * It stands for issuing.accept in migrations/schema/03_accept.sql, api/acceptor.c and the warning of PostgreSQL that
- * common/pg watches for. Left out: batches (a batch holds a user once), other bodies under a key, reissues, retentions
- * and the window of the limit, and routes. One row stands for key, limit row and event of a request.
+ * common/lib/pg watches for. Left out: batches (a batch holds a user once), other bodies under a key, reissues,
+ * retentions and the window of the limit, and routes. One row stands for key, limit row and event of a request.
  *
  * The world (-D): FAULTS, POSTS of each client, FAILOVERS. LIMIT requests of the user. WITHOUT_...: a guard is taken
  * out. */

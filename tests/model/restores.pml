@@ -2,10 +2,10 @@
  * commits, while the issuer and core-api keep theirs. One event, two workers, which may live on. tests/model/README.md
  * says how to read it.
  *
- * It stands for reason_to_look() in common/decide/decide_first.c and for the card's id, which is made from the event's
- * id. Left out: what protocol.pml has shown for a database that goes forward only (refusals, marks, attempts, clocks);
- * requests that the earlier state lacks, whose repeat is a new request by nature; users who are not eligible any more,
- * which end REJECTED without a look-up; issuers that honour no keys.
+ * It stands for reason_to_look() in common/core/decide/decide_first.c and for the card's id, which is made from the
+ * event's id. Left out: what protocol.pml has shown for a database that goes forward only (refusals, marks, attempts,
+ * clocks); requests that the earlier state lacks, whose repeat is a new request by nature; users who are not eligible
+ * any more, which end REJECTED without a look-up; issuers that honour no keys.
  *
  * The world (-D): FAULTS, RESTORES, TICKS, LIFETIME of a key, UNDERWAY: ticks that a create may be under way. The
  * protocol's own figure: MARGIN (ticks). WITHOUT_...: a guard is taken out. */

@@ -26,19 +26,19 @@ want() {
 slugs=$(sed -n 's/^ *X([A-Z_]*, [0-9]*, "\([a-z-]*\)",.*/\1/p' api/problems.h)
 want api/openapi.json 'the problem' "$slugs"
 # Our own reason codes: clients show them.
-reasons=$(sed -n '/^#define OUTBOX_REASONS/,/^$/s/^ *X(\([a-z_]*\), ".*/\1/p' common/outbox.h)
+reasons=$(sed -n '/^#define OUTBOX_REASONS/,/^$/s/^ *X(\([a-z_]*\), ".*/\1/p' common/core/outbox.h)
 want api/openapi.json 'the reason' "$reasons"
 
 # Pages that are written from the tables of the programs.
 python3 -B install/reference.py --check || missing=$((missing + 1))
 
-# What an operator does about a reason: each of common/outbox.h is in docs/troubleshoot.md, and no other is. The end of a
-# lost attempt, which a statement writes, is in the lists of common/outbox.h too.
+# What an operator does about a reason: each of common/core/outbox.h is in docs/troubleshoot.md, and no other is. The
+# end of a lost attempt, which a statement writes, is in the lists of common/core/outbox.h too.
 python3 - <<'PYTHON' || missing=$((missing + 1))
 import re
 import sys
 
-header = open("common/outbox.h", encoding="utf-8").read()
+header = open("common/core/outbox.h", encoding="utf-8").read()
 faults = []
 
 
@@ -47,7 +47,7 @@ def listed(macro, pattern):
     body = re.search(rf"#define {macro}\(X\)(.*?)\n\n", header, re.S).group(1)
     words = re.findall(pattern, body)
     if not words:
-        faults.append(f"common/outbox.h: no rows found in {macro}: the check is broken")
+        faults.append(f"common/core/outbox.h: no rows found in {macro}: the check is broken")
     return set(words)
 
 
@@ -57,22 +57,23 @@ cells = re.findall(r"^\| (`.*?) \|", section, re.M)
 shown = {word for cell in cells for word in re.findall(r"`([a-z_]+)`", cell)}
 reasons = listed("OUTBOX_REASONS", r"X\(([a-z_]+),")
 faults += [f"docs/troubleshoot.md: the reason {word} is missing" for word in sorted(reasons - shown)]
-faults += [f"docs/troubleshoot.md: {word} is no reason of common/outbox.h" for word in sorted(shown - reasons)]
+faults += [f"docs/troubleshoot.md: {word} is no reason of common/core/outbox.h" for word in sorted(shown - reasons)]
 statements = open("migrations/statements/outbox.sql", encoding="utf-8").read()
 written = re.search(r"l\.lease_owner, 'unknown',\s*'(\w+)', '(\w+)', NULL", statements)
 if (not written or written.group(1) not in listed("OUTBOX_ATTEMPTS", r"X\([A-Z_]+, ([a-z_]+)\)")
         or written.group(2) not in listed("OUTBOX_CAUSES", r"X\([A-Z_]+, ([a-z_]+),")):
-    faults.append("migrations/statements/outbox.sql: the outcome or the cause of a lost attempt is not in common/outbox.h")
+    faults.append("migrations/statements/outbox.sql: the outcome or the cause of a lost attempt is not in outbox.h")
 print(*faults, sep="\n", end="\n" if faults else "")
 sys.exit(1 if faults else 0)
 PYTHON
 
-# What a status means: the rows of common/decide/outcome.c (the first that fits counts) against the table of docs/peers.md.
+# What a status means: the rows of common/core/decide/outcome.c (the first that fits counts) against the table of
+# docs/peers.md.
 python3 - <<'PYTHON' || missing=$((missing + 1))
 import re
 import sys
 
-source = open("common/decide/outcome.c", encoding="utf-8").read()
+source = open("common/core/decide/outcome.c", encoding="utf-8").read()
 rows = re.findall(r"\{(\d+), (\d+|INT_MAX), OUTCOME_([A-Z_]+), ADVICE_", source)
 page = open("docs/peers.md", encoding="utf-8").read()
 table = page.split("| what comes back to a create |", 1)[1].split("\n\n", 1)[0]
@@ -86,11 +87,11 @@ for cell, meaning in re.findall(r"^\| ([^|]+) \| ([^|]+) \|", table, re.M)[1:]:
 rest.update(shown)
 faults = []
 if len(rows) <= 5 or len(rest) < 400:
-    faults.append("docs/peers.md, common/decide/outcome.c: no table found: the check is broken")
+    faults.append("docs/peers.md, common/core/decide/outcome.c: no table found: the check is broken")
 for status in sorted(rest.keys() - {200, 201}):
     coded = [kind for least, most, kind in rows if int(least) <= status and (most == "INT_MAX" or status <= int(most))]
     if coded[:1] != [rest[status]]:
-        faults.append(f"docs/peers.md: {status} is {rest[status] or 'nothing'}, in common/decide/outcome.c {coded[:1]}")
+        faults.append(f"docs/peers.md: {status} is {rest[status] or 'nothing'}, in decide/outcome.c {coded[:1]}")
 print(*faults[:10], sep="\n", end="\n" if faults else "")
 sys.exit(1 if faults else 0)
 PYTHON

@@ -29,28 +29,28 @@ only_in() { # FILE HEADER WHAT PATTERN...
 # The folders, the lowest first: each may include itself and what is listed.
 may_include() {
     case $1 in
-    common/base) echo ;;
-    common/pg) echo common/base migrations/statements ;;
-    common/json | common/config | common/http_server) echo common/base ;;
-    common/http_client) echo common/base ;;
-    common/issuer) echo common common/base common/config common/decide common/json common/http_client ;;
-    common/decide) echo common common/base common/config common/json common/http_client ;; # http_call.h: a plain struct
-    common) echo common/base common/json common/config common/pg migrations/statements common/http_server common/http_client ;;
-    ctl) echo common 'common/*' ;;
-    ctl/console) echo common 'common/*' ctl ;;
-    ctl/verbs) echo common 'common/*' ctl ctl/console ;; # the console: only cmd_console.c, see below
-    api | sandbox) echo common 'common/*' ;;
-    worker) echo common 'common/*' worker/route ;;
-    worker/route) echo common 'common/*' worker ;; # a route is a peer, and its deliveries are steps of a flow
+    common/lib/base) echo ;;
+    common/lib/pg) echo common/lib/base migrations/statements ;;
+    common/lib/*) echo common/lib/base ;;
+    common/core/config) echo common/lib/base ;;
+    common/core) echo 'common/lib/*' common/core/config migrations/statements ;;
+    common/core/decide) echo common/core common/core/config common/lib/base common/lib/json common/lib/http_client ;; # http_call.h: a plain struct
+    common/core/issuer) echo common/core 'common/core/*' common/lib/base common/lib/json common/lib/http_client ;;
+    ctl) echo 'common/*' ;;
+    ctl/console) echo 'common/*' ctl ;;
+    ctl/verbs) echo 'common/*' ctl ctl/console ;; # the console: only cmd_console.c, see below
+    api | sandbox) echo 'common/*' ;;
+    worker) echo 'common/*' worker/route ;;
+    worker/route) echo 'common/*' worker ;; # a route is a peer, and its deliveries are steps of a flow
     # The loop without a database makes the worker's own calls.
-    bench | bench/limiters) echo common 'common/*' bench worker worker/route ;;
+    bench | bench/limiters) echo 'common/*' bench worker worker/route ;;
     *) echo "no rule for $1" ;;
     esac
 }
 
 look_at() {
     folder=${1%/*}
-    [ "$2" != common/issuer_profiles.h ] || return 0 # a table of names without includes, for any folder
+    [ "$2" != common/core/issuer_profiles.h ] || return 0 # a table of names without includes, for any folder
     case $2 in
     api/* | bench/* | common/* | ctl/* | sandbox/* | worker/*)
         target=${2%/*}
@@ -61,28 +61,33 @@ look_at() {
         done
         [ -n "$allowed" ] || offend "$1" "$2" "$folder may include $(may_include "$folder")"
         ;;
-    libpq-fe.h | libpq-events.h | pg_config*.h | postgres*.h) only_in "$1" "$2" libpq 'common/pg/*' 'bench/limiters/*' ;;
-    curl/*) only_in "$1" "$2" libcurl 'common/http_client/*' ;;
-    json-c/* | json_object.h | json_tokener.h) only_in "$1" "$2" json-c common/json/json.c ;;
-    llhttp.h | llhttp/*) only_in "$1" "$2" llhttp 'common/http_client/*' 'common/http_server/*' ;;
-    openssl/*)
-        only_in "$1" "$2" OpenSSL 'api/auth*.c' common/keyring.c common/token.c common/base/secret.c common/base/digest.c \
-            common/http_client/authorities.c common/http_client/client_certificate.c common/http_client/http_tls.c \
-            common/http_client/http_stream.c \
-            common/base/hmac.c sandbox/signature.c
+    libpq-fe.h | libpq-events.h | pg_config*.h | postgres*.h)
+        only_in "$1" "$2" libpq 'common/lib/pg/*' 'bench/limiters/*'
         ;;
-    ini.h) only_in "$1" "$2" inih common/config/config_file.c ;;
+    curl/*) only_in "$1" "$2" libcurl 'common/lib/http_client/*' ;;
+    json-c/* | json_object.h | json_tokener.h) only_in "$1" "$2" json-c common/lib/json/json.c ;;
+    llhttp.h | llhttp/*) only_in "$1" "$2" llhttp 'common/lib/http_client/*' 'common/lib/http_server/*' ;;
+    openssl/*)
+        only_in "$1" "$2" OpenSSL 'api/auth*.c' common/core/keyring.c common/core/token.c common/lib/base/secret.c \
+            common/lib/base/digest.c common/lib/base/hmac.c common/lib/http_client/authorities.c \
+            common/lib/http_client/client_certificate.c common/lib/http_client/http_tls.c \
+            common/lib/http_client/http_stream.c sandbox/signature.c
+        ;;
+    ini.h) only_in "$1" "$2" inih common/core/config/config_file.c ;;
     esac
     # Headers that show a library are private to their folder.
     case $2 in
-    common/pg/pg_libpq.h | common/pg/pg_conn.h | common/pg/pg_pool_internal.h | common/pg/pg_abandoned.h) only_in "$1" "$2" libpq 'common/pg/*' 'bench/limiters/*' ;;
-    common/http_server/http_server_internal.h | common/http_server/http_parse_internal.h | common/http_server/http_origin.h)
-        only_in "$1" "$2" "the inside of the HTTP server" 'common/http_server/*'
+    common/lib/pg/pg_libpq.h | common/lib/pg/pg_conn.h | common/lib/pg/pg_pool_internal.h | common/lib/pg/pg_abandoned.h)
+        only_in "$1" "$2" libpq 'common/lib/pg/*' 'bench/limiters/*'
+        ;;
+    common/lib/http_server/http_server_internal.h | common/lib/http_server/http_parse_internal.h | \
+        common/lib/http_server/http_origin.h)
+        only_in "$1" "$2" "the inside of the HTTP server" 'common/lib/http_server/*'
         ;;
     ctl/console/*) only_in "$1" "$2" "the inside of the console" ctl/verbs/cmd_console.c 'ctl/console/*' ;;
-    common/http_client/http_client.h | common/http_client/http_call.h | common/http_client/http_values.h) ;;
-    common/http_client/authorities.h | common/http_client/client_certificate.h) ;;
-    common/http_client/*) only_in "$1" "$2" "the inside of the HTTP client" 'common/http_client/*' ;;
+    common/lib/http_client/http_client.h | common/lib/http_client/http_call.h | common/lib/http_client/http_values.h) ;;
+    common/lib/http_client/authorities.h | common/lib/http_client/client_certificate.h) ;;
+    common/lib/http_client/*) only_in "$1" "$2" "the inside of the HTTP client" 'common/lib/http_client/*' ;;
     esac
 }
 

@@ -10,7 +10,7 @@ faults = []
 
 
 def source(name):
-    return pathlib.Path("common/issuer/profile_%s.c" % name).read_text(encoding="utf-8")
+    return pathlib.Path("common/core/issuer/profile_%s.c" % name).read_text(encoding="utf-8")
 
 
 def rules_of(text):
@@ -39,7 +39,7 @@ def check_rules(name, page):
     rules = rules_of(source(name))
     shown = tabled(page, name, "What its answers mean", 4)
     if len(rules) != source(name).count("MEANS_") or not rules:
-        faults.append("common/issuer/profile_%s.c: rules of another form: the check is broken" % name)
+        faults.append("common/core/issuer/profile_%s.c: rules of another form: the check is broken" % name)
     for number in range(max(len(rules), len(shown))):
         there = shown[number] if number < len(shown) else "nothing"
         here = rules[number] if number < len(rules) else "nothing"
@@ -51,7 +51,7 @@ def check_parameters(name, page):
     listed = re.search(r"\.parameters =\s*\(const char \*const\[\]\)\{(.*?)NULL", source(name), re.S)
     parameters = re.findall(r'"(\??\w+)"', listed.group(1)) if listed else []
     if not parameters:
-        faults.append("common/issuer/profile_%s.c: no parameters found: the check is broken" % name)
+        faults.append("common/core/issuer/profile_%s.c: no parameters found: the check is broken" % name)
     shown = {}
     for cells in tabled(page, name, "What core-api answers", 2):
         shown.update({word: cells[1] for word in cells[0].split(", ")})
@@ -68,7 +68,7 @@ def check_questions(name, page):
     asked = [(about, name.capitalize() if by == "VENDOR" else "doctor")
              for about, by in re.findall(r'\{"([^"]*)",\s*ASK_(\w+)\}', text)]
     if len(asked) != text.count("ASK_") or not asked:
-        faults.append("common/issuer/profile_%s.c: questions of another form: the check is broken" % name)
+        faults.append("common/core/issuer/profile_%s.c: questions of another form: the check is broken" % name)
     shown = tabled(page, name, "To be asked", 2)
     if shown != asked:
         faults.append("docs/issuers/%s.md: to be asked are %s, in the profile %s" % (name, shown, asked))
@@ -82,7 +82,7 @@ def check_documents(name, page):
 
 
 def check_defaults(names, readme):
-    header = pathlib.Path("common/issuer_profiles.h").read_text(encoding="utf-8")
+    header = pathlib.Path("common/core/issuer_profiles.h").read_text(encoding="utf-8")
     rows = {row[0]: row[1:] for row in re.findall(r'X\((\w+), "(\w+)", "(\w+)", "(\w+)", "(\w+)"\)', header)}
     section = readme.split("\n## Options by profile\n", 1)[1].split("\n## ", 1)[0]
     lines = [[cell.strip().strip("`") for cell in line.strip("| ").split("|")]
@@ -98,10 +98,10 @@ def check_defaults(names, readme):
 
 
 def main():
-    listed = pathlib.Path("common/issuer_profiles.h").read_text(encoding="utf-8")
+    listed = pathlib.Path("common/core/issuer_profiles.h").read_text(encoding="utf-8")
     names = [name for name in re.findall(r"^    X\((\w+),", listed, re.M) if name != "generic"]
     if len(names) < 4:
-        faults.append("common/issuer_profiles.h: no profiles found: the check is broken")
+        faults.append("common/core/issuer_profiles.h: no profiles found: the check is broken")
     readme = pathlib.Path("docs/issuers/README.md").read_text(encoding="utf-8")
     for name in names:
         path = pathlib.Path("docs/issuers/%s.md" % name)

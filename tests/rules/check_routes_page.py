@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Does docs/routes.md list the options of a route as the programs have them? Names and defaults are compared with the
-table of common/config/config_routes.c, both ways. One line for each difference."""
+table of common/core/config/config_routes.c, both ways. One line for each difference."""
 import pathlib
 import re
 import sys
@@ -8,7 +8,7 @@ import sys
 
 def coded():
     """{option: default}; "required" and "-" as the page writes them."""
-    source = pathlib.Path("common/config/config_routes.c").read_text(encoding="utf-8")
+    source = pathlib.Path("common/core/config/config_routes.c").read_text(encoding="utf-8")
     table = re.search(r"config_route_options\[\] = \{\n(.*?)\n\};", source, re.S).group(1)
     options = {}
     for name, row in re.findall(r'\{"route", "(\w+)",(.*?)\},(?=\n|$)', table, re.S):
@@ -25,10 +25,10 @@ def shown():
 
 def main():
     here, there = coded(), shown()
-    faults = ["common/config/config_routes.c: few options found: the check is broken"] if len(here) < 8 else []
+    faults = ["common/core/config/config_routes.c: few options found: the check is broken"] if len(here) < 8 else []
     for name in sorted(here.keys() | there.keys()):
         if here.get(name) != there.get(name):
-            faults.append("docs/routes.md: %s is %s there, and %s in common/config/config_routes.c" %
+            faults.append("docs/routes.md: %s is %s there, and %s in common/core/config/config_routes.c" %
                           (name, there.get(name), here.get(name)))
     print(*faults, sep="\n", end="\n" if faults else "")
     return 1 if faults else 0

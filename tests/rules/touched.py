@@ -15,10 +15,10 @@ RUNS = TOP / "docs/test-runs.md"
 ALWAYS = ("db/accept", "db/statements")
 # What looks at a path, beyond the continuous integration. The first words of a path decide.
 GROUPS = {
-    "common/issuer": ("e2e/faults", "e2e/vendors", "issuers"),
-    "common/decide": ("model", "e2e/promise"),
-    "common/http_client": ("e2e/proxies", "e2e/tls"),
-    "common/pg": ("e2e/pgbouncer", "e2e/standbys", "failover"),
+    "common/core/issuer": ("e2e/faults", "e2e/vendors", "issuers"),
+    "common/core/decide": ("model", "e2e/promise"),
+    "common/lib/http_client": ("e2e/proxies", "e2e/tls"),
+    "common/lib/pg": ("e2e/pgbouncer", "e2e/standbys", "failover"),
     "ctl/console": ("console",),
     "worker": ("chaos", "e2e/promise", "e2e/crashes"),
     "worker/route": ("e2e/routes",),

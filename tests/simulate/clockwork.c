@@ -3,8 +3,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "common/base/backoff.h"
-#include "common/base/clock.h"
+#include "common/lib/base/backoff.h"
+#include "common/lib/base/clock.h"
 #include "sim.h"
 
 #define ARENA_SIZE (64 * 1024 * 1024)

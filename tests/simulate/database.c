@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/pg/pg_pool.h"
+#include "common/lib/pg/pg_pool.h"
 #include "sim.h"
 #include "statements.h"
 

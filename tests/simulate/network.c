@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/http_client/http_client.h"
+#include "common/lib/http_client/http_client.h"
 #include "sim.h"
 #include "worker/flow.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/metrics.h"
+#include "common/lib/base/metrics.h"
 #include "sim.h"
 #include "worker/worker.h"
 

@@ -22,7 +22,7 @@ import guards as tables  # noqa: E402
 BUILD = pathlib.Path(os.environ.pop("ISSUING_BUILD", None) or TOP / "build").resolve()
 PROGRAM = "tests/simulate/simulate"
 # What is linked and runs; the rest is the model's.
-FOLDERS = ("worker/", "common/decide/", "common/issuer", "common/pg/pg_batch.c")
+FOLDERS = ("worker/", "common/core/decide/", "common/core/issuer", "common/lib/pg/pg_batch.c")
 MUTANT_SECONDS, HANG_SECONDS = 3, 600
 
 

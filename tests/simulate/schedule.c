@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/uuid7.h"
-#include "common/issuer/issuer.h"
-#include "common/issuer_key.h"
+#include "common/core/issuer/issuer.h"
+#include "common/core/issuer_key.h"
+#include "common/lib/base/uuid7.h"
 #include "sim.h"
 
 #define QUIET_US (40 * MINUTE)

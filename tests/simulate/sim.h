@@ -9,14 +9,14 @@
 
 #include <uv.h>
 
-#include "common/base/base.h"
-#include "common/base/uuid7.h"
-#include "common/config/config.h"
-#include "common/decide/steps.h"
-#include "common/http_client/http_call.h"
-#include "common/issuer/profile.h"
-#include "common/outbox.h"
-#include "common/pg/pg_query.h"
+#include "common/core/config/config.h"
+#include "common/core/decide/steps.h"
+#include "common/core/issuer/profile.h"
+#include "common/core/outbox.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/uuid7.h"
+#include "common/lib/http_client/http_call.h"
+#include "common/lib/pg/pg_query.h"
 
 enum {
     SIM_WORKERS = 3,

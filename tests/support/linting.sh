@@ -41,9 +41,10 @@ lint_clang_tidy() {
 # It reads no system headers, and of those it needs the macros of one. It does not know __VA_OPT__: for its eyes the
 # macro of log.h that uses it is a simpler one. The programs have one thread: getpwuid is fine.
 lint_cppcheck() {
-    mkdir -p "$build/lint/cppcheck/common/base" "$build/lint/cppcheck/sys"
+    log_h=common/lib/base/log.h
+    mkdir -p "$build/lint/cppcheck/${log_h%/*}" "$build/lint/cppcheck/sys"
     cp "/usr/include/$(gcc -print-multiarch)/sys/queue.h" "$build/lint/cppcheck/sys/" || return 1
-    sed 's/^#define LOG_REST(.*/#define LOG_REST(...) ((const struct log_field *)0)/' common/base/log.h >"$build/lint/cppcheck/common/base/log.h"
+    sed 's/^#define LOG_REST(.*/#define LOG_REST(...) ((const struct log_field *)0)/' $log_h >"$build/lint/cppcheck/$log_h"
     limited 1800 cppcheck -q -j 2 --std=c11 --language=c --library=posix --enable=warning,portability,performance --inline-suppr \
         --error-exitcode=1 --suppress=missingIncludeSystem --suppress=getpwuidCalled --suppress=readdirCalled \
         -I "$build/lint/cppcheck" -I "$top" api bench common ctl sandbox worker

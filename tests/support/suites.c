@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/base.h"
+#include "common/lib/base/base.h"
 #include "tests/support/stuck.h"
 #include "tests/support/suite.h"
 

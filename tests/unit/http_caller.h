@@ -8,8 +8,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "common/base/clock.h"
-#include "common/http_client/http_client.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/http_client/http_client.h"
 #include "tests/unit/certificate.h"
 #include "tests/unit/http_peer.h"
 

@@ -19,7 +19,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/base/base.h"
+#include "common/lib/base/base.h"
 
 #define CONNECTIONS_MAX 600
 

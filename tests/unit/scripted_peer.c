@@ -18,7 +18,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/base/clock.h"
+#include "common/lib/base/clock.h"
 #include "tests/unit/fault_injection.h"
 
 struct scripted_peer scripted;

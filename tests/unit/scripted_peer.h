@@ -5,7 +5,7 @@
 
 #include <openssl/ssl.h>
 
-#include "common/http_client/http_client.h"
+#include "common/lib/http_client/http_client.h"
 #include "tests/support/stuck.h"
 #include "tests/unit/certificate.h"
 

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/base.h"
+#include "common/lib/base/base.h"
 
 #define IV_SIZE 12
 

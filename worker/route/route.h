@@ -5,10 +5,10 @@
 #ifndef ISSUING_ROUTE_H
 #define ISSUING_ROUTE_H
 
-#include "common/base/err.h"
-#include "common/config/config.h"
-#include "common/decide/outcome.h"
-#include "common/header_file.h"
+#include "common/core/config/config.h"
+#include "common/core/decide/outcome.h"
+#include "common/core/header_file.h"
+#include "common/lib/base/err.h"
 #include "worker/peer.h"
 #include "worker/route/route_sign.h"
 

@@ -5,11 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/clock.h"
-#include "common/json/json_strict.h"
-#include "common/json/json_text.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/json/json_strict.h"
+#include "common/lib/json/json_text.h"
 
-#define ID_PLACE "{id}" /* common/config has checked that it stands once in lookup_url, and at most once in url */
+#define ID_PLACE "{id}" /* common/core/config has checked that it stands once in lookup_url, and at most once in url */
 
 /* ---- the delivery ---- */
 

@@ -7,9 +7,9 @@
 #ifndef ISSUING_ROUTE_CALL_H
 #define ISSUING_ROUTE_CALL_H
 
-#include "common/base/uuid7.h"
-#include "common/http_client/http_call.h"
-#include "common/decide/outcome.h"
+#include "common/lib/base/uuid7.h"
+#include "common/lib/http_client/http_call.h"
+#include "common/core/decide/outcome.h"
 #include "worker/route/route.h"
 
 #define ROUTE_PAYLOAD_MAX (64 * 1024) /* bytes of a payload as text; a longer one is FAILED payload_invalid */

@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "common/decide/outcome.h"
+#include "common/core/decide/outcome.h"
 
 #define CHECK "receiver"
 

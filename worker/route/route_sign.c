@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/hmac.h"
-#include "common/base/secret.h"
-#include "common/decide/outcome.h"
+#include "common/core/decide/outcome.h"
+#include "common/lib/base/hmac.h"
+#include "common/lib/base/secret.h"
 
 #define SIGNATURE_PREFIX "v1,"
 

@@ -4,8 +4,8 @@
 #ifndef ISSUING_ROUTE_SIGN_H
 #define ISSUING_ROUTE_SIGN_H
 
-#include "common/base/base.h"
-#include "common/base/err.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/err.h"
 
 #define ROUTE_SECRETS_MAX 2
 #define ROUTE_SIGNATURE_SIZE (ROUTE_SECRETS_MAX * 48 + 1) /* "v1,<44 characters>" for each, a blank between, a NUL */

@@ -16,9 +16,9 @@
 #include <unistd.h>
 
 #include "api/auth_key.h"
-#include "common/base/buf.h"
-#include "common/base/clock.h"
-#include "common/token.h"
+#include "common/core/token.h"
+#include "common/lib/base/buf.h"
+#include "common/lib/base/clock.h"
 
 char folder[64], secret_path[96], jwks_path[96], user[AUTH_USER_SIZE];
 struct config config;

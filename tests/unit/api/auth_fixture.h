@@ -6,7 +6,7 @@
 #include <openssl/evp.h>
 
 #include "api/auth.h"
-#include "common/config/config.h"
+#include "common/core/config/config.h"
 
 #define NOW_S 1795176000LL
 #define SECRET_TEXT "0123456789abcdef0123456789abcdef"

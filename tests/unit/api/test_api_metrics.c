@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "api/api_metrics.h"
-#include "common/base/clock.h"
+#include "common/lib/base/clock.h"
 #include "tests/support/suite.h"
 
 static struct metrics *metrics;

@@ -17,9 +17,9 @@
 #include <unistd.h>
 
 #include "api/auth_key.h"
-#include "common/base/buf.h"
-#include "common/base/clock.h"
-#include "common/token.h"
+#include "common/core/token.h"
+#include "common/lib/base/buf.h"
+#include "common/lib/base/clock.h"
 #include "tests/support/suite.h"
 
 /* ---- signatures ---- */

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "api/problems.h"
-#include "common/json/json_strict.h"
-#include "common/json/json_value.h"
+#include "common/lib/json/json_strict.h"
+#include "common/lib/json/json_value.h"
 #include "tests/support/suite.h"
 
 static struct buf out;

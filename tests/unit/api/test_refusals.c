@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "api/refusals.h"
-#include "common/base/clock.h"
-#include "common/base/log.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/base/log.h"
 #include "tests/support/stuck.h"
 #include "tests/support/suite.h"
 

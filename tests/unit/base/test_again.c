@@ -2,7 +2,7 @@
  * never at once, also when it waits again from within its callback. */
 #include <check.h>
 
-#include "common/base/again.h"
+#include "common/lib/base/again.h"
 #include "tests/support/suite.h"
 
 enum { ITEMS = 100, TIMES = 4 };

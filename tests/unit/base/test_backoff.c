@@ -2,7 +2,7 @@
  * overflowed. The delays are checked at their ends and for their spread. */
 #include <check.h>
 
-#include "common/base/backoff.h"
+#include "common/lib/base/backoff.h"
 #include "tests/support/suite.h"
 
 START_TEST(the_ceiling_doubles_up_to_the_cap)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/buf.h"
+#include "common/lib/base/buf.h"
 #include "tests/support/suite.h"
 
 START_TEST(a_new_buffer_is_empty_and_costs_nothing)

@@ -2,7 +2,7 @@
  * it. */
 #include <check.h>
 
-#include "common/base/chunk_extension.h"
+#include "common/lib/base/chunk_extension.h"
 #include "tests/support/suite.h"
 
 static bool is_good(const char *text)

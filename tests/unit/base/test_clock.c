@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/base/clock.h"
+#include "common/lib/base/clock.h"
 #include "tests/support/suite.h"
 
 static void expect(int64_t wall_us, const char *wanted)

@@ -1,6 +1,6 @@
 /* A module that reports itself closed too early is freed while libuv still uses its handles; a module that never does
  * hangs the shutdown. */
-#include "common/base/closing.h"
+#include "common/lib/base/closing.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #include <check.h>
 #include <string.h>
 
-#include "common/base/err.h"
+#include "common/lib/base/err.h"
 #include "tests/support/suite.h"
 
 START_TEST(an_error_carries_its_kind_and_sentence_and_is_false)

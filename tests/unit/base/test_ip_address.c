@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/ip_address.h"
+#include "common/lib/base/ip_address.h"
 #include "tests/support/suite.h"
 
 static struct slice slice_of(const char *text)

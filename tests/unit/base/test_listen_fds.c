@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/base/listen_fds.h"
+#include "common/lib/base/listen_fds.h"
 #include "tests/support/suite.h"
 
 enum third { LISTENING, LISTENING_V6, NOT_LISTENING, DATAGRAM, LOCAL, NO_SOCKET, NOTHING };

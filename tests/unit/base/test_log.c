@@ -12,12 +12,12 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "common/base/clock.h"
-#include "common/base/log.h"
-#include "common/base/log_journal.h"
-#include "common/base/log_output.h"
-#include "common/json/json_strict.h"
-#include "common/json/json_value.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/base/log.h"
+#include "common/lib/base/log_journal.h"
+#include "common/lib/base/log_output.h"
+#include "common/lib/json/json_strict.h"
+#include "common/lib/json/json_value.h"
 #include "tests/support/suite.h"
 
 static int saved_stderr = -1, captured = -1;

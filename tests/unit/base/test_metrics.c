@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/metrics.h"
+#include "common/lib/base/metrics.h"
 #include "tests/support/suite.h"
 
 enum { REQUESTS, IN_FLIGHT, SECONDS, STEPS, FAMILY_COUNT };

@@ -2,7 +2,7 @@
  * must see the stall, whoever came first. */
 #include <check.h>
 
-#include "common/base/peak.h"
+#include "common/lib/base/peak.h"
 #include "tests/support/suite.h"
 
 #define NOW 1000000000 /* ms */

@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/base/process.h"
+#include "common/lib/base/process.h"
 #include "tests/support/suite.h"
 
 #define FILES 20

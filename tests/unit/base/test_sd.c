@@ -8,7 +8,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "common/base/sd.h"
+#include "common/lib/base/sd.h"
 #include "tests/support/suite.h"
 
 static int listener = -1;

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/base/secret.h"
+#include "common/lib/base/secret.h"
 #include "tests/support/suite.h"
 
 static char folder[64], path[96];

@@ -2,7 +2,7 @@
  * name as a known one. */
 #include <check.h>
 
-#include "common/base/base.h"
+#include "common/lib/base/base.h"
 #include "tests/support/suite.h"
 
 START_TEST(a_slice_is_compared_in_its_whole_length)

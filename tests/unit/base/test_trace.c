@@ -3,7 +3,7 @@
 #include <check.h>
 #include <string.h>
 
-#include "common/base/trace.h"
+#include "common/lib/base/trace.h"
 #include "tests/support/suite.h"
 
 #define TRACE_ID "4bf92f3577b34da6a3ce929d0e0e4736"

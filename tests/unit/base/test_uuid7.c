@@ -7,8 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/base/clock.h"
-#include "common/base/uuid7.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/base/uuid7.h"
 #include "tests/support/suite.h"
 
 static uint64_t ms_of(const struct uuid *uuid)

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/config/config.h"
+#include "common/core/config/config.h"
 
 static char path[64];
 static struct config config;

@@ -2,7 +2,7 @@
  * instead of changing what it does with people's cards at night. So everything unknown, doubled, empty, without a
  * unit or out of range is refused wherever it comes from, each program is held to what it needs and no more, and no
  * password is ever shown. */
-#include "common/config/config.h"
+#include "common/core/config/config.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/config/config_table.h"
-#include "common/issuer_key.h"
-#include "common/issuer/profile.h"
+#include "common/core/config/config_table.h"
+#include "common/core/issuer_key.h"
+#include "common/core/issuer/profile.h"
 #include "tests/support/suite.h"
 
 #define SECOND INT64_C(1000)

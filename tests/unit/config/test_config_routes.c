@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/config/config_table.h"
+#include "common/core/config/config_table.h"
 #include "tests/unit/config/config_fixture.h"
 #include "tests/support/suite.h"
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/issuer_key.h"
+#include "common/core/issuer_key.h"
 #include "ctl/outlook.h"
 #include "ctl/outlook_code.h"
 #include "tests/support/suite.h"

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/issuer_key.h"
+#include "common/core/issuer_key.h"
 #include "worker/flow.h"
 #include "tests/support/suite.h"
 

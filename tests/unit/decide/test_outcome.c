@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/decide/outcome.h"
+#include "common/core/decide/outcome.h"
 #include "tests/support/suite.h"
 
 static struct http_call call;

@@ -1,6 +1,6 @@
 /* An operator replaces the worker's certificate and the worker reads the files when only one of them is new. What it
  * shows to the peer then must be the old pair: a certificate without its key ends every call, and so every card. */
-#include "common/http_client/client_certificate.h"
+#include "common/lib/http_client/client_certificate.h"
 
 #include <check.h>
 #include <fcntl.h>

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/clock.h"
-#include "common/http_client/http_answer.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/http_client/http_answer.h"
 #include "tests/unit/fault_injection.h"
 #include "tests/support/suite.h"
 

@@ -9,8 +9,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/base/clock.h"
-#include "common/http_client/http_client.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/http_client/http_client.h"
 #include "tests/unit/http_caller.h"
 #include "tests/unit/http_peer.h"
 #include "tests/support/suite.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/http_client/client_certificate.h"
+#include "common/lib/http_client/client_certificate.h"
 #include "tests/unit/http_caller.h"
 #include "tests/unit/http_peer.h"
 #include "tests/support/stuck.h"

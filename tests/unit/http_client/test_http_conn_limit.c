@@ -4,7 +4,7 @@
 #include <check.h>
 #include <stdlib.h>
 
-#include "common/http_client/http_conn_limit.h"
+#include "common/lib/http_client/http_conn_limit.h"
 #include "tests/support/suite.h"
 
 #define CALLS_MAX 512

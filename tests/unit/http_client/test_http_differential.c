@@ -11,9 +11,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/base/clock.h"
-#include "common/http_client/http_client.h"
-#include "common/http_client/http_values.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/http_client/http_client.h"
+#include "common/lib/http_client/http_values.h"
 #include "tests/unit/scripted_peer.h"
 #include "tests/support/suite.h"
 

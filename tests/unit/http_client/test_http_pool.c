@@ -13,8 +13,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/http_client/http_client.h"
-#include "common/http_client/http_pooled_conn.h"
+#include "common/lib/http_client/http_client.h"
+#include "common/lib/http_client/http_pooled_conn.h"
 #include "tests/unit/fault_injection.h"
 #include "tests/unit/http_client/expecting.h"
 #include "tests/unit/scripted_peer.h"

@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/base/clock.h"
+#include "common/lib/base/clock.h"
 #include "tests/unit/fault_injection.h"
 #include "tests/unit/http_client/expecting.h"
 #include "tests/unit/scripted_peer.h"

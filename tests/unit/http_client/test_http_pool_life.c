@@ -12,9 +12,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/base/clock.h"
-#include "common/http_client/http_client.h"
-#include "common/http_client/http_conn_limit.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/http_client/http_client.h"
+#include "common/lib/http_client/http_conn_limit.h"
 #include "tests/unit/fault_injection.h"
 #include "tests/unit/scripted_peer.h"
 #include "tests/support/suite.h"

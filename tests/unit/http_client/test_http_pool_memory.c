@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/http_client/http_client.h"
+#include "common/lib/http_client/http_client.h"
 #include "tests/unit/fault_injection.h"
 #include "tests/unit/process_memory.h"
 #include "tests/unit/scripted_peer.h"

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/http_client/http_call.h"
-#include "common/http_client/http_values.h"
+#include "common/lib/http_client/http_call.h"
+#include "common/lib/http_client/http_values.h"
 #include "tests/support/suite.h"
 
 #define NOON_S 1795176000LL /* 2026-11-20T12:00:00Z, a Friday */

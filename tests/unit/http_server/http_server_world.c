@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/base/clock.h"
+#include "common/lib/base/clock.h"
 
 struct heard heard;
 struct world world;

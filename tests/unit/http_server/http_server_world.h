@@ -9,7 +9,7 @@
 
 #include <check.h>
 
-#include "common/http_server/http_server_internal.h"
+#include "common/lib/http_server/http_server_internal.h"
 #include "tests/support/stuck.h"
 
 #define HEARD_MAX ((size_t)8 * 1024 * 1024)

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/http_server/address_caps.h"
+#include "common/lib/http_server/address_caps.h"
 #include "tests/unit/fault_injection.h"
 #include "tests/support/suite.h"
 

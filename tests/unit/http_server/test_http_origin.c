@@ -15,8 +15,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/base/clock.h"
-#include "common/http_server/http_server.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/http_server/http_server.h"
 #include "tests/unit/fault_injection.h"
 #include "tests/support/stuck.h"
 #include "tests/support/suite.h"

@@ -1,6 +1,6 @@
 /* A path that two readers divide differently reaches the wrong handler, and a query value that is decoded past its end
  * becomes another user's. */
-#include "common/http_server/http_path.h"
+#include "common/lib/http_server/http_path.h"
 
 #include <check.h>
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/clock.h"
+#include "common/lib/base/clock.h"
 #include "tests/support/suite.h"
 
 /* ---- what is refused ---- */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/http_server/proxy_protocol.h"
+#include "common/lib/http_server/proxy_protocol.h"
 #include "tests/support/suite.h"
 
 #define SIGNATURE "\r\n\r\n\0\r\nQUIT\n"

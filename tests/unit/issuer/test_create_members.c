@@ -1,7 +1,7 @@
 /* The story: the create was fixed, so a card was live without its limits until somebody set them by another call. Members
  * by configuration must not touch what the promise rests on, and a repeat must say what the first create has said. */
-#include "common/issuer/create_members.h"
-#include "common/issuer/issuer.h"
+#include "common/core/issuer/create_members.h"
+#include "common/core/issuer/issuer.h"
 #include "tests/support/suite.h"
 
 #define EVENT "0199a4b1-0c3d-7e5f-8a9b-0c1d2e3f4a5b"

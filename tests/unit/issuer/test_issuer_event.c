@@ -1,6 +1,6 @@
 /* Events of issuers: whose signature counts, and which cards a body is about. The first vector is that of the Standard
  * Webhooks libraries; the others were computed with Python's hmac by the vendors' documents. */
-#include "common/issuer/issuer_event.h"
+#include "common/core/issuer/issuer_event.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * that is half read, or that leads nowhere, would hide cards: it counts as unreadable. */
 #include <string.h>
 
-#include "common/issuer/issuer.h"
+#include "common/core/issuer/issuer.h"
 #include "tests/support/suite.h"
 
 #define OURS "019c0000-0000-7000-8000-000000000001"

@@ -7,10 +7,10 @@
 #include <string.h>
 
 #include "../issuers/request_cases.h"
-#include "common/json/json_strict.h"
+#include "common/lib/json/json_strict.h"
 #include "golden_requests.h"
 #include "tests/support/suite.h"
-#include "common/issuer/profile_rows.h"
+#include "common/core/issuer/profile_rows.h"
 
 static struct http_call call;
 

@@ -6,7 +6,7 @@
 
 #include "tests/support/suite.h"
 #include "vendor_answers.h"
-#include "common/issuer/issuer_rules.h"
+#include "common/core/issuer/issuer_rules.h"
 
 static struct http_call call;
 static struct reading reading;

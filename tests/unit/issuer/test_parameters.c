@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/json/json_strict.h"
+#include "common/lib/json/json_strict.h"
 #include "tests/support/suite.h"
-#include "common/issuer/parameters.h"
+#include "common/core/issuer/parameters.h"
 
 static struct issuer_parameters parameters;
 static struct err err;

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/json/json_strict.h"
-#include "common/json/json_value.h"
-#include "common/issuer/issuer.h"
+#include "common/lib/json/json_strict.h"
+#include "common/lib/json/json_value.h"
+#include "common/core/issuer/issuer.h"
 #include "tests/support/suite.h"
 #include "worker/peer_call.h"
 

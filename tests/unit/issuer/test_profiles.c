@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "tests/support/suite.h"
-#include "common/issuer/issuer.h"
-#include "common/issuer_profiles.h"
+#include "common/core/issuer/issuer.h"
+#include "common/core/issuer_profiles.h"
 
 #define EACH_PROFILE(profile) \
     for (const struct issuer_profile *const *at_ = issuer_profiles, *profile; (profile = *at_) != NULL; at_++)

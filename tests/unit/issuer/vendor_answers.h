@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/issuer/issuer.h"
+#include "common/core/issuer/issuer.h"
 
 #define EVENT "0199a4b1-0c3d-7e5f-8a9b-0c1d2e3f4a5b"
 #define OTHER_EVENT "0199a4b1-0c3d-7e5f-8a9b-0c1d2e3f4a5c"

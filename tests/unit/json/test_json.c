@@ -1,14 +1,14 @@
 /* The story: json-c is lenient and full of details (null is a NULL pointer, a failed append leaves the value with the
  * caller). Our module in front of it is strict and never leaks a value that it was given, and the strict scanner
  * accepts what the module writes. */
-#include "common/json/json.h"
+#include "common/lib/json/json.h"
 
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/json/json_strict.h"
-#include "common/json/json_value.h"
+#include "common/lib/json/json_strict.h"
+#include "common/lib/json/json_value.h"
 #include "tests/support/suite.h"
 
 static struct json *parse(const char *text)

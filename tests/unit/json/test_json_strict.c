@@ -5,15 +5,15 @@
  *
  * A second one: a holder's name that was cut in the middle of a character made a whole answer unreadable, and a live card
  * ended as FAILED. Of an answer only the grammar is checked, and only what is used has to be good. */
-#include "common/json/json_strict.h"
-#include "common/json/json_value.h"
+#include "common/lib/json/json_strict.h"
+#include "common/lib/json/json_value.h"
 
 #include <check.h>
 #include <json-c/json.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/buf.h"
+#include "common/lib/base/buf.h"
 #include "tests/support/suite.h"
 
 #define TEXT(literal)                \

@@ -1,14 +1,14 @@
 /* The story: a card number is read out of the issuer's answer where it lies, without a copy in anybody's heap. What is
  * read so must mean what a parser would have read, never reach past the text, and what we write must be good JSON
  * whatever bytes come in. */
-#include "common/json/json_value.h"
+#include "common/lib/json/json_value.h"
 
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/buf.h"
-#include "common/json/json_strict.h"
+#include "common/lib/base/buf.h"
+#include "common/lib/json/json_strict.h"
 #include "tests/support/suite.h"
 
 #define TEXT(literal)                \

@@ -1,10 +1,10 @@
 /* A JSON text put together by hand has a missing comma or an unescaped quote sooner or later. */
-#include "common/json/json_writer.h"
+#include "common/lib/json/json_writer.h"
 
 #include <check.h>
 #include <string.h>
 
-#include "common/json/json_strict.h"
+#include "common/lib/json/json_strict.h"
 #include "tests/support/suite.h"
 
 static struct buf out;

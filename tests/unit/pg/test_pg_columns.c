@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/pg/pg_columns.h"
+#include "common/lib/pg/pg_columns.h"
 #include "tests/support/suite.h"
 
 static struct pg_columns columns;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/pg/pg_conninfo.h"
+#include "common/lib/pg/pg_conninfo.h"
 #include "tests/support/suite.h"
 
 START_TEST(what_can_never_connect_is_configuration_and_quotes_no_value)

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/pg/pg_hosts.h"
+#include "common/lib/pg/pg_hosts.h"
 
 #include "fault_injection.h"
 #include "tests/support/suite.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/pg/pg_names.h"
+#include "common/lib/pg/pg_names.h"
 #include "tests/support/suite.h"
 
 static const struct sql_statement one = {.name = "one", .by_name = true, .text = "SELECT 1"};

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/pg/pg_param.h"
+#include "common/lib/pg/pg_param.h"
 #include "tests/support/suite.h"
 
 static struct buf buf;

@@ -3,8 +3,8 @@
 #include <check.h>
 #include <string.h>
 
-#include "common/pg/pg_place.h"
-#include "common/pg/pg_query.h"
+#include "common/lib/pg/pg_place.h"
+#include "common/lib/pg/pg_query.h"
 #include "tests/support/suite.h"
 
 static const struct sql_statement of_place = {

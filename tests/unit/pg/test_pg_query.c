@@ -3,7 +3,7 @@
 #include <check.h>
 #include <stdlib.h>
 
-#include "common/pg/pg_query.h"
+#include "common/lib/pg/pg_query.h"
 #include "tests/support/suite.h"
 
 START_TEST(only_what_may_pass_is_transient)

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/uuid7.h"
-#include "common/json/json_strict.h"
+#include "common/lib/base/uuid7.h"
+#include "common/lib/json/json_strict.h"
 #include "sandbox/dialect.h"
 #include "sandbox/form.h"
 #include "tests/support/suite.h"

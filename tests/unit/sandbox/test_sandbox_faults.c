@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/backoff.h"
-#include "common/json/json_strict.h"
-#include "common/json/json_value.h"
+#include "common/lib/base/backoff.h"
+#include "common/lib/json/json_strict.h"
+#include "common/lib/json/json_value.h"
 #include "sandbox/fault_answer.h"
 #include "sandbox/faults.h"
 #include "tests/support/suite.h"

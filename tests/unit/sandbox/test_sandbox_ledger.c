@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/json/json_strict.h"
+#include "common/lib/json/json_strict.h"
 #include "sandbox/ledger.h"
 #include "sandbox/ledger_report.h"
 #include "sandbox/store.h"

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/json/json_strict.h"
-#include "common/json/json_value.h"
+#include "common/lib/json/json_strict.h"
+#include "common/lib/json/json_value.h"
 #include "sandbox/charges.h"
 #include "sandbox/charges_file.h"
 #include "sandbox/hooks.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/buf.h"
+#include "common/lib/base/buf.h"
 #include "sandbox/otlp.h"
 #include "sandbox/spans.h"
 #include "sandbox/trace_drawing.h"

@@ -3,7 +3,7 @@
 #ifndef ISSUING_FAKE_PROFILE_H
 #define ISSUING_FAKE_PROFILE_H
 
-#include "common/issuer/profile_rows.h"
+#include "common/core/issuer/profile_rows.h"
 
 static const struct issuer_field fake_body[] = {PARAMETER("holder", "holder"), FIELD("ref", FROM_EVENT), {0}};
 static const struct issuer_field fake_query[] = {

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/clock.h"
-#include "common/http_server/http_server.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/http_server/http_server.h"
 #include "tests/support/stuck.h"
 #include "worker/flow_run.h"
 #include "worker/worker_metrics.h"

@@ -5,7 +5,7 @@
 #include <check.h>
 #include <string.h>
 
-#include "common/http_client/http_client.h"
+#include "common/lib/http_client/http_client.h"
 
 static struct http_call call;
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/json/json_strict.h"
+#include "common/lib/json/json_strict.h"
 #include "worker/core_api.h"
 #include "worker/peer_call.h"
 #include "tests/support/suite.h"

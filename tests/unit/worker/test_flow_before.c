@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/issuer_key.h"
+#include "common/core/issuer_key.h"
 #include "tests/support/suite.h"
 #include "tests/unit/worker/fake_profile.h"
 #include "worker/flow_before.h"

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/uuid7.h"
+#include "common/lib/base/uuid7.h"
 #include "tests/support/suite.h"
 
 START_TEST(only_what_is_known_as_a_test_mode_is_one)

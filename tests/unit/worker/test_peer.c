@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/base/clock.h"
+#include "common/lib/base/clock.h"
 #include "worker/peer.h"
 #include "worker/worker_metrics.h"
 #include "tests/support/stuck.h"

@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/clock.h"
-#include "common/issuer/issuer_rules.h"
+#include "common/lib/base/clock.h"
+#include "common/core/issuer/issuer_rules.h"
 #include "worker/slots.h"
 #include "tests/support/suite.h"
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/keyring.h"
+#include "common/core/keyring.h"
 #include "tests/support/suite.h"
 #include "tests/unit/worker/fake_profile.h"
 #include "worker/step.h"

@@ -6,7 +6,7 @@
  * next call is answered 429 as well. */
 #include <check.h>
 
-#include "common/base/clock.h"
+#include "common/lib/base/clock.h"
 #include "worker/target.h"
 #include "tests/support/suite.h"
 

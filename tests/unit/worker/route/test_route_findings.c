@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/json/json_strict.h"
+#include "common/lib/json/json_strict.h"
 #include "tests/support/suite.h"
 
 #define SECRET "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

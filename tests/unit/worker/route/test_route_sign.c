@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/base/secret.h"
+#include "common/lib/base/secret.h"
 #include "worker/route/route_sign.h"
 #include "tests/support/suite.h"
 

@@ -1,0 +1,437 @@
+/* Collects the values of the options: defaults, file, environment, command line, systemd credentials.
+ *
+ * Invariants: a value is read by its row's type and range whatever its source, also when a higher source overrides it;
+ * the first fault ends loading with its place in the message; *ret_config is filled wholly or not at all.
+ * Left out: the rows (config_table.c), the syntax of the file (config_file.c), single values (config_value.c), rules
+ * between options (config_check.c), printing (config_show.c), and the files that options name: the modules that use
+ * them read them. */
+#include "common/core/config/config.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/core/config/config_table.h"
+#include "common/core/config/config_value.h"
+
+/* ---- setting one option ---- */
+
+static void free_text(char **text)
+{
+    if (*text)
+        explicit_bzero(*text, strlen(*text)); /* a conninfo may hold a password */
+    free(*text);
+    *text = NULL;
+}
+
+static bool read_url(const struct config_option *option, const char *text, char **ret_url, struct err *err)
+{
+    if (option->type == OPTION_FULL_URL)
+        return config_value_full_url(text, ret_url, err);
+    if (option->type == OPTION_ID_URL)
+        return config_value_id_url(text, ret_url, err);
+    return config_value_url(text, ret_url, err);
+}
+
+/* Replaces the text only when the new one is valid. */
+static bool set_text(char **place, const struct config_option *option, const char *text, struct err *err)
+{
+    char host[CONFIG_HOST_SIZE], *copy = NULL;
+    size_t length = strlen(text);
+    int64_t index;
+    int port;
+
+    if (option->type == OPTION_URL || option->type == OPTION_FULL_URL || option->type == OPTION_ID_URL) {
+        if (!read_url(option, text, &copy, err))
+            return false;
+    } else {
+        if ((option->type == OPTION_ADDRESS && !config_value_address(text, host, &port, err)) ||
+            (option->type == OPTION_WORD && !config_value_choice(text, option->words, &index, err)))
+            return false;
+        if (length >= 2 && text[0] == '"' && text[length - 1] == '"')
+            return err_set(err, ERR_CONFIG, "the value stands in quotes; write it without them");
+        copy = strdup(text);
+        if (!copy)
+            return err_set(err, ERR_MEMORY, "no memory for an option");
+    }
+    free_text(place);
+    *place = copy;
+    return true;
+}
+
+static bool read_choice(const struct config_option *option, const char *text, int64_t *place, struct err *err)
+{
+    if (!option->synonym.word || strcmp(text, option->synonym.word) != 0)
+        return config_value_choice(text, option->words, place, err);
+    *place = option->synonym.index;
+    return true;
+}
+
+bool config_read_value(void *place, const struct config_option *option, const char *text, struct err *err)
+{
+    if (*text == '\0')
+        return err_set(err, ERR_CONFIG, "the value is empty");
+    if (strlen(text) > CONFIG_VALUE_MAX)
+        return err_set(err, ERR_CONFIG, "the value is over %d bytes long", CONFIG_VALUE_MAX);
+    for (const char *at = text; *at; at++)
+        if ((unsigned char)*at < ' ' || *at == 0x7F)
+            return err_set(err, ERR_CONFIG, "the value has a control character in it");
+    switch (option->type) {
+    case OPTION_TEXT:
+    case OPTION_WORD:
+    case OPTION_CONNINFO:
+    case OPTION_FILE:
+    case OPTION_ADDRESS:
+    case OPTION_FULL_URL:
+    case OPTION_ID_URL:
+    case OPTION_URL:
+        return set_text(place, option, text, err);
+    case OPTION_INTEGER:
+        return config_value_integer(text, option->min, option->max, place, err);
+    case OPTION_DURATION:
+        return config_value_duration(text, option->min, option->max, place, err);
+    case OPTION_SIZE:
+        return config_value_size(text, option->min, option->max, place, err);
+    case OPTION_SHARE:
+        return config_value_share(text, place, err);
+    case OPTION_BOOL:
+        return config_value_bool(text, place, err);
+    case OPTION_CHOICE:
+        return read_choice(option, text, place, err);
+    }
+    return false;
+}
+
+bool config_set_option(struct config_loading *loading, size_t index, const char *text, enum config_origin origin)
+{
+    const struct config_option *option = &config_options[index];
+
+    if (!config_read_value(config_place_of(&loading->config, option), option, text, loading->err))
+        return false;
+    loading->config.origins->of[index] = origin;
+    return true;
+}
+
+static bool set_defaults(struct config_loading *loading)
+{
+    for (size_t i = 0; i < config_option_count; i++)
+        if (config_default_of(&config_options[i]) &&
+            !config_set_option(loading, i, config_default_of(&config_options[i]), ORIGIN_DEFAULT))
+            return false;
+    loading->config.log.format = isatty(STDERR_FILENO) ? LOG_FORMAT_TEXT : LOG_FORMAT_JSON;
+    return true;
+}
+
+/* When everything else is read: issuer.profile may come from any source. */
+static bool set_profile_defaults(struct config_loading *loading)
+{
+    int64_t profile;
+    if (!config_value_choice(loading->config.issuer.profile, config_profiles, &profile, loading->err))
+        return false;
+    for (size_t i = 0; profile > 0 && i < config_option_count; i++)
+        if (config_options[i].by_profile && loading->config.origins->of[i] == ORIGIN_DEFAULT &&
+            !config_set_option(loading, i, config_options[i].by_profile[profile], ORIGIN_PROFILE))
+            return false;
+    return true;
+}
+
+/* ---- the command line ---- */
+
+/* "--section.key" up to '=' or the end, all of it lower-case letters, digits and '_', with one dot inside. */
+static bool looks_like_option(const char *argument)
+{
+    const char *name = argument + 2;
+    size_t length = strcspn(name, "=");
+    const char *dot = memchr(name, '.', length);
+
+    return dot && dot > name && dot + 1 < name + length &&
+           strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./") >= length;
+}
+
+/* The value after '=' or in the next argument; *index moves past what was used. NULL = there is none. */
+static const char *flag_value(int argc, char **argv, int *index)
+{
+    const char *equals = strchr(argv[*index], '=');
+
+    if (equals)
+        return equals + 1;
+    if (*index + 1 >= argc || strncmp(argv[*index + 1], "--", 2) == 0)
+        return NULL;
+    return argv[++*index];
+}
+
+static bool take_option_flag(struct config_loading *loading, int argc, char **argv, int *index)
+{
+    const char *argument = argv[*index];
+    char name[CONFIG_NAME_SIZE], nearest[CONFIG_NAME_SIZE];
+    size_t found;
+
+    snprintf(name, sizeof(name), "%.*s", (int)strcspn(argument + 2, "="), argument + 2);
+    if (strncmp(name, "route.", 6) == 0)
+        return config_take_route_flag(loading, name, flag_value(argc, argv, index));
+    if (strncmp(name, "place.", 6) == 0)
+        return config_take_place_flag(loading, name, flag_value(argc, argv, index));
+    if (strncmp(name, "issuer." CONFIG_MEMBER_PREFIX, strlen("issuer." CONFIG_MEMBER_PREFIX)) == 0)
+        return config_take_member_flag(loading, name + strlen("issuer." CONFIG_MEMBER_PREFIX),
+                                       flag_value(argc, argv, index));
+    found = config_find_option(name, config_option_name, nearest);
+    if (found == config_option_count)
+        return err_set(loading->err, ERR_USAGE, "unknown option --%s; the nearest is --%s", name, nearest);
+    loading->flags[found] = flag_value(argc, argv, index);
+    if (!loading->flags[found])
+        return err_set(loading->err, ERR_USAGE, "--%s needs a value", name);
+    return true;
+}
+
+static bool is_flag(const char *argument, const char *name)
+{
+    size_t length = strlen(name);
+
+    return strncmp(argument, name, length) == 0 && (argument[length] == '\0' || argument[length] == '=');
+}
+
+/* The flags that every program has; *ret_taken: the argument was one of them. */
+static bool take_common_flag(struct config_loading *loading, int argc, char **argv, int *index, bool *ret_taken)
+{
+    struct config *config = &loading->config;
+    const struct {
+        const char *name;
+        bool *place;
+    } switches[] = {
+        {"--check-config", &config->check_only},
+        {"--show-config", &config->show},
+        {"--help", &config->help},
+        {"-h", &config->help},
+        {"--version", &config->version},
+    };
+
+    *ret_taken = true;
+    if (is_flag(argv[*index], "--config")) {
+        loading->path = flag_value(argc, argv, index);
+        loading->path_is_named = true;
+        if (!loading->path || *loading->path == '\0')
+            return err_set(loading->err, ERR_USAGE, "--config needs the path of a file");
+        return true;
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(switches); i++) {
+        if (!is_flag(argv[*index], switches[i].name))
+            continue;
+        if (strchr(argv[*index], '='))
+            return err_set(loading->err, ERR_USAGE, "%s takes no value", switches[i].name);
+        *switches[i].place = true;
+        return true;
+    }
+    *ret_taken = false;
+    return true;
+}
+
+static bool refuse_argument(struct config_loading *loading, const char *argument)
+{
+    char name[CONFIG_NAME_SIZE], nearest[CONFIG_NAME_SIZE];
+
+    if (strncmp(argument, "--", 2) != 0 || argument[2] == '\0')
+        return err_set(loading->err, ERR_USAGE, "unexpected argument \"%.60s\"", argument);
+    snprintf(name, sizeof(name), "%.*s", (int)strcspn(argument + 2, "="), argument + 2);
+    (void)config_find_option(name, config_option_name, nearest);
+    return err_set(loading->err, ERR_USAGE, "unknown option --%.60s; the nearest is --%s", name, nearest);
+}
+
+static bool take_arguments(struct config_loading *loading, int argc, char **argv)
+{
+    struct config *config = &loading->config;
+    bool options_end = false, taken = false;
+
+    config->arguments = calloc((size_t)(argc > 0 ? argc : 0) + 1, sizeof(*config->arguments));
+    loading->route_flags = calloc((size_t)(argc > 0 ? argc : 0) + 1, sizeof(*loading->route_flags));
+    loading->place_flags = calloc((size_t)(argc > 0 ? argc : 0) + 1, sizeof(*loading->place_flags));
+    if (!config->arguments || !loading->route_flags || !loading->place_flags)
+        return err_set(loading->err, ERR_MEMORY, "no memory for the command line");
+    for (int i = 1; i < argc; i++) {
+        if (!options_end && strncmp(argv[i], "--", 2) == 0 && looks_like_option(argv[i])) {
+            if (!take_option_flag(loading, argc, argv, &i))
+                return false;
+            continue;
+        }
+        if (!options_end && !take_common_flag(loading, argc, argv, &i, &taken))
+            return false;
+        if (!options_end && taken)
+            continue;
+        if (loading->program != CONFIG_CTL)
+            return refuse_argument(loading, argv[i]);
+        /* "--" stays in the list, so that ctl too knows where its flags end. */
+        options_end = options_end || strcmp(argv[i], "--") == 0;
+        config->arguments[config->argument_count++] = argv[i];
+    }
+    return true;
+}
+
+bool config_check_argument(const struct config_option *option, const char *value, struct err *err)
+{
+    /* guard: a password on the command line is refused */
+    if (option->type != OPTION_CONNINFO || !config_value_has_password(value))
+        return true;
+    return err_set(err, ERR_CONFIG,
+                   "there is a password in it, and every user of this machine can read arguments; put it into a file "
+                   "for passfile or PGPASSFILE, or into the configuration file with mode 0600, or let PostgreSQL know "
+                   "the system user (peer): docs/install.md, Passwords");
+}
+
+static bool set_from_flags(struct config_loading *loading)
+{
+    for (size_t i = 0; i < config_option_count; i++)
+        if (loading->flags[i] && (!config_check_argument(&config_options[i], loading->flags[i], loading->err) ||
+                                  !config_set_option(loading, i, loading->flags[i], ORIGIN_FLAG)))
+            return err_prefix(loading->err, "--%s.%s", config_options[i].section, config_options[i].key);
+    return config_set_routes_from_flags(loading) && config_set_places_from_flags(loading) &&
+           config_set_members_from_flags(loading);
+}
+
+/* ---- the environment ---- */
+
+/* Behind `text`, which a name begins with; NULL = it does not. */
+static const char *behind(const char *name, const char *text)
+{
+    size_t length = strlen(text);
+    return strncmp(name, text, length) == 0 ? name + length : NULL;
+}
+
+/* "8080_TCP", "8080_TCP_ADDR" */
+static bool is_port_of_service(const char *text)
+{
+    static const char *const ends[] = {"TCP", "TCP_PROTO", "TCP_PORT", "TCP_ADDR",
+                                       "UDP", "UDP_PROTO", "UDP_PORT", "UDP_ADDR"};
+    size_t digits = strspn(text, "0123456789");
+    for (size_t i = 0; i < ARRAY_SIZE(ends) && digits > 0 && text[digits] == '_'; i++)
+        if (strcmp(text + digits + 1, ends[i]) == 0)
+            return true;
+    return false;
+}
+
+/* Kubernetes gives each pod variables that begin with the names of the Services of its namespace. */
+static bool is_of_service(const char *name)
+{
+    static const char *const services[] = {"ISSUING_API_", "ISSUING_WORKER_", "ISSUING_SANDBOX_", "ISSUING_"};
+    for (size_t i = 0; i < ARRAY_SIZE(services); i++) {
+        const char *rest = behind(name, services[i]), *port;
+        if (!rest)
+            continue;
+        if (strcmp(rest, "SERVICE_HOST") == 0 || strcmp(rest, "SERVICE_PORT") == 0 || strcmp(rest, "PORT") == 0)
+            return true;
+        if ((port = behind(rest, "SERVICE_PORT_")) && *port)
+            return true;
+        if ((port = behind(rest, "PORT_")) && is_port_of_service(port))
+            return true;
+    }
+    return false;
+}
+
+static bool set_from_environment(struct config_loading *loading)
+{
+    extern char **environ;
+
+    for (char **variable = environ; variable && *variable; variable++) {
+        char name[CONFIG_NAME_SIZE], nearest[CONFIG_NAME_SIZE];
+        const char *equals = strchr(*variable, '=');
+        size_t found;
+        if (strncmp(*variable, "ISSUING_", 8) != 0 || strncmp(*variable, "ISSUING_TEST_", 13) == 0 || !equals)
+            continue;
+        snprintf(name, sizeof(name), "%.*s", (int)(equals - *variable), *variable);
+        if (strncmp(name, "ISSUING_ROUTE_", 14) == 0) {
+            if (!config_set_route_from_variable(loading, name, equals + 1))
+                return false;
+            continue;
+        }
+        if (strncmp(name, "ISSUING_PLACE_", 14) == 0) {
+            if (!config_set_place_from_variable(loading, name, equals + 1))
+                return false;
+            continue;
+        }
+        found = config_find_option(name, config_variable_name, nearest);
+        if (found == config_option_count && is_of_service(name)) {
+            loading->config.passed_over++;
+            continue;
+        }
+        if (found == config_option_count)
+            return err_set(loading->err, ERR_CONFIG, "unknown environment variable %s; the nearest is %s", name,
+                           nearest);
+        if (equals[1] == '\0')
+            return err_set(loading->err, ERR_CONFIG,
+                           "the environment variable %s is empty; unset it or give it a value", name);
+        if (!config_set_option(loading, found, equals + 1, ORIGIN_ENVIRONMENT))
+            return err_prefix(loading->err, "%s", name);
+    }
+    return true;
+}
+
+/* ---- systemd credentials ---- */
+
+static bool set_from_credentials(struct config_loading *loading)
+{
+    const char *directory = getenv("CREDENTIALS_DIRECTORY");
+
+    if (!directory || directory[0] != '/')
+        return true;
+    for (size_t i = 0; i < config_option_count; i++) {
+        char path[PATH_MAX];
+        struct stat status;
+        if (!config_options[i].credential || *(char **)config_place_of(&loading->config, &config_options[i]))
+            continue;
+        if ((size_t)snprintf(path, sizeof(path), "%s/%s", directory, config_options[i].credential) >= sizeof(path) ||
+            stat(path, &status) != 0)
+            continue;
+        if (!config_set_option(loading, i, path, ORIGIN_CREDENTIAL))
+            return err_prefix(loading->err, "the credential %s", config_options[i].credential);
+    }
+    return config_set_routes_from_credentials(loading, directory);
+}
+
+/* ---- the whole ---- */
+
+static bool load(struct config_loading *loading, int argc, char **argv)
+{
+    loading->config.origins = calloc(1, sizeof(*loading->config.origins));
+    if (!loading->config.origins)
+        return err_set(loading->err, ERR_MEMORY, "no memory for the configuration");
+    if (!set_defaults(loading) || !take_arguments(loading, argc, argv))
+        return false;
+    /* --help must also work where the file or the environment is broken. */
+    if (loading->config.help || loading->config.version)
+        return true;
+    return config_load_file(loading) && set_from_environment(loading) && set_from_flags(loading) &&
+           set_from_credentials(loading) && set_profile_defaults(loading);
+}
+
+bool config_load(struct config *ret_config, enum config_program program, int argc, char **argv, struct err *err)
+{
+    struct config_loading loading = {.program = program, .path = CONFIG_DEFAULT_PATH, .err = err};
+
+    bool is_loaded = load(&loading, argc, argv);
+
+    free(loading.route_flags);
+    free(loading.place_flags);
+    if (!is_loaded) {
+        config_done(&loading.config);
+        return false;
+    }
+    config_finish_routes(&loading.config);
+    config_finish_places(&loading.config);
+    *ret_config = loading.config;
+    return true;
+}
+
+void config_done(struct config *config)
+{
+    for (size_t i = 0; i < config_option_count; i++)
+        if (config_is_text(&config_options[i]))
+            free_text(config_place_of(config, &config_options[i]));
+    config_routes_done(config);
+    config_places_done(config);
+    config_members_done(config);
+    if (config->origins)
+        free(config->origins->path);
+    free(config->origins);
+    free(config->arguments);
+    *config = (struct config){0};
+}

@@ -1,0 +1,380 @@
+/* The option table for people: --show-config and --help; and the comparison of two configurations.
+ *
+ * Invariants: no password and no query of a URL is printed; what else is printed as a value can be read back as one. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/core/config/config_table.h"
+#include "common/core/config/config_value.h"
+
+/* A query often bears a key. */
+static void write_full_url(const char *url, FILE *out)
+{
+    size_t length = url ? strcspn(url, "?") : 0;
+    if (url)
+        fprintf(out, "%.*s%s", (int)length, url, url[length] ? "?***" : "");
+}
+
+static void write_value(const void *place, const struct config_option *option, FILE *out)
+{
+    char text[CONFIG_VALUE_SIZE];
+    struct buf masked;
+
+    switch (option->type) {
+    case OPTION_TEXT:
+    case OPTION_WORD:
+    case OPTION_FILE:
+    case OPTION_ADDRESS:
+    case OPTION_ID_URL:
+    case OPTION_URL:
+        fputs(*(char *const *)place ? *(char *const *)place : "", out);
+        break;
+    case OPTION_FULL_URL:
+        write_full_url(*(char *const *)place, out);
+        break;
+    case OPTION_CONNINFO:
+        buf_init(&masked, 4 * CONFIG_VALUE_MAX);
+        if (*(char *const *)place)
+            fputs(config_value_put_masked(&masked, *(char *const *)place) ? masked.bytes : "***", out);
+        buf_done(&masked);
+        break;
+    case OPTION_INTEGER:
+        fprintf(out, "%" PRId64, *(const int64_t *)place);
+        break;
+    case OPTION_DURATION:
+        config_value_write_duration(*(const int64_t *)place, text);
+        fputs(text, out);
+        break;
+    case OPTION_SIZE:
+        config_value_write_size(*(const int64_t *)place, text);
+        fputs(text, out);
+        break;
+    case OPTION_SHARE:
+        config_value_write_share(*(const int64_t *)place, text);
+        fputs(text, out);
+        break;
+    case OPTION_BOOL:
+        fputs(*(const bool *)place ? "true" : "false", out);
+        break;
+    case OPTION_CHOICE:
+        fputs(option->words[*(const int64_t *)place], out);
+        break;
+    }
+}
+
+static bool is_same(const void *one, const void *other, const struct config_option *option)
+{
+    if (option->type == OPTION_BOOL)
+        return *(const bool *)one == *(const bool *)other;
+    if (!config_is_text(option))
+        return *(const int64_t *)one == *(const int64_t *)other;
+    const char *text = *(char *const *)one, *other_text = *(char *const *)other;
+    return text && other_text ? strcmp(text, other_text) == 0 : text == other_text;
+}
+
+bool config_is_set(const struct config *config, const char *name)
+{
+    char option[CONFIG_NAME_SIZE];
+    for (size_t i = 0; i < config_option_count; i++) {
+        config_option_name(&config_options[i], option);
+        if (strcmp(option, name) == 0)
+            return config->origins->of[i] > ORIGIN_PROFILE;
+    }
+    return false;
+}
+
+static void compare_route(const struct config_route *left, const struct config_route *right,
+                          void (*on_difference)(void *context, const char *name), void *context)
+{
+    char name[CONFIG_NAME_SIZE];
+    for (size_t i = 0; i < config_route_option_count; i++) {
+        const struct config_option *option = &config_route_options[i];
+        if (is_same(config_route_place_of(left, option), config_route_place_of(right, option), option))
+            continue;
+        config_route_option_name(left->type, option, name);
+        on_difference(context, name);
+    }
+}
+
+/* Both are ordered by type. */
+void config_compare_routes(const struct config *left, const struct config *right,
+                           void (*on_difference)(void *context, const char *name), void *context)
+{
+    int i = 0, j = 0;
+    while (i < left->route_count || j < right->route_count) {
+        char name[CONFIG_NAME_SIZE];
+        int order = i == left->route_count    ? 1
+                    : j == right->route_count ? -1
+                                              : strcmp(left->routes[i].type, right->routes[j].type);
+        if (order == 0) {
+            compare_route(&left->routes[i++], &right->routes[j++], on_difference, context);
+            continue;
+        }
+        snprintf(name, sizeof(name), "route.%s", order < 0 ? left->routes[i++].type : right->routes[j++].type);
+        on_difference(context, name);
+    }
+}
+
+/* As a whole: which places are where. */
+static void compare_places(const struct config *left, const struct config *right,
+                           void (*on_difference)(void *context, const char *name), void *context)
+{
+    bool are_same = left->place_count == right->place_count;
+    for (int i = 0; i < left->place_count && are_same; i++)
+        are_same = left->places[i].first == right->places[i].first && left->places[i].last == right->places[i].last &&
+                   is_same(&left->places[i].url, &right->places[i].url, &config_place_url);
+    if (!are_same)
+        on_difference(context, "place");
+}
+
+void config_compare(const struct config *left, const struct config *right, enum config_program program,
+                    void (*on_difference)(void *context, const char *name), void *context)
+{
+    char name[CONFIG_NAME_SIZE];
+    for (size_t i = 0; i < config_option_count; i++) {
+        const struct config_option *option = &config_options[i];
+        if (!(option->programs & (int)program) ||
+            is_same(config_place_of(left, option), config_place_of(right, option), option))
+            continue;
+        config_option_name(option, name);
+        on_difference(context, name);
+    }
+    compare_places(left, right, on_difference, context);
+    if (program & CONFIG_WORKER && config_members_differ(left, right))
+        on_difference(context, "issuer.create");
+}
+
+bool config_each_agreed(const struct config *config,
+                        void (*on_option)(void *context, const char *name, const char *value), void *context)
+{
+    char name[CONFIG_NAME_SIZE];
+    for (size_t i = 0; i < config_option_count; i++) {
+        if (!config_options[i].must_agree)
+            continue;
+        char *text = NULL;
+        size_t size = 0;
+        FILE *stream = open_memstream(&text, &size);
+        if (!stream)
+            return false;
+        write_value(config_place_of(config, &config_options[i]), &config_options[i], stream);
+        bool is_whole = fclose(stream) == 0;
+        config_option_name(&config_options[i], name);
+        if (is_whole)
+            on_option(context, name, text);
+        free(text);
+        if (!is_whole)
+            return false;
+    }
+    for (int i = 0; i < config->issuer.member_count; i++) {
+        snprintf(name, sizeof(name), "issuer.create.%s", config->issuer.members[i].path);
+        on_option(context, name, config->issuer.members[i].value);
+    }
+    return true;
+}
+
+const char *config_credential_of(const char *path)
+{
+    const char *directory = getenv("CREDENTIALS_DIRECTORY");
+    size_t length = directory ? strlen(directory) : 0;
+    if (!path || length == 0 || strncmp(path, directory, length) != 0 || path[length] != '/')
+        return NULL;
+    return path + length + 1;
+}
+
+void config_each_file(const struct config *config, enum config_program program,
+                      void (*on_file)(void *context, const char *name, const char *path), void *context)
+{
+    char name[CONFIG_NAME_SIZE];
+    for (size_t i = 0; i < config_option_count; i++) {
+        const struct config_option *option = &config_options[i];
+        const char *const *path = config_place_of(config, option);
+        if (option->type != OPTION_FILE || !(option->programs & (int)program) || !*path)
+            continue;
+        config_option_name(option, name);
+        on_file(context, name, *path);
+    }
+    for (int route = 0; program & CONFIG_WORKER && route < config->route_count; route++)
+        for (size_t i = 0; i < config_route_option_count; i++) {
+            const struct config_option *option = &config_route_options[i];
+            const char *const *path = config_route_place_of(&config->routes[route], option);
+            if (option->type != OPTION_FILE || !*path)
+                continue;
+            config_route_option_name(config->routes[route].type, option, name);
+            on_file(context, name, *path);
+        }
+}
+
+static void write_line(const struct config *config, const char *name, const void *place,
+                       const struct config_option *option, enum config_origin origin, int line, FILE *out)
+{
+    static const char *const origins[] = {
+        [ORIGIN_DEFAULT] = "default", [ORIGIN_PROFILE] = "default of profile",
+        [ORIGIN_FILE] = "file",       [ORIGIN_ENVIRONMENT] = "environment",
+        [ORIGIN_FLAG] = "flag",       [ORIGIN_CREDENTIAL] = "credential",
+    };
+
+    fprintf(out, "%s = ", name);
+    write_value(place, option, out);
+    fprintf(out, "  # %s", origins[origin]);
+    if (origin == ORIGIN_FILE)
+        fprintf(out, " %s:%d", config->origins->path, line);
+    if (origin == ORIGIN_PROFILE)
+        fprintf(out, " %s", config->issuer.profile);
+    fputc('\n', out);
+}
+
+static void show_route(const struct config *config, int index, FILE *out)
+{
+    const struct config_route *route = &config->routes[index];
+    const struct config_route_origins *origins = &config->origins->routes[index];
+    char name[CONFIG_NAME_SIZE];
+
+    for (size_t i = 0; i < config_route_option_count; i++) {
+        const struct config_option *option = &config_route_options[i];
+        config_route_option_name(route->type, option, name);
+        write_line(config, name, config_route_place_of(route, option), option, origins->of[i], origins->lines[i], out);
+    }
+}
+
+void config_show(const struct config *config, FILE *out)
+{
+    char name[CONFIG_NAME_SIZE];
+
+    for (size_t i = 0; i < config_option_count; i++) {
+        const struct config_option *option = &config_options[i];
+        config_option_name(option, name);
+        write_line(config, name, config_place_of(config, option), option, config->origins->of[i],
+                   config->origins->lines[i], out);
+    }
+    for (int i = 0; i < config->issuer.member_count; i++) {
+        const struct config_member *member = &config->issuer.members[i];
+        static const struct config_option text = {.type = OPTION_TEXT};
+        snprintf(name, sizeof(name), "issuer.create.%s", member->path);
+        write_line(config, name, &member->value, &text, (enum config_origin)member->origin, member->line, out);
+    }
+    for (int i = 0; i < config->place_count; i++) {
+        const struct config_place *place = &config->places[i];
+        config_place_name(place, name);
+        snprintf(name + strlen(name), sizeof(name) - strlen(name), ".%s", config_place_url.key);
+        write_line(config, name, &place->url, &config_place_url, (enum config_origin)place->origin, place->line, out);
+    }
+    for (int i = 0; i < config->route_count; i++)
+        show_route(config, i, out);
+}
+
+static void write_type(const struct config_option *option, FILE *out)
+{
+    static const char *const types[] = {
+        [OPTION_TEXT] = "TEXT",         [OPTION_CONNINFO] = "CONNINFO", [OPTION_FILE] = "FILE",
+        [OPTION_ADDRESS] = "HOST:PORT", [OPTION_FULL_URL] = "URL",      [OPTION_ID_URL] = "URL",
+        [OPTION_URL] = "URL",           [OPTION_INTEGER] = "NUMBER",    [OPTION_DURATION] = "DURATION",
+        [OPTION_SIZE] = "SIZE",         [OPTION_SHARE] = "SHARE",       [OPTION_BOOL] = "true|false",
+    };
+
+    if (!option->words) {
+        fputs(types[option->type], out);
+        return;
+    }
+    for (size_t i = 0; option->words[i]; i++)
+        fprintf(out, "%s%s", i ? "|" : "", option->words[i]);
+}
+
+static void write_range(const struct config_option *option, FILE *out)
+{
+    char least[CONFIG_VALUE_SIZE], most[CONFIG_VALUE_SIZE];
+
+    if (option->type == OPTION_INTEGER) {
+        fprintf(out, " From %" PRId64 " to %" PRId64 ".", option->min, option->max);
+    } else if (option->type == OPTION_DURATION) {
+        config_value_write_duration(option->min, least);
+        config_value_write_duration(option->max, most);
+        fprintf(out, " From %s to %s.", least, most);
+    } else if (option->type == OPTION_SIZE) {
+        config_value_write_size(option->min, least);
+        config_value_write_size(option->max, most);
+        fprintf(out, " From %s to %s.", least, most);
+    }
+}
+
+/* "30s (generic), 60s (stripe, lithic, marqeta, increase), 90s (adyen)". The profiles with one default stand together. */
+static void write_profile_defaults(const struct config_option *option, FILE *out)
+{
+    for (size_t i = 0; config_profiles[i]; i++) {
+        bool is_first = i == 0 || strcmp(option->by_profile[i], option->by_profile[i - 1]) != 0;
+        bool is_last = !config_profiles[i + 1] || strcmp(option->by_profile[i], option->by_profile[i + 1]) != 0;
+        if (is_first)
+            fprintf(out, "%s%s (", i ? ", " : "", option->by_profile[i]);
+        fprintf(out, "%s%s%s", is_first ? "" : ", ", config_profiles[i], is_last ? ")" : "");
+    }
+}
+
+static void write_default(const struct config_option *option, FILE *out)
+{
+    const char *text = option->default_text ? option->default_text : option->note;
+    if (!text && !option->by_profile)
+        return;
+    fputs(" Default: ", out);
+    if (option->by_profile)
+        write_profile_defaults(option, out);
+    else
+        fputs(text, out);
+    fputc('.', out);
+}
+
+/* The option, its type and what it is for: two lines, which install/programs.py reads. */
+static void write_help(const struct config_option *option, const char *section, const char *credential, FILE *out)
+{
+    fprintf(out, "  --%s.%s=", section, option->key);
+    write_type(option, out);
+    fprintf(out, "\n        %s", option->help);
+    write_range(option, out);
+    if (credential)
+        fprintf(out, " Credential of systemd: %s.", credential);
+    write_default(option, out);
+    fputc('\n', out);
+}
+
+static void write_routes_help(FILE *out)
+{
+    fprintf(out,
+            "\nRoutes: how events of other types than CARD_ISSUE are delivered over HTTP. Each has a section "
+            "[route.TYPE], at most\n%d; TYPE is the event_type of its events. In the environment its options are "
+            "ISSUING_ROUTE_TYPE_KEY.\n",
+            CONFIG_ROUTES_MAX);
+    for (size_t i = 0; i < config_route_option_count; i++) {
+        char credential[CONFIG_NAME_SIZE];
+        const struct config_option *option = &config_route_options[i];
+        snprintf(credential, sizeof(credential), "route_<type in small letters>_%s",
+                 option->credential ? option->credential : "");
+        write_help(option, "route.TYPE", option->credential ? credential : NULL, out);
+    }
+}
+
+void config_help(enum config_program program, FILE *out)
+{
+    fputs("  --config=FILE\n        The configuration file. Default: " CONFIG_DEFAULT_PATH ", which may be absent.\n"
+          "  --check-config\n        Check the configuration and end.\n"
+          "  --show-config\n        Print every option, its value and where it comes from, and end.\n"
+          "  --version\n        Print the version and end.\n"
+          "  -h, --help\n        Print this and end.\n",
+          out);
+    for (size_t i = 0; i < config_option_count; i++)
+        if (config_options[i].programs & (int)program)
+            write_help(&config_options[i], config_options[i].section, config_options[i].credential, out);
+    fputs("Each --section.key is also ISSUING_SECTION_KEY in the environment and `key = value` under [section] in the "
+          "file.\n"
+          "Durations have a unit: ms, s, m, h, d.\n",
+          out);
+    fputs("\nPlaces in several databases (docs/scaling.md): a section [place.N-M] for each range, in place of "
+          "database.url. In the\nenvironment: ISSUING_PLACE_N_M_URL.\n",
+          out);
+    write_help(&config_place_url, "place.N-M", NULL, out);
+    if (program & CONFIG_WORKER)
+        fputs(
+            "\nissuer.create.PATH = VALUE, or {NAME} of a parameter (docs/issuers/README.md): a further member of the "
+            "create. Not in the\nenvironment.\n",
+            out);
+    if (program & CONFIG_WORKER)
+        write_routes_help(out);
+}

@@ -1,0 +1,553 @@
+/* See daemon.h. */
+#include "common/core/daemon.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "common/core/daemon_metrics.h"
+#include "common/core/daemon_reload.h"
+#include "common/core/schema.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/base/log.h"
+#include "common/lib/base/sd.h"
+#include "common/lib/base/secret.h"
+#include "common/lib/pg/pg_conninfo.h"
+
+#define TICK_MS 250
+#define DRAIN_POLL_MS 10
+#define DRAIN_EXTRA_MS 4000 /* beyond the longer timeout; docs/run.md promises 5 s, with the time to close */
+#define EXTEND_EVERY_MS 1000
+#define EXTEND_EXTRA_MS 10000 /* to close what is open, on a machine that is slow */
+#define METRICS_MAX (1024 * 1024)
+#define ADMIN_CONNECTIONS 64
+#define ADMIN_IDLE_MS 5000
+#define ADMIN_HEADER_MS 2000
+#define ADMIN_SURPLUS 16
+#define ACCEPT_PAUSES_LOG_MS 10000
+
+/* A connection is a file: api.max_connections and the concurrency options are the limits, not the soft one of the
+ * system. */
+static void raise_file_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &limit); /* ignoring: it works with fewer */
+    }
+}
+
+int64_t daemon_file_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur > INT32_MAX)
+        return INT32_MAX;
+    return (int64_t)limit.rlim_cur;
+}
+
+void daemon_log_accept_pauses(int error)
+{
+    static int64_t logged_ms; /* 0 = never */
+    int64_t now_ms = clock_mono_ms();
+    if (logged_ms != 0 && now_ms < logged_ms + ACCEPT_PAUSES_LOG_MS)
+        return;
+    logged_ms = now_ms;
+    log_warning("accepting connections is paused", LOG_TEXT("why", strerror(error)));
+}
+
+/* ---- options ---- */
+
+static int print_error(const struct daemon *daemon, const struct err *err)
+{
+    log_complain(daemon->name, err->message);
+    return err_exit_code(err->kind);
+}
+
+static bool check_options(const struct daemon *daemon, struct err *err)
+{
+    const struct config *config = &daemon->config;
+    if (!config_check(config, daemon->program, err))
+        return false;
+    for (int i = 0; i < config->database_count; i++)
+        if (!pg_conninfo_check(config_database_url(config, i), err) ||
+            !pg_conninfo_prove(config_database_url(config, i), config->database.allow_insecure, err))
+            return err_prefix(err, "database.url");
+    daemon_reload_log_options(daemon); /* what follows may warn */
+    if (config->passed_over > 0)
+        log_debug("variables that Kubernetes sets for Services are passed over",
+                  LOG_NUMBER("variables", config->passed_over));
+    return !config->check_only ||
+           (exporter_check(config, daemon->name, err) && (!daemon->check_more || daemon->check_more(config, err)));
+}
+
+/* true: the daemon shall run. false: the program is done, with *ret_exit_code (--help, --check-config, errors). */
+static bool read_options(struct daemon *daemon, int *ret_exit_code)
+{
+    struct config *config = &daemon->config;
+    struct err err = {0};
+    *ret_exit_code = 0;
+    if (!config_load(config, daemon->program, daemon->argc, daemon->argv, &err)) {
+        *ret_exit_code = print_error(daemon, &err);
+    } else if (config->help) {
+        printf("Usage: %s [--config FILE] [--section.key=value ...] [--check-config] [--show-config] [--version]\n\n",
+               daemon->name);
+        config_help(daemon->program, stdout);
+    } else if (config->version) {
+        printf("%s %s\n", daemon->name, ISSUING_VERSION);
+    } else if (config->show) {
+        config_show(config, stdout);
+    } else if (!check_options(daemon, &err)) {
+        *ret_exit_code = print_error(daemon, &err);
+    } else if (config->check_only) {
+        printf("%s: the configuration is fine\n", daemon->name);
+    } else {
+        return true;
+    }
+    return false;
+}
+
+/* ---- admin listener ---- */
+
+static void reply_text(struct http_request *request, int status, const char *text)
+{
+    struct http_reply reply = {
+        .status = status,
+        .content_type = "text/plain; charset=utf-8",
+        .body = text,
+        .body_length = strlen(text),
+        .headers = {{"Cache-Control", "no-store"}},
+    };
+    http_reply(request, &reply);
+}
+
+/* "" = ready. With several databases one that is there is enough: who needs another one gets 503 from it alone. */
+static const char *why_not_ready(struct daemon *daemon)
+{
+    int count = daemon->config.database_count;
+    for (int i = 0; i < count; i++)
+        if (pg_pool_ready(daemon->databases[i].pool))
+            /* guard: an api that cannot accept is not ready */
+            /* guard: an api is not ready before its retention is noted */
+            return daemon->why_not_ready && !daemon->are_modules_closed ? daemon->why_not_ready(daemon->context) : "";
+    return daemon->databases[0].why_away;
+}
+
+/* Those that are away, a line each. */
+static void write_away(const struct daemon *daemon, struct buf *out)
+{
+    for (int i = 0; i < daemon->config.database_count && daemon->config.database_count > 1; i++)
+        if (daemon->databases[i].why_away[0])
+            buf_put_format(out, "database %s: %s\n", daemon->databases[i].name, daemon->databases[i].why_away);
+}
+
+static void reply_ready(struct daemon *daemon, struct http_request *request)
+{
+    const char *why = why_not_ready(daemon);
+    buf_reset(&daemon->text);
+    buf_put_format(&daemon->text, "%s\n", why[0] ? why : "ok");
+    write_away(daemon, &daemon->text);
+    const char *note = daemon->note && !daemon->are_modules_closed ? daemon->note(daemon->context) : "";
+    if (note[0])
+        buf_put_format(&daemon->text, "%s\n", note);
+    reply_text(request, why[0] ? 503 : 200, daemon->text.failed ? "out of memory\n" : daemon->text.bytes);
+}
+
+static void reply_metrics(struct daemon *daemon, struct http_request *request)
+{
+    metric_set(metrics_series(daemon->metrics, DAEMON_METRIC_LOOP_LAG, NULL, NULL),
+               (double)peak_highest(&daemon->lag, clock_mono_ms()) / 1e6);
+    daemon_metrics_update(daemon->metrics, daemon->pool);
+    for (int i = 0; i < daemon->config.database_count; i++)
+        metric_set(metrics_series(daemon->metrics, DAEMON_METRIC_DB_READY, daemon->databases[i].name, NULL),
+                   pg_pool_ready(daemon->databases[i].pool));
+    metric_set(metrics_series(daemon->metrics, DAEMON_METRIC_READY, NULL, NULL), why_not_ready(daemon)[0] == '\0');
+    outbox_gauges_update_age(daemon->gauges);
+    daemon->on_scrape(daemon->context);
+    buf_reset(&daemon->text);
+    metrics_render(daemon->metrics, &daemon->text);
+    if (daemon->text.failed) {
+        reply_text(request, 503, "out of memory\n");
+        return;
+    }
+    struct http_reply reply = {
+        .status = 200,
+        .content_type = "text/plain; version=0.0.4; charset=utf-8",
+        .body = daemon->text.bytes,
+        .body_length = daemon->text.length,
+    };
+    http_reply(request, &reply);
+}
+
+static void on_admin_request(void *context, struct http_request *request)
+{
+    struct daemon *daemon = context;
+    if (!slice_is(request->path, "/livez") && !slice_is(request->path, "/readyz") &&
+        !slice_is(request->path, "/metrics")) {
+        reply_text(request, 404, "there are /livez, /readyz and /metrics\n");
+    } else if (request->method != HTTP_GET && request->method != HTTP_HEAD) {
+        struct http_reply reply = {.status = 405, .headers = {{"Allow", "GET, HEAD"}}};
+        http_reply(request, &reply);
+    } else if (slice_is(request->path, "/livez")) {
+        reply_text(request, 200, "ok\n");
+    } else if (slice_is(request->path, "/metrics")) {
+        reply_metrics(daemon, request);
+    } else if (daemon->is_stopping) {
+        reply_text(request, 503, "draining\n");
+    } else {
+        reply_ready(daemon, request);
+    }
+}
+
+static void on_admin_accept_pauses(void *context, int error)
+{
+    (void)context;
+    daemon_log_accept_pauses(error);
+}
+
+/* ---- the line of `systemctl status` ---- */
+
+static void tell_status(struct daemon *daemon)
+{
+    char text[DAEMON_STATUS_SIZE] = "";
+    enum daemon_state state = daemon->is_stopping                ? DAEMON_DRAINING
+                              : why_not_ready(daemon)[0] != '\0' ? DAEMON_WAITING
+                                                                 : DAEMON_WORKING;
+    if (daemon->describe && !daemon->are_modules_closed)
+        daemon->describe(daemon->context, text);
+    const char *line = daemon_status_line(&daemon->status, state, why_not_ready(daemon), text, clock_mono_ms());
+    if (line)
+        sd_status("%s", line);
+}
+
+/* ---- the database ---- */
+
+/* A pooler is no fault, but whoever wonders why cards take a second longer finds the reason here. */
+static void log_database_ready(const struct daemon_database *database)
+{
+    const char *pooler =
+        pg_pool_is_behind_pooler(database->pool)
+            ? "a pooler is in between: wake-ups may be lost, and work is then found by polling; migrate "
+              "needs a direct connection"
+            : NULL;
+    log_info("database ready", LOG_TEXT("database", database->name), LOG_TEXT("pooler", pooler));
+}
+
+static void on_pool_state(void *context, bool ready, const char *error_text)
+{
+    struct daemon_database *database = context;
+    struct daemon *daemon = database->daemon;
+    snprintf(database->why_away, sizeof(database->why_away), "%s", ready ? "" : error_text);
+    if (ready)
+        log_database_ready(database);
+    else
+        log_warning("database away", LOG_TEXT("database", database->name), LOG_TEXT("why", error_text));
+    tell_status(daemon);
+    if (ready && daemon->on_database_ready)
+        daemon->on_database_ready(daemon->context);
+}
+
+/* Poolers and administrators do it; it is no fault while a new session can be made. */
+static void on_session_ended(void *context, const char *why)
+{
+    const struct daemon_database *database = context;
+    log_info("an idle database session was ended, and is replaced", LOG_TEXT("database", database->name),
+             LOG_TEXT("why", why));
+}
+
+static void on_db_error(void *context, const char sqlstate[6])
+{
+    struct daemon *daemon = ((struct daemon_database *)context)->daemon;
+    /* guard: a refusal by our own functions is no failure of the database */
+    if (strncmp(sqlstate, "IS", 2) == 0)
+        return;
+    char class[3] = {sqlstate[0], sqlstate[1], '\0'};
+    metric_add(metrics_series(daemon->metrics, DAEMON_METRIC_DB_ERRORS, class, NULL), 1);
+}
+
+static bool open_pool(struct daemon *daemon, int number, struct err *err)
+{
+    const struct config *config = &daemon->config;
+    struct daemon_database *database = &daemon->databases[number];
+    struct pg_pool_options pool = {
+        .conninfo = config_database_url(config, number),
+        .application_name = daemon->name,
+        .connections = (int)config->database.connections,
+        .pipeline = daemon->pipeline,
+        .waiting_max = daemon->waiting_max,
+        .schema_least = SCHEMA_LEAST,
+        .schema_most = SCHEMA_MOST,
+        .on_state = on_pool_state,
+        .on_error = on_db_error,
+        .on_ended = on_session_ended,
+        .context = database,
+    };
+    database->daemon = daemon;
+    snprintf(database->name, sizeof(database->name), "database.url");
+    for (int i = config->place_count - 1; i >= 0; i--)
+        if (config->places[i].database == number)
+            snprintf(database->name, sizeof(database->name), "place.%d", config->places[i].first);
+    snprintf(database->why_away, sizeof(database->why_away), "not connected yet");
+    return pg_pool_open(&daemon->loop, &pool, &database->pool, err);
+}
+
+static bool open_pools(struct daemon *daemon, struct err *err)
+{
+    const struct config *config = &daemon->config;
+    struct pg_pool *pools[CONFIG_PLACES_MAX];
+    int database_of[CONFIG_PLACES_MAX];
+    for (int i = 0; i < config->database_count; i++) {
+        if (!open_pool(daemon, i, err))
+            return false;
+        pools[i] = daemon->databases[i].pool;
+    }
+    for (int place = 0; place < config_places(config); place++)
+        database_of[place] = config_database_of(config, place);
+    daemon->pool = pools[0];
+    if (config->place_count > 0)
+        pg_pool_join(daemon->pool, pools, config->database_count, database_of, config_places(config));
+    return true;
+}
+
+static bool open_gauges(struct daemon *daemon, struct err *err)
+{
+    for (int i = 0; i < daemon->config.database_count; i++) {
+        struct outbox_gauges_options options = {
+            .loop = &daemon->loop,
+            .pool = daemon->pool,
+            .database = i,
+            .first = daemon->gauges,
+            .metrics = daemon->metrics,
+            .has_breaker_states = daemon->program == CONFIG_API,
+            .has_one_connection = daemon->config.database.connections == 1,
+        };
+        if (!outbox_gauges_open(&options, &daemon->databases[i].gauges, err))
+            return false;
+        daemon->gauges = daemon->databases[0].gauges;
+    }
+    return true;
+}
+
+/* ---- the end ---- */
+
+static void release(void *context)
+{
+    struct daemon *daemon = context;
+    buf_done(&daemon->text);
+}
+
+/* Without this, a second SIGTERM that arrives after the handlers are closed and before the process has ended would turn
+ * a shutdown in good order into exit status 143. */
+static void block_end_signals(void)
+{
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    (void)sigprocmask(SIG_BLOCK, &signals, NULL); /* cannot fail */
+}
+
+/* The loop then ends by itself. */
+static void on_pools_closed(void *context)
+{
+    struct daemon *daemon = context;
+    struct closing *closing = &daemon->own;
+    /* guard: a second SIGTERM does not change how a daemon ends */
+    block_end_signals();
+    closing_start(closing, release, daemon, NULL, NULL);
+    closing_handle(closing, &daemon->sigterm);
+    closing_handle(closing, &daemon->sigint);
+    closing_handle(closing, &daemon->tick);
+    closing_handle(closing, &daemon->drain);
+    http_server_close(daemon->admin, closing_part_closed, closing_part(closing));
+    for (int i = 0; i < daemon->config.database_count; i++)
+        outbox_gauges_close(daemon->databases[i].gauges, closing_part_closed, closing_part(closing));
+    closing_end(closing);
+}
+
+static void on_modules_closed(void *context)
+{
+    struct daemon *daemon = context;
+    closing_start(&daemon->pools, NULL, NULL, on_pools_closed, daemon);
+    for (int i = 0; i < daemon->config.database_count; i++)
+        pg_pool_close(daemon->databases[i].pool, closing_part_closed, closing_part(&daemon->pools));
+    closing_end(&daemon->pools);
+}
+
+static void on_drained(struct daemon *daemon)
+{
+    daemon->are_modules_closed = true;
+    closing_start(&daemon->modules, NULL, NULL, on_modules_closed, daemon);
+    daemon->close(daemon->context, &daemon->modules);
+    if (daemon->exporter)
+        exporter_close(daemon->exporter, closing_part_closed, closing_part(&daemon->modules));
+    closing_end(&daemon->modules);
+}
+
+/* ---- signals, drain, tick ---- */
+
+static void on_drain_poll(uv_timer_t *timer)
+{
+    struct daemon *daemon = container_of(timer, struct daemon, drain);
+    if (daemon->is_idle(daemon->context) && exporter_drain(daemon->exporter)) {
+        uv_timer_stop(timer);
+        on_drained(daemon);
+    } else if (clock_mono_ms() >= daemon->drain_until_ms) {
+        daemon->on_late(daemon->context);
+        log_error("the drain took too long");
+        exit(0);
+    }
+}
+
+/* TimeoutStopSec= of the unit does not know how long a call may take (issuer.timeout); systemd is told. */
+static void extend_timeout(struct daemon *daemon)
+{
+    int64_t now_ms = clock_mono_ms(), left_ms = daemon->drain_until_ms - now_ms;
+    if (daemon->extended_ms != 0 && now_ms - daemon->extended_ms < EXTEND_EVERY_MS)
+        return;
+    daemon->extended_ms = now_ms;
+    sd_extend_timeout((left_ms > 0 ? left_ms : 0) + EXTEND_EXTRA_MS);
+}
+
+static int64_t longest_call_ms(const struct config *config)
+{
+    int64_t longest_ms =
+        config->issuer.timeout_ms > config->core.timeout_ms ? config->issuer.timeout_ms : config->core.timeout_ms;
+    for (int i = 0; i < config->route_count; i++)
+        if (config->routes[i].timeout_ms > longest_ms)
+            longest_ms = config->routes[i].timeout_ms;
+    return longest_ms;
+}
+
+static void stop(struct daemon *daemon, int signal_number)
+{
+    if (daemon->is_stopping)
+        return;
+    daemon->is_stopping = true;
+    log_info("draining", LOG_TEXT("signal", signal_number == SIGTERM ? "SIGTERM" : "SIGINT"));
+    sd_stopping();
+    tell_status(daemon);
+    daemon->drain_until_ms = clock_mono_ms() + longest_call_ms(&daemon->config) + DRAIN_EXTRA_MS;
+    extend_timeout(daemon);
+    daemon->on_stop(daemon->context);
+    for (int i = 0; i < daemon->config.database_count; i++)
+        outbox_gauges_stop(daemon->databases[i].gauges);
+    uv_timer_start(&daemon->drain, on_drain_poll, 0, DRAIN_POLL_MS);
+}
+
+static void on_sigterm(uv_signal_t *handle, int number)
+{
+    stop(container_of(handle, struct daemon, sigterm), number);
+}
+
+static void on_sigint(uv_signal_t *handle, int number)
+{
+    stop(container_of(handle, struct daemon, sigint), number);
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    struct daemon *daemon = container_of(timer, struct daemon, tick);
+    int64_t now_us = clock_mono_us();
+    int64_t late_us = now_us - daemon->tick_due_us;
+    peak_note(&daemon->lag, late_us > 0 ? late_us : 0, now_us / 1000);
+    daemon->tick_due_us = now_us + TICK_MS * 1000;
+    sd_watchdog();
+    log_flush();
+    if (daemon->is_stopping)
+        extend_timeout(daemon);
+    tell_status(daemon);
+    daemon_reload_if_wanted(daemon);
+}
+
+static void start_handles(struct daemon *daemon)
+{
+    uv_signal_init(&daemon->loop, &daemon->sigterm);
+    uv_signal_init(&daemon->loop, &daemon->sigint);
+    uv_timer_init(&daemon->loop, &daemon->tick);
+    uv_timer_init(&daemon->loop, &daemon->drain);
+    uv_signal_start(&daemon->sigterm, on_sigterm, SIGTERM);
+    uv_signal_start(&daemon->sigint, on_sigint, SIGINT);
+    daemon->tick_due_us = clock_mono_us() + TICK_MS * 1000;
+    uv_timer_start(&daemon->tick, on_tick, TICK_MS, TICK_MS);
+}
+
+/* ---- main ---- */
+
+static bool open_admin_listener(struct daemon *daemon, struct err *err)
+{
+    const struct config *config = &daemon->config;
+    struct http_server_options server;
+    http_server_defaults(&server);
+    server.listen = daemon->program == CONFIG_API ? config->api.admin_listen : config->worker.admin_listen;
+    server.max_connections = ADMIN_CONNECTIONS;
+    /* guard: a probe takes the place of the head that is unfinished longest */
+    server.young_ms = 0;
+    server.surplus_max = ADMIN_SURPLUS;
+    server.idle_timeout_ms = ADMIN_IDLE_MS;
+    server.header_timeout_ms = ADMIN_HEADER_MS;
+    server.body_max = 0; /* nothing here takes one */
+    server.on_request = on_admin_request;
+    server.on_accept_pauses = on_admin_accept_pauses;
+    server.context = daemon;
+    return http_server_open(&daemon->loop, &server, &daemon->admin, err);
+}
+
+static bool start(struct daemon *daemon, struct err *err)
+{
+    daemon->metrics = daemon->new_metrics();
+    if (!daemon->metrics)
+        return err_set(err, ERR_MEMORY, "no memory for the metrics");
+    daemon_metrics_start(daemon->metrics);
+    const struct exporter_options spans = {&daemon->loop, &daemon->config, daemon->name, daemon->metrics};
+    if (!open_pools(daemon, err) || !open_gauges(daemon, err) || !exporter_open(&spans, &daemon->exporter, err) ||
+        !daemon->open(daemon->context, err))
+        return false;
+    buf_init(&daemon->text, METRICS_MAX);
+    metric_set(metrics_series(daemon->metrics, DAEMON_METRIC_BUILD_INFO, daemon->name, ISSUING_VERSION), 1);
+    if (!open_admin_listener(daemon, err))
+        return false;
+    start_handles(daemon);
+    sd_ready();
+    tell_status(daemon);
+    return true;
+}
+
+static bool run(uv_loop_t *loop)
+{
+    uv_run(loop, UV_RUN_DEFAULT);
+    if (uv_loop_close(loop) == 0)
+        return true;
+    log_error("handles were left open");
+    return false;
+}
+
+int daemon_main(struct daemon *daemon, int argc, char **argv)
+{
+    struct err err = {0};
+    int exit_code;
+    /* guard: SIGHUP never ends a daemon */
+    daemon_reload_watch();
+    secret_protect_process();
+    daemon->argc = argc;
+    daemon->argv = argv;
+    if (!read_options(daemon, &exit_code)) {
+        config_done(&daemon->config);
+        return exit_code;
+    }
+    signal(SIGPIPE, SIG_IGN);
+    raise_file_limit();
+    if (uv_loop_init(&daemon->loop) != 0)
+        return 1;
+    if (!start(daemon, &err)) {
+        log_error("could not start", LOG_TEXT("why", err.message));
+        return err_exit_code(err.kind);
+    }
+    daemon->on_started(daemon->context);
+    bool is_clean = run(&daemon->loop);
+    metrics_free(daemon->metrics);
+    config_done(&daemon->config);
+    log_info("stopped");
+    return is_clean ? 0 : 1;
+}

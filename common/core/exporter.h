@@ -1,0 +1,48 @@
+/* Sends spans (span.h) to a receiver of OpenTelemetry's protocol: OTLP over HTTP, in JSON. The spans are evidence for
+ * people and never cost the work that they tell of: so many wait at the most, in batches of 512; one request is under
+ * way; what cannot be delivered is dropped and counted.
+ *
+ * A program has one, or none where nobody wants spans. */
+#ifndef ISSUING_EXPORTER_H
+#define ISSUING_EXPORTER_H
+
+#include <uv.h>
+
+#include "common/core/config/config.h"
+#include "common/core/span.h"
+#include "common/lib/base/err.h"
+#include "common/lib/base/metrics.h"
+
+struct exporter;
+
+struct exporter_options {
+    uv_loop_t *loop;
+    const struct config *config; /* borrowed until it is closed, as the others */
+    const char *program;         /* service.name where nobody names it */
+    struct metrics *metrics;     /* begins with DAEMON_METRICS */
+};
+
+/* *ret_exporter: NULL = no spans are wanted. ERR_CONFIG where an option, a variable or a file cannot be used; the process
+ * must end then. */
+must_check bool exporter_open(const struct exporter_options *options, struct exporter **ret_exporter, struct err *err);
+/* Whether it could be opened with these options; the same errors. */
+must_check bool exporter_check(const struct config *config, const char *program, struct err *err);
+/* Reads the headers and the authorities again; a file that cannot be used leaves the old one in force, and is logged. */
+void exporter_reload(struct exporter *exporter);
+/* Whether spans of this event's trace are sent: as the sampled flag that was given says, else by trace.sample; then the
+ * flag is set in the trace. ret_parent: the span that they are below; "" = none. */
+bool exporter_wants(const struct exporter *exporter, const struct uuid *event_id, struct trace *trace,
+                    char ret_parent[SPAN_ID_SIZE]);
+#define EXPORTER_SPANS_BYTES (64 * 1024) /* that are put at once */
+/* An empty buffer, for spans that are put in the same turn of the loop. */
+struct buf *exporter_scratch(struct exporter *exporter);
+/* Takes a copy of so many spans, at most EXPORTER_SPANS_BYTES of them. All of them or none: where there is no room, or
+ * the buffer has failed, they are counted as dropped. */
+void exporter_put(struct exporter *exporter, const struct buf *spans, int count);
+/* Once the last span has ended, again and again: sends what is there, at most for two seconds. True: it is over. NULL: it
+ * is. */
+bool exporter_drain(struct exporter *exporter);
+/* Drops what is left. on_closed is called from the loop; the exporter is freed before it. */
+void exporter_close(struct exporter *exporter, void (*on_closed)(void *context), void *context);
+
+#endif

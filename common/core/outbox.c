@@ -1,0 +1,370 @@
+/* The words of the outbox, and the one reader of a request's body.
+ *
+ * Invariants: the api and the worker read a body through the same function, so what one accepts the other can work
+ * with, once it is of that release (may_be_newer); a payload is handed out whole or not at all; a fault never repeats a
+ * value, only the name of its member, cut and printable.
+ * Left out: what the database checks (whether `replaces` is a card of this user), and writing a payload. */
+#include "common/core/outbox.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/lib/base/err.h"
+#include "common/lib/base/uuid7.h"
+#include "common/lib/json/json_strict.h"
+#include "common/lib/json/json_value.h"
+
+/* How much of an unknown member's name is shown. Every byte may need two in the JSON pointer. */
+#define SHOWN_NAME_MAX 32
+
+struct reader {
+    struct outbox_payload payload;
+    struct outbox_fault *faults; /* may be NULL */
+    int fault_count;
+    bool has_kind, kind_is_known, has_replaces, has_reason;
+};
+
+const char *outbox_status_name(enum outbox_status status)
+{
+    switch (status) {
+#define X(name)         \
+    case OUTBOX_##name: \
+        return #name;
+        OUTBOX_STATUSES(X)
+#undef X
+    }
+    return "UNKNOWN";
+}
+
+static bool text_is(const char *text, size_t length, const char *wanted)
+{
+    return length == strlen(wanted) && memcmp(text, wanted, length) == 0;
+}
+
+bool outbox_status_parse(const char *text, size_t length, enum outbox_status *ret_status)
+{
+#define X(name)                         \
+    if (text_is(text, length, #name)) { \
+        *ret_status = OUTBOX_##name;    \
+        return true;                    \
+    }
+    OUTBOX_STATUSES(X)
+#undef X
+    return false;
+}
+
+bool outbox_status_is_final(enum outbox_status status)
+{
+    return status == OUTBOX_COMPLETED || status == OUTBOX_REJECTED || status == OUTBOX_FAILED;
+}
+
+bool outbox_reason_code_is_valid(const char *code, size_t length)
+{
+    if (length == 0 || length >= OUTBOX_REASON_CODE_SIZE)
+        return false;
+    for (size_t i = 0; i < length; i++)
+        if (!((code[i] >= 'a' && code[i] <= 'z') || (code[i] >= '0' && code[i] <= '9') || code[i] == '_'))
+            return false;
+    return true;
+}
+
+const char *outbox_reason_detail(const char *code)
+{
+    static const struct {
+        const char *code, *detail;
+    } reasons[] = {
+#define X(name, text, meaning) {.code = #name, .detail = text},
+        OUTBOX_REASONS(X)
+#undef X
+    };
+    for (size_t i = 0; code && i < ARRAY_SIZE(reasons); i++)
+        if (strcmp(reasons[i].code, code) == 0)
+            return reasons[i].detail;
+    if (code && strncmp(code, "issuer_http_", 12) == 0)
+        return "The card issuer gave an answer that was not expected.";
+    if (code && strncmp(code, "core_http_", 10) == 0)
+        return "The account service gave an answer that was not expected.";
+    if (code && strncmp(code, "route_http_", 11) == 0)
+        return "The receiver of the request gave an answer that was not expected.";
+    return "The request was refused.";
+}
+
+const char *outbox_cause_name(enum outbox_cause cause)
+{
+    switch (cause) {
+#define X(name, word, text)   \
+    case OUTBOX_CAUSE_##name: \
+        return #word;
+        OUTBOX_CAUSES(X)
+#undef X
+    }
+    return "unknown";
+}
+
+const char *outbox_code_text(const char *code)
+{
+    static const struct {
+        const char *code, *text;
+    } texts[] = {
+#define X(name, detail, meaning) {.code = #name, .text = meaning},
+        OUTBOX_REASONS(X)
+#undef X
+#define X(name, word, meaning) {.code = #word, .text = meaning},
+            OUTBOX_CAUSES(X)
+#undef X
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
+        if (strcmp(texts[i].code, code) == 0)
+            return texts[i].text;
+    return NULL;
+}
+
+const char *outbox_attempt_name(enum outbox_attempt attempt)
+{
+    switch (attempt) {
+#define X(name, word)           \
+    case OUTBOX_ATTEMPT_##name: \
+        return #word;
+        OUTBOX_ATTEMPTS(X)
+#undef X
+    }
+    return "unknown";
+}
+
+bool outbox_attempt_parse(const char *word, enum outbox_attempt *ret_attempt)
+{
+#define X(name, attempt_word)                 \
+    if (strcmp(word, #attempt_word) == 0) {   \
+        *ret_attempt = OUTBOX_ATTEMPT_##name; \
+        return true;                          \
+    }
+    OUTBOX_ATTEMPTS(X)
+#undef X
+    return false;
+}
+
+bool outbox_user_id_is_valid(const char *user_id, size_t length)
+{
+    /* guard: a user id that is a dot segment is refused */
+    if (length == 0 || length > OUTBOX_USER_ID_MAX || text_is(user_id, length, ".") || text_is(user_id, length, ".."))
+        return false;
+    for (size_t i = 0; i < length; i++)
+        if (user_id[i] < 0x20 || user_id[i] > 0x7e)
+            return false;
+    return true;
+}
+
+/* U+0000-U+001F, U+007F and U+0080-U+009F (C2 80 - C2 9F). `text` is valid UTF-8. */
+static bool has_controls(const char *text, size_t length)
+{
+    for (size_t i = 0; i < length; i++) {
+        unsigned char byte = (unsigned char)text[i];
+        if (byte < 0x20 || byte == 0x7f)
+            return true;
+        if (byte == 0xc2 && i + 1 < length && (unsigned char)text[i + 1] < 0xa0)
+            return true;
+    }
+    return false;
+}
+
+static void add_fault(struct reader *reader, const char *pointer, const char *detail)
+{
+    if (reader->fault_count == OUTBOX_FAULTS_MAX)
+        return;
+    if (reader->faults) {
+        struct outbox_fault *fault = &reader->faults[reader->fault_count];
+        snprintf(fault->pointer, sizeof(fault->pointer), "%.*s", (int)sizeof(fault->pointer) - 1, pointer);
+        snprintf(fault->detail, sizeof(fault->detail), "%.*s", (int)sizeof(fault->detail) - 1, detail);
+        fault->may_be_newer = false;
+    }
+    reader->fault_count++;
+}
+
+/* The fault that was added last. */
+static void mark_newer(struct reader *reader)
+{
+    if (reader->faults)
+        reader->faults[reader->fault_count - 1].may_be_newer = true;
+}
+
+/* raw_name: with its quotes. A name that is too long to unescape is shown as it was written. */
+static void add_unknown_fault(struct reader *reader, struct slice raw_name)
+{
+    char name[256], pointer[sizeof(reader->faults->pointer)];
+    size_t length = 0;
+    if (!json_string(json_value_of(raw_name.bytes, raw_name.length), name, sizeof(name), &length)) {
+        length = sizeof(name) - 1;
+        if (length > raw_name.length - 2)
+            length = raw_name.length - 2;
+        memcpy(name, raw_name.bytes + 1, length);
+    }
+    bool cut = length > SHOWN_NAME_MAX;
+    char *out = pointer + sprintf(pointer, "#/");
+    for (size_t i = 0; i < length && i < SHOWN_NAME_MAX; i++) {
+        /* RFC 6901 */
+        if (name[i] == '~' || name[i] == '/') {
+            *out++ = '~';
+            *out++ = name[i] == '~' ? '0' : '1';
+        } else {
+            *out++ = name[i] >= 0x20 && name[i] <= 0x7e ? name[i] : '?';
+        }
+    }
+    snprintf(out, sizeof(pointer) - (size_t)(out - pointer), "%s", cut ? "..." : "");
+    add_fault(reader, pointer, "is not a member of this request");
+    mark_newer(reader);
+}
+
+/* Every known member is a string. */
+static bool want_string(struct reader *reader, const char *pointer, struct json_value value)
+{
+    if (value.kind == JSON_STRING)
+        return true;
+    add_fault(reader, pointer, value.kind == JSON_NULL ? "must not be null" : "must be a string");
+    return false;
+}
+
+static void read_kind(struct reader *reader, struct json_value value)
+{
+    char text[16];
+    size_t length;
+    reader->has_kind = true;
+    if (!want_string(reader, "#/kind", value))
+        return;
+    if (json_string(value, text, sizeof(text), &length)) {
+        reader->payload.is_reissue = text_is(text, length, "reissue");
+        reader->kind_is_known = reader->payload.is_reissue || text_is(text, length, "new");
+    }
+    if (!reader->kind_is_known) {
+        add_fault(reader, "#/kind", "must be \"new\" or \"reissue\"");
+        mark_newer(reader);
+    }
+}
+
+static void read_replaces(struct reader *reader, struct json_value value)
+{
+    char text[UUID_TEXT_SIZE];
+    size_t length;
+    struct uuid uuid;
+    reader->has_replaces = true;
+    if (!want_string(reader, "#/replaces", value))
+        return;
+    if (!json_string(value, text, sizeof(text), &length) || !uuid_parse(text, length, &uuid)) {
+        add_fault(reader, "#/replaces", "must be the id of a card");
+        return;
+    }
+    /* One card, one spelling: the fingerprint of a body is of its value. */
+    _Static_assert(sizeof(reader->payload.replaces) >= UUID_TEXT_SIZE, "an id fits");
+    uuid_format(&uuid, reader->payload.replaces);
+}
+
+const char *outbox_reissue_reason_name(enum outbox_reissue_reason reason)
+{
+    static const char *const names[OUTBOX_REISSUE_REASONS] = {
+        [OUTBOX_LOST] = "lost", [OUTBOX_STOLEN] = "stolen", [OUTBOX_DAMAGED] = "damaged", [OUTBOX_EXPIRED] = "expired"};
+    return names[reason];
+}
+
+static void read_reason(struct reader *reader, struct json_value value)
+{
+    char text[16];
+    size_t length;
+    reader->has_reason = true;
+    if (!want_string(reader, "#/reason", value))
+        return;
+    if (json_string(value, text, sizeof(text), &length)) {
+        for (int i = 0; i < OUTBOX_REISSUE_REASONS; i++) {
+            if (!text_is(text, length, outbox_reissue_reason_name((enum outbox_reissue_reason)i)))
+                continue;
+            reader->payload.reason = (enum outbox_reissue_reason)i;
+            return;
+        }
+    }
+    add_fault(reader, "#/reason", "must be \"lost\", \"stolen\", \"damaged\" or \"expired\"");
+    mark_newer(reader);
+}
+
+static void read_program(struct reader *reader, struct json_value value)
+{
+    char *program = reader->payload.program;
+    size_t length;
+    reader->payload.has_program = true;
+    if (!want_string(reader, "#/program", value))
+        return;
+    if (!json_string(value, program, sizeof(reader->payload.program), &length) || length == 0)
+        add_fault(reader, "#/program", "must have 1 to 64 bytes");
+    else if (has_controls(program, length))
+        add_fault(reader, "#/program", "must not contain control characters");
+}
+
+static void read_memo(struct reader *reader, struct json_value value)
+{
+    char *memo = reader->payload.memo;
+    size_t length;
+    reader->payload.has_memo = true;
+    if (!want_string(reader, "#/memo", value))
+        return;
+    if (!json_string(value, memo, sizeof(reader->payload.memo), &length))
+        add_fault(reader, "#/memo", "must have at most 255 bytes");
+    else if (has_controls(memo, length))
+        add_fault(reader, "#/memo", "must not contain control characters");
+}
+
+static void read_member(struct reader *reader, struct slice raw_name, struct json_value value)
+{
+    char name[16];
+    size_t length;
+    if (!json_string(json_value_of(raw_name.bytes, raw_name.length), name, sizeof(name), &length))
+        add_unknown_fault(reader, raw_name);
+    else if (text_is(name, length, "kind"))
+        read_kind(reader, value);
+    else if (text_is(name, length, "replaces"))
+        read_replaces(reader, value);
+    else if (text_is(name, length, "reason"))
+        read_reason(reader, value);
+    else if (text_is(name, length, "program"))
+        read_program(reader, value);
+    else if (text_is(name, length, "memo"))
+        read_memo(reader, value);
+    else
+        add_unknown_fault(reader, raw_name);
+}
+
+/* Rules about two members, checked once all members are read. A member that has a fault already gets no second one. */
+static void check_together(struct reader *reader)
+{
+    if (!reader->has_kind)
+        add_fault(reader, "#/kind", "is required");
+    if (!reader->kind_is_known)
+        return;
+    if (reader->payload.is_reissue && !reader->has_replaces)
+        add_fault(reader, "#/replaces", "is required for a reissue");
+    if (!reader->payload.is_reissue && reader->payload.replaces[0] != '\0')
+        add_fault(reader, "#/replaces", "is only for a reissue");
+    if (!reader->payload.is_reissue && reader->has_reason)
+        add_fault(reader, "#/reason", "is only for a reissue");
+}
+
+int outbox_payload_read(const char *text, size_t length, struct outbox_payload *ret_payload,
+                        struct outbox_fault *ret_faults)
+{
+    struct reader reader = {.faults = ret_faults};
+    struct err err;
+    if (!json_strict_check(text, length, &err)) {
+        add_fault(&reader, "#", err.message);
+        return reader.fault_count;
+    }
+    struct json_value object = json_value_of(text, length);
+    if (object.kind != JSON_OBJECT) {
+        add_fault(&reader, "#", "must be an object");
+        return reader.fault_count;
+    }
+    size_t cursor = 0;
+    struct slice raw_name;
+    struct json_value value;
+    while (json_next_member(object, &cursor, &raw_name, &value))
+        read_member(&reader, raw_name, value);
+    check_together(&reader);
+    if (reader.fault_count == 0)
+        *ret_payload = reader.payload;
+    return reader.fault_count;
+}

@@ -1,0 +1,531 @@
+/* See outbox_gauges.h. Two questions with a pace of their own, so that a slow count does not delay the other: the
+ * events, and the workers with their targets and the lag of the statistics. Each has at most one statement in flight.
+ * The events are counted in rounds: first the types that are delivered, what is FAILED and what nobody delivers; then
+ * the open events of each type. The figures are shown when a round ends.
+ *
+ * The count of a type starts at a bookmark, the oldest due time of what was open at the last count. What is behind the
+ * bookmark should not be there, which is what a gauge is for: it is counted now and then, and the figure stays in
+ * between. */
+#include "common/core/outbox_gauges.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/core/daemon_metrics.h"
+#include "common/core/outbox.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/base/closing.h"
+#include "statements.h"
+
+#define FIRST_MS 200
+#define INTERVAL_MS 5000
+#define QUIET_INTERVAL_MS 10000 /* of the events, while none is open */
+#define COST_FACTOR 50          /* a backlog is walked to be counted: no more than two per cent of the time */
+#define PAUSE_MOST_MS 60000     /* and yet no figure is much older */
+#define QUERY_TIMEOUT_MS 5000
+#define ONLY_CONNECTION_TIMEOUT_MS 500
+#define QUICK_PART 5 /* of the timeout: a count that takes less may go over more rows */
+#define ROWS_MOST 1000000
+#define ROWS_MOST_OF_ROUTE 100000 /* so that the backlogs of many routes do not delay the count of card requests */
+#define ROWS_LEAST 1000
+#define ROWS_STEP 8       /* when a count is late; when it is quick they double */
+#define SLACK_US 10000000 /* a transaction may become visible so long after its time */
+#define BEHIND_EVERY 12   /* counts; doubled by each that is not answered in time */
+#define BEHIND_EVERY_MOST 1536
+#define UNDELIVERED_MOST 10000 /* counted between two delivered types */
+#define TYPES_MAX 65           /* card requests, and as many routes as the statement returns */
+#define TYPE_SIZE 65
+#define OTHER_TYPE "other"
+
+/* The rows of outbox_gauges. */
+enum part { PART_FRONT, PART_BEHIND, PART_ENDS, PART_NOW, PART_COUNT };
+
+struct count {
+    int64_t pending, processing, unknown, scheduled;
+    int64_t oldest_ms, unknown_oldest_ms; /* 0 = there is none */
+    int64_t due_us;
+};
+
+struct failed {
+    int64_t events, unknown, unknown_oldest_ms;
+};
+
+/* The events of one type. */
+struct type_count {
+    char type[TYPE_SIZE];
+    int64_t bookmark_us; /* -1 = not known */
+    int64_t rows;        /* of a part */
+    int until_behind;    /* so many counts, then what lies behind the bookmark is counted again */
+    int behind_every;
+    bool counts_behind;         /* the count in flight does it */
+    struct count front, behind; /* when they were last counted */
+    struct count ends;          /* that wait to become such events */
+    int64_t behind_counted_ms;
+    struct failed failed;
+};
+
+/* One question, asked again and again. */
+struct question {
+    struct outbox_gauges *gauges;
+    uv_timer_t timer;
+    struct pg_query query;
+    int64_t begun_ms, answered_ms; /* answered_ms: when it was last answered well */
+    int64_t sent_ms;               /* the statement in flight */
+};
+
+struct outbox_gauges {
+    struct outbox_gauges_options options;
+    struct question events, workers;
+    struct outbox_gauges *first, *next; /* of several databases, in their order */
+    int64_t timeout_ms;                 /* of a statement */
+    struct type_count types[TYPES_MAX]; /* card requests first, then the routes by type */
+    int type_count;
+    int at;              /* of types: the one that is being counted */
+    bool is_whole;       /* each statement of this round was answered */
+    struct failed other; /* FAILED events of types that nobody delivers now */
+    int64_t undelivered; /* open ones */
+    int64_t failed_rows; /* so many are counted */
+    bool is_counted;     /* at least one round was */
+    bool is_stopped;
+    struct closing closing;
+};
+
+static void set(struct outbox_gauges *gauges, enum daemon_metric metric, const char *label, double value)
+{
+    metric_set(metrics_series(gauges->options.metrics, metric, label, NULL), value);
+}
+
+static void ask_after(struct question *question, int64_t wait_ms, void (*on_timer)(uv_timer_t *timer))
+{
+    if (!question->gauges->is_stopped)
+        (void)uv_timer_start(&question->timer, on_timer, (uint64_t)wait_ms, 0);
+}
+
+static void ask(struct question *question, const struct sql_statement *statement,
+                void (*on_result)(struct pg_query *query, const struct pg_query_result *result))
+{
+    question->sent_ms = clock_mono_ms();
+    question->query.statement = statement;
+    question->query.timeout_ms = question->gauges->timeout_ms;
+    question->query.database = question->gauges->options.database;
+    question->query.is_slow = true;
+    question->query.yields = true; /* a connection is left to the work */
+    question->query.on_result = on_result;
+    pg_pool_submit(question->gauges->options.pool, &question->query);
+}
+
+/* When the next one is due, by what this one has cost. */
+static int64_t pause_ms(const struct question *question)
+{
+    int64_t cost_ms = (clock_mono_ms() - question->begun_ms) * COST_FACTOR;
+    return cost_ms < INTERVAL_MS ? INTERVAL_MS : cost_ms < PAUSE_MOST_MS ? cost_ms : PAUSE_MOST_MS;
+}
+
+/* ---- events: the figures ---- */
+
+static void add_type(struct outbox_gauges *gauges, const char *type, const char *status, int64_t events)
+{
+    metric_add(metrics_series(gauges->options.metrics, DAEMON_METRIC_TYPE_EVENTS, type, status), (double)events);
+}
+
+static int64_t longest(int64_t left, int64_t right)
+{
+    return left > right ? left : right;
+}
+
+/* As they were counted last; `behind` has grown older since. */
+static struct count open_of(const struct type_count *type)
+{
+    const struct count *front = &type->front, *behind = &type->behind;
+    int64_t since_ms = clock_mono_ms() - type->behind_counted_ms;
+    return (struct count){
+        .pending = front->pending + behind->pending + type->ends.pending,
+        .processing = front->processing + behind->processing,
+        .unknown = front->unknown + behind->unknown,
+        .scheduled = front->scheduled + behind->scheduled,
+        .oldest_ms = longest(longest(front->oldest_ms, type->ends.oldest_ms),
+                             behind->pending > 0 ? behind->oldest_ms + since_ms : 0),
+        .unknown_oldest_ms =
+            longest(front->unknown_oldest_ms, behind->unknown > 0 ? behind->unknown_oldest_ms + since_ms : 0),
+    };
+}
+
+static void show_type(struct outbox_gauges *gauges, const struct type_count *type, const struct count *open)
+{
+    struct metric_series *oldest = metrics_series(gauges->options.metrics, DAEMON_METRIC_TYPE_OLDEST, type->type, NULL);
+    add_type(gauges, type->type, "PENDING", open->pending);
+    add_type(gauges, type->type, "PROCESSING", open->processing);
+    add_type(gauges, type->type, "FAILED", type->failed.events);
+    add_type(gauges, type->type, "SCHEDULED", open->scheduled);
+    if ((double)open->oldest_ms / 1e3 > metric_value(oldest))
+        metric_set(oldest, (double)open->oldest_ms / 1e3);
+}
+
+/* Of one database. */
+static void add_figures(struct outbox_gauges *gauges, struct count *all, struct failed *failed, int64_t *undelivered)
+{
+    failed->events += gauges->other.events;
+    failed->unknown += gauges->other.unknown;
+    failed->unknown_oldest_ms = longest(failed->unknown_oldest_ms, gauges->other.unknown_oldest_ms);
+    for (int i = 0; i < gauges->type_count; i++) {
+        const struct type_count *type = &gauges->types[i];
+        struct count open = open_of(type);
+        show_type(gauges, type, &open);
+        all->pending += open.pending;
+        all->processing += open.processing;
+        all->unknown += open.unknown;
+        all->scheduled += open.scheduled;
+        all->oldest_ms = longest(all->oldest_ms, open.oldest_ms);
+        all->unknown_oldest_ms = longest(all->unknown_oldest_ms, open.unknown_oldest_ms);
+        failed->events += type->failed.events;
+        failed->unknown += type->failed.unknown;
+        failed->unknown_oldest_ms = longest(failed->unknown_oldest_ms, type->failed.unknown_oldest_ms);
+    }
+    add_type(gauges, OTHER_TYPE, "FAILED", gauges->other.events);
+    *undelivered += gauges->undelivered;
+}
+
+static void show_figures(struct outbox_gauges *gauges)
+{
+    struct count all = {0};
+    struct failed failed = {0};
+    int64_t undelivered = 0;
+    metrics_set_all(gauges->options.metrics, DAEMON_METRIC_TYPE_EVENTS, 0); /* what is no route any more */
+    metrics_set_all(gauges->options.metrics, DAEMON_METRIC_TYPE_OLDEST, 0);
+    for (struct outbox_gauges *each = gauges->first; each; each = each->next)
+        add_figures(each, &all, &failed, &undelivered);
+    set(gauges, DAEMON_METRIC_UNDELIVERED, NULL, (double)undelivered);
+    set(gauges, DAEMON_METRIC_OUTBOX_EVENTS, "PENDING", (double)all.pending);
+    set(gauges, DAEMON_METRIC_OUTBOX_EVENTS, "PROCESSING", (double)all.processing);
+    set(gauges, DAEMON_METRIC_OUTBOX_EVENTS, "FAILED", (double)failed.events);
+    set(gauges, DAEMON_METRIC_OUTBOX_EVENTS, "SCHEDULED", (double)all.scheduled);
+    set(gauges, DAEMON_METRIC_OLDEST_PENDING, NULL, (double)all.oldest_ms / 1e3);
+    set(gauges, DAEMON_METRIC_OUTCOME_UNKNOWN, NULL, (double)(all.unknown + failed.unknown));
+    set(gauges, DAEMON_METRIC_UNKNOWN_OLDEST, NULL,
+        (double)longest(all.unknown_oldest_ms, failed.unknown_oldest_ms) / 1e3);
+}
+
+bool outbox_gauges_backlog(const struct outbox_gauges *gauges, int64_t *ret_pending, int64_t *ret_oldest_ms)
+{
+    struct metrics *metrics = gauges->options.metrics;
+    if (!gauges->is_counted)
+        return false;
+    *ret_pending = (int64_t)metric_value(metrics_series(metrics, DAEMON_METRIC_OUTBOX_EVENTS, "PENDING", NULL));
+    *ret_oldest_ms = (int64_t)(metric_value(metrics_series(metrics, DAEMON_METRIC_OLDEST_PENDING, NULL, NULL)) * 1e3);
+    return true;
+}
+
+/* ---- events: a round ---- */
+
+static void adapt_rows(int64_t *rows, int64_t most, int64_t took_ms, int64_t timeout_ms, bool is_done)
+{
+    if (!is_done && took_ms >= timeout_ms)
+        *rows = *rows / ROWS_STEP > ROWS_LEAST ? *rows / ROWS_STEP : ROWS_LEAST;
+    else if (is_done && took_ms < timeout_ms / QUICK_PART)
+        *rows = *rows * 2 < most ? *rows * 2 : most;
+}
+
+static void on_round_timer(uv_timer_t *timer);
+
+static bool is_quiet(const struct outbox_gauges *gauges)
+{
+    int64_t open = 0;
+    for (int i = 0; i < gauges->type_count; i++) {
+        struct count count = open_of(&gauges->types[i]);
+        open += count.pending + count.processing + count.scheduled;
+    }
+    return gauges->is_whole && open == 0;
+}
+
+static void end_round(struct outbox_gauges *gauges)
+{
+    int64_t least_ms = is_quiet(gauges) ? QUIET_INTERVAL_MS : 0;
+    if (gauges->is_whole) {
+        gauges->is_counted = true;
+        gauges->events.answered_ms = clock_mono_ms();
+    }
+    show_figures(gauges);
+    ask_after(&gauges->events, longest(least_ms, pause_ms(&gauges->events)), on_round_timer);
+}
+
+static enum part part_of(const char *word)
+{
+    static const char *const words[PART_COUNT] = {"front", "behind", "ends", "now"};
+    int part = PART_FRONT;
+    while (part < PART_NOW && strcmp(word, words[part]) != 0)
+        part++;
+    return (enum part)part;
+}
+
+static void read_counts(const struct pg_rows *rows, struct count counts[PART_COUNT])
+{
+    for (int row = 0; row < pg_rows_count(rows); row++)
+        counts[part_of(pg_bytes(rows, row, 0).bytes)] = (struct count){
+            .pending = pg_int8(rows, row, 1),
+            .processing = pg_int8(rows, row, 2),
+            .oldest_ms = pg_int8(rows, row, 3),
+            .unknown = pg_int8(rows, row, 4),
+            .unknown_oldest_ms = pg_int8(rows, row, 5),
+            .due_us = pg_is_null(rows, row, 6) ? 0 : pg_int8(rows, row, 6),
+            .scheduled = pg_int8(rows, row, 7),
+        };
+}
+
+static bool is_any(const struct count *count)
+{
+    return count->pending > 0 || count->processing > 0;
+}
+
+/* Behind a snapshot that another session holds open the index is long: what cannot be counted in time is counted less
+ * often. counts: NULL = it was not counted. */
+static void note_behind(struct type_count *type, const struct count *counts, bool was_sent)
+{
+    if (counts) {
+        type->behind = counts[PART_BEHIND];
+        type->behind_counted_ms = clock_mono_ms();
+        type->behind_every = BEHIND_EVERY;
+    } else if (was_sent && type->behind_every < BEHIND_EVERY_MOST) {
+        type->behind_every *= 2;
+    }
+    /* While something is there, it is counted each time. */
+    type->until_behind = counts && is_any(&type->behind) ? 0 : type->behind_every;
+}
+
+static void count_next(struct outbox_gauges *gauges);
+
+static void on_type(struct pg_query *query, const struct pg_query_result *result)
+{
+    struct question *question = container_of(query, struct question, query);
+    struct outbox_gauges *gauges = question->gauges;
+    struct type_count *type = &gauges->types[gauges->at];
+    bool is_done = result->kind == PG_DONE;
+    struct count counts[PART_COUNT] = {{0}};
+    if (is_done)
+        read_counts(result->rows, counts);
+    adapt_rows(&type->rows, gauges->at == 0 ? ROWS_MOST : ROWS_MOST_OF_ROUTE, clock_mono_ms() - question->sent_ms,
+               gauges->timeout_ms, is_done);
+    if (type->counts_behind)
+        note_behind(type, is_done ? counts : NULL, result->kind != PG_NOT_SENT);
+    if (is_done) {
+        type->front = counts[PART_FRONT];
+        type->ends = counts[PART_ENDS];
+        /* The next count begins at the oldest that is open now, or at this moment. */
+        type->bookmark_us = counts[is_any(&type->front) ? PART_FRONT : PART_NOW].due_us - SLACK_US;
+    }
+    gauges->is_whole = gauges->is_whole && is_done;
+    gauges->at++;
+    count_next(gauges);
+}
+
+static void count_next(struct outbox_gauges *gauges)
+{
+    struct question *question = &gauges->events;
+    if (gauges->at == gauges->type_count) {
+        end_round(gauges);
+        return;
+    }
+    if (gauges->is_stopped)
+        return;
+    struct type_count *type = &gauges->types[gauges->at];
+    type->counts_behind = type->until_behind-- <= 0;
+    question->query.params[0] = type->bookmark_us >= 0 ? pg_param_int8(type->bookmark_us) : pg_param_null();
+    question->query.params[1] = pg_param_bool(type->counts_behind);
+    question->query.params[2] = pg_param_int8(type->rows);
+    question->query.params[3] = pg_param_text(type->type, strlen(type->type));
+    ask(question, &sql_outbox_gauges, on_type);
+}
+
+static struct type_count *find_type(struct outbox_gauges *gauges, const char *name)
+{
+    for (int i = 0; i < gauges->type_count; i++)
+        if (strcmp(gauges->types[i].type, name) == 0)
+            return &gauges->types[i];
+    return NULL;
+}
+
+static void start_type(struct type_count *type, const char *name, int64_t rows)
+{
+    *type = (struct type_count){.bookmark_us = -1, .rows = rows, .behind_every = BEHIND_EVERY};
+    snprintf(type->type, sizeof(type->type), "%s", name);
+}
+
+/* The types of this round; those that were there before go on where they were. Both lists are ordered by type behind
+ * the first one, so what stays moves to its place from below or from above. */
+static void take_types(struct outbox_gauges *gauges, const struct pg_rows *rows)
+{
+    struct type_count before[TYPES_MAX];
+    int before_count = gauges->type_count;
+    memcpy(before, gauges->types, sizeof(before));
+    gauges->type_count = 1;
+    for (int row = 0; row < pg_rows_count(rows) && gauges->type_count < TYPES_MAX; row++) {
+        if (strcmp(pg_bytes(rows, row, 0).bytes, "route") != 0)
+            continue;
+        struct type_count *type = &gauges->types[gauges->type_count++];
+        const char *name = pg_bytes(rows, row, 1).bytes;
+        start_type(type, name, ROWS_MOST_OF_ROUTE);
+        for (int i = 1; i < before_count; i++)
+            if (strcmp(before[i].type, type->type) == 0)
+                *type = before[i];
+    }
+}
+
+static void take_others(struct outbox_gauges *gauges, const struct pg_rows *rows)
+{
+    gauges->other = (struct failed){0};
+    for (int i = 0; i < gauges->type_count; i++)
+        gauges->types[i].failed = (struct failed){0};
+    for (int row = 0; row < pg_rows_count(rows); row++) {
+        const char *what = pg_bytes(rows, row, 0).bytes;
+        if (strcmp(what, "undelivered") == 0)
+            gauges->undelivered = pg_int8(rows, row, 2);
+        if (strcmp(what, "failed") != 0)
+            continue;
+        struct type_count *type = pg_is_null(rows, row, 1) ? NULL : find_type(gauges, pg_bytes(rows, row, 1).bytes);
+        *(type ? &type->failed : &gauges->other) =
+            (struct failed){pg_int8(rows, row, 2), pg_int8(rows, row, 3), pg_int8(rows, row, 4)};
+    }
+}
+
+static void on_types(struct pg_query *query, const struct pg_query_result *result)
+{
+    struct question *question = container_of(query, struct question, query);
+    struct outbox_gauges *gauges = question->gauges;
+    bool is_done = result->kind == PG_DONE;
+    adapt_rows(&gauges->failed_rows, ROWS_MOST, clock_mono_ms() - question->sent_ms, gauges->timeout_ms, is_done);
+    if (!is_done) {
+        ask_after(question, pause_ms(question), on_round_timer);
+        return;
+    }
+    take_types(gauges, result->rows);
+    take_others(gauges, result->rows);
+    gauges->at = 0;
+    count_next(gauges);
+}
+
+static void on_round_timer(uv_timer_t *timer)
+{
+    struct question *question = container_of(timer, struct question, timer);
+    struct outbox_gauges *gauges = question->gauges;
+    gauges->is_whole = true;
+    question->begun_ms = clock_mono_ms();
+    question->query.params[0] = pg_param_int8(gauges->failed_rows);
+    question->query.params[1] = pg_param_int8(UNDELIVERED_MOST);
+    ask(question, &sql_outbox_gauges_types, on_types);
+}
+
+/* ---- workers and targets ---- */
+
+/* A target that no living worker calls has no state: its gauge is NaN, on which no alert fires. */
+static void show_targets(struct outbox_gauges *gauges, const struct pg_rows *rows)
+{
+    for (int row = 0; row < pg_rows_count(rows); row++) {
+        if (pg_is_null(rows, row, 0)) {
+            set(gauges, DAEMON_METRIC_WORKERS_ALIVE, NULL, (double)pg_int8(rows, row, 1));
+            set(gauges, DAEMON_METRIC_STATISTICS_LAG, NULL, (double)pg_int8(rows, row, 3) / 1e3);
+            set(gauges, DAEMON_METRIC_PROOF_AGE, NULL, (double)pg_int8(rows, row, 4) / 1e3);
+            set(gauges, DAEMON_METRIC_PROOF_BROKEN, NULL, (double)pg_int8(rows, row, 5));
+            set(gauges, DAEMON_METRIC_LIST_AGE, NULL,
+                pg_is_null(rows, row, 6) ? 0 : (double)pg_int8(rows, row, 6) / 1e3);
+            set(gauges, DAEMON_METRIC_LIST_UNKNOWN, NULL, (double)pg_int8(rows, row, 7));
+            set(gauges, DAEMON_METRIC_WORKERS_DISAGREE, NULL, (double)pg_int8(rows, row, 8));
+            continue;
+        }
+        const char *target = pg_bytes(rows, row, 0).bytes;
+        set(gauges, DAEMON_METRIC_TARGET_PAUSED, target, pg_bool(rows, row, 2));
+        if (gauges->options.has_breaker_states && !pg_is_null(rows, row, 1))
+            set(gauges, DAEMON_METRIC_BREAKER_STATE, target, (double)pg_int8(rows, row, 1));
+    }
+}
+
+/* What is not in the rows any more. */
+static void forget_targets(struct outbox_gauges *gauges)
+{
+    metrics_set_all(gauges->options.metrics, DAEMON_METRIC_TARGET_PAUSED, 0);
+    if (gauges->options.has_breaker_states)
+        metrics_set_all(gauges->options.metrics, DAEMON_METRIC_BREAKER_STATE, NAN);
+}
+
+static void on_workers_timer(uv_timer_t *timer);
+
+static void on_workers(struct pg_query *query, const struct pg_query_result *result)
+{
+    struct question *question = container_of(query, struct question, query);
+    if (result->kind == PG_DONE) {
+        forget_targets(question->gauges);
+        show_targets(question->gauges, result->rows);
+        question->answered_ms = clock_mono_ms();
+    }
+    ask_after(question, pause_ms(question), on_workers_timer);
+}
+
+static void on_workers_timer(uv_timer_t *timer)
+{
+    struct question *question = container_of(timer, struct question, timer);
+    question->begun_ms = clock_mono_ms();
+    ask(question, &sql_worker_gauges, on_workers);
+}
+
+/* ---- open, stop, close ---- */
+
+static void open_question(struct outbox_gauges *gauges, struct question *question, void (*on_timer)(uv_timer_t *timer))
+{
+    question->gauges = gauges;
+    question->answered_ms = clock_mono_ms();
+    (void)uv_timer_init(gauges->options.loop, &question->timer);
+    if (on_timer)
+        ask_after(question, FIRST_MS, on_timer);
+}
+
+bool outbox_gauges_open(const struct outbox_gauges_options *options, struct outbox_gauges **ret_gauges, struct err *err)
+{
+    struct outbox_gauges *gauges = calloc(1, sizeof(*gauges));
+    if (!gauges)
+        return err_set(err, ERR_MEMORY, "no memory for the gauges");
+    gauges->options = *options;
+    /* guard: on an only connection no request waits long behind a count */
+    gauges->timeout_ms = options->has_one_connection ? ONLY_CONNECTION_TIMEOUT_MS : QUERY_TIMEOUT_MS;
+    gauges->failed_rows = ROWS_MOST;
+    start_type(&gauges->types[0], OUTBOX_EVENT_TYPE, ROWS_MOST);
+    gauges->type_count = 1;
+    set(gauges, DAEMON_METRIC_TARGET_PAUSED, "issuer", 0);
+    set(gauges, DAEMON_METRIC_TARGET_PAUSED, "core", 0);
+    gauges->first = options->first ? options->first : gauges;
+    if (options->first) {
+        struct outbox_gauges *last = options->first;
+        while (last->next)
+            last = last->next;
+        last->next = gauges;
+    }
+    open_question(gauges, &gauges->events, on_round_timer);
+    open_question(gauges, &gauges->workers, options->first ? NULL : on_workers_timer); /* they are in the first one */
+    *ret_gauges = gauges;
+    return true;
+}
+
+void outbox_gauges_update_age(struct outbox_gauges *gauges)
+{
+    int64_t answered_ms = gauges->workers.answered_ms;
+    for (const struct outbox_gauges *each = gauges->first; each; each = each->next)
+        if (each->events.answered_ms < answered_ms)
+            answered_ms = each->events.answered_ms;
+    set(gauges, DAEMON_METRIC_GAUGES_AGE, NULL, (double)(clock_mono_ms() - answered_ms) / 1e3);
+}
+
+void outbox_gauges_stop(struct outbox_gauges *gauges)
+{
+    gauges->is_stopped = true;
+    (void)uv_timer_stop(&gauges->events.timer);
+    (void)uv_timer_stop(&gauges->workers.timer);
+}
+
+void outbox_gauges_close(struct outbox_gauges *gauges, void (*on_closed)(void *context), void *context)
+{
+    assert(gauges->is_stopped);
+    closing_start(&gauges->closing, free, gauges, on_closed, context);
+    closing_handle(&gauges->closing, &gauges->events.timer);
+    closing_handle(&gauges->closing, &gauges->workers.timer);
+    closing_end(&gauges->closing);
+}

@@ -1,0 +1,45 @@
+/* The gauges of what is in the database: open and failed events, of all and of each type that is delivered, the age of
+ * the oldest, unknown outcomes, events that nobody delivers, living workers, the state of each target, pauses. Both
+ * daemons show them, so that an alert works also while no worker runs.
+ *
+ * They are asked for every 5 s at most, and take two per cent of the time of one connection at most: counting goes over
+ * at most a million card requests and 100000 events of each route, fewer where that takes long, and starts where open
+ * events can be. While the database does
+ * not answer, the old values stay, and issuing_outbox_gauges_age_seconds grows. */
+#ifndef ISSUING_OUTBOX_GAUGES_H
+#define ISSUING_OUTBOX_GAUGES_H
+
+#include <uv.h>
+
+#include "common/lib/base/base.h"
+#include "common/lib/base/err.h"
+#include "common/lib/base/metrics.h"
+#include "common/lib/pg/pg_pool.h"
+
+struct outbox_gauges;
+
+/* Borrowed until the gauges are closed. */
+struct outbox_gauges_options {
+    uv_loop_t *loop;
+    struct pg_pool *pool;
+    int database;                /* of several: which one (pg_query.h) */
+    struct outbox_gauges *first; /* the gauges of the first database, which show the sums of all; NULL = it is these */
+    struct metrics *metrics;     /* begins with DAEMON_METRICS */
+    /* issuing_breaker_state is the worst one over all workers. Not for a worker, which shows its own. */
+    bool has_breaker_states;
+    /* The pool has no other connection: the work waits behind each statement, so it is given up soon. */
+    bool has_one_connection;
+};
+
+must_check bool outbox_gauges_open(const struct outbox_gauges_options *options, struct outbox_gauges **ret_gauges,
+                                   struct err *err);
+/* Sets issuing_outbox_gauges_age_seconds: before a scrape. */
+void outbox_gauges_update_age(struct outbox_gauges *gauges);
+/* The PENDING events and the age of the oldest, as they were counted last; false: they were not counted yet. */
+bool outbox_gauges_backlog(const struct outbox_gauges *gauges, int64_t *ret_pending, int64_t *ret_oldest_ms);
+/* No statement starts after it. One that is in flight ends with the pool. */
+void outbox_gauges_stop(struct outbox_gauges *gauges);
+/* Precondition: stopped, and the pool is closed. */
+void outbox_gauges_close(struct outbox_gauges *gauges, void (*on_closed)(void *context), void *context);
+
+#endif

@@ -1,0 +1,157 @@
+/* Ids: version 7 for what is ordered by time, version 4 for what must reveal nothing (RFC 9562, sections 5.4, 5.7,
+ * 6.2).
+ *
+ * Invariants: two ids of one process compare in the order in which they were made, also when the wall clock stands
+ * still or steps back (the timestamp then waits, and a full counter borrows the next millisecond). Random bytes are
+ * used once and overwritten; a child after fork(2) starts with none.
+ * Left out: threads; ids are made on the loop only. */
+#include "common/lib/base/uuid7.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "common/lib/base/clock.h"
+
+#define POOL_SIZE 4096
+#define COUNTER_MAX 0xfff
+
+static unsigned char pool[POOL_SIZE];
+static size_t pool_left; /* unused bytes, at the end of the pool */
+static bool fork_watched;
+static uint64_t last_ms;
+static unsigned int counter;
+
+static void drop_pool(void)
+{
+    explicit_bzero(pool, sizeof(pool));
+    pool_left = 0;
+}
+
+static void fill_pool(void)
+{
+    if (!fork_watched) {
+        /* Without the handler a child would repeat its parent's ids: better no id at all. */
+        if (pthread_atfork(NULL, NULL, drop_pool) != 0)
+            abort();
+        fork_watched = true;
+    }
+    size_t have = 0;
+    while (have < sizeof(pool)) {
+        ssize_t count = getrandom(pool + have, sizeof(pool) - have, 0);
+        if (count > 0)
+            have += (size_t)count;
+        else if (errno != EINTR)
+            abort();
+    }
+    pool_left = sizeof(pool);
+}
+
+/* One system call buys some 400 ids. */
+static void take_random(unsigned char *out, size_t length)
+{
+    if (pool_left < length)
+        fill_pool();
+    unsigned char *from = pool + sizeof(pool) - pool_left;
+    memcpy(out, from, length);
+    explicit_bzero(from, length);
+    pool_left -= length;
+}
+
+struct uuid uuid7_make(void)
+{
+    int64_t wall_us = clock_wall_us();
+    uint64_t now_ms = wall_us > 0 ? (uint64_t)wall_us / 1000 : 0;
+    if (now_ms > last_ms) {
+        last_ms = now_ms;
+        counter = 0;
+    } else if (counter < COUNTER_MAX) {
+        counter++;
+    } else {
+        last_ms++;
+        counter = 0;
+    }
+    struct uuid uuid;
+    for (int i = 0; i < 6; i++)
+        uuid.bytes[i] = (unsigned char)(last_ms >> (40 - 8 * i));
+    uuid.bytes[6] = (unsigned char)(0x70 | counter >> 8);
+    uuid.bytes[7] = (unsigned char)(counter & 0xff);
+    take_random(uuid.bytes + 8, 8);
+    uuid.bytes[8] = (unsigned char)((uuid.bytes[8] & 0x3f) | 0x80);
+    return uuid;
+}
+
+struct uuid uuid4_make(void)
+{
+    struct uuid uuid;
+    take_random(uuid.bytes, sizeof(uuid.bytes));
+    uuid.bytes[6] = (unsigned char)((uuid.bytes[6] & 0x0f) | 0x40);
+    uuid.bytes[8] = (unsigned char)((uuid.bytes[8] & 0x3f) | 0x80);
+    return uuid;
+}
+
+/* A dash stands before these bytes. */
+static bool dash_before(size_t byte)
+{
+    return byte == 4 || byte == 6 || byte == 8 || byte == 10;
+}
+
+void uuid_format(const struct uuid *uuid, char ret_text[UUID_TEXT_SIZE])
+{
+    static const char digits[] = "0123456789abcdef";
+    char *out = ret_text;
+    for (size_t i = 0; i < sizeof(uuid->bytes); i++) {
+        if (dash_before(i))
+            *out++ = '-';
+        *out++ = digits[uuid->bytes[i] >> 4];
+        *out++ = digits[uuid->bytes[i] & 15];
+    }
+    *out = '\0';
+}
+
+static int hex_value(char digit)
+{
+    if (digit >= '0' && digit <= '9')
+        return digit - '0';
+    if (digit >= 'a' && digit <= 'f')
+        return digit - 'a' + 10;
+    if (digit >= 'A' && digit <= 'F')
+        return digit - 'A' + 10;
+    return -1;
+}
+
+bool uuid_parse(const char *text, size_t length, struct uuid *ret_uuid)
+{
+    if (length != UUID_TEXT_SIZE - 1)
+        return false;
+    struct uuid uuid;
+    for (size_t i = 0; i < sizeof(uuid.bytes); i++) {
+        if (dash_before(i) && *text++ != '-')
+            return false;
+        int high = hex_value(text[0]), low = hex_value(text[1]);
+        if (high < 0 || low < 0)
+            return false;
+        uuid.bytes[i] = (unsigned char)(high << 4 | low);
+        text += 2;
+    }
+    *ret_uuid = uuid;
+    return true;
+}
+
+bool uuid_equal(const struct uuid *left, const struct uuid *right)
+{
+    return memcmp(left->bytes, right->bytes, sizeof(left->bytes)) == 0;
+}
+
+bool uuid7_time_ms(const struct uuid *uuid, int64_t *ret_ms)
+{
+    if (uuid->bytes[6] >> 4 != 7)
+        return false;
+    int64_t ms = 0;
+    for (int i = 0; i < 6; i++)
+        ms = ms << 8 | uuid->bytes[i];
+    *ret_ms = ms;
+    return true;
+}

@@ -1,0 +1,121 @@
+/* What the files of the pool share: pg_pool.c (queues, sending, late queries, closing) and pg_pool_slots.c (the life of
+ * a connection). Private to both. */
+#ifndef ISSUING_PG_POOL_INTERNAL_H
+#define ISSUING_PG_POOL_INTERNAL_H
+
+#include "common/lib/base/buf.h"
+#include "common/lib/base/closing.h"
+#include "common/lib/pg/pg_abandoned.h"
+#include "common/lib/pg/pg_conn.h"
+#include "common/lib/pg/pg_history.h"
+#include "common/lib/pg/pg_place.h"
+#include "common/lib/pg/pg_pool.h"
+#include "common/lib/pg/pg_servers.h"
+
+/* How many sessions to one server there may be beyond options.connections, to continue with while abandoned ones hang.
+ * */
+#define PG_POOL_SPARE 2
+
+enum slot_state {
+    /* Its connection is down or connecting. When the connection is up, the slot goes to CHECKING. */
+    SLOT_DOWN,
+    /* The connection is up and belongs to the slot's own queries: the version of the schema, settings, what the server
+     * is, whether it lacks commits, and, while sessions hang there, what they wait for. Each waits for its result,
+     * within the time of the attempt. Goes to UP when the schema fits and the server is the primary, else back to
+     * DOWN. */
+    SLOT_CHECKING,
+    /* Takes the queries of the pool. Goes to RETIRING when one of them is refused because the server is read-only, and
+     * to DOWN when the connection is lost or abandoned, or another slot has found a newer primary. */
+    SLOT_UP,
+    /* The server became read-only (a failover): takes no more queries, and waits for the results of those in flight.
+     * Then the connection is closed, and the slot goes to DOWN to find the new primary. */
+    SLOT_RETIRING,
+};
+
+struct slot {
+    struct pg_connection connection;
+    struct pg_pool *pool;
+    enum slot_state state; /* changed by slot_set_state() alone */
+    bool is_unflushed;
+    int yielding_count;        /* of those in flight */
+    int64_t timeline;          /* of the server, which each promotion raises; 0 = unknown */
+    struct pg_history history; /* of the server; while it is asked for, what was known then */
+    struct pg_query schema_query, settings_query, server_query, history_query, waits_query;
+    struct buf pids; /* of waits_query */
+};
+
+struct pg_pool {
+    uv_loop_t *loop;
+    struct pg_pool_options options; /* texts are our copies */
+    uv_prepare_t turn;
+    uv_idle_t keep_awake; /* active while there is work for the turn, so that the loop does not sleep over it */
+    uv_timer_t deadline_timer;
+    int64_t due_ms; /* when the deadline timer fires; only valid while it is active */
+    struct pg_queries waiting;
+    struct pg_queries yielding; /* waiting, too */
+    struct pg_queries rejected; /* answered PG_NOT_SENT in the next turn */
+    struct pg_servers servers;  /* of all slots */
+    struct pg_history history;  /* what was acknowledged */
+    /* pg_pool_abandoned_max() of them, of which abandoned_count are not free. Together with the connections they are
+     * never more than that, and pg_pool_sessions_max() to one server (pg_hosts.h). */
+    struct pg_pool_abandoned {
+        struct pg_abandoned session; /* first */
+        struct pg_pool *pool;
+        int target;
+        int64_t timeline;
+    } * abandoned;
+    int abandoned_count;
+    bool waits_for_standby; /* one of them did, when that was last checked */
+    int in_flight_count;
+    enum { REPORTED_NOTHING, REPORTED_READY, REPORTED_DOWN } reported;
+    bool is_replacing;   /* the last session was ended while it was idle; the first attempt since then decides */
+    char reason[256];    /* why it is down, as reported */
+    enum pg_cause cause; /* the same in one word; PG_CAUSE_COUNT = it is ready */
+    bool is_behind_pooler;
+    int places; /* 0 = not known */
+    /* pg_pool_join(): of the first pool the databases, and of each the first; else 0 and NULL. */
+    struct pg_pool *databases[PG_PLACES_MAX];
+    int database_count, database_of[PG_PLACES_MAX];
+    bool is_known[PG_PLACES_MAX]; /* that database has answered about the place */
+    struct pg_pool *first;
+    bool is_closing, are_connections_closed;
+    void (*on_closed)(void *context);
+    void *closed_context;
+    struct closing closing;
+    struct slot slots[]; /* options.connections */
+};
+
+/* ---- pg_pool.c ---- */
+/* Makes on_loop_turn() run before the loop sleeps, also when it has run in this turn of the loop already. */
+void pg_pool_request_turn(struct pg_pool *pool);
+/* The query's result, to its owner. */
+void pg_pool_report_result(struct pg_pool *pool, struct pg_query *query, const struct pg_query_result *result);
+/* Rejects every query that waits: no connection will ever take it. */
+void pg_pool_reject_waiting(struct pg_pool *pool);
+/* The deadline timer fires at deadline_ms or earlier. */
+void pg_pool_watch_deadline(struct pg_pool *pool, int64_t deadline_ms);
+/* The query is a copy without an owner, which keeps the place of one that was late. */
+bool pg_pool_is_orphan(const struct pg_query *query);
+
+/* ---- pg_pool_join.c ---- */
+/* The pool that the query goes to. */
+struct pg_pool *pg_pool_of_query(struct pg_pool *pool, const struct pg_query *query);
+/* It is one of several databases, and away. */
+bool pg_pool_is_left_out(const struct pg_pool *pool);
+/* Whether this database serves the place. */
+void pg_pool_note_result(const struct pg_pool *pool, const struct pg_query *query,
+                         const struct pg_query_result *result);
+
+/* ---- pg_pool_slots.c ---- */
+extern const struct pg_connection_hooks pg_pool_slot_hooks;
+void slot_set_state(struct slot *slot, enum slot_state state);
+int pg_pool_sessions_max(const struct pg_pool *pool); /* to one server */
+int pg_pool_abandoned_max(const struct pg_pool *pool);
+/* As many sessions hang as there may be to one server, and none is in use: no query can be sent. */
+bool pg_pool_is_hung(const struct pg_pool *pool);
+/* Why the pool is down: the known cause of a hang, else what the servers know, or `reason`. */
+enum pg_cause pg_pool_find_cause(const struct pg_pool *pool, const char *reason, char *ret_text, size_t size);
+/* Of pool->servers. */
+void pg_pool_on_news(void *pool);
+
+#endif

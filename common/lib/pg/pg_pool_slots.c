@@ -1,0 +1,481 @@
+/* The life of the pool's connections: what is checked before the first query, what becomes of a session that hangs, and
+ * what follows when another server is the primary. States: pg_pool_internal.h.
+ *
+ * Invariants:
+ * - A slot gets queries only in state UP: connected, the schema checked, not read-only.
+ * - A connection that is silent is abandoned, not closed: its backend may run for long, and closing would not
+ *   end it. Connections and abandoned sessions to one server together are never more than options.connections +
+ *   PG_POOL_SPARE, so a server on which statements hang is not filled with sessions.
+ * - Slots in use are on one timeline. Each promotion begins a new one with a higher number, so the higher one is the
+ *   primary; a session to the other, which may be frozen or not know yet, is given up. What is in flight there ends
+ *   PG_UNKNOWN: it may have been committed before the promotion. */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/lib/base/backoff.h"
+#include "common/lib/pg/pg_place.h"
+#include "common/lib/pg/pg_pool_internal.h"
+#include "common/lib/pg/pg_settings.h"
+#include "statements.h"
+
+/* The connections of many processes do not come to a new primary in the same millisecond. */
+#define WAKE_SPREAD_MS 50
+
+void slot_set_state(struct slot *slot, enum slot_state state)
+{
+    assert(state != SLOT_CHECKING || slot->state == SLOT_DOWN);
+    assert(state != SLOT_UP || slot->state == SLOT_CHECKING);
+    assert(state != SLOT_RETIRING || slot->state == SLOT_UP);
+    slot->state = state;
+}
+
+bool pg_pool_ready(const struct pg_pool *pool)
+{
+    if (pool->is_replacing)
+        return true;
+    for (int i = 0; i < pool->options.connections; i++)
+        if (pool->slots[i].state == SLOT_UP)
+            return true;
+    return false;
+}
+
+int pg_pool_places(const struct pg_pool *pool)
+{
+    return pool->places;
+}
+
+int pg_pool_place_of(const struct pg_pool *pool, const char *user_id)
+{
+    return pool->places == 0 ? PG_PLACE_UNKNOWN : pg_place_of(user_id, strlen(user_id), pool->places);
+}
+
+bool pg_pool_is_behind_pooler(const struct pg_pool *pool)
+{
+    return pool->is_behind_pooler;
+}
+
+int pg_pool_sessions_max(const struct pg_pool *pool)
+{
+    return pool->options.connections + PG_POOL_SPARE;
+}
+
+int pg_pool_abandoned_max(const struct pg_pool *pool)
+{
+    return 2 * pg_pool_sessions_max(pool);
+}
+
+bool pg_pool_is_hung(const struct pg_pool *pool)
+{
+    return pool->abandoned_count >= pg_pool_sessions_max(pool) && !pg_pool_ready(pool);
+}
+
+enum pg_cause pg_pool_cause(const struct pg_pool *pool)
+{
+    return pool->cause;
+}
+
+enum pg_cause pg_pool_find_cause(const struct pg_pool *pool, const char *reason, char *ret_text, size_t size)
+{
+    if (pool->abandoned_count > 0 && pool->waits_for_standby) {
+        snprintf(ret_text, size, "commits wait for a synchronous standby");
+        return PG_CAUSE_STANDBY;
+    }
+    if (pg_pool_is_hung(pool) && pool->servers.hosts.count <= 1) {
+        snprintf(ret_text, size, "statements hang: no session answers");
+        return PG_CAUSE_HUNG;
+    }
+    enum pg_cause cause = pg_hosts_why(&pool->servers.hosts, reason, ret_text, size);
+    return pg_pool_is_hung(pool) && cause == PG_CAUSE_OTHER ? PG_CAUSE_HUNG : cause;
+}
+
+static void report_state(struct pg_pool *pool, const char *reason)
+{
+    char text[sizeof(pool->reason)] = "";
+    bool is_ready = pg_pool_ready(pool);
+    pool->cause = is_ready ? PG_CAUSE_COUNT : pg_pool_find_cause(pool, reason, text, sizeof(text));
+    bool is_same = is_ready ? pool->reported == REPORTED_READY
+                            : pool->reported == REPORTED_DOWN && strcmp(text, pool->reason) == 0;
+    if (is_same)
+        return;
+    pool->reported = is_ready ? REPORTED_READY : REPORTED_DOWN;
+    memcpy(pool->reason, text, sizeof(pool->reason));
+    if (pool->options.on_state && !pool->is_closing)
+        pool->options.on_state(pool->options.context, is_ready, pool->reason);
+}
+
+void pg_pool_on_news(void *context)
+{
+    struct pg_pool *pool = context;
+    pool->is_replacing = pool->is_replacing && pg_hosts_has_target(&pool->servers.hosts);
+    if (pool->is_closing || pg_pool_ready(pool))
+        return;
+    for (int i = 0; i < pool->options.connections; i++)
+        if (pool->slots[i].connection.state == PG_STATE_DOWN)
+            pg_connection_wake(&pool->slots[i].connection, 0);
+    if (!pg_hosts_has_target(&pool->servers.hosts)) /* else attempts report what they find */
+        report_state(pool, "");
+}
+
+/* ---- another server is the primary ---- */
+
+static void wake(struct slot *slot)
+{
+    pg_connection_wake(&slot->connection, (int64_t)(backoff_random() % WAKE_SPREAD_MS));
+}
+
+/* A session is up and settled: the others have nothing to look for elsewhere. */
+static void gather(struct slot *settled)
+{
+    static const char *const why = "another server is the primary";
+    struct pg_pool *pool = settled->pool;
+    for (int i = 0; i < pool->options.connections; i++) {
+        struct slot *slot = &pool->slots[i];
+        bool is_elsewhere = slot->connection.target != settled->connection.target;
+        bool is_older = slot->timeline > 0 && slot->timeline < settled->timeline;
+        bool is_in_use = slot->state == SLOT_UP || slot->state == SLOT_RETIRING;
+        if (slot->connection.state == PG_STATE_DOWN)
+            wake(slot);
+        /* guard: sessions to a primary that was replaced are given up */
+        else if (is_in_use && is_older)
+            pg_connection_lose(&slot->connection, why);
+        else if (!is_in_use && is_elsewhere)
+            pg_connection_cut(&slot->connection, why);
+    }
+    for (int i = 0; i < pg_pool_abandoned_max(pool); i++)
+        if (pool->abandoned[i].timeline > 0 && pool->abandoned[i].timeline < settled->timeline)
+            pg_abandoned_drop(&pool->abandoned[i].session);
+}
+
+/* ---- the checks of a new session ---- */
+
+static void set_up(struct slot *slot)
+{
+    slot_set_state(slot, SLOT_UP);
+    slot->pool->is_replacing = false;
+    pg_history_follow(&slot->pool->history, &slot->history);
+    pg_connection_settle(&slot->connection);
+    pg_pool_request_turn(slot->pool);
+    report_state(slot->pool, "");
+    gather(slot);
+}
+
+/* Its deadline is the connection's, which runs until the slot is up. */
+static void send_check(struct slot *slot, struct pg_query *query)
+{
+    query->deadline_ms = INT64_MAX;
+    if (pg_connection_send(&slot->connection, query, query->statement))
+        pg_connection_flush(&slot->connection);
+    else
+        pg_connection_lose(&slot->connection, NULL);
+}
+
+/* The checks have passed. While sessions hang there, this one can find out what they wait for; later it may hang
+ * itself. */
+static void check_waits(struct slot *slot)
+{
+    struct pg_pool *pool = slot->pool;
+    struct pg_array pids;
+    int count = 0;
+    pg_array_start(&pids, &slot->pids, PG_INT8);
+    for (int i = 0; i < pg_pool_abandoned_max(pool); i++) {
+        const struct pg_pool_abandoned *it = &pool->abandoned[i];
+        if (pg_abandoned_is_free(&it->session) || it->target != slot->connection.target)
+            continue;
+        pg_array_add_int8(&pids, pg_abandoned_pid(&it->session));
+        count++;
+    }
+    slot->waits_query = (struct pg_query){.statement = &sql_session_waits};
+    slot->waits_query.params[0] = pg_array_param(&pids);
+    if (count == 0 || slot->pids.failed)
+        set_up(slot);
+    else
+        send_check(slot, &slot->waits_query);
+}
+
+static void on_waits(struct slot *slot, const struct pg_query_result *result)
+{
+    if (result->kind == PG_UNKNOWN)
+        return; /* the connection is lost already */
+    if (result->kind == PG_DONE && pg_rows_count(result->rows) == 1)
+        slot->pool->waits_for_standby = pg_int8(result->rows, 0, 0) > 0;
+    set_up(slot);
+}
+
+static void check_schema(struct slot *slot, int64_t version)
+{
+    const struct pg_pool_options *options = &slot->pool->options;
+    if (version >= options->schema_least && version <= options->schema_most)
+        return; /* the result of the server's query follows */
+    char text[200];
+    snprintf(text, sizeof(text), "the schema is at version %lld, this program needs %d to %d: %s", (long long)version,
+             options->schema_least, options->schema_most,
+             version < options->schema_least ? "run issuing-ctl migrate"
+                                             : "install the program that belongs to the schema");
+    pg_connection_lose(&slot->connection, text);
+}
+
+static void check_pooler(struct slot *slot, const struct pg_rows *rows)
+{
+    int process = PQbackendPID(slot->connection.libpq);
+    slot->pool->is_behind_pooler = pg_rows_count(rows) == 1 && pg_int8(rows, 0, 2) != process;
+}
+
+/* Another number would be another database in the old one's stead: users would be looked for in wrong places. */
+static void check_places(struct slot *slot, int64_t places)
+{
+    struct pg_pool *pool = slot->pool;
+    char text[160];
+    if (pool->places == 0 && places >= 1 && places <= PG_PLACES_MAX)
+        pool->places = (int)places;
+    /* guard: a database with another number of places is not used */
+    if (pool->places == places)
+        return; /* the result of the server's query follows */
+    snprintf(text, sizeof(text), "the database has %lld places, and had %d when this program started: start it again",
+             (long long)places, pool->places);
+    pg_connection_lose(&slot->connection, text);
+}
+
+static void on_schema(struct slot *slot, const struct pg_query_result *result)
+{
+    switch (result->kind) {
+    case PG_DONE:
+        check_pooler(slot, result->rows);
+        check_schema(slot, pg_rows_count(result->rows) == 1 ? pg_int8(result->rows, 0, 0) : 0);
+        if (slot->state == SLOT_CHECKING) /* the schema fits */
+            check_places(slot, pg_int8(result->rows, 0, 5));
+        break;
+    case PG_REFUSED:
+        if (strcmp(result->sqlstate, "42P01") == 0)
+            check_schema(slot, 0); /* no such table */
+        else
+            pg_connection_lose(&slot->connection, result->message);
+        break;
+    case PG_NOT_SENT:
+    case PG_UNKNOWN:
+        break; /* the connection is lost already */
+    }
+}
+
+static void on_settings(struct slot *slot, const struct pg_query_result *result)
+{
+    char text[PG_FAULT_SIZE];
+    if (result->kind == PG_REFUSED)
+        pg_connection_lose(&slot->connection, result->message);
+    else if (result->kind == PG_DONE && pg_settings_fault(result->rows, text))
+        pg_connection_lose(&slot->connection, text);
+}
+
+static int64_t newest_timeline(const struct pg_pool *pool)
+{
+    int64_t newest = 0;
+    for (int i = 0; i < pool->options.connections; i++) {
+        const struct slot *slot = &pool->slots[i];
+        if ((slot->state == SLOT_UP || slot->state == SLOT_RETIRING) && slot->timeline > newest)
+            newest = slot->timeline;
+    }
+    return newest;
+}
+
+/* Of a server whose timeline is not known, nothing is. Answers that others get in that time are not counted against it.
+ * */
+static void check_history(struct slot *slot)
+{
+    slot->history = slot->pool->history;
+    slot->history_query = (struct pg_query){.statement = &sql_session_history};
+    pg_history_params(&slot->history, slot->history_query.params);
+    if (slot->timeline == 0)
+        check_waits(slot);
+    else
+        send_check(slot, &slot->history_query);
+}
+
+static void on_history(struct slot *slot, const struct pg_query_result *result)
+{
+    char text[160];
+    const char *lost = NULL;
+    if (result->kind == PG_UNKNOWN)
+        return; /* the connection is lost already */
+    if (result->kind == PG_DONE)
+        lost = pg_history_read(result->rows, slot->timeline, &slot->history);
+    snprintf(text, sizeof(text), "the database lacks acknowledged commits: %.80s; see issuing-ctl accept-history",
+             lost ? lost : "");
+    if (result->kind != PG_DONE)
+        pg_connection_lose(&slot->connection, result->message);
+    /* guard: a database that lacks acknowledged commits is not used */
+    else if (lost)
+        pg_connection_refuse(&slot->connection, PG_SEEN_LOST, text);
+    else
+        check_waits(slot);
+}
+
+static void check_server(struct slot *slot, bool is_standby, bool is_read_only)
+{
+    int64_t newest = newest_timeline(slot->pool);
+    char text[160];
+    snprintf(text, sizeof(text), "an older primary: it is on timeline %lld, and sessions are in use on timeline %lld",
+             (long long)slot->timeline, (long long)newest);
+    if (is_standby)
+        pg_connection_refuse(&slot->connection, PG_SEEN_STANDBY, "the database server is a standby");
+    /* guard: a read-only database is not ready */
+    else if (is_read_only)
+        pg_connection_refuse(&slot->connection, PG_SEEN_READ_ONLY, "the database is read-only");
+    else if (slot->timeline > 0 && slot->timeline < newest)
+        pg_connection_refuse(&slot->connection, PG_SEEN_OUTDATED, text);
+    else
+        check_history(slot);
+}
+
+static void on_server(struct slot *slot, const struct pg_query_result *result)
+{
+    switch (result->kind) {
+    case PG_DONE:
+        slot->timeline = pg_int8(result->rows, 0, 0);
+        check_server(slot, pg_bool(result->rows, 0, 1), pg_bool(result->rows, 0, 2));
+        break;
+    case PG_REFUSED: /* something that is not quite PostgreSQL: its timeline stays unknown */
+        check_server(slot, false, false);
+        break;
+    case PG_NOT_SENT:
+    case PG_UNKNOWN:
+        break; /* the connection is lost already */
+    }
+}
+
+/* ---- hooks of the connection ---- */
+
+static struct slot *slot_of(struct pg_connection *connection)
+{
+    return container_of(connection, struct slot, connection);
+}
+
+static void on_up(struct pg_connection *connection)
+{
+    struct slot *slot = slot_of(connection);
+    slot_set_state(slot, SLOT_CHECKING);
+    slot->timeline = 0;
+    slot->history = (struct pg_history){0};
+    if (slot->pool->options.schema_least <= 0) {
+        slot->pool->places = 1;
+        check_waits(slot);
+        return;
+    }
+    slot->schema_query = (struct pg_query){.statement = &sql_schema_version};
+    slot->settings_query = (struct pg_query){.statement = &sql_session_settings};
+    slot->settings_query.params[0] = pg_param_int8(PQbackendPID(connection->libpq));
+    slot->server_query = (struct pg_query){.statement = &sql_session_server};
+    send_check(slot, &slot->schema_query);
+    if (slot->state == SLOT_CHECKING)
+        send_check(slot, &slot->settings_query);
+    if (slot->state == SLOT_CHECKING)
+        send_check(slot, &slot->server_query);
+}
+
+static void on_session_over(struct pg_abandoned *session)
+{
+    struct pg_pool_abandoned *it = container_of(session, struct pg_pool_abandoned, session);
+    struct pg_pool *pool = it->pool;
+    it->timeline = 0;
+    pg_hosts_leave(&pool->servers.hosts, it->target);
+    if (--pool->abandoned_count == 0)
+        pool->waits_for_standby = false;
+    if (pool->are_connections_closed)
+        closing_part_closed(&pool->closing);
+}
+
+static void on_abandoned(struct pg_connection *connection, PGconn *session, int syncs, int target)
+{
+    struct slot *slot = slot_of(connection);
+    struct pg_pool *pool = slot->pool;
+    int i = 0;
+    while (!pg_abandoned_is_free(&pool->abandoned[i].session))
+        i++; /* one is free, since this session was counted as well */
+    assert(i < pg_pool_abandoned_max(pool));
+    pool->abandoned[i].target = target;
+    pool->abandoned[i].timeline = slot->timeline;
+    if (pg_abandoned_take(&pool->abandoned[i].session, pool->loop, session, syncs, on_session_over))
+        pool->abandoned_count++;
+    else
+        pg_hosts_leave(&pool->servers.hosts, target);
+}
+
+static void on_down(struct pg_connection *connection, const char *reason)
+{
+    struct slot *slot = slot_of(connection);
+    struct pg_pool *pool = slot->pool;
+    bool was_ready = pg_pool_ready(pool);
+    slot_set_state(slot, SLOT_DOWN);
+    slot->is_unflushed = false;
+    /* guard: a session that ends while it is idle is replaced before the database is called away */
+    pool->is_replacing = connection->is_ended && was_ready && pool->abandoned_count == 0 && !pool->is_closing;
+    if (connection->is_ended && pool->options.on_ended)
+        pool->options.on_ended(pool->options.context, reason);
+    if (pg_pool_ready(pool))
+        return;
+    report_state(pool, reason);
+    if (pg_pool_is_hung(pool))
+        pg_pool_reject_waiting(pool);
+}
+
+static void on_result(struct pg_connection *connection, struct pg_query *query, const struct pg_query_result *result)
+{
+    struct slot *slot = slot_of(connection);
+    struct pg_pool *pool = slot->pool;
+    if (query == &slot->schema_query) {
+        on_schema(slot, result);
+        return;
+    }
+    if (query == &slot->settings_query) {
+        on_settings(slot, result);
+        return;
+    }
+    if (query == &slot->server_query) {
+        on_server(slot, result);
+        return;
+    }
+    if (query == &slot->history_query) {
+        on_history(slot, result);
+        return;
+    }
+    if (query == &slot->waits_query) {
+        on_waits(slot, result);
+        return;
+    }
+    if (slot->state == SLOT_UP && result->kind == PG_REFUSED && strcmp(result->sqlstate, "25006") == 0)
+        slot_set_state(slot, SLOT_RETIRING);
+    if (result->kind == PG_DONE)
+        pg_history_note(&pool->history, &slot->history, result->rows);
+    slot->yielding_count -= query->yields;
+    if (pool->waiting.first || pool->yielding.first || slot->state == SLOT_RETIRING)
+        pg_pool_request_turn(pool);
+    const struct pg_query *next = connection->in_flight.first;
+    /* guard: a statement that was late and hangs in its turn is silence */
+    if (next && pg_pool_is_orphan(next)) /* it has no deadline of its own that wakes the timer */
+        pg_pool_watch_deadline(pool, connection->turn_ms + next->timeout_ms);
+    if (pg_pool_is_orphan(query))
+        query->on_result(query, result);
+    else
+        pg_pool_report_result(pool, query, result);
+}
+
+/* Behind a pooler that mixes clients up, notifications may arrive; the pool does not use them. */
+static void on_notify(struct pg_connection *connection, const char *payload)
+{
+    (void)payload;
+    (void)connection;
+}
+
+static void on_connection_closed(struct pg_connection *connection)
+{
+    closing_part_closed(&slot_of(connection)->pool->closing);
+}
+
+const struct pg_connection_hooks pg_pool_slot_hooks = {
+    .on_abandoned = on_abandoned,
+    .on_up = on_up,
+    .on_down = on_down,
+    .on_result = on_result,
+    .on_notify = on_notify,
+    .on_closed = on_connection_closed,
+};
