@@ -18,7 +18,7 @@
 #include "common/lib/base/clock.h"
 #include "common/lib/base/uuid7.h"
 #include "common/lib/http_client/http_client.h"
-#include "worker/core_api.h"
+#include "worker/peers/core_api.h"
 #include "common/core/issuer/issuer.h"
 #include "worker/route/route_call.h"
 

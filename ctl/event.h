@@ -46,7 +46,7 @@ struct event {
     const char *replaced_last4, *replaced_status; /* of the card that is replaced; NULL in what an action returns */
     /* Read by event_read_prospect() only: what decides about the next attempt. */
     const char *cancel_code;              /* the card will be cancelled, and the event ends REJECTED with this code */
-    const char *held_end, *held_end_code; /* the end that waits until no create can arrive any more (worker/flow.h) */
+    const char *held_end, *held_end_code; /* the end that waits until no create can arrive any more (flow.h) */
     int64_t lost_count;                   /* attempts in a row that were lost with their worker */
     int64_t deferral_count;               /* in a row for the same cause, deferral_code */
     const char *deferral_code;            /* or an operator's act since; NULL = neither */

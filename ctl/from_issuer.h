@@ -1,6 +1,6 @@
 /* issuing-ctl reconcile --from-issuer: the issuer's own list of its cards beside our events and cards. A worker reads the
- * list (worker/issuer_listing.h); this asks for it, or joins one that is asked for, waits, and prints what came of it:
- * questions, and nothing is changed. */
+ * list (worker/questions/issuer_listing.h); this asks for it, or joins one that is asked for, waits, and prints what
+ * came of it: questions, and nothing is changed. */
 #ifndef ISSUING_CTL_FROM_ISSUER_H
 #define ISSUING_CTL_FROM_ISSUER_H
 

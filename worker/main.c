@@ -15,7 +15,7 @@
 #include "common/lib/http_client/http_client.h"
 #include "common/core/outbox.h"
 #include "common/lib/pg/pg_listen.h"
-#include "worker/breaker.h"
+#include "worker/peers/breaker.h"
 #include "common/core/issuer/issuer.h"
 #include "worker/worker.h"
 #include "worker/worker_metrics.h"

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/lib/base/clock.h"
-#include "worker/core_api.h"
+#include "worker/peers/core_api.h"
 
 /* ---- calls ---- */
 

@@ -5,7 +5,7 @@
 #ifndef ISSUING_SPANS_H
 #define ISSUING_SPANS_H
 
-#include "worker/flow.h"
+#include "worker/flow/flow.h"
 
 /* Sets flow->span_id: "" = the spans of this event are not wanted. */
 void spans_begin_attempt(struct flow *flow);

@@ -9,12 +9,12 @@
 #include "common/lib/base/closing.h"
 #include "common/lib/base/log.h"
 #include "statements.h"
-#include "worker/claims.h"
-#include "worker/issuer_check.h"
-#include "worker/issuer_listing.h"
+#include "worker/flow/claims.h"
 #include "worker/places.h"
-#include "worker/reconcile.h"
-#include "worker/statistics.h"
+#include "worker/questions/issuer_check.h"
+#include "worker/questions/issuer_listing.h"
+#include "worker/questions/reconcile.h"
+#include "worker/upkeep/statistics.h"
 
 #define EVERY_MOST_MS 1000
 #define COST_MOST_MS 20

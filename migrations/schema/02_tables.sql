@@ -52,7 +52,7 @@ CREATE TABLE issuing.outbox_events (
     lost_count      int NOT NULL DEFAULT 0,                 -- attempts in a row that were lost with their worker
     deferral_count  int NOT NULL DEFAULT 0,                 -- deferrals in a row with the same cause
     deferral_code   text COLLATE "C", -- that cause; operator_*: an operator's act since the last attempt
-    held_end        text COLLATE "C", -- PENDING: the end, once no create can arrive any more (worker/flow.h)
+    held_end        text COLLATE "C", -- PENDING: the end, once no create can arrive any more (worker/flow/flow.h)
     held_end_code   text COLLATE "C",                       -- its reason code
     -- What the issuer must be told of the user (holder, product), kept from the first attempt that leaves an outcome
     -- unknown: a repeat under the same key must be the same request.

@@ -211,8 +211,8 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, issuing, pg_temp
 RETURN coalesce(deferral_code ~ '^(issuer|core|route)_http_[34]..$' AND right(deferral_code, 3)
                 NOT IN ('408', '409', '425', '429') OR deferral_code = 'route_refuses', false);
 
--- Which events a claim takes while some are refused (worker/suspicion.h): fresh ones, then refused ones, in turns from
--- three places of the index: the oldest in their order; any of the newest, since those that are refused may come
+-- Which events a claim takes while some are refused (worker/peers/suspicion.h): fresh ones, then refused ones, in turns
+-- from three places of the index: the oldest in their order; any of the newest, since those that are refused may come
 -- faster than claims do; and any behind a time left to chance, so that nothing hides an event for ever. `looks` rows
 -- are looked at in each place, whatever lies there. Which place is first is left to chance, too. Nothing is locked:
 -- claim locks.

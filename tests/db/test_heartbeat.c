@@ -1,7 +1,7 @@
 /* The story: on a bad night two operators look at the same worker. It must call nobody that is paused, from its first
  * moment on; what they ask must take effect once and be on record once; and whatever happens to the tables of
  * heartbeats, cards are issued. Needs a migrated database: its conninfo in ISSUING_TEST_DATABASE. */
-#include "worker/heartbeat.h"
+#include "worker/upkeep/heartbeat.h"
 
 #include <inttypes.h>
 

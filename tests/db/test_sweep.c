@@ -331,7 +331,7 @@ END_TEST
 
 /* ---- the stretches of the sweep ---------------------------------------------------------------------------------- */
 
-/* As the worker has them (worker/sweep.c): from one age to the next, the last one from the beginning of time. */
+/* As the worker has them (worker/flow/sweep.c): from one age to the next, the last one from the beginning of time. */
 static const int64_t ages_ms[] = {0, 2000, 20000, 200000, 2000000};
 #define STRETCHES ((int)ARRAY_SIZE(ages_ms))
 

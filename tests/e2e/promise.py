@@ -16,7 +16,7 @@ SHORT = {"issuer__timeout": "300ms", "issuer__settle_time": "1500ms", "core__tim
          "worker__lease": "1500ms",
          "issuer__key_lifetime": "1h", "retry__max_attempts": "4"}
 HOURS = 2 * 3600
-REBASES_OF_A_START = 2 * 4  # of the events of clients and of services; worker/sweep.c repeats each three times
+REBASES_OF_A_START = 2 * 4  # of the events of clients and of services; worker/flow/sweep.c repeats each three times
 LATE_MS = 900  # longer than a timeout and a retry, shorter than the settling time
 
 

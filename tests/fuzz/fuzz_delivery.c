@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "tests/fuzz/fuzz.h"
-#include "worker/core_api.h"
+#include "worker/peers/core_api.h"
 #include "worker/route/route_call.h"
 
 #define EVENT "0199a4b1-0c3d-7e5f-8a9b-0c1d2e3f4a5b"

@@ -4,7 +4,7 @@
 #include "common/lib/json/json_strict.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/issuer/answer_faults.h"
-#include "worker/issuer_findings.h"
+#include "worker/questions/issuer_findings.h"
 
 #define ANSWER_MAX ((size_t)64 * 1024)
 

@@ -5,8 +5,8 @@
 
 #include "common/lib/json/json_strict.h"
 #include "tests/fuzz/fuzz.h"
-#include "worker/core_api.h"
-#include "worker/event_parameters.h"
+#include "worker/peers/core_api.h"
+#include "worker/peers/event_parameters.h"
 #include "worker/route/route_call.h"
 #include "worker/route/route_findings.h"
 

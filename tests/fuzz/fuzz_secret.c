@@ -7,7 +7,7 @@
 #include "common/lib/http_client/client_certificate.h"
 #include "common/lib/http_client/http_call.h"
 #include "tests/fuzz/fuzz.h"
-#include "worker/credential.h"
+#include "worker/peers/credential.h"
 #include "worker/route/route.h"
 #include "worker/route/route_sign.h"
 

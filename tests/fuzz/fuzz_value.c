@@ -15,7 +15,7 @@
 #include "ctl/moment.h"
 #include "ctl/options.h"
 #include "tests/fuzz/fuzz.h"
-#include "worker/peer.h"
+#include "worker/peers/peer.h"
 
 #define DAY_US (INT64_C(86400) * 1000000)
 

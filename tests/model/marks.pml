@@ -3,8 +3,8 @@
  * read it.
  *
  * It stands for migrations/schema/10_marks.sql (ask_reconcile, ask_reissue, withdraw_check, ask_check, end_check) and
- * worker/mark.c. Left out: what a look finds besides "a card" and "none", the settling time (protocol.pml), and how a
- * mark is retried: a look that fails is one that comes later. WITHOUT_...: a guard is taken out. */
+ * worker/questions/mark.c. Left out: what a look finds besides "a card" and "none", the settling time (protocol.pml),
+ * and how a mark is retried: a look that fails is one that comes later. WITHOUT_...: a guard is taken out. */
 
 #ifndef TICKS
 #define TICKS 4

@@ -2,11 +2,11 @@
  * 403, 404, 405, 3xx) for a reason of their own, or all are, for a reason of ours. tests/model/README.md says how to
  * read it.
  *
- * It stands for worker/suspicion.c and target.c, and for issuing.choose_due of migrations/schema/04_claim.sql. One good
- * event waits at any time; what counts of the others is how many are older and newer than it. Time passes in pauses
- * between probes only. That chance decides from which end a claim takes first is modelled as: neither end comes first
- * more than twice in a row. Left out: the end FAILED of an event that is refused beside good ones, and outages (5xx),
- * whose probes have the breaker's pauses.
+ * It stands for worker/peers/suspicion.c and target.c, and for issuing.choose_due of migrations/schema/04_claim.sql.
+ * One good event waits at any time; what counts of the others is how many are older and newer than it. Time passes in
+ * pauses between probes only. That chance decides from which end a claim takes first is modelled as: neither end comes
+ * first more than twice in a row. Left out: the end FAILED of an event that is refused beside good ones, and outages
+ * (5xx), whose probes have the breaker's pauses.
  *
  * The world (-D): MOST refused events on either side, FAILURES in a row, CAP of the pause, OURS 1: every call is
  * refused until our fault is mended. WITHOUT_...: a guard is taken out. */

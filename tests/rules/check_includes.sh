@@ -40,10 +40,14 @@ may_include() {
     ctl/console) echo 'common/*' ctl ;;
     ctl/verbs) echo 'common/*' ctl ctl/console ;; # the console: only cmd_console.c, see below
     api | sandbox) echo 'common/*' ;;
-    worker) echo 'common/*' worker/route ;;
-    worker/route) echo 'common/*' worker ;; # a route is a peer, and its deliveries are steps of a flow
+    worker) echo 'common/*' 'worker/*' ;; # its main modules; metrics, clock, writer and spans, which all rooms use
+    worker/peers) echo 'common/*' worker ;;
+    worker/route) echo 'common/*' worker/peers worker/questions ;; # a route is a peer; its findings are as an issuer's
+    worker/flow) echo 'common/*' worker worker/peers worker/route ;;
+    worker/questions) echo 'common/*' worker worker/peers worker/route worker/flow ;;
+    worker/upkeep) echo 'common/*' worker worker/peers worker/route worker/flow ;;
     # The loop without a database makes the worker's own calls.
-    bench | bench/limiters) echo 'common/*' bench worker worker/route ;;
+    bench | bench/limiters) echo 'common/*' bench worker 'worker/*' ;;
     *) echo "no rule for $1" ;;
     esac
 }

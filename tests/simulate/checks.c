@@ -6,7 +6,7 @@
 #include "common/lib/base/clock.h"
 #include "common/lib/base/log.h"
 #include "sim.h"
-#include "worker/flow.h"
+#include "worker/flow/flow.h"
 
 void sim_tell(const char *format, ...)
 {

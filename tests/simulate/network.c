@@ -6,7 +6,7 @@
 
 #include "common/lib/http_client/http_client.h"
 #include "sim.h"
-#include "worker/flow.h"
+#include "worker/flow/flow.h"
 
 struct flight {
     struct http_call *call;

@@ -9,7 +9,7 @@
 #include "common/core/decide/outcome.h"
 #include "common/core/header_file.h"
 #include "common/lib/base/err.h"
-#include "worker/peer.h"
+#include "worker/peers/peer.h"
 #include "worker/route/route_sign.h"
 
 struct route {

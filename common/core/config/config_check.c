@@ -72,8 +72,8 @@ static bool check_proxies(const struct config *config, struct err *err)
 }
 
 /* No relation between breaker.failures and retry.max_attempts is needed: a failure that comes from the health of a
- * target ends no event without evidence from other events (worker/target.h), whatever opens a breaker, and however many
- * workers run. */
+ * target ends no event without evidence from other events (worker/peers/target.h), whatever opens a breaker, and
+ * however many workers run. */
 static bool check_retention(const struct config *config, struct err *err)
 {
     int64_t longest_ms = 0;

@@ -1,5 +1,5 @@
 /* One attempt over one event, as far as decisions need it: the event as it lay in the table, and where the attempt
- * stands. The worker's flow has one (worker/flow.h); `issuing-ctl explain` fills one from the row. Ages are in ms.
+ * stands. The worker's flow has one (worker/flow/flow.h); `issuing-ctl explain` fills one from the row. Ages are in ms.
  * Pure. */
 #ifndef ISSUING_DECIDE_ATTEMPT_H
 #define ISSUING_DECIDE_ATTEMPT_H

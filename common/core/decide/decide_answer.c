@@ -271,7 +271,7 @@ static struct flow_verdict executed(struct attempt *attempt, const struct view *
     case STEP_KEEP:
     case STEP_SAVE:
     case STEP_MARK:
-    case STEP_REVIEW: /* the event's end is decided already (worker/flow_review.h) */
+    case STEP_REVIEW: /* the event's end is decided already (worker/flow/flow_review.h) */
     case STEP_DISOWN:
     case STEP_COUNT:
         break;

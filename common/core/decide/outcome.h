@@ -1,6 +1,6 @@
 /* What one call to a peer means: whether it was executed, what to do next, and what it shows of the peer's health. The
- * meaning of a status is a table in outcome.c; common/core/issuer/issuer_rules.c and worker/core_api.c add what only
- * their peer's answers mean. docs/peers.md has the same table for the teams behind the peers. Pure. */
+ * meaning of a status is a table in outcome.c; common/core/issuer/issuer_rules.c and worker/peers/core_api.c add what
+ * only their peer's answers mean. docs/peers.md has the same table for the teams behind the peers. Pure. */
 #ifndef ISSUING_DECIDE_OUTCOME_H
 #define ISSUING_DECIDE_OUTCOME_H
 
@@ -9,7 +9,7 @@
 #include "common/lib/http_client/http_call.h"
 #include "common/lib/json/json_value.h"
 
-/* What an answer shows of the health of the peer (worker/breaker.h). */
+/* What an answer shows of the health of the peer (worker/peers/breaker.h). */
 enum breaker_result {
     BREAKER_GOOD,     /* it executed the call, or refused it for a reason of the request: it is well */
     BREAKER_ANSWERED, /* it answered, so it can be reached; the answer does not say whether it is well */

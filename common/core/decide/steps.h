@@ -1,4 +1,4 @@
-/* The steps of an attempt by name. What a step prepares and reads is in worker/step.h, what follows its answer in
+/* The steps of an attempt by name. What a step prepares and reads is in worker/flow/step.h, what follows its answer in
  * decide.h. */
 #ifndef ISSUING_DECIDE_STEPS_H
 #define ISSUING_DECIDE_STEPS_H

@@ -27,7 +27,7 @@ enum issuer_call {
     ISSUER_RETRIEVE, /* the card's state: after a cancel or a retire that was refused, and of the card that a reissue was
                       * to replace, where none came of it */
     ISSUER_LIST,     /* all cards that were made since a time, whosever they are */
-    ISSUER_FREEZE,   /* a card of a trial (worker/issuer_trial.h): nothing is authorized until it is active again */
+    ISSUER_FREEZE,   /* a card of a trial (issuer_trial.h): nothing is authorized until it is active again */
     ISSUER_CALLS,
 };
 
@@ -173,7 +173,7 @@ struct issuer_rule {
 
 /* ---- what the documents do not say ---- */
 
-/* What a trial in the issuer's test mode does to learn it (worker/issuer_trial.h). */
+/* What a trial in the issuer's test mode does to learn it (worker/questions/issuer_trial.h). */
 enum issuer_experiment {
     ASK_VENDOR, /* none can show it */
     ASK_REPEAT, /* the create is sent again under its key */

@@ -8,7 +8,7 @@
 #include "common/core/issuer_key.h"
 #include "ctl/outlook.h"
 #include "ctl/outlook_code.h"
-#include "worker/flow.h"
+#include "worker/flow/flow.h"
 #include "tests/support/suite.h"
 
 #define SECOND INT64_C(1000000)

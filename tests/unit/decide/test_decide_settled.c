@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "common/core/issuer_key.h"
-#include "worker/flow.h"
+#include "worker/flow/flow.h"
 #include "tests/support/suite.h"
 
 #define SECOND INT64_C(1000)

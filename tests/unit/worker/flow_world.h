@@ -11,7 +11,7 @@
 #include "common/lib/base/clock.h"
 #include "common/lib/http_server/http_server.h"
 #include "tests/support/stuck.h"
-#include "worker/flow_run.h"
+#include "worker/flow/flow_run.h"
 #include "worker/worker_metrics.h"
 
 #define SECOND INT64_C(1000)

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/lib/base/clock.h"
-#include "worker/slots.h"
+#include "worker/flow/slots.h"
 #include "tests/support/suite.h"
 
 enum { EVENTS = 12000, SLOTS = 128, CONCURRENCY = 64, CALL_MS = 100, CLAIM_MS = 5, LOOKS = 512, FAILS_AFTER = 3 };

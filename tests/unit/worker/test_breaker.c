@@ -4,7 +4,7 @@
 #include <check.h>
 #include <stdlib.h>
 
-#include "worker/breaker.h"
+#include "worker/peers/breaker.h"
 #include "tests/support/suite.h"
 
 enum { FAILURES = 5, PROBE_MS = 2000, LIMIT = 8 };

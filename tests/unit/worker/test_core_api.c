@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/lib/json/json_strict.h"
-#include "worker/core_api.h"
+#include "worker/peers/core_api.h"
 #include "worker/peer_call.h"
 #include "tests/support/suite.h"
 

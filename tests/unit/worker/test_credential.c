@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "worker/credential.h"
+#include "worker/peers/credential.h"
 #include "tests/support/suite.h"
 
 #define SECRET "sk_never_shown"

@@ -7,7 +7,7 @@
 
 #include "tests/support/suite.h"
 #include "tests/unit/worker/fake_profile.h"
-#include "worker/event_parameters.h"
+#include "worker/peers/event_parameters.h"
 
 enum { HOLDER, ACCOUNT };
 

@@ -3,8 +3,8 @@
 #include <check.h>
 #include <stdlib.h>
 
-#include "worker/flow.h"
-#include "worker/step.h"
+#include "worker/flow/flow.h"
+#include "worker/flow/step.h"
 #include "tests/support/suite.h"
 
 #define SECOND INT64_C(1000)

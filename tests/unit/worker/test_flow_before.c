@@ -7,8 +7,8 @@
 #include "common/core/issuer_key.h"
 #include "tests/support/suite.h"
 #include "tests/unit/worker/fake_profile.h"
-#include "worker/flow_before.h"
-#include "worker/mark.h"
+#include "worker/flow/flow_before.h"
+#include "worker/questions/mark.h"
 
 #define SECOND INT64_C(1000)
 #define HOUR (3600 * SECOND)

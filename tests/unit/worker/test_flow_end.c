@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/flow_end.h"
+#include "worker/flow/flow_end.h"
 #include "tests/support/suite.h"
 
 #define CLAIMED_MS 5000

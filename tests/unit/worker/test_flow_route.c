@@ -7,9 +7,9 @@
 
 #include "common/lib/base/clock.h"
 #include "tests/support/suite.h"
-#include "worker/flow_before.h"
-#include "worker/flow_end.h"
-#include "worker/step.h"
+#include "worker/flow/flow_before.h"
+#include "worker/flow/flow_end.h"
+#include "worker/flow/step.h"
 
 #define SECOND INT64_C(1000)
 #define HOUR (3600 * SECOND)

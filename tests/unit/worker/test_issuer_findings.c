@@ -1,7 +1,7 @@
 /* The story: the findings of a check go to a terminal, into a ticket and into the database. They must say what is wrong
  * and what to do about it, must not call right what nobody saw, and must hold no key, no card number and nobody's name,
  * whatever the peers answer. */
-#include "worker/issuer_findings.h"
+#include "worker/questions/issuer_findings.h"
 
 #include <check.h>
 #include <stdio.h>

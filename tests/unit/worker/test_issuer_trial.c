@@ -2,7 +2,7 @@
  * repeated the vendor's words with our key in them; a
  * frozen card that the issuer goes on to show as active, and a settle time that is too short, were not seen; a card whose
  * create got no definite answer stayed, and nobody was told. */
-#include "worker/issuer_trial.h"
+#include "worker/questions/issuer_trial.h"
 
 #include <check.h>
 #include <stdio.h>

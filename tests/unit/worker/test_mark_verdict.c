@@ -4,7 +4,7 @@
 #include <check.h>
 #include <string.h>
 
-#include "worker/mark_verdict.h"
+#include "worker/questions/mark_verdict.h"
 #include "tests/support/suite.h"
 
 #define NONE ISSUER_FOUND_NONE

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "common/lib/base/clock.h"
-#include "worker/peer.h"
+#include "worker/peers/peer.h"
 #include "worker/worker_metrics.h"
 #include "tests/support/stuck.h"
 #include "tests/support/suite.h"

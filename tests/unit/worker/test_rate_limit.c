@@ -8,7 +8,7 @@
 
 #include "common/lib/base/clock.h"
 #include "common/core/issuer/issuer_rules.h"
-#include "worker/slots.h"
+#include "worker/flow/slots.h"
 #include "tests/support/suite.h"
 
 enum { EVENTS = 400, SLOTS = 64, STEP_MS = 10, GRANTED = 2, SECONDS = 60 };

@@ -4,7 +4,7 @@
 #include <check.h>
 #include <stdlib.h>
 
-#include "worker/slots.h"
+#include "worker/flow/slots.h"
 #include "tests/support/suite.h"
 
 enum { SLOTS = 64, ISSUER_MAX = 8, CORE_MAX = 16, NOW_MS = 1000000, TYPES_MAX = 33 };

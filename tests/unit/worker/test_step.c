@@ -8,7 +8,7 @@
 #include "common/core/keyring.h"
 #include "tests/support/suite.h"
 #include "tests/unit/worker/fake_profile.h"
-#include "worker/step.h"
+#include "worker/flow/step.h"
 
 #define EVENT "01890a5d-ac96-774b-bcce-b302099a8057"
 #define CARD(id, state) CARD_OF(EVENT, id, state)

@@ -2,7 +2,7 @@
  * half a minute, since every probe took another of the ten. What refusals show, and when the next probe is due. */
 #include <check.h>
 
-#include "worker/suspicion.h"
+#include "worker/peers/suspicion.h"
 #include "tests/support/suite.h"
 
 enum { FAILURES = 5, INTERVAL_MS = 2000 };

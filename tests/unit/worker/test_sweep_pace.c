@@ -1,6 +1,6 @@
 /* The story: an event becomes visible late, behind the claims' bookmark. However much a look costs, and for whatever
  * reason, a walk reaches it soon; and where the entries are what costs, the walk leaves the database its time. */
-#include "worker/sweep_pace.h"
+#include "worker/flow/sweep_pace.h"
 
 #include "tests/support/suite.h"
 

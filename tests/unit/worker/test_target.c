@@ -7,7 +7,7 @@
 #include <check.h>
 
 #include "common/lib/base/clock.h"
-#include "worker/target.h"
+#include "worker/peers/target.h"
 #include "tests/support/suite.h"
 
 enum { TICKETS = 12, CONCURRENCY = 3, FAILURES = 4, PROBE_MS = 2000 };

@@ -3,7 +3,7 @@
 #include <check.h>
 #include <stdlib.h>
 
-#include "worker/turns.h"
+#include "worker/flow/turns.h"
 #include "tests/support/suite.h"
 
 enum { TYPES = 3 };

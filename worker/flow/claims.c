@@ -1,0 +1,283 @@
+/* See claims.h. */
+#include "worker/flow/claims.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/lib/base/closing.h"
+#include "common/lib/base/log.h"
+#include "worker/flow/sweep.h"
+#include "worker/places.h"
+
+/* One type. */
+struct kind {
+    struct route *route; /* NULL = CARD_ISSUE */
+    const char *event_type;
+    struct slots_share *share;
+    struct claim *claim;
+    /* sweeps_count of them, for each source of the first place, then of the next. */
+    struct sweep *sweeps[PG_PLACES_MAX * CLAIM_SOURCES];
+    int sweeps_count;
+    bool is_watched; /* its claims and sweeps wait until something is due, instead of looking by themselves */
+};
+
+struct claims {
+    struct claims_options options;
+    struct turns turns;
+    int sweeps_in_flight;
+    struct kind kinds[1 + CONFIG_ROUTES_MAX]; /* count of them; the first is card requests */
+    int count;
+    bool is_stopped;
+    struct closing closing;
+};
+
+int claims_types(const struct routes *routes)
+{
+    return 1 + routes->count;
+}
+
+static int sources_of(const struct kind *kind)
+{
+    return kind->route ? 1 : CLAIM_SOURCES;
+}
+
+static void on_clock_set_back(void *context)
+{
+    struct claims *claims = context;
+    for (int i = 0; i < claims->count; i++)
+        for (int number = 0; number < claims->kinds[i].sweeps_count; number++)
+            /* guard: a clock that is set back is answered by a rebase */
+            sweep_rebase(claims->kinds[i].sweeps[number]);
+}
+
+/* ---- open ---- */
+
+static void set_targets(struct claims *claims, struct kind *kind)
+{
+    if (kind->route) {
+        kind->share->targets[0] = &kind->route->peer.target;
+        return;
+    }
+    kind->share->targets[0] = &claims->options.peers->issuer.target;
+    kind->share->targets[1] = &claims->options.peers->core.target;
+}
+
+/* How long after the first one of so many this one polls first, so that their statements do not come at once. */
+static int64_t turn_ms(const struct claims *claims, int number, int count)
+{
+    return 1 + claims->options.config->worker.poll_interval_ms * number / count;
+}
+
+static bool open_claim(struct claims *claims, struct kind *kind, struct err *err)
+{
+    const struct claims_options *options = &claims->options;
+    struct claim_options claim = {
+        .loop = options->loop,
+        .pool = options->pool,
+        .config = options->config,
+        .worker_name = options->worker_name,
+        .event_type = kind->event_type,
+        .route = kind->route,
+        .issuer_address = options->peers->issuer_address,
+        .slots = options->slots,
+        .share = kind->share,
+        .turns = &claims->turns,
+        .series = options->series,
+        .db_clock = options->db_clock,
+        .on_clock_set_back = on_clock_set_back,
+        .context = claims,
+    };
+    return claim_open(&claim, &kind->claim, err);
+}
+
+static bool open_sweep(struct claims *claims, struct kind *kind, int64_t first_ms, struct err *err)
+{
+    struct sweep_options sweep = {
+        .loop = claims->options.loop,
+        .pool = claims->options.pool,
+        .claim = kind->claim,
+        .event_type = kind->event_type,
+        .route = kind->route,
+        .place = kind->sweeps_count / sources_of(kind),
+        .source = (enum claim_source)(kind->sweeps_count % sources_of(kind)),
+        .in_flight = &claims->sweeps_in_flight,
+        .first_ms = first_ms,
+        .series = claims->options.series,
+        .poll_interval_ms = claims->options.config->worker.poll_interval_ms,
+    };
+    if (!sweep_open(&sweep, &kind->sweeps[kind->sweeps_count], err))
+        return false;
+    kind->sweeps_count++;
+    return true;
+}
+
+/* As soon as the number of places is known. What failed is tried again. */
+static void open_more_sweeps(struct claims *claims, struct kind *kind)
+{
+    int places = places_count(claims->options.pool), count = places * sources_of(kind);
+    struct err err = {0};
+    while (kind->sweeps_count < count && !claims->is_stopped) {
+        int place = kind->sweeps_count / sources_of(kind);
+        if (!open_sweep(claims, kind, turn_ms(claims, place, places), &err)) {
+            log_error("leases of a place are not taken back", LOG_TEXT("type", kind->event_type),
+                      LOG_NUMBER("place", place), LOG_TEXT("why", err.message));
+            return;
+        }
+    }
+}
+
+static bool open_kind(struct claims *claims, struct route *route, struct err *err)
+{
+    int64_t first_ms = turn_ms(claims, claims->count, claims_types(claims->options.routes));
+    struct kind *kind = &claims->kinds[claims->count];
+    *kind = (struct kind){
+        .route = route,
+        .event_type = route ? route->config->type : OUTBOX_EVENT_TYPE,
+        .share = &claims->options.slots->shares[claims->count],
+    };
+    claims->count++;
+    set_targets(claims, kind);
+    bool is_open = open_claim(claims, kind, err);
+    while (is_open && kind->sweeps_count < sources_of(kind)) /* of the first place */
+        is_open = open_sweep(claims, kind, first_ms, err);
+    return is_open;
+}
+
+bool claims_open(const struct claims_options *options, struct claims **ret_claims, struct err *err)
+{
+    struct claims *claims = calloc(1, sizeof(*claims));
+    if (!claims)
+        return err_set(err, ERR_MEMORY, "no memory for the claims");
+    claims->options = *options;
+    turns_init(&claims->turns, options->slots);
+    bool is_open = open_kind(claims, NULL, err);
+    for (int i = 0; is_open && i < options->routes->count; i++)
+        is_open = open_kind(claims, &options->routes->routes[i], err);
+    if (!is_open) {
+        claims_close(claims, NULL, NULL);
+        return false;
+    }
+    *ret_claims = claims;
+    return true;
+}
+
+/* ---- run ---- */
+
+void claims_wake(struct claims *claims, const char *type)
+{
+    for (int i = 0; i < claims->count; i++)
+        open_more_sweeps(claims, &claims->kinds[i]);
+    if (type && type[0] == '\0')
+        claim_wake_source(claims->kinds[0].claim, CLAIM_CLIENTS);
+    else if (type && strcmp(type, OUTBOX_EVENT_TYPE) == 0)
+        claim_wake_source(claims->kinds[0].claim, CLAIM_SERVICES);
+    else
+        for (int i = 0; i < claims->count; i++)
+            if (!type || strcmp(type, claims->kinds[i].event_type) == 0)
+                claim_wake(claims->kinds[i].claim);
+}
+
+void claims_capacity_changed(struct claims *claims)
+{
+    for (int i = 0; i < claims->count; i++)
+        claim_capacity_changed(claims->kinds[i].claim);
+}
+
+void claims_event_ended(struct claims *claims, const struct slots_share *share)
+{
+    const struct kind *kind = &claims->kinds[share - claims->options.slots->shares];
+    claims_capacity_changed(claims);
+    if (!kind->route) /* an end may be to be told */
+        claims_wake(claims, OUTBOX_ENDED_TYPE);
+    else if (kind->route->config->ordered) /* the next event of its user may be due now */
+        claim_wake(kind->claim);
+}
+
+/* ---- the poll ---- */
+
+static void watch(struct kind *kind, bool is_watched)
+{
+    kind->is_watched = is_watched;
+    for (int i = 0; i < kind->sweeps_count; i++)
+        sweep_watch(kind->sweeps[i], is_watched);
+}
+
+static bool may_be_watched(const struct kind *kind)
+{
+    for (int i = 0; i < kind->sweeps_count; i++)
+        if (!sweep_is_cheap(kind->sweeps[i]))
+            return false;
+    return true;
+}
+
+void claims_add_watched(struct claims *claims, struct pg_array *types)
+{
+    for (int i = 0; i < claims->count; i++) {
+        struct kind *kind = &claims->kinds[i];
+        if (!kind->is_watched && may_be_watched(kind))
+            watch(kind, true);
+        if (kind->is_watched)
+            pg_array_add(types, kind->event_type, strlen(kind->event_type));
+    }
+}
+
+void claims_poll(struct claims *claims, int place, struct slice type)
+{
+    for (int i = 0; i < claims->count; i++) {
+        struct kind *kind = &claims->kinds[i];
+        if (type.bytes ? !slice_is(type, kind->event_type) : kind->is_watched)
+            continue;
+        claim_poll(kind->claim, place);
+        int first = place * sources_of(kind);
+        for (int number = first; number < first + sources_of(kind) && number < kind->sweeps_count; number++)
+            /* guard: what is due behind the bookmark wakes the sweep */
+            sweep_wake(kind->sweeps[number]);
+    }
+}
+
+void claims_unwatch(struct claims *claims)
+{
+    for (int i = 0; i < claims->count; i++)
+        watch(&claims->kinds[i], false);
+}
+
+void claims_note_clock(struct claims *claims, int64_t db_us, int64_t sent_us)
+{
+    claim_note_clock(claims->kinds[0].claim, db_us, sent_us);
+}
+
+/* ---- drain, close ---- */
+
+void claims_stop(struct claims *claims)
+{
+    claims->is_stopped = true;
+    for (int i = 0; i < claims->count; i++) {
+        claim_stop(claims->kinds[i].claim);
+        for (int number = 0; number < claims->kinds[i].sweeps_count; number++)
+            sweep_stop(claims->kinds[i].sweeps[number]);
+    }
+}
+
+bool claims_are_idle(const struct claims *claims)
+{
+    for (int i = 0; i < claims->count; i++) {
+        if (!claim_is_idle(claims->kinds[i].claim))
+            return false;
+        for (int number = 0; number < claims->kinds[i].sweeps_count; number++)
+            if (!sweep_is_idle(claims->kinds[i].sweeps[number]))
+                return false;
+    }
+    return true;
+}
+
+void claims_close(struct claims *claims, void (*on_closed)(void *context), void *context)
+{
+    closing_start(&claims->closing, free, claims, on_closed, context);
+    for (int i = 0; i < claims->count; i++) {
+        if (claims->kinds[i].claim) /* the last one may have failed to open */
+            claim_close(claims->kinds[i].claim, closing_part_closed, closing_part(&claims->closing));
+        for (int number = 0; number < claims->kinds[i].sweeps_count; number++)
+            sweep_close(claims->kinds[i].sweeps[number], closing_part_closed, closing_part(&claims->closing));
+    }
+    closing_end(&claims->closing);
+}

@@ -1,0 +1,146 @@
+/* See flow_turn.h. */
+#include "worker/flow/flow_turn.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "common/lib/base/clock.h"
+
+static struct target *issuer_of(const struct flow *flow)
+{
+    return &flow->env->peers->issuer.target;
+}
+
+static bool is_suspected(const struct flow *flow)
+{
+    if (flow->route)
+        return flow->route->peer.target.suspected > 0;
+    return issuer_of(flow)->suspected > 0 || flow->env->peers->core.target.suspected > 0;
+}
+
+const char *flow_turn_closed(const struct flow *flow, int64_t now_ms)
+{
+    if (flow->attempt.step != STEP_CHECK && flow->attempt.step != STEP_ISSUE)
+        return NULL;
+    /* guard: no card is begun that cannot be linked */
+    if (is_suspected(flow) && !flow->is_probe)
+        return outbox_cause_name(OUTBOX_CAUSE_BREAKER_OPEN);
+    /* Both peers are looked at before core-api is called, so that neither an outage nor a rate limit of the issuer
+     * causes a storm of eligibility checks. */
+    /* guard: core-api is not called while the issuer's breaker is open, nor while the issuer rests */
+    return flow->attempt.step == STEP_CHECK ? target_closed_by(issuer_of(flow), now_ms) : NULL;
+}
+
+int64_t flow_turn_wait_ms(const struct flow *flow)
+{
+    const struct peers *peers = flow->env->peers;
+    bool is_away = flow->route ? flow->route->peer.target.breaker.state != BREAKER_CLOSED
+                               : peers->issuer.target.breaker.state != BREAKER_CLOSED ||
+                                     peers->core.target.breaker.state != BREAKER_CLOSED;
+    /* It was not refused: it is due as soon as others are answered well. Until then it is not claimed. */
+    return is_suspected(flow) && !is_away ? 0 : -1;
+}
+
+/* ---- the reserved turn ---- */
+
+bool flow_turn_is_needed(const struct flow *flow)
+{
+    if (flow->attempt.step != STEP_CHECK || flow->attempt.asks_for != STEP_COUNT || flow->holds_turn)
+        return false;
+    const struct breaker *breaker = &issuer_of(flow)->breaker;
+    /* guard: a limited issuer's create has its turn before the question */
+    return breaker->state == BREAKER_CLOSED && (breaker->is_doubted || breaker->limit < breaker->limit_max);
+}
+
+static void fill_ticket(const struct flow *flow, enum flow_step step, struct target_ticket *ticket)
+{
+    static_assert(STEP_COUNT <= TARGET_KINDS, "a step is a kind of call");
+    ticket->kind = (int)step;
+    ticket->is_aside = flow_step_is_aside(step);
+    ticket->is_dear = step == STEP_LINK;
+    ticket->may_probe = flow->is_probe;
+    ticket->event_id = flow->attempt.event_id;
+}
+
+enum target_entry flow_turn_reserve(struct flow *flow,
+                                    void (*on_admitted)(struct target_ticket *ticket, enum target_entry entry))
+{
+    assert(!flow->holds_turn);
+    fill_ticket(flow, STEP_ISSUE, &flow->turn);
+    flow->turn.on_admitted = on_admitted;
+    enum target_entry entry = target_enter(issuer_of(flow), &flow->turn);
+    flow->holds_turn = entry == TARGET_ADMITTED;
+    return entry;
+}
+
+void flow_turn_keep(struct flow *flow)
+{
+    assert(flow->attempt.step == STEP_ISSUE && flow->holds_ticket && !flow->holds_turn);
+    flow->turn = flow->ticket;
+    flow->holds_turn = true;
+    flow->holds_ticket = false;
+}
+
+bool flow_turn_use(struct flow *flow)
+{
+    if (flow->attempt.step != STEP_ISSUE || !flow->holds_turn)
+        return false;
+    /* guard: a reserved turn ends with a 429 */
+    if (flow->turn.epoch != issuer_of(flow)->breaker.epoch) {
+        flow_turn_release(flow);
+        return false;
+    }
+    flow->ticket = flow->turn;
+    flow->holds_ticket = true;
+    flow->holds_turn = false;
+    return true;
+}
+
+void flow_turn_release(struct flow *flow)
+{
+    if (!flow->holds_turn)
+        return;
+    flow->holds_turn = false;
+    target_leave(issuer_of(flow), &flow->turn, BREAKER_NOTHING, NULL, -1);
+}
+
+/* ---- the ticket ---- */
+
+enum target_entry flow_turn_enter(struct flow *flow,
+                                  void (*on_admitted)(struct target_ticket *ticket, enum target_entry entry))
+{
+    fill_ticket(flow, flow->attempt.step, &flow->ticket);
+    flow->ticket.on_admitted = on_admitted;
+    enum target_entry entry = target_enter(&flow_peer(flow)->target, &flow->ticket);
+    flow->holds_ticket = entry == TARGET_ADMITTED;
+    return entry;
+}
+
+void flow_turn_return(struct flow *flow)
+{
+    if (!flow->holds_ticket)
+        return;
+    flow->holds_ticket = false;
+    target_leave(&flow_peer(flow)->target, &flow->ticket, BREAKER_NOTHING, NULL, -1);
+}
+
+void flow_turn_leave(struct flow *flow, struct flow_verdict *verdict)
+{
+    struct target *target = &flow_peer(flow)->target;
+    const struct outcome *outcome = &flow->attempt.outcome;
+    /* Only a closed breaker counts failures: neither a failed probe nor a call that was in flight when it opened is an
+     * attempt. */
+    if (verdict->kind == FLOW_RETRY && outcome->health == BREAKER_BAD && target->breaker.state != BREAKER_CLOSED)
+        /* guard: a failed probe is no attempt */
+        verdict->kind = FLOW_DEFER;
+    flow->holds_ticket = false;
+    /* guard: the link of a card that was there before puts no fresh probe off */
+    flow->ticket.is_repeated = (flow->attempt.step == STEP_LINK && !flow->attempt.card_is_new) ||
+                               strcmp(flow->attempt.deferral_code, outcome_cause(outcome)) == 0;
+    /* guard: a refusal after a create that may have been executed does not show that none was */
+    if (flow->attempt.step == STEP_ISSUE && outcome->kind == OUTCOME_REFUSED && !flow->attempt.unknown)
+        target_note_create(target, &flow->attempt.event_id, outcome->code);
+    else if (flow->attempt.step == STEP_ISSUE && outcome->kind == OUTCOME_EXECUTED)
+        target_note_create(target, &flow->attempt.event_id, NULL);
+    target_leave(target, &flow->ticket, outcome->health, outcome_cause(outcome), outcome->wait_ms);
+}

@@ -1,0 +1,264 @@
+/* See sweep.h. One statement is in flight at a time. Each look is at the young events or the next piece of a pass. */
+#include "worker/flow/sweep.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/lib/base/clock.h"
+#include "common/lib/base/closing.h"
+#include "common/lib/base/log.h"
+#include "statements.h"
+#include "worker/flow/flow.h"
+#include "worker/flow/sweep_pace.h"
+
+#define FREED_MAX 500 /* leases taken back by one statement */
+#define SWEEP_TIMEOUT_MS 10000
+#define CHEAP_MS 20 /* of a look at everything */
+#define TURN_MS 20  /* until it asks again whether the sweeps of other types leave it a statement */
+
+/* A statement that began before the clock was set back may commit old times after the first rebase. So the rebase is
+ * repeated until every such statement is over (the roles' statement_timeout). */
+static const int64_t REBASE_REPEAT_MS[] = {1000, 4000, 15000};
+
+struct sweep {
+    struct sweep_options options;
+    uv_timer_t timer;
+    struct pg_query query;
+    bool is_in_flight;
+    bool is_young;       /* the look is at the young events */
+    bool rebase_pending; /* the database's clock was set back, or may have been */
+    int64_t rebase_due_ms;
+    int rebase_repeats; /* of REBASE_REPEAT_MS */
+    int64_t sent_ms;
+    int64_t young_due_ms, old_due_ms;
+    struct sweep_pace pace;
+    bool is_cheap; /* the last look of a pass */
+    bool is_watched;
+    int64_t awake_until_ms; /* so long it looks although it is watched */
+    bool is_stopped;
+    struct closing closing;
+};
+
+/* Columns of outbox_sweep. */
+enum { COL_FREED, COL_LATE, COL_COST, COL_ENDED };
+
+static void on_timer(uv_timer_t *timer);
+
+static void wait_for_next(struct sweep *sweep, int64_t now_ms)
+{
+    if (sweep->is_stopped)
+        return;
+    int64_t due_ms = sweep->young_due_ms < sweep->old_due_ms ? sweep->young_due_ms : sweep->old_due_ms;
+    if (sweep->is_watched && now_ms >= sweep->awake_until_ms) {
+        uv_timer_stop(&sweep->timer);
+        if (!sweep->rebase_pending)
+            return;
+        due_ms = sweep->rebase_due_ms;
+    }
+    uv_timer_start(&sweep->timer, on_timer, due_ms > now_ms ? (uint64_t)(due_ms - now_ms) : 0, 0);
+}
+
+static struct pg_param type_param(const struct sweep *sweep)
+{
+    return pg_param_text(sweep->options.event_type, strlen(sweep->options.event_type));
+}
+
+static void submit(struct sweep *sweep)
+{
+    sweep->is_in_flight = true;
+    ++*sweep->options.in_flight;
+    sweep->query.place = sweep->options.place;
+    pg_pool_submit(sweep->options.pool, &sweep->query);
+}
+
+static void note_answered(struct sweep *sweep)
+{
+    sweep->is_in_flight = false;
+    --*sweep->options.in_flight;
+}
+
+/* What a look found. Returns whether there may be more where it looked. */
+static bool note_look(struct sweep *sweep, const struct pg_rows *rows)
+{
+    struct claim *claim = sweep->options.claim;
+    int64_t freed = pg_int8(rows, 0, COL_FREED), ended = pg_int8(rows, 0, COL_ENDED);
+    if (freed > 0) {
+        log_warning("leases ran out; their events are PENDING again", LOG_TEXT("type", sweep->options.event_type),
+                    LOG_NUMBER("events", freed));
+        claim_wake(claim);
+    }
+    if (!pg_is_null(rows, 0, COL_LATE))
+        claim_go_back(claim, sweep->options.place, sweep->options.source, pg_int8(rows, 0, COL_LATE));
+    for (int64_t i = 0; i < ended; i++)
+        worker_series_count_end(sweep->options.series, sweep->options.event_type, OUTBOX_FAILED, "worker_lost", -1);
+    if (ended > 0)
+        log_warning("events that lost their worker again and again are FAILED worker_lost",
+                    LOG_TEXT("type", sweep->options.event_type), LOG_NUMBER("events", ended));
+    return freed == FREED_MAX;
+}
+
+static void on_looked(struct pg_query *query, const struct pg_query_result *result)
+{
+    struct sweep *sweep = container_of(query, struct sweep, query);
+    int64_t now_ms = clock_mono_ms(), poll_ms = sweep->pace.poll_interval_ms;
+    bool is_done = result->kind == PG_DONE;
+    int64_t cost_ms = is_done ? pg_int8(result->rows, 0, COL_COST) : 0;
+    note_answered(sweep);
+    bool was_full = is_done && note_look(sweep, result->rows);
+    /* Too many entries to look through, or no database: the look did not happen. (PG_NOT_SENT, after waiting for a
+     * connection, proves nothing about the width.) */
+    bool is_late = result->kind == PG_UNKNOWN && now_ms - sweep->sent_ms >= SWEEP_TIMEOUT_MS;
+    if (!sweep->is_young)
+        sweep->is_cheap = is_done && !was_full && cost_ms < CHEAP_MS && sweep->pace.width_ms == SWEEP_UNBOUNDED;
+    if (sweep->is_young)
+        sweep->young_due_ms = is_done ? sweep_pace_young(&sweep->pace, now_ms, cost_ms) : now_ms + poll_ms;
+    else if (is_done)
+        sweep->old_due_ms = sweep_pace_old(&sweep->pace, now_ms, cost_ms, was_full);
+    else if (is_late)
+        sweep->old_due_ms = sweep_pace_late(&sweep->pace, now_ms, SWEEP_TIMEOUT_MS);
+    else
+        sweep->old_due_ms = now_ms + poll_ms;
+    wait_for_next(sweep, now_ms);
+}
+
+static void on_rebased(struct pg_query *query, const struct pg_query_result *result)
+{
+    struct sweep *sweep = container_of(query, struct sweep, query);
+    note_answered(sweep);
+    int64_t moved = result->kind == PG_DONE ? pg_int8(result->rows, 0, 0) : 0;
+    int64_t now_ms = clock_mono_ms();
+    sweep->rebase_pending |= result->kind != PG_DONE || moved == FREED_MAX;
+    if (!sweep->rebase_pending && sweep->rebase_repeats < (int)ARRAY_SIZE(REBASE_REPEAT_MS)) {
+        sweep->rebase_pending = true;
+        sweep->rebase_due_ms = now_ms + REBASE_REPEAT_MS[sweep->rebase_repeats++];
+    }
+    if (result->kind != PG_DONE)
+        sweep->rebase_due_ms = now_ms + sweep->options.poll_interval_ms;
+    if (moved > 0) {
+        log_warning("events bore times of a clock that was ahead; their waits begin now",
+                    LOG_TEXT("type", sweep->options.event_type), LOG_NUMBER("events", moved));
+        claim_go_back(sweep->options.claim, sweep->options.place, sweep->options.source, -1);
+    }
+    wait_for_next(sweep, now_ms);
+}
+
+static void rebase(struct sweep *sweep)
+{
+    sweep->rebase_pending = false;
+    sweep->query.statement = &sql_outbox_rebase;
+    sweep->query.params[0] = pg_param_int8(FREED_MAX);
+    sweep->query.params[1] = type_param(sweep);
+    sweep->query.params[2] = claim_source_param(sweep->options.route, sweep->options.source);
+    sweep->query.timeout_ms = SWEEP_TIMEOUT_MS;
+    sweep->query.is_slow = true;
+    sweep->query.on_result = on_rebased;
+    submit(sweep);
+}
+
+void sweep_rebase(struct sweep *sweep)
+{
+    sweep->rebase_pending = true;
+    sweep->rebase_due_ms = 0;
+    sweep->rebase_repeats = 0;
+    if (!sweep->is_in_flight && !sweep->is_stopped)
+        uv_timer_start(&sweep->timer, on_timer, 0, 0);
+}
+
+void sweep_watch(struct sweep *sweep, bool is_watched)
+{
+    bool was_watched = sweep->is_watched;
+    sweep->is_watched = is_watched;
+    if (was_watched && !is_watched && !sweep->is_in_flight)
+        wait_for_next(sweep, clock_mono_ms());
+}
+
+void sweep_wake(struct sweep *sweep)
+{
+    int64_t now_ms = clock_mono_ms();
+    /* Long enough for a look at the young and one at the old. */
+    sweep->awake_until_ms = now_ms + sweep->pace.poll_interval_ms * 3 / 2;
+    if (!sweep->is_in_flight && sweep->is_watched)
+        wait_for_next(sweep, now_ms);
+}
+
+bool sweep_is_cheap(const struct sweep *sweep)
+{
+    return sweep->is_cheap;
+}
+
+static void look(struct sweep *sweep, int64_t now_ms)
+{
+    int64_t bookmark_us = claim_bookmark_us(sweep->options.claim, sweep->options.place, sweep->options.source);
+    int64_t to_ms = sweep->is_young ? 0 : sweep->pace.age_ms;
+    bool is_last = !sweep->is_young && sweep->pace.width_ms == SWEEP_UNBOUNDED;
+    struct pg_query *query = &sweep->query;
+    sweep->sent_ms = now_ms;
+    query->statement = &sql_outbox_sweep;
+    query->params[0] =
+        is_last ? pg_param_null() : pg_param_int8(sweep->is_young ? SWEEP_YOUNG_MS : to_ms + sweep->pace.width_ms);
+    query->params[1] = pg_param_int8(to_ms);
+    query->params[2] = bookmark_us >= 0 ? pg_param_int8(bookmark_us) : pg_param_null();
+    query->params[3] = pg_param_int8(FREED_MAX);
+    query->params[4] = pg_param_int8(OUTBOX_LOST_MAX);
+    query->params[5] = type_param(sweep);
+    query->params[6] = claim_source_param(sweep->options.route, sweep->options.source);
+    query->timeout_ms = SWEEP_TIMEOUT_MS;
+    query->is_slow = true;
+    query->on_result = on_looked;
+    submit(sweep);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct sweep *sweep = container_of(timer, struct sweep, timer);
+    int64_t now_ms = clock_mono_ms();
+    if (sweep->is_in_flight)
+        return;
+    if (*sweep->options.in_flight >= SWEEP_MOST) {
+        uv_timer_start(timer, on_timer, TURN_MS, 0);
+        return;
+    }
+    if (sweep->rebase_pending && sweep->rebase_due_ms <= now_ms) {
+        rebase(sweep);
+        return;
+    }
+    sweep->is_young = sweep->young_due_ms <= now_ms;
+    if (sweep->is_young || sweep->old_due_ms <= now_ms)
+        look(sweep, now_ms);
+    else
+        wait_for_next(sweep, now_ms);
+}
+
+bool sweep_open(const struct sweep_options *options, struct sweep **ret_sweep, struct err *err)
+{
+    struct sweep *sweep = calloc(1, sizeof(*sweep));
+    if (!sweep)
+        return err_set(err, ERR_MEMORY, "no memory for the sweep");
+    sweep->options = *options;
+    int64_t every_ms = options->poll_interval_ms > SWEEP_EVERY_MS ? options->poll_interval_ms : SWEEP_EVERY_MS;
+    sweep_pace_init(&sweep->pace, every_ms, clock_mono_ms());
+    uv_timer_init(options->loop, &sweep->timer);
+    uv_timer_start(&sweep->timer, on_timer, (uint64_t)options->first_ms, 0);
+    *ret_sweep = sweep;
+    return true;
+}
+
+void sweep_stop(struct sweep *sweep)
+{
+    sweep->is_stopped = true;
+    uv_timer_stop(&sweep->timer);
+}
+
+bool sweep_is_idle(const struct sweep *sweep)
+{
+    return !sweep->is_in_flight;
+}
+
+void sweep_close(struct sweep *sweep, void (*on_closed)(void *context), void *context)
+{
+    assert(sweep_is_idle(sweep));
+    closing_start(&sweep->closing, free, sweep, on_closed, context);
+    closing_handle(&sweep->closing, &sweep->timer);
+    closing_end(&sweep->closing);
+}

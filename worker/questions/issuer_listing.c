@@ -1,0 +1,360 @@
+/* See issuer_listing.h. */
+#include "worker/questions/issuer_listing.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/core/issuer/issuer.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/base/closing.h"
+#include "common/lib/base/log.h"
+#include "statements.h"
+
+#define POLL_MS 1000
+#define TIDY_MS 60000 /* a take also asks by itself, and removes what is over */
+#define PAUSE_MAX_MS 1000
+#define TROUBLE_MAX_MS (60 * 1000) /* the pause after failures in a row; a Retry-After may be longer */
+#define UNREADABLE_MAX 3           /* answers in a row */
+#define QUERY_TIMEOUT_MS 5000
+#define CALL_MAX_MS 10000
+#define LEASE_MORE_MS (QUERY_TIMEOUT_MS + PAUSE_MAX_MS + 1000)
+#define ANSWER_MAX (64 * 1024)
+#define SKEW_MS (10 * 60 * 1000) /* the issuer's clock may be so far behind: the list begins earlier */
+#define ARRAY_BYTES_MAX (ISSUER_LIST_ROWS_MAX * (CARD_ISSUER_ID_MAX + 8) + 64)
+
+/* What the module waits for. */
+enum phase {
+    /* The timer. Then TAKING. */
+    PHASE_IDLE,
+    /* The statement that takes a list. None there: IDLE. Else CALLING, or COMPARING where the list is read. */
+    PHASE_TAKING,
+    /* A page of the issuer. Then NOTING, or LEAVING where it cannot be read. */
+    PHASE_CALLING,
+    /* The statement that compares the page. Then PAUSING, after the last page COMPARING. */
+    PHASE_NOTING,
+    /* The timer. Then CALLING. */
+    PHASE_PAUSING,
+    /* The statement that looks for cards of ours in the list. Again, until all are compared. Then IDLE. */
+    PHASE_COMPARING,
+    /* The statement that gives the list away, or ends it. Then IDLE. */
+    PHASE_LEAVING,
+};
+
+struct issuer_listing {
+    struct issuer_listing_options options;
+    enum phase phase;
+    bool is_draining;
+    uv_timer_t timer;
+    struct pg_query query;
+    struct uuid id, token;
+    int64_t since_ms;           /* Unix time */
+    struct issuer_lookup place; /* its cursor is where the page begins */
+    char next[CARD_ISSUER_ID_MAX + 1];
+    int failures;        /* in a row: pages that were not read */
+    int64_t pause_ms;    /* before the next page, or the next list */
+    struct buf bytes[3]; /* of the arrays: ids, references, whether live */
+    struct pg_array arrays[3];
+    char why[400];
+    struct http_call call;
+    struct credential *credential;
+    struct closing closing;
+};
+
+static int64_t call_ms(const struct issuer_listing *listing)
+{
+    int64_t timeout_ms = listing->options.peers->issuer.timeout_ms;
+    return timeout_ms < CALL_MAX_MS ? timeout_ms : CALL_MAX_MS;
+}
+
+/* An event or a card that changed so lately may be missing in the page, or be newer than it. */
+static int64_t settle_ms(const struct issuer_listing *listing)
+{
+    return peers_settle_time_ms(listing->options.peers, listing->options.config) + call_ms(listing);
+}
+
+static void on_timer(uv_timer_t *timer);
+
+static void rest(struct issuer_listing *listing, enum phase phase, int64_t pause_ms)
+{
+    listing->phase = phase;
+    if (!listing->is_draining)
+        uv_timer_start(&listing->timer, on_timer, (uint64_t)pause_ms, 0);
+}
+
+static void submit(struct issuer_listing *listing, enum phase phase, const struct sql_statement *statement,
+                   void (*on_result)(struct pg_query *query, const struct pg_query_result *result))
+{
+    listing->phase = phase;
+    listing->query.statement = statement;
+    listing->query.timeout_ms = QUERY_TIMEOUT_MS;
+    listing->query.on_result = on_result;
+    pg_pool_submit(listing->options.pool, &listing->query);
+}
+
+static void on_left(struct pg_query *query, const struct pg_query_result *result)
+{
+    struct issuer_listing *listing = container_of(query, struct issuer_listing, query);
+    (void)result; /* else the lease runs out */
+    rest(listing, PHASE_IDLE, listing->failures > 0 ? listing->pause_ms : POLL_MS);
+}
+
+/* why "": nothing is wrong, the worker drains or the issuer is paused. */
+static void leave(struct issuer_listing *listing, const char *why, bool ends)
+{
+    struct pg_param *params = listing->query.params;
+    if (why[0])
+        log_warning("the issuer's list of cards was not read", LOG_TEXT("why", why),
+                    LOG_TEXT("ends", ends ? "yes" : "no"));
+    params[0] = pg_param_uuid(&listing->id);
+    params[1] = pg_param_uuid(&listing->token);
+    params[2] = why[0] ? pg_param_text(why, strlen(why)) : pg_param_null();
+    params[3] = pg_param_bool(ends);
+    listing->failures = ends ? 0 : listing->failures;
+    submit(listing, PHASE_LEAVING, &sql_issuer_listing_leave, on_left);
+}
+
+/* ---- ours ---- */
+
+static void compare(struct issuer_listing *listing);
+
+static void on_compared(struct pg_query *query, const struct pg_query_result *result)
+{
+    struct issuer_listing *listing = container_of(query, struct issuer_listing, query);
+    struct slice came_to = result->kind == PG_DONE ? pg_bytes(result->rows, 0, 0) : (struct slice){0};
+    if (came_to.bytes && slice_is(came_to, "more") && !listing->is_draining) {
+        compare(listing);
+        return;
+    }
+    if (came_to.bytes && slice_is(came_to, "done"))
+        log_info("compared the issuer's list of cards");
+    leave(listing, "", false);
+}
+
+static void compare(struct issuer_listing *listing)
+{
+    struct pg_param *params = listing->query.params;
+    params[0] = pg_param_uuid(&listing->id);
+    params[1] = pg_param_uuid(&listing->token);
+    params[2] = pg_param_int8(settle_ms(listing));
+    params[3] = pg_param_int8(call_ms(listing) + LEASE_MORE_MS);
+    submit(listing, PHASE_COMPARING, &sql_issuer_listing_compare, on_compared);
+}
+
+/* ---- a page ---- */
+
+static void on_noted(struct pg_query *query, const struct pg_query_result *result)
+{
+    struct issuer_listing *listing = container_of(query, struct issuer_listing, query);
+    bool goes_on = result->kind == PG_DONE && pg_bool(result->rows, 0, 0);
+    if (!goes_on) {
+        leave(listing, "", false); /* without effect where it is another worker's, or has ended */
+        return;
+    }
+    listing->failures = 0;
+    memcpy(listing->place.cursor, listing->next, sizeof(listing->next));
+    if (listing->is_draining)
+        leave(listing, "", false);
+    else if (listing->next[0])
+        rest(listing, PHASE_PAUSING, listing->pause_ms);
+    else
+        compare(listing);
+}
+
+static void note_page(struct issuer_listing *listing)
+{
+    struct pg_param *params = listing->query.params;
+    params[0] = pg_param_uuid(&listing->id);
+    params[1] = pg_param_uuid(&listing->token);
+    for (int i = 0; i < 3; i++)
+        params[2 + i] = pg_array_param(&listing->arrays[i]);
+    params[5] = listing->next[0] ? pg_param_text(listing->next, strlen(listing->next)) : pg_param_null();
+    params[6] = pg_param_int8(settle_ms(listing));
+    params[7] = pg_param_int8(call_ms(listing) + LEASE_MORE_MS);
+    submit(listing, PHASE_NOTING, &sql_issuer_listing_note, on_noted);
+}
+
+static void on_card(void *context, const struct issuer_listed *card)
+{
+    struct issuer_listing *listing = context;
+    pg_array_add(&listing->arrays[0], card->id, strlen(card->id));
+    pg_array_add_uuid(&listing->arrays[1], card->has_reference ? &card->reference : NULL);
+    pg_array_add_bool(&listing->arrays[2], card->is_live);
+}
+
+/* The page was not read: what the operator is told, and when it is tried again. */
+static void leave_unread(struct issuer_listing *listing, struct outcome *outcome, int status)
+{
+    bool is_refused = outcome->kind == OUTCOME_REFUSED || outcome->advice == ADVICE_CONFIGURATION;
+    const char *values[ISSUER_PARAMETERS_MAX];
+    for (size_t i = 0; i < ARRAY_SIZE(values); i++)
+        values[i] = listing->options.parameters->fixed.values[i];
+    credential_hide(listing->credential, outcome->detail);
+    outcome_hide(ARRAY_SIZE(values), values, outcome->detail);
+    listing->failures++;
+    listing->pause_ms = POLL_MS << (listing->failures < 6 ? listing->failures : 6);
+    if (listing->pause_ms > TROUBLE_MAX_MS)
+        listing->pause_ms = TROUBLE_MAX_MS;
+    if (outcome->wait_ms > listing->pause_ms)
+        listing->pause_ms = outcome->wait_ms;
+    if (is_refused)
+        snprintf(listing->why, sizeof(listing->why), "the issuer refuses the list by %d: %s", status,
+                 outcome->detail[0] ? outcome->detail : outcome->code);
+    else
+        snprintf(listing->why, sizeof(listing->why), "%s: %s", outcome->code, outcome->detail);
+    /* guard: a list that stays unreadable ends with the reason */
+    leave(listing, listing->why, is_refused || (status == 200 && listing->failures >= UNREADABLE_MAX));
+}
+
+static void on_answered(struct http_call *call)
+{
+    struct issuer_listing *listing = container_of(call, struct issuer_listing, call);
+    static const enum pg_type types[] = {PG_TEXT, PG_UUID, PG_BOOL};
+    struct outcome outcome = {0};
+    int status = call->result == HTTP_ANSWERED ? call->status : 0;
+    for (size_t i = 0; i < ARRAY_SIZE(types); i++)
+        pg_array_start(&listing->arrays[i], &listing->bytes[i], types[i]);
+    listing->pause_ms = call->took_us / 1000 < PAUSE_MAX_MS ? call->took_us / 1000 : PAUSE_MAX_MS;
+    issuer_read_list(listing->options.parameters->profile, call, listing->place.cursor, on_card, listing, listing->next,
+                     &outcome);
+    peer_note_call(&listing->options.peers->issuer, call);
+    http_call_forget(call);
+    if (listing->bytes[0].failed || listing->bytes[1].failed || listing->bytes[2].failed)
+        leave(listing, "", false); /* out of memory */
+    else if (outcome.kind == OUTCOME_EXECUTED)
+        note_page(listing);
+    else
+        leave_unread(listing, &outcome, status);
+    credential_release(listing->credential);
+    listing->credential = NULL;
+}
+
+static void call_issuer(struct issuer_listing *listing)
+{
+    struct peer *issuer = &listing->options.peers->issuer;
+    const struct issuer_profile *profile = listing->options.parameters->profile;
+    const struct issuer_subject subject = {
+        .base = issuer->url,
+        .event_id = listing->id,
+        .since_ms = listing->since_ms - SKEW_MS,
+        .parameters = &listing->options.parameters->fixed,
+        .lookup = &listing->place,
+    };
+    if (!issuer_profile_has(profile, ISSUER_LIST)) {
+        snprintf(listing->why, sizeof(listing->why), "profile %s: this issuer does not list all its cards",
+                 profile->name);
+        leave(listing, listing->why, true);
+        return;
+    }
+    if (listing->is_draining || issuer->target.is_paused ||
+        !issuer_build(profile, ISSUER_LIST, &subject, &listing->call)) {
+        leave(listing, "", false);
+        return;
+    }
+    listing->phase = PHASE_CALLING;
+    listing->call.on_done = on_answered;
+    listing->credential = peer_send_within(issuer, &listing->call, CALL_MAX_MS);
+}
+
+/* ---- taking ---- */
+
+static void on_taken(struct pg_query *query, const struct pg_query_result *result)
+{
+    struct issuer_listing *listing = container_of(query, struct issuer_listing, query);
+    if (result->kind != PG_DONE || pg_rows_count(result->rows) == 0) {
+        rest(listing, PHASE_IDLE, TIDY_MS); /* if the statement was executed after all, the lease runs out */
+        return;
+    }
+    struct slice after = pg_bytes(result->rows, 0, 2);
+    bool is_listed = pg_bool(result->rows, 0, 3);
+    struct uuid id = pg_uuid(result->rows, 0, 0);
+    listing->failures = uuid_equal(&id, &listing->id) ? listing->failures : 0;
+    listing->id = id;
+    listing->since_ms = pg_int8(result->rows, 0, 1) / 1000;
+    snprintf(listing->place.cursor, sizeof(listing->place.cursor), "%.*s", (int)after.length,
+             after.bytes ? after.bytes : "");
+    if (is_listed && !listing->is_draining)
+        compare(listing);
+    else
+        call_issuer(listing);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct issuer_listing *listing = container_of(timer, struct issuer_listing, timer);
+    const struct issuer_listing_options *options = &listing->options;
+    struct pg_param *params = listing->query.params;
+    if (listing->phase == PHASE_PAUSING) {
+        call_issuer(listing);
+        return;
+    }
+    if (options->peers->issuer.target.is_paused) {
+        rest(listing, PHASE_IDLE, POLL_MS);
+        return;
+    }
+    const char *profile = options->parameters->profile->name, *address = options->peers->issuer_address;
+    listing->token = uuid4_make();
+    params[0] = pg_param_uuid(&listing->token);
+    params[1] = pg_param_int8(call_ms(listing) + LEASE_MORE_MS);
+    params[2] = pg_param_text(options->worker_name, strlen(options->worker_name));
+    params[3] = pg_param_text(profile, strlen(profile));
+    params[4] = pg_param_text(address, strlen(address));
+    params[5] = pg_param_int8(options->config->issuer.reconcile_every_ms);
+    submit(listing, PHASE_TAKING, &sql_issuer_listing_take, on_taken);
+}
+
+void issuer_listing_wake(struct issuer_listing *listing)
+{
+    if (listing->phase == PHASE_IDLE && listing->failures == 0 && !listing->is_draining)
+        uv_timer_start(&listing->timer, on_timer, 0, 0);
+}
+
+/* ---- open, stop, close ---- */
+
+bool issuer_listing_open(const struct issuer_listing_options *options, struct issuer_listing **ret_listing,
+                         struct err *err)
+{
+    struct issuer_listing *listing = calloc(1, sizeof(*listing));
+    if (!listing)
+        return err_set(err, ERR_MEMORY, "no memory for the issuer's list");
+    listing->options = *options;
+    http_call_init(&listing->call, ANSWER_MAX);
+    for (size_t i = 0; i < ARRAY_SIZE(listing->bytes); i++)
+        buf_init(&listing->bytes[i], ARRAY_BYTES_MAX);
+    uv_timer_init(options->loop, &listing->timer);
+    rest(listing, PHASE_IDLE, POLL_MS);
+    *ret_listing = listing;
+    return true;
+}
+
+void issuer_listing_stop(struct issuer_listing *listing)
+{
+    listing->is_draining = true;
+    uv_timer_stop(&listing->timer);
+    if (listing->phase == PHASE_PAUSING)
+        leave(listing, "", false);
+}
+
+bool issuer_listing_is_idle(const struct issuer_listing *listing)
+{
+    return listing->phase == PHASE_IDLE;
+}
+
+static void release(void *module)
+{
+    struct issuer_listing *listing = module;
+    http_call_done(&listing->call);
+    for (size_t i = 0; i < ARRAY_SIZE(listing->bytes); i++)
+        buf_done(&listing->bytes[i]);
+    free(listing);
+}
+
+void issuer_listing_close(struct issuer_listing *listing, void (*on_closed)(void *context), void *context)
+{
+    assert(issuer_listing_is_idle(listing));
+    closing_start(&listing->closing, release, listing, on_closed, context);
+    closing_handle(&listing->closing, &listing->timer);
+    closing_end(&listing->closing);
+}

@@ -1,0 +1,47 @@
+/* Compares the issuer's own list of its cards with ours (issuing-ctl reconcile --from-issuer; issuing.issuer_listings):
+ *
+ *     take -> GET issuer: a page -> note it -> pause -> the next page ... -> compare ours, piece by piece -> end
+ *
+ * A worker takes a list when the poll finds one (watch.h), every minute asks by itself where issuer.reconcile_every says
+ * so, and holds one list at a time, under a lease and a token. What a page has is compared, and
+ * the place of the next page kept, by one function of the database; so a worker that dies loses at most a page, and
+ * another one goes on. A page that cannot be read is asked for again after a pause; what the issuer refuses, and what
+ * stays unreadable, ends the list with the reason. The worker rests after each page as long as the page took, up to a
+ * second. As those of a check (issuer_check.h), the calls do not go through the target, and are not made while it is
+ * paused. Nothing is changed at the issuer. */
+#ifndef ISSUING_ISSUER_LISTING_H
+#define ISSUING_ISSUER_LISTING_H
+
+#include <uv.h>
+
+#include "common/core/config/config.h"
+#include "common/lib/base/base.h"
+#include "common/lib/base/err.h"
+#include "common/lib/pg/pg_pool.h"
+#include "worker/peers/event_parameters.h"
+#include "worker/peers/peer.h"
+
+struct issuer_listing;
+
+/* All pointers are borrowed until the module is closed. */
+struct issuer_listing_options {
+    uv_loop_t *loop;
+    struct pg_pool *pool;
+    const struct config *config;
+    const char *worker_name; /* of the lease */
+    struct peers *peers;
+    const struct parameters_env *parameters; /* with the issuer's profile */
+};
+
+must_check bool issuer_listing_open(const struct issuer_listing_options *options, struct issuer_listing **ret_listing,
+                                    struct err *err);
+/* Somebody may wait for one. */
+void issuer_listing_wake(struct issuer_listing *listing);
+/* After this no list is taken; one that is held is given away before its next call. */
+void issuer_listing_stop(struct issuer_listing *listing);
+/* No list is held and no statement is in flight. */
+bool issuer_listing_is_idle(const struct issuer_listing *listing);
+/* Precondition: issuer_listing_is_idle(). on_closed is called from the loop. */
+void issuer_listing_close(struct issuer_listing *listing, void (*on_closed)(void *context), void *context);
+
+#endif

@@ -1,0 +1,636 @@
+/* See heartbeat.h. One statement is in flight at a time: the note of the routes, the heartbeat that follows it, or at
+ * the end the removal of the row. */
+#include "worker/upkeep/heartbeat.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/core/outbox.h"
+#include "common/lib/base/clock.h"
+#include "common/lib/base/closing.h"
+#include "common/lib/base/log.h"
+#include "common/lib/json/json_writer.h"
+#include "statements.h"
+
+#define QUERY_TIMEOUT_MS 2000
+#define LEAVE_TIMEOUT_MS 1500
+#define FIRST_PAUSE_MS 500 /* after a first heartbeat that failed */
+#define IDLE_POLL_MS 20
+#define TARGETS_OF_CARDS 2
+#define NOTE_EVERY 12 /* beats, while this worker has nothing to note: it also tidies up */
+#define TARGETS_MAX (TARGETS_OF_CARDS + CONFIG_ROUTES_MAX)
+#define ARRAY_MAX 4096 /* bytes of one parameter */
+#define AGREEMENT_MAX (256 * 1024)
+
+/* The parameters that have one element for each target, from $9 on. */
+enum array {
+    NAMES,
+    STATES,
+    SINCE_AGES,
+    CAUSES,
+    RESTS,
+    PAUSES,
+    NEXT_CALLS,
+    FLIGHTS,
+    WAITS,
+    LIMITS,
+    PROBES,
+    CERTIFICATES,
+    ARRAYS,
+};
+#define FIRST_ARRAY 8 /* the index of its parameter */
+#define AGREEMENT (FIRST_ARRAY + ARRAYS)
+
+/* The parameters of note_routes from $2 on: one element for each route, or for each target that this worker stopped. */
+enum route_array { TYPES, ORDERED, LOOKUPS, LIFETIMES, ATTEMPTS, SIGNED, STOPPED, WHYS, ROUTE_ARRAYS };
+#define FIRST_ROUTE_ARRAY 1
+static_assert((int)ROUTE_ARRAYS <= (int)ARRAYS, "the buffers serve both statements");
+
+/* Columns of heartbeat. */
+enum {
+    COL_TARGET,
+    COL_IS_PAUSED,
+    COL_PAUSED_BY,
+    COL_PAUSED_WHY,
+    COL_PROBE_NUMBER,
+    COL_IS_NOTED,
+    COL_LEAST_LIFETIME,
+    COL_MOST_SETTLE,
+};
+
+/* What heartbeats are for at the moment. */
+enum phase {
+    /* The controls are not known, and the targets are paused. The first answer, or HEARTBEAT_FAILURES_MAX failures:
+     * PHASE_WORKING. A stop: PHASE_DRAINING. */
+    PHASE_STARTING,
+    /* Every HEARTBEAT_INTERVAL_MS, or after a wakeup. A stop: PHASE_DRAINING. */
+    PHASE_WORKING,
+    /* One heartbeat shows that the worker drains. Then, when everything else is idle, the row is removed:
+     * PHASE_LEFT. */
+    PHASE_DRAINING,
+    /* The removal was answered, or given up, or is in flight. */
+    PHASE_LEFT,
+};
+
+struct heartbeat {
+    struct heartbeat_options options;
+    struct peer *peers[TARGETS_MAX]; /* target_count of them, as of the next two */
+    int target_count;
+    enum breaker_state sent_states[TARGETS_MAX];
+    int64_t probes[TARGETS_MAX]; /* the last one that was obeyed; -1 = the controls are not known */
+    bool pauses[TARGETS_MAX];    /* by the controls */
+    bool sent_stop[TARGETS_MAX]; /* the last note of the routes says that this worker stopped it */
+    uv_timer_t timer;
+    int64_t started_ms, sent_ms;
+    char host[64];
+    struct pg_query query;
+    struct buf arrays[ARRAYS], agreement;
+    bool is_in_flight;
+    bool is_wanted; /* as soon as the gap is over */
+    bool shows_drain;
+    enum phase phase;
+    bool routes_are_noted; /* once */
+    int beats;             /* since the last note */
+    bool may_beat;         /* the first database has noted them, or had before */
+    bool has_changed;      /* the last heartbeat has brought a control */
+    int failures;          /* in a row */
+    bool was_noted;
+    struct closing closing;
+};
+
+static void on_timer(uv_timer_t *timer);
+
+static void beat_in(struct heartbeat *heartbeat, int64_t ms)
+{
+    uv_timer_start(&heartbeat->timer, on_timer, (uint64_t)(ms > 0 ? ms : 0), 0);
+}
+
+/* ---- what is sent ---- */
+
+static const char *state_word(enum breaker_state state)
+{
+    switch (state) {
+    case BREAKER_CLOSED:
+        return "closed";
+    case BREAKER_HALF_OPEN:
+        return "half_open";
+    case BREAKER_OPEN:
+        return "open";
+    }
+    return "closed";
+}
+
+static void add_text(struct pg_array *array, const char *text)
+{
+    pg_array_add(array, text, text ? strlen(text) : 0);
+}
+
+/* When the next call may start, in ms from now; -1 = at any time, or not known. */
+static int64_t next_call_ms(const struct target *target, int64_t now_ms)
+{
+    int64_t rest_ms = target_rest_ms(target, now_ms);
+    if (target_state(target) != BREAKER_OPEN || target->is_unusable)
+        return rest_ms > 0 ? rest_ms : -1;
+    int64_t probe_ms = target_probe_at_ms(target) - now_ms;
+    return probe_ms > rest_ms ? probe_ms : rest_ms;
+}
+
+static void add_target(struct heartbeat *heartbeat, int index, struct pg_array arrays[ARRAYS], int64_t now_ms)
+{
+    const struct peer *peer = heartbeat->peers[index];
+    const struct target *target = &peer->target;
+    const struct breaker *breaker = &target->breaker;
+    int64_t next_ms = next_call_ms(target, now_ms);
+    enum breaker_state state = target_state(target);
+    heartbeat->sent_states[index] = state;
+    add_text(&arrays[NAMES], peer->name);
+    add_text(&arrays[STATES], state_word(state));
+    pg_array_add_int8(&arrays[SINCE_AGES], now_ms - target_since_ms(target));
+    add_text(&arrays[CAUSES], state != BREAKER_CLOSED ? target_cause(target) : NULL);
+    pg_array_add_bool(&arrays[RESTS], target_rest_ms(target, now_ms) > 0);
+    pg_array_add_bool(&arrays[PAUSES], target->is_paused && heartbeat->phase != PHASE_STARTING);
+    if (next_ms >= 0)
+        pg_array_add_int8(&arrays[NEXT_CALLS], next_ms);
+    else
+        pg_array_add(&arrays[NEXT_CALLS], NULL, 0);
+    pg_array_add_int8(&arrays[FLIGHTS], breaker->in_flight);
+    pg_array_add_int8(&arrays[WAITS], target->waiting_count);
+    pg_array_add_int8(&arrays[LIMITS], breaker->limit);
+    pg_array_add_int8(&arrays[PROBES], heartbeat->probes[index] > 0 ? heartbeat->probes[index] : 0);
+    if (peer->certificate_ends_s != 0)
+        pg_array_add_int8(&arrays[CERTIFICATES], peer->certificate_ends_s - clock_wall_us() / 1000000);
+    else
+        pg_array_add(&arrays[CERTIFICATES], NULL, 0);
+}
+
+/* False: out of memory. */
+static bool fill_arrays(struct heartbeat *heartbeat, int64_t now_ms)
+{
+    static const enum pg_type types[ARRAYS] = {
+        [NAMES] = PG_TEXT, [STATES] = PG_TEXT, [SINCE_AGES] = PG_INT8, [CAUSES] = PG_TEXT,
+        [RESTS] = PG_BOOL, [PAUSES] = PG_BOOL, [NEXT_CALLS] = PG_INT8, [FLIGHTS] = PG_INT8,
+        [WAITS] = PG_INT8, [LIMITS] = PG_INT8, [PROBES] = PG_INT8,     [CERTIFICATES] = PG_INT8,
+    };
+    struct pg_array arrays[ARRAYS];
+    bool is_whole = true;
+    for (int i = 0; i < ARRAYS; i++)
+        pg_array_start(&arrays[i], &heartbeat->arrays[i], types[i]);
+    for (int i = 0; i < heartbeat->target_count; i++)
+        add_target(heartbeat, i, arrays, now_ms);
+    for (int i = 0; i < ARRAYS; i++) {
+        heartbeat->query.params[FIRST_ARRAY + i] = pg_array_param(&arrays[i]);
+        is_whole &= !heartbeat->arrays[i].failed;
+    }
+    return is_whole;
+}
+
+static void on_beat(struct pg_query *query, const struct pg_query_result *result);
+
+/* Nobody waits behind a heartbeat, nor for its connection. */
+static void submit(struct heartbeat *heartbeat, const struct sql_statement *statement,
+                   void (*on_result)(struct pg_query *query, const struct pg_query_result *result))
+{
+    const struct heartbeat_options *options = &heartbeat->options;
+    struct pg_query *query = &heartbeat->query;
+    heartbeat->is_in_flight = true;
+    query->statement = statement;
+    query->database = 0;
+    query->params[0] = pg_param_text(options->worker_name, strlen(options->worker_name));
+    query->timeout_ms = QUERY_TIMEOUT_MS;
+    query->is_slow = true;
+    query->yields = true;
+    query->on_result = on_result;
+    pg_pool_submit(options->pool, query);
+}
+
+/* The same in the next database, whose answer means nothing: the controls are in the first one. false: there is none. */
+static bool repeat_in_next(struct heartbeat *heartbeat)
+{
+    struct pg_query *query = &heartbeat->query;
+    if (query->database + 1 >= pg_pool_databases(heartbeat->options.pool))
+        return false;
+    heartbeat->is_in_flight = true;
+    query->database++;
+    pg_pool_submit(heartbeat->options.pool, query);
+    return true;
+}
+
+static void send_beat(struct heartbeat *heartbeat)
+{
+    const struct heartbeat_options *options = &heartbeat->options;
+    struct pg_query *query = &heartbeat->query;
+    int64_t now_ms = clock_mono_ms();
+    if (!fill_arrays(heartbeat, now_ms)) {
+        beat_in(heartbeat, HEARTBEAT_INTERVAL_MS);
+        return;
+    }
+    heartbeat->is_wanted = false;
+    heartbeat->shows_drain = heartbeat->phase == PHASE_DRAINING;
+    heartbeat->sent_ms = now_ms;
+    query->params[1] = pg_param_text(heartbeat->host, strlen(heartbeat->host));
+    query->params[2] = pg_param_int8(getpid());
+    query->params[3] = pg_param_text(options->version, strlen(options->version));
+    query->params[4] = pg_param_int8(now_ms - heartbeat->started_ms);
+    query->params[5] = pg_param_int8(options->slots->in_flight);
+    query->params[6] = pg_param_int8(options->slots->count);
+    query->params[7] = pg_param_bool(heartbeat->shows_drain);
+    query->params[AGREEMENT] = pg_param_text(heartbeat->agreement.bytes, heartbeat->agreement.length);
+    query->params[AGREEMENT + 1] = pg_param_int8(options->config->issuer.key_lifetime_ms);
+    query->params[AGREEMENT + 2] = pg_param_int8(options->config->issuer.settle_time_ms);
+    submit(heartbeat, &sql_heartbeat, on_beat);
+}
+
+/* ---- the routes ---- */
+
+/* False: out of memory. */
+static bool fill_route_arrays(struct heartbeat *heartbeat)
+{
+    static const enum pg_type types[ROUTE_ARRAYS] = {
+        [TYPES] = PG_TEXT,    [ORDERED] = PG_BOOL, [LOOKUPS] = PG_BOOL, [LIFETIMES] = PG_INT8,
+        [ATTEMPTS] = PG_INT8, [SIGNED] = PG_BOOL,  [STOPPED] = PG_TEXT, [WHYS] = PG_TEXT,
+    };
+    const struct routes *routes = heartbeat->options.routes;
+    struct pg_array arrays[ROUTE_ARRAYS];
+    bool is_whole = true;
+    for (int i = 0; i < ROUTE_ARRAYS; i++)
+        pg_array_start(&arrays[i], &heartbeat->arrays[i], types[i]);
+    for (int i = 0; i < routes->count; i++) {
+        const struct config_route *route = routes->routes[i].config;
+        add_text(&arrays[TYPES], route->type);
+        pg_array_add_bool(&arrays[ORDERED], route->ordered);
+        pg_array_add_bool(&arrays[LOOKUPS], route->lookup_url != NULL);
+        pg_array_add_int8(&arrays[LIFETIMES], route->key_lifetime_ms);
+        pg_array_add_int8(&arrays[ATTEMPTS], route->max_attempts);
+        pg_array_add_bool(&arrays[SIGNED], route->sign_secret_file != NULL);
+    }
+    for (int i = 0; i < heartbeat->target_count; i++) {
+        const struct peer *peer = heartbeat->peers[i];
+        heartbeat->sent_stop[i] = peer->target.stopped_why[0];
+        if (!heartbeat->sent_stop[i])
+            continue;
+        add_text(&arrays[STOPPED], peer->name);
+        add_text(&arrays[WHYS], peer->target.stopped_why);
+    }
+    for (int i = 0; i < ROUTE_ARRAYS; i++) {
+        heartbeat->query.params[FIRST_ROUTE_ARRAY + i] = pg_array_param(&arrays[i]);
+        is_whole &= !heartbeat->arrays[i].failed;
+    }
+    return is_whole;
+}
+
+static void note_failure(struct heartbeat *heartbeat, const struct pg_query_result *result);
+
+/* Until the routes are noted once, no event of theirs is claimed: the functions of the database go by what is noted.
+ * Nor is a card request, where its end is to be told. */
+static bool must_wait(const struct heartbeat *heartbeat, int index)
+{
+    const struct routes *routes = heartbeat->options.routes;
+    bool is_of_cards = index < TARGETS_OF_CARDS, tells_ends = false;
+    for (int i = 0; i < routes->count; i++)
+        tells_ends |= strcmp(routes->routes[i].config->type, OUTBOX_ENDED_TYPE) == 0;
+    return !heartbeat->routes_are_noted && (!is_of_cards || tells_ends);
+}
+
+/* No controls: nothing is known to be paused. */
+static void work_without_controls(struct heartbeat *heartbeat)
+{
+    for (int i = 0; i < heartbeat->target_count; i++)
+        if (heartbeat->probes[i] < 0 && !must_wait(heartbeat, i))
+            target_set_paused(&heartbeat->peers[i]->target, false);
+    heartbeat->options.on_obeyed(heartbeat->options.context);
+}
+
+/* The database has the pauses: from now on the controls say when they end. */
+static void forget_stops(struct heartbeat *heartbeat)
+{
+    for (int i = 0; i < heartbeat->target_count; i++) {
+        struct peer *peer = heartbeat->peers[i];
+        if (!heartbeat->sent_stop[i])
+            continue;
+        log_warning("a target is paused until an operator resumes it", LOG_TEXT("target", peer->name),
+                    LOG_TEXT("why", peer->target.stopped_why));
+        peer->target.stopped_why[0] = '\0';
+    }
+}
+
+/* After the first one, a note that fails changes nothing. */
+static void on_routes_noted(struct pg_query *query, const struct pg_query_result *result)
+{
+    struct heartbeat *heartbeat = container_of(query, struct heartbeat, query);
+    heartbeat->is_in_flight = false;
+    if (query->database == 0) {
+        heartbeat->may_beat = result->kind == PG_DONE || heartbeat->phase != PHASE_STARTING;
+        if (result->kind == PG_DONE && !heartbeat->routes_are_noted) {
+            heartbeat->routes_are_noted = true;
+            if (heartbeat->phase == PHASE_WORKING)
+                work_without_controls(heartbeat);
+        }
+        if (result->kind == PG_DONE)
+            forget_stops(heartbeat);
+        if (!heartbeat->may_beat)
+            note_failure(heartbeat, result);
+        heartbeat->query.params[FIRST_ROUTE_ARRAY + STOPPED] = pg_param_null(); /* pauses are in the first one */
+    }
+    if (repeat_in_next(heartbeat))
+        return;
+    if (heartbeat->may_beat)
+        send_beat(heartbeat);
+    else
+        beat_in(heartbeat, heartbeat->phase == PHASE_STARTING ? FIRST_PAUSE_MS : HEARTBEAT_INTERVAL_MS);
+}
+
+static bool has_note(const struct heartbeat *heartbeat)
+{
+    bool is_stopped = false;
+    for (int i = 0; i < heartbeat->target_count; i++)
+        is_stopped |= heartbeat->peers[i]->target.stopped_why[0] != '\0';
+    return is_stopped || heartbeat->options.routes->count > 0 || heartbeat->beats >= NOTE_EVERY;
+}
+
+static void note_routes(struct heartbeat *heartbeat)
+{
+    if (heartbeat->routes_are_noted && !has_note(heartbeat)) {
+        heartbeat->beats++;
+        send_beat(heartbeat);
+        return;
+    }
+    heartbeat->beats = 0;
+    if (fill_route_arrays(heartbeat))
+        submit(heartbeat, &sql_heartbeat_routes, on_routes_noted);
+    else
+        beat_in(heartbeat, heartbeat->phase == PHASE_STARTING ? FIRST_PAUSE_MS : HEARTBEAT_INTERVAL_MS);
+}
+
+/* ---- what comes back ---- */
+
+static struct peer *peer_named(struct heartbeat *heartbeat, struct slice name, int *ret_index)
+{
+    for (int i = 0; i < heartbeat->target_count; i++)
+        if (name.bytes && strlen(heartbeat->peers[i]->name) == name.length &&
+            memcmp(heartbeat->peers[i]->name, name.bytes, name.length) == 0) {
+            *ret_index = i;
+            return heartbeat->peers[i];
+        }
+    return NULL;
+}
+
+static void log_pause(const struct peer *peer, bool is_paused, const struct pg_rows *rows, int row)
+{
+    if (is_paused)
+        log_info("a target is paused", LOG_TEXT("target", peer->name),
+                 LOG_TEXT("by", pg_bytes(rows, row, COL_PAUSED_BY).bytes),
+                 LOG_TEXT("why", pg_bytes(rows, row, COL_PAUSED_WHY).bytes));
+    else
+        log_info("a target is resumed", LOG_TEXT("target", peer->name));
+}
+
+/* Returns whether something changed. */
+static bool obey(struct heartbeat *heartbeat, const struct pg_rows *rows, int row)
+{
+    int index = 0;
+    struct peer *peer = peer_named(heartbeat, pg_bytes(rows, row, COL_TARGET), &index);
+    if (!peer)
+        return false;
+    bool is_paused = pg_bool(rows, row, COL_IS_PAUSED), is_first = heartbeat->probes[index] < 0;
+    int64_t probe = pg_int8(rows, row, COL_PROBE_NUMBER), last_probe = heartbeat->probes[index];
+    bool was_paused = heartbeat->pauses[index],
+         waits = is_paused || must_wait(heartbeat, index) || peer->target.stopped_why[0];
+    heartbeat->probes[index] = probe;
+    heartbeat->pauses[index] = is_paused;
+    if (is_paused != was_paused)
+        log_pause(peer, is_paused, rows, row);
+    bool has_changed = waits != peer->target.is_paused;
+    if (has_changed)
+        target_set_paused(&peer->target, waits);
+    /* Probes that were asked for before this worker started were not meant for it. */
+    bool is_probe = !is_first && probe != last_probe;
+    if (is_probe) {
+        log_info("a target is probed for an operator", LOG_TEXT("target", peer->name));
+        target_probe(&peer->target);
+    }
+    return has_changed || is_paused != was_paused || is_probe || is_first;
+}
+
+static void note_failure(struct heartbeat *heartbeat, const struct pg_query_result *result)
+{
+    /* The database is away, starts, or is a standby yet. The daemon has logged that. */
+    if (result->kind == PG_NOT_SENT || pg_sqlstate_is_transient(result->sqlstate))
+        return;
+    if (heartbeat->failures++ == 0)
+        log_warning("a heartbeat failed", LOG_TEXT("sqlstate", result->sqlstate), LOG_TEXT("why", result->message));
+    /* guard: controls that cannot be read stop no worker */
+    if (heartbeat->phase == PHASE_STARTING && heartbeat->failures >= HEARTBEAT_FAILURES_MAX) {
+        log_warning("what operators have paused cannot be read: nothing counts as paused");
+        heartbeat->phase = PHASE_WORKING;
+        work_without_controls(heartbeat);
+    }
+}
+
+static void note_agreed(struct peers *peers, const struct pg_rows *rows)
+{
+    if (pg_rows_count(rows) == 0 || pg_is_null(rows, 0, COL_LEAST_LIFETIME))
+        return; /* the table is locked */
+    peers->least_key_lifetime_ms = pg_int8(rows, 0, COL_LEAST_LIFETIME);
+    peers->most_settle_time_ms = pg_int8(rows, 0, COL_MOST_SETTLE);
+}
+
+/* Returns whether a control was obeyed just now. */
+static bool note_answer(struct heartbeat *heartbeat, const struct pg_rows *rows)
+{
+    bool has_changed = false, is_noted = true;
+    note_agreed(heartbeat->options.peers, rows);
+    for (int row = 0; row < pg_rows_count(rows); row++) {
+        has_changed |= obey(heartbeat, rows, row);
+        is_noted &= pg_bool(rows, row, COL_IS_NOTED);
+    }
+    if (heartbeat->failures > 0 || is_noted != heartbeat->was_noted) {
+        if (is_noted)
+            log_info("heartbeats are written again");
+        else
+            log_warning("a heartbeat could not be written; controls are obeyed all the same");
+    }
+    heartbeat->was_noted = is_noted;
+    heartbeat->failures = 0;
+    if (heartbeat->phase == PHASE_STARTING)
+        heartbeat->phase = PHASE_WORKING;
+    return has_changed;
+}
+
+static int64_t gap_left_ms(const struct heartbeat *heartbeat)
+{
+    return heartbeat->sent_ms + HEARTBEAT_GAP_MS - clock_mono_ms();
+}
+
+static void on_beat(struct pg_query *query, const struct pg_query_result *result)
+{
+    struct heartbeat *heartbeat = container_of(query, struct heartbeat, query);
+    heartbeat->is_in_flight = false;
+    if (query->database == 0) {
+        heartbeat->has_changed = result->kind == PG_DONE && note_answer(heartbeat, result->rows);
+        if (result->kind != PG_DONE)
+            note_failure(heartbeat, result);
+        if (heartbeat->has_changed)
+            heartbeat->options.on_obeyed(heartbeat->options.context);
+    }
+    if (repeat_in_next(heartbeat))
+        return;
+    if (heartbeat->phase == PHASE_DRAINING || heartbeat->has_changed) /* others wait to see it */
+        beat_in(heartbeat, 0);
+    else if (heartbeat->phase == PHASE_STARTING)
+        beat_in(heartbeat, FIRST_PAUSE_MS);
+    else
+        beat_in(heartbeat, heartbeat->is_wanted ? gap_left_ms(heartbeat) : HEARTBEAT_INTERVAL_MS);
+}
+
+/* ---- the end ---- */
+
+static void on_left(struct pg_query *query, const struct pg_query_result *result)
+{
+    (void)result; /* ignoring: without it the worker counts as dead in a minute */
+    struct heartbeat *heartbeat = container_of(query, struct heartbeat, query);
+    heartbeat->is_in_flight = false;
+    (void)repeat_in_next(heartbeat);
+}
+
+static void leave(struct heartbeat *heartbeat)
+{
+    const struct heartbeat_options *options = &heartbeat->options;
+    struct pg_query *query = &heartbeat->query;
+    heartbeat->phase = PHASE_LEFT;
+    if (!pg_pool_ready(options->pool))
+        return;
+    heartbeat->is_in_flight = true;
+    query->statement = &sql_heartbeat_leave;
+    query->database = 0;
+    query->params[0] = pg_param_text(options->worker_name, strlen(options->worker_name));
+    query->timeout_ms = LEAVE_TIMEOUT_MS;
+    query->is_slow = true;
+    query->yields = false;
+    query->on_result = on_left;
+    pg_pool_submit(options->pool, query);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct heartbeat *heartbeat = container_of(timer, struct heartbeat, timer);
+    const struct heartbeat_options *options = &heartbeat->options;
+    if (heartbeat->is_in_flight)
+        return;
+    if (heartbeat->phase != PHASE_DRAINING) {
+        note_routes(heartbeat);
+    } else if (options->is_rest_idle(options->context)) {
+        leave(heartbeat);
+    } else if (!heartbeat->shows_drain && pg_pool_ready(options->pool)) {
+        send_beat(heartbeat);
+    } else {
+        beat_in(heartbeat, IDLE_POLL_MS);
+    }
+}
+
+/* ---- open, wake, stop, close ---- */
+
+static void copy_host(struct heartbeat *heartbeat, const char *name)
+{
+    const char *colon = strrchr(name, ':');
+    size_t length = colon ? (size_t)(colon - name) : strlen(name);
+    if (length >= sizeof(heartbeat->host))
+        length = sizeof(heartbeat->host) - 1;
+    memcpy(heartbeat->host, name, length);
+    heartbeat->host[length] = '\0';
+}
+
+static void add_agreed(void *context, const char *name, const char *value)
+{
+    json_add_text(context, name, value);
+}
+
+/* False: out of memory. */
+static bool write_agreement(const struct config *config, struct buf *out)
+{
+    struct json_writer writer = json_writer_of(out);
+    buf_init(out, AGREEMENT_MAX);
+    json_open_object(&writer, NULL);
+    bool is_whole = config_each_agreed(config, add_agreed, &writer);
+    json_close_object(&writer);
+    return is_whole && !out->failed;
+}
+
+bool heartbeat_open(const struct heartbeat_options *options, struct heartbeat **ret_heartbeat, struct err *err)
+{
+    struct heartbeat *heartbeat = calloc(1, sizeof(*heartbeat));
+    struct buf agreement;
+    if (!write_agreement(options->config, &agreement) || !heartbeat) {
+        buf_done(&agreement);
+        free(heartbeat);
+        return err_set(err, ERR_MEMORY, "no memory for the heartbeat");
+    }
+    heartbeat->agreement = agreement;
+    heartbeat->options = *options;
+    heartbeat->peers[heartbeat->target_count++] = &options->peers->issuer;
+    heartbeat->peers[heartbeat->target_count++] = &options->peers->core;
+    for (int i = 0; i < options->routes->count; i++)
+        /* guard: a paused route is not called */
+        heartbeat->peers[heartbeat->target_count++] = &options->routes->routes[i].peer;
+    heartbeat->started_ms = clock_mono_ms();
+    heartbeat->was_noted = true;
+    copy_host(heartbeat, options->worker_name);
+    for (int i = 0; i < ARRAYS; i++)
+        buf_init(&heartbeat->arrays[i], ARRAY_MAX);
+    for (int i = 0; i < heartbeat->target_count; i++) {
+        heartbeat->probes[i] = -1;
+        /* guard: a worker calls nobody before it knows what is paused */
+        target_set_paused(&heartbeat->peers[i]->target, true);
+    }
+    uv_timer_init(options->loop, &heartbeat->timer);
+    beat_in(heartbeat, 0);
+    *ret_heartbeat = heartbeat;
+    return true;
+}
+
+void heartbeat_wake(struct heartbeat *heartbeat)
+{
+    if (heartbeat->phase > PHASE_WORKING || heartbeat->is_wanted)
+        return;
+    heartbeat->is_wanted = true;
+    int64_t left_ms = gap_left_ms(heartbeat);
+    if (!heartbeat->is_in_flight && (int64_t)uv_timer_get_due_in(&heartbeat->timer) > left_ms)
+        beat_in(heartbeat, left_ms);
+}
+
+void heartbeat_target_changed(struct heartbeat *heartbeat)
+{
+    for (int i = 0; i < heartbeat->target_count; i++)
+        if (target_state(&heartbeat->peers[i]->target) != heartbeat->sent_states[i])
+            heartbeat_wake(heartbeat);
+}
+
+void heartbeat_stop(struct heartbeat *heartbeat)
+{
+    heartbeat->phase = PHASE_DRAINING;
+    if (!heartbeat->is_in_flight)
+        beat_in(heartbeat, 0);
+}
+
+bool heartbeat_is_idle(const struct heartbeat *heartbeat)
+{
+    return heartbeat->phase == PHASE_LEFT && !heartbeat->is_in_flight;
+}
+
+static void release(void *module)
+{
+    struct heartbeat *heartbeat = module;
+    for (int i = 0; i < ARRAYS; i++)
+        buf_done(&heartbeat->arrays[i]);
+    buf_done(&heartbeat->agreement);
+    free(heartbeat);
+}
+
+void heartbeat_close(struct heartbeat *heartbeat, void (*on_closed)(void *context), void *context)
+{
+    assert(heartbeat_is_idle(heartbeat));
+    closing_start(&heartbeat->closing, release, heartbeat, on_closed, context);
+    closing_handle(&heartbeat->closing, &heartbeat->timer);
+    closing_end(&heartbeat->closing);
+}

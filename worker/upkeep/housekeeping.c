@@ -1,0 +1,192 @@
+/* See housekeeping.h. A pass is four statements for each place and one for all, each a transaction, so that one that
+ * fails does not undo the others; at most one of them is in flight. */
+#include "worker/upkeep/housekeeping.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/lib/base/clock.h"
+#include "common/lib/base/closing.h"
+#include "common/lib/base/log.h"
+#include "statements.h"
+#include "worker/places.h"
+#include "worker/worker_metrics.h"
+
+#define PASS_INTERVAL_MS 30000
+#define PASS_CONTINUES_MS 200
+#define PARTITION_LEAST_MS 3600000
+#define QUERY_TIMEOUT_MS 10000
+#define CHECK_TIMEOUT_MS 16000 /* the server ends it before, after the role's statement_timeout */
+
+struct housekeeping {
+    struct housekeeping_options options;
+    uv_timer_t pass_timer;
+    struct pg_query pass_query;
+    int64_t pass_started_us;
+    bool pass_is_running;
+    int statement; /* of this pass: the number of the one in flight */
+    bool has_more; /* one of them has more to do */
+    bool is_stopped;
+    struct closing closing;
+};
+
+/* Of a pass: these for each place, then sql_forget_keys for each database, since its places share the keys. */
+static const struct sql_statement *const place_statements[] = {&sql_keep_rows, &sql_keep_house, &sql_check_rest,
+                                                               &sql_erase_numbers};
+#define PLACE_STATEMENTS ((int)ARRAY_SIZE(place_statements))
+
+/* Columns of all of them. */
+enum { COL_ACTION, COL_TABLE, COL_AMOUNT, COL_DETAIL, COL_HAS_MORE };
+
+static int statements_count(const struct housekeeping *housekeeping)
+{
+    return places_count(housekeeping->options.pool) * PLACE_STATEMENTS + pg_pool_databases(housekeeping->options.pool);
+}
+
+/* What one statement did, a row each: counted, and logged where an operator would want to know. Returns whether there
+ * is more to do. */
+static bool note_pass(struct housekeeping *housekeeping, const struct pg_rows *rows)
+{
+    struct metrics *metrics = housekeeping->options.metrics;
+    bool has_more = false;
+    for (int row = 0; row < pg_rows_count(rows); row++) {
+        const char *action = pg_bytes(rows, row, COL_ACTION).bytes, *table = pg_bytes(rows, row, COL_TABLE).bytes;
+        const char *detail = pg_bytes(rows, row, COL_DETAIL).bytes;
+        has_more |= pg_bool(rows, row, COL_HAS_MORE);
+        if (strcmp(action, "busy") == 0)
+            continue;
+        if (strcmp(action, "expired") == 0) {
+            metric_add(metrics_series(metrics, WORKER_METRIC_EXPIRED, table, NULL),
+                       (double)pg_int8(rows, row, COL_AMOUNT));
+            continue;
+        }
+        if (strcmp(action, "erased") == 0) {
+            int64_t numbers = pg_int8(rows, row, COL_AMOUNT);
+            metric_add(metrics_series(metrics, WORKER_METRIC_NUMBERS_ERASED, NULL, NULL), (double)numbers);
+            log_info("card numbers were erased after their retention", LOG_NUMBER("numbers", numbers));
+            continue;
+        }
+        if (strcmp(action, "failed") == 0) {
+            metric_add(metrics_series(metrics, WORKER_METRIC_HOUSEKEEPING_FAILURES, table, NULL), 1);
+            log_warning("housekeeping of a table failed", LOG_TEXT("table", table),
+                        LOG_TEXT("why", detail ? detail : ""));
+            continue;
+        }
+        metric_add(metrics_series(metrics, WORKER_METRIC_PARTITIONS, table, action), 1);
+        log_at(strcmp(action, "postponed") == 0 ? LOG_WARNING : LOG_INFO, "partition", LOG_TEXT("action", action),
+               LOG_TEXT("table", table), LOG_TEXT("detail", detail ? detail : ""),
+               LOG_NUMBER("rows_kept", pg_int8(rows, row, COL_AMOUNT)));
+    }
+    return has_more;
+}
+
+static void on_pass_timer(uv_timer_t *timer);
+
+static void send_statement(struct housekeeping *housekeeping);
+
+/* A statement that was refused, or was not answered in time, did nothing or did all of it; the next one follows either
+ * way. */
+static void on_statement_done(struct pg_query *query, const struct pg_query_result *result)
+{
+    struct housekeeping *housekeeping = container_of(query, struct housekeeping, pass_query);
+    struct metrics *metrics = housekeeping->options.metrics;
+    if (result->kind == PG_DONE) {
+        housekeeping->has_more |= note_pass(housekeeping, result->rows);
+    } else if ((result->kind == PG_REFUSED || result->kind == PG_UNKNOWN) && !pg_sqlstate_is_moved(result->sqlstate)) {
+        bool is_refused = result->kind == PG_REFUSED;
+        metric_add(metrics_series(metrics, WORKER_METRIC_HOUSEKEEPING_FAILURES, "all", NULL), 1);
+        log_warning("housekeeping failed", LOG_TEXT("statement", query->statement->name),
+                    LOG_NUMBER("place", query->place), LOG_TEXT("sqlstate", is_refused ? result->sqlstate : ""),
+                    LOG_TEXT("why", is_refused ? result->message : "no answer in time, or the connection was lost"));
+    }
+    housekeeping->statement++;
+    bool may_go_on = result->kind != PG_NOT_SENT || pg_pool_databases(housekeeping->options.pool) > 1;
+    if (may_go_on && housekeeping->statement < statements_count(housekeeping) && !housekeeping->is_stopped) {
+        send_statement(housekeeping);
+        return;
+    }
+    housekeeping->pass_is_running = false;
+    metric_observe(metrics_series(metrics, WORKER_METRIC_HOUSEKEEPING_SECONDS, NULL, NULL),
+                   (double)(clock_mono_us() - housekeeping->pass_started_us) / 1e6);
+    if (!housekeeping->is_stopped)
+        uv_timer_start(&housekeeping->pass_timer, on_pass_timer,
+                       housekeeping->has_more ? PASS_CONTINUES_MS : PASS_INTERVAL_MS, 0);
+}
+
+static int64_t longer_ms(int64_t left_ms, int64_t right_ms)
+{
+    return left_ms > right_ms ? left_ms : right_ms;
+}
+
+/* That the database has; 0 where it has none at the moment. */
+static int first_place(const struct housekeeping *housekeeping, int database)
+{
+    for (int place = 0; place < places_count(housekeeping->options.pool); place++)
+        if (pg_pool_database_of(housekeeping->options.pool, place) == database)
+            return place;
+    return 0;
+}
+
+static void send_statement(struct housekeeping *housekeeping)
+{
+    const struct config *config = housekeeping->options.config;
+    int64_t keys_ms = config->idempotency.retention_ms;
+    struct pg_query *query = &housekeeping->pass_query;
+    int beyond = housekeeping->statement - places_count(housekeeping->options.pool) * PLACE_STATEMENTS;
+    query->statement = beyond >= 0 ? &sql_forget_keys : place_statements[housekeeping->statement % PLACE_STATEMENTS];
+    query->place = beyond >= 0 ? first_place(housekeeping, beyond) : housekeeping->statement / PLACE_STATEMENTS;
+    query->params[0] =
+        pg_param_int8(query->statement == &sql_erase_numbers ? config->card.number_retention_ms : keys_ms);
+    /* The api may run with a longer window than this worker knows: the retention is a second bound. */
+    query->params[1] = pg_param_int8(longer_ms(config->limit.window_ms, keys_ms));
+    /* A key that is still honoured leads to its event. */
+    query->params[2] = pg_param_int8(longer_ms(config->outbox.retention_ms, keys_ms));
+    query->params[3] = pg_param_int8(PARTITION_LEAST_MS);
+    query->timeout_ms = query->statement == &sql_check_rest ? CHECK_TIMEOUT_MS : QUERY_TIMEOUT_MS;
+    query->is_slow = true;
+    query->on_result = on_statement_done;
+    pg_pool_submit(housekeeping->options.pool, query);
+}
+
+static void on_pass_timer(uv_timer_t *timer)
+{
+    struct housekeeping *housekeeping = container_of(timer, struct housekeeping, pass_timer);
+    housekeeping->pass_is_running = true;
+    housekeeping->pass_started_us = clock_mono_us();
+    housekeeping->statement = 0;
+    housekeeping->has_more = false;
+    send_statement(housekeeping);
+}
+
+bool housekeeping_open(const struct housekeeping_options *options, struct housekeeping **ret_housekeeping,
+                       struct err *err)
+{
+    struct housekeeping *housekeeping = calloc(1, sizeof(*housekeeping));
+    if (!housekeeping)
+        return err_set(err, ERR_MEMORY, "no memory for housekeeping");
+    housekeeping->options = *options;
+    uv_timer_init(options->loop, &housekeeping->pass_timer);
+    uv_timer_start(&housekeeping->pass_timer, on_pass_timer, 2000, 0);
+    *ret_housekeeping = housekeeping;
+    return true;
+}
+
+void housekeeping_stop(struct housekeeping *housekeeping)
+{
+    housekeeping->is_stopped = true;
+    uv_timer_stop(&housekeeping->pass_timer);
+}
+
+bool housekeeping_is_idle(const struct housekeeping *housekeeping)
+{
+    return !housekeeping->pass_is_running;
+}
+
+void housekeeping_close(struct housekeeping *housekeeping, void (*on_closed)(void *context), void *context)
+{
+    assert(housekeeping_is_idle(housekeeping));
+    closing_start(&housekeeping->closing, free, housekeeping, on_closed, context);
+    closing_handle(&housekeeping->closing, &housekeeping->pass_timer);
+    closing_end(&housekeeping->closing);
+}
