@@ -2,7 +2,7 @@
  *
  * Invariants: a page looks at a bounded number of actions, and where that was not enough, it says so and goes on from
  * there. Paging is by the time and the id of an action, so that a page stays the same when new actions come. */
-#include "ctl/audit.h"
+#include "ctl/audit/audit.h"
 
 #include "ctl/console/console.h"
 #include "ctl/console/html.h"

@@ -6,8 +6,8 @@
 #include "ctl/console/console.h"
 #include "ctl/console/html.h"
 #include "ctl/console/page.h"
-#include "ctl/outlook_code.h"
-#include "ctl/story_json.h"
+#include "ctl/explain/outlook_code.h"
+#include "ctl/explain/story_json.h"
 
 #define LINES_MAX 500
 

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "ctl/action.h"
-#include "ctl/audit.h"
-#include "ctl/audit_export.h"
+#include "ctl/audit/audit.h"
+#include "ctl/audit/audit_export.h"
 #include "ctl/ctl.h"
 #include "ctl/options.h"
 #include "ctl/print.h"

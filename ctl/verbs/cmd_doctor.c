@@ -14,7 +14,7 @@
 #include "common/core/schema.h"
 #include "common/lib/base/clock.h"
 #include "ctl/ctl.h"
-#include "ctl/doctor.h"
+#include "ctl/doctor/doctor.h"
 #include "ctl/held.h"
 #include "ctl/options.h"
 #include "ctl/print.h"

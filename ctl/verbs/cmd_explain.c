@@ -9,12 +9,12 @@
 
 #include "ctl/action.h"
 #include "ctl/ctl.h"
+#include "ctl/explain/outlook_code.h"
+#include "ctl/explain/story.h"
+#include "ctl/explain/story_json.h"
+#include "ctl/explain/what_if.h"
 #include "ctl/options.h"
-#include "ctl/outlook_code.h"
 #include "ctl/print.h"
-#include "ctl/story.h"
-#include "ctl/story_json.h"
-#include "ctl/what_if.h"
 
 /* ---- for programs ---- */
 

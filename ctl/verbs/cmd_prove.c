@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "common/lib/base/clock.h"
-#include "ctl/doctor.h"
+#include "ctl/doctor/doctor.h"
 #include "ctl/options.h"
 #include "ctl/print.h"
 #include "ctl/stop.h"

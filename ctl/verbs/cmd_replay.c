@@ -6,7 +6,7 @@
 
 #include "ctl/bulk.h"
 #include "ctl/cluster.h"
-#include "ctl/outlook.h"
+#include "ctl/explain/outlook.h"
 #include "statements.h"
 
 static bool act(struct bulk *bulk, const struct uuid *id, int64_t seen_us, struct pg_rows **ret_rows, struct err *err)

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "ctl/bulk.h"
-#include "ctl/outlook_attempt.h"
+#include "ctl/explain/outlook_attempt.h"
 #include "statements.h"
 
 #define ROUTE_DETAIL "The request was ended without being executed."

@@ -7,7 +7,7 @@
 #include "ctl/action.h"
 #include "ctl/cluster.h"
 #include "ctl/ctl.h"
-#include "ctl/doctor.h"
+#include "ctl/doctor/doctor.h"
 #include "ctl/options.h"
 #include "ctl/print.h"
 #include "statements.h"

@@ -344,8 +344,8 @@ EXPLAIN (FORMAT JSON) SELECT FROM issuing.outbox_events e WHERE e.due_at IS NOT 
 EXPLAIN (FORMAT JSON) SELECT FROM issuing.outbox_events e WHERE e.failed_at IS NOT NULL;
 
 -- name: operator_bounds :one
--- why: what a walk needs once (ctl/pick.h, ctl/audit.h): the time that "ago" counts from; and for events, from when to
--- when there are partitions. Ids of other times are in the partition _rest. No lock.
+-- why: what a walk needs once (ctl/pick.h, ctl/audit/audit.h): the time that "ago" counts from; and for events, from
+-- when to when there are partitions. Ids of other times are in the partition _rest. No lock.
 SELECT clock_timestamp(), min(p.from_at), max(p.to_at)
 FROM issuing.partitions p
 WHERE p.parent = 'outbox_events';
@@ -461,7 +461,7 @@ ORDER BY o.id
 LIMIT 10000;
 
 -- part: audit_columns
--- The columns of ctl/audit.c, in its order, but the last two.
+-- The columns of ctl/audit/audit.c, in its order, but the last two.
 s.id, s.at, s.event_id, s.actor, s.action, s.reason, s.db_role, s.os_user, s.sudo_user, s.before::text, s.after::text,
 s.before ->> 'status', s.after ->> 'status', coalesce(s.after ->> 'target', s.before ->> 'target'), s.batch,
 s.batch_scope,

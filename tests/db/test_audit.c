@@ -6,7 +6,7 @@
 
 #include <inttypes.h>
 
-#include "ctl/audit.h"
+#include "ctl/audit/audit.h"
 #include "statements.h"
 #include "tests/support/suite.h"
 

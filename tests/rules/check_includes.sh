@@ -36,9 +36,11 @@ may_include() {
     common/core) echo 'common/lib/*' common/core/config migrations/statements ;;
     common/core/decide) echo common/core common/core/config common/lib/base common/lib/json common/lib/http_client ;; # http_call.h: a plain struct
     common/core/issuer) echo common/core 'common/core/*' common/lib/base common/lib/json common/lib/http_client ;;
-    ctl) echo 'common/*' ;;
-    ctl/console) echo 'common/*' ctl ;;
-    ctl/verbs) echo 'common/*' ctl ctl/console ;; # the console: only cmd_console.c, see below
+    ctl) echo 'common/*' ctl/audit ;;
+    ctl/audit | ctl/doctor) echo 'common/*' ctl ;;
+    ctl/explain) echo 'common/*' ctl ctl/audit ;;
+    ctl/console) echo 'common/*' ctl ctl/audit ctl/doctor ctl/explain ;;
+    ctl/verbs) echo 'common/*' ctl 'ctl/*' ;; # the console: only cmd_console.c, see below
     api | sandbox) echo 'common/*' ;;
     worker) echo 'common/*' 'worker/*' ;; # its main modules; metrics, clock, writer and spans, which all rooms use
     worker/peers) echo 'common/*' worker ;;

@@ -1,6 +1,6 @@
 /* The story: a link of the console carries where its next page of the audit begins, and anybody may have written what
  * is in a link; and a filter that can match nothing is refused before the database is asked. */
-#include "ctl/audit.h"
+#include "ctl/audit/audit.h"
 
 #include <check.h>
 #include <string.h>

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "common/core/issuer_key.h"
-#include "ctl/outlook.h"
-#include "ctl/outlook_code.h"
+#include "ctl/explain/outlook.h"
+#include "ctl/explain/outlook_code.h"
 #include "worker/flow/flow.h"
 #include "tests/support/suite.h"
 

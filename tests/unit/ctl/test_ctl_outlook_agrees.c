@@ -2,7 +2,7 @@
  * Over a grid of rows, what explain says of the coming attempt is what the worker's runner then does first. */
 #include "tests/unit/worker/flow_world.h"
 
-#include "ctl/outlook.h"
+#include "ctl/explain/outlook.h"
 #include "tests/support/suite.h"
 
 /* An event as it may lie in the table. Ages in ms; -1 and NULL = none. */

@@ -3,7 +3,7 @@
 #include <check.h>
 #include <string.h>
 
-#include "ctl/what_if.h"
+#include "ctl/explain/what_if.h"
 #include "tests/support/suite.h"
 
 #define SECOND INT64_C(1000000)

@@ -1,5 +1,5 @@
 /* See outlook_code.h. */
-#include "ctl/outlook_code.h"
+#include "ctl/explain/outlook_code.h"
 
 #include <stdio.h>
 #include <stdlib.h>

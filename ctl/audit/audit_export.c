@@ -2,7 +2,7 @@
  *
  * Invariants: a line is printed once its row is decided, and never in another place; a chain goes on only behind a row
  * that the database still has as the line says; a file holds whole lines, and one export at a time writes to it. */
-#include "ctl/audit_export.h"
+#include "ctl/audit/audit_export.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* See audit_chain.h. */
-#include "ctl/audit_chain.h"
+#include "ctl/audit/audit_chain.h"
 
 #include <stdio.h>
 #include <stdlib.h>

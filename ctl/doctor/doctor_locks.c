@@ -2,7 +2,7 @@
  * whether the housekeeping passes (doctor.h). */
 #include <inttypes.h>
 
-#include "ctl/doctor.h"
+#include "ctl/doctor/doctor.h"
 #include "ctl/print.h"
 #include "statements.h"
 

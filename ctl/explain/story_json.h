@@ -3,7 +3,7 @@
 #define ISSUING_CTL_STORY_JSON_H
 
 #include "common/lib/json/json.h"
-#include "ctl/story.h"
+#include "ctl/explain/story.h"
 
 /* Adds to event_json() its attempts, actions, and what is next. False: out of memory. */
 bool story_json(struct json *object, const struct story *story);

@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-#include "ctl/audit_chain.h"
+#include "ctl/audit/audit_chain.h"
 #include "ctl/ctl.h"
 
 struct audit_export {

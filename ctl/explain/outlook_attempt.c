@@ -3,7 +3,7 @@
  * Invariants: nothing is said that the decision does not say. "No earlier request" is said only while no send is on
  * record that may have arrived. The time until which a key may be used is the latest possible one where the
  * configuration does not have the route. */
-#include "ctl/outlook_attempt.h"
+#include "ctl/explain/outlook_attempt.h"
 
 #include <assert.h>
 #include <stdio.h>

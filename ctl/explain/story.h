@@ -8,7 +8,7 @@
 #include "ctl/cluster.h"
 #include "ctl/ctl.h"
 #include "ctl/event.h"
-#include "ctl/outlook.h"
+#include "ctl/explain/outlook.h"
 
 #define STORY_ATTEMPTS_MAX 10000
 #define STORY_WORDS_SIZE 160

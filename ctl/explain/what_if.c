@@ -1,14 +1,14 @@
 /* See what_if.h.
  *
  * Left out: headers of an answer, which some issuers' rules read; the breaker, which may open by the answer. */
-#include "ctl/what_if.h"
+#include "ctl/explain/what_if.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/core/issuer/issuer.h"
-#include "ctl/outlook.h"
+#include "ctl/explain/outlook.h"
 #include "ctl/print.h"
 
 /* ---- the answer, as it was given ---- */

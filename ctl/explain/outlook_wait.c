@@ -1,5 +1,5 @@
 /* See outlook_wait.h. */
-#include "ctl/outlook_wait.h"
+#include "ctl/explain/outlook_wait.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* See doctor.h. */
-#include "ctl/doctor.h"
+#include "ctl/doctor/doctor.h"
 
 #include <stdarg.h>
 #include <stdio.h>

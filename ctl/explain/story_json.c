@@ -1,7 +1,7 @@
 /* See story_json.h. All members always, null where there is nothing. */
-#include "ctl/story_json.h"
+#include "ctl/explain/story_json.h"
 
-#include "ctl/outlook_wait.h"
+#include "ctl/explain/outlook_wait.h"
 #include "ctl/print.h"
 
 static struct json *attempt_json(const struct pg_rows *rows, int row)

@@ -3,7 +3,7 @@
  * Invariants: the order is that of (at, id), and a step starts behind the last row of the one before, so no action is
  * returned twice and none that was there all the time is left out; also where many have one time. A value that reaches
  * the database is one that it can compute with. */
-#include "ctl/audit.h"
+#include "ctl/audit/audit.h"
 
 #include <inttypes.h>
 #include <stdio.h>

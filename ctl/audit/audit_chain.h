@@ -10,7 +10,7 @@
 
 #include "common/lib/base/buf.h"
 #include "common/lib/base/digest.h"
-#include "ctl/audit.h"
+#include "ctl/audit/audit.h"
 
 #define AUDIT_LINE_MAX ((size_t)1 << 20)
 #define AUDIT_HASH_SIZE (2 * DIGEST_SIZE + 1)

@@ -1,5 +1,5 @@
 /* See story.h. Left out: how it is written down. */
-#include "ctl/story.h"
+#include "ctl/explain/story.h"
 
 #include <stdio.h>
 

@@ -3,13 +3,13 @@
  * Invariants: the outlook follows from the row, the configuration, and what workers have told of themselves a few
  * seconds ago. The worker decides by the same columns and the same functions (common/core/decide/), so both agree as
  * long as both read the same configuration. Times are the database's. */
-#include "ctl/outlook.h"
+#include "ctl/explain/outlook.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "ctl/outlook_code.h"
+#include "ctl/explain/outlook_code.h"
 
 #define OVERDUE_US (INT64_C(60) * 1000 * 1000)
 

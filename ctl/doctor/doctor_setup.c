@@ -5,7 +5,7 @@
 
 #include "common/core/keyring.h"
 #include "common/lib/pg/pg_conninfo.h"
-#include "ctl/doctor.h"
+#include "ctl/doctor/doctor.h"
 
 static void check_keys(struct doctor *doctor)
 {

@@ -7,7 +7,7 @@
 #include "common/lib/base/uuid7.h"
 #include "ctl/backlog.h"
 #include "ctl/cluster.h"
-#include "ctl/doctor.h"
+#include "ctl/doctor/doctor.h"
 #include "ctl/print.h"
 #include "ctl/verdict.h"
 #include "statements.h"

@@ -7,8 +7,8 @@
 #include "common/lib/base/base.h"
 #include "ctl/cluster.h"
 #include "ctl/event.h"
-#include "ctl/outlook_attempt.h"
-#include "ctl/outlook_wait.h"
+#include "ctl/explain/outlook_attempt.h"
+#include "ctl/explain/outlook_wait.h"
 
 struct outlook {
     enum outlook_action action;

@@ -2,7 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "ctl/doctor.h"
+#include "ctl/doctor/doctor.h"
 #include "ctl/print.h"
 #include "statements.h"
 

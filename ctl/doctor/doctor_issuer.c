@@ -7,7 +7,7 @@
 
 #include "common/lib/base/clock.h"
 #include "ctl/action.h"
-#include "ctl/doctor.h"
+#include "ctl/doctor/doctor.h"
 #include "ctl/marks.h"
 #include "ctl/print.h"
 #include "statements.h"

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ctl/audit_export.h"
+#include "ctl/audit/audit_export.h"
 #include "ctl/print.h"
 #include "ctl/stop.h"
 
