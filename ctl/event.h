@@ -12,7 +12,7 @@
 #include "common/lib/pg/pg_sync.h"
 #include "ctl/print.h"
 
-/* The columns of every statement of operator.sql that returns events, in this order. Times in microseconds since 1970,
+/* The columns of every statement of operator_events.sql that returns events, in this order. Times in microseconds since 1970,
  * 0 = none; texts are borrowed from the rows, NULL = none. */
 struct event {
     struct uuid id;

@@ -2,7 +2,7 @@
  *
  * Invariants: a filter that can match nothing by its form (an unknown status, a malformed code, COMPLETED and overdue)
  * is refused; an event matches when all filters hold.
- * Left out: the statements (operator_pick_* of operator.sql) and how they are paged (pick.h). */
+ * Left out: the statements (operator_pick_* of operator_events.sql) and how they are paged (pick.h). */
 #include "ctl/filter.h"
 
 #include <ctype.h>

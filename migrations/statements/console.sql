@@ -1,4 +1,4 @@
--- What the pages of `issuing-ctl console` read beside the statements of operator.sql, as the operator's own role
+-- What the pages of `issuing-ctl console` read beside the statements of operator_*.sql, as the operator's own role
 -- (issuing_operator, or issuing_viewer, which may not act). None takes a lock. Each is bounded: by a limit of rows, or
 -- by a range of the primary key (ids are time-ordered) with a limit of rows for each part of it.
 

@@ -52,3 +52,13 @@ SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN 0
 -- database, $3 timeline, $4 position; or nulls.
 SELECT id, system, lost
 FROM issuing.check_history($1::uuid, $2::text, $3::int8, $4::int8);
+
+-- name: operator_session :none
+-- why: the first statement of every session of issuing-ctl: whatever search_path the role, the database or the caller
+-- has, names are found in PostgreSQL and in our schema only. A command, because a command looks up no name itself.
+SET search_path = pg_catalog, issuing, pg_temp;
+
+-- name: operator_lock_timeout :none
+-- why: the second one: a command that meets a lock which another session holds for long says so and ends, since an
+-- operator cannot see what it waits for. migrate and the console set a shorter time.
+SET lock_timeout = '10s';
