@@ -71,7 +71,7 @@ int64_t backlog_age_us(const struct backlog_type *type, int64_t now_us);
 const char *backlog_delivered_by(const struct backlog_type *type);
 /* The time of the database when the rows were read. */
 int64_t backlog_now_us(const struct pg_rows *open);
-/* Events that wait behind a target: PENDING ones that were deferred because of it (while a worker is shut there,
+/* Events that wait behind a target: PENDING ones that were deferred because of it (while a worker is blocked there,
  * also by a cause that names no target), and, where no living worker sends calls, those that are due, since an event
  * is claimed only when every target that it needs takes calls. Card requests need the issuer and core-api; an event
  * of a route needs the target of its type. is_shut: no living worker sends calls; some_shut: one of them does not. */

@@ -15,7 +15,7 @@ enum worker_column { NAME, HOST, PID, VERSION, STARTED, SEEN, HELD, SLOTS, DRAIN
 enum target_column {
     TARGET,
     WORKERS,
-    SHUT,
+    BLOCKED,
     OPEN,
     HALF_OPEN,
     RESTING,
@@ -43,7 +43,7 @@ static struct cluster_target target_at(const struct pg_rows *rows, int row)
     return (struct cluster_target){
         .name = pg_bytes(rows, row, TARGET).bytes,
         .workers = pg_int8(rows, row, WORKERS),
-        .shut = pg_int8(rows, row, SHUT),
+        .blocked = pg_int8(rows, row, BLOCKED),
         .open = pg_int8(rows, row, OPEN),
         .half_open = pg_int8(rows, row, HALF_OPEN),
         .resting = pg_int8(rows, row, RESTING),
@@ -167,17 +167,17 @@ static void take_backlog(struct cluster *cluster, const struct pg_rows *open)
     cluster->open = open;
     for (int i = 0; open && i < cluster->target_count; i++) {
         struct cluster_target *target = &cluster->targets[i];
-        target->backlog = backlog_behind(open, target->name, cluster_is_shut(target), target->shut > 0);
+        target->backlog = backlog_behind(open, target->name, cluster_is_blocked(target), target->blocked > 0);
         target->is_least = backlog_is_cut(open, cluster_is_of_cards(target) ? "CARD_ISSUE" : target->name);
     }
 }
 
 bool cluster_read_backlog(struct pg_sync *db, struct cluster *cluster, struct err *err)
 {
-    bool some_shut = false;
+    bool some_blocked = false;
     for (int i = 0; i < cluster->target_count; i++)
-        some_shut |= cluster->targets[i].shut > 0 || cluster_is_shut(&cluster->targets[i]);
-    if (some_shut && !backlog_read(db, &cluster->open_rows, err))
+        some_blocked |= cluster->targets[i].blocked > 0 || cluster_is_blocked(&cluster->targets[i]);
+    if (some_blocked && !backlog_read(db, &cluster->open_rows, err))
         return false;
     take_backlog(cluster, cluster->open_rows);
     return true;
@@ -264,9 +264,9 @@ const char *cluster_state(const struct cluster_target *target)
                                    : "closed";
 }
 
-bool cluster_is_shut(const struct cluster_target *target)
+bool cluster_is_blocked(const struct cluster_target *target)
 {
-    return target->paused_us != 0 || (target->workers > 0 && target->shut == target->workers);
+    return target->paused_us != 0 || (target->workers > 0 && target->blocked == target->workers);
 }
 
 struct json *cluster_target_json(const struct cluster_target *target)
@@ -274,7 +274,7 @@ struct json *cluster_target_json(const struct cluster_target *target)
     struct json *object = json_new_object();
     if (object && json_set_text(object, "target", target->name) &&
         json_set_text(object, "state", cluster_state(target)) && json_set_integer(object, "workers", target->workers) &&
-        json_set_integer(object, "shut_at", target->shut) && print_set_time(object, "since", target->since_us) &&
+        json_set_integer(object, "blocked_at", target->blocked) && print_set_time(object, "since", target->since_us) &&
         json_set_text(object, "cause", target->cause) && print_set_time(object, "next_at", target->next_us) &&
         json_set_integer(object, "in_flight", target->in_flight) &&
         json_set_integer(object, "waiting", target->waiting) && json_set_integer(object, "backlog", target->backlog) &&

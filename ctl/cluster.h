@@ -41,7 +41,7 @@ struct cluster_route {
 struct cluster_target {
     const char *name;
     int64_t workers;                  /* living ones that call it */
-    int64_t shut;                     /* of these: those that send nothing: breaker not closed, resting, or paused */
+    int64_t blocked;                  /* of these: those that send nothing: breaker not closed, resting, or paused */
     int64_t open, half_open, resting; /* of these */
     int64_t obeying;                  /* of these: those that obey a pause */
     int64_t probed;                   /* of these: those that have obeyed the last probe that was asked for */
@@ -97,7 +97,7 @@ const char *cluster_state(const struct cluster_target *target);
 /* Whether card requests wait for it: the issuer or core-api. Every other target is a route's, named after its type. */
 bool cluster_is_of_cards(const struct cluster_target *target);
 /* No living worker sends anything there. */
-bool cluster_is_shut(const struct cluster_target *target);
+bool cluster_is_blocked(const struct cluster_target *target);
 /* The target for programs; the caller may add members and prints it. NULL: out of memory. */
 struct json *cluster_target_json(const struct cluster_target *target);
 

@@ -30,7 +30,7 @@ bool marks_read(struct ctl *ctl, const struct uuid *ids, int count, struct pg_ro
         pg_array_add_uuid(&array, &ids[i]);
     const struct pg_param params[] = {pg_array_param(&array)};
     bool done = buf.failed ? err_set(err, ERR_MEMORY, "out of memory")
-                           : pg_sync_query(ctl->db, &sql_operator_checks, params, ret_rows, err);
+                           : pg_sync_query(ctl->db, &sql_operator_marks, params, ret_rows, err);
     buf_done(&buf);
     return done;
 }

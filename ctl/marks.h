@@ -12,7 +12,7 @@
 #define MARKS_TIMEOUT_DEFAULT "60s"
 #define MARKS_HELP "  --timeout D    how long to wait for workers, 60s by default\n"
 
-/* Columns of operator_checks. */
+/* Columns of operator_marks. */
 enum { MARK_ID, MARK_EVENT, MARK_IS_FINISHED, MARK_RESULT, MARK_DETAIL, MARK_NEW_ID, MARK_STATUS };
 
 /* "--timeout" as given, NULL = the default; at most a day. ERR_USAGE. */

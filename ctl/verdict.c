@@ -186,7 +186,7 @@ static void say_targets(struct verdict *verdict, const struct cluster *cluster)
     for (int pass = 0; pass < 2; pass++) /* those that get no call at all come first */
         for (int i = 0; i < cluster->target_count; i++) {
             const struct cluster_target *target = &cluster->targets[i];
-            if (is_well(target) || cluster_is_shut(target) != (pass == 0))
+            if (is_well(target) || cluster_is_blocked(target) != (pass == 0))
                 continue;
             if (named < TARGETS_NAMED)
                 say_target(verdict, target, cluster->now_us);
@@ -232,7 +232,7 @@ static bool is_served(const struct cluster *cluster, const char *type)
     for (int i = 0; i < cluster->target_count; i++) {
         const struct cluster_target *target = &cluster->targets[i];
         if (is_card ? cluster_is_of_cards(target) : strcmp(target->name, type) == 0)
-            if (cluster_is_shut(target))
+            if (cluster_is_blocked(target))
                 return false;
     }
     return cluster->silent_count < cluster->alive_count;

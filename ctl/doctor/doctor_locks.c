@@ -38,12 +38,12 @@ static bool check_logged(struct doctor *doctor, struct err *err)
     return true;
 }
 
-static bool check_house(struct doctor *doctor, struct err *err)
+static bool check_housekeeping(struct doctor *doctor, struct err *err)
 {
     enum { AGE, HOLDER, PLANS };
     pg_rows_scope struct pg_rows *rows = NULL;
     char span[PRINT_SPAN_SIZE];
-    if (!pg_sync_query(doctor->ctl->db, &sql_operator_doctor_house, NULL, &rows, err))
+    if (!pg_sync_query(doctor->ctl->db, &sql_operator_doctor_housekeeping, NULL, &rows, err))
         return false;
     int64_t age_ms = pg_int8(rows, 0, AGE);
     const char *holder = pg_bytes(rows, 0, HOLDER).bytes, *plans = pg_bytes(rows, 0, PLANS).bytes;
@@ -67,12 +67,12 @@ static bool check_house(struct doctor *doctor, struct err *err)
 }
 
 /* Sessions of other roles. Our locks have keys that only we can compute, and see where migrate could close pg_locks. */
-static bool check_strangers(struct doctor *doctor, struct err *err)
+static bool check_other_locks(struct doctor *doctor, struct err *err)
 {
     enum { PID, ROLE, SINCE, LOCKS, BLOCKS };
     pg_rows_scope struct pg_rows *rows = NULL;
     char time[PRINT_TIME_SIZE];
-    if (!pg_sync_query(doctor->ctl->db, &sql_operator_doctor_strangers, NULL, &rows, err))
+    if (!pg_sync_query(doctor->ctl->db, &sql_operator_doctor_other_locks, NULL, &rows, err))
         return false;
     bool any_blocks = false;
     for (int row = 0; row < pg_rows_count(rows); row++) {
@@ -123,5 +123,5 @@ bool doctor_check_locks(struct doctor *doctor, struct err *err)
 {
     bool can_look;
     return check_jit(doctor, err) && check_logged(doctor, err) && check_lock_rights(doctor, &can_look, err) &&
-           (!can_look || (check_house(doctor, err) && check_strangers(doctor, err)));
+           (!can_look || (check_housekeeping(doctor, err) && check_other_locks(doctor, err)));
 }

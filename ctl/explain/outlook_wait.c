@@ -30,7 +30,7 @@ static const struct cluster_target *shut_target(const struct event *event, const
     for (int i = 0; i < cluster->target_count; i++) {
         const struct cluster_target *target = &cluster->targets[i];
         /* A target that no living worker calls keeps no worker from an event. */
-        if (!needs(event, target) || target->workers == 0 || !cluster_is_shut(target))
+        if (!needs(event, target) || target->workers == 0 || !cluster_is_blocked(target))
             continue;
         if (target->paused_us != 0)
             return target;

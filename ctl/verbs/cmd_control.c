@@ -52,7 +52,7 @@ static bool is_known(const struct cluster *cluster, const char *name, struct err
     return err_set(err, ERR_NOT_FOUND, "there is no target %.60s; there are: %s", name, names);
 }
 
-struct wish {
+struct control_request {
     enum control control;
     const char *name;
     struct action action;
@@ -60,15 +60,15 @@ struct wish {
 };
 
 /* ret_refused "": it is done. */
-static bool ask(struct ctl *ctl, const struct wish *wish, char ret_refused[32], struct err *err)
+static bool ask(struct ctl *ctl, const struct control_request *request, char ret_refused[32], struct err *err)
 {
-    enum control control = wish->control;
-    const char *name = wish->name;
+    enum control control = request->control;
+    const char *name = request->name;
     pg_rows_scope struct pg_rows *rows = NULL;
     struct pg_param params[3 + ACTION_PARAMS] = {
         pg_param_text(controls[control].action, strlen(controls[control].action)), pg_param_text(name, strlen(name))};
-    action_params(&wish->action, params + 2);
-    params[2 + ACTION_PARAMS] = wish->pause_us > 0 ? pg_param_int8(wish->pause_us / 1000) : pg_param_null();
+    action_params(&request->action, params + 2);
+    params[2 + ACTION_PARAMS] = request->pause_us > 0 ? pg_param_int8(request->pause_us / 1000) : pg_param_null();
     if (!pg_sync_query(ctl->db, &sql_operator_control, params, &rows, err))
         return false;
     const char *refused = pg_bytes(rows, 0, 0).bytes;
@@ -154,19 +154,19 @@ static bool report(const struct ctl *ctl, enum control control, const char *name
 }
 
 /* *ret_open: the events that wait are counted once, however long this waits; owned by the caller. */
-static bool run(struct ctl *ctl, const struct wish *wish, struct pg_rows **ret_open, struct cluster *cluster,
-                int *ret_code, struct err *err)
+static bool run(struct ctl *ctl, const struct control_request *request, struct pg_rows **ret_open,
+                struct cluster *cluster, int *ret_code, struct err *err)
 {
-    enum control control = wish->control;
-    const char *name = wish->name;
+    enum control control = request->control;
+    const char *name = request->name;
     char refused[32] = "";
     if (!ctl_connect(ctl, err) || !backlog_read(ctl->db, ret_open, err))
         return false;
     const struct pg_rows *open = *ret_open;
     if (!cluster_read(ctl->db, open, cluster, err) || !is_known(cluster, name, err))
         return false;
-    bool took_calls = cluster_find_target(cluster, name)->shut == 0;
-    if (!ask(ctl, wish, refused, err))
+    bool took_calls = cluster_find_target(cluster, name)->blocked == 0;
+    if (!ask(ctl, request, refused, err))
         return false;
     if (refused[0]) {
         *ret_code = CTL_REFUSED;
@@ -178,32 +178,33 @@ static bool run(struct ctl *ctl, const struct wish *wish, struct pg_rows **ret_o
            report(ctl, control, name, cluster, took_calls, refused, err);
 }
 
-static bool read_wish(enum control control, char **arguments, int count, struct wish *ret_wish, struct err *err)
+static bool read_request(enum control control, char **arguments, int count, struct control_request *ret_request,
+                         struct err *err)
 {
     const char *reason = NULL, *span = NULL;
     const struct option_spec pause[] = {
         {.name = "reason", .text = &reason}, {.name = "for", .text = &span}, {.name = NULL}};
     const struct option_spec others[] = {{.name = "reason", .text = &reason}, {.name = NULL}};
-    *ret_wish = (struct wish){.control = control};
+    *ret_request = (struct control_request){.control = control};
     if (!options_read(control == PAUSE ? pause : others, arguments, count, &count, err))
         return false;
     if (count != 1)
         return err_set(err, ERR_USAGE, "%s takes one target: issuer, core, or the type of a route",
                        controls[control].word);
-    ret_wish->name = arguments[0];
-    if (span && (!options_duration(span, &ret_wish->pause_us) || ret_wish->pause_us < 1000000))
+    ret_request->name = arguments[0];
+    if (span && (!options_duration(span, &ret_request->pause_us) || ret_request->pause_us < 1000000))
         return err_set(err, ERR_USAGE, "--for needs a duration such as 90s, 2h or 1d");
-    return action_init(&ret_wish->action, reason, err);
+    return action_init(&ret_request->action, reason, err);
 }
 
 static int run_control(struct ctl *ctl, enum control control, char **arguments, int count)
 {
-    struct wish wish;
+    struct control_request request;
     pg_rows_scope struct pg_rows *open = NULL;
     struct cluster cluster = {0};
     struct err err;
     int code = CTL_DONE;
-    if (!read_wish(control, arguments, count, &wish, &err) || !run(ctl, &wish, &open, &cluster, &code, &err))
+    if (!read_request(control, arguments, count, &request, &err) || !run(ctl, &request, &open, &cluster, &code, &err))
         code = ctl_fail(&err);
     cluster_done(&cluster);
     return code;

@@ -236,7 +236,7 @@ static bool check_rights(struct doctor *doctor, struct err *err)
 static bool check_guards(struct doctor *doctor, struct err *err)
 {
     pg_rows_scope struct pg_rows *rows = NULL;
-    if (!pg_sync_query(doctor->ctl->db, &sql_operator_guards, NULL, &rows, err))
+    if (!pg_sync_query(doctor->ctl->db, &sql_operator_access, NULL, &rows, err))
         return false;
     bool all_fine = true;
     for (int row = 0; row < pg_rows_count(rows); row++) {
@@ -369,68 +369,70 @@ static bool check_database(struct doctor *doctor, bool *ret_fits, struct err *er
 }
 
 /* What is checked beside the database, by the command line. */
-struct wish {
+struct doctor_options {
     bool issuer, creates;
     const char *user;
     int64_t timeout_us;
 };
 
-static bool read_wish(char **arguments, int count, struct wish *ret_wish, struct err *err)
+static bool read_options(char **arguments, int count, struct doctor_options *ret_options, struct err *err)
 {
-    struct wish wish = {.timeout_us = ISSUER_TIMEOUT_US};
+    struct doctor_options options = {.timeout_us = ISSUER_TIMEOUT_US};
     const char *timeout = NULL;
-    const struct option_spec specs[] = {{.name = "create", .flag = &wish.creates},
-                                        {.name = "issuer", .flag = &wish.issuer},
+    const struct option_spec specs[] = {{.name = "create", .flag = &options.creates},
+                                        {.name = "issuer", .flag = &options.issuer},
                                         {.name = "timeout", .text = &timeout},
-                                        {.name = "user", .text = &wish.user},
+                                        {.name = "user", .text = &options.user},
                                         {.name = NULL}};
-    if (!options_read(specs, arguments, count, &count, err) || !options_span("timeout", timeout, &wish.timeout_us, err))
+    if (!options_read(specs, arguments, count, &count, err) ||
+        !options_span("timeout", timeout, &options.timeout_us, err))
         return false;
     if (count > 0)
         return err_set(err, ERR_USAGE, "doctor takes no argument");
-    if (!wish.issuer && timeout)
+    if (!options.issuer && timeout)
         return err_set(err, ERR_USAGE, "--timeout belongs to --issuer");
-    if (wish.creates && !(wish.issuer && wish.user))
+    if (options.creates && !(options.issuer && options.user))
         return err_set(err, ERR_USAGE, "--create belongs to --issuer and --user USER");
-    if (wish.creates && !timeout)
-        wish.timeout_us = CREATE_TIMEOUT_US;
-    if (!wish.issuer && wish.user)
+    if (options.creates && !timeout)
+        options.timeout_us = CREATE_TIMEOUT_US;
+    if (!options.issuer && options.user)
         return err_set(err, ERR_USAGE, "--user belongs to --issuer");
-    if (wish.user && (!wish.user[0] || strlen(wish.user) > OUTBOX_USER_ID_MAX))
+    if (options.user && (!options.user[0] || strlen(options.user) > OUTBOX_USER_ID_MAX))
         return err_set(err, ERR_USAGE, "--user needs a user id of 1 to %d bytes", OUTBOX_USER_ID_MAX);
-    if (wish.timeout_us > ISSUER_TIMEOUT_MAX_US)
+    if (options.timeout_us > ISSUER_TIMEOUT_MAX_US)
         return err_set(err, ERR_USAGE, "--timeout is at most an hour");
-    *ret_wish = wish;
+    *ret_options = options;
     return true;
 }
 
 /* *ret_code: what the exit code is by the issuer's check alone. */
-static bool check_issuer(struct doctor *doctor, const struct wish *wish, int *ret_code, struct err *err)
+static bool check_issuer(struct doctor *doctor, const struct doctor_options *options, int *ret_code, struct err *err)
 {
     bool is_answered;
-    if (!doctor_check_target(doctor, "issuer", wish->user, wish->creates, wish->timeout_us / 1000, &is_answered, err))
+    if (!doctor_check_target(doctor, "issuer", options->user, options->creates, options->timeout_us / 1000,
+                             &is_answered, err))
         return false;
     *ret_code = is_answered ? CTL_DONE : CTL_AWAY;
     return true;
 }
 
 /* Everything that needs the database. */
-static bool check_all(struct doctor *doctor, const struct wish *wish, int *ret_code, struct err *err)
+static bool check_all(struct doctor *doctor, const struct doctor_options *options, int *ret_code, struct err *err)
 {
     bool fits = false;
     return ctl_connect_only(doctor->ctl, err) && check_database(doctor, &fits, err) &&
-           (!wish->issuer || !fits || check_issuer(doctor, wish, ret_code, err));
+           (!options->issuer || !fits || check_issuer(doctor, options, ret_code, err));
 }
 
 static int run_doctor(struct ctl *ctl, char **arguments, int count)
 {
     struct doctor doctor = {.ctl = ctl};
-    struct wish wish = {0};
+    struct doctor_options options = {0};
     struct err err;
-    if (!read_wish(arguments, count, &wish, &err))
+    if (!read_options(arguments, count, &options, &err))
         return ctl_fail(&err);
     int code = CTL_DONE;
-    if (!check_all(&doctor, &wish, &code, &err)) {
+    if (!check_all(&doctor, &options, &code, &err)) {
         const char *hint = ctl_hint(&err);
         const char *fix =
             err_is_sqlstate(&err, "55P03")

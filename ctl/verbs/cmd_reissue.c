@@ -121,7 +121,7 @@ static int wait_for_mark(const struct reissue *reissue, const struct uuid *mark,
             continue;
         }
         const struct pg_param params[] = {pg_param_uuid(mark)};
-        if (!pg_sync_query(reissue->ctl->db, &sql_operator_withdraw_check, params, &withdrawn, err))
+        if (!pg_sync_query(reissue->ctl->db, &sql_operator_withdraw_mark, params, &withdrawn, err))
             return ctl_fail(err);
         is_withdrawn = true; /* read once more: a worker may have finished it before the withdrawal */
     }

@@ -10,7 +10,7 @@ static void add_row(const struct cluster_target *target, int64_t now_us, struct 
     char time[PRINT_TIME_SIZE], span[PRINT_SPAN_SIZE], text[64];
     table_add(table, target->name);
     table_add(table, cluster_state(target));
-    snprintf(text, sizeof(text), "%lld of %lld", (long long)target->shut, (long long)target->workers);
+    snprintf(text, sizeof(text), "%lld of %lld", (long long)target->blocked, (long long)target->workers);
     table_add(table, text);
     table_add(table, print_time(target->paused_us != 0 ? target->paused_us : target->since_us, time));
     table_add(table, target->cause);

@@ -224,11 +224,11 @@ CREATE TABLE issuing.event_keys (
 
 -- ---- retentions ----
 
--- How long things are kept belongs to the database: a program's configuration can only lengthen a retention. keep_house
--- raises `kept` to what a worker is configured with; only the owner lowers it, by issuing.set_retention. The audit
--- trail is the owner's alone: PCI DSS 4.0, 10.5.1, wants twelve months. routes: how long a route stays that no worker
--- names. numbers: how long after the end of a card its number is kept, for ever until the owner says less; the least is
--- the time to notice that cards were closed which should not be.
+-- How long things are kept belongs to the database: a program's configuration can only lengthen a retention.
+-- run_housekeeping raises `kept` to what a worker is configured with; only the owner lowers it, by
+-- issuing.set_retention. The audit trail is the owner's alone: PCI DSS 4.0, 10.5.1, wants twelve months. routes: how
+-- long a route stays that no worker names. numbers: how long after the end of a card its number is kept, for ever until
+-- the owner says less; the least is the time to notice that cards were closed which should not be.
 CREATE TABLE issuing.retentions (
     name  text COLLATE "C" PRIMARY KEY CHECK (name IN ('keys', 'limits', 'events', 'audit', 'routes', 'numbers')),
     kept  interval NOT NULL,

@@ -12,7 +12,7 @@
 --
 -- Tables that grow are partitioned by time, so that old rows leave by DROP: events and attempts by the event's id,
 -- which is ordered by time, the others by a time of their own. housekeeping makes and drops the partitions. The
--- partition `_rest` of each table takes what fits in no other: events whose sender brought another kind of id, what a
+-- partition `_default` of each table takes what fits in no other: events whose sender brought another kind of id, what a
 -- dropped partition still held, everything if no worker ran for long.
 
 -- ---- events ----
@@ -74,7 +74,7 @@ CREATE TABLE issuing.outbox_events (
     -- Of the text as PostgreSQL writes it, which may be longer than the answer was.
     CONSTRAINT outbox_events_result CHECK (result IS NULL OR octet_length(result::text) <= 16384)
 ) PARTITION BY RANGE (id);
-CREATE TABLE issuing.outbox_events_rest PARTITION OF issuing.outbox_events DEFAULT
+CREATE TABLE issuing.outbox_events_default PARTITION OF issuing.outbox_events DEFAULT
     WITH (fillfactor = 45, autovacuum_vacuum_scale_factor = 0.05);
 
 -- claim, sweep
@@ -106,7 +106,7 @@ CREATE TABLE issuing.outbox_attempts (
     detail      text COLLATE "C", -- for operators
     PRIMARY KEY (event_id, lease_token)
 ) PARTITION BY RANGE (event_id);
-CREATE TABLE issuing.outbox_attempts_rest PARTITION OF issuing.outbox_attempts DEFAULT;
+CREATE TABLE issuing.outbox_attempts_default PARTITION OF issuing.outbox_attempts DEFAULT;
 
 -- Events whose last two attempts were lost with their worker: the event may be the cause. Each is tried alone. A row
 -- may outlive its cause; a later claim of that kind removes the row, but not while a sweep may have just found a cause
@@ -130,7 +130,7 @@ CREATE TABLE issuing.idempotency_keys (
     fingerprint bytea NOT NULL,       -- SHA-256 of the value of the body
     PRIMARY KEY (user_id, key, created_at)
 ) PARTITION BY RANGE (created_at);
-CREATE TABLE issuing.idempotency_keys_rest PARTITION OF issuing.idempotency_keys DEFAULT;
+CREATE TABLE issuing.idempotency_keys_default PARTITION OF issuing.idempotency_keys DEFAULT;
 
 -- The sliding-window log: one row per try that was counted, accepted or refused.
 CREATE TABLE issuing.rate_limit_log (
@@ -139,8 +139,8 @@ CREATE TABLE issuing.rate_limit_log (
     accepted   bool NOT NULL,
     user_id    text COLLATE "C" NOT NULL
 ) PARTITION BY RANGE (at);
-CREATE TABLE issuing.rate_limit_log_rest PARTITION OF issuing.rate_limit_log DEFAULT;
-ALTER TABLE issuing.rate_limit_log_rest REPLICA IDENTITY FULL;
+CREATE TABLE issuing.rate_limit_log_default PARTITION OF issuing.rate_limit_log DEFAULT;
+ALTER TABLE issuing.rate_limit_log_default REPLICA IDENTITY FULL;
 -- The accepted tries of a user are read without the refused ones, however many those are.
 -- guard: refused tries cost the limit nothing
 CREATE INDEX rate_limit_log_user ON issuing.rate_limit_log (user_id, accepted, at);
@@ -249,17 +249,17 @@ CREATE TABLE issuing.operator_actions (
     batch_scope text COLLATE "C" DEFAULT issuing.batch_scope(current_setting('issuing.batch', true))
 ) PARTITION BY RANGE (at);
 ALTER SEQUENCE issuing.operator_actions_number OWNED BY issuing.operator_actions.id;
-CREATE TABLE issuing.operator_actions_rest PARTITION OF issuing.operator_actions DEFAULT;
-ALTER TABLE issuing.operator_actions_rest REPLICA IDENTITY FULL;
+CREATE TABLE issuing.operator_actions_default PARTITION OF issuing.operator_actions DEFAULT;
+ALTER TABLE issuing.operator_actions_default REPLICA IDENTITY FULL;
 CREATE INDEX operator_actions_event ON issuing.operator_actions (event_id);
 CREATE INDEX operator_actions_id ON issuing.operator_actions (id);
 CREATE INDEX operator_actions_at ON issuing.operator_actions (at);
 CREATE INDEX operator_actions_batch ON issuing.operator_actions (batch, at, id) WHERE batch IS NOT NULL;
 
 -- Marks: "look this event up at the issuer, and act". A worker takes a mark under a lease and a token, as it takes an
--- event. `look` is a worker's own mark (ask_check); it is beside the mark of an operator, so that neither ends, delays
+-- event. `look` is a worker's own mark (add_mark); it is beside the mark of an operator, so that neither ends, delays
 -- or prolongs the other. An event has at most one unfinished mark of operators and one of workers.
-CREATE TABLE issuing.peer_checks (
+CREATE TABLE issuing.marks (
     id           uuid PRIMARY KEY DEFAULT issuing.uuid7(),
     event_id     uuid NOT NULL,
     requested_at timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -283,11 +283,11 @@ CREATE TABLE issuing.peer_checks (
     result       text COLLATE "C",
     detail       text COLLATE "C", -- with a result: more of it. Without: why the last try did not decide
     batch        text COLLATE "C" DEFAULT left(current_setting('issuing.batch', true), 1100), -- see batch_id
-    CONSTRAINT peer_checks_end CHECK ((finished_at IS NULL) = (result IS NULL))
+    CONSTRAINT marks_end CHECK ((finished_at IS NULL) = (result IS NULL))
 );
-CREATE UNIQUE INDEX peer_checks_event ON issuing.peer_checks (event_id, (action = 'look')) WHERE finished_at IS NULL;
-CREATE INDEX peer_checks_due ON issuing.peer_checks (due_at) WHERE finished_at IS NULL; -- take_checks
-CREATE INDEX peer_checks_finished ON issuing.peer_checks (finished_at) WHERE finished_at IS NOT NULL;
+CREATE UNIQUE INDEX marks_event ON issuing.marks (event_id, (action = 'look')) WHERE finished_at IS NULL;
+CREATE INDEX marks_due ON issuing.marks (due_at) WHERE finished_at IS NULL; -- take_marks
+CREATE INDEX marks_finished ON issuing.marks (finished_at) WHERE finished_at IS NOT NULL;
 
 -- Ends that are to be told and are no event yet. The transaction of the ends writes one row for all of one call: the
 -- ids are enough, because a request that is COMPLETED or REJECTED never changes again. An end that is FAILED has a row
@@ -312,23 +312,23 @@ CREATE INDEX ends_to_tell_waiting ON issuing.ends_to_tell (n) WHERE refused IS N
 
 -- One session at a time does periodic work. Rows and not advisory locks: those have no rights, and any session that may
 -- connect can take them all. Only the owner, and functions that run as the owner, can lock a row here.
-CREATE TABLE issuing.turns (
+CREATE TABLE issuing.job_locks (
     name text COLLATE "C" PRIMARY KEY CHECK (name IN ('housekeeping', 'numbers', 'statistics', 'rebuild'))
 );
-INSERT INTO issuing.turns (name) VALUES ('housekeeping'), ('numbers'), ('statistics'), ('rebuild');
+INSERT INTO issuing.job_locks (name) VALUES ('housekeeping'), ('numbers'), ('statistics'), ('rebuild');
 
 -- The clock by which retentions are judged. The database's own may step, by hours or a year and for a moment only, and
--- a key forgotten then is a second card. So this clock advances by what lies between two passes of keep_house while
--- that is little (5 minutes), and stands still while a clock steps or no housekeeping runs. After a day without a step
--- the database's clock counts again. A retention is never shorter by it than by 5 minutes for each step.
-CREATE TABLE issuing.house_clock (
+-- a key forgotten then is a second card. So this clock advances by what lies between two passes of run_housekeeping
+-- while that is little (5 minutes), and stands still while a clock steps or no housekeeping runs. After a day without a
+-- step the database's clock counts again. A retention is never shorter by it than by 5 minutes for each step.
+CREATE TABLE issuing.housekeeping_clock (
     one         bool PRIMARY KEY DEFAULT true CHECK (one),
     passed_at   timestamptz, -- the database's clock at the last pass; NULL before the first
     steady_from timestamptz, -- no step and no pause since
-    believed_at timestamptz, -- this clock at the last pass
-    CONSTRAINT house_clock_whole CHECK (num_nulls(passed_at, steady_from, believed_at) IN (0, 3))
+    clock_at timestamptz, -- this clock at the last pass
+    CONSTRAINT housekeeping_clock_whole CHECK (num_nulls(passed_at, steady_from, clock_at) IN (0, 3))
 );
-INSERT INTO issuing.house_clock DEFAULT VALUES;
+INSERT INTO issuing.housekeeping_clock DEFAULT VALUES;
 
 -- The partitions that are there. One is settled when every event of its time has reached an end: from then on the
 -- retention is counted. An open question (FAILED) may be asked again and so end later; still_open holds those events,
@@ -343,7 +343,7 @@ CREATE TABLE issuing.partitions (
     CHECK (from_at < to_at)
 );
 
--- A partition to come whose range a large `_rest` is being checked for: keep_house.
+-- A partition to come whose range a large `_default` is being checked for: run_housekeeping.
 CREATE TABLE issuing.partition_plans (
     parent     text COLLATE "C" PRIMARY KEY,
     from_at    timestamptz NOT NULL,
@@ -352,8 +352,8 @@ CREATE TABLE issuing.partition_plans (
     is_checked bool NOT NULL DEFAULT false
 );
 
--- Where in each `_rest` partition the next pass looks for rows to delete.
-CREATE TABLE issuing.rest_scans (
+-- Where in each `_default` partition the next pass looks for rows to delete.
+CREATE TABLE issuing.default_scans (
     name       text COLLATE "C" PRIMARY KEY,
     next_block int8 NOT NULL
 );

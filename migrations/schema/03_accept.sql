@@ -147,15 +147,15 @@ END
 $$;
 
 -- What the time is when the database's clock says t; never later than t.
-CREATE OR REPLACE FUNCTION issuing.believed(t timestamptz) RETURNS timestamptz
+CREATE OR REPLACE FUNCTION issuing.retention_now(t timestamptz) RETURNS timestamptz
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 DECLARE
-    h house_clock;
+    h housekeeping_clock;
 BEGIN
-    SELECT c.* INTO h FROM house_clock c;
+    SELECT c.* INTO h FROM housekeeping_clock c;
     -- least() skips a NULL.
-    RETURN least(t, h.believed_at + CASE WHEN t BETWEEN h.passed_at AND h.passed_at + interval '5 minutes'
+    RETURN least(t, h.clock_at + CASE WHEN t BETWEEN h.passed_at AND h.passed_at + interval '5 minutes'
         THEN t - h.passed_at ELSE interval '0' END);
 END
 $$;
@@ -169,7 +169,7 @@ AS $$
 DECLARE
     -- guard: a clock that jumps forgets no key
     -- guard: an api shortens no retention of keys
-    before timestamptz := issuing.believed(t) - greatest(retention, (SELECT r.kept
+    before timestamptz := issuing.retention_now(t) - greatest(retention, (SELECT r.kept
         FROM retentions r WHERE r.name = 'keys'));
 BEGIN
     RETURN recorded_at < before
@@ -241,7 +241,7 @@ $$;
 
 -- Tries of a user from times to come, written while a clock was ahead, become tries of now. Otherwise each would count
 -- in every window until its time has come. The caller may choose neither rows nor times.
-CREATE OR REPLACE FUNCTION issuing.mend_tries(who text) RETURNS void
+CREATE OR REPLACE FUNCTION issuing.repair_tries(who text) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 DECLARE
@@ -273,7 +273,7 @@ BEGIN
        OR count_attempts
           AND EXISTS (SELECT FROM rate_limit_log l WHERE l.user_id = who AND NOT l.accepted AND l.at > t) THEN
         -- guard: a try of a clock that was ahead becomes one of now
-        PERFORM issuing.mend_tries(who);
+        PERFORM issuing.repair_tries(who);
     END IF;
     IF counts AND limit_count = 1 THEN
         RETURN t + limit_window;
@@ -320,5 +320,5 @@ EXCEPTION
 END
 $$;
 
-REVOKE ALL ON FUNCTION issuing.mend_tries(text)
+REVOKE ALL ON FUNCTION issuing.repair_tries(text)
 FROM PUBLIC;

@@ -242,7 +242,7 @@ BEGIN
                 RAISE;
             WHEN OTHERS THEN
                 GET STACKED DIAGNOSTICS broken = CONSTRAINT_NAME;
-                IF broken = 'rest_promise' THEN
+                IF broken = 'default_promise' THEN
                     RAISE;
                 END IF;
                 INSERT INTO ends_to_tell (ended_at, ids, end_number, code, detail, refused)
@@ -310,7 +310,7 @@ BEGIN
     EXCEPTION WHEN OTHERS THEN
         GET STACKED DIAGNOSTICS broken = CONSTRAINT_NAME;
         -- guard: a plan of housekeeping makes no end refused
-        IF broken = 'rest_promise' THEN
+        IF broken = 'default_promise' THEN
             -- A plan of the housekeeping, not these ends. The next pass withdraws it; a claim cannot alter a table
             -- that it is writing. The ends stay on the list.
             UPDATE partition_plans n SET planned_at = '-infinity' WHERE n.planned_at > '-infinity';

@@ -89,7 +89,7 @@ BEGIN
     FOR left_type IN
         SELECT r.event_type FROM routes r
         -- guard: a route leaves no sooner than its retention
-        WHERE r.seen_at < believed(at) - (SELECT t.kept FROM retentions t WHERE t.name = 'routes')
+        WHERE r.seen_at < retention_now(at) - (SELECT t.kept FROM retentions t WHERE t.name = 'routes')
         FOR UPDATE SKIP LOCKED
     LOOP
         -- guard: a route whose events are open stays

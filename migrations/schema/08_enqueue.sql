@@ -243,7 +243,7 @@ BEGIN
     -- A sender may hold a row for long.
     PERFORM set_config('lock_timeout', '1s', true);
     -- guard: a key outlives its event no longer than a pass of housekeeping
-    gone := rest_expire('event_keys', 'r.created_at < $1 AND NOT EXISTS (SELECT FROM issuing."outbox_events" e
+    gone := expire_default('event_keys', 'r.created_at < $1 AND NOT EXISTS (SELECT FROM issuing."outbox_events" e
                                                                          WHERE e.id = r.event_id)',
                         now() - (SELECT r.kept FROM retentions r WHERE r.name = 'events'));
     RETURN QUERY SELECT 'expired', 'event_keys', gone, NULL::text, gone >= 1000 WHERE gone > 0;

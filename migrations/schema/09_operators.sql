@@ -361,7 +361,7 @@ BEGIN
         PERFORM pg_sleep(0.05);
     END LOOP;
     asked_at := clock_timestamp();
-    kept_from := issuing.believed(asked_at) - (SELECT r.kept FROM retentions r WHERE r.name = 'audit');
+    kept_from := issuing.retention_now(asked_at) - (SELECT r.kept FROM retentions r WHERE r.name = 'audit');
 END
 $$;
 

@@ -28,7 +28,7 @@ BEGIN
     -- guard: an event of the issuer brings no create forward
     WHERE e.id = request AND e.status = 'PENDING' AND e.first_sent_at IS NOT NULL AND e.next_attempt_at > clock_timestamp();
     IF NOT EXISTS (SELECT FROM outbox_events e WHERE e.id = request AND e.status = 'PENDING') THEN
-        INSERT INTO peer_checks AS p (event_id, deadline_at, action, actor, reason)
+        INSERT INTO marks AS p (event_id, deadline_at, action, actor, reason)
         VALUES (request, now() + interval '365 days', 'look', 'issuer', 'an event of the issuer')
         ON CONFLICT (event_id, (action = 'look')) WHERE finished_at IS NULL
         -- guard: an event of the issuer lets an unfinished look start again
@@ -39,7 +39,7 @@ END
 $$;
 
 -- A card's status as a look-up at the issuer has just shown it. A card that was replaced stays replaced.
-CREATE OR REPLACE FUNCTION issuing.set_card_status(request uuid, shown text, c issuing.peer_checks) RETURNS void
+CREATE OR REPLACE FUNCTION issuing.set_card_status(request uuid, shown text, c issuing.marks) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 DECLARE
@@ -91,5 +91,5 @@ END
 $$;
 
 REVOKE ALL ON FUNCTION issuing.note_issuer_event(bytea, uuid, text),
-    issuing.set_card_status(uuid, text, issuing.peer_checks), issuing.tell_card_status()
+    issuing.set_card_status(uuid, text, issuing.marks), issuing.tell_card_status()
 FROM PUBLIC;

@@ -2,8 +2,8 @@
 -- leaves a mark, a worker acts on it.
 
 -- As note_action, in the name of whoever left a mark: the database role is the one that the database saw then.
-CREATE OR REPLACE FUNCTION issuing.note_check(what text, before issuing.outbox_events, after issuing.outbox_events,
-    c issuing.peer_checks, more jsonb) RETURNS void
+CREATE OR REPLACE FUNCTION issuing.note_mark(what text, before issuing.outbox_events, after issuing.outbox_events,
+    c issuing.marks, more jsonb) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, issuing, pg_temp
 AS $$
     INSERT INTO operator_actions (event_id, actor, db_role, os_user, sudo_user, action, reason, before, after, batch,
@@ -18,7 +18,7 @@ $$;
 CREATE OR REPLACE FUNCTION issuing.end_overdue(event uuid) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, issuing, pg_temp
 AS $$
-    UPDATE peer_checks p SET finished_at = clock_timestamp(), result = 'undecided', lease_token = NULL
+    UPDATE marks p SET finished_at = clock_timestamp(), result = 'undecided', lease_token = NULL
     -- guard: a mark that is overdue stands in nobody's way
     WHERE p.event_id = event AND p.finished_at IS NULL AND p.action <> 'look' AND p.deadline_at <= now()
       -- guard: a mark that a worker holds is not ended by an operator
@@ -46,7 +46,7 @@ BEGIN
         refused := 'other_type';
     ELSE
         PERFORM end_overdue(event);
-        INSERT INTO peer_checks AS p (id, event_id, deadline_at, action, actor, os_user, sudo_user, reason)
+        INSERT INTO marks AS p (id, event_id, deadline_at, action, actor, os_user, sudo_user, reason)
         VALUES (made, event, deadline, 'reconcile', actor, os_user, sudo_user, why)
         ON CONFLICT (event_id, (action = 'look')) WHERE finished_at IS NULL
         -- guard: a mark that is joined keeps its deadline
@@ -93,7 +93,7 @@ BEGIN
         refused := 'replaces_none';
     ELSE
         PERFORM end_overdue(event);
-        INSERT INTO peer_checks AS p (event_id, deadline_at, action, actor, os_user, sudo_user, reason, because)
+        INSERT INTO marks AS p (event_id, deadline_at, action, actor, os_user, sudo_user, reason, because)
         VALUES (event, now() + least(greatest(within_ms, 0), 86400000) * interval '1 millisecond', 'reissue', actor,
                 os_user, sudo_user, why, because)
         ON CONFLICT (event_id, (action = 'look')) WHERE finished_at IS NULL DO NOTHING
@@ -109,16 +109,16 @@ $$;
 -- Takes the mark of a reissue back, which is its caller's alone; a look that others may have joined stays. A worker
 -- that still acts on the mark finds it finished and changes nothing. Returns the result, which is the worker's where
 -- the worker was quicker.
-CREATE OR REPLACE FUNCTION issuing.withdraw_check(check_id uuid) RETURNS text
+CREATE OR REPLACE FUNCTION issuing.withdraw_mark(check_id uuid) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 DECLARE
     found_result text;
 BEGIN
-    UPDATE peer_checks p SET finished_at = clock_timestamp(), result = 'withdrawn', lease_token = NULL
+    UPDATE marks p SET finished_at = clock_timestamp(), result = 'withdrawn', lease_token = NULL
     -- guard: only a reissue is withdrawn
     WHERE p.id = check_id AND p.finished_at IS NULL AND p.action = 'reissue';
-    SELECT p.result INTO found_result FROM peer_checks p WHERE p.id = check_id;
+    SELECT p.result INTO found_result FROM marks p WHERE p.id = check_id;
     RETURN found_result;
 END
 $$;
@@ -128,11 +128,11 @@ $$;
 -- settled, neither for the flow nor for a mark. Every unfinished mark of the event starts again, since what its worker
 -- has seen may be older than the card; an operator's mark keeps its deadline, and the worker's own look continues after
 -- it. False: no such event.
-CREATE OR REPLACE FUNCTION issuing.ask_check(event uuid, why text) RETURNS bool
+CREATE OR REPLACE FUNCTION issuing.add_mark(event uuid, why text) RETURNS bool
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 BEGIN
-    INSERT INTO peer_checks AS p (event_id, deadline_at, action, actor, reason)
+    INSERT INTO marks AS p (event_id, deadline_at, action, actor, reason)
     -- guard: a worker's look is a mark of its own
     SELECT e.id, now() + interval '365 days', 'look', 'worker', left(why, 1000)
     FROM outbox_events e WHERE e.id = event AND e.event_type = 'CARD_ISSUE'
@@ -143,11 +143,11 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    UPDATE peer_checks p SET due_at = now(), due_set_at = now(), lease_token = NULL
+    UPDATE marks p SET due_at = now(), due_set_at = now(), lease_token = NULL
     -- guard: a report lets an operator's unfinished mark start again
     -- guard: a late create makes an operator's mark start again
     WHERE p.event_id = event AND p.finished_at IS NULL AND p.action <> 'look' AND p.lease_token IS NOT NULL;
-    -- After the marks, as end_check locks the two.
+    -- After the marks, as end_mark locks the two.
     UPDATE outbox_events e SET last_sent_at = now(), first_sent_at = coalesce(e.first_sent_at, now())
     WHERE e.id = event AND e.event_type = 'CARD_ISSUE' AND e.status <> 'COMPLETED';
     RETURN true;
@@ -158,7 +158,7 @@ $$;
 -- ends here, as does what is long finished. Only marks of events of these types: a worker takes what it can look up. A
 -- mark that no worker takes ends at its deadline, and so does a mark whose event is gone. A mark waits for the end of
 -- an attempt during which another send was noted: that attempt does not know of it and may end the event over it.
-CREATE OR REPLACE FUNCTION issuing.take_checks(new_token uuid, most int8, lease_ms int8, worker_name text, types text[])
+CREATE OR REPLACE FUNCTION issuing.take_marks(new_token uuid, most int8, lease_ms int8, worker_name text, types text[])
 RETURNS TABLE (
     id uuid, event_id uuid, action text, attempts int4, has_orphan bool,
     status text, user_id text,  -- null = the event is gone
@@ -178,17 +178,17 @@ AS $$
 DECLARE
     due uuid[];
 BEGIN
-    DELETE FROM peer_checks p
-    WHERE p.id IN (SELECT o.id FROM peer_checks o
+    DELETE FROM marks p
+    WHERE p.id IN (SELECT o.id FROM marks o
                    WHERE o.finished_at < now() - interval '7 days' LIMIT 100 FOR UPDATE SKIP LOCKED);
     -- A mark that a clock set which was ahead: due as much earlier, or nobody would look at it until that time has
     -- come.
-    UPDATE peer_checks p SET due_at = p.due_at - (p.due_set_at - now()), due_set_at = now()
-    WHERE p.id IN (SELECT o.id FROM peer_checks o
+    UPDATE marks p SET due_at = p.due_at - (p.due_set_at - now()), due_set_at = now()
+    WHERE p.id IN (SELECT o.id FROM marks o
                    -- guard: a mark that a clock set which was ahead is due as it was meant
                    WHERE o.finished_at IS NULL AND o.due_at > now() AND o.due_set_at > now() + interval '1 second'
                    FOR UPDATE SKIP LOCKED);
-    due := ARRAY(SELECT p.id FROM peer_checks p
+    due := ARRAY(SELECT p.id FROM marks p
                  WHERE p.finished_at IS NULL AND p.due_at <= now()
                    -- A value and not EXISTS: this is asked once for each mark that is taken, not joined with all
                    -- events.
@@ -204,14 +204,14 @@ BEGIN
     -- settles.
     UPDATE outbox_events e
     SET last_sent_at = least(e.last_sent_at, now()), first_sent_at = least(e.first_sent_at, now())
-    WHERE e.id = ANY (ARRAY(SELECT p.event_id FROM peer_checks p WHERE p.id = ANY (due))) AND e.due_at IS NULL
+    WHERE e.id = ANY (ARRAY(SELECT p.event_id FROM marks p WHERE p.id = ANY (due))) AND e.due_at IS NULL
       AND (e.last_sent_at > now() + interval '1 second' OR e.first_sent_at > now() + interval '1 second');
     RETURN QUERY
     WITH ended AS (
-        UPDATE peer_checks p SET finished_at = clock_timestamp(), result = 'undecided', lease_token = NULL
+        UPDATE marks p SET finished_at = clock_timestamp(), result = 'undecided', lease_token = NULL
         WHERE p.id = ANY (due) AND p.deadline_at <= now()
     ), held AS (
-        UPDATE peer_checks p
+        UPDATE marks p
         SET lease_token = new_token, due_at = now() + lease_ms * interval '1 millisecond', due_set_at = now(),
             attempts = p.attempts + 1, worker = worker_name
         WHERE p.id = ANY (due) AND p.deadline_at > now()
@@ -231,11 +231,11 @@ END
 $$;
 
 -- Not decided: tried again after the delay, or, where the deadline comes first, ended `undecided`. why: for people.
-CREATE OR REPLACE FUNCTION issuing.put_check_back(check_id uuid, token uuid, delay_ms int8, why text) RETURNS void
+CREATE OR REPLACE FUNCTION issuing.put_mark_back(check_id uuid, token uuid, delay_ms int8, why text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 BEGIN
-    UPDATE peer_checks p
+    UPDATE marks p
     SET lease_token = NULL,
         due_at = now() + delay_ms * interval '1 millisecond',
         due_set_at = now(),
@@ -252,9 +252,9 @@ CREATE OR REPLACE FUNCTION issuing.note_orphan(check_id uuid, token uuid) RETURN
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 DECLARE
-    c peer_checks;
+    c marks;
 BEGIN
-    UPDATE peer_checks p SET orphan_at = coalesce(p.orphan_at, clock_timestamp())
+    UPDATE marks p SET orphan_at = coalesce(p.orphan_at, clock_timestamp())
     WHERE p.id = check_id AND p.lease_token = token AND p.finished_at IS NULL
     RETURNING p.* INTO c;
     IF NOT FOUND THEN
@@ -268,17 +268,17 @@ END
 $$;
 
 -- The receiver of a route says that it has executed the event: a FAILED one is COMPLETED, with this answer where the
--- route keeps answers. A REJECTED one stays REJECTED, and the mark tells the operator. Guarded as end_check is.
-CREATE OR REPLACE FUNCTION issuing.end_executed_check(check_id uuid, token uuid, seen_us int8, answer text)
+-- route keeps answers. A REJECTED one stays REJECTED, and the mark tells the operator. Guarded as end_mark is.
+CREATE OR REPLACE FUNCTION issuing.end_executed_mark(check_id uuid, token uuid, seen_us int8, answer text)
 RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 DECLARE
-    c peer_checks;
+    c marks;
     before outbox_events;
     after outbox_events;
 BEGIN
-    SELECT p.* INTO c FROM peer_checks p
+    SELECT p.* INTO c FROM marks p
     WHERE p.id = check_id AND p.lease_token = token AND p.finished_at IS NULL AND p.action = 'reconcile'
     FOR UPDATE;
     IF NOT FOUND THEN
@@ -288,7 +288,7 @@ BEGIN
     SELECT e.* INTO before FROM outbox_events e WHERE e.id = c.event_id FOR UPDATE;
     IF NOT FOUND OR before.event_type = 'CARD_ISSUE'
        OR (extract(epoch FROM before.updated_at) * 1000000)::int8 <> seen_us THEN
-        UPDATE peer_checks p
+        UPDATE marks p
         SET lease_token = NULL, due_at = now(), due_set_at = now(), detail = 'the event changed meanwhile'
         WHERE p.id = check_id;
         RETURN 'changed';
@@ -301,9 +301,9 @@ BEGIN
         WHERE e.id = before.id
         RETURNING e.* INTO after;
         PERFORM follow_end(before, after);
-        PERFORM note_check('reconcile', before, after, c, jsonb_build_object('result', 'executed'));
+        PERFORM note_mark('reconcile', before, after, c, jsonb_build_object('result', 'executed'));
     END IF;
-    UPDATE peer_checks p
+    UPDATE marks p
     SET finished_at = clock_timestamp(), result = 'executed', lease_token = NULL, detail = NULL
     WHERE p.id = check_id;
     RETURN 'done';
@@ -314,7 +314,7 @@ $$;
 -- result of the mark and its detail. A new reason of a FAILED event is told as an end is, since it is what a client
 -- reads from now on.
 CREATE OR REPLACE FUNCTION issuing.answer_question(
-    c issuing.peer_checks, before issuing.outbox_events, INOUT ended text, INOUT said text)
+    c issuing.marks, before issuing.outbox_events, INOUT ended text, INOUT said text)
 LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 DECLARE
@@ -342,7 +342,7 @@ BEGIN
         PERFORM follow_end(before, after);
     END IF;
     IF after IS DISTINCT FROM before THEN
-        PERFORM note_check('reconcile', before, after, c, jsonb_build_object('result', what));
+        PERFORM note_mark('reconcile', before, after, c, jsonb_build_object('result', what));
     END IF;
 END
 $$;
@@ -350,7 +350,7 @@ $$;
 -- A new event with a key of its own in the place of a FAILED one, which is REJECTED. said: as detail, and what the
 -- rejected one says before the new id.
 CREATE OR REPLACE FUNCTION issuing.make_reissue(
-    c issuing.peer_checks, before issuing.outbox_events, INOUT said text, OUT ended text, OUT made uuid)
+    c issuing.marks, before issuing.outbox_events, INOUT said text, OUT ended text, OUT made uuid)
 LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 DECLARE
@@ -372,7 +372,7 @@ BEGIN
     VALUES (made, before.event_type, before.user_id, before.idempotency_key,
             before.payload || jsonb_strip_nulls(jsonb_build_object('reason', c.because)), before.traceparent,
             before.tracestate, 'operator_reissued');
-    PERFORM note_check('reissue', before, after, c, jsonb_strip_nulls(jsonb_build_object(
+    PERFORM note_mark('reissue', before, after, c, jsonb_strip_nulls(jsonb_build_object(
         'new_id', made, 'because', c.because)));
     said := NULL;
 END
@@ -390,19 +390,19 @@ $$;
 --   reissued             FAILED -> REJECTED `reissued`, and a new event with a key of its own in its place
 --   all others           nothing but the mark
 -- A reissue is not made behind its deadline, which its caller, killed or not, has seen pass.
-CREATE OR REPLACE FUNCTION issuing.end_check(
+CREATE OR REPLACE FUNCTION issuing.end_mark(
     check_id uuid, token uuid, seen_us int8, found_result text, found_detail text)
 RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 DECLARE
-    c peer_checks;
+    c marks;
     before outbox_events;
     said text := found_detail;
     ended text := found_result;
     made uuid;
 BEGIN
-    SELECT p.* INTO c FROM peer_checks p
+    SELECT p.* INTO c FROM marks p
     -- guard: the end of a mark names its token
     WHERE p.id = check_id AND p.lease_token = token AND p.finished_at IS NULL
     FOR UPDATE;
@@ -413,7 +413,7 @@ BEGIN
     SELECT e.* INTO before FROM outbox_events e WHERE e.id = c.event_id FOR UPDATE;
     -- guard: a mark is ended over the state that was judged
     IF FOUND AND (extract(epoch FROM before.updated_at) * 1000000)::int8 <> seen_us THEN
-        UPDATE peer_checks p
+        UPDATE marks p
         SET lease_token = NULL, due_at = now(), due_set_at = now(), detail = 'the event changed meanwhile'
         WHERE p.id = check_id;
         RETURN 'changed';
@@ -429,7 +429,7 @@ BEGIN
     ELSIF found_result = 'orphan_cancelled' AND before.status = 'REJECTED' THEN
         UPDATE cards k SET status = 'cancelled', updated_at = now()
         WHERE k.request_id = before.id AND k.status <> 'cancelled';
-        PERFORM note_check('reconcile', before, before, c,
+        PERFORM note_mark('reconcile', before, before, c,
                            jsonb_build_object('result', found_result, 'detail', found_detail));
     ELSIF before.status = 'FAILED' AND found_result IN ('found', 'cancelled_at_issuer', 'duplicate') THEN
         SELECT a.ended, a.said INTO ended, said FROM answer_question(c, before, ended, said) a;
@@ -440,7 +440,7 @@ BEGIN
     ELSIF found_result = 'reissued' THEN
         SELECT r.ended, r.said, r.made INTO ended, said, made FROM make_reissue(c, before, said) r;
     END IF;
-    UPDATE peer_checks p
+    UPDATE marks p
     SET finished_at = clock_timestamp(), result = ended, detail = said, new_id = made, lease_token = NULL
     WHERE p.id = check_id;
     RETURN 'done';
@@ -448,12 +448,12 @@ END
 $$;
 
 REVOKE ALL ON FUNCTION
-    issuing.note_check(text, issuing.outbox_events, issuing.outbox_events, issuing.peer_checks, jsonb),
-    issuing.answer_question(issuing.peer_checks, issuing.outbox_events, text, text),
-    issuing.make_reissue(issuing.peer_checks, issuing.outbox_events, text), issuing.end_overdue(uuid),
+    issuing.note_mark(text, issuing.outbox_events, issuing.outbox_events, issuing.marks, jsonb),
+    issuing.answer_question(issuing.marks, issuing.outbox_events, text, text),
+    issuing.make_reissue(issuing.marks, issuing.outbox_events, text), issuing.end_overdue(uuid),
     issuing.ask_reconcile(uuid, int8, text, text, text, text),
-    issuing.ask_reissue(uuid, int8, text, text, text, text, text), issuing.withdraw_check(uuid),
-    issuing.ask_check(uuid, text), issuing.take_checks(uuid, int8, int8, text, text[]),
-    issuing.put_check_back(uuid, uuid, int8, text), issuing.note_orphan(uuid, uuid),
-    issuing.end_executed_check(uuid, uuid, int8, text), issuing.end_check(uuid, uuid, int8, text, text)
+    issuing.ask_reissue(uuid, int8, text, text, text, text, text), issuing.withdraw_mark(uuid),
+    issuing.add_mark(uuid, text), issuing.take_marks(uuid, int8, int8, text, text[]),
+    issuing.put_mark_back(uuid, uuid, int8, text), issuing.note_orphan(uuid, uuid),
+    issuing.end_executed_mark(uuid, uuid, int8, text), issuing.end_mark(uuid, uuid, int8, text, text)
 FROM PUBLIC;

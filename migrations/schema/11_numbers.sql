@@ -9,7 +9,7 @@ AS $$
 BEGIN
     NEW.closed_at := CASE WHEN NEW.status IN ('replaced', 'cancelled')
         -- guard: nobody makes a card closed long ago
-        THEN coalesce(OLD.closed_at, greatest(now(), (SELECT h.believed_at FROM house_clock h))) END;
+        THEN coalesce(OLD.closed_at, greatest(now(), (SELECT h.clock_at FROM housekeeping_clock h))) END;
     RETURN NEW;
 END
 $$;

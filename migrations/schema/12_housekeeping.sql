@@ -1,34 +1,35 @@
 -- Housekeeping: old rows leave by DROP of a partition, and the next partitions are there before they are needed.
 -- What keeps one thing from stopping the others:
---  1. Three calls, each a transaction: keep_rows (clock, rows of `_rest`, settling), keep_house (one partition made or
---     dropped), check_rest (reads a large `_rest`). What one of them did stays when the next is ended by a timeout.
+--  1. Three calls, each a transaction: keep_rows (clock, rows of `_default`, settling), run_housekeeping (one partition
+-- made or
+--     dropped), check_default_partitions (reads a large `_default`). What one of them did stays when the next is ended by a timeout.
 --  2. Each step has an exception block of its own; what failed is told as a row (`failed`, with the reason), and the
 --     next step runs.
---  3. Deleting reads a bounded piece of `_rest` and goes on there in the next pass.
+--  3. Deleting reads a bounded piece of `_default` and goes on there in the next pass.
 --  4. A commit here does not wait for the synchronous standbys (synchronous_commit = local): with no standby there, a
 --     commit that hangs would hold ACCESS EXCLUSIVE on outbox_events, and all claims and reads with it. Nobody is told
 --     anything that rests on this commit.
---  5. Each partition made or dropped takes ACCESS EXCLUSIVE on its table (made: on the `_rest` partition only) for a
+--  5. Each partition made or dropped takes ACCESS EXCLUSIVE on its table (made: on the `_default` partition only) for a
 --     moment, and is given up and tried again later rather than waited for.
 --  6. Card numbers are erased by a call with a turn of its own (erase_numbers): its audit row waits for the standbys.
 
 -- Whether this transaction has the turn from now on. Never waits.
-CREATE OR REPLACE FUNCTION issuing.take_turn(of_work text) RETURNS bool
+CREATE OR REPLACE FUNCTION issuing.take_job_lock(of_work text) RETURNS bool
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 BEGIN
-    PERFORM FROM turns t WHERE t.name = of_work FOR UPDATE SKIP LOCKED;
+    PERFORM FROM job_locks t WHERE t.name = of_work FOR UPDATE SKIP LOCKED;
     -- guard: the housekeeping of a place that is not served does nothing
     RETURN FOUND AND issuing.check_served();
 END
 $$;
 
 -- Who has the turn, as a text; NULL = nobody, or it ended meanwhile.
-CREATE OR REPLACE FUNCTION issuing.turn_holder(of_work text) RETURNS text
+CREATE OR REPLACE FUNCTION issuing.job_lock_holder(of_work text) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, issuing, pg_temp
 AS $$
     SELECT format('process %s, role %s', l.pid, coalesce(a.usename, '?'))
-    FROM turns t
+    FROM job_locks t
     JOIN pg_locks l ON l.locktype = 'transactionid' AND l.transactionid = t.xmax AND l.granted
     LEFT JOIN pg_stat_activity a ON a.pid = l.pid
     WHERE t.name = of_work
@@ -37,7 +38,7 @@ $$;
 
 -- What keep_rows says when it does not get its turn: that of another worker is over within a pass, so a clock of the
 -- house that three passes have not moved is a failure.
-CREATE OR REPLACE FUNCTION issuing.turn_taken()
+CREATE OR REPLACE FUNCTION issuing.job_lock_taken()
 RETURNS TABLE (action text, table_name text, amount int8, detail text, again bool)
 LANGUAGE sql STABLE SET search_path = pg_catalog, issuing, pg_temp
 AS $$
@@ -46,14 +47,14 @@ AS $$
            'all', 0::int8,
            format('no pass since %s UTC; its turn has %s',
                   to_char(h.at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS'),
-                  coalesce(turn_holder('housekeeping'), 'a session that ended just now')),
+                  coalesce(job_lock_holder('housekeeping'), 'a session that ended just now')),
            false
     FROM (SELECT coalesce(c.passed_at, (SELECT max(m.applied_at) FROM schema_migration m)) AS at
-          FROM house_clock c) h
+          FROM housekeeping_clock c) h
 $$;
 
--- Who holds the `_rest` partitions of a table so that none can be made beside them; NULL = nobody.
-CREATE OR REPLACE FUNCTION issuing.rest_holders(of_parent text) RETURNS text
+-- Who holds the `_default` partitions of a table so that none can be made beside them; NULL = nobody.
+CREATE OR REPLACE FUNCTION issuing.default_holders(of_parent text) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, issuing, pg_temp
 AS $$
     SELECT 'held by ' || string_agg(DISTINCT format('process %s, role %s', l.pid, coalesce(a.usename, '?')), ', ')
@@ -63,41 +64,41 @@ AS $$
       AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
       AND l.relation IN (SELECT c.oid FROM pg_class c
                          WHERE c.relnamespace = 'issuing'::regnamespace
-                           AND c.relname IN (of_parent || '_rest',
-                                             replace(of_parent, 'events', 'attempts') || '_rest'))
+                           AND c.relname IN (of_parent || '_default',
+                                             replace(of_parent, 'events', 'attempts') || '_default'))
 $$;
 
 -- For doctor: the last pass, who has the turn, and the plans that are late with who holds their tables.
-CREATE OR REPLACE FUNCTION issuing.house_state() RETURNS TABLE (passed_at timestamptz, holder text, plans text)
+CREATE OR REPLACE FUNCTION issuing.housekeeping_state() RETURNS TABLE (passed_at timestamptz, holder text, plans text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 AS $$
-    SELECT coalesce(c.passed_at, (SELECT max(m.applied_at) FROM schema_migration m)), turn_holder('housekeeping'),
+    SELECT coalesce(c.passed_at, (SELECT max(m.applied_at) FROM schema_migration m)), job_lock_holder('housekeeping'),
            (SELECT string_agg(format('%s from %s UTC on%s', n.parent,
                                      to_char(n.from_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI'),
-                                     '; ' || rest_holders(n.parent)), ', ' ORDER BY n.parent)
+                                     '; ' || default_holders(n.parent)), ', ' ORDER BY n.parent)
             FROM partition_plans n
             WHERE now() NOT BETWEEN n.planned_at - interval '1 minute' AND n.planned_at + interval '15 minutes')
-    FROM house_clock c
+    FROM housekeeping_clock c
 $$;
 
--- Moves the clock of issuing.believed on. A step, or a pause without a pass, does not count as time; after a day
+-- Moves the clock of issuing.retention_now on. A step, or a pause without a pass, does not count as time; after a day
 -- without one the database's clock is believed again, whatever it says.
-CREATE OR REPLACE FUNCTION issuing.keep_clock() RETURNS void
+CREATE OR REPLACE FUNCTION issuing.advance_clock() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 DECLARE
     t constant timestamptz := now();
-    h house_clock;
+    h housekeeping_clock;
 BEGIN
-    SELECT c.* INTO h FROM house_clock c;
+    SELECT c.* INTO h FROM housekeeping_clock c;
     h.steady_from := CASE WHEN t BETWEEN h.passed_at - interval '5 minutes' AND h.passed_at + interval '5 minutes'
                           THEN h.steady_from ELSE t END;
-    h.believed_at := CASE WHEN h.passed_at IS NULL OR h.steady_from < t - interval '1 day' THEN t
+    h.clock_at := CASE WHEN h.passed_at IS NULL OR h.steady_from < t - interval '1 day' THEN t
                           WHEN t NOT BETWEEN h.passed_at - interval '5 minutes'
                               -- guard: a step of the clock is no time
-                              AND h.passed_at + interval '5 minutes' THEN h.believed_at
-                          ELSE h.believed_at + greatest(t - h.passed_at, interval '0') END;
-    UPDATE house_clock SET passed_at = t, steady_from = h.steady_from, believed_at = h.believed_at;
+                              AND h.passed_at + interval '5 minutes' THEN h.clock_at
+                          ELSE h.clock_at + greatest(t - h.passed_at, interval '0') END;
+    UPDATE housekeeping_clock SET passed_at = t, steady_from = h.steady_from, clock_at = h.clock_at;
 END
 $$;
 
@@ -105,25 +106,25 @@ CREATE OR REPLACE FUNCTION issuing.plan_end(of_parent text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 BEGIN
-    EXECUTE format('ALTER TABLE %I DROP CONSTRAINT IF EXISTS rest_promise', of_parent || '_rest');
+    EXECUTE format('ALTER TABLE %I DROP CONSTRAINT IF EXISTS default_promise', of_parent || '_default');
     IF of_parent = 'outbox_events' THEN
-        ALTER TABLE outbox_attempts_rest DROP CONSTRAINT IF EXISTS rest_promise;
+        ALTER TABLE outbox_attempts_default DROP CONSTRAINT IF EXISTS default_promise;
     END IF;
     DELETE FROM partition_plans n WHERE n.parent = of_parent;
 END
 $$;
 
-CREATE OR REPLACE FUNCTION issuing.rest_promise(rest text, from_at timestamptz, to_at timestamptz) RETURNS void
+CREATE OR REPLACE FUNCTION issuing.default_promise(rest text, from_at timestamptz, to_at timestamptz) RETURNS void
 -- guard: a promise is made in UTC whatever the session says
 LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
 SET datestyle = 'ISO, YMD' SET timezone = 'UTC'
 AS $$
 DECLARE
-    col text := CASE rest WHEN 'outbox_events_rest' THEN 'id' WHEN 'outbox_attempts_rest' THEN 'event_id'
-                          WHEN 'idempotency_keys_rest' THEN 'created_at' ELSE 'at' END;
-    is_by_id bool := rest IN ('outbox_events_rest', 'outbox_attempts_rest');
+    col text := CASE rest WHEN 'outbox_events_default' THEN 'id' WHEN 'outbox_attempts_default' THEN 'event_id'
+                          WHEN 'idempotency_keys_default' THEN 'created_at' ELSE 'at' END;
+    is_by_id bool := rest IN ('outbox_events_default', 'outbox_attempts_default');
 BEGIN
-    EXECUTE format('ALTER TABLE %1$I ADD CONSTRAINT rest_promise CHECK (%2$I < %3$L::%5$s OR %2$I >= %4$L::%5$s)
+    EXECUTE format('ALTER TABLE %1$I ADD CONSTRAINT default_promise CHECK (%2$I < %3$L::%5$s OR %2$I >= %4$L::%5$s)
                     NOT VALID', rest, col,
                    CASE WHEN is_by_id THEN issuing.uuid7_least(from_at)::text ELSE from_at::text END,
                    CASE WHEN is_by_id THEN issuing.uuid7_least(to_at)::text ELSE to_at::text END,
@@ -132,8 +133,8 @@ END
 $$;
 
 -- Takes back the plans whose range begins before that time; it waits for their locks as long as a request may wait. An
--- api calls it for all when it is refused by `rest_promise`, and now and then for those that are about to begin: nobody
--- else would while no worker is alive, or where the api's clock is a day ahead.
+-- api calls it for all when it is refused by `default_promise`, and now and then for those that are about to begin:
+-- nobody else would while no worker is alive, or where the api's clock is a day ahead.
 CREATE OR REPLACE FUNCTION issuing.withdraw_plans(before timestamptz) RETURNS int8
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 SET lock_timeout = '2s'
@@ -151,7 +152,7 @@ BEGIN
             PERFORM issuing.plan_end(of_parent);
             withdrawn := withdrawn + 1;
         EXCEPTION WHEN OTHERS THEN
-            RAISE WARNING 'issuing: the plan of % stays: %; %', of_parent, SQLERRM, issuing.rest_holders(of_parent);
+            RAISE WARNING 'issuing: the plan of % stays: %; %', of_parent, SQLERRM, issuing.default_holders(of_parent);
         END;
     END LOOP;
     RETURN withdrawn;
@@ -194,7 +195,7 @@ BEGIN
 END
 $$;
 
--- Drops one partition. What must stay moves to the `_rest` partition first: of events the unfinished and the FAILED
+-- Drops one partition. What must stay moves to the `_default` partition first: of events the unfinished and the FAILED
 -- ones, and those that were such when it was settled and ended since `before`, with their attempts; the keys of such
 -- events. Returns how many rows moved; raises program_limit_exceeded, and does nothing, if they are many. Only under
 -- READ COMMITTED do the statements after the lock see all that was written before it.
@@ -221,13 +222,13 @@ BEGIN
                                          OR e.id = ANY ($1) AND coalesce(e.completed_at, e.updated_at) >= $2
                                       LIMIT 10001)', old.name) INTO kept USING old.still_open, before;
         -- Rows that move are not new: no trigger may judge them again, take a place for them, or refuse them. DETACH
-        -- has locked `_rest` already.
+        -- has locked `_default` already.
         -- guard: an event that moves is not judged as a new one
-        ALTER TABLE outbox_events_rest DISABLE TRIGGER USER;
-        EXECUTE format('INSERT INTO outbox_events_rest (%s) SELECT %s FROM %I WHERE id = ANY ($1)', columns, columns,
+        ALTER TABLE outbox_events_default DISABLE TRIGGER USER;
+        EXECUTE format('INSERT INTO outbox_events_default (%s) SELECT %s FROM %I WHERE id = ANY ($1)', columns, columns,
             old.name) USING kept;
         GET DIAGNOSTICS moved = ROW_COUNT;
-        ALTER TABLE outbox_events_rest ENABLE TRIGGER USER;
+        ALTER TABLE outbox_events_default ENABLE TRIGGER USER;
         EXECUTE format('ALTER TABLE outbox_attempts DETACH PARTITION %I', attempts);
         EXECUTE format('INSERT INTO outbox_attempts SELECT a.* FROM %I a WHERE a.event_id = ANY ($1)',
             attempts) USING kept;
@@ -255,16 +256,16 @@ BEGIN
 END
 $$;
 
--- Deletes rows of one `_rest` partition that are over (of events, with their attempts), 1000 at most, of the next 2048
+-- Deletes rows of one `_default` partition that are over (of events, with their attempts), 1000 at most, of the next 2048
 -- pages; of `cards` it erases the numbers. The condition is of `r`, $1 is the time before which they are over. The end
 -- is where no row follows, and not the table's size: on Citus the table of this name is empty, and a shard has its rows.
-CREATE OR REPLACE FUNCTION issuing.rest_expire(rest text, condition text, before timestamptz) RETURNS int8
+CREATE OR REPLACE FUNCTION issuing.expire_default(rest text, condition text, before timestamptz) RETURNS int8
 LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 DECLARE
     most constant int8 := 1000;
     pages constant int8 := 2048;
-    page int8 := coalesce((SELECT s.next_block FROM rest_scans s WHERE s.name = rest), 0);
+    page int8 := coalesce((SELECT s.next_block FROM default_scans s WHERE s.name = rest), 0);
     rows_from constant text := format('SELECT EXISTS (SELECT FROM %I r WHERE r.ctid >= format(''(%%s,0)'', $1)::tid)',
                                       rest);
     has_rows bool;
@@ -282,8 +283,8 @@ BEGIN
                          gone AS (%7$s WHERE r.ctid = old.ctid RETURNING r.*)%6$s
                     SELECT count(*) FROM gone',
                    rest, format('(%s,0)', page), format('(%s,0)', page + pages), condition, most,
-                   CASE rest WHEN 'outbox_events_rest' THEN
-                       ', attempts AS (DELETE FROM outbox_attempts_rest a USING gone WHERE a.event_id = gone.id)'
+                   CASE rest WHEN 'outbox_events_default' THEN
+                       ', attempts AS (DELETE FROM outbox_attempts_default a USING gone WHERE a.event_id = gone.id)'
                            ELSE '' END,
                    CASE rest WHEN 'cards'
                              THEN 'UPDATE cards r SET number_record = NULL, number_erased_at = now() FROM old'
@@ -291,14 +292,14 @@ BEGIN
     INTO gone USING before;
     EXECUTE rows_from INTO has_rows USING page + pages;
     -- guard: deleting goes on where it ended
-    INSERT INTO rest_scans (name, next_block) VALUES (rest, CASE WHEN gone = most
+    INSERT INTO default_scans (name, next_block) VALUES (rest, CASE WHEN gone = most
         THEN page WHEN has_rows THEN page + pages ELSE 0 END)
     ON CONFLICT (name) DO UPDATE SET next_block = excluded.next_block;
     RETURN gone;
 END
 $$;
 
--- Deletes what is over in each `_rest` partition, and in two small tables. What cannot be deleted does not keep the
+-- Deletes what is over in each `_default` partition, and in two small tables. What cannot be deleted does not keep the
 -- others.
 CREATE OR REPLACE FUNCTION issuing.expire_rows(t timestamptz, keys_kept interval, limits_kept interval,
                                                events_kept interval)
@@ -312,25 +313,25 @@ DECLARE
 BEGIN
     FOR kind IN
         SELECT * FROM (VALUES
-            ('idempotency_keys', 'idempotency_keys_rest', keys_kept,
+            ('idempotency_keys', 'idempotency_keys_default', keys_kept,
              'r.created_at < $1
               AND NOT EXISTS (SELECT FROM outbox_events e
                               WHERE e.id = r.event_id
                                 AND (e.due_at IS NOT NULL OR e.failed_at IS NOT NULL
                                      OR coalesce(e.completed_at, e.updated_at) >= $1))'),
-            ('rate_limit_log', 'rate_limit_log_rest', limits_kept, 'r.at < $1'),
+            ('rate_limit_log', 'rate_limit_log_default', limits_kept, 'r.at < $1'),
             -- created_at as well: a worker may write updated_at, and whoever has broken into one makes no event older.
-            ('outbox_events', 'outbox_events_rest', events_kept,
+            ('outbox_events', 'outbox_events_default', events_kept,
              -- guard: a worker makes no event old
              'r.due_at IS NULL AND r.failed_at IS NULL AND r.updated_at < $1 AND r.created_at < $1'),
-            ('operator_actions', 'operator_actions_rest',
+            ('operator_actions', 'operator_actions_default',
              (SELECT r.kept FROM retentions r WHERE r.name = 'audit'), 'r.at < $1'),
             ('number_reveals', 'number_reveals', interval '1 hour', 'r.last_at < $1'),
             ('issuer_events', 'issuer_events', interval '1 day', 'r.at < $1'))
             AS v (parent, rest, kept, condition)
     LOOP
         BEGIN
-            gone := issuing.rest_expire(kind.rest, kind.condition, t - kind.kept);
+            gone := issuing.expire_default(kind.rest, kind.condition, t - kind.kept);
             RETURN QUERY SELECT 'expired', kind.parent, gone, NULL, gone >= 1000 WHERE gone > 0;
         -- guard: rows that cannot be deleted do not keep the others
         EXCEPTION WHEN OTHERS THEN
@@ -417,7 +418,7 @@ BEGIN
 END
 $$;
 
--- The first call of a pass: the clock moves on, rows of the `_rest` partitions that are over are deleted, and
+-- The first call of a pass: the clock moves on, rows of the `_default` partitions that are over are deleted, and
 -- partitions become settled. What cannot be written does not keep the rest.
 CREATE OR REPLACE FUNCTION issuing.keep_rows(key_retention interval, limit_window interval, event_retention interval)
 RETURNS TABLE (
@@ -439,18 +440,18 @@ BEGIN
         RAISE EXCEPTION 'issuing.keep_rows needs READ COMMITTED, not %', current_setting('transaction_isolation')
             USING ERRCODE = '25001';
     END IF;
-    IF NOT issuing.take_turn('housekeeping') THEN
-        RETURN QUERY SELECT * FROM issuing.turn_taken();
+    IF NOT issuing.take_job_lock('housekeeping') THEN
+        RETURN QUERY SELECT * FROM issuing.job_lock_taken();
         RETURN;
     END IF;
     PERFORM set_config('synchronous_commit', 'local', true);
     PERFORM set_config('lock_timeout', '1s', true);
     BEGIN
-        PERFORM issuing.keep_clock();
+        PERFORM issuing.advance_clock();
     EXCEPTION WHEN OTHERS THEN
-        RETURN QUERY SELECT 'failed', 'house_clock', 0::int8, SQLERRM, false;
+        RETURN QUERY SELECT 'failed', 'housekeeping_clock', 0::int8, SQLERRM, false;
     END;
-    t := issuing.believed(now());
+    t := issuing.retention_now(now());
     keys_kept := issuing.retention_in_force('keys', key_retention);
     events_kept := greatest(issuing.retention_in_force('events', event_retention), keys_kept);
     RETURN QUERY SELECT * FROM issuing.expire_rows(t, keys_kept, issuing.retention_in_force('limits', limit_window),
@@ -462,7 +463,7 @@ $$;
 -- Takes back the plans that are not done in time, or whose range is near: until then a row of the range is refused.
 CREATE OR REPLACE FUNCTION issuing.take_plans_back()
 RETURNS TABLE (action text, table_name text, amount int8, detail text, again bool)
-LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp -- and what keep_house sets
+LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp -- and what run_housekeeping sets
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -480,11 +481,11 @@ BEGIN
                                    CASE WHEN n.from_at < now() + interval '12 hours' THEN '1s' ELSE '30ms' END, true);
                 PERFORM issuing.plan_end(n.parent);
                 RETURN QUERY SELECT 'failed', n.parent, 0::int8,
-                                    format('%s_rest could not be checked in time', n.parent), false;
+                                    format('%s_default could not be checked in time', n.parent), false;
             EXCEPTION
                 WHEN lock_not_available THEN
                     RETURN QUERY SELECT CASE WHEN is_overdue THEN 'failed' ELSE 'postponed' END, n.parent, 0::int8,
-                                        concat_ws('; ', SQLERRM, issuing.rest_holders(n.parent)), false;
+                                        concat_ws('; ', SQLERRM, issuing.default_holders(n.parent)), false;
                 WHEN OTHERS THEN
                     RETURN QUERY SELECT 'failed', n.parent, 0::int8, SQLERRM, false;
             END;
@@ -498,18 +499,18 @@ $$;
 CREATE OR REPLACE FUNCTION issuing.next_range(
     of_parent text, least_from timestamptz, length interval, shortest interval,
     OUT new_from timestamptz, OUT new_to timestamptz)
-LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp -- and what keep_house sets
+LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp -- and what run_housekeeping sets
 AS $$
 DECLARE
     alien timestamptz;
 BEGIN
     new_from := least_from;
     new_to := least_from + length;
-    -- An id of another kind may say a time to come, and where such a row is in `_rest` no partition can be: cut around
+    -- An id of another kind may say a time to come, and where such a row is in `_default` no partition can be: cut around
     -- it.
     IF of_parent = 'outbox_events' THEN
         FOR alien IN
-            SELECT issuing.uuid7_time(e.id) FROM outbox_events_rest e
+            SELECT issuing.uuid7_time(e.id) FROM outbox_events_default e
             WHERE e.id >= issuing.uuid7_least(new_from) AND e.id < issuing.uuid7_least(new_to)
             ORDER BY e.id
         LOOP
@@ -525,20 +526,20 @@ BEGIN
 END
 $$;
 
--- Begins a partition of this range: it is made, or, where `_rest` is large, planned. Until that is checked, or taken
+-- Begins a partition of this range: it is made, or, where `_default` is large, planned. Until that is checked, or taken
 -- back, a row of the range is refused.
 CREATE OR REPLACE FUNCTION issuing.begin_partition(of_parent text, new_from timestamptz, new_to timestamptz,
                                                    is_large bool) RETURNS text
-LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp -- and what keep_house sets
+LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp -- and what run_housekeeping sets
 AS $$
 BEGIN
     IF NOT is_large THEN
         PERFORM issuing.partition_add(of_parent, new_from, new_to);
         RETURN 'created';
     END IF;
-    PERFORM issuing.rest_promise(of_parent || '_rest', new_from, new_to);
+    PERFORM issuing.default_promise(of_parent || '_default', new_from, new_to);
     IF of_parent = 'outbox_events' THEN
-        PERFORM issuing.rest_promise('outbox_attempts_rest', new_from, new_to);
+        PERFORM issuing.default_promise('outbox_attempts_default', new_from, new_to);
     END IF;
     INSERT INTO partition_plans (parent, from_at, to_at, planned_at) VALUES (of_parent, new_from, new_to, now());
     RETURN 'planned';
@@ -551,7 +552,7 @@ RETURNS TABLE (
     action text,  -- created, planned; postponed, failed
     detail text,
     is_held bool) -- the table is locked: who holds it would be in the way of a drop as well
-LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp -- and what keep_house sets
+LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp -- and what run_housekeeping sets
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -562,8 +563,8 @@ DECLARE
     next_end_at timestamptz;
 BEGIN
     -- guard: a large rest is checked before a partition is attached
-    is_large := pg_relation_size((of_parent || '_rest')::regclass) > 8388608
-                OR of_parent = 'outbox_events' AND pg_relation_size('outbox_attempts_rest'::regclass) > 8388608;
+    is_large := pg_relation_size((of_parent || '_default')::regclass) > 8388608
+                OR of_parent = 'outbox_events' AND pg_relation_size('outbox_attempts_default'::regclass) > 8388608;
     -- Partitions end so far ahead that the next one begins at least `distance` from now.
     -- guard: a promised range begins after a day
     distance := CASE WHEN is_large THEN interval '1 day 15 minutes' ELSE interval '1 minute' END;
@@ -579,7 +580,7 @@ BEGIN
           AND (end_at IS NULL
                OR end_at < now() + length + CASE WHEN is_large THEN interval '1 day' ELSE interval '0' END)
           AND (is_steady OR NOT EXISTS (SELECT FROM partitions q WHERE q.parent = of_parent)) THEN
-        -- After a pause without a worker there are rows of now in the `_rest` partition: the new one begins after them.
+        -- After a pause without a worker there are rows of now in the `_default` partition: the new one begins after them.
         end_at := greatest(end_at, date_trunc('second', now()) + distance);
         SELECT r.new_from, r.new_to INTO end_at, next_end_at
         FROM issuing.next_range(of_parent, end_at, length, shortest) r;
@@ -589,7 +590,7 @@ EXCEPTION
     WHEN lock_not_available OR check_violation THEN
         RETURN QUERY SELECT CASE WHEN is_steady AND end_at < now() + distance + length / 2 THEN 'failed'
                                  ELSE 'postponed' END,
-                            concat_ws('; ', SQLERRM, issuing.rest_holders(of_parent)), true;
+                            concat_ws('; ', SQLERRM, issuing.default_holders(of_parent)), true;
     WHEN OTHERS THEN
         RETURN QUERY SELECT 'failed', SQLERRM, false;
 END
@@ -599,7 +600,7 @@ $$;
 -- others.
 CREATE OR REPLACE FUNCTION issuing.drop_one(of_parent text, before timestamptz)
 RETURNS TABLE (action text, table_name text, amount int8, detail text, again bool)
-LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp -- and what keep_house sets
+LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp -- and what run_housekeeping sets
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -654,13 +655,13 @@ END
 $$;
 
 -- The second call of a pass, again as long as it says so: makes one partition, or drops one whose time is over.
-CREATE OR REPLACE FUNCTION issuing.keep_house(
+CREATE OR REPLACE FUNCTION issuing.run_housekeeping(
     key_retention interval, limit_window interval, event_retention interval,
     least_length interval) -- no partition is shorter; an hour to a day
 RETURNS TABLE (
-    action text,     -- created, dropped, planned (a large `_rest` is to be checked first), postponed, failed; busy
+    action text,     -- created, dropped, planned (a large `_default` is to be checked first), postponed, failed; busy
     table_name text,
-    amount int8,     -- rows moved to the `_rest` partition
+    amount int8,     -- rows moved to the `_default` partition
     detail text,
     again bool)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
@@ -676,21 +677,21 @@ DECLARE
 BEGIN
     -- guard: the housekeeping runs only under READ COMMITTED
     IF current_setting('transaction_isolation') <> 'read committed' THEN
-        RAISE EXCEPTION 'issuing.keep_house needs READ COMMITTED, not %', current_setting('transaction_isolation')
+        RAISE EXCEPTION 'issuing.run_housekeeping needs READ COMMITTED, not %', current_setting('transaction_isolation')
             USING ERRCODE = '25001';
     END IF;
     -- guard: one worker at a time does the housekeeping
-    IF NOT issuing.take_turn('housekeeping') THEN
+    IF NOT issuing.take_job_lock('housekeeping') THEN
         RETURN QUERY SELECT 'busy', NULL, 0::int8, NULL, false;
         RETURN;
     END IF;
     -- guard: the commit of a drop does not wait for standbys
     PERFORM set_config('synchronous_commit', 'local', true);
-    t := issuing.believed(now());
+    t := issuing.retention_now(now());
     -- Several passes over five minutes agree what the time is, this one included.
     -- guard: no partition is made while the clock steps
     is_steady := (SELECT now() BETWEEN h.steady_from + interval '5 minutes' AND h.passed_at + interval '5 minutes'
-                  FROM house_clock h);
+                  FROM housekeeping_clock h);
     -- A lock that is not there at once is not waited for: everybody would wait behind us.
     PERFORM set_config('lock_timeout', '30ms', true);
     RETURN QUERY SELECT * FROM issuing.take_plans_back();
@@ -714,8 +715,8 @@ BEGIN
 END
 $$;
 
--- The third call: checks the plan of one large `_rest`, which takes as long as reading it.
-CREATE OR REPLACE FUNCTION issuing.check_rest()
+-- The third call: checks the plan of one large `_default`, which takes as long as reading it.
+CREATE OR REPLACE FUNCTION issuing.check_default_partitions()
 RETURNS TABLE (action text, table_name text, amount int8, detail text, again bool)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 AS $$
@@ -724,7 +725,7 @@ DECLARE
     n partition_plans;
 BEGIN
     IF NOT EXISTS (SELECT FROM partition_plans q WHERE NOT q.is_checked)
-       OR NOT issuing.take_turn('housekeeping') THEN
+       OR NOT issuing.take_job_lock('housekeeping') THEN
         RETURN;
     END IF;
     PERFORM set_config('synchronous_commit', 'local', true);
@@ -733,9 +734,9 @@ BEGIN
             -- Nobody who reads or writes rows waits behind this lock; a vacuum at work gives way after
             -- deadlock_timeout.
             PERFORM set_config('lock_timeout', '3s', true);
-            EXECUTE format('ALTER TABLE %I VALIDATE CONSTRAINT rest_promise', n.parent || '_rest');
+            EXECUTE format('ALTER TABLE %I VALIDATE CONSTRAINT default_promise', n.parent || '_default');
             IF n.parent = 'outbox_events' THEN
-                ALTER TABLE outbox_attempts_rest VALIDATE CONSTRAINT rest_promise;
+                ALTER TABLE outbox_attempts_default VALIDATE CONSTRAINT default_promise;
             END IF;
             UPDATE partition_plans q SET is_checked = true WHERE q.parent = n.parent;
             RETURN QUERY SELECT 'checked', n.parent, 0::int8, n.from_at::text, true;
@@ -745,7 +746,7 @@ BEGIN
             WHEN OTHERS THEN
                 RETURN QUERY SELECT 'failed', n.parent, 0::int8, SQLERRM, false;
                 -- A row of the range was written before the promise: the next plan goes around it. It is taken back
-                -- by keep_house, which does not wait for the lock.
+                -- by run_housekeeping, which does not wait for the lock.
                 UPDATE partition_plans q SET planned_at = '-infinity' WHERE q.parent = n.parent;
         END;
     END LOOP;
@@ -768,10 +769,10 @@ DECLARE
     kept interval := issuing.retention_in_force('numbers', number_retention);
     gone int8;
 BEGIN
-    IF kept >= interval '36600 days' OR NOT issuing.take_turn('numbers') THEN
+    IF kept >= interval '36600 days' OR NOT issuing.take_job_lock('numbers') THEN
         RETURN;
     END IF;
-    gone := issuing.rest_expire('cards',
+    gone := issuing.expire_default('cards',
         'r.number_record IS NOT NULL
          -- guard: a card in use keeps its number
          AND (r.closed_at < $1
@@ -783,7 +784,7 @@ BEGIN
          AND NOT EXISTS (SELECT FROM card_reissues n JOIN outbox_events e ON e.id = n.event_id
                          WHERE n.user_id = r.user_id AND n.card_id = r.id::text
                            AND (e.due_at IS NOT NULL OR e.failed_at IS NOT NULL))',
-        issuing.believed(now()) - kept);
+        issuing.retention_now(now()) - kept);
     IF gone > 0 THEN
         INSERT INTO operator_actions (actor, action, after)
         VALUES ('housekeeping', 'numbers_erased', jsonb_build_object('numbers', gone, 'kept', kept));
@@ -792,16 +793,16 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION issuing.take_turn(text), issuing.turn_holder(text), issuing.turn_taken(),
-    issuing.rest_holders(text), issuing.house_state(), issuing.keep_clock(),
-    issuing.plan_end(text), issuing.rest_promise(text, timestamptz, timestamptz), issuing.withdraw_plans(timestamptz),
+REVOKE ALL ON FUNCTION issuing.take_job_lock(text), issuing.job_lock_holder(text), issuing.job_lock_taken(),
+    issuing.default_holders(text), issuing.housekeeping_state(), issuing.advance_clock(),
+    issuing.plan_end(text), issuing.default_promise(text, timestamptz, timestamptz), issuing.withdraw_plans(timestamptz),
     issuing.partition_add(text, timestamptz, timestamptz), issuing.partition_drop(text, timestamptz),
-    issuing.rest_expire(text, text, timestamptz),
+    issuing.expire_default(text, text, timestamptz),
     issuing.expire_rows(timestamptz, interval, interval, interval), issuing.open_in(issuing.partitions, timestamptz),
     issuing.settle_partitions(timestamptz, interval), issuing.keep_rows(interval, interval, interval),
     issuing.take_plans_back(), issuing.next_range(text, timestamptz, interval, interval),
     issuing.begin_partition(text, timestamptz, timestamptz, bool), issuing.make_next(text, interval, interval, bool),
     issuing.drop_one(text, timestamptz), issuing.partitioned_tables(interval, interval, interval, interval),
-    issuing.keep_house(interval, interval, interval, interval), issuing.check_rest(),
+    issuing.run_housekeeping(interval, interval, interval, interval), issuing.check_default_partitions(),
     issuing.erase_numbers(interval)
 FROM PUBLIC;

@@ -128,7 +128,7 @@ RETURNS TABLE (
         folded := 0;
         refused := 0;
         -- Without a change there is nothing to write, and the turn would be a write.
-        IF EXISTS (SELECT FROM statistics_changes c WHERE c.refused IS NULL) AND take_turn('statistics') THEN
+        IF EXISTS (SELECT FROM statistics_changes c WHERE c.refused IS NULL) AND take_job_lock('statistics') THEN
             places := ARRAY(SELECT c.ctid FROM statistics_changes c WHERE c.refused IS NULL LIMIT most);
         END IF;
         BEGIN
@@ -166,7 +166,7 @@ RETURNS TABLE (refused text, corrected int8) -- `busy`; else how many rows of th
             RAISE EXCEPTION 'issuing.rebuild_statistics needs READ COMMITTED, not %',
                 current_setting('transaction_isolation') USING ERRCODE = '25001';
         END IF;
-        IF NOT take_turn('rebuild') THEN
+        IF NOT take_job_lock('rebuild') THEN
             refused := 'busy';
             RETURN NEXT;
             RETURN;

@@ -26,9 +26,9 @@ BEGIN
         END IF;
     END LOOP;
     what := 'marks';
-    IF EXISTS (SELECT FROM peer_checks p WHERE p.finished_at IS NULL AND p.due_at <= now())
+    IF EXISTS (SELECT FROM marks p WHERE p.finished_at IS NULL AND p.due_at <= now())
        -- guard: a mark that a clock set which was ahead is work
-       OR EXISTS (SELECT FROM peer_checks p WHERE p.finished_at IS NULL AND p.due_at > now()
+       OR EXISTS (SELECT FROM marks p WHERE p.finished_at IS NULL AND p.due_at > now()
                                               AND p.due_set_at > now() + interval '1 second') THEN
         RETURN NEXT;
     END IF;

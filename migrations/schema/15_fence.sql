@@ -2,8 +2,8 @@
 -- Only where there are several places; with one, nothing is asked.
 --
 -- What writes to a table of a place is refused by a trigger for each statement (15_triggers.sql); the housekeeping, which
--- works on partitions, by take_turn. The triggers look with a snapshot of their own, and issuing.release_places waits
--- for every transaction that may have looked before it.
+-- works on partitions, by take_job_lock. The triggers look with a snapshot of their own, and issuing.release_places
+-- waits for every transaction that may have looked before it.
 
 CREATE OR REPLACE FUNCTION issuing.refuse_moved() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp

@@ -53,7 +53,7 @@ BEGIN
     END IF;
     INSERT INTO issuing.place_states (place) VALUES (0 /* place */);
     FOREACH fenced IN ARRAY ARRAY['outbox_events', 'cards', 'card_reissues', 'event_reissues', 'lost_events',
-                                  'number_reveals', 'reveal_tickets', 'operator_actions', 'peer_checks',
+                                  'number_reveals', 'reveal_tickets', 'operator_actions', 'marks',
                                   'ends_to_tell', 'issuer_events'] LOOP
         EXECUTE format('CREATE TRIGGER of_this_database BEFORE INSERT OR UPDATE OR DELETE ON issuing.%I
                             FOR EACH STATEMENT EXECUTE FUNCTION issuing.refuse_moved()', fenced);

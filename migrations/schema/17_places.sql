@@ -40,7 +40,7 @@ LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, issuing, 
 SET enable_seqscan = off SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 BEGIN
-    RETURN coalesce((SELECT c.place FROM peer_checks c WHERE c.id = check_id), first_place());
+    RETURN coalesce((SELECT c.place FROM marks c WHERE c.id = check_id), first_place());
 END
 $$;
 
@@ -117,10 +117,10 @@ BEGIN
                      ('resend', 'place_of_event($1)', NULL), ('resolve', 'place_of_event($1)', NULL),
                      ('adopt', 'place_of_event($1)', NULL),
                      ('ask_reconcile', 'place_of_event($1)', NULL), ('ask_reissue', 'place_of_event($1)', NULL),
-                     ('end_of', 'place_of_event($1)', NULL), ('withdraw_check', 'place_of_check($1)', NULL),
+                     ('end_of', 'place_of_event($1)', NULL), ('withdraw_mark', 'place_of_check($1)', NULL),
                      ('issuer_of_card', 'here(place_of($1))', NULL),
                      ('enqueue', 'here(coalesce(place_of($2), first_place()))', NULL),
-                     ('believed', 'first_place()', NULL),
+                     ('retention_now', 'first_place()', NULL),
                      ('free_held', NULL, 'SELECT bool_or(v) FROM (%s) u (v)'),
                      ('route_is_open', NULL, 'SELECT bool_or(v) FROM (%s) u (v)'),
                      ('give_up_ends', NULL, 'SELECT sum(v)::int8 FROM (%s) u (v)'),
@@ -128,7 +128,7 @@ BEGIN
                      ('count_events', NULL, '%s'),
                      ('number_keys', NULL, 'SELECT u.key_id, sum(u.records)::int8 FROM (%s) u GROUP BY 1 ORDER BY 1'),
                      ('rebuild_statistics', NULL, 'SELECT max(u.refused), sum(u.corrected)::int8 FROM (%s) u'),
-                     ('house_state', NULL, 'SELECT min(u.passed_at), string_agg(u.holder, '', ''),
+                     ('housekeeping_state', NULL, 'SELECT min(u.passed_at), string_agg(u.holder, '', ''),
                                                    string_agg(u.plans, '', '') FROM (%s) u'))
                  AS w (name, find, fold)
         CROSS JOIN (SELECT format('issuing_p%s', issuing.first_place()) AS schema) o

@@ -19,11 +19,11 @@ DECLARE
                             WHERE d.logicalrelid = (place || '.outbox_events')::regclass);
     -- What programs call. What else is copied follows from the texts.
     entries constant text[] := ARRAY[
-        'accept', 'adopt', 'ask_check', 'ask_reconcile', 'ask_reissue', 'ask_reveal', 'cancel', 'claim', 'complete',
-        'end_attempts', 'end_check', 'end_executed_check', 'fold_statistics', 'note_issuer_event', 'note_orphan',
-        'put_check_back',
-        'rebuild_statistics', 'replay', 'resend', 'resolve', 'save', 'take_checks', 'take_number', 'what_waits',
-        'withdraw_check'];
+        'accept', 'adopt', 'add_mark', 'ask_reconcile', 'ask_reissue', 'ask_reveal', 'cancel', 'claim', 'complete',
+        'end_attempts', 'end_mark', 'end_executed_mark', 'fold_statistics', 'note_issuer_event', 'note_orphan',
+        'put_mark_back',
+        'rebuild_statistics', 'replay', 'resend', 'resolve', 'save', 'take_marks', 'take_number', 'what_waits',
+        'withdraw_mark'];
     copied text[];
     more text[];
     tab record;
@@ -155,7 +155,7 @@ BEGIN
     END LOOP;
 
     -- The locks are those of another node.
-    EXECUTE format('CREATE OR REPLACE FUNCTION %I.turn_holder(of_work text) RETURNS text LANGUAGE sql STABLE
+    EXECUTE format('CREATE OR REPLACE FUNCTION %I.job_lock_holder(of_work text) RETURNS text LANGUAGE sql STABLE
                     RETURN NULL::text', place);
 
     -- A statement through Citus needs the values of its parameters.

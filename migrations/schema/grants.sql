@@ -32,13 +32,13 @@ BEGIN
         GRANT EXECUTE ON FUNCTION issuing.ask_reveal(uuid, text, int8[], int8), issuing.take_number(uuid),
             issuing.promise_retentions(interval, interval),
             issuing.note_issuer_event(bytea, uuid, text) TO issuing_api;
-        GRANT SELECT ON issuing.retentions, issuing.house_clock TO issuing_api;
+        GRANT SELECT ON issuing.retentions, issuing.housekeeping_clock TO issuing_api;
         GRANT SELECT ON issuing.workers, issuing.workers_disagree, issuing.worker_targets, issuing.target_controls,
             issuing.routes,
             issuing.ends_waiting, issuing.data_proofs TO issuing_api;
         GRANT SELECT (at, refused) ON issuing.statistics_changes TO issuing_api;
         GRANT SELECT (began_at, ended_at, trouble, counts) ON issuing.issuer_listings TO issuing_api;
-        GRANT EXECUTE ON FUNCTION issuing.mend_tries(text), issuing.withdraw_plans(timestamptz) TO issuing_api;
+        GRANT EXECUTE ON FUNCTION issuing.repair_tries(text), issuing.withdraw_plans(timestamptz) TO issuing_api;
         GRANT SELECT ON issuing.lock_salt TO issuing_api;
         GRANT EXECUTE ON FUNCTION issuing.check_history(uuid, text, int8, int8) TO issuing_api;
     END IF;
@@ -71,17 +71,17 @@ BEGIN
         GRANT INSERT (ended_at, ids, is_again) ON issuing.ends_to_tell TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.note_routes(text, text[], bool[], bool[], int8[], int8[], bool[], text[], text[]),
             issuing.claim_ends(uuid, int8, int8, text, bool), issuing.ends_wait() TO issuing_worker;
-        GRANT EXECUTE ON FUNCTION issuing.keep_rows(interval, interval, interval), issuing.check_rest(),
+        GRANT EXECUTE ON FUNCTION issuing.keep_rows(interval, interval, interval), issuing.check_default_partitions(),
             issuing.erase_numbers(interval),
-            issuing.keep_house(interval, interval, interval, interval) TO issuing_worker;
+            issuing.run_housekeeping(interval, interval, interval, interval) TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.lock_orders(text[], text[], bool), issuing.try_orders(text, text[])
             TO issuing_worker;
-        GRANT EXECUTE ON FUNCTION issuing.ask_check(uuid, text),
-            issuing.put_check_back(uuid, uuid, int8, text), issuing.note_orphan(uuid, uuid), issuing.end_check(uuid,
+        GRANT EXECUTE ON FUNCTION issuing.add_mark(uuid, text),
+            issuing.put_mark_back(uuid, uuid, int8, text), issuing.note_orphan(uuid, uuid), issuing.end_mark(uuid,
                 uuid, int8, text, text)
             TO issuing_worker;
-        GRANT EXECUTE ON FUNCTION issuing.take_checks(uuid, int8, int8, text, text[]),
-            issuing.end_executed_check(uuid, uuid, int8, text) TO issuing_worker;
+        GRANT EXECUTE ON FUNCTION issuing.take_marks(uuid, int8, int8, text, text[]),
+            issuing.end_executed_mark(uuid, uuid, int8, text) TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.take_issuer_check(uuid, int8, text, text[]), issuing.put_issuer_check_back(uuid,
             uuid), issuing.renew_issuer_check(uuid, uuid, int8),
             issuing.end_issuer_check(uuid, uuid, text, jsonb) TO issuing_worker;
@@ -100,12 +100,12 @@ BEGIN
         GRANT SELECT ON issuing.schema_migration, issuing.places, issuing.place_states, issuing.outbox_events,
             issuing.outbox_attempts,
             issuing.operator_actions, issuing.idempotency_keys, issuing.rate_limit_log, issuing.card_reissues,
-            issuing.partitions, issuing.peer_checks, issuing.event_reissues TO issuing_operator;
+            issuing.partitions, issuing.marks, issuing.event_reissues TO issuing_operator;
         GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, issuer_card_id,
             last4, status, issuer, number_erased_at) ON issuing.cards
             TO issuing_operator;
         GRANT SELECT ON issuing.issuers TO issuing_operator;
-        GRANT EXECUTE ON FUNCTION issuing.number_keys(), issuing.house_state(), issuing.audit_settled()
+        GRANT EXECUTE ON FUNCTION issuing.number_keys(), issuing.housekeeping_state(), issuing.audit_settled()
             TO issuing_operator;
         -- guard: what an operator could change by hand before is taken away
         -- Everything that an operator changes is changed by these, which write the audit row.
@@ -114,9 +114,9 @@ BEGIN
             issuing.cancel(uuid, int8, text, text, text, text, text),
             issuing.resolve(uuid, int8, bool, int8, text, text, text, text, text), issuing.ask_reconcile(uuid, int8,
                 text, text, text, text),
-            issuing.ask_reissue(uuid, int8, text, text, text, text, text), issuing.withdraw_check(uuid) TO issuing_operator;
+            issuing.ask_reissue(uuid, int8, text, text, text, text, text), issuing.withdraw_mark(uuid) TO issuing_operator;
         GRANT EXECUTE ON FUNCTION issuing.adopt(uuid, int8, int2, int8, text, text, text, text) TO issuing_operator;
-        GRANT SELECT ON issuing.retentions, issuing.house_clock, issuing.ceilings TO issuing_operator;
+        GRANT SELECT ON issuing.retentions, issuing.housekeeping_clock, issuing.ceilings TO issuing_operator;
         GRANT SELECT ON issuing.workers, issuing.workers_living, issuing.workers_disagree, issuing.worker_targets,
             issuing.target_controls, issuing.routes, issuing.last_worker TO issuing_operator;
         GRANT SELECT ON issuing.route_workers, issuing.route_workers_living, issuing.ends_waiting, issuing.ends_refused
@@ -141,14 +141,14 @@ BEGIN
         GRANT SELECT ON issuing.schema_migration, issuing.places, issuing.place_states, issuing.outbox_events,
             issuing.outbox_attempts,
             issuing.operator_actions, issuing.idempotency_keys, issuing.rate_limit_log, issuing.card_reissues,
-            issuing.partitions, issuing.peer_checks, issuing.event_reissues TO issuing_viewer;
+            issuing.partitions, issuing.marks, issuing.event_reissues TO issuing_viewer;
         GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, issuer_card_id,
             last4, status, issuer, number_erased_at) ON issuing.cards
             TO issuing_viewer;
         GRANT SELECT ON issuing.issuers TO issuing_viewer;
-        GRANT EXECUTE ON FUNCTION issuing.number_keys(), issuing.house_state(), issuing.last_trial(),
+        GRANT EXECUTE ON FUNCTION issuing.number_keys(), issuing.housekeeping_state(), issuing.last_trial(),
             issuing.audit_settled() TO issuing_viewer;
-        GRANT SELECT ON issuing.retentions, issuing.house_clock, issuing.ceilings TO issuing_viewer;
+        GRANT SELECT ON issuing.retentions, issuing.housekeeping_clock, issuing.ceilings TO issuing_viewer;
         GRANT SELECT ON issuing.workers, issuing.workers_living, issuing.workers_disagree, issuing.worker_targets,
             issuing.target_controls, issuing.routes, issuing.last_worker TO issuing_viewer;
         GRANT SELECT ON issuing.route_workers, issuing.route_workers_living, issuing.ends_waiting, issuing.ends_refused

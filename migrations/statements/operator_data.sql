@@ -220,7 +220,7 @@ WITH bad AS MATERIALIZED (
     SELECT e.id::text FROM issuing.outbox_events e
     WHERE e.status = 'PROCESSING' AND e.due_at IS NOT NULL AND e.lease_until < now() - interval '1 hour'
     UNION ALL
-    SELECT p.event_id::text FROM issuing.peer_checks p
+    SELECT p.event_id::text FROM issuing.marks p
     WHERE p.finished_at IS NULL
       AND (p.deadline_at < now() - interval '1 hour' OR p.orphan_at < now() - interval '1 hour')
     LIMIT 1001

@@ -153,11 +153,11 @@ SELECT string_agg(h.lost, '; ' ORDER BY h.lost_at), min(h.lost_at)
 FROM issuing.histories h
 WHERE h.lost_at IS NOT NULL AND h.accepted_at IS NULL;
 
--- name: operator_doctor_house :one
+-- name: operator_doctor_housekeeping :one
 -- why: how long ago the housekeeping passed, who has its turn, and plans that are late with who holds their tables. No
 -- lock.
 SELECT (extract(epoch FROM clock_timestamp() - h.passed_at) * 1000)::int8, h.holder, h.plans
-FROM issuing.house_state() h;
+FROM issuing.housekeeping_state() h;
 
 -- name: operator_doctor_locks_seen :one
 -- why: whether everybody may read the keys of locks (pg_locks), and whether this role and the owner of the schema may.
@@ -169,7 +169,7 @@ SELECT EXISTS (SELECT FROM pg_proc p CROSS JOIN LATERAL aclexplode(coalesce(p.pr
 FROM pg_roles r
 WHERE r.rolname = current_user OR r.oid = (SELECT n.nspowner FROM pg_namespace n WHERE n.nspname = 'issuing');
 
--- name: operator_doctor_strangers :many
+-- name: operator_doctor_other_locks :many
 -- why: sessions of other roles that hold advisory locks here, or that a session of ours has waited for longer than a
 -- second. Since when they do what they do is told to who may read statistics. No lock.
 WITH ours AS MATERIALIZED (
@@ -297,7 +297,7 @@ WHERE (h.role = 0 OR r.rolname IN ('issuing_api', 'issuing_worker', 'issuing_ope
 ORDER BY 5, 1, 2, 3, 4
 LIMIT 50;
 
--- name: operator_guards :many
+-- name: operator_access :many
 -- why: settings that let code of others run in our name, or let a role do more than its own rights allow: owners, the
 -- search_path of functions and roles, who may call functions that run as the owner, memberships. One row for each
 -- fault: whether it is only a warning, what, and how to repair it. Catalogues only. No lock.

@@ -15,17 +15,17 @@ CROSS JOIN LATERAL issuing.ask_reconcile(i.id, $2::int8, $3::text, $4::text, $5:
 SELECT check_id, refused
 FROM issuing.ask_reissue($1::uuid, $2::int8, $3::text, $4::text, $5::text, $6::text, $7::text);
 
--- name: operator_checks :many
+-- name: operator_marks :many
 -- why: the results of marks, with the event as it is now; primary keys. No lock. $1 marks.
 SELECT p.id, p.event_id, p.finished_at IS NOT NULL, p.result, p.detail, p.new_id, e.status
-FROM issuing.peer_checks p
+FROM issuing.marks p
 LEFT JOIN issuing.outbox_events e ON e.id = p.event_id
 WHERE p.id = ANY ($1::uuid[]);
 
--- name: operator_withdraw_check :one
+-- name: operator_withdraw_mark :one
 -- why: the operator no longer waits for a mark, and it must have no effect. A worker that was quicker has written its
 -- result, which is returned. $1 mark.
-SELECT issuing.withdraw_check($1::uuid);
+SELECT issuing.withdraw_mark($1::uuid);
 
 -- name: operator_ask_issuer_check :one
 -- why: a check for a worker, and its audit row: issuing.ask_issuer_check. $1 target, $2 user or

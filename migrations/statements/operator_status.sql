@@ -232,7 +232,7 @@ EXPLAIN (FORMAT JSON) SELECT FROM issuing.outbox_events e WHERE e.failed_at IS N
 
 -- name: operator_bounds :one
 -- why: what a walk needs once (ctl/pick.h, ctl/audit/audit.h): the time that "ago" counts from; and for events, from
--- when to when there are partitions. Ids of other times are in the partition _rest. No lock.
+-- when to when there are partitions. Ids of other times are in the partition _default. No lock.
 SELECT clock_timestamp(), min(p.from_at), max(p.to_at)
 FROM issuing.partitions p
 WHERE p.parent = 'outbox_events';

@@ -74,7 +74,7 @@ FROM issuing.last_worker l;
 -- name: operator_targets :many
 -- why: each target as all living workers see it together, and what an operator asked of it. No lock.
 WITH living AS MATERIALIZED (
-    SELECT t.*, t.state <> 'closed' OR t.is_resting OR t.is_paused AS is_shut
+    SELECT t.*, t.state <> 'closed' OR t.is_resting OR t.is_paused AS is_blocked
     FROM issuing.worker_targets t JOIN issuing.workers w ON w.name = t.worker
     WHERE w.seen_at BETWEEN clock_timestamp() - interval '60 s' AND clock_timestamp() + interval '60 s'
 ), names AS MATERIALIZED (
@@ -82,7 +82,7 @@ WITH living AS MATERIALIZED (
     UNION SELECT r.event_type FROM issuing.routes r
     UNION SELECT c.target FROM issuing.target_controls c WHERE c.paused_at IS NOT NULL
 ), seen AS MATERIALIZED (
-    SELECT n.target, count(l.worker) AS workers, count(*) FILTER (WHERE l.is_shut) AS shut,
+    SELECT n.target, count(l.worker) AS workers, count(*) FILTER (WHERE l.is_blocked) AS blocked,
            count(*) FILTER (WHERE l.state = 'open') AS open, count(*) FILTER (WHERE l.state = 'half_open') AS half_open,
            count(*) FILTER (WHERE l.is_resting) AS resting, count(*) FILTER (WHERE l.is_paused) AS obeying,
            count(*) FILTER (WHERE l.probe_number >= coalesce(c.probe_number, 0)) AS probed,
@@ -99,7 +99,7 @@ WITH living AS MATERIALIZED (
     LEFT JOIN issuing.target_controls c ON c.target = n.target
     GROUP BY n.target, c.target
 )
-SELECT s.target, s.workers, s.shut, s.open, s.half_open, s.resting, s.obeying, s.probed, s.since, s.cause, s.next_at,
+SELECT s.target, s.workers, s.blocked, s.open, s.half_open, s.resting, s.obeying, s.probed, s.since, s.cause, s.next_at,
        s.in_flight, s.waiting, s.paused_at, s.paused_by, s.paused_why, s.paused_until,
        clock_timestamp()
 FROM seen s

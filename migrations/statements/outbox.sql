@@ -189,19 +189,19 @@ SELECT action, table_name, amount, detail, again
 FROM issuing.keep_rows($1::int8 * interval '1 millisecond', $2::int8 * interval '1 millisecond',
                        $3::int8 * interval '1 millisecond');
 
--- name: keep_house :many place
--- why: the second call of a pass: makes or drops one partition: issuing.keep_house. $1
+-- name: run_housekeeping :many place
+-- why: the second call of a pass: makes or drops one partition: issuing.run_housekeeping. $1
 -- keys, $2 limit rows, $3 events, $4 least length of a partition; all in ms.
 SELECT action, table_name, amount, detail, again
-FROM issuing.keep_house($1::int8 * interval '1 millisecond', $2::int8 * interval '1 millisecond',
+FROM issuing.run_housekeeping($1::int8 * interval '1 millisecond', $2::int8 * interval '1 millisecond',
                         $3::int8 * interval '1 millisecond',
                         $4::int8 * interval '1 millisecond');
 
--- name: check_rest :many place
--- why: the third call of a pass: reads a large `_rest` partition before a partition is made beside it, under a lock
--- that no other session waits for: issuing.check_rest.
+-- name: check_default_partitions :many place
+-- why: the third call of a pass: reads a large `_default` partition before a partition is made beside it, under a lock
+-- that no other session waits for: issuing.check_default_partitions.
 SELECT action, table_name, amount, detail, again
-FROM issuing.check_rest();
+FROM issuing.check_default_partitions();
 
 -- name: erase_numbers :many place
 -- why: the fourth call of a pass: numbers of cards that ended longer ago than card.number_retention are erased, a piece

@@ -103,7 +103,7 @@ def settle(checks, world, when, which=OPEN_AND_FREE):
     for condition, what in (
             ("SELECT count(*) FROM issuing.ends_to_tell", "every end is an event"),
             ("SELECT count(*) FROM outbox_events WHERE " + which, "every event is final"),
-            ("SELECT count(*) FROM issuing.peer_checks WHERE finished_at IS NULL", "no mark is unfinished")):
+            ("SELECT count(*) FROM issuing.marks WHERE finished_at IS NULL", "no mark is unfinished")):
         try:
             world.sandbox.wait_late(SETTLE_SECONDS)
             harness.wait_until(lambda: world.sql(condition) == "0", what, SETTLE_SECONDS, 0.1)
@@ -114,7 +114,7 @@ def settle(checks, world, when, which=OPEN_AND_FREE):
                                                          row["now"], row["last_error"])
               for row in world.rows("SELECT *, clock_timestamp() AS now FROM outbox_events WHERE " + which)]
     wrong += ["mark of event %s: %s, due %s" % (row["event_id"], row["detail"], row["due_at"])
-              for row in world.rows("SELECT * FROM issuing.peer_checks WHERE finished_at IS NULL")]
+              for row in world.rows("SELECT * FROM issuing.marks WHERE finished_at IS NULL")]
     checks.one("%s: nothing is stuck (settled in %.1f s)" % (when, time.monotonic() - begun), wrong)
 
 
@@ -232,7 +232,7 @@ class Operators:
         try:
             harness.wait_until(lambda: self.world.sql("SELECT (SELECT count(*) FROM outbox_events WHERE " +
                                                       OPEN_AND_FREE + ") +"
-                                                      " (SELECT count(*) FROM issuing.peer_checks WHERE finished_at"
+                                                      " (SELECT count(*) FROM issuing.marks WHERE finished_at"
                                                       " IS NULL)") == "0",
                                "what operators began is done", SETTLE_SECONDS, 0.1)
             return True
@@ -297,7 +297,7 @@ def story(world, recorder, history, event):
             ("card",
              "SELECT id, user_id, status, issuer_card_id, created_at, updated_at FROM cards WHERE request_id = '%s'"),
             ("attempt", "SELECT * FROM outbox_attempts WHERE event_id = '%s' ORDER BY ended_at"),
-            ("mark", "SELECT * FROM issuing.peer_checks WHERE event_id = '%s' ORDER BY requested_at"),
+            ("mark", "SELECT * FROM issuing.marks WHERE event_id = '%s' ORDER BY requested_at"),
             ("operator", "SELECT * FROM operator_actions WHERE event_id = '%s' ORDER BY id"),
             ("reissue", "SELECT * FROM issuing.event_reissues WHERE '%s' IN (old_id, new_id)")):
         found += ["%-8s %s" % (table, shown(row)) for row in world.rows(query % event)]

@@ -160,7 +160,7 @@ class Campaign:
         print("       troubles: %s" % ends.figures({kind: count for kind, count in self.history.counts.items()
                                                    if not kind.startswith("issuing-ctl")}))
         print("       marks: %s" % ends.figures({row["result"]: row["n"] for row in self.world.rows(
-            "SELECT action || ' ' || result AS result, count(*) AS n FROM issuing.peer_checks WHERE result IS NOT"
+            "SELECT action || ' ' || result AS result, count(*) AS n FROM issuing.marks WHERE result IS NOT"
             " NULL GROUP BY 1")}))
         print("       calls: %s" % ends.figures(calls))
         print("       calls that met a fault: %s" % ends.figures(faults))

@@ -15,8 +15,8 @@ void set_up(void)
     owner = database_open(NULL);
     api = database_open("issuing_api");
     /* As after a pass of the housekeeping. */
-    database_run(owner, "UPDATE house_clock SET passed_at = clock_timestamp(), steady_from = clock_timestamp(), "
-                        "believed_at = clock_timestamp()");
+    database_run(owner, "UPDATE housekeeping_clock SET passed_at = clock_timestamp(), steady_from = clock_timestamp(), "
+                        "clock_at = clock_timestamp()");
 }
 
 void tear_down(void)

@@ -7,11 +7,11 @@ struct pg_sync *owner, *worker, *other;
 
 void set_clock(const char *passed_ago, const char *steady_for, const char *believed_ago)
 {
-    database_exec(
-        owner,
-        "UPDATE house_clock SET passed_at = clock_timestamp() - interval '%s', steady_from = clock_timestamp() - "
-        "interval '%s', believed_at = clock_timestamp() - interval '%s'",
-        passed_ago, steady_for, believed_ago);
+    database_exec(owner,
+                  "UPDATE housekeeping_clock SET passed_at = clock_timestamp() - interval '%s', steady_from = "
+                  "clock_timestamp() - "
+                  "interval '%s', clock_at = clock_timestamp() - interval '%s'",
+                  passed_ago, steady_for, believed_ago);
 }
 
 void set_up(void)
@@ -25,9 +25,9 @@ void set_up(void)
                         "EXECUTE format('DROP TABLE %I', p); END LOOP; DELETE FROM partitions; END $$");
     database_run(owner,
                  "TRUNCATE outbox_events, outbox_attempts, cards, card_reissues, idempotency_keys, rate_limit_log, "
-                 "partition_plans, rest_scans");
-    database_run(owner, "ALTER TABLE outbox_events_rest DROP CONSTRAINT IF EXISTS rest_promise; "
-                        "ALTER TABLE outbox_attempts_rest DROP CONSTRAINT IF EXISTS rest_promise");
+                 "partition_plans, default_scans");
+    database_run(owner, "ALTER TABLE outbox_events_default DROP CONSTRAINT IF EXISTS default_promise; "
+                        "ALTER TABLE outbox_attempts_default DROP CONSTRAINT IF EXISTS default_promise");
     database_run(owner, "UPDATE retentions SET kept = least");
     set_clock("0 s", "1 h", "0 s");
 }
@@ -43,7 +43,8 @@ const struct retention usual = {.keys_ms = DAY_MS, .limits_ms = DAY_MS, .events_
 
 const char *pass_of(struct pg_sync *db, const struct retention *retention, bool *ret_has_more)
 {
-    static const struct sql_statement *const calls[] = {&sql_keep_rows, &sql_keep_house, &sql_check_rest};
+    static const struct sql_statement *const calls[] = {&sql_keep_rows, &sql_run_housekeeping,
+                                                        &sql_check_default_partitions};
     static char text[1000];
     struct pg_param params[] = {pg_param_int8(retention->keys_ms), pg_param_int8(retention->limits_ms),
                                 pg_param_int8(retention->events_ms), pg_param_int8(HOUR_MS)};

@@ -12,7 +12,7 @@
 
 extern struct pg_sync *owner, *worker, *other; /* issuing_owner; two of issuing_worker. Open during a test */
 
-/* Leaves no rows, and no partition but `_rest`. */
+/* Leaves no rows, and no partition but `_default`. */
 void set_up(void);
 void tear_down(void);
 

@@ -104,10 +104,10 @@ START_TEST(of_two_rows_of_a_key_in_different_partitions_the_newest_counts)
 }
 END_TEST
 
-static void keep_clock(const char *passed_ago, const char *believed_ago)
+static void advance_clock(const char *passed_ago, const char *believed_ago)
 {
     database_exec(owner,
-                  "UPDATE house_clock SET passed_at = clock_timestamp() - interval '%s', believed_at = "
+                  "UPDATE housekeeping_clock SET passed_at = clock_timestamp() - interval '%s', clock_at = "
                   "clock_timestamp() - interval '%s'",
                   passed_ago, believed_ago);
 }
@@ -123,12 +123,12 @@ START_TEST(a_clock_that_jumps_ahead_forgets_no_key)
         struct one_try first = try_of(user, "k"), again = try_of(user, "k");
         expect(&an_hour, &first, "accepted");
         age(user, jumps[i], "COMPLETED", jumps[i]);
-        keep_clock(jumps[i], jumps[i]); /* the last pass was before the jump */
+        advance_clock(jumps[i], jumps[i]); /* the last pass was before the jump */
         expect(&an_hour, &again, "replayed");
-        keep_clock("10 s", jumps[i]); /* a pass was made after the jump */
+        advance_clock("10 s", jumps[i]); /* a pass was made after the jump */
         expect(&an_hour, &again, "replayed");
         /* As much time as the jump has really passed: the clock is believed. */
-        keep_clock("10 s", "10 s");
+        advance_clock("10 s", "10 s");
         expect(&an_hour, &again, "accepted");
     }
 }
@@ -139,7 +139,7 @@ START_TEST(a_clock_that_steps_back_forgets_no_key)
     struct one_try first = try_of("step-back", "k"), again = try_of("step-back", "k");
     expect(&an_hour, &first, "accepted");
     age("step-back", "-5 h", "COMPLETED", "-5 h"); /* recorded before the step, so with a time in the future */
-    keep_clock("-5 h", "-5 h");
+    advance_clock("-5 h", "-5 h");
     expect(&an_hour, &again, "replayed");
 }
 END_TEST

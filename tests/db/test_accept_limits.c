@@ -276,7 +276,7 @@ START_TEST(no_program_can_move_tries_of_the_past)
 {
     static const int past[] = {500, 300, 0};
     add_past("unmoved", past, true);
-    database_run(api, "SELECT issuing.mend_tries('unmoved')");
+    database_run(api, "SELECT issuing.repair_tries('unmoved')");
     ck_assert_int_eq(database_int(owner,
                                   "SELECT count(*) FROM rate_limit_log WHERE user_id = 'unmoved' AND at < now() - "
                                   "interval '299 s'"),

@@ -343,7 +343,7 @@ START_TEST(whatever_refuses_everybody_is_told_until_it_is_gone)
     run_until(!acceptor_why_not(acceptor)[0]);
     database_run(db,
                  "CREATE FUNCTION fills() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE out_of_memory; END'; "
-                 "CREATE TRIGGER fills BEFORE INSERT ON issuing.rate_limit_log_rest FOR EACH STATEMENT EXECUTE "
+                 "CREATE TRIGGER fills BEFORE INSERT ON issuing.rate_limit_log_default FOR EACH STATEMENT EXECUTE "
                  "FUNCTION fills(); CREATE TRIGGER fills BEFORE INSERT ON issuing.rate_limit_log FOR EACH STATEMENT "
                  "EXECUTE FUNCTION fills()");
     submit(1, "berta", "key-0", 1);
@@ -365,11 +365,12 @@ START_TEST(what_housekeeping_has_promised_refuses_nobody)
     for (int i = 0; i < (int)ARRAY_SIZE(tables); i++) {
         char user[32];
         snprintf(user, sizeof(user), "user-%d", i);
-        database_exec(db,
-                      "INSERT INTO issuing.partition_plans (parent, from_at, to_at, planned_at) VALUES ('%s', now() - "
-                      "interval '1 min', now() + interval '1 h', now() - interval '1 day'); "
-                      "SELECT issuing.rest_promise(parent || '_rest', from_at, to_at) FROM issuing.partition_plans",
-                      tables[i]);
+        database_exec(
+            db,
+            "INSERT INTO issuing.partition_plans (parent, from_at, to_at, planned_at) VALUES ('%s', now() - "
+            "interval '1 min', now() + interval '1 h', now() - interval '1 day'); "
+            "SELECT issuing.default_promise(parent || '_default', from_at, to_at) FROM issuing.partition_plans",
+            tables[i]);
         submit(i, user, "key-0", 1);
         run_until(decided == i + 1);
         expect(i, ACCEPTANCE_ACCEPTED);
@@ -451,7 +452,7 @@ START_TEST(the_check_is_about_the_place_of_the_request)
                       "EXECUTE format('DROP TABLE issuing_p%d.%%I', p); END LOOP; DELETE FROM issuing_p%d.partitions; "
                       "END $$; INSERT INTO issuing_p%d.partition_plans (parent, from_at, to_at, planned_at) VALUES "
                       "('rate_limit_log', now() - interval '1 min', now() + interval '1 h', now() - interval '1 day'); "
-                      "SELECT issuing_p%d.rest_promise(parent || '_rest', from_at, to_at) FROM "
+                      "SELECT issuing_p%d.default_promise(parent || '_default', from_at, to_at) FROM "
                       "issuing_p%d.partition_plans",
                       place, place, place, place, place, place);
     }

@@ -172,7 +172,7 @@ START_TEST(only_what_an_attempt_has_set_itself_is_cleared_by_it)
     database_run(owner, "TRUNCATE outbox_events");
     add("alice");
     ck_assert_int_eq(claim_number(false), 1);
-    database_run(worker, "SELECT issuing.ask_check(id, 'late') FROM issuing.outbox_events");
+    database_run(worker, "SELECT issuing.add_mark(id, 'late') FROM issuing.outbox_events");
     end_with(true, false, "false");
     ck_assert_int_eq(fact("(first_sent_at IS NOT NULL)::int"), 1);
 }

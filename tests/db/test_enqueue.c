@@ -289,12 +289,12 @@ START_TEST(a_sender_is_told_to_try_again_and_locks_no_table_of_ours)
                  "EXECUTE format('DROP TABLE issuing.%I', p); END LOOP; DELETE FROM issuing.partitions; END $$; "
                  "INSERT INTO issuing.partition_plans (parent, from_at, to_at, planned_at) VALUES "
                  "('outbox_events', now() - interval '1 min', now() + interval '1 h', now() - interval '1 day'); "
-                 "SELECT issuing.rest_promise(parent || '_rest', from_at, to_at) FROM issuing.partition_plans");
+                 "SELECT issuing.default_promise(parent || '_default', from_at, to_at) FROM issuing.partition_plans");
     for (size_t i = 0; i < ARRAY_SIZE(calls); i++) {
         database_run(shop, "BEGIN");
         expect_refused(shop, "55P03", "being prepared", calls[i]);
         ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM pg_locks l WHERE l.mode = 'AccessExclusiveLock' AND "
-                                             "l.relation = 'issuing.outbox_events_rest'::regclass"),
+                                             "l.relation = 'issuing.outbox_events_default'::regclass"),
                          0);
         database_run(shop, "ROLLBACK");
     }

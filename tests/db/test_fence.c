@@ -76,8 +76,8 @@ static const char *const ways_to_write[] = {
     "UPDATE SCHEMA.outbox_events SET lease_token = NULL WHERE false",
     "SELECT SCHEMA.fold_statistics(10)",
     "SELECT SCHEMA.keep_rows('1 h', '1 h', '1 d')",
-    "SELECT SCHEMA.keep_house('1 h', '1 h', '1 d', '1 h')",
-    "SELECT SCHEMA.take_checks(gen_random_uuid(), 5, 1000, 'w', ARRAY['CARD_ISSUE'])",
+    "SELECT SCHEMA.run_housekeeping('1 h', '1 h', '1 d', '1 h')",
+    "SELECT SCHEMA.take_marks(gen_random_uuid(), 5, 1000, 'w', ARRAY['CARD_ISSUE'])",
     "SELECT SCHEMA.cancel('01900000-0000-7000-8000-000000000001', NULL, 'x', " WHO ")",
     "SELECT SCHEMA.enqueue('PAYMENT_FENCE', 'USER', '{}')",
     "SELECT issuing.enqueue('PAYMENT_FENCE', 'USER', '{}')",
@@ -138,8 +138,9 @@ START_TEST(every_table_of_a_place_is_fenced_or_written_with_one_that_is)
         db, "SELECT string_agg(c.relname, ' ' ORDER BY c.relname) FROM pg_class c "
             "WHERE c.relnamespace = 'issuing_p1'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition "
             "AND NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND t.tgname = 'of_this_database')");
-    ck_assert_str_eq(open, "house_clock idempotency_keys lock_salt outbox_attempts outbox_statistics partition_plans "
-                           "partitions rate_limit_log rest_scans statistics_changes turns");
+    ck_assert_str_eq(
+        open, "default_scans housekeeping_clock idempotency_keys job_locks lock_salt outbox_attempts outbox_statistics "
+              "partition_plans partitions rate_limit_log statistics_changes");
     free(open);
 }
 END_TEST

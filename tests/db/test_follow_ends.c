@@ -8,7 +8,7 @@
 static void open_ends(void)
 {
     set_up();
-    database_run(owner, "TRUNCATE statistics_changes, operator_actions, peer_checks, lost_events, event_reissues, "
+    database_run(owner, "TRUNCATE statistics_changes, operator_actions, marks, lost_events, event_reissues, "
                         "ends_to_tell, routes, route_workers");
 }
 
@@ -148,9 +148,9 @@ static void end_mark(const struct uuid *event, const char *action, const char *r
 {
     struct uuid check = uuid4_make(), token = uuid4_make();
     database_exec(owner,
-                  "INSERT INTO peer_checks (id, event_id, deadline_at, action, actor, lease_token) "
+                  "INSERT INTO marks (id, event_id, deadline_at, action, actor, lease_token) "
                   "VALUES ('%s', '%s', now() + interval '1 h', '%s', 'a', '%s'); "
-                  "SELECT issuing.end_check('%s', '%s', (SELECT (extract(epoch FROM updated_at) * 1000000)::int8 "
+                  "SELECT issuing.end_mark('%s', '%s', (SELECT (extract(epoch FROM updated_at) * 1000000)::int8 "
                   "FROM outbox_events WHERE id = '%s'), '%s', 'what was found')",
                   text_of(&check), text_of(event), action, text_of(&token), text_of(&check), text_of(&token),
                   text_of(event), result);

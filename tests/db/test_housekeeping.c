@@ -51,19 +51,20 @@ START_TEST(rows_that_are_in_no_partition_expire_a_thousand_a_pass)
 }
 END_TEST
 
-/* A pass reads a bounded piece of a large `_rest`, and the next pass continues after that piece. */
+/* A pass reads a bounded piece of a large `_default`, and the next pass continues after that piece. */
 START_TEST(a_large_rest_is_looked_through_in_pieces)
 {
     ck_assert_int_eq(passes(&usual), 4);
     database_run(owner, "INSERT INTO rate_limit_log SELECT now() - interval '1 min', gen_random_uuid(), true, "
                         "'somebody' FROM generate_series(1, 250000)");
     database_run(owner, "INSERT INTO rate_limit_log SELECT now() - interval '25 h', gen_random_uuid(), true, 'old'");
-    ck_assert_int_gt(database_int(owner, "SELECT pg_relation_size('rate_limit_log_rest') / 8192"), 2048);
-    expect_pass("planned rate_limit_log 0; checked rate_limit_log 0"); /* the next partition, for so large a `_rest` */
+    ck_assert_int_gt(database_int(owner, "SELECT pg_relation_size('rate_limit_log_default') / 8192"), 2048);
+    expect_pass(
+        "planned rate_limit_log 0; checked rate_limit_log 0"); /* the next partition, for so large a `_default` */
     expect_pass("expired rate_limit_log 1; created rate_limit_log 0");
     database_run(owner, "INSERT INTO rate_limit_log SELECT now() - interval '25 h', gen_random_uuid(), true, 'old'");
     database_run(owner, "DELETE FROM rate_limit_log WHERE user_id = 'somebody'");
-    database_run(owner, "UPDATE rest_scans SET next_block = 1000000"); /* it has shrunk since */
+    database_run(owner, "UPDATE default_scans SET next_block = 1000000"); /* it has shrunk since */
     expect_pass("");
     expect_pass("expired rate_limit_log 1");
 }
@@ -74,7 +75,7 @@ END_TEST
 START_TEST(a_commit_of_the_housekeeping_does_not_wait_for_standbys)
 {
     static const char *const calls[] = {"SELECT issuing.keep_rows('1 d', '1 d', '90 d')",
-                                        "SELECT issuing.keep_house('1 d', '1 d', '90 d', '1 h')"};
+                                        "SELECT issuing.run_housekeeping('1 d', '1 d', '90 d', '1 h')"};
     for (size_t i = 0; i < ARRAY_SIZE(calls); i++) {
         database_exec(worker, "BEGIN; %s", calls[i]);
         char *commits = database_text(worker, "SELECT current_setting('synchronous_commit')");
@@ -101,7 +102,7 @@ START_TEST(a_worker_lengthens_a_retention_and_shortens_none)
     settle("23 h");
     ck_assert_str_eq(pass_of(worker, &negative, &has_more), "");
     ck_assert_str_eq(pass_of(worker, &little, &has_more), "");
-    database_run(worker, "SELECT issuing.keep_house('-1 d', '-1 d', '-1 d', '1 h')");
+    database_run(worker, "SELECT issuing.run_housekeeping('-1 d', '-1 d', '-1 d', '1 h')");
     database_run(worker, "SELECT issuing.keep_rows('-1 d', NULL, '-1 d')");
     ck_assert_int_eq(
         partition_count("outbox_events") + partition_count("idempotency_keys") + partition_count("rate_limit_log"), 6);
@@ -129,11 +130,11 @@ START_TEST(a_new_event_is_not_deleted_however_old_a_worker_makes_it)
     database_run(worker, "UPDATE outbox_events SET status = 'COMPLETED', updated_at = '2000-01-01', completed_at = "
                          "'2000-01-01' WHERE user_id = 'backdated'");
     ck_assert_str_eq(pass_of(worker, &usual, &has_more), "");
-    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_events_rest WHERE user_id = 'backdated'"), 1);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_events_default WHERE user_id = 'backdated'"), 1);
 }
 END_TEST
 
-/* An action of that many days ago, in the partition of its time or in `_rest`. */
+/* An action of that many days ago, in the partition of its time or in `_default`. */
 static void add_action(int days_ago)
 {
     database_exec(owner,
@@ -153,7 +154,7 @@ START_TEST(what_was_done_leaves_when_its_retention_is_over_and_no_program_can_sh
     for (int days = 380; days <= 480; days += 20)
         add_action(days); /* 480, and 420 and 400, are of these partitions */
     add_action(0);
-    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM operator_actions_rest"), 4);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM operator_actions_default"), 4);
     database_run(owner, "UPDATE partitions SET settled_at = to_at + interval '1 min' WHERE to_at < now()");
     ck_assert_str_eq(pass_of(worker, &little, &has_more), "expired operator_actions 2; dropped operator_actions 0");
     expect_text("SELECT string_agg(action, ' ' ORDER BY at) FROM operator_actions", "420 400 380 0");
@@ -202,9 +203,9 @@ START_TEST(an_operator_that_somebody_puts_into_public_is_never_run)
     }
     database_run(worker, "SET search_path = public, pg_catalog, issuing");
     for (int i = 0; i < 4; i++)
-        database_run(worker,
-                     "SELECT issuing.keep_rows('1 d', '1 d', '90 d'); SELECT issuing.keep_house('1 d', '1 d', '90 "
-                     "d', '1 h'); SELECT issuing.check_rest()");
+        database_run(
+            worker, "SELECT issuing.keep_rows('1 d', '1 d', '90 d'); SELECT issuing.run_housekeeping('1 d', '1 d', '90 "
+                    "d', '1 h'); SELECT issuing.check_default_partitions()");
     ck_assert_int_eq(partition_count("outbox_events"), 1);
     database_run(super, "DROP FUNCTION public.evil(interval, integer), public.evil(interval, bigint), "
                         "public.evil(bigint, interval), public.evil(integer, interval), public.evil(numeric, integer), "
@@ -317,29 +318,29 @@ START_TEST(only_the_worker_runs_housekeeping_and_only_as_a_whole)
         const char *role, *text;
     } forbidden[] = {
         {"issuing_worker", "SELECT issuing.partition_add('rate_limit_log', now(), now() + interval '1 day')"},
-        {"issuing_worker", "SELECT issuing.partition_drop('rate_limit_log_rest', now())"},
+        {"issuing_worker", "SELECT issuing.partition_drop('rate_limit_log_default', now())"},
         {"issuing_worker", "DELETE FROM outbox_events"},
         {"issuing_worker", "DELETE FROM idempotency_keys"},
         {"issuing_worker", "DELETE FROM rate_limit_log"},
-        {"issuing_worker", "DELETE FROM rate_limit_log_rest"},
-        {"issuing_worker", "DELETE FROM outbox_events_rest"},
+        {"issuing_worker", "DELETE FROM rate_limit_log_default"},
+        {"issuing_worker", "DELETE FROM outbox_events_default"},
         {"issuing_worker", "UPDATE partitions SET settled_at = now()"},
         {"issuing_worker", "DELETE FROM card_reissues"},
         {"issuing_worker", "UPDATE retentions SET kept = least"},
         {"issuing_worker", "SELECT issuing.set_retention('keys', '1 h')"},
         {"issuing_worker", "SELECT issuing.retention_at_least('keys', '1 h')"},
-        {"issuing_worker", "SELECT issuing.keep_clock()"},
-        {"issuing_worker", "SELECT issuing.rest_expire('cards', 'true', now())"},
-        {"issuing_worker", "UPDATE house_clock SET believed_at = now()"},
+        {"issuing_worker", "SELECT issuing.advance_clock()"},
+        {"issuing_worker", "SELECT issuing.expire_default('cards', 'true', now())"},
+        {"issuing_worker", "UPDATE housekeeping_clock SET clock_at = now()"},
         {"issuing_worker", "DELETE FROM partition_plans"},
         {"issuing_api", "SELECT issuing.keep_rows('1 day', '1 day', '90 days')"},
-        {"issuing_api", "SELECT issuing.check_rest()"},
+        {"issuing_api", "SELECT issuing.check_default_partitions()"},
         {"issuing_api", "SELECT issuing.erase_numbers('7 days')"},
         {"issuing_operator", "SELECT issuing.erase_numbers('7 days')"},
         {"issuing_operator", "SELECT issuing.set_retention('keys', '1 h')"},
-        {"issuing_api", "SELECT issuing.keep_house('1 day', '1 day', '90 days', '1 h')"},
-        {"issuing_operator", "SELECT issuing.keep_house('1 day', '1 day', '90 days', '1 h')"},
-        {"issuing_operator", "SELECT issuing.partition_drop('rate_limit_log_rest', now())"},
+        {"issuing_api", "SELECT issuing.run_housekeeping('1 day', '1 day', '90 days', '1 h')"},
+        {"issuing_operator", "SELECT issuing.run_housekeeping('1 day', '1 day', '90 days', '1 h')"},
+        {"issuing_operator", "SELECT issuing.partition_drop('rate_limit_log_default', now())"},
         {"issuing_operator", "UPDATE partitions SET settled_at = now()"},
         {"issuing_api", "INSERT INTO card_reissues VALUES (gen_random_uuid(), 'u', 'c')"},
     };
@@ -353,8 +354,9 @@ START_TEST(only_the_worker_runs_housekeeping_and_only_as_a_whole)
     ck_assert_int_eq(
         database_int(owner,
                      "SELECT count(*) FROM pg_proc p CROSS JOIN LATERAL aclexplode(coalesce(p.proacl, acldefault('f', "
-                     "p.proowner))) a WHERE p.proname IN ('keep_house', 'keep_rows', 'check_rest', 'erase_numbers', "
-                     "'partition_add', 'partition_drop', 'rest_expire', 'set_retention', 'retention_at_least') AND "
+                     "p.proowner))) a WHERE p.proname IN ('run_housekeeping', 'keep_rows', 'check_default_partitions', "
+                     "'erase_numbers', "
+                     "'partition_add', 'partition_drop', 'expire_default', 'set_retention', 'retention_at_least') AND "
                      "a.grantee = 0"),
         0);
 }

@@ -29,16 +29,16 @@ START_TEST(a_clock_that_jumps_ahead_drops_and_makes_nothing)
         expect_pass("");
         ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM partitions"), before);
     }
-    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM idempotency_keys_rest"), 1);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM idempotency_keys_default"), 1);
     /* Three hours of passes: three hours, and no more, have passed. */
     database_run(owner,
-                 "UPDATE house_clock SET believed_at = believed_at + interval '3 h', steady_from = now() - interval "
+                 "UPDATE housekeeping_clock SET clock_at = clock_at + interval '3 h', steady_from = now() - interval "
                  "'3 h'");
     bool has_more = true;
     while (has_more)
         ck_assert_ptr_null(strstr(pass_of(worker, &usual, &has_more), "dropped"));
     /* After a day of passes without a step the clock is believed. */
-    database_run(owner, "UPDATE house_clock SET steady_from = now() - interval '25 h'");
+    database_run(owner, "UPDATE housekeeping_clock SET steady_from = now() - interval '25 h'");
     ck_assert_int_gt(passes(&usual), 2);
     ck_assert_int_eq(partition_count("idempotency_keys"),
                      2); /* the one whose retention was never counted, and a new one */
@@ -75,7 +75,8 @@ END_TEST
 
 START_TEST(the_housekeeping_clock_moves_by_passes_only)
 {
-    static const char believed[] = "SELECT round(extract(epoch FROM now() - believed_at) / 3600)::int FROM house_clock";
+    static const char believed[] =
+        "SELECT round(extract(epoch FROM now() - clock_at) / 3600)::int FROM housekeeping_clock";
     static const struct {
         const char *passed_ago, *steady_for, *believed_ago;
         int hours_behind;
@@ -84,16 +85,16 @@ START_TEST(the_housekeeping_clock_moves_by_passes_only)
         {"30 s", "1 h", "10 h", 10},    {"30 s", "25 h", "10 h", 0},  /* a day without a step */
         {"-10 h", "1 h", "-10 h", -10}, {"-1 s", "1 h", "0 s", 0},
     };
-    database_run(owner, "UPDATE house_clock SET passed_at = NULL, steady_from = NULL, believed_at = NULL");
-    ck_assert_int_eq(database_int(owner, "SELECT issuing.believed('2001-01-01') = '2001-01-01'"), 1);
+    database_run(owner, "UPDATE housekeeping_clock SET passed_at = NULL, steady_from = NULL, clock_at = NULL");
+    ck_assert_int_eq(database_int(owner, "SELECT issuing.retention_now('2001-01-01') = '2001-01-01'"), 1);
     (void)pass(); /* the first one of an installation */
     ck_assert_int_eq(database_int(owner, "%s", believed), 0);
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         set_clock(cases[i].passed_ago, cases[i].steady_for, cases[i].believed_ago);
         (void)pass();
         ck_assert_int_eq(database_int(owner, "%s", believed), cases[i].hours_behind);
-        ck_assert_int_eq(database_int(owner, "SELECT issuing.believed(now()) <= now()"), 1);
-        ck_assert_int_eq(database_int(owner, "SELECT now() - passed_at < interval '1 min' FROM house_clock"), 1);
+        ck_assert_int_eq(database_int(owner, "SELECT issuing.retention_now(now()) <= now()"), 1);
+        ck_assert_int_eq(database_int(owner, "SELECT now() - passed_at < interval '1 min' FROM housekeeping_clock"), 1);
     }
 }
 END_TEST

@@ -81,7 +81,7 @@ START_TEST(an_open_event_of_a_type_that_is_delivered_keeps_its_partition_and_of_
     settle("91 days");
     expect_pass("dropped outbox_events 1");
     ck_assert_int_eq(database_int(owner,
-                                  "SELECT count(*) FROM outbox_events_rest WHERE id = '%s' AND status = 'PENDING'",
+                                  "SELECT count(*) FROM outbox_events_default WHERE id = '%s' AND status = 'PENDING'",
                                   text_of(&id)),
                      1);
 }
@@ -104,7 +104,7 @@ START_TEST(an_event_of_a_far_time_keeps_no_partition_and_is_not_lost)
     ck_assert_int_eq(settled("outbox_events"), 1);
     settle("91 days");
     expect_pass("dropped outbox_events 1");
-    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_events_rest WHERE status = 'PENDING' AND "
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_events_default WHERE status = 'PENDING' AND "
                                          "due_at = run_at AND run_at > now() + interval '8 years'"),
                      1);
     database_run(owner, "DELETE FROM routes");
@@ -136,7 +136,7 @@ START_TEST(what_is_open_survives_the_drop_whole_with_its_history_and_its_key)
     add_partition("idempotency_keys", 120, 110);
     for (size_t i = 0; i < ARRAY_SIZE(statuses); i++)
         ids[i] = add_event(statuses[i], 115, statuses[i], "114 days");
-    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_events_rest"), 0);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_events_default"), 0);
     char *before = database_text(owner, whole);
     settle("91 days");
     expect_pass("dropped outbox_events 3");
@@ -145,7 +145,7 @@ START_TEST(what_is_open_survives_the_drop_whole_with_its_history_and_its_key)
     expect_text(whole, before);
     free(before);
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_events"), 3);
-    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_events_rest"), 3);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_events_default"), 3);
     for (size_t i = 0; i < ARRAY_SIZE(statuses); i++) {
         ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_events WHERE id = '%s'", text_of(&ids[i])),
                          i < 3);
@@ -210,11 +210,11 @@ START_TEST(a_partition_with_too_much_that_must_stay_is_left_alone)
     ck_assert_str_eq(pass_of(worker, &usual, &has_more), "postponed outbox_events 0");
     ck_assert(!has_more);
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_events"), 10001);
-    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_events_rest"), 0);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_events_default"), 0);
     expect_list_is_true();
     database_run(owner, "DELETE FROM outbox_events WHERE id = (SELECT min(id::text)::uuid FROM outbox_events)");
     expect_pass("dropped outbox_events 10000");
-    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_events_rest"), 10000);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_events_default"), 10000);
 }
 END_TEST
 
@@ -237,7 +237,7 @@ START_TEST(a_drop_that_would_have_to_wait_is_given_up_whole)
         database_run(other, "ROLLBACK");
         ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_events"), 2);
         ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_attempts"), 2);
-        ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_events_rest"), 0);
+        ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_events_default"), 0);
         ck_assert_int_eq(partition_count("outbox_events") + partition_count("outbox_attempts"), 4);
         expect_list_is_true();
     }
@@ -255,7 +255,7 @@ START_TEST(a_pass_in_an_old_snapshot_is_refused)
     settle("91 days");
     database_run(worker, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1");
     (void)add_event("late", 115, "PENDING", "0 s"); /* that snapshot does not see it, and the drop would not check */
-    ck_assert(!pg_sync_exec(worker, "SELECT issuing.keep_house('1 day', '1 day', '90 days', '1 h')", &err));
+    ck_assert(!pg_sync_exec(worker, "SELECT issuing.run_housekeeping('1 day', '1 day', '90 days', '1 h')", &err));
     ck_assert_str_eq(err.sqlstate, "25001");
     database_run(worker, "ROLLBACK");
     expect_pass("dropped outbox_events 1");
@@ -328,12 +328,12 @@ START_TEST(what_cannot_be_done_is_reported_and_everything_else_is_done)
     add_partition("outbox_events", 120, 110);
     add_partition("outbox_events", 110, 100);
     add_partition("rate_limit_log", 9, 8);
-    /* The oldest partition is in the list and cannot be read or dropped; rows of one `_rest` cannot be deleted. */
+    /* The oldest partition is in the list and cannot be read or dropped; rows of one `_default` cannot be deleted. */
     database_run(owner,
                  "UPDATE partitions SET name = 'gone_' || name WHERE parent = 'outbox_events' AND from_at < now() - "
                  "interval '115 days'");
     database_run(owner, "CREATE FUNCTION broken() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'broken'; END $$; "
-                        "CREATE TRIGGER broken BEFORE DELETE ON idempotency_keys_rest FOR EACH ROW EXECUTE FUNCTION "
+                        "CREATE TRIGGER broken BEFORE DELETE ON idempotency_keys_default FOR EACH ROW EXECUTE FUNCTION "
                         "broken()");
     database_run(owner, "INSERT INTO idempotency_keys SELECT gen_random_uuid(), now() - interval '25 h', 'u', 'k', ''");
     database_run(owner, "INSERT INTO rate_limit_log SELECT now() - interval '25 h', gen_random_uuid(), true, 'u'");
@@ -343,7 +343,7 @@ START_TEST(what_cannot_be_done_is_reported_and_everything_else_is_done)
     settle("91 days");
     expect_pass("failed idempotency_keys 0; failed outbox_events 0; dropped outbox_events 0");
     expect_pass("failed idempotency_keys 0; failed outbox_events 0; dropped rate_limit_log 0");
-    database_run(owner, "DROP TRIGGER broken ON idempotency_keys_rest; DROP FUNCTION broken(); "
+    database_run(owner, "DROP TRIGGER broken ON idempotency_keys_default; DROP FUNCTION broken(); "
                         "UPDATE partitions SET name = substr(name, 6) WHERE name LIKE 'gone%'");
 }
 END_TEST

@@ -1,5 +1,5 @@
 /* The story: partitions are made before their time comes, one a pass and without a gap. Rows that are already in
- * `_rest` are in no partition's way, whatever their number, and no session waits while they are read. */
+ * `_default` are in no partition's way, whatever their number, and no session waits while they are read. */
 #include "tests/db/housekeeping_calls.h"
 
 #include <stdlib.h>
@@ -78,11 +78,11 @@ START_TEST(a_turn_that_somebody_keeps_is_a_failure_after_three_passes)
 {
     bool has_more;
     char text[200];
-    database_run(owner, "BEGIN; SELECT issuing.take_turn('housekeeping')");
+    database_run(owner, "BEGIN; SELECT issuing.take_job_lock('housekeeping')");
     ck_assert_str_eq(pass_of(worker, &usual, &has_more), "busy all 0; busy - 0");
     database_run(owner, "COMMIT");
     set_clock("91 s", "1 h", "91 s");
-    database_run(owner, "BEGIN; SELECT issuing.take_turn('housekeeping')");
+    database_run(owner, "BEGIN; SELECT issuing.take_job_lock('housekeeping')");
     ck_assert_str_eq(pass_of(worker, &usual, &has_more), "failed all 0; busy - 0");
     snprintf(text, sizeof(text),
              "SELECT (detail LIKE '%%process ' || %lld || ', role %%')::text FROM issuing.keep_rows('1 d', '1 d', "
@@ -123,12 +123,13 @@ START_TEST(no_setting_of_a_session_moves_a_partition)
                                   "::timestamptz <> p.from_at"),
                      0);
     ck_assert_int_ge(partition_count("rate_limit_log"), 2);
-    database_run(worker, "RESET ROLE; SELECT issuing.rest_promise('rate_limit_log_rest', '2030-01-01 00:00:00+00', "
-                         "'2030-01-02 00:00:00+00')");
+    database_run(worker,
+                 "RESET ROLE; SELECT issuing.default_promise('rate_limit_log_default', '2030-01-01 00:00:00+00', "
+                 "'2030-01-02 00:00:00+00')");
     expect_text("SELECT (pg_get_constraintdef(c.oid) LIKE '%2030-01-01 00:00:00+00%')::text FROM pg_constraint c "
-                "WHERE c.conname = 'rest_promise'",
+                "WHERE c.conname = 'default_promise'",
                 "true");
-    database_run(owner, "ALTER TABLE rate_limit_log_rest DROP CONSTRAINT rest_promise");
+    database_run(owner, "ALTER TABLE rate_limit_log_default DROP CONSTRAINT default_promise");
 }
 END_TEST
 
@@ -140,7 +141,7 @@ START_TEST(after_a_long_pause_what_was_written_meanwhile_is_not_in_the_way)
     ck_assert_int_eq(passes(&usual), 4);
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM partitions WHERE from_at < now()"), 0);
     expect_list_is_true();
-    expect_text("SELECT string_agg(user_id, ' ' ORDER BY user_id) FROM outbox_events_rest", "of-now of-yesterday");
+    expect_text("SELECT string_agg(user_id, ' ' ORDER BY user_id) FROM outbox_events_default", "of-now of-yesterday");
     expect_verdict("of-now", "replayed");
     expect_verdict("of-yesterday", "replayed");
     expect_verdict("somebody-new", "accepted");
@@ -149,13 +150,13 @@ END_TEST
 
 START_TEST(an_id_of_another_kind_is_cut_around)
 {
-    /* Three ids with times in the future, two of them close together, for which there is only `_rest`. */
+    /* Three ids with times in the future, two of them close together, for which there is only `_default`. */
     database_run(owner, "INSERT INTO outbox_events (id, user_id, payload) "
                         "SELECT issuing.uuid7_least(now() + d), 'v4', '{}' FROM unnest(ARRAY[interval '5 days', "
                         "'5 days 10 minutes', '9 days']) AS d");
     (void)passes(&usual);
     ck_assert_int_ge(database_int(owner, "SELECT count(*) FROM partitions WHERE parent = 'outbox_events'"), 3);
-    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM partitions p JOIN outbox_events_rest e "
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM partitions p JOIN outbox_events_default e "
                                          "ON p.parent = 'outbox_events' AND issuing.uuid7_time(e.id) >= p.from_at "
                                          "AND issuing.uuid7_time(e.id) < p.to_at"),
                      0);
@@ -180,11 +181,11 @@ END_TEST
 
 static int64_t rest_reads(void)
 {
-    return database_int(worker, "SELECT pg_stat_get_xact_numscans('outbox_events_rest'::regclass) + "
-                                "pg_stat_get_xact_numscans('outbox_attempts_rest'::regclass)");
+    return database_int(worker, "SELECT pg_stat_get_xact_numscans('outbox_events_default'::regclass) + "
+                                "pg_stat_get_xact_numscans('outbox_attempts_default'::regclass)");
 }
 
-/* The number of times that the call reads all of a `_rest` of events. The transaction stays open, because the counts
+/* The number of times that the call reads all of a `_default` of events. The transaction stays open, because the counts
  * exist only within it. */
 static int64_t whole_reads(const struct sql_statement *call)
 {
@@ -196,42 +197,42 @@ static int64_t whole_reads(const struct sql_statement *call)
     return rest_reads() - before;
 }
 
-/* A `_rest` that is too large to be read under a lock. An autovacuum of it would hold the lock that a plan takes, and
+/* A `_default` that is too large to be read under a lock. An autovacuum of it would hold the lock that a plan takes, and
  * the plan would be postponed. */
 static void fill_rest(void)
 {
-    database_run(owner, "ALTER TABLE outbox_events_rest SET (autovacuum_enabled = false)");
+    database_run(owner, "ALTER TABLE outbox_events_default SET (autovacuum_enabled = false)");
     database_run(owner, "INSERT INTO outbox_events (user_id, payload, status, id) SELECT 'v4', '{}', 'COMPLETED', "
                         "('f' || substr(gen_random_uuid()::text, 2))::uuid FROM generate_series(1, 100000)");
 }
 
-/* A service with ids of its own filled `_rest`. A new partition beside it is announced, then `_rest` is checked under a
+/* A service with ids of its own filled `_default`. A new partition beside it is announced, then `_default` is checked under a
  * lock that no other session waits for, and the ATTACH, which holds the lock that every session waits for, reads
  * nothing. */
 START_TEST(a_large_rest_is_not_read_under_the_lock_that_all_wait_for)
 {
     bool has_more;
     fill_rest();
-    ck_assert_int_gt(database_int(owner, "SELECT pg_relation_size('outbox_events_rest') / 1024"), 8192);
-    ck_assert_int_eq(whole_reads(&sql_keep_house), 0);
+    ck_assert_int_gt(database_int(owner, "SELECT pg_relation_size('outbox_events_default') / 1024"), 8192);
+    ck_assert_int_eq(whole_reads(&sql_run_housekeeping), 0);
     database_run(worker, "COMMIT");
     ck_assert_int_eq(partition_count("outbox_events"), 0);
     ck_assert_int_eq(
         database_int(owner, "SELECT count(*) FROM partition_plans WHERE from_at > now() + interval '1 day'"), 1);
     (void)add_event("meanwhile", 0, "PENDING", "0 s"); /* rows of now are not in its range */
-    ck_assert_int_eq(whole_reads(&sql_check_rest), 2);
+    ck_assert_int_eq(whole_reads(&sql_check_default_partitions), 2);
     ck_assert_int_eq(database_int(owner,
-                                  "SELECT count(*) FROM pg_locks WHERE relation = 'outbox_events_rest'::regclass "
+                                  "SELECT count(*) FROM pg_locks WHERE relation = 'outbox_events_default'::regclass "
                                   "AND mode IN ('AccessExclusiveLock', 'ExclusiveLock', 'ShareRowExclusiveLock', "
                                   "'ShareLock')"),
                      0);
     database_run(other, "BEGIN; SELECT count(*) FROM outbox_events; UPDATE outbox_events SET last_error = 'x' WHERE "
                         "user_id = 'meanwhile'; ROLLBACK"); /* during the check */
     database_run(worker, "COMMIT");
-    ck_assert_int_eq(whole_reads(&sql_keep_house), 0);
+    ck_assert_int_eq(whole_reads(&sql_run_housekeeping), 0);
     database_run(worker, "COMMIT");
     ck_assert_int_eq(partition_count("outbox_events"), 1);
-    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM pg_constraint WHERE conname = 'rest_promise'"), 0);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM pg_constraint WHERE conname = 'default_promise'"), 0);
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM partition_plans"), 0);
     ck_assert_str_eq(pass_of(worker, &usual, &has_more), "created idempotency_keys 0");
     expect_list_is_true();
@@ -247,21 +248,23 @@ START_TEST(a_plan_that_is_not_done_in_time_is_taken_back)
     for (size_t i = 0; i < ARRAY_SIZE(late); i++) {
         struct pg_param params[] = {pg_param_int8(usual.keys_ms), pg_param_int8(usual.limits_ms),
                                     pg_param_int8(usual.events_ms), pg_param_int8(HOUR_MS)};
-        pg_rows_free(database_query(worker, &sql_keep_house, params));
-        ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM pg_constraint WHERE conname = 'rest_promise'"), 2);
+        pg_rows_free(database_query(worker, &sql_run_housekeeping, params));
+        ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM pg_constraint WHERE conname = 'default_promise'"),
+                         2);
         database_exec(owner, "UPDATE partition_plans SET %s", late[i]);
         database_run(other,
                      "BEGIN; SELECT count(*) FROM outbox_events"); /* it can be taken back, but nothing planned */
         database_run(other, "COMMIT");
-        struct pg_rows *rows = database_query(worker, &sql_keep_house, params);
+        struct pg_rows *rows = database_query(worker, &sql_run_housekeeping, params);
         ck_assert_str_eq(pg_bytes(rows, 0, 0).bytes, "failed");
         pg_rows_free(rows);
         ck_assert_int_eq(
             database_int(owner, "SELECT count(*) FROM partition_plans WHERE planned_at > now() - interval '1 min' AND "
                                 "planned_at <= now() AND from_at > now() + interval '2 min'"),
             1); /* and is planned anew */
-        database_run(owner, "DELETE FROM partition_plans; ALTER TABLE outbox_events_rest DROP CONSTRAINT rest_promise; "
-                            "ALTER TABLE outbox_attempts_rest DROP CONSTRAINT rest_promise");
+        database_run(owner,
+                     "DELETE FROM partition_plans; ALTER TABLE outbox_events_default DROP CONSTRAINT default_promise; "
+                     "ALTER TABLE outbox_attempts_default DROP CONSTRAINT default_promise");
     }
 }
 END_TEST
@@ -273,18 +276,18 @@ START_TEST(a_row_in_the_way_of_a_plan_is_gone_around)
     fill_rest();
     struct pg_param params[] = {pg_param_int8(usual.keys_ms), pg_param_int8(usual.limits_ms),
                                 pg_param_int8(usual.events_ms), pg_param_int8(HOUR_MS)};
-    pg_rows_free(database_query(worker, &sql_keep_house, params));
-    database_run(owner,
-                 "ALTER TABLE outbox_events_rest DROP CONSTRAINT rest_promise; INSERT INTO outbox_events (user_id, "
-                 "payload, id) VALUES ('v4', '{}', issuing.uuid7_least(now() + interval '5 days')); "
-                 "SELECT issuing.rest_promise('outbox_events_rest', from_at, to_at) FROM partition_plans");
-    struct pg_rows *rows = database_query(worker, &sql_check_rest, NULL);
+    pg_rows_free(database_query(worker, &sql_run_housekeeping, params));
+    database_run(
+        owner, "ALTER TABLE outbox_events_default DROP CONSTRAINT default_promise; INSERT INTO outbox_events (user_id, "
+               "payload, id) VALUES ('v4', '{}', issuing.uuid7_least(now() + interval '5 days')); "
+               "SELECT issuing.default_promise('outbox_events_default', from_at, to_at) FROM partition_plans");
+    struct pg_rows *rows = database_query(worker, &sql_check_default_partitions, NULL);
     ck_assert_str_eq(pg_bytes(rows, 0, 0).bytes, "failed");
     pg_rows_free(rows);
     ck_assert_int_ge(passes(&usual), 4);
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM partition_plans"), 0);
     ck_assert_int_ge(partition_count("outbox_events"), 2);
-    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM pg_constraint WHERE conname = 'rest_promise'"), 0);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM pg_constraint WHERE conname = 'default_promise'"), 0);
 }
 END_TEST
 
@@ -294,10 +297,10 @@ START_TEST(no_caller_makes_a_partition_longer_than_a_year)
 {
     bool has_more;
     database_run(worker, "SELECT issuing.keep_rows('5000 years', '5000 years', '5000 years'); "
-                         "SELECT issuing.keep_house('5000 years', '5000 years', '5000 years', '5000 years'); "
-                         "SELECT issuing.keep_house('5000 years', '5000 years', '5000 years', '5000 years'); "
-                         "SELECT issuing.keep_house('5000 years', '5000 years', '5000 years', '5000 years'); "
-                         "SELECT issuing.keep_house('5000 years', '5000 years', '5000 years', '5000 years')");
+                         "SELECT issuing.run_housekeeping('5000 years', '5000 years', '5000 years', '5000 years'); "
+                         "SELECT issuing.run_housekeeping('5000 years', '5000 years', '5000 years', '5000 years'); "
+                         "SELECT issuing.run_housekeeping('5000 years', '5000 years', '5000 years', '5000 years'); "
+                         "SELECT issuing.run_housekeeping('5000 years', '5000 years', '5000 years', '5000 years')");
     (void)pass_of(worker, &usual, &has_more);
     ck_assert_int_ge(partition_count("outbox_events"), 1);
     ck_assert_int_ge(partition_count("idempotency_keys"), 1);

@@ -18,7 +18,7 @@ static void set_up(void)
     owner = database_open(NULL);
     api = database_open("issuing_api");
     worker = database_open("issuing_worker");
-    database_run(owner, "SET search_path = pg_catalog, issuing, pg_temp; TRUNCATE outbox_events, cards, peer_checks, "
+    database_run(owner, "SET search_path = pg_catalog, issuing, pg_temp; TRUNCATE outbox_events, cards, marks, "
                         "operator_actions, issuer_events, routes, statistics_changes");
     database_run(owner,
                  "INSERT INTO outbox_events (id, user_id, payload, status, first_sent_at, completed_at) VALUES ('" EVENT
@@ -54,13 +54,13 @@ static void look_shows(const char *result)
 {
     char text[300];
     ck_assert_int_eq(
-        database_int(worker, "SELECT count(*) FROM issuing.take_checks('" TOKEN "', 10, 60000, 'w', '{CARD_ISSUE}')"),
+        database_int(worker, "SELECT count(*) FROM issuing.take_marks('" TOKEN "', 10, 60000, 'w', '{CARD_ISSUE}')"),
         1);
-    snprintf(
-        text, sizeof(text),
-        "SELECT issuing.end_check(p.id, '" TOKEN "', (extract(epoch FROM e.updated_at) * 1000000)::int8, '%s', NULL) "
-        "FROM issuing.peer_checks p LEFT JOIN issuing.outbox_events e ON e.id = p.event_id WHERE p.finished_at IS NULL",
-        result);
+    snprintf(text, sizeof(text),
+             "SELECT issuing.end_mark(p.id, '" TOKEN
+             "', (extract(epoch FROM e.updated_at) * 1000000)::int8, '%s', NULL) "
+             "FROM issuing.marks p LEFT JOIN issuing.outbox_events e ON e.id = p.event_id WHERE p.finished_at IS NULL",
+             result);
     char *ended = database_text(owner, text);
     ck_assert_str_eq(ended, "done");
     free(ended);
@@ -79,7 +79,7 @@ START_TEST(an_event_of_the_issuer_is_found_by_reference_or_card_and_noted_once)
     notes(DIGEST("2"), NULL, "ic_1", "noted");
     notes(DIGEST("3"), OTHER, "ic_2", "unknown");
     notes(DIGEST("3"), NULL, "", "unknown");
-    ck_assert_int_eq(count("peer_checks"), 1);
+    ck_assert_int_eq(count("marks"), 1);
     ck_assert_int_eq(count("issuer_events"), 2);
 }
 END_TEST
@@ -88,9 +88,9 @@ END_TEST
 START_TEST(a_look_that_is_under_way_begins_anew)
 {
     notes(DIGEST("1"), EVENT, "", "noted");
-    (void)database_int(worker, "SELECT count(*) FROM issuing.take_checks('" TOKEN "', 10, 60000, 'w', '{CARD_ISSUE}')");
+    (void)database_int(worker, "SELECT count(*) FROM issuing.take_marks('" TOKEN "', 10, 60000, 'w', '{CARD_ISSUE}')");
     notes(DIGEST("2"), EVENT, "", "noted");
-    ck_assert_int_eq(count("peer_checks WHERE lease_token IS NULL AND due_at <= now()"), 1);
+    ck_assert_int_eq(count("marks WHERE lease_token IS NULL AND due_at <= now()"), 1);
 }
 END_TEST
 
@@ -103,7 +103,7 @@ START_TEST(an_unknown_outcome_is_brought_forward_and_nothing_else_is)
     database_run(owner, "UPDATE outbox_events SET first_sent_at = NULL, next_attempt_at = now() + interval '1 h'");
     notes(DIGEST("2"), EVENT, "", "noted");
     ck_assert_int_eq(count("outbox_events WHERE next_attempt_at > now() + interval '59 min'"), 1);
-    ck_assert_int_eq(count("peer_checks"), 0);
+    ck_assert_int_eq(count("marks"), 0);
 }
 END_TEST
 
@@ -113,7 +113,7 @@ START_TEST(a_mark_waits_for_the_attempt_that_is_under_way)
                         "', lease_until = now() + interval '1 h', completed_at = NULL");
     notes(DIGEST("1"), EVENT, "", "noted");
     ck_assert_int_eq(
-        database_int(worker, "SELECT count(*) FROM issuing.take_checks('" TOKEN "', 10, 60000, 'w', '{CARD_ISSUE}')"),
+        database_int(worker, "SELECT count(*) FROM issuing.take_marks('" TOKEN "', 10, 60000, 'w', '{CARD_ISSUE}')"),
         0);
     database_run(owner, "UPDATE outbox_events SET status = 'COMPLETED', lease_token = NULL, lease_until = NULL");
     look_shows("frozen");
@@ -185,10 +185,10 @@ START_TEST(a_replaced_card_and_one_whose_event_is_gone)
     database_run(owner, "UPDATE cards SET status = 'active'; DELETE FROM outbox_events");
     notes(DIGEST("2"), NULL, "ic_1", "noted");
     char *row = database_text(worker, "SELECT concat_ws(' ', status, user_id, card_status, issuer_card_id) FROM "
-                                      "issuing.take_checks('" TOKEN "', 10, 60000, 'w', '{CARD_ISSUE}')");
+                                      "issuing.take_marks('" TOKEN "', 10, 60000, 'w', '{CARD_ISSUE}')");
     ck_assert_str_eq(row, "COMPLETED alice active ic_1");
     free(row);
-    database_run(owner, "UPDATE peer_checks SET due_at = now() WHERE finished_at IS NULL");
+    database_run(owner, "UPDATE marks SET due_at = now() WHERE finished_at IS NULL");
     look_shows("cancelled_at_issuer");
     card_is("cancelled");
 }
@@ -199,7 +199,7 @@ START_TEST(what_is_a_day_old_is_forgotten)
     notes(DIGEST("1"), EVENT, "", "noted");
     notes(DIGEST("2"), EVENT, "", "noted");
     database_run(owner, "UPDATE issuer_events SET at = now() - interval '25 h' WHERE digest = " DIGEST("1"));
-    database_run(owner, "SELECT rest_expire('issuer_events', 'r.at < $1', now() - interval '1 day')");
+    database_run(owner, "SELECT expire_default('issuer_events', 'r.at < $1', now() - interval '1 day')");
     ck_assert_int_eq(count("issuer_events"), 1);
 }
 END_TEST

@@ -24,7 +24,7 @@ static void set_up(void)
     owner = database_open(NULL);
     operator= database_open("issuing_operator");
     worker = database_open("issuing_worker");
-    database_run(owner, "SET search_path = pg_catalog, issuing, pg_temp; TRUNCATE outbox_events, cards, peer_checks, "
+    database_run(owner, "SET search_path = pg_catalog, issuing, pg_temp; TRUNCATE outbox_events, cards, marks, "
                         "operator_actions, event_reissues");
     database_run(owner, "INSERT INTO outbox_events (id, user_id, payload, status, reason_code, first_sent_at, "
                         "completed_at) VALUES ('" EVENT "', 'alice', '{\"kind\": \"new\"}', 'FAILED', "
@@ -40,7 +40,7 @@ static void tear_down(void)
 
 static int64_t count(const char *where)
 {
-    return database_int(owner, "SELECT count(*) FROM peer_checks p WHERE %s", where);
+    return database_int(owner, "SELECT count(*) FROM marks p WHERE %s", where);
 }
 
 /* What `who` is told: "" = the mark is left, or the word of the refusal. */
@@ -48,7 +48,7 @@ static char *ask(enum act what, const char *who, int within_s)
 {
     char text[300];
     if (what == LOOK) {
-        database_run(worker, "SELECT issuing.ask_check('" EVENT "', 'a late create')");
+        database_run(worker, "SELECT issuing.add_mark('" EVENT "', 'a late create')");
         return strdup("");
     }
     snprintf(text, sizeof(text),
@@ -81,11 +81,11 @@ static void prepare(enum act first, enum state state)
 {
     asks(first, "anna", 4, "");
     if (state == TAKEN || state == OVERDUE_TAKEN)
-        database_run(owner, "UPDATE peer_checks SET lease_token = '" TOKEN "', due_at = now() + interval '30 s', "
+        database_run(owner, "UPDATE marks SET lease_token = '" TOKEN "', due_at = now() + interval '30 s', "
                             "worker = 'w'");
     if (state == OVERDUE || state == OVERDUE_TAKEN)
-        database_run(owner, "UPDATE peer_checks SET deadline_at = now() - interval '1 s'");
-    database_run(owner, "CREATE TEMP TABLE seen AS SELECT * FROM peer_checks");
+        database_run(owner, "UPDATE marks SET deadline_at = now() - interval '1 s'");
+    database_run(owner, "CREATE TEMP TABLE seen AS SELECT * FROM marks");
 }
 
 /* Behind each pair of the table. */
@@ -94,11 +94,11 @@ static void expect(enum act first, enum act second, enum result result)
     ck_assert_int_eq(count("true"), result == OWN || result == AFTER ? 2 : 1);
     ck_assert_int_eq(count("p.finished_at IS NULL"), result == OWN ? 2 : 1);
     /* The first one is as it was, to the moment of its end. */
-    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM peer_checks p JOIN seen s USING (id, action, actor) "
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM marks p JOIN seen s USING (id, action, actor) "
                                          "WHERE p.deadline_at = s.deadline_at OR p.action = 'look'"),
                      1);
     ck_assert_int_eq(count("p.result = 'undecided'"), result == AFTER);
-    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM peer_checks p JOIN seen s USING (id) "
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM marks p JOIN seen s USING (id) "
                                          "WHERE p.lease_token IS DISTINCT FROM s.lease_token"),
                      second == LOOK && database_int(owner, "SELECT count(lease_token) FROM seen") == 1);
     if (result == OWN || result == AFTER) {
@@ -116,7 +116,7 @@ START_TEST(no_mark_is_changed_by_another_action)
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
         for (int second = 0; second < ACTS; second++) {
             enum result result = rows[i].second[second];
-            database_run(owner, "TRUNCATE peer_checks; DROP TABLE IF EXISTS seen");
+            database_run(owner, "TRUNCATE marks; DROP TABLE IF EXISTS seen");
             prepare(rows[i].first, rows[i].state);
             asks((enum act)second, "berta", 3600, words[result]);
             expect(rows[i].first, (enum act)second, result);
@@ -131,7 +131,7 @@ START_TEST(a_reconcile_that_is_joined_says_so)
                                   "SELECT count(*) FILTER (WHERE is_joined) FROM issuing.ask_reconcile('" EVENT
                                   "', 3600000, 'berta', NULL, NULL, 'why')"),
                      1);
-    database_run(owner, "UPDATE peer_checks SET finished_at = now(), result = 'undecided'");
+    database_run(owner, "UPDATE marks SET finished_at = now(), result = 'undecided'");
     ck_assert_int_eq(database_int(operator,
                                   "SELECT count(*) FILTER (WHERE is_joined) FROM issuing.ask_reconcile('" EVENT
                                   "', 3600000, 'berta', NULL, NULL, 'why')"),
@@ -143,12 +143,12 @@ END_TEST
 START_TEST(only_the_mark_of_a_reissue_is_withdrawn)
 {
     asks(RECONCILE, "anna", 60, "");
-    database_run(operator, "SELECT issuing.withdraw_check(id) FROM issuing.peer_checks");
+    database_run(operator, "SELECT issuing.withdraw_mark(id) FROM issuing.marks");
     ck_assert_int_eq(count("p.finished_at IS NULL"), 1);
-    database_run(owner, "TRUNCATE peer_checks");
+    database_run(owner, "TRUNCATE marks");
     asks(REISSUE, "anna", 60, "");
-    database_run(worker, "SELECT issuing.ask_check('" EVENT "', 'a late create')");
-    database_run(operator, "SELECT issuing.withdraw_check(id) FROM issuing.peer_checks");
+    database_run(worker, "SELECT issuing.add_mark('" EVENT "', 'a late create')");
+    database_run(operator, "SELECT issuing.withdraw_mark(id) FROM issuing.marks");
     ck_assert_int_eq(count("p.finished_at IS NULL AND p.action = 'look'"), 1);
     ck_assert_int_eq(count("p.result = 'withdrawn' AND p.action = 'reissue'"), 1);
 }
@@ -158,13 +158,13 @@ END_TEST
 START_TEST(a_reissue_is_not_made_behind_its_deadline)
 {
     for (int late = 0; late < 2; late++) {
-        database_run(owner, "TRUNCATE peer_checks");
+        database_run(owner, "TRUNCATE marks");
         asks(REISSUE, "anna", 60, "");
-        database_run(owner, "UPDATE peer_checks SET lease_token = '" TOKEN "'");
+        database_run(owner, "UPDATE marks SET lease_token = '" TOKEN "'");
         if (!late)
-            database_run(owner, "UPDATE peer_checks SET deadline_at = now() - interval '1 s'");
-        database_run(owner, "UPDATE peer_checks SET id = '" TOKEN "'");
-        char *ended = database_text(worker, "SELECT issuing.end_check('" TOKEN "', '" TOKEN
+            database_run(owner, "UPDATE marks SET deadline_at = now() - interval '1 s'");
+        database_run(owner, "UPDATE marks SET id = '" TOKEN "'");
+        char *ended = database_text(worker, "SELECT issuing.end_mark('" TOKEN "', '" TOKEN
                                             "', (SELECT (extract(epoch FROM updated_at) * "
                                             "1000000)::int8 FROM issuing.outbox_events), 'reissued', 'by')");
         ck_assert_str_eq(ended, "done");

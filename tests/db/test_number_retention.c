@@ -109,7 +109,7 @@ END_TEST
 START_TEST(of_two_workers_one_erases_and_the_longer_retention_counts)
 {
     (void)add_closed("alice", "COMPLETED");
-    database_run(owner, "BEGIN; SELECT issuing.take_turn('numbers')");
+    database_run(owner, "BEGIN; SELECT issuing.take_job_lock('numbers')");
     ck_assert_int_eq(erase(worker, 7 * DAY_MS), 0);
     ck_assert_int_eq(erase(other, 30 * DAY_MS), 0);
     database_run(owner, "COMMIT");

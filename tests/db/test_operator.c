@@ -27,7 +27,7 @@ static void set_up(void)
     ck_assert_msg(pg_sync_open(text, "test_operator", &operator, & err), "%s", err.message);
     ck_assert_msg(pg_sync_exec(owner,
                                "TRUNCATE outbox_events, cards, card_reissues, outbox_attempts, operator_actions, "
-                               "peer_checks, event_reissues",
+                               "marks, event_reissues",
                                &err),
                   "%s", err.message);
     id = uuid7_make();
@@ -507,7 +507,7 @@ static const char *end_mark(const char *result)
 
 static void lease_runs_out(void)
 {
-    change("UPDATE peer_checks SET due_at = now() - interval '1 second'");
+    change("UPDATE marks SET due_at = now() - interval '1 second'");
 }
 
 START_TEST(a_mark_is_one_workers_at_a_time_and_its_end_is_written_once)
@@ -519,7 +519,7 @@ START_TEST(a_mark_is_one_workers_at_a_time_and_its_end_is_written_once)
     ck_assert_str_eq(leave_mark(&sql_operator_ask_reissue), "");
     ck_assert_str_eq(leave_mark(&sql_operator_ask_reissue), "busy");
     ck_assert_str_eq(leave_mark(&sql_operator_ask_reconcile), "busy");
-    ck_assert_int_eq(number("SELECT count(*) FROM peer_checks"), 1);
+    ck_assert_int_eq(number("SELECT count(*) FROM marks"), 1);
     ck_assert_int_eq(take(), 1);
     first = token;
     ck_assert_int_eq(take(), 0);
@@ -562,18 +562,17 @@ START_TEST(a_mark_put_back_by_a_clock_that_was_ahead_is_due_as_it_was_meant)
                                               pg_param_text("settling", 8)};
             ck_assert_msg(pg_sync_query(worker, &sql_reconcile_put_back, params, NULL, &err), "%s", err.message);
         }
-        change("UPDATE peer_checks SET due_at = due_at + interval '6 h', due_set_at = due_set_at + interval '6 h'");
+        change("UPDATE marks SET due_at = due_at + interval '6 h', due_set_at = due_set_at + interval '6 h'");
         ck_assert_int_eq(take(), 0);
-        ck_assert_int_eq(
-            number("SELECT count(*) FROM peer_checks WHERE due_at BETWEEN now() AND now() + interval '1 min'"
-                   " AND due_set_at <= now()"),
-            1);
+        ck_assert_int_eq(number("SELECT count(*) FROM marks WHERE due_at BETWEEN now() AND now() + interval '1 min'"
+                                " AND due_set_at <= now()"),
+                         1);
         lease_runs_out();
         ck_assert_int_eq(take(), 1);
     }
-    change("UPDATE peer_checks SET due_at = now() + interval '6 h'"); /* by a clock that was right */
+    change("UPDATE marks SET due_at = now() + interval '6 h'"); /* by a clock that was right */
     ck_assert_int_eq(take(), 0);
-    ck_assert_int_eq(number("SELECT count(*) FROM peer_checks WHERE due_at > now() + interval '5 h'"), 1);
+    ck_assert_int_eq(number("SELECT count(*) FROM marks WHERE due_at > now() + interval '5 h'"), 1);
     pg_sync_closep(&worker);
 }
 END_TEST
@@ -586,7 +585,7 @@ START_TEST(a_withdrawn_mark_changes_nothing_any_more)
     ck_assert_int_eq(take(), 1);
     const struct pg_param params[] = {pg_param_uuid(&mark)};
     pg_rows_scope struct pg_rows *rows = NULL;
-    ck_assert(pg_sync_query(operator, & sql_operator_withdraw_check, params, &rows, &err));
+    ck_assert(pg_sync_query(operator, & sql_operator_withdraw_mark, params, &rows, &err));
     ck_assert_str_eq(pg_bytes(rows, 0, 0).bytes, "withdrawn");
     ck_assert_str_eq(end_mark("reissued"), "fenced");
     ck_assert_int_eq(number("SELECT count(*) FROM outbox_events WHERE status = 'FAILED'"), 1);
@@ -610,7 +609,7 @@ START_TEST(a_mark_is_not_ended_over_an_event_that_changed_after_it_was_judged)
         ck_assert_int_eq(number("SELECT count(*) FROM outbox_events WHERE status = 'FAILED' AND reason_code ="
                                 " 'attempts_exhausted'"),
                          1);
-        ck_assert_int_eq(number("SELECT count(*) FROM peer_checks WHERE finished_at IS NULL AND due_at <= now()"), 1);
+        ck_assert_int_eq(number("SELECT count(*) FROM marks WHERE finished_at IS NULL AND due_at <= now()"), 1);
     }
     ck_assert_int_eq(take(), 1);
     ck_assert_str_eq(end_mark("found"), "done");
@@ -625,7 +624,7 @@ static void report(void)
 {
     char text[200], id_text[UUID_TEXT_SIZE];
     uuid_format(&id, id_text);
-    snprintf(text, sizeof(text), "SELECT issuing.ask_check('%s', 'a late create')", id_text);
+    snprintf(text, sizeof(text), "SELECT issuing.add_mark('%s', 'a late create')", id_text);
     ck_assert_msg(pg_sync_exec(worker, text, &err), "%s", err.message);
 }
 
@@ -641,7 +640,7 @@ START_TEST(a_mark_begins_anew_when_a_late_create_is_reported)
     report();
     ck_assert_str_eq(end_mark("ok"), "fenced");
     ck_assert_int_eq(number("SELECT count(*) FROM outbox_events WHERE last_sent_at > now() - interval '1 minute'"), 1);
-    ck_assert_int_eq(number("SELECT count(*) FROM peer_checks WHERE deadline_at > now() + interval '1 hour'"), 1);
+    ck_assert_int_eq(number("SELECT count(*) FROM marks WHERE deadline_at > now() + interval '1 hour'"), 1);
     ck_assert_int_eq(take(), 2); /* and the worker's own look */
     ck_assert_str_eq(end_mark("ok"), "done");
     pg_sync_closep(&worker);
@@ -686,19 +685,19 @@ START_TEST(taking_marks_visits_the_events_of_those_that_are_taken)
 {
     change("INSERT INTO outbox_events (user_id, payload, status, first_sent_at) SELECT 'bulk', '{}', 'REJECTED', now() "
            "FROM generate_series(1, 500)");
-    change("INSERT INTO peer_checks (event_id, deadline_at, action, actor) SELECT id, now() + interval '1 hour', "
+    change("INSERT INTO marks (event_id, deadline_at, action, actor) SELECT id, now() + interval '1 hour', "
            "'reconcile', 'bulk' FROM outbox_events WHERE user_id = 'bulk'");
     change("ANALYZE outbox_events");
-    change("ANALYZE peer_checks");
+    change("ANALYZE marks");
     static const char visited[] = "SELECT sum(coalesce(idx_tup_fetch, 0) + seq_tup_read)::int8 FROM "
                                   "pg_stat_xact_user_tables WHERE relname LIKE 'outbox_events%'";
     change("BEGIN"); /* the statistics of former transactions do not move meanwhile */
     int64_t before = number(visited);
     ck_assert_int_eq(
-        number("SELECT count(*) FROM issuing.take_checks(gen_random_uuid(), 4, 30000, 'w', '{CARD_ISSUE}')"), 4);
+        number("SELECT count(*) FROM issuing.take_marks(gen_random_uuid(), 4, 30000, 'w', '{CARD_ISSUE}')"), 4);
     ck_assert_int_lt(number(visited) - before, 50);
     change("ROLLBACK");
-    change("DELETE FROM peer_checks");
+    change("DELETE FROM marks");
     change("DELETE FROM outbox_events WHERE user_id = 'bulk'");
 }
 END_TEST
@@ -749,7 +748,7 @@ START_TEST(a_card_that_was_found_does_not_open_an_event_whose_place_is_taken)
     ck_assert_str_eq(leave_mark(&sql_operator_ask_reconcile), "");
     ck_assert_int_eq(take(), 1);
     ck_assert_str_eq(end_mark("found"), "done");
-    ck_assert_int_eq(number("SELECT count(*) FROM peer_checks WHERE result = 'refused' AND detail = 'place_taken'"), 1);
+    ck_assert_int_eq(number("SELECT count(*) FROM marks WHERE result = 'refused' AND detail = 'place_taken'"), 1);
     ck_assert_int_eq(number("SELECT count(*) FROM outbox_events WHERE status = 'FAILED'"), 1);
     ck_assert_int_eq(number("SELECT count(*) FROM operator_actions"), 0);
     pg_sync_closep(&worker);
@@ -809,7 +808,7 @@ START_TEST(an_event_that_its_receiver_has_executed_is_completed_once)
                      1); /* what waited behind it */
     ck_assert_int_eq(
         number("SELECT count(*) FROM operator_actions WHERE action = 'reconcile' AND batch = '" BATCH_ID "'"), 1);
-    ck_assert_int_eq(number("SELECT count(*) FROM peer_checks WHERE result = 'executed'"), 1);
+    ck_assert_int_eq(number("SELECT count(*) FROM marks WHERE result = 'executed'"), 1);
     ck_assert_str_eq(end_executed(NULL), "fenced");
     change("DELETE FROM routes");
     pg_sync_closep(&worker);
@@ -827,7 +826,7 @@ START_TEST(an_event_that_changed_meanwhile_or_is_rejected_is_not_completed)
         change("UPDATE outbox_events SET updated_at = clock_timestamp()");
     ck_assert_str_eq(end_executed("{}"), _i ? "done" : "changed");
     ck_assert_int_eq(number("SELECT count(*) FROM outbox_events WHERE status = 'COMPLETED'"), 0);
-    ck_assert_int_eq(number("SELECT count(*) FROM peer_checks WHERE result = 'executed'"), _i);
+    ck_assert_int_eq(number("SELECT count(*) FROM marks WHERE result = 'executed'"), _i);
     change("DELETE FROM routes");
     pg_sync_closep(&worker);
 }
@@ -843,11 +842,11 @@ START_TEST(a_mark_waits_for_a_worker_that_can_look_its_event_up)
     change("UPDATE routes SET has_lookup = true");
     ck_assert_str_eq(leave_mark(&sql_operator_ask_reconcile), "");
     static const char others[] =
-        "SELECT count(*) FROM issuing.take_checks(gen_random_uuid(), 4, 30000, 'w', '{CARD_ISSUE}')";
+        "SELECT count(*) FROM issuing.take_marks(gen_random_uuid(), 4, 30000, 'w', '{CARD_ISSUE}')";
     ck_assert_int_eq(number(others), 0); /* a worker without the route */
-    change("UPDATE peer_checks SET deadline_at = now()");
+    change("UPDATE marks SET deadline_at = now()");
     ck_assert_int_eq(number(others), 0);
-    ck_assert_int_eq(number("SELECT count(*) FROM peer_checks WHERE result = 'undecided'"), 1);
+    ck_assert_int_eq(number("SELECT count(*) FROM marks WHERE result = 'undecided'"), 1);
     change("DELETE FROM routes");
     pg_sync_closep(&worker);
 }
@@ -858,13 +857,13 @@ START_TEST(a_mark_ends_at_its_deadline_and_an_old_one_is_removed)
     open_worker();
     insert_failed();
     ck_assert_str_eq(leave_mark(&sql_operator_ask_reconcile), "");
-    change("UPDATE peer_checks SET deadline_at = now()");
+    change("UPDATE marks SET deadline_at = now()");
     ck_assert_int_eq(take(), 0);
-    ck_assert_int_eq(number("SELECT count(*) FROM peer_checks WHERE result = 'undecided'"), 1);
+    ck_assert_int_eq(number("SELECT count(*) FROM marks WHERE result = 'undecided'"), 1);
     ck_assert_str_eq(leave_mark(&sql_operator_ask_reconcile), "");
-    change("UPDATE peer_checks SET finished_at = now() - interval '8 d' WHERE finished_at IS NOT NULL");
+    change("UPDATE marks SET finished_at = now() - interval '8 d' WHERE finished_at IS NOT NULL");
     ck_assert_int_eq(take(), 1);
-    ck_assert_int_eq(number("SELECT count(*) FROM peer_checks"), 1);
+    ck_assert_int_eq(number("SELECT count(*) FROM marks"), 1);
     pg_sync_closep(&worker);
 }
 END_TEST

@@ -46,14 +46,14 @@ static const struct {
     {"worker_gauges", {"issuing_api", "issuing_worker"}},
     {"outbox_", {"issuing_worker"}},
     {"keep_rows", {"issuing_worker"}},
-    {"keep_house", {"issuing_worker"}},
+    {"run_housekeeping", {"issuing_worker"}},
     {"heartbeat", {"issuing_worker"}},
     {"reconcile_", {"issuing_worker"}},
     {"issuer_check_", {"issuing_worker"}},
     {"issuer_listing_", {"issuing_worker"}},
     {"statistics_fold", {"issuing_worker"}},
     {"what_waits", {"issuing_worker"}},
-    {"check_rest", {"issuing_worker"}},
+    {"check_default_partitions", {"issuing_worker"}},
     {"erase_numbers", {"issuing_worker"}},
     {"forget_keys", {"issuing_worker"}},
     {"console_", {"issuing_operator", "issuing_viewer"}},
@@ -259,10 +259,10 @@ static const struct {
     {"issuing_operator", "UPDATE outbox_events SET user_id = 'mallory'"},
     {"issuing_operator", "UPDATE outbox_events SET lease_token = NULL"},
     {"issuing_operator", "UPDATE outbox_events SET status = 'PENDING'"},
-    {"issuing_operator", "INSERT INTO peer_checks (event_id, deadline_at, action, actor) "
+    {"issuing_operator", "INSERT INTO marks (event_id, deadline_at, action, actor) "
                          "VALUES (gen_random_uuid(), now(), 'reconcile', 'a')"},
-    {"issuing_operator", "UPDATE peer_checks SET actor = 'nobody'"},
-    {"issuing_operator", "DELETE FROM peer_checks"},
+    {"issuing_operator", "UPDATE marks SET actor = 'nobody'"},
+    {"issuing_operator", "DELETE FROM marks"},
     {"issuing_operator", "INSERT INTO issuer_checks (deadline_at, actor) VALUES (now(), 'a')"},
     {"issuing_operator", "UPDATE issuer_checks SET actor = 'nobody'"},
     {"issuing_operator", "SELECT * FROM issuing.take_issuer_check(gen_random_uuid(), 1, 'w', '{}')"},
@@ -279,7 +279,7 @@ static const struct {
     {"issuing_api", "INSERT INTO statistics_changes DEFAULT VALUES"},
     {"issuing_operator", "INSERT INTO event_reissues (old_id, new_id) VALUES (gen_random_uuid(), gen_random_uuid())"},
     {"issuing_operator", "DELETE FROM event_reissues"},
-    {"issuing_operator", "SELECT issuing.end_check(gen_random_uuid(), gen_random_uuid(), 1, 'found', '')"},
+    {"issuing_operator", "SELECT issuing.end_mark(gen_random_uuid(), gen_random_uuid(), 1, 'found', '')"},
     {"issuing_operator", "SELECT issuing.reject(e, 'cancelled', '') FROM outbox_events e"},
     {"issuing_operator", "SELECT issuing.reopen(e, false) FROM outbox_events e"},
     {"issuing_operator", "SELECT issuing.note_action('replay', NULL, NULL, 'a', NULL, NULL, 'b', NULL)"},
@@ -311,10 +311,10 @@ static const struct {
     {"issuing_operator", "INSERT INTO operator_actions (actor, action) VALUES ('a', 'b')"},
     {"issuing_api", "INSERT INTO operator_actions (actor, action, db_role) VALUES ('a', 'b', 'postgres')"},
     {"issuing_api", "SELECT issuing.replay(gen_random_uuid(), NULL, 'a', NULL, NULL, 'b')"},
-    {"issuing_api", "SELECT actor FROM peer_checks"},
+    {"issuing_api", "SELECT actor FROM marks"},
     {"issuing_worker", "SELECT issuing.replay(gen_random_uuid(), NULL, 'a', NULL, NULL, 'b')"},
-    {"issuing_worker", "SELECT actor FROM peer_checks"},
-    {"issuing_worker", "UPDATE peer_checks SET actor = 'nobody'"},
+    {"issuing_worker", "SELECT actor FROM marks"},
+    {"issuing_worker", "UPDATE marks SET actor = 'nobody'"},
     {"issuing_worker", "SELECT actor FROM issuer_checks"},
     {"issuing_worker", "UPDATE issuer_checks SET actor = 'nobody'"},
     {"issuing_worker", "SELECT * FROM issuing.ask_issuer_check('issuer', 'u', false, 1, 'a', NULL, NULL, 'b')"},
@@ -353,7 +353,7 @@ static const char *const forbidden_to_all[] = {
     "UPDATE operator_actions SET actor = 'nobody'",
     "UPDATE operator_actions SET reason = ''",
     "DELETE FROM operator_actions",
-    "DELETE FROM operator_actions_rest",
+    "DELETE FROM operator_actions_default",
     "SELECT * FROM number_reveals",
     "UPDATE ceilings SET most = 1000",
     "SELECT issuing.set_ceiling('reveals', 1000)",
@@ -434,7 +434,7 @@ static const char *const changed_rights[] = {
     "GRANT INSERT (id) ON operator_actions TO issuing_api",
     "GRANT DELETE ON outbox_attempts TO issuing_worker",
     "GRANT TRUNCATE ON cards TO issuing_api",
-    "GRANT SELECT ON idempotency_keys_rest TO issuing_worker",
+    "GRANT SELECT ON idempotency_keys_default TO issuing_worker",
     "GRANT SELECT ON schema_migration TO PUBLIC",
     "GRANT USAGE ON SCHEMA issuing TO PUBLIC",
     "GRANT CREATE ON SCHEMA issuing TO issuing_worker",
@@ -522,20 +522,20 @@ START_TEST(doctor_sees_each_way_to_run_code_in_our_name)
     /* A database that migrate found in use is open to everybody, which is a warning and no more. */
     database_run(db, "BEGIN; DO $$BEGIN EXECUTE format('GRANT CONNECT, TEMPORARY ON DATABASE %I TO PUBLIC', "
                      "current_database()); END$$");
-    struct pg_rows *rows = database_query(db, &sql_operator_guards, NULL);
+    struct pg_rows *rows = database_query(db, &sql_operator_access, NULL);
     ck_assert_int_eq(pg_rows_count(rows), 2);
     ck_assert(pg_bool(rows, 0, 0) && pg_bool(rows, 1, 0));
     pg_rows_free(rows);
     database_run(db, "ROLLBACK");
     database_exec(db, "BEGIN; %s", closed);
-    rows = database_query(db, &sql_operator_guards, NULL);
+    rows = database_query(db, &sql_operator_access, NULL);
     ck_assert_msg(pg_rows_count(rows) == 0, "%s", pg_rows_count(rows) ? pg_bytes(rows, 0, 1).bytes : "");
     pg_rows_free(rows);
     database_run(db, "ROLLBACK");
     for (size_t i = 0; i < ARRAY_SIZE(weaknesses); i++) {
         bool found = false;
         database_exec(db, "BEGIN; %s; %s; SET LOCAL search_path = pg_catalog", closed, weaknesses[i].text);
-        rows = database_query(db, &sql_operator_guards, NULL);
+        rows = database_query(db, &sql_operator_access, NULL);
         for (int row = 0; row < pg_rows_count(rows); row++)
             found |= starts_with(pg_bytes(rows, row, 1).bytes, weaknesses[i].told);
         pg_rows_free(rows);

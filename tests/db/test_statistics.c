@@ -9,7 +9,7 @@
 static void open_statistics(void)
 {
     set_up();
-    database_run(owner, "TRUNCATE outbox_statistics, statistics_changes, operator_actions, peer_checks, lost_events, "
+    database_run(owner, "TRUNCATE outbox_statistics, statistics_changes, operator_actions, marks, lost_events, "
                         "event_reissues");
 }
 
@@ -89,11 +89,11 @@ static void end_mark(const struct uuid *event, const char *action, const char *r
 {
     struct uuid check = uuid4_make(), token = uuid4_make();
     database_exec(owner,
-                  "INSERT INTO peer_checks (id, event_id, deadline_at, action, actor, lease_token) "
+                  "INSERT INTO marks (id, event_id, deadline_at, action, actor, lease_token) "
                   "VALUES ('%s', '%s', now() + interval '1 h', '%s', 'a', '%s')",
                   text_of(&check), text_of(event), action, text_of(&token));
     database_exec(owner,
-                  "SELECT issuing.end_check('%s', '%s', (SELECT (extract(epoch FROM updated_at) * 1000000)::int8 "
+                  "SELECT issuing.end_mark('%s', '%s', (SELECT (extract(epoch FROM updated_at) * 1000000)::int8 "
                   "FROM outbox_events WHERE id = '%s'), '%s', 'what was found')",
                   text_of(&check), text_of(&token), text_of(event), result);
 }
@@ -343,7 +343,7 @@ START_TEST(a_rebuild_beside_ends_folds_and_another_rebuild_counts_each_end_once)
     ck_assert_int_eq(fold_as(other, 1000).folded, 1); /* nor this fold */
     ck_assert_int_eq(rebuild(), 0);
     database_run(owner, "BEGIN");
-    ck_assert_int_eq(database_int(owner, "SELECT issuing.take_turn('rebuild')"), 1);
+    ck_assert_int_eq(database_int(owner, "SELECT issuing.take_job_lock('rebuild')"), 1);
     ck_assert_int_eq(rebuild(), -1); /* another one is at work */
     database_run(owner, "ROLLBACK");
     database_run(other, "COMMIT");

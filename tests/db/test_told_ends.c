@@ -175,20 +175,22 @@ END_TEST
 START_TEST(a_plan_of_housekeeping_keeps_an_end_on_the_list_and_is_withdrawn)
 {
     static const char pass[] =
-        "SELECT count(*) FROM issuing.keep_house(interval '1 d', interval '1 d', interval '1 d', interval '1 h')";
+        "SELECT count(*) FROM issuing.run_housekeeping(interval '1 d', interval '1 d', interval '1 d', interval '1 h')";
     database_run(owner, "DO $$ DECLARE p text; BEGIN FOR p IN SELECT name FROM partitions LOOP "
                         "EXECUTE format('DROP TABLE %I', p); END LOOP; DELETE FROM partitions; END $$");
     for (int is_ordered = 0; is_ordered < 2; is_ordered++) {
         ended("alice", "COMPLETED");
         database_run(
-            owner, "INSERT INTO partition_plans (parent, from_at, to_at, planned_at) VALUES ('outbox_events', now() + "
-                   "interval '1 d', now() + interval '9 d', now()); "
-                   "SELECT rest_promise(parent || '_rest', now() - interval '1 min', to_at) FROM partition_plans");
+            owner,
+            "INSERT INTO partition_plans (parent, from_at, to_at, planned_at) VALUES ('outbox_events', now() + "
+            "interval '1 d', now() + interval '9 d', now()); "
+            "SELECT default_promise(parent || '_default', now() - interval '1 min', to_at) FROM partition_plans");
         ck_assert_int_eq(tell(worker, 100, is_ordered), 0);
         ck_assert_int_eq(listed("refused IS NULL"), 1);
         ck_assert_int_eq(listed("refused IS NOT NULL"), 0);
         (void)database_int(worker, pass);
-        ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM pg_constraint WHERE conname = 'rest_promise'"), 0);
+        ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM pg_constraint WHERE conname = 'default_promise'"),
+                         0);
         ck_assert_int_eq(tell(worker, 100, is_ordered), 1);
         ck_assert_int_eq(told("true"), is_ordered + 1);
         database_run(owner, "UPDATE outbox_events SET status = 'COMPLETED', lease_token = NULL, lease_until = NULL, "

@@ -12,13 +12,13 @@ static void set_up(void)
 {
     owner = database_open(NULL);
     worker = database_open("issuing_worker");
-    database_run(owner, "TRUNCATE outbox_events, outbox_attempts, peer_checks, ends_to_tell, statistics_changes, "
+    database_run(owner, "TRUNCATE outbox_events, outbox_attempts, marks, ends_to_tell, statistics_changes, "
                         "issuer_checks, issuer_listings, listed_cards");
 }
 
 static void tear_down(void)
 {
-    database_run(owner, "TRUNCATE outbox_events, peer_checks, ends_to_tell, statistics_changes, issuer_checks");
+    database_run(owner, "TRUNCATE outbox_events, marks, ends_to_tell, statistics_changes, issuer_checks");
     pg_sync_closep(&worker);
     pg_sync_closep(&owner);
 }
@@ -99,7 +99,7 @@ END_TEST
 static void add_mark(const char *due_at, const char *set_at)
 {
     database_exec(owner,
-                  "INSERT INTO peer_checks (event_id, deadline_at, due_at, due_set_at, action, actor) VALUES "
+                  "INSERT INTO marks (event_id, deadline_at, due_at, due_set_at, action, actor) VALUES "
                   "(gen_random_uuid(), now() + interval '1 day', %s, %s, 'look', 'test')",
                   due_at, set_at);
 }
@@ -110,7 +110,7 @@ START_TEST(a_mark_waits_when_it_is_due_or_was_set_by_a_clock_that_was_ahead)
     ck_assert_str_eq(waits(), "");
     add_mark("now() + interval '3 hours'", "now() + interval '2 hours'");
     ck_assert_str_eq(waits(), "marks,");
-    database_run(owner, "TRUNCATE peer_checks");
+    database_run(owner, "TRUNCATE marks");
     add_mark("now()", "now()");
     ck_assert_str_eq(waits(), "marks,");
 }

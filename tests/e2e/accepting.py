@@ -158,7 +158,7 @@ def a_plan_of_the_housekeeping_that_nobody_took_back_refuses_nobody(world):
     world.sql("INSERT INTO issuing.partition_plans (parent, from_at, to_at, planned_at) SELECT p, now(),"
               " now() + interval '1 day', now() - interval '1 day' FROM unnest(ARRAY['rate_limit_log',"
               " 'idempotency_keys', 'outbox_events']) p;"
-              " SELECT issuing.rest_promise(parent || '_rest', from_at, to_at) FROM issuing.partition_plans")
+              " SELECT issuing.default_promise(parent || '_default', from_at, to_at) FROM issuing.partition_plans")
     assert_equal(world.post("alice", '"a"').status, 202, "status")
     assert_true(world.apis()[0].ready(), "readyz")
     assert_equal(world.sql("SELECT count(*) FROM issuing.partition_plans"), "0", "plans")
@@ -173,7 +173,7 @@ def a_plan_that_no_worker_takes_back_refuses_nobody_while_an_api_runs(world):
               " EXECUTE format('DROP TABLE issuing.%I', p); END LOOP; DELETE FROM issuing.partitions; END $$;"
               " INSERT INTO issuing.partition_plans (parent, from_at, to_at, planned_at) VALUES ('operator_actions',"
               " now() - interval '1 minute', now() + interval '1 day', now() - interval '1 day');"
-              " SELECT issuing.rest_promise(parent || '_rest', from_at, to_at) FROM issuing.partition_plans")
+              " SELECT issuing.default_promise(parent || '_default', from_at, to_at) FROM issuing.partition_plans")
     wait_until(lambda: world.sql("SELECT count(*) FROM issuing.partition_plans") == "0", "the plan is taken back")
     assert_equal(world.ctl("pause", "core", "--reason", "t").returncode, 0, "an operator's action")
 

@@ -159,7 +159,7 @@ def a_probe_closes_an_open_breaker_before_its_time(world):
     wait_until(lambda: targets(world)["issuer"]["state"] == "open", "the breaker is open")
     requests += [world.accept("user-%d" % i) for i in range(3)]
     seen = targets(world)["issuer"]
-    assert_equal((seen["cause"], seen["shut_at"], seen["workers"], seen["backlog"]), ("issuer_unreachable", 1, 1, 4),
+    assert_equal((seen["cause"], seen["blocked_at"], seen["workers"], seen["backlog"]), ("issuer_unreachable", 1, 1, 4),
                  "targets")
     why = explained(world, requests[0])["next"]["why"]
     assert_true("it waits behind the open breaker of issuer since " in why and "cause issuer_unreachable" in why and

@@ -18,7 +18,7 @@ HELD = ("INSERT INTO issuing.outbox_events (user_id, payload, next_attempt_at, c
 def a_table_that_cannot_be_cleaned_is_counted_and_the_others_are_cleaned(world):
     world.allowed.add("orphan")
     world.sql("CREATE FUNCTION issuing.broken() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'broken'; END $$;"
-              " CREATE TRIGGER broken BEFORE DELETE ON issuing.idempotency_keys_rest FOR EACH ROW EXECUTE FUNCTION"
+              " CREATE TRIGGER broken BEFORE DELETE ON issuing.idempotency_keys_default FOR EACH ROW EXECUTE FUNCTION"
               " issuing.broken();"
               " INSERT INTO issuing.idempotency_keys SELECT gen_random_uuid(), now() - interval '9 days', 'u', 'k', '';"
               " INSERT INTO issuing.rate_limit_log SELECT now() - interval '9 days', gen_random_uuid(), true, 'u'")
@@ -33,7 +33,7 @@ def a_table_that_cannot_be_cleaned_is_counted_and_the_others_are_cleaned(world):
 def a_pass_that_is_not_answered_in_time_is_counted(world):
     world.sql("CREATE FUNCTION issuing.slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(13);"
               " RETURN NEW; END $$;"
-              " CREATE TRIGGER slow BEFORE UPDATE ON issuing.house_clock FOR EACH ROW EXECUTE FUNCTION issuing.slow()")
+              " CREATE TRIGGER slow BEFORE UPDATE ON issuing.housekeeping_clock FOR EACH ROW EXECUTE FUNCTION issuing.slow()")
     world.up()
     worker, = world.workers()
     wait_until(lambda: worker.metric(FAILURES % "all") >= 1, "the failure is counted")

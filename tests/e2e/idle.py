@@ -3,7 +3,7 @@ from harness import assert_equal, test, wait_until
 
 DUE = "INSERT INTO outbox_events (user_id, payload) VALUES ('%s', '{\"kind\": \"new\"}')"
 CALLS = """SELECT coalesce(sum(calls) FILTER (WHERE funcname = 'what_waits'), 0),
-                  coalesce(sum(calls) FILTER (WHERE funcname IN ('claim', 'take_checks', 'take_issuer_check',
+                  coalesce(sum(calls) FILTER (WHERE funcname IN ('claim', 'take_marks', 'take_issuer_check',
                                                                  'take_listing', 'fold_statistics')), 0)
            FROM pg_stat_user_functions"""
 

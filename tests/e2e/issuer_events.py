@@ -192,7 +192,7 @@ def an_event_that_nobody_signed_or_that_says_nothing_changes_nothing(world):
     for odd in (b"{}", b"[]", b'{"type": 7, "data": []}', b'{"cardtransitions": {}}',
                 json.dumps(sender.signer.event("closed", "no-such-card", str(uuid.uuid4()))).encode()):
         assert_equal(sender.post(odd, sender.signer.sign(odd, int(time.time()))).status, 204, "%r" % odd)
-    assert_equal(world.sql("SELECT count(*) FROM peer_checks"), "0", "marks")
+    assert_equal(world.sql("SELECT count(*) FROM marks"), "0", "marks")
     assert_equal(card_status(world, "alice"), ["active"], "nobody has looked")
     sender.send(request, "closed")
     wait_card(world, "alice", "cancelled")
@@ -219,7 +219,7 @@ def an_event_of_the_issuer_ends_an_unknown_outcome_at_once(world):
     assert_equal(world.event(other)["next_attempt_at"], before, "bob's next attempt")
     for _ in range(50):
         assert_equal(sender.post(body, headers).status, 204, "a repeat")
-    assert_equal(world.sql("SELECT count(*) FROM peer_checks"), "0", "marks of repeats")
+    assert_equal(world.sql("SELECT count(*) FROM marks"), "0", "marks of repeats")
     metrics = world.apis()[0].metrics()
     assert_equal(metrics.get('issuing_issuer_events_total{result="repeated"}'), 50.0, "counted")
 

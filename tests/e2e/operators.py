@@ -388,10 +388,10 @@ def doctor_says_what_is_wrong_and_how_to_repair_it(world):
 @test
 def who_has_locked_a_table_is_named_and_not_waited_for(world):
     world.up(workers=0)
-    with world.holding("SET LOCAL ROLE issuing_owner; LOCK TABLE issuing.outbox_events_rest"):
-        process = world.sql("SELECT pid FROM pg_locks WHERE relation = 'issuing.outbox_events_rest'::regclass AND"
+    with world.holding("SET LOCAL ROLE issuing_owner; LOCK TABLE issuing.outbox_events_default"):
+        process = world.sql("SELECT pid FROM pg_locks WHERE relation = 'issuing.outbox_events_default'::regclass AND"
                             " mode = 'AccessExclusiveLock'")
-        named = "process %s of role postgres has locked outbox_events_rest, since " % process
+        named = "process %s of role postgres has locked outbox_events_default, since " % process
         for role in ("issuing_operator", "postgres"):
             rows = doctor(world, role=role)
             assert_true([row for row in rows if row["check"] == "tables" and row["found"].startswith(named)],
@@ -402,9 +402,9 @@ def who_has_locked_a_table_is_named_and_not_waited_for(world):
         assert_equal((done.returncode, named in done.stderr), (1, True), done.stdout + done.stderr)
     assert_equal(world.ctl("status").returncode, 0, "status, when it is gone")
     # Who waits to lock it keeps readers out as well; named is the one that is waited for.
-    with world.holding("SELECT FROM issuing.outbox_events_rest"):
-        reader = world.sql("SELECT pid FROM pg_locks WHERE relation = 'issuing.outbox_events_rest'::regclass")
-        waiting = threading.Thread(target=psql, args=("BEGIN; LOCK TABLE issuing.outbox_events_rest; COMMIT",
+    with world.holding("SELECT FROM issuing.outbox_events_default"):
+        reader = world.sql("SELECT pid FROM pg_locks WHERE relation = 'issuing.outbox_events_default'::regclass")
+        waiting = threading.Thread(target=psql, args=("BEGIN; LOCK TABLE issuing.outbox_events_default; COMMIT",
                                                       world.conninfo("postgres")))
         waiting.start()
         wait_until(lambda: world.blocked("LOCK TABLE") == 1, "somebody waits")

@@ -359,7 +359,7 @@ def a_create_of_a_worker_that_stood_still_leaves_no_card_behind_a_refusal(world)
     stopped.signal(signal.SIGCONT)
     wait_until(lambda: [card["status"] for card in world.sandbox.cards(reference=request)] == ["cancelled"],
                "it is cancelled")
-    wait_until(lambda: world.sql("SELECT result FROM peer_checks WHERE event_id = '%s'" %
+    wait_until(lambda: world.sql("SELECT result FROM marks WHERE event_id = '%s'" %
                                  request) == "orphan_cancelled", "the mark")
     assert_equal(world.status(request), "REJECTED", "the end stays")
 
@@ -414,10 +414,10 @@ def a_late_create_that_cannot_be_reported_any_more_is_logged(world):
     block(world, "alice")
     world.start_worker()
     assert_equal(end_of(world, request), ("REJECTED", "user_blocked"), "the end")
-    world.sql("REVOKE EXECUTE ON FUNCTION issuing.ask_check(uuid, text) FROM issuing_worker")
+    world.sql("REVOKE EXECUTE ON FUNCTION issuing.add_mark(uuid, text) FROM issuing_worker")
     stopped.signal(signal.SIGCONT)
     wait_until(lambda: "the lease was lost" in stopped.text(), "it learns that it was replaced")
     assert_equal(stopped.stop(), 0, "exit status")
     lines = [line for line in stopped.text().splitlines() if "could not be noted" in line]
     assert_true(len(lines) == 1 and request in lines[0], "lines: %s" % lines)
-    world.sql("GRANT EXECUTE ON FUNCTION issuing.ask_check(uuid, text) TO issuing_worker")
+    world.sql("GRANT EXECUTE ON FUNCTION issuing.add_mark(uuid, text) TO issuing_worker")

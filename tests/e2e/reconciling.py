@@ -139,23 +139,23 @@ def a_look_does_not_revive_somebody_elses_reissue(world):
     event = failed(world, "shared")
     world.sandbox.fault("lookup", "status", status=503)
     gone = ctl_started(world, "reissue", event, "--reason", "lost", "--confirm", "--timeout", "3s")
-    wait_until(lambda: world.sql("SELECT count(*) FROM peer_checks") == "1", "the mark of the reissue")
+    wait_until(lambda: world.sql("SELECT count(*) FROM marks") == "1", "the mark of the reissue")
     gone.kill()
     gone.communicate()
     busy = world.ctl("reconcile", event, "--timeout", "60s")
     assert_equal((busy.returncode, "another operator's reissue or reconcile" in busy.stdout), (75, True), busy.stdout)
-    wait_until(lambda: world.sql("SELECT deadline_at < now() FROM peer_checks") == "t", "its deadline")
+    wait_until(lambda: world.sql("SELECT deadline_at < now() FROM marks") == "t", "its deadline")
     looker = ctl_started(world, "reconcile", event, "--timeout", "1s")  # the colleague is not patient either
-    wait_until(lambda: world.sql("SELECT count(*) FROM peer_checks WHERE action = 'reconcile'") == "1", "a look of her own")
+    wait_until(lambda: world.sql("SELECT count(*) FROM marks WHERE action = 'reconcile'") == "1", "a look of her own")
     looker.kill()
     looker.communicate()
     joined = ctl_started(world, "reconcile", event, "--timeout", "60s", "--json")
-    wait_until(lambda: world.sql("SELECT count(*) FROM peer_checks WHERE action = 'reconcile'") == "2",
+    wait_until(lambda: world.sql("SELECT count(*) FROM marks WHERE action = 'reconcile'") == "2",
                "the look of a third one, once the second one's time is over")
     world.sandbox.clear()
     out, errors = joined.communicate(timeout=harness.STUCK_AFTER_S)
     assert_equal((joined.returncode, [json.loads(line)["result"] for line in out.splitlines()]), (0, ["not_found"]), errors)
-    assert_equal(world.sql("SELECT string_agg(action || ' ' || result, ', ' ORDER BY requested_at) FROM peer_checks"),
+    assert_equal(world.sql("SELECT string_agg(action || ' ' || result, ', ' ORDER BY requested_at) FROM marks"),
                  "reissue undecided, reconcile undecided, reconcile not_found", "marks")
     assert_equal((world.sql("SELECT count(*) FROM outbox_events"), world.status(event)), ("1", "FAILED"), "unchanged")
 
@@ -236,9 +236,9 @@ def without_a_worker_nothing_is_done_and_nothing_is_left_to_do(world):
     assert_equal(results(world.ctl("reconcile", event, "--timeout", "300ms", "--json"), 75), {event: "undecided"},
                  "reconcile")
     world.start_worker()
-    wait_until(lambda: world.sql("SELECT count(*) FROM peer_checks WHERE finished_at IS NULL") == "0",
+    wait_until(lambda: world.sql("SELECT count(*) FROM marks WHERE finished_at IS NULL") == "0",
                "the marks end by themselves")
-    assert_equal(world.sql("SELECT string_agg(result, ' ' ORDER BY requested_at) FROM peer_checks"),
+    assert_equal(world.sql("SELECT string_agg(result, ' ' ORDER BY requested_at) FROM marks"),
                  "withdrawn undecided", "marks")
     assert_equal((world.status(event), world.sql("SELECT count(*) FROM outbox_events"), actions(world)),
                  ("FAILED", "1", []), "nothing came of it")
@@ -425,7 +425,7 @@ def a_worker_that_drains_gives_its_marks_back(world):
     begun = time.monotonic()
     assert_equal(world.workers()[0].stop(), 0, "exit status")
     assert_true(time.monotonic() - begun < world.call_limit(), "in time")
-    wait_until(lambda: world.sql("SELECT count(*) FROM peer_checks WHERE lease_token IS NOT NULL") == "0", "given back")
+    wait_until(lambda: world.sql("SELECT count(*) FROM marks WHERE lease_token IS NOT NULL") == "0", "given back")
     world.start_worker()
     out, errors = done.communicate(timeout=harness.STUCK_AFTER_S)
     assert_equal((done.returncode, json.loads(out)["result"]), (0, "not_found"), errors)
@@ -440,14 +440,14 @@ def a_command_that_is_interrupted_says_what_becomes_of_its_marks(world):
     for words, left in ((("reissue", event, "--reason", "x", "--confirm"), "withdrawn"),
                         (("reconcile", other), "undecided")):
         done = ctl_started(world, *words)
-        wait_until(lambda: world.sql("SELECT count(*) FROM peer_checks WHERE finished_at IS NULL") != "0", "the mark")
+        wait_until(lambda: world.sql("SELECT count(*) FROM marks WHERE finished_at IS NULL") != "0", "the mark")
         done.send_signal(signal.SIGINT)
         _, errors = done.communicate(timeout=harness.STUCK_AFTER_S)
         assert_equal((done.returncode, "stopped" in errors), (1, True), errors)
-    assert_equal(world.sql("SELECT string_agg(coalesce(result, 'open'), ' ' ORDER BY requested_at) FROM peer_checks"),
+    assert_equal(world.sql("SELECT string_agg(coalesce(result, 'open'), ' ' ORDER BY requested_at) FROM marks"),
                  "withdrawn open", "marks")
     world.sandbox.clear()
-    wait_until(lambda: world.sql("SELECT count(*) FROM peer_checks WHERE finished_at IS NULL") == "0",
+    wait_until(lambda: world.sql("SELECT count(*) FROM marks WHERE finished_at IS NULL") == "0",
                "a worker finishes the other one")
     assert_equal((world.status(event), world.status(other)), ("FAILED", "FAILED"), "unchanged")
 
@@ -460,15 +460,15 @@ def a_worker_may_request_a_look_up_itself(world):
     world.up()
     event = failed(world, "late", status="REJECTED", reason="user_blocked")
     made(world, event, "late")
-    report = "SELECT issuing.ask_check('%s', 'a create was answered after its lease was lost')" % event
+    report = "SELECT issuing.add_mark('%s', 'a create was answered after its lease was lost')" % event
     with world.holding("LOCK TABLE outbox_attempts IN SHARE MODE"):
         assert_equal(world.sql(report, "issuing_worker"), "t", "a mark")
-    wait_until(lambda: world.sql("SELECT result FROM peer_checks") == "orphan_cancelled", "the mark's result")
+    wait_until(lambda: world.sql("SELECT result FROM marks") == "orphan_cancelled", "the mark's result")
     row = actions(world, event)[0]
     assert_equal((row["actor"], row["db_role"], row["after"]["result"]),
                  ("worker", "issuing_worker", "orphan_cancelled"), "on record")
     assert_equal([card["status"] for card in world.sandbox.cards()], ["cancelled"], "at the issuer")
-    assert_equal(world.sql("SELECT issuing.ask_check('%s', 'x')" % UNKNOWN_ID, "issuing_worker"), "f", "no such event")
+    assert_equal(world.sql("SELECT issuing.add_mark('%s', 'x')" % UNKNOWN_ID, "issuing_worker"), "f", "no such event")
 
 
 @slow

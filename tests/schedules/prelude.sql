@@ -42,19 +42,19 @@ BEGIN
         WHERE q.name NOT IN (SELECT b.name FROM schedule.partitions b)
         UNION ALL
         SELECT format('ALTER TABLE %s DROP CONSTRAINT %I', c.conrelid::regclass, c.conname)
-        FROM pg_constraint c WHERE c.conname = 'rest_promise'
+        FROM pg_constraint c WHERE c.conname = 'default_promise'
         UNION ALL
         SELECT format('DELETE FROM %s', c.oid::regclass) FROM pg_class c
         WHERE c.relnamespace::regnamespace::text ~ '^issuing' AND c.relkind IN ('r', 'p') AND NOT c.relispartition
           AND c.relname NOT IN ('schema_migration', 'places', 'place_states', 'ceilings', 'retentions', 'lock_salt', 'turns',
-                                'partitions', 'house_clock')
+                                'partitions', 'housekeeping_clock')
     LOOP
         EXECUTE statement;
     END LOOP;
     DELETE FROM issuing_pP.partitions p WHERE p.name NOT IN (SELECT b.name FROM schedule.partitions b);
     UPDATE issuing_pP.partitions p SET settled_at = NULL, still_open = '{}'
     WHERE p.settled_at IS NOT NULL OR p.still_open <> '{}';
-    UPDATE issuing_pP.house_clock SET passed_at = NULL, steady_from = NULL, believed_at = NULL
+    UPDATE issuing_pP.housekeeping_clock SET passed_at = NULL, steady_from = NULL, clock_at = NULL
     WHERE passed_at IS NOT NULL;
     UPDATE issuing.place_states SET state = 'served', owner = NULL, next_owner = NULL, release_id = NULL;
     UPDATE schedule.begun SET at = clock_timestamp() - interval '1 second';
@@ -192,16 +192,16 @@ $$;
 -- The unfinished mark n of the event n; token: of the worker that has it, NULL = none.
 CREATE FUNCTION schedule.mark(n int, action text, token int) RETURNS void LANGUAGE sql
 AS $$
-    INSERT INTO issuing_pP.peer_checks (id, event_id, deadline_at, action, actor, lease_token, due_at)
+    INSERT INTO issuing_pP.marks (id, event_id, deadline_at, action, actor, lease_token, due_at)
     VALUES (schedule.token(n), schedule.id(n), now() + interval '1 hour', action, 'op', schedule.token(token),
             now() + CASE WHEN token IS NULL THEN interval '-1 minute' ELSE interval '1 minute' END)
 $$;
 
 -- The end of the mark n over the event as the setup left it.
-CREATE FUNCTION schedule.end_check(n int, token int, result text) RETURNS text LANGUAGE sql
+CREATE FUNCTION schedule.end_mark(n int, token int, result text) RETURNS text LANGUAGE sql
     SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT issuing_pP.end_check(schedule.token(n), schedule.token(token), (extract(epoch FROM b.at) * 1000000)::int8, result,
+    SELECT issuing_pP.end_mark(schedule.token(n), schedule.token(token), (extract(epoch FROM b.at) * 1000000)::int8, result,
                              'detail')
     FROM schedule.begun b
 $$;

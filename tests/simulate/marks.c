@@ -77,8 +77,8 @@ void sim_mark_ask(int event, enum sim_mark_action action)
         make_due(mark);
 }
 
-/* issuing.ask_check */
-static bool ask_check(struct sim_event *event)
+/* issuing.add_mark */
+static bool add_mark(struct sim_event *event)
 {
     if (!event)
         return false;
@@ -111,7 +111,7 @@ static struct pg_rows *run_ask(const struct sim_statement *statement)
     for (int i = 0; i < count; i++) {
         struct uuid id = sim_array_uuid(statement, 0, i);
         sim_row_add(rows);
-        sim_put_bool(rows, ask_check(sim_event_of(&id)));
+        sim_put_bool(rows, add_mark(sim_event_of(&id)));
     }
     return rows;
 }
@@ -160,7 +160,7 @@ static void put_mark(struct pg_rows *rows, const struct sim_mark *mark)
     sim_put_null(rows);
 }
 
-/* issuing.take_checks */
+/* issuing.take_marks */
 static struct pg_rows *run_take(const struct sim_statement *statement)
 {
     struct pg_rows *rows = sim_rows_new(SIM_MARKS, 18);
@@ -253,7 +253,7 @@ static void apply(struct sim_mark *mark, struct sim_event *event, const char *re
     }
 }
 
-/* issuing.end_check */
+/* issuing.end_mark */
 static const char *end(struct sim_mark *mark, int64_t seen_us, const char *result)
 {
     if (!mark)

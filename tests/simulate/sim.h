@@ -90,7 +90,7 @@ struct sim_card {
 
 enum sim_mark_action { SIM_MARK_RECONCILE, SIM_MARK_REISSUE, SIM_MARK_LOOK };
 
-/* A row of peer_checks. */
+/* A row of marks. */
 struct sim_mark {
     struct uuid id, token;
     int event;

@@ -1,6 +1,6 @@
 /* Events whose attempt found its lease lost after it had sent a create: the event may have ended since, over a look-up
  * that could not see the card. Each is reported to its place in the database, where it becomes a mark to look it up
- * (issuing.ask_check). A place that does not answer does not hold up the others. */
+ * (issuing.add_mark). A place that does not answer does not hold up the others. */
 #ifndef ISSUING_LOST_CREATES_H
 #define ISSUING_LOST_CREATES_H
 

@@ -1,5 +1,5 @@
 /* Takes marks of operators, and of workers themselves: "look this event up at the issuer, and act"
- * (issuing.peer_checks). An event of a route is looked up at the lookup_url: was it executed?
+ * (issuing.marks). An event of a route is looked up at the lookup_url: was it executed?
  *
  *     take -> [look-up] -> decide -> end
  *                            \-> note the orphan -> cancel -> look-up ... -> unlink -> end

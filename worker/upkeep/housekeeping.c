@@ -32,8 +32,8 @@ struct housekeeping {
 };
 
 /* Of a pass: these for each place, then sql_forget_keys for each database, since its places share the keys. */
-static const struct sql_statement *const place_statements[] = {&sql_keep_rows, &sql_keep_house, &sql_check_rest,
-                                                               &sql_erase_numbers};
+static const struct sql_statement *const place_statements[] = {&sql_keep_rows, &sql_run_housekeeping,
+                                                               &sql_check_default_partitions, &sql_erase_numbers};
 #define PLACE_STATEMENTS ((int)ARRAY_SIZE(place_statements))
 
 /* Columns of all of them. */
@@ -143,7 +143,7 @@ static void send_statement(struct housekeeping *housekeeping)
     /* A key that is still honoured leads to its event. */
     query->params[2] = pg_param_int8(longer_ms(config->outbox.retention_ms, keys_ms));
     query->params[3] = pg_param_int8(PARTITION_LEAST_MS);
-    query->timeout_ms = query->statement == &sql_check_rest ? CHECK_TIMEOUT_MS : QUERY_TIMEOUT_MS;
+    query->timeout_ms = query->statement == &sql_check_default_partitions ? CHECK_TIMEOUT_MS : QUERY_TIMEOUT_MS;
     query->is_slow = true;
     query->on_result = on_statement_done;
     pg_pool_submit(housekeeping->options.pool, query);

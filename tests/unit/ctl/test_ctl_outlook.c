@@ -211,12 +211,12 @@ START_TEST(an_event_that_no_worker_can_take_is_explained_by_what_keeps_them)
     look(&event, &nothing);
     ck_assert_int_eq(outlook.wait.what, OUTLOOK_WAIT_FOR_NOTHING);
     expect_why("the next worker with a free slot takes it");
-    issuer->shut = issuer->resting = 1;
+    issuer->blocked = issuer->resting = 1;
     issuer->next_us = NOW + 2 * SECOND;
     look(&event, &nothing);
     ck_assert_int_eq(outlook.wait.what, OUTLOOK_WAIT_FOR_REST);
     expect_why("issuer gets too many requests, so it rests for another 2 s");
-    core->shut = core->open = 1;
+    core->blocked = core->open = 1;
     core->since_us = NOW - 60 * SECOND;
     core->cause = "core_http_503";
     core->next_us = NOW + 11 * SECOND;
@@ -270,7 +270,7 @@ START_TEST(a_breaker_that_is_open_at_one_worker_only_holds_nothing_back)
     event.next_attempt_us = NOW - SECOND;
     cluster.alive_count = 2;
     cluster.targets[0].workers = 2;
-    cluster.targets[0].shut = cluster.targets[0].open = 1;
+    cluster.targets[0].blocked = cluster.targets[0].open = 1;
     look(&event, &nothing);
     ck_assert_int_eq(outlook.wait.what, OUTLOOK_WAIT_FOR_NOTHING);
     ck_assert_int_eq(outlook.at_us, event.next_attempt_us);

@@ -179,15 +179,15 @@ START_TEST(a_dead_route_keeps_no_card_and_a_dead_issuer_no_delivery)
 {
     struct event event = event_of(OUTBOX_PENDING), request = event_of(OUTBOX_PENDING);
     request.type = "CARD_ISSUE";
-    cluster.targets[2].shut = cluster.targets[2].open = 1;
+    cluster.targets[2].blocked = cluster.targets[2].open = 1;
     cluster.targets[2].cause = "timeout";
     look(&event, &nothing);
     ck_assert_int_eq(outlook.wait.what, OUTLOOK_WAIT_FOR_BREAKER);
     expect_why("it waits behind the open breaker of CHARGE");
     outlook_of(&request, &nothing, &cluster, &config, &outlook);
     ck_assert_int_eq(outlook.wait.what, OUTLOOK_WAIT_FOR_NOTHING);
-    cluster.targets[2].shut = cluster.targets[2].open = 0;
-    cluster.targets[0].shut = cluster.targets[0].open = 1;
+    cluster.targets[2].blocked = cluster.targets[2].open = 0;
+    cluster.targets[0].blocked = cluster.targets[0].open = 1;
     look(&event, &nothing);
     ck_assert_int_eq(outlook.wait.what, OUTLOOK_WAIT_FOR_NOTHING);
     outlook_of(&request, &nothing, &cluster, &config, &outlook);
