@@ -5,7 +5,7 @@
 
 #include "tests/support/suite.h"
 
-START_TEST(an_accepted_request_is_three_rows_of_one_time)
+TEST(an_accepted_request_is_three_rows_of_one_time)
 {
     struct one_try tries[2] = {try_of("three-rows-a", "k"), try_of("three-rows-b", "k")};
     accept_all(&no_limit, tries, 2);
@@ -31,9 +31,8 @@ START_TEST(an_accepted_request_is_three_rows_of_one_time)
             1);
     }
 }
-END_TEST
 
-START_TEST(a_repeat_is_never_limited_and_takes_no_slot)
+TEST(a_repeat_is_never_limited_and_takes_no_slot)
 {
     const struct limit one = {.count = 1, .window_ms = HOUR_MS, .attempts = true};
     struct one_try first = try_of("repeat", "k"), again = try_of("repeat", "k"), second = try_of("repeat", "k2");
@@ -47,9 +46,8 @@ START_TEST(a_repeat_is_never_limited_and_takes_no_slot)
     }
     expect_rows("repeat", 1, 2, 1);
 }
-END_TEST
 
-START_TEST(a_key_with_another_body_is_reused_and_changes_nothing)
+TEST(a_key_with_another_body_is_reused_and_changes_nothing)
 {
     struct one_try first = try_of("reused", "k"), other = try_of("reused", "k"),
                    neighbour = try_of("reused-neighbour", "k");
@@ -59,9 +57,8 @@ START_TEST(a_key_with_another_body_is_reused_and_changes_nothing)
     expect_rows("reused", 1, 1, 1);
     expect(&no_limit, &neighbour, "accepted"); /* the scope is (user, key) */
 }
-END_TEST
 
-START_TEST(a_refused_try_leaves_its_key_unused_and_its_row_in_the_log)
+TEST(a_refused_try_leaves_its_key_unused_and_its_row_in_the_log)
 {
     const struct limit one = {.count = 1, .window_ms = HOUR_MS};
     struct one_try first = try_of("unused", "k1"), refused = try_of("unused", "k2"), again = try_of("unused", "k2");
@@ -77,9 +74,8 @@ START_TEST(a_refused_try_leaves_its_key_unused_and_its_row_in_the_log)
     expect(&one, &again, "accepted");
     ck_assert(uuid_equal(&again.event_id, &again.id));
 }
-END_TEST
 
-START_TEST(the_same_call_again_gives_the_same_verdict)
+TEST(the_same_call_again_gives_the_same_verdict)
 {
     const struct limit one = {.count = 1, .window_ms = HOUR_MS};
     struct one_try accepted = try_of("unknown-commit", "k"), limited = try_of("unknown-commit", "k2"), copy;
@@ -102,9 +98,8 @@ START_TEST(the_same_call_again_gives_the_same_verdict)
     ck_assert_int_eq(
         database_int(owner, "SELECT count(*) FROM rate_limit_log WHERE user_id = 'unknown-commit' AND accepted"), 1);
 }
-END_TEST
 
-START_TEST(a_call_that_was_rolled_back_left_nothing)
+TEST(a_call_that_was_rolled_back_left_nothing)
 {
     struct one_try try = try_of("rolled-back", "k");
     database_run(api, "BEGIN");
@@ -114,9 +109,8 @@ START_TEST(a_call_that_was_rolled_back_left_nothing)
     expect(&no_limit, &try, "accepted");
     expect_rows("rolled-back", 1, 1, 1);
 }
-END_TEST
 
-START_TEST(a_batch_of_64_comes_back_in_the_order_it_went)
+TEST(a_batch_of_64_comes_back_in_the_order_it_went)
 {
     static const char *const verdicts[] = {"accepted", "replayed", "reused", "limited"};
     const struct limit one = {.count = 1, .window_ms = HOUR_MS};
@@ -145,18 +139,16 @@ START_TEST(a_batch_of_64_comes_back_in_the_order_it_went)
         ck_assert_int_eq(tries[i].decided_us, tries[0].decided_us);
     }
 }
-END_TEST
 
-START_TEST(a_user_twice_in_one_batch_is_refused_because_both_would_pass)
+TEST(a_user_twice_in_one_batch_is_refused_because_both_would_pass)
 {
     struct one_try tries[3] = {try_of("twice", "k1"), try_of("twice-neighbour", "k"), try_of("twice", "k2")};
     expect_refused(api, tries, 3, "22023");
     expect_rows("twice", 0, 0, 0);
     expect_rows("twice-neighbour", 0, 0, 0);
 }
-END_TEST
 
-START_TEST(a_bad_element_fails_the_call_as_a_whole_and_its_neighbours_pass_alone)
+TEST(a_bad_element_fails_the_call_as_a_whole_and_its_neighbours_pass_alone)
 {
     struct one_try tries[3] = {try_of("bad-a", "k"), try_of("bad-b", "k"), try_of("bad-c", "k")};
     snprintf(tries[1].payload, sizeof(tries[1].payload), "{\"kind\":");
@@ -167,16 +159,14 @@ START_TEST(a_bad_element_fails_the_call_as_a_whole_and_its_neighbours_pass_alone
     expect_refused(api, &tries[1], 1, "22P02");
     expect(&no_limit, &tries[2], "accepted");
 }
-END_TEST
 
-START_TEST(an_empty_batch_is_no_error)
+TEST(an_empty_batch_is_no_error)
 {
     char sqlstate[6];
     ck_assert(call_accept(api, &no_limit, NULL, 0, sqlstate));
 }
-END_TEST
 
-START_TEST(other_isolation_levels_are_refused)
+TEST(other_isolation_levels_are_refused)
 {
     static const char *const levels[] = {"REPEATABLE READ", "SERIALIZABLE"};
     for (size_t i = 0; i < ARRAY_SIZE(levels); i++) {
@@ -191,9 +181,8 @@ START_TEST(other_isolation_levels_are_refused)
     expect(&no_limit, &try, "accepted");
     database_run(api, "COMMIT");
 }
-END_TEST
 
-START_TEST(a_user_whose_lock_is_taken_is_busy_and_spares_the_neighbours)
+TEST(a_user_whose_lock_is_taken_is_busy_and_spares_the_neighbours)
 {
     struct one_try recorded = try_of("blocked", "k");
     struct one_try tries[2] = {try_of("blocked", "k"), try_of("blocked-neighbour", "k")},
@@ -215,10 +204,9 @@ START_TEST(a_user_whose_lock_is_taken_is_busy_and_spares_the_neighbours)
     ck_assert(uuid_equal(&tries[0].event_id, &recorded.id));
     expect_rows("blocked", 1, 1, 1);
 }
-END_TEST
 
 /* What is recorded already needs no lock to be told. */
-START_TEST(a_repeat_is_told_while_the_users_lock_is_taken)
+TEST(a_repeat_is_told_while_the_users_lock_is_taken)
 {
     struct one_try first = try_of("known", "k1"), again = try_of("known", "k1"), other = try_of("known", "k1");
     struct pg_sync *stranger = database_open(NULL);
@@ -234,9 +222,8 @@ START_TEST(a_repeat_is_told_while_the_users_lock_is_taken)
     ck_assert_str_eq(other.verdict, "reused");
     expect_rows("known", 1, 1, 1);
 }
-END_TEST
 
-START_TEST(somebody_who_died_holding_a_users_lock_holds_it_no_more)
+TEST(somebody_who_died_holding_a_users_lock_holds_it_no_more)
 {
     struct one_try first = try_of("died", "k1"), second = try_of("died", "k2");
     struct pg_sync *doomed = database_open("issuing_api");
@@ -249,7 +236,6 @@ START_TEST(somebody_who_died_holding_a_users_lock_holds_it_no_more)
     expect(&no_limit, &second, "accepted");
     ck_assert_int_eq(rows_of("outbox_events", "died"), 1);
 }
-END_TEST
 
 /* Returns whether the call, in a transaction of its own, wrote to the WAL: only then its commit waited for the disk and
  * the standbys. No other session of this test writes at the same time, but the server may; so a call that writes
@@ -268,7 +254,7 @@ static bool writes_log(struct one_try *try, const char *verdict)
     return true;
 }
 
-START_TEST(a_call_that_only_found_waits_for_the_disk_as_if_it_had_written)
+TEST(a_call_that_only_found_waits_for_the_disk_as_if_it_had_written)
 {
     struct one_try first = try_of("found", "k"), repeat = try_of("found", "k"), other = try_of("found", "k");
     struct one_try reissue = try_of("found", "r");
@@ -281,26 +267,5 @@ START_TEST(a_call_that_only_found_waits_for_the_disk_as_if_it_had_written)
     ck_assert(writes_log(&other, "reused"));
     ck_assert(writes_log(&reissue, "not_replaceable"));
 }
-END_TEST
 
-SUITE(accept)
-{
-    TCase *tcase = tcase_create("accept");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, an_accepted_request_is_three_rows_of_one_time);
-    tcase_add_test(tcase, a_repeat_is_never_limited_and_takes_no_slot);
-    tcase_add_test(tcase, a_key_with_another_body_is_reused_and_changes_nothing);
-    tcase_add_test(tcase, a_refused_try_leaves_its_key_unused_and_its_row_in_the_log);
-    tcase_add_test(tcase, the_same_call_again_gives_the_same_verdict);
-    tcase_add_test(tcase, a_call_that_was_rolled_back_left_nothing);
-    tcase_add_test(tcase, a_batch_of_64_comes_back_in_the_order_it_went);
-    tcase_add_test(tcase, a_user_twice_in_one_batch_is_refused_because_both_would_pass);
-    tcase_add_test(tcase, a_bad_element_fails_the_call_as_a_whole_and_its_neighbours_pass_alone);
-    tcase_add_test(tcase, an_empty_batch_is_no_error);
-    tcase_add_test(tcase, other_isolation_levels_are_refused);
-    tcase_add_test(tcase, a_user_whose_lock_is_taken_is_busy_and_spares_the_neighbours);
-    tcase_add_test(tcase, a_repeat_is_told_while_the_users_lock_is_taken);
-    tcase_add_test(tcase, somebody_who_died_holding_a_users_lock_holds_it_no_more);
-    tcase_add_test(tcase, a_call_that_only_found_waits_for_the_disk_as_if_it_had_written);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(accept, set_up, tear_down)

@@ -20,7 +20,7 @@ static void age(const char *user, const char *accepted_ago, const char *status, 
                   accepted_ago, user);
 }
 
-START_TEST(a_key_counts_for_its_retention_from_the_final_status)
+TEST(a_key_counts_for_its_retention_from_the_final_status)
 {
     static const char *const statuses[] = {"COMPLETED", "REJECTED"};
     for (size_t i = 0; i < ARRAY_SIZE(statuses); i++) {
@@ -46,9 +46,8 @@ START_TEST(a_key_counts_for_its_retention_from_the_final_status)
         expect_rows(user, 2, 2, 2);
     }
 }
-END_TEST
 
-START_TEST(the_key_of_an_unfinished_or_failed_request_counts_for_ever)
+TEST(the_key_of_an_unfinished_or_failed_request_counts_for_ever)
 {
     static const char *const statuses[] = {"PENDING", "PROCESSING", "FAILED"};
     for (size_t i = 0; i < ARRAY_SIZE(statuses); i++) {
@@ -64,9 +63,8 @@ START_TEST(the_key_of_an_unfinished_or_failed_request_counts_for_ever)
         expect_rows(user, 1, 1, 1);
     }
 }
-END_TEST
 
-START_TEST(a_key_whose_request_is_gone_counts_for_its_retention_from_acceptance)
+TEST(a_key_whose_request_is_gone_counts_for_its_retention_from_acceptance)
 {
     struct one_try first = try_of("gone", "k"), again = try_of("gone", "k");
     expect(&an_hour, &first, "accepted");
@@ -76,9 +74,8 @@ START_TEST(a_key_whose_request_is_gone_counts_for_its_retention_from_acceptance)
     database_run(owner, "UPDATE idempotency_keys SET created_at = now() - interval '61 min' WHERE user_id = 'gone'");
     expect(&an_hour, &again, "accepted");
 }
-END_TEST
 
-START_TEST(of_two_rows_of_a_key_in_different_partitions_the_newest_counts)
+TEST(of_two_rows_of_a_key_in_different_partitions_the_newest_counts)
 {
     struct one_try old = try_of("two-rows", "k"), new = try_of("two-rows", "k"), again = try_of("two-rows", "k");
     snprintf(new.payload, sizeof(new.payload), "{\"kind\":\"new\",\"memo\":\"newer\"}");
@@ -102,7 +99,6 @@ START_TEST(of_two_rows_of_a_key_in_different_partitions_the_newest_counts)
     again.id = uuid7_make();
     expect(&an_hour, &again, "accepted");
 }
-END_TEST
 
 static void advance_clock(const char *passed_ago, const char *believed_ago)
 {
@@ -114,7 +110,7 @@ static void advance_clock(const char *passed_ago, const char *believed_ago)
 
 /* The database's clock jumps ahead by five hours or a year: by that clock the key's request ended longer ago than
  * the retention. Less time has really passed, and the key is not forgotten. */
-START_TEST(a_clock_that_jumps_ahead_forgets_no_key)
+TEST(a_clock_that_jumps_ahead_forgets_no_key)
 {
     static const char *const jumps[] = {"5 h", "365 days"};
     for (size_t i = 0; i < ARRAY_SIZE(jumps); i++) {
@@ -132,9 +128,8 @@ START_TEST(a_clock_that_jumps_ahead_forgets_no_key)
         expect(&an_hour, &again, "accepted");
     }
 }
-END_TEST
 
-START_TEST(a_clock_that_steps_back_forgets_no_key)
+TEST(a_clock_that_steps_back_forgets_no_key)
 {
     struct one_try first = try_of("step-back", "k"), again = try_of("step-back", "k");
     expect(&an_hour, &first, "accepted");
@@ -142,10 +137,9 @@ START_TEST(a_clock_that_steps_back_forgets_no_key)
     advance_clock("-5 h", "-5 h");
     expect(&an_hour, &again, "replayed");
 }
-END_TEST
 
 /* An api with a shorter retention in its configuration than in the database forgets nothing. */
-START_TEST(no_caller_shortens_the_retention_of_keys)
+TEST(no_caller_shortens_the_retention_of_keys)
 {
     const struct limit shorter = {.count = 1000000, .window_ms = HOUR_MS, .retention_ms = 1000};
     struct one_try first = try_of("shorter", "k"), again = try_of("shorter", "k");
@@ -155,18 +149,5 @@ START_TEST(no_caller_shortens_the_retention_of_keys)
     age("shorter", "61 min", "COMPLETED", "61 min");
     expect(&shorter, &again, "accepted");
 }
-END_TEST
 
-SUITE(accept_keys)
-{
-    TCase *tcase = tcase_create("accept_keys");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, a_key_counts_for_its_retention_from_the_final_status);
-    tcase_add_test(tcase, the_key_of_an_unfinished_or_failed_request_counts_for_ever);
-    tcase_add_test(tcase, a_key_whose_request_is_gone_counts_for_its_retention_from_acceptance);
-    tcase_add_test(tcase, of_two_rows_of_a_key_in_different_partitions_the_newest_counts);
-    tcase_add_test(tcase, a_clock_that_jumps_ahead_forgets_no_key);
-    tcase_add_test(tcase, a_clock_that_steps_back_forgets_no_key);
-    tcase_add_test(tcase, no_caller_shortens_the_retention_of_keys);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(accept_keys, set_up, tear_down)

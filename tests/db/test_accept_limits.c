@@ -6,7 +6,7 @@
 
 /* Where refused tries count, a second row of the same try would prolong the block. Another try was refused between the
  * two calls. */
-START_TEST(a_refused_try_that_runs_again_prolongs_nothing)
+TEST(a_refused_try_that_runs_again_prolongs_nothing)
 {
     for (int count = 1; count <= 3; count++) {
         const struct limit limit = {.count = count, .window_ms = HOUR_MS, .attempts = true};
@@ -41,7 +41,6 @@ START_TEST(a_refused_try_that_runs_again_prolongs_nothing)
         }
     }
 }
-END_TEST
 
 /* Tries of the past, `ago` seconds each; 0 ends. */
 static void add_past(const char *user, const int *ago, bool accepted)
@@ -71,7 +70,7 @@ static void expect_frees(const struct one_try *try, const char *user, int ago, i
                      1);
 }
 
-START_TEST(the_slot_frees_when_the_tries_that_fill_the_window_leave_it)
+TEST(the_slot_frees_when_the_tries_that_fill_the_window_leave_it)
 {
     static const int fives[] = {550, 500, 300, 200, 100, 0}, threes[] = {500, 300, 100, 0};
     const struct limit accepted = {.count = 3, .window_ms = 600 * 1000},
@@ -96,9 +95,8 @@ START_TEST(the_slot_frees_when_the_tries_that_fill_the_window_leave_it)
     ck_assert_int_eq(try.used, 4);
     expect_frees(&try, "frees-a", 300, attempts.window_ms);
 }
-END_TEST
 
-START_TEST(refused_tries_count_only_where_attempts_count)
+TEST(refused_tries_count_only_where_attempts_count)
 {
     static const int refused[] = {50, 40, 30, 0};
     const struct limit accepted = {.count = 1, .window_ms = 600 * 1000},
@@ -113,9 +111,8 @@ START_TEST(refused_tries_count_only_where_attempts_count)
     ck_assert_int_eq(strict.frees_us,
                      strict.decided_us + attempts.window_ms * 1000); /* the block is prolonged by the try itself */
 }
-END_TEST
 
-START_TEST(a_try_passes_when_its_time_has_come_and_not_before)
+TEST(a_try_passes_when_its_time_has_come_and_not_before)
 {
     static const int threes[] = {500, 300, 100, 0};
     const struct limit limit = {.count = 3, .window_ms = 600 * 1000};
@@ -133,7 +130,6 @@ START_TEST(a_try_passes_when_its_time_has_come_and_not_before)
     expect(&limit, &try, "accepted");
     ck_assert_int_eq(try.used, 3);
 }
-END_TEST
 
 /* Pages that a call of issuing.accept reads, with the functions that it calls. */
 static int64_t pages_read(const char *user, const struct limit *limit)
@@ -156,7 +152,7 @@ static int64_t pages_read(const char *user, const struct limit *limit)
 
 /* A user who was refused a hundred thousand times in the window costs as much as any other user, in both modes and for
  * every verdict. */
-START_TEST(the_limit_costs_the_same_however_often_the_user_was_refused)
+TEST(the_limit_costs_the_same_however_often_the_user_was_refused)
 {
     static const int hundred_thousand = 100000;
     for (int i = 0; i < 4; i++) {
@@ -178,10 +174,9 @@ START_TEST(the_limit_costs_the_same_however_often_the_user_was_refused)
     }
     database_run(owner, "DELETE FROM rate_limit_log WHERE user_id LIKE 'cost-%'");
 }
-END_TEST
 
 /* A client repeats refused tries without a pause: the number of rows does not grow with the number of tries. */
-START_TEST(refused_tries_have_a_bounded_number_of_rows_in_each_second)
+TEST(refused_tries_have_a_bounded_number_of_rows_in_each_second)
 {
     enum { TRIES = 2000 };
     static const struct limit limits[] = {{.count = 2, .window_ms = HOUR_MS},
@@ -211,11 +206,10 @@ START_TEST(refused_tries_have_a_bounded_number_of_rows_in_each_second)
             0);
     }
 }
-END_TEST
 
 /* Where refused tries count, a try without a row prolongs nothing, and it can pass at the time that its verdict
  * names. */
-START_TEST(a_block_ends_at_most_a_second_before_the_last_refused_try_leaves_the_window)
+TEST(a_block_ends_at_most_a_second_before_the_last_refused_try_leaves_the_window)
 {
     const struct limit limit = {.count = 2, .window_ms = 600 * 1000, .attempts = true};
     static const int two[] = {400, 300, 0};
@@ -244,11 +238,10 @@ START_TEST(a_block_ends_at_most_a_second_before_the_last_refused_try_leaves_the_
     try.id = uuid7_make();
     expect(&limit, &try, "accepted");
 }
-END_TEST
 
 /* The clock was an hour ahead when the user's tries were recorded, and is right again: the user waits for one window,
  * not for an hour. */
-START_TEST(tries_of_a_clock_that_was_ahead_hold_a_user_for_one_window_only)
+TEST(tries_of_a_clock_that_was_ahead_hold_a_user_for_one_window_only)
 {
     static const char *const users[] = {"ahead-accepted", "ahead-attempts"};
     for (int i = 0; i < 2; i++) {
@@ -270,9 +263,8 @@ START_TEST(tries_of_a_clock_that_was_ahead_hold_a_user_for_one_window_only)
         expect(&limit, &try, "accepted");
     }
 }
-END_TEST
 
-START_TEST(no_program_can_move_tries_of_the_past)
+TEST(no_program_can_move_tries_of_the_past)
 {
     static const int past[] = {500, 300, 0};
     add_past("unmoved", past, true);
@@ -282,20 +274,5 @@ START_TEST(no_program_can_move_tries_of_the_past)
                                   "interval '299 s'"),
                      2);
 }
-END_TEST
 
-SUITE(accept_limits)
-{
-    TCase *tcase = tcase_create("accept_limits");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, a_refused_try_that_runs_again_prolongs_nothing);
-    tcase_add_test(tcase, the_slot_frees_when_the_tries_that_fill_the_window_leave_it);
-    tcase_add_test(tcase, refused_tries_count_only_where_attempts_count);
-    tcase_add_test(tcase, a_try_passes_when_its_time_has_come_and_not_before);
-    tcase_add_test(tcase, the_limit_costs_the_same_however_often_the_user_was_refused);
-    tcase_add_test(tcase, refused_tries_have_a_bounded_number_of_rows_in_each_second);
-    tcase_add_test(tcase, a_block_ends_at_most_a_second_before_the_last_refused_try_leaves_the_window);
-    tcase_add_test(tcase, tries_of_a_clock_that_was_ahead_hold_a_user_for_one_window_only);
-    tcase_add_test(tcase, no_program_can_move_tries_of_the_past);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(accept_limits, set_up, tear_down)

@@ -5,7 +5,7 @@
 
 #include "tests/support/suite.h"
 
-START_TEST(one_key_from_many_connections_is_one_request_with_one_answer)
+TEST(one_key_from_many_connections_is_one_request_with_one_answer)
 {
     struct contest contest;
     struct one_try tries[THREADS];
@@ -28,9 +28,8 @@ START_TEST(one_key_from_many_connections_is_one_request_with_one_answer)
     }
     contest_close(&contest);
 }
-END_TEST
 
-START_TEST(many_keys_of_one_user_are_accepted_up_to_the_limit_exactly)
+TEST(many_keys_of_one_user_are_accepted_up_to_the_limit_exactly)
 {
     struct contest contest;
     struct one_try tries[THREADS];
@@ -51,7 +50,6 @@ START_TEST(many_keys_of_one_user_are_accepted_up_to_the_limit_exactly)
     }
     contest_close(&contest);
 }
-END_TEST
 
 enum { OVERLAP_USERS = 40, OVERLAP_BATCH = 24, OVERLAP_CALLS = 6, OVERLAP_THREADS = 16 };
 
@@ -75,7 +73,7 @@ static struct one_try *overlapping(const char *prefix)
     return tries;
 }
 
-START_TEST(overlapping_batches_in_any_order_never_deadlock_and_lose_nothing)
+TEST(overlapping_batches_in_any_order_never_deadlock_and_lose_nothing)
 {
     enum { ALL = OVERLAP_THREADS * OVERLAP_CALLS * OVERLAP_BATCH };
     struct contest contest;
@@ -103,9 +101,8 @@ START_TEST(overlapping_batches_in_any_order_never_deadlock_and_lose_nothing)
     free(tries);
     contest_close(&contest);
 }
-END_TEST
 
-START_TEST(no_window_ever_holds_more_than_the_limit_and_no_try_is_refused_without_need)
+TEST(no_window_ever_holds_more_than_the_limit_and_no_try_is_refused_without_need)
 {
     enum { RACERS = 8, CALLS = 40, COUNT = 3, WINDOW_MS = 150 };
     struct contest contest;
@@ -131,7 +128,6 @@ START_TEST(no_window_ever_holds_more_than_the_limit_and_no_try_is_refused_withou
         "WHERE r.user_id = 'sliding' AND (r.accepted AND w.n >= 3 OR NOT r.accepted AND w.n < 3)";
     ck_assert_int_eq(database_int(owner, "%s", in_window), 0);
 }
-END_TEST
 
 /* The function, changed by a regular expression until restore_function() is called. */
 static void make_mutant(const char *pattern, const char *instead)
@@ -148,7 +144,7 @@ static void restore_function(void)
     database_run(owner, "DO $do$ BEGIN EXECUTE (SELECT text FROM original); END $do$; DROP TABLE original");
 }
 
-START_TEST(without_the_users_lock_the_limit_is_broken)
+TEST(without_the_users_lock_the_limit_is_broken)
 {
     enum { ROUNDS = 100 };
     const struct limit one = {.count = 1, .window_ms = HOUR_MS};
@@ -171,16 +167,5 @@ START_TEST(without_the_users_lock_the_limit_is_broken)
     restore_function();
     ck_assert_msg(broken, "the limit held without its lock: then this test proves nothing, or something else holds it");
 }
-END_TEST
 
-SUITE(accept_races)
-{
-    TCase *tcase = tcase_create("accept_races");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, one_key_from_many_connections_is_one_request_with_one_answer);
-    tcase_add_test(tcase, many_keys_of_one_user_are_accepted_up_to_the_limit_exactly);
-    tcase_add_test(tcase, overlapping_batches_in_any_order_never_deadlock_and_lose_nothing);
-    tcase_add_test(tcase, no_window_ever_holds_more_than_the_limit_and_no_try_is_refused_without_need);
-    tcase_add_test(tcase, without_the_users_lock_the_limit_is_broken);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(accept_races, set_up, tear_down)

@@ -34,7 +34,7 @@ static struct one_try reissue_of(const char *user, const char *key, const struct
     return try;
 }
 
-START_TEST(only_an_active_card_of_the_user_whose_request_is_done_can_be_replaced)
+TEST(only_an_active_card_of_the_user_whose_request_is_done_can_be_replaced)
 {
     struct uuid own = add_card("holder", "COMPLETED", "active"), stranger = uuid7_make();
     struct uuid cancelled = add_card("holder", "COMPLETED", "cancelled"),
@@ -53,9 +53,8 @@ START_TEST(only_an_active_card_of_the_user_whose_request_is_done_can_be_replaced
     struct one_try good = reissue_of("holder", "k", &own); /* the same key: it is still unused */
     expect(&no_limit, &good, "accepted");
 }
-END_TEST
 
-START_TEST(not_replaceable_comes_before_limited)
+TEST(not_replaceable_comes_before_limited)
 {
     const struct limit one = {.count = 1, .window_ms = HOUR_MS};
     struct uuid unknown = uuid7_make();
@@ -64,9 +63,8 @@ START_TEST(not_replaceable_comes_before_limited)
     expect(&one, &second, "not_replaceable");
     expect_rows("order", 1, 1, 1);
 }
-END_TEST
 
-START_TEST(a_card_has_one_live_reissue_until_that_is_rejected)
+TEST(a_card_has_one_live_reissue_until_that_is_rejected)
 {
     struct uuid card = add_card("once", "COMPLETED", "active");
     struct one_try first = reissue_of("once", "k1", &card), second = reissue_of("once", "k2", &card),
@@ -86,9 +84,8 @@ START_TEST(a_card_has_one_live_reissue_until_that_is_rejected)
     database_exec(owner, "UPDATE outbox_events SET status = 'REJECTED' WHERE id = '%s'", id);
     expect(&no_limit, &second, "accepted");
 }
-END_TEST
 
-START_TEST(reissues_of_one_card_from_many_connections_are_one)
+TEST(reissues_of_one_card_from_many_connections_are_one)
 {
     struct contest contest;
     struct one_try tries[THREADS];
@@ -105,7 +102,6 @@ START_TEST(reissues_of_one_card_from_many_connections_are_one)
     ck_assert_int_eq(count_verdicts(tries, THREADS, "accepted"), 1);
     ck_assert_int_eq(count_verdicts(tries, THREADS, "not_replaceable"), THREADS - 1);
 }
-END_TEST
 
 /* A reissue that another service inserts by itself, in a thread. */
 struct foreign {
@@ -174,7 +170,7 @@ static void race_foreign(const char *user, const char *first_ends, char ret_sqls
     }
 }
 
-START_TEST(of_two_reissues_that_other_services_insert_at_once_one_is_refused)
+TEST(of_two_reissues_that_other_services_insert_at_once_one_is_refused)
 {
     char sqlstate[6];
     race_foreign("foreign-commit", "COMMIT", sqlstate);
@@ -182,11 +178,10 @@ START_TEST(of_two_reissues_that_other_services_insert_at_once_one_is_refused)
     race_foreign("foreign-rollback", "ROLLBACK", sqlstate);
     ck_assert_str_eq(sqlstate, "");
 }
-END_TEST
 
 /* The wait may also begin while the place is only locked: a session that takes the place before that lock ends is found
  * as well. */
-START_TEST(a_reissue_that_took_the_place_while_another_waited_for_it_keeps_it)
+TEST(a_reissue_that_took_the_place_while_another_waited_for_it_keeps_it)
 {
     struct uuid card = add_card("locked-place", "COMPLETED", "active");
     struct foreign first = foreign_of("locked-place", &card), second = foreign_of("locked-place", &card);
@@ -204,9 +199,8 @@ START_TEST(a_reissue_that_took_the_place_while_another_waited_for_it_keeps_it)
     ck_assert_str_eq(second.sqlstate, "23505");
     ck_assert_int_eq(live_reissues("locked-place"), 1);
 }
-END_TEST
 
-START_TEST(a_reissue_that_another_service_inserts_and_ours_are_never_both_live)
+TEST(a_reissue_that_another_service_inserts_and_ours_are_never_both_live)
 {
     struct uuid card = add_card("foreign", "COMPLETED", "active");
     struct foreign foreign = foreign_of("foreign", &card);
@@ -251,12 +245,11 @@ START_TEST(a_reissue_that_another_service_inserts_and_ours_are_never_both_live)
         database_int(owner, "SELECT count(*) FROM idempotency_keys WHERE user_id = 'foreign' AND key = 'k2'"), 0);
     pg_sync_close(foreign.db);
 }
-END_TEST
 
 /* Another service has inserted a reissue and does not commit: our reissue of that card ends by lock_timeout, with its
  * batch, and then alone; its neighbours, each on its own after the batch was split, are accepted while the other
  * transaction is still open. */
-START_TEST(a_card_that_another_service_holds_costs_its_neighbours_one_wait)
+TEST(a_card_that_another_service_holds_costs_its_neighbours_one_wait)
 {
     struct uuid card = add_card("held", "COMPLETED", "active");
     struct foreign foreign = foreign_of("held", &card);
@@ -272,9 +265,8 @@ START_TEST(a_card_that_another_service_holds_costs_its_neighbours_one_wait)
     expect(&no_limit, &tries[1], "accepted");
     pg_sync_close(foreign.db);
 }
-END_TEST
 
-START_TEST(two_reissues_of_one_card_in_one_statement_are_refused)
+TEST(two_reissues_of_one_card_in_one_statement_are_refused)
 {
     struct uuid card = add_card("one-statement", "COMPLETED", "active");
     struct one_try try = reissue_of("one-statement", "k", &card);
@@ -288,20 +280,5 @@ START_TEST(two_reissues_of_one_card_in_one_statement_are_refused)
     ck_assert_int_eq(live_reissues("one-statement"), 0);
     expect(&no_limit, &try, "accepted");
 }
-END_TEST
 
-SUITE(accept_reissues)
-{
-    TCase *tcase = tcase_create("accept_reissues");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, only_an_active_card_of_the_user_whose_request_is_done_can_be_replaced);
-    tcase_add_test(tcase, not_replaceable_comes_before_limited);
-    tcase_add_test(tcase, a_card_has_one_live_reissue_until_that_is_rejected);
-    tcase_add_test(tcase, reissues_of_one_card_from_many_connections_are_one);
-    tcase_add_test(tcase, of_two_reissues_that_other_services_insert_at_once_one_is_refused);
-    tcase_add_test(tcase, a_reissue_that_took_the_place_while_another_waited_for_it_keeps_it);
-    tcase_add_test(tcase, a_reissue_that_another_service_inserts_and_ours_are_never_both_live);
-    tcase_add_test(tcase, a_card_that_another_service_holds_costs_its_neighbours_one_wait);
-    tcase_add_test(tcase, two_reissues_of_one_card_in_one_statement_are_refused);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(accept_reissues, set_up, tear_down)

@@ -159,7 +159,7 @@ static void tear_down(void)
     pg_sync_closep(&db);
 }
 
-START_TEST(every_request_gets_its_own_verdict_once)
+TEST(every_request_gets_its_own_verdict_once)
 {
     char user[32];
     for (int i = 0; i < REQUESTS; i++) {
@@ -177,9 +177,8 @@ START_TEST(every_request_gets_its_own_verdict_once)
     }
     ck_assert_int_eq(database_int(db, "SELECT count(*) FROM outbox_events"), 2 * REQUESTS / 3);
 }
-END_TEST
 
-START_TEST(a_verdict_carries_what_the_answer_needs)
+TEST(a_verdict_carries_what_the_answer_needs)
 {
     submit(0, "anna", "key-0", 1);
     submit(1, "anna", "key-1", 1);
@@ -201,9 +200,8 @@ START_TEST(a_verdict_carries_what_the_answer_needs)
     ck_assert_int_le(limited->frees_in_us, window_us);
     ck_assert_int_le(limited->decided_us, clock_mono_us());
 }
-END_TEST
 
-START_TEST(a_recorded_event_wakes_the_workers_and_a_repeat_does_not)
+TEST(a_recorded_event_wakes_the_workers_and_a_repeat_does_not)
 {
     submit(0, "anna", "key-0", 1);
     run_until(decided == 1);
@@ -218,9 +216,8 @@ START_TEST(a_recorded_event_wakes_the_workers_and_a_repeat_does_not)
     run_until(decided == 4);
     expect_hints(1);
 }
-END_TEST
 
-START_TEST(a_user_whose_lock_is_held_is_told_and_the_others_pass)
+TEST(a_user_whose_lock_is_held_is_told_and_the_others_pass)
 {
     char user[32];
     /* Of user-7 the same key is being recorded, of user-8 another one. */
@@ -240,10 +237,9 @@ START_TEST(a_user_whose_lock_is_held_is_told_and_the_others_pass)
     expect_failures(ACCEPTANCE_USER_LOCK, 1);
     ck_assert_str_eq(acceptor_note(acceptor), "");
 }
-END_TEST
 
 /* More held users than there are connections: the others are recorded while those are asked again. */
-START_TEST(held_locks_hold_no_connection)
+TEST(held_locks_hold_no_connection)
 {
     enum { HELD = 40 };
     char user[32];
@@ -271,10 +267,9 @@ START_TEST(held_locks_hold_no_connection)
     run_until(decided == 1);
     expect(0, ACCEPTANCE_ACCEPTED);
 }
-END_TEST
 
 /* Somebody who may lock the table, and not another request of the user. */
-START_TEST(a_lock_on_a_table_is_not_taken_for_a_key_that_is_being_recorded)
+TEST(a_lock_on_a_table_is_not_taken_for_a_key_that_is_being_recorded)
 {
     database_run(db, "BEGIN; LOCK TABLE issuing.rate_limit_log IN EXCLUSIVE MODE");
     submit(0, "anna", "key-0", 1);
@@ -283,10 +278,9 @@ START_TEST(a_lock_on_a_table_is_not_taken_for_a_key_that_is_being_recorded)
     expect(0, ACCEPTANCE_UNAVAILABLE);
     expect_failures(ACCEPTANCE_LOCK, 1);
 }
-END_TEST
 
 /* The row of one request breaks a rule: that says nothing about the others. */
-START_TEST(one_request_that_is_refused_alone_says_nothing_of_the_others)
+TEST(one_request_that_is_refused_alone_says_nothing_of_the_others)
 {
     database_run(db, "ALTER TABLE issuing.rate_limit_log ADD CONSTRAINT picky CHECK (user_id <> 'poison') NOT VALID");
     submit(0, "anna", "key-0", 1);
@@ -300,11 +294,10 @@ START_TEST(one_request_that_is_refused_alone_says_nothing_of_the_others)
     expect_failures(ACCEPTANCE_SCHEMA, 1);
     ck_assert_str_eq(acceptor_why_not(acceptor), "");
 }
-END_TEST
 
 /* A rule, a right or a function that a colleague has changed: no request is recorded any more. The program says so, and
  * finds out by itself when it works again, since no client is sent to it meanwhile. */
-START_TEST(a_schema_that_refuses_everybody_is_told_until_it_works_again)
+TEST(a_schema_that_refuses_everybody_is_told_until_it_works_again)
 {
     static const char *const faults[][2] = {
         {"ALTER TABLE issuing.rate_limit_log ADD CONSTRAINT nobody CHECK (user_id = '') NOT VALID",
@@ -331,10 +324,9 @@ START_TEST(a_schema_that_refuses_everybody_is_told_until_it_works_again)
     expect_failures(ACCEPTANCE_SCHEMA, ARRAY_SIZE(faults));
     ck_assert_int_eq(database_int(db, "SELECT count(*) FROM outbox_events WHERE user_id NOT LIKE 'user-%%'"), 0);
 }
-END_TEST
 
 /* Not of the schema: readiness follows all the same. */
-START_TEST(whatever_refuses_everybody_is_told_until_it_is_gone)
+TEST(whatever_refuses_everybody_is_told_until_it_is_gone)
 {
     database_run(db, "BEGIN; LOCK TABLE issuing.rate_limit_log IN EXCLUSIVE MODE");
     submit(0, "anna", "key-0", 1);
@@ -354,10 +346,9 @@ START_TEST(whatever_refuses_everybody_is_told_until_it_is_gone)
     expect(1, ACCEPTANCE_ACCEPTED);
     run_until(!acceptor_why_not(acceptor)[0]);
 }
-END_TEST
 
 /* No worker has passed for a day, so nobody took the plan back; now its range has begun. */
-START_TEST(what_housekeeping_has_promised_refuses_nobody)
+TEST(what_housekeeping_has_promised_refuses_nobody)
 {
     static const char *const tables[] = {"rate_limit_log", "idempotency_keys", "outbox_events"};
     database_run(db, "DO $$ DECLARE p text; BEGIN FOR p IN SELECT name FROM issuing.partitions LOOP "
@@ -378,10 +369,9 @@ START_TEST(what_housekeeping_has_promised_refuses_nobody)
     }
     ck_assert_str_eq(acceptor_why_not(acceptor), "");
 }
-END_TEST
 
 /* Every session that may connect can take an advisory lock whose key it knows. */
-START_TEST(no_lock_that_a_stranger_can_take_stops_a_user)
+TEST(no_lock_that_a_stranger_can_take_stops_a_user)
 {
     database_run(db,
                  "SELECT pg_advisory_lock(hashtextextended('anna', 4711)), pg_advisory_lock(hashtextextended('anna', "
@@ -391,7 +381,6 @@ START_TEST(no_lock_that_a_stranger_can_take_stops_a_user)
     expect(0, ACCEPTANCE_ACCEPTED);
     database_run(db, "SELECT pg_advisory_unlock_all()");
 }
-END_TEST
 
 /* Users whose places are 0, 1, 2. */
 static const char *const users_of_places[DATABASE_PLACES] = {"erin", "judy", "alice"};
@@ -414,7 +403,6 @@ START_TEST(every_request_reaches_the_place_of_its_user)
                      2 * REQUESTS / 3);
     ck_assert_int_eq(database_int(db, "SELECT count(DISTINCT place) FROM issuing.idempotency_keys"), DATABASE_PLACES);
 }
-END_TEST
 
 START_TEST(a_place_that_refuses_every_request_does_not_stop_the_others)
 {
@@ -441,7 +429,6 @@ START_TEST(a_place_that_refuses_every_request_does_not_stop_the_others)
     database_run(db, "ALTER TABLE issuing_p0.rate_limit_log DROP CONSTRAINT nobody; "
                      "ALTER TABLE issuing_p2.rate_limit_log DROP CONSTRAINT nobody");
 }
-END_TEST
 
 /* A plan that the check removes is one of the place whose request was refused. */
 START_TEST(the_check_is_about_the_place_of_the_request)
@@ -463,23 +450,12 @@ START_TEST(the_check_is_about_the_place_of_the_request)
         expect(i, ACCEPTANCE_ACCEPTED);
     ck_assert_int_eq(database_int(db, "SELECT count(*) FROM issuing.partition_plans"), 0);
 }
-END_TEST
 
 SUITE(acceptor)
 {
     TCase *tcase = tcase_create("acceptor");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, every_request_gets_its_own_verdict_once);
-    tcase_add_test(tcase, a_verdict_carries_what_the_answer_needs);
-    tcase_add_test(tcase, a_recorded_event_wakes_the_workers_and_a_repeat_does_not);
-    tcase_add_test(tcase, a_user_whose_lock_is_held_is_told_and_the_others_pass);
-    tcase_add_test(tcase, held_locks_hold_no_connection);
-    tcase_add_test(tcase, a_lock_on_a_table_is_not_taken_for_a_key_that_is_being_recorded);
-    tcase_add_test(tcase, one_request_that_is_refused_alone_says_nothing_of_the_others);
-    tcase_add_test(tcase, a_schema_that_refuses_everybody_is_told_until_it_works_again);
-    tcase_add_test(tcase, whatever_refuses_everybody_is_told_until_it_is_gone);
-    tcase_add_test(tcase, no_lock_that_a_stranger_can_take_stops_a_user);
-    tcase_add_test(tcase, what_housekeeping_has_promised_refuses_nobody);
+    ADD_TESTS(tcase);
     suite_add_tcase(suite, tcase);
 
     TCase *places = tcase_create("places");

@@ -93,7 +93,7 @@ static struct walked walk(struct audit_filter filter, int wanted)
 #define WALK(wanted, ...) walk((struct audit_filter){__VA_ARGS__}, wanted)
 
 /* That the order is strict says that none comes twice. */
-START_TEST(a_walk_returns_each_action_once_whatever_the_steps_are)
+TEST(a_walk_returns_each_action_once_whatever_the_steps_are)
 {
     ck_assert_int_eq(WALK(AUDIT_LOOK_MAX, .action = "number_revealed").count, ACTIONS - 40);
     ck_assert_int_eq(WALK(3333, .action = "number_revealed").count, ACTIONS - 40);
@@ -106,9 +106,8 @@ START_TEST(a_walk_returns_each_action_once_whatever_the_steps_are)
     ck_assert_int_eq(WALK(1, .event = EVENT).count, 20);
     ck_assert_int_eq(WALK(AUDIT_LOOK_MAX, .event = EVENT, .action = "number_revealed").count, 0);
 }
-END_TEST
 
-START_TEST(what_operators_did_is_found_between_the_reveals_in_bounded_steps)
+TEST(what_operators_did_is_found_between_the_reveals_in_bounded_steps)
 {
     struct walked all = WALK(AUDIT_LOOK_MAX, .actor = NULL), few = WALK(10, .actor = NULL);
     ck_assert_int_eq(all.count, 40);
@@ -121,9 +120,8 @@ START_TEST(what_operators_did_is_found_between_the_reveals_in_bounded_steps)
                      database_int(owner, "SELECT count(*) FROM issuing.operator_actions WHERE action = 'replay'"
                                          " AND at >= '2030-01-02Z'"));
 }
-END_TEST
 
-START_TEST(a_walk_knows_its_end_where_the_last_match_is_the_last_one_wanted)
+TEST(a_walk_knows_its_end_where_the_last_match_is_the_last_one_wanted)
 {
     struct walked exact = WALK(20, .event = EVENT), more = WALK(21, .event = EVENT), less = WALK(19, .event = EVENT);
     ck_assert_int_eq(more.steps, 1);
@@ -139,9 +137,8 @@ START_TEST(a_walk_knows_its_end_where_the_last_match_is_the_last_one_wanted)
     }
     ck_assert_int_eq(WALK(10, .since = "2031-01-01").steps, 1);
 }
-END_TEST
 
-START_TEST(a_row_says_what_was_changed_and_the_database_bears_every_cursor)
+TEST(a_row_says_what_was_changed_and_the_database_bears_every_cursor)
 {
     pg_rows_scope struct pg_rows *rows = NULL;
     const struct audit_cursor ends[] = {{1, 1}, {INT64_C(253402300799999999), INT64_MAX}};
@@ -166,7 +163,6 @@ START_TEST(a_row_says_what_was_changed_and_the_database_bears_every_cursor)
         }
     }
 }
-END_TEST
 
 /* As one text; the caller frees it. */
 static char *plan_of(const struct sql_statement *statement, const struct pg_param *params)
@@ -208,7 +204,7 @@ static void plan_uses(struct audit_filter filter, const struct audit_cursor *cur
     statement_uses(audit_statement(&filter), params, index);
 }
 
-START_TEST(a_step_reads_by_an_index_and_never_the_whole_table)
+TEST(a_step_reads_by_an_index_and_never_the_whole_table)
 {
     const struct audit_cursor inside = {MIDNIGHT, ACTIONS / 2};
     const char *const newer = "operator_actions_20300102t000000_at_idx", *const older =
@@ -224,14 +220,13 @@ START_TEST(a_step_reads_by_an_index_and_never_the_whole_table)
                    (const struct pg_param[]){pg_param_int8(ACTIONS - 100), pg_param_int8(ACTIONS), pg_param_int8(1000)},
                    "operator_actions_20300102t000000_id_idx");
 }
-END_TEST
 
 #define FIRST "019a9bd2-7a00-7000-8000-0000000000b1"
 #define SECOND "019a9bd2-7a00-7000-8000-0000000000b2"
 #define IN_2031 .since = "2031-01-01", .until = "2031-01-01T00:10Z"
 
 /* Two bulk actions at once, another operator who uses the id of the first, and single actions between them. */
-START_TEST(a_bulk_action_is_one_line_wherever_the_steps_end)
+TEST(a_bulk_action_is_one_line_wherever_the_steps_end)
 {
     database_run(owner, "INSERT INTO issuing.operator_actions (at, actor, db_role, action, batch)"
                         " SELECT timestamptz '2031-01-01 00:00Z' + n * interval '1 s',"
@@ -246,9 +241,8 @@ START_TEST(a_bulk_action_is_one_line_wherever_the_steps_end)
     }
     database_run(owner, "DELETE FROM issuing.operator_actions WHERE at >= '2031-01-01'");
 }
-END_TEST
 
-START_TEST(a_bulk_action_that_goes_on_after_the_time_that_is_shown_is_shown)
+TEST(a_bulk_action_that_goes_on_after_the_time_that_is_shown_is_shown)
 {
     database_run(owner, "INSERT INTO issuing.operator_actions (at, actor, db_role, action, batch) VALUES"
                         " ('2031-01-01 00:05Z', 'olga', 'r', 'resolve', '" FIRST "'),"
@@ -257,19 +251,12 @@ START_TEST(a_bulk_action_that_goes_on_after_the_time_that_is_shown_is_shown)
     ck_assert_int_eq(WALK(1, IN_2031).count, 2);
     database_run(owner, "DELETE FROM issuing.operator_actions WHERE at >= '2031-01-01'");
 }
-END_TEST
 
 SUITE(audit)
 {
     TCase *audit = tcase_create("audit");
     tcase_add_unchecked_fixture(audit, fill, NULL);
     tcase_add_checked_fixture(audit, set_up, tear_down);
-    tcase_add_test(audit, a_walk_returns_each_action_once_whatever_the_steps_are);
-    tcase_add_test(audit, what_operators_did_is_found_between_the_reveals_in_bounded_steps);
-    tcase_add_test(audit, a_walk_knows_its_end_where_the_last_match_is_the_last_one_wanted);
-    tcase_add_test(audit, a_row_says_what_was_changed_and_the_database_bears_every_cursor);
-    tcase_add_test(audit, a_step_reads_by_an_index_and_never_the_whole_table);
-    tcase_add_test(audit, a_bulk_action_is_one_line_wherever_the_steps_end);
-    tcase_add_test(audit, a_bulk_action_that_goes_on_after_the_time_that_is_shown_is_shown);
+    ADD_TESTS(audit);
     suite_add_tcase(suite, audit);
 }

@@ -20,7 +20,7 @@ static void tear_down(void)
 }
 
 /* As sha2(256),bytes(0,2),hex,hex2i,mod(1024) of HAProxy and hashlib of Python have them. */
-START_TEST(the_bucket_of_a_user_is_a_part_of_the_sha256_of_its_bytes)
+TEST(the_bucket_of_a_user_is_a_part_of_the_sha256_of_its_bytes)
 {
     static const struct {
         const char *user;
@@ -31,9 +31,8 @@ START_TEST(the_bucket_of_a_user_is_a_part_of_the_sha256_of_its_bytes)
         ck_assert_msg(bucket == known[i].bucket, "%s: %d", known[i].user, (int)bucket);
     }
 }
-END_TEST
 
-START_TEST(the_function_of_the_bucket_is_a_part_of_the_statement)
+TEST(the_function_of_the_bucket_is_a_part_of_the_statement)
 {
     struct pg_rows *rows =
         database_rows(db, "EXPLAIN (VERBOSE) SELECT FROM outbox_events e WHERE issuing.bucket_of(e.user_id) = 3");
@@ -41,13 +40,5 @@ START_TEST(the_function_of_the_bucket_is_a_part_of_the_statement)
         ck_assert_msg(!strstr(pg_bytes(rows, i, 0).bytes, "bucket_of"), "the function is not inlined");
     pg_rows_free(rows);
 }
-END_TEST
 
-SUITE(buckets)
-{
-    TCase *tcase = tcase_create("buckets");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, the_bucket_of_a_user_is_a_part_of_the_sha256_of_its_bytes);
-    tcase_add_test(tcase, the_function_of_the_bucket_is_a_part_of_the_statement);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(buckets, set_up, tear_down)

@@ -96,7 +96,7 @@ static int64_t audited(void)
     return database_int(owner, "SELECT count(*) FROM operator_actions WHERE action = 'number_revealed'");
 }
 
-START_TEST(a_number_and_its_audit_row_come_together)
+TEST(a_number_and_its_audit_row_come_together)
 {
     insert("1", "alice", "COMPLETED", "active", RECORD(7));
     ck_assert_int_eq(reveal(CARD(1), "alice", 7), 2);
@@ -107,7 +107,6 @@ START_TEST(a_number_and_its_audit_row_come_together)
                                 1) "' AND after ->> 'card_id' = '" CARD(1) "'"),
         2);
 }
-END_TEST
 
 /* The ticket of a call in the transaction that `db` is in. */
 static char *ask(struct pg_sync *db, int most)
@@ -119,7 +118,7 @@ static char *ask(struct pg_sync *db, int most)
 }
 
 /* An attacker controls the api, and so its transactions. */
-START_TEST(no_number_leaves_before_its_audit_row_is_committed)
+TEST(no_number_leaves_before_its_audit_row_is_committed)
 {
     static const char *const ends[] = {"ROLLBACK", "ROLLBACK TO s; COMMIT"};
     struct pg_sync *other = database_open("issuing_api");
@@ -149,11 +148,10 @@ START_TEST(no_number_leaves_before_its_audit_row_is_committed)
     free(ticket);
     pg_sync_close(other);
 }
-END_TEST
 
 /* The count survives the caller's ROLLBACK in the only sense that matters: it is committed before a number leaves. */
 /* The row is committed before the number leaves, and a crash of the server a moment later takes it back. */
-START_TEST(an_audit_row_survives_a_crash_whatever_the_api_has_set)
+TEST(an_audit_row_survives_a_crash_whatever_the_api_has_set)
 {
     static const char *const settings[][2] = {
         {"off", "on"}, {"local", "on"}, {"remote_write", "on"}, {"on", "on"}, {"remote_apply", "remote_apply"}};
@@ -174,9 +172,8 @@ START_TEST(an_audit_row_survives_a_crash_whatever_the_api_has_set)
     free(commits);
     database_run(owner, "ROLLBACK");
 }
-END_TEST
 
-START_TEST(a_take_that_is_rolled_back_shows_no_second_number)
+TEST(a_take_that_is_rolled_back_shows_no_second_number)
 {
     insert("1", "alice", "COMPLETED", "active", RECORD(7));
     int shown = 0;
@@ -193,10 +190,9 @@ START_TEST(a_take_that_is_rolled_back_shows_no_second_number)
     ck_assert_int_eq(shown, 3);
     ck_assert_int_eq(audited(), 3);
 }
-END_TEST
 
 /* A transaction that is prepared is not committed, and may be rolled back by hand days later. */
-START_TEST(a_prepared_reveal_shows_nothing_before_it_is_committed)
+TEST(a_prepared_reveal_shows_nothing_before_it_is_committed)
 {
     if (database_int(owner, "SELECT current_setting('max_prepared_transactions')::int8") == 0)
         return;
@@ -212,10 +208,9 @@ START_TEST(a_prepared_reveal_shows_nothing_before_it_is_committed)
     }
     ck_assert_int_eq(audited(), 1);
 }
-END_TEST
 
 /* The api died between the two calls: the audit trail has a row more than numbers were shown. */
-START_TEST(a_ticket_is_good_for_seconds_and_then_goes)
+TEST(a_ticket_is_good_for_seconds_and_then_goes)
 {
     static const char *const ages[] = {"11 s", "-11 s"}; /* the clock stepped */
     insert("1", "alice", "COMPLETED", "active", RECORD(7));
@@ -233,11 +228,10 @@ START_TEST(a_ticket_is_good_for_seconds_and_then_goes)
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM reveal_tickets"), 1);
     ck_assert_int_eq(audited(), 5);
 }
-END_TEST
 
 /* Whatever an attacked api calls: its rights lead to a record by two calls only. note_issuer_event finds a request by its
  * card, and returns one of three words. */
-START_TEST(the_api_has_no_other_way_to_a_number)
+TEST(the_api_has_no_other_way_to_a_number)
 {
     char *ways = database_text(
         owner,
@@ -252,9 +246,8 @@ START_TEST(the_api_has_no_other_way_to_a_number)
                             "UPDATE')"),
         0);
 }
-END_TEST
 
-START_TEST(a_number_that_was_erased_is_told_to_its_user_only_and_not_counted)
+TEST(a_number_that_was_erased_is_told_to_its_user_only_and_not_counted)
 {
     insert("1", "alice", "COMPLETED", "cancelled", "NULL");
     database_run(owner, "UPDATE cards SET number_erased_at = now()");
@@ -265,9 +258,8 @@ START_TEST(a_number_that_was_erased_is_told_to_its_user_only_and_not_counted)
     ck_assert_int_eq(reveal(CARD(1), "bob", 7), 0);
     ck_assert_int_eq(audited(), 0);
 }
-END_TEST
 
-START_TEST(what_is_not_the_users_or_not_readable_is_not_given_and_leaves_no_row)
+TEST(what_is_not_the_users_or_not_readable_is_not_given_and_leaves_no_row)
 {
     insert("1", "alice", "COMPLETED", "active", RECORD(7));
     insert("2", "alice", "PENDING", "active", RECORD(7));
@@ -284,15 +276,13 @@ START_TEST(what_is_not_the_users_or_not_readable_is_not_given_and_leaves_no_row)
     ck_assert_int_eq(reveal(CARD(1), "alice", 7), 2);
     ck_assert_int_eq(audited(), 1);
 }
-END_TEST
 
-START_TEST(every_key_id_of_32_bits_is_read)
+TEST(every_key_id_of_32_bits_is_read)
 {
     insert("1", "alice", "COMPLETED", "active", "decode('01ffffffff' || repeat('ab', 47), 'hex')");
     ck_assert_int_eq(reveal(CARD(1), "alice", 4294967295), 2);
     ck_assert_int_eq(database_int(owner, "SELECT key_id = 4294967295 AND records = 1 FROM issuing.number_keys()"), 1);
 }
-END_TEST
 
 /* ---- how many ---------------------------------------------------------------------------------------------------- */
 
@@ -310,7 +300,7 @@ static void later(const char *by)
 }
 
 /* A stolen token, or a client in a loop. */
-START_TEST(a_user_is_shown_so_many_numbers_a_minute_and_refusals_leave_one_row)
+TEST(a_user_is_shown_so_many_numbers_a_minute_and_refusals_leave_one_row)
 {
     insert("1", "alice", "COMPLETED", "active", RECORD(7));
     insert("2", "alice", "COMPLETED", "active", RECORD(7));
@@ -348,10 +338,9 @@ START_TEST(a_user_is_shown_so_many_numbers_a_minute_and_refusals_leave_one_row)
         ck_assert_int_eq(reveal_by(api, CARD(1), "alice", 7, 4), i < 4 ? 2 : 3);
     ck_assert_int_eq(refusals(), 2); /* of another minute */
 }
-END_TEST
 
 /* An attacker controls the api: the number that it passes is worth nothing. */
-START_TEST(no_program_is_shown_more_than_the_owner_allows)
+TEST(no_program_is_shown_more_than_the_owner_allows)
 {
     struct err err = {.kind = ERR_NONE};
     insert("1", "alice", "COMPLETED", "active", RECORD(7));
@@ -378,9 +367,8 @@ START_TEST(no_program_is_shown_more_than_the_owner_allows)
     database_run(owner, "ROLLBACK");
     ck_assert_int_eq(audited(), 4);
 }
-END_TEST
 
-START_TEST(a_record_that_cannot_be_opened_counts_nothing)
+TEST(a_record_that_cannot_be_opened_counts_nothing)
 {
     insert("1", "alice", "COMPLETED", "active", RECORD(7));
     for (int i = 0; i < 5; i++)
@@ -388,9 +376,8 @@ START_TEST(a_record_that_cannot_be_opened_counts_nothing)
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM number_reveals"), 0);
     ck_assert_int_eq(reveal_by(api, CARD(1), "alice", 7, 2), 2);
 }
-END_TEST
 
-START_TEST(a_clock_that_was_ahead_keeps_no_number_for_more_than_a_minute)
+TEST(a_clock_that_was_ahead_keeps_no_number_for_more_than_a_minute)
 {
     insert("1", "alice", "COMPLETED", "active", RECORD(7));
     for (int i = 0; i < 2; i++)
@@ -403,7 +390,6 @@ START_TEST(a_clock_that_was_ahead_keeps_no_number_for_more_than_a_minute)
     later("61 s");
     ck_assert_int_eq(reveal_by(api, CARD(1), "alice", 7, 2), 2);
 }
-END_TEST
 
 enum { REVEALERS = 12, REVEALS = 10, REVEALS_MOST = 25 };
 
@@ -462,15 +448,14 @@ static int64_t race_for_numbers(void)
                                "'number_revealed') w");
 }
 
-START_TEST(the_limit_of_numbers_holds_for_any_number_of_connections)
+TEST(the_limit_of_numbers_holds_for_any_number_of_connections)
 {
     insert("1", "alice", "COMPLETED", "active", RECORD(7));
     ck_assert_int_eq(race_for_numbers(), REVEALS_MOST);
     ck_assert_int_ge(refusals(), 1);
 }
-END_TEST
 
-START_TEST(without_the_lock_of_the_user_the_limit_of_numbers_is_broken)
+TEST(without_the_lock_of_the_user_the_limit_of_numbers_is_broken)
 {
     int64_t most = REVEALS_MOST;
     database_run(owner,
@@ -486,9 +471,8 @@ START_TEST(without_the_lock_of_the_user_the_limit_of_numbers_is_broken)
                  "DO $do$ BEGIN EXECUTE (SELECT text FROM issuing.original); END $do$; DROP TABLE issuing.original");
     ck_assert_int_gt(most, REVEALS_MOST);
 }
-END_TEST
 
-START_TEST(no_lock_that_a_stranger_can_take_hides_a_number)
+TEST(no_lock_that_a_stranger_can_take_hides_a_number)
 {
     insert("1", "alice", "COMPLETED", "active", RECORD(7));
     database_run(worker, "BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('alice', 4712))");
@@ -498,9 +482,8 @@ START_TEST(no_lock_that_a_stranger_can_take_hides_a_number)
     ck_assert_int_eq(records_for(api, ticket), 1);
     free(ticket);
 }
-END_TEST
 
-START_TEST(a_number_is_not_revealed_in_an_old_snapshot)
+TEST(a_number_is_not_revealed_in_an_old_snapshot)
 {
     struct err err = {.kind = ERR_NONE};
     insert("1", "alice", "COMPLETED", "active", RECORD(7));
@@ -509,11 +492,10 @@ START_TEST(a_number_is_not_revealed_in_an_old_snapshot)
     ck_assert_str_eq(err.sqlstate, "25001");
     database_run(api, "ROLLBACK");
 }
-END_TEST
 
 /* ---- keys -------------------------------------------------------------------------------------------------------- */
 
-START_TEST(a_worker_gets_its_card_without_the_number)
+TEST(a_worker_gets_its_card_without_the_number)
 {
     insert("1", "alice", "COMPLETED", "active", RECORD(7));
     ck_assert_int_eq(database_int(worker,
@@ -522,9 +504,8 @@ START_TEST(a_worker_gets_its_card_without_the_number)
                                   "FROM issuing.card_of('" EVENT(1) "') c"),
                      1);
 }
-END_TEST
 
-START_TEST(records_are_counted_by_key)
+TEST(records_are_counted_by_key)
 {
     insert("1", "alice", "COMPLETED", "active", RECORD(7));
     insert("2", "bob", "COMPLETED", "active", RECORD(7));
@@ -537,9 +518,8 @@ START_TEST(records_are_counted_by_key)
     ck_assert_str_eq(text, "7=2 8=1 -=1");
     free(text);
 }
-END_TEST
 
-START_TEST(grants_of_an_older_release_are_taken_back)
+TEST(grants_of_an_older_release_are_taken_back)
 {
     database_run(owner,
                  "GRANT SELECT ON cards TO issuing_api, issuing_worker; GRANT SELECT (number_record) ON cards TO "
@@ -563,7 +543,6 @@ START_TEST(grants_of_an_older_release_are_taken_back)
     /* A right that was granted to another role stays. */
     ck_assert_int_eq(database_int(owner, "SELECT has_table_privilege('pg_monitor', 'issuing.cards', 'SELECT')"), 1);
 }
-END_TEST
 
 /* The ids that one step takes, as their last digits. */
 static char *take(struct pg_sync *db, const char *after, int most)
@@ -577,7 +556,7 @@ static char *take(struct pg_sync *db, const char *after, int most)
     return database_text(db, text);
 }
 
-START_TEST(sealing_again_goes_in_steps_and_skips_what_is_locked)
+TEST(sealing_again_goes_in_steps_and_skips_what_is_locked)
 {
     for (const char *n = "12345"; *n; n++)
         insert((char[2]){*n, '\0'}, "alice", "COMPLETED", "active",
@@ -599,9 +578,8 @@ START_TEST(sealing_again_goes_in_steps_and_skips_what_is_locked)
     database_run(owner, "ROLLBACK");
     pg_sync_closep(&other);
 }
-END_TEST
 
-START_TEST(a_record_is_stored_only_over_the_one_that_was_opened_and_is_audited_without_it)
+TEST(a_record_is_stored_only_over_the_one_that_was_opened_and_is_audited_without_it)
 {
     insert("1", "alice", "COMPLETED", "active", RECORD(7));
     insert("2", "bob", "COMPLETED", "active", RECORD(8));
@@ -621,34 +599,5 @@ START_TEST(a_record_is_stored_only_over_the_one_that_was_opened_and_is_audited_w
     ck_assert_str_eq(text, "olga number_rewrapped {\"key_id\": 7} {\"key_id\": 9, \"records\": 1}");
     free(text);
 }
-END_TEST
 
-SUITE(card_numbers)
-{
-    TCase *tcase = tcase_create("card_numbers");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, a_number_and_its_audit_row_come_together);
-    tcase_add_test(tcase, no_number_leaves_before_its_audit_row_is_committed);
-    tcase_add_test(tcase, an_audit_row_survives_a_crash_whatever_the_api_has_set);
-    tcase_add_test(tcase, a_take_that_is_rolled_back_shows_no_second_number);
-    tcase_add_test(tcase, a_prepared_reveal_shows_nothing_before_it_is_committed);
-    tcase_add_test(tcase, a_ticket_is_good_for_seconds_and_then_goes);
-    tcase_add_test(tcase, the_api_has_no_other_way_to_a_number);
-    tcase_add_test(tcase, a_number_that_was_erased_is_told_to_its_user_only_and_not_counted);
-    tcase_add_test(tcase, what_is_not_the_users_or_not_readable_is_not_given_and_leaves_no_row);
-    tcase_add_test(tcase, every_key_id_of_32_bits_is_read);
-    tcase_add_test(tcase, a_user_is_shown_so_many_numbers_a_minute_and_refusals_leave_one_row);
-    tcase_add_test(tcase, no_program_is_shown_more_than_the_owner_allows);
-    tcase_add_test(tcase, a_record_that_cannot_be_opened_counts_nothing);
-    tcase_add_test(tcase, a_clock_that_was_ahead_keeps_no_number_for_more_than_a_minute);
-    tcase_add_test(tcase, the_limit_of_numbers_holds_for_any_number_of_connections);
-    tcase_add_test(tcase, without_the_lock_of_the_user_the_limit_of_numbers_is_broken);
-    tcase_add_test(tcase, no_lock_that_a_stranger_can_take_hides_a_number);
-    tcase_add_test(tcase, a_number_is_not_revealed_in_an_old_snapshot);
-    tcase_add_test(tcase, a_worker_gets_its_card_without_the_number);
-    tcase_add_test(tcase, records_are_counted_by_key);
-    tcase_add_test(tcase, grants_of_an_older_release_are_taken_back);
-    tcase_add_test(tcase, sealing_again_goes_in_steps_and_skips_what_is_locked);
-    tcase_add_test(tcase, a_record_is_stored_only_over_the_one_that_was_opened_and_is_audited_without_it);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(card_numbers, set_up, tear_down)

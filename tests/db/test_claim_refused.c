@@ -40,7 +40,7 @@ static void expect_one(const char *choice, const struct uuid *wanted)
     ck_assert(uuid_equal(&id, wanted));
 }
 
-START_TEST(refused_means_by_credentials_or_for_its_own_sake)
+TEST(refused_means_by_credentials_or_for_its_own_sake)
 {
     static const struct {
         const char *code;
@@ -57,9 +57,8 @@ START_TEST(refused_means_by_credentials_or_for_its_own_sake)
     }
     ck_assert_int_eq(database_int(worker, "SELECT issuing.is_refused(NULL)::int"), 0);
 }
-END_TEST
 
-START_TEST(fresh_ones_go_first_and_refused_ones_only_where_they_are_wanted)
+TEST(fresh_ones_go_first_and_refused_ones_only_where_they_are_wanted)
 {
     struct uuid id, refused = add_refused("odd", 300, "issuer_http_404"), old = add_event("u", 200);
     ck_assert_int_eq(take(9, "refused", &id), 1);
@@ -79,9 +78,8 @@ START_TEST(fresh_ones_go_first_and_refused_ones_only_where_they_are_wanted)
     ck_assert_int_eq(
         database_int(owner, "SELECT count(*) FROM outbox_events WHERE user_id = 'u' AND status = 'PENDING'"), 0);
 }
-END_TEST
 
-START_TEST(a_claim_that_chooses_moves_no_bookmark_and_tells_when_there_may_be_more)
+TEST(a_claim_that_chooses_moves_no_bookmark_and_tells_when_there_may_be_more)
 {
     for (int i = 0; i < 3; i++)
         (void)add_event("u", 10 + i);
@@ -97,7 +95,6 @@ START_TEST(a_claim_that_chooses_moves_no_bookmark_and_tells_when_there_may_be_mo
                                   "AND NOT is_filled"),
                      1);
 }
-END_TEST
 
 static void add_many_refused(void)
 {
@@ -121,9 +118,8 @@ START_TEST(refused_ones_hide_no_fresh_one_for_ever)
     if (_i < 2)
         ck_assert_int_eq(claims, 0);
 }
-END_TEST
 
-START_TEST(a_claim_looks_at_few_rows_however_many_were_refused)
+TEST(a_claim_looks_at_few_rows_however_many_were_refused)
 {
     add_many_refused();
     char *plan = database_text(worker, "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) SELECT * FROM "
@@ -133,9 +129,8 @@ START_TEST(a_claim_looks_at_few_rows_however_many_were_refused)
     ck_assert_int_lt(atoi(hits + strlen("\"Shared Hit Blocks\": ")), 5000);
     free(plan);
 }
-END_TEST
 
-START_TEST(two_claims_at_once_choose_different_events)
+TEST(two_claims_at_once_choose_different_events)
 {
     for (int i = 0; i < 4; i++)
         (void)add_event("u", i);
@@ -150,9 +145,8 @@ START_TEST(two_claims_at_once_choose_different_events)
     pg_rows_free(rows);
     database_run(worker, "COMMIT");
 }
-END_TEST
 
-START_TEST(what_is_chosen_of_an_ordered_type_is_in_order_all_the_same)
+TEST(what_is_chosen_of_an_ordered_type_is_in_order_all_the_same)
 {
     database_run(owner,
                  "INSERT INTO outbox_events (id, event_type, user_id, payload, next_attempt_at, deferral_code, "
@@ -175,18 +169,12 @@ START_TEST(what_is_chosen_of_an_ordered_type_is_in_order_all_the_same)
         database_int(owner, "SELECT right(id::text, 1)::int FROM outbox_events WHERE status = 'PROCESSING'"), 3);
     ck_assert_int_eq(database_int(worker, one_of, "refused"), 1);
 }
-END_TEST
 
 SUITE(claim_refused)
 {
     TCase *tcase = tcase_create("claim_refused");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, refused_means_by_credentials_or_for_its_own_sake);
-    tcase_add_test(tcase, fresh_ones_go_first_and_refused_ones_only_where_they_are_wanted);
-    tcase_add_test(tcase, a_claim_that_chooses_moves_no_bookmark_and_tells_when_there_may_be_more);
+    ADD_TESTS(tcase);
     tcase_add_loop_test(tcase, refused_ones_hide_no_fresh_one_for_ever, 0, 3);
-    tcase_add_test(tcase, a_claim_looks_at_few_rows_however_many_were_refused);
-    tcase_add_test(tcase, two_claims_at_once_choose_different_events);
-    tcase_add_test(tcase, what_is_chosen_of_an_ordered_type_is_in_order_all_the_same);
     suite_add_tcase(suite, tcase);
 }

@@ -114,7 +114,7 @@ static void lose(void)
     database_run(owner, "UPDATE outbox_events SET next_attempt_at = now() WHERE status = 'PENDING'");
 }
 
-START_TEST(a_clock_set_back_between_attempts_leaves_the_send_known)
+TEST(a_clock_set_back_between_attempts_leaves_the_send_known)
 {
     add("alice");
     ck_assert_int_eq(claimed("(sent_age_ms IS NULL AND settle_age_ms IS NULL)::int"), 1);
@@ -127,9 +127,8 @@ START_TEST(a_clock_set_back_between_attempts_leaves_the_send_known)
     end_with(true, false, "false");
     ck_assert_int_eq(fact("(first_sent_at IS NOT NULL)::int"), 1); /* this attempt cannot forget another's send */
 }
-END_TEST
 
-START_TEST(a_clock_set_back_during_an_attempt_leaves_the_send_known)
+TEST(a_clock_set_back_during_an_attempt_leaves_the_send_known)
 {
     add("alice");
     ck_assert_int_eq(claim_number(false), 1);
@@ -138,9 +137,8 @@ START_TEST(a_clock_set_back_during_an_attempt_leaves_the_send_known)
     database_run(owner, "UPDATE outbox_events SET next_attempt_at = now()");
     ck_assert_int_eq(claimed("(sent_age_ms BETWEEN 0 AND 1000 AND settle_age_ms BETWEEN 0 AND 1000)::int"), 1);
 }
-END_TEST
 
-START_TEST(no_age_is_negative_however_the_clock_was_set)
+TEST(no_age_is_negative_however_the_clock_was_set)
 {
     static const char *const steps[] = {"-3 hours", "2 hours", "-1 second", "10 hours", "-100 days"};
     add("alice");
@@ -155,9 +153,8 @@ START_TEST(no_age_is_negative_however_the_clock_was_set)
     }
     ck_assert_int_eq(fact("(first_sent_at IS NOT NULL)::int"), 1);
 }
-END_TEST
 
-START_TEST(only_what_an_attempt_has_set_itself_is_cleared_by_it)
+TEST(only_what_an_attempt_has_set_itself_is_cleared_by_it)
 {
     add("alice");
     ck_assert_int_eq(claim_number(false), 1);
@@ -176,9 +173,8 @@ START_TEST(only_what_an_attempt_has_set_itself_is_cleared_by_it)
     end_with(true, false, "false");
     ck_assert_int_eq(fact("(first_sent_at IS NOT NULL)::int"), 1);
 }
-END_TEST
 
-START_TEST(what_a_clock_that_was_ahead_has_written_waits_as_long_as_it_was_meant_to)
+TEST(what_a_clock_that_was_ahead_has_written_waits_as_long_as_it_was_meant_to)
 {
     add("alice");
     database_run(owner,
@@ -196,9 +192,8 @@ START_TEST(what_a_clock_that_was_ahead_has_written_waits_as_long_as_it_was_meant
                                          "next_attempt_at > now() + interval '59 minutes'"),
                      1);
 }
-END_TEST
 
-START_TEST(a_lease_that_a_clock_ahead_has_written_ends_after_its_length)
+TEST(a_lease_that_a_clock_ahead_has_written_ends_after_its_length)
 {
     add("alice");
     ck_assert_int_eq(claim_number(false), 1);
@@ -209,9 +204,8 @@ START_TEST(a_lease_that_a_clock_ahead_has_written_ends_after_its_length)
     ck_assert_int_eq(fact("(lease_until BETWEEN now() + interval '50 seconds' AND now() + interval '61 seconds')::int"),
                      1);
 }
-END_TEST
 
-START_TEST(attempts_that_are_lost_with_their_worker_do_not_count_as_the_events)
+TEST(attempts_that_are_lost_with_their_worker_do_not_count_as_the_events)
 {
     add("alice");
     ck_assert_int_eq(claim_number(false), 1);
@@ -221,9 +215,8 @@ START_TEST(attempts_that_are_lost_with_their_worker_do_not_count_as_the_events)
     end_with(false, false, "false");
     ck_assert_int_eq(fact("(retry_count = 1 AND lost_count = 0)::int"), 1);
 }
-END_TEST
 
-START_TEST(an_event_that_lost_two_attempts_is_claimed_alone)
+TEST(an_event_that_lost_two_attempts_is_claimed_alone)
 {
     add("alice");
     add("bob");
@@ -254,11 +247,10 @@ START_TEST(an_event_that_lost_two_attempts_is_claimed_alone)
     ck_assert_int_eq(claim_number(true), 0);
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM lost_events"), 0);
 }
-END_TEST
 
 /* A row of an earlier loss still exists when the event loses its worker twice again. A claim that began before the
  * sweep's commit must not remove it. */
-START_TEST(an_event_that_is_lost_again_is_not_forgotten)
+TEST(an_event_that_is_lost_again_is_not_forgotten)
 {
     add("alice");
     database_run(owner, "INSERT INTO lost_events SELECT id, now() - interval '1 hour' FROM outbox_events");
@@ -269,9 +261,8 @@ START_TEST(an_event_that_is_lost_again_is_not_forgotten)
     ck_assert_int_eq(database_int(owner, "SELECT (since > now() - interval '1 minute')::int FROM lost_events"), 1);
     ck_assert_int_eq(claim_number(true), 1);
 }
-END_TEST
 
-START_TEST(an_event_that_keeps_losing_its_worker_ends_as_a_question)
+TEST(an_event_that_keeps_losing_its_worker_ends_as_a_question)
 {
     add("alice");
     for (int i = 0; i < 5; i++) {
@@ -284,9 +275,8 @@ START_TEST(an_event_that_keeps_losing_its_worker_ends_as_a_question)
                      1);
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_attempts WHERE outcome = 'lost'"), 5);
 }
-END_TEST
 
-START_TEST(a_payload_that_is_far_too_large_is_not_handed_out)
+TEST(a_payload_that_is_far_too_large_is_not_handed_out)
 {
     database_run(
         owner, "ALTER TABLE outbox_events DISABLE TRIGGER outbox_events_range; "
@@ -295,10 +285,9 @@ START_TEST(a_payload_that_is_far_too_large_is_not_handed_out)
     ck_assert_int_eq(claimed("(payload IS NULL)::int"), 1);
     database_run(owner, "ALTER TABLE outbox_events ENABLE TRIGGER outbox_events_range");
 }
-END_TEST
 
 /* Rows from before the bounds of the schema, or of a superuser. */
-START_TEST(a_row_beyond_every_range_stops_no_other)
+TEST(a_row_beyond_every_range_stops_no_other)
 {
     static const char *const rows[] = {
         "retry_count = 1000001",
@@ -329,9 +318,8 @@ START_TEST(a_row_beyond_every_range_stops_no_other)
         ck_assert_int_eq(fact("(status = 'PENDING')::int"), 1);
     }
 }
-END_TEST
 
-START_TEST(a_row_beyond_the_range_of_a_column_is_refused)
+TEST(a_row_beyond_the_range_of_a_column_is_refused)
 {
     static const char *const rows[] = {
         "('alice', jsonb_build_object('memo', repeat('x', 70000)), 0, now(), now(), NULL, NULL)",
@@ -359,9 +347,8 @@ START_TEST(a_row_beyond_the_range_of_a_column_is_refused)
         ck_assert_str_eq(err.sqlstate, "23514");
     }
 }
-END_TEST
 
-START_TEST(only_a_card_reissue_takes_the_place_of_its_card)
+TEST(only_a_card_reissue_takes_the_place_of_its_card)
 {
     static const char card[] = "0197a000-0000-7000-8000-000000000001";
     database_exec(owner,
@@ -390,25 +377,5 @@ START_TEST(only_a_card_reissue_takes_the_place_of_its_card)
                   card);
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM card_reissues"), 1);
 }
-END_TEST
 
-SUITE(clocks)
-{
-    TCase *tcase = tcase_create("clocks");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, a_clock_set_back_between_attempts_leaves_the_send_known);
-    tcase_add_test(tcase, a_clock_set_back_during_an_attempt_leaves_the_send_known);
-    tcase_add_test(tcase, no_age_is_negative_however_the_clock_was_set);
-    tcase_add_test(tcase, only_what_an_attempt_has_set_itself_is_cleared_by_it);
-    tcase_add_test(tcase, what_a_clock_that_was_ahead_has_written_waits_as_long_as_it_was_meant_to);
-    tcase_add_test(tcase, a_lease_that_a_clock_ahead_has_written_ends_after_its_length);
-    tcase_add_test(tcase, attempts_that_are_lost_with_their_worker_do_not_count_as_the_events);
-    tcase_add_test(tcase, an_event_that_lost_two_attempts_is_claimed_alone);
-    tcase_add_test(tcase, an_event_that_is_lost_again_is_not_forgotten);
-    tcase_add_test(tcase, an_event_that_keeps_losing_its_worker_ends_as_a_question);
-    tcase_add_test(tcase, a_payload_that_is_far_too_large_is_not_handed_out);
-    tcase_add_test(tcase, a_row_beyond_every_range_stops_no_other);
-    tcase_add_test(tcase, a_row_beyond_the_range_of_a_column_is_refused);
-    tcase_add_test(tcase, only_a_card_reissue_takes_the_place_of_its_card);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(clocks, set_up, tear_down)

@@ -55,7 +55,7 @@ static void expect_same(struct pg_sync *db, const char *first, const char *secon
     free(right);
 }
 
-START_TEST(a_role_sends_the_types_that_it_was_added_for)
+TEST(a_role_sends_the_types_that_it_was_added_for)
 {
     database_run(shop, TAKE ")");
     expect_refused(shop, "42501", "role enqueue_shop may not send events of type MAIL",
@@ -75,9 +75,8 @@ START_TEST(a_role_sends_the_types_that_it_was_added_for)
     expect_refused(shop, "42501", "permission denied", TAKE ")");
     ck_assert_int_eq(events("true"), 1);
 }
-END_TEST
 
-START_TEST(who_calls_is_the_role_that_the_statement_runs_as)
+TEST(who_calls_is_the_role_that_the_statement_runs_as)
 {
     database_run(owner, "GRANT enqueue_group TO enqueue_other; "
                         "SELECT change_sender('add_sender', 'enqueue_group', 'CHARGE', 'a', 'o', NULL, 'why')");
@@ -97,9 +96,8 @@ START_TEST(who_calls_is_the_role_that_the_statement_runs_as)
     expect_refused(other, "42501", "enqueue_shop may not send events of type MAIL", "SELECT of_shop.mail()");
     ck_assert_int_eq(events("true"), 2);
 }
-END_TEST
 
-START_TEST(nobody_sends_in_the_name_of_another)
+TEST(nobody_sends_in_the_name_of_another)
 {
     expect_refused(shop, "23514", "caller", "SELECT issuing.enqueue('MAIL', 'a', '{}', caller => 'enqueue_other')");
     expect_refused(shop, "42501", "role null", "SELECT issuing.enqueue('MAIL', 'a', '{}', caller => NULL)");
@@ -113,9 +111,8 @@ START_TEST(nobody_sends_in_the_name_of_another)
     expect_refused(owner, "42501", "role enqueue_shop", "REINDEX TABLE of_shop.trap");
     ck_assert_int_eq(events("true"), 0);
 }
-END_TEST
 
-START_TEST(an_unusable_value_is_named_with_its_limit)
+TEST(an_unusable_value_is_named_with_its_limit)
 {
     static const struct {
         const char *call, *words;
@@ -142,10 +139,9 @@ START_TEST(an_unusable_value_is_named_with_its_limit)
                    "SELECT issuing.enqueue_many('CHARGE', '{a,b}', ARRAY['{}'::jsonb])");
     database_run(shop, "SELECT issuing.enqueue('CHARGE', repeat('a', 128), to_jsonb(repeat('x', 65534)))");
 }
-END_TEST
 
 /* Of ten thousand events one cannot be sent, and nobody could say which. */
-START_TEST(one_bad_event_of_many_is_named_and_none_is_sent)
+TEST(one_bad_event_of_many_is_named_and_none_is_sent)
 {
     static const struct {
         const char *users, *payloads, *keys, *words;
@@ -167,10 +163,9 @@ START_TEST(one_bad_event_of_many_is_named_and_none_is_sent)
     }
     ck_assert_int_eq(events("true"), 0);
 }
-END_TEST
 
 /* Drivers make an array of two dimensions of a list of rows. As many keys, and none of them counted. */
-START_TEST(an_array_of_another_form_loses_no_key)
+TEST(an_array_of_another_form_loses_no_key)
 {
     static const char *const arrays[] = {
         "'{a,b}', ARRAY['1'::jsonb, '2'], '{{k},{l}}'",
@@ -185,9 +180,8 @@ START_TEST(an_array_of_another_form_loses_no_key)
         expect_refused(shop, "23514", "each must be [1:2]", text);
     }
 }
-END_TEST
 
-START_TEST(a_key_is_one_event)
+TEST(a_key_is_one_event)
 {
     expect_same(shop, TAKE ", 'k')::text", TAKE ", 'k', run_at => now() + '1 h')::text", true);
     expect_same(shop, TAKE ", 'k')::text", TAKE ", 'K')::text", false);
@@ -202,9 +196,8 @@ START_TEST(a_key_is_one_event)
     database_run(shop, "SELECT issuing.enqueue('CHARGE', 'bob', '2', 'r')");
     ck_assert_int_eq(events("true"), 6);
 }
-END_TEST
 
-START_TEST(of_two_transactions_with_a_key_one_waits)
+TEST(of_two_transactions_with_a_key_one_waits)
 {
     database_run(owner, "SELECT change_sender('add_sender', 'enqueue_other', 'CHARGE', 'a', 'o', NULL, 'why')");
     database_run(shop, "BEGIN; " TAKE ", 'k')");
@@ -221,9 +214,8 @@ START_TEST(of_two_transactions_with_a_key_one_waits)
     expect_refused(other, "40001", "could not serialize", TAKE ", 'm')");
     database_run(other, "ROLLBACK");
 }
-END_TEST
 
-START_TEST(many_events_have_the_order_of_their_arrays)
+TEST(many_events_have_the_order_of_their_arrays)
 {
     database_run(shop, "CREATE TABLE of_shop.sent (id uuid, n int8)");
     expect_refused(shop, "IS422", "'k1'",
@@ -241,7 +233,6 @@ START_TEST(many_events_have_the_order_of_their_arrays)
                      0);
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM event_keys"), 24);
 }
-END_TEST
 
 /* The clock of the database was two hours ahead when alice's last event was made, and is right now. */
 START_TEST(a_step_of_the_clock_changes_no_order)
@@ -269,19 +260,17 @@ START_TEST(a_step_of_the_clock_changes_no_order)
                      is_open ? 4 : 0); /* what has ended holds nobody back */
     database_run(shop, "DROP TABLE of_shop.sent");
 }
-END_TEST
 
-START_TEST(an_event_is_not_due_before_its_time_and_never_behind_the_claims)
+TEST(an_event_is_not_due_before_its_time_and_never_behind_the_claims)
 {
     database_run(shop, TAKE ", run_at => now() + interval '1 h'); " TAKE ", run_at => '-infinity'); " TAKE ")");
     ck_assert_int_eq(events("e.due_at > now() + interval '59 min' AND e.updated_at <= clock_timestamp()"), 1);
     ck_assert_int_eq(events("e.due_at BETWEEN clock_timestamp() - interval '1 min' AND clock_timestamp()"), 2);
 }
-END_TEST
 
 /* Nobody was there to take the plan back, and its range has begun. A sender that did so would hold the table until its
  * own transaction ends, and stop everybody. */
-START_TEST(a_sender_is_told_to_try_again_and_locks_no_table_of_ours)
+TEST(a_sender_is_told_to_try_again_and_locks_no_table_of_ours)
 {
     static const char *const calls[] = {TAKE ")", "SELECT issuing.enqueue_many('CHARGE', '{bob}', '{\"{}\"}')"};
     database_run(owner,
@@ -304,9 +293,8 @@ START_TEST(a_sender_is_told_to_try_again_and_locks_no_table_of_ours)
         database_run(shop, calls[i]);
     ck_assert_int_eq(events("true"), 2);
 }
-END_TEST
 
-START_TEST(a_sender_sees_the_ends_of_its_own_events_only)
+TEST(a_sender_sees_the_ends_of_its_own_events_only)
 {
     static const char ends[] = "SELECT count(*)::int8 FROM (SELECT (issuing.end_of(id)).* FROM unnest(ARRAY(SELECT id "
                                "FROM of_shop.ids)) AS u (id)) s WHERE s.status IS NOT NULL";
@@ -326,10 +314,9 @@ START_TEST(a_sender_sees_the_ends_of_its_own_events_only)
                         "WHERE idempotency_key = 'k'");
     ck_assert_int_eq(database_int(shop, "%s", ends), 0);
 }
-END_TEST
 
 /* With the right that the documents once named, and more. */
-START_TEST(the_table_itself_refuses_what_is_only_ours_and_what_no_route_can_have)
+TEST(the_table_itself_refuses_what_is_only_ours_and_what_no_route_can_have)
 {
     static const struct {
         const char *values, *words;
@@ -363,7 +350,6 @@ START_TEST(the_table_itself_refuses_what_is_only_ours_and_what_no_route_can_have
     ck_assert_str_eq(pg_bytes(rows, 0, 0).bytes, "enqueue_other");
     pg_rows_free(rows);
 }
-END_TEST
 
 static void expect_change(const char *action, const char *role, const char *type, const char *verdict)
 {
@@ -374,7 +360,7 @@ static void expect_change(const char *action, const char *role, const char *type
     free(found);
 }
 
-START_TEST(a_sender_is_added_and_removed_with_an_audit_row)
+TEST(a_sender_is_added_and_removed_with_an_audit_row)
 {
     expect_change("add_sender", "enqueue_nobody", "CHARGE", "no_role");
     expect_change("add_sender", "enqueue_shop", "charge", "bad_type");
@@ -411,10 +397,9 @@ START_TEST(a_sender_is_added_and_removed_with_an_audit_row)
                    "SELECT issuing.change_sender('add_sender', 'enqueue_shop', 'MAIL', 'a', 'o', NULL, 'why')");
     database_run(owner, "CREATE ROLE enqueue_group");
 }
-END_TEST
 
 /* Commits that notify wait for each other, so of the transactions of a type that are open one does. */
-START_TEST(one_open_transaction_of_a_type_wakes_the_workers_and_none_waits)
+TEST(one_open_transaction_of_a_type_wakes_the_workers_and_none_waits)
 {
     static const char held[] = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = 4716";
     database_run(owner, "SELECT change_sender('add_sender', 'enqueue_other', 'CHARGE', 'a', 'o', NULL, 'why')");
@@ -431,9 +416,8 @@ START_TEST(one_open_transaction_of_a_type_wakes_the_workers_and_none_waits)
     database_run(shop, "COMMIT");
     ck_assert_int_eq(events("true"), 6);
 }
-END_TEST
 
-START_TEST(a_key_is_forgotten_after_its_event)
+TEST(a_key_is_forgotten_after_its_event)
 {
     database_run(shop, TAKE ", 'gone'); " TAKE ", 'kept'); " TAKE ", 'young')");
     database_run(owner, "UPDATE event_keys SET created_at = '2020-01-01' WHERE key <> 'young'");
@@ -447,28 +431,12 @@ START_TEST(a_key_is_forgotten_after_its_event)
                 "SELECT issuing.enqueue('CHARGE', 'bob', '2', 'young')::text", true);
     ck_assert_int_eq(events("e.user_id = 'bob'"), 1);
 }
-END_TEST
 
 SUITE(enqueue)
 {
     TCase *tcase = tcase_create("enqueue");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, a_role_sends_the_types_that_it_was_added_for);
-    tcase_add_test(tcase, who_calls_is_the_role_that_the_statement_runs_as);
-    tcase_add_test(tcase, nobody_sends_in_the_name_of_another);
-    tcase_add_test(tcase, an_unusable_value_is_named_with_its_limit);
-    tcase_add_test(tcase, one_bad_event_of_many_is_named_and_none_is_sent);
-    tcase_add_test(tcase, an_array_of_another_form_loses_no_key);
-    tcase_add_test(tcase, a_key_is_one_event);
-    tcase_add_test(tcase, of_two_transactions_with_a_key_one_waits);
-    tcase_add_test(tcase, many_events_have_the_order_of_their_arrays);
+    ADD_TESTS(tcase);
     tcase_add_loop_test(tcase, a_step_of_the_clock_changes_no_order, 0, 4);
-    tcase_add_test(tcase, an_event_is_not_due_before_its_time_and_never_behind_the_claims);
-    tcase_add_test(tcase, a_sender_is_told_to_try_again_and_locks_no_table_of_ours);
-    tcase_add_test(tcase, a_sender_sees_the_ends_of_its_own_events_only);
-    tcase_add_test(tcase, the_table_itself_refuses_what_is_only_ours_and_what_no_route_can_have);
-    tcase_add_test(tcase, a_sender_is_added_and_removed_with_an_audit_row);
-    tcase_add_test(tcase, one_open_transaction_of_a_type_wakes_the_workers_and_none_waits);
-    tcase_add_test(tcase, a_key_is_forgotten_after_its_event);
     suite_add_tcase(suite, tcase);
 }

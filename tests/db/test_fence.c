@@ -120,19 +120,17 @@ START_TEST(a_place_that_is_released_is_refused_from_the_first_step_on)
     write_all(1, "judy", "ISPLC");
     write_all(0, "erin", NULL);
 }
-END_TEST
 
-START_TEST(a_copy_under_another_name_serves_nothing)
+TEST(a_copy_under_another_name_serves_nothing)
 {
     release("released");
     database_run(db, "UPDATE place_states SET owner = 'original'");
     write_all(0, "erin", "ISPLC");
     write_all(1, "judy", "ISPLC");
 }
-END_TEST
 
 /* A table that is new and forgotten would be a hole in the fence. */
-START_TEST(every_table_of_a_place_is_fenced_or_written_with_one_that_is)
+TEST(every_table_of_a_place_is_fenced_or_written_with_one_that_is)
 {
     char *open = database_text(
         db, "SELECT string_agg(c.relname, ' ' ORDER BY c.relname) FROM pg_class c "
@@ -143,9 +141,8 @@ START_TEST(every_table_of_a_place_is_fenced_or_written_with_one_that_is)
               "partition_plans partitions rate_limit_log statistics_changes");
     free(open);
 }
-END_TEST
 
-START_TEST(a_release_names_a_database_that_can_be_told_apart)
+TEST(a_release_names_a_database_that_can_be_told_apart)
 {
     assert_told("SELECT release_places(1, 1, '', " WHO ")", "cluster_name");
     assert_told("SELECT release_places(1, 1, current_setting('cluster_name'), " WHO ")", "cluster_name");
@@ -157,9 +154,8 @@ START_TEST(a_release_names_a_database_that_can_be_told_apart)
     assert_told("SELECT release_places(0, 2, 'other', " WHO ")", "no place would be left here");
     assert_sqlstate("SELECT release_places(2, 2, 'other', '', NULL, NULL, 'why')", "22023");
 }
-END_TEST
 
-START_TEST(a_release_is_taken_back_only_before_it_can_have_been_taken)
+TEST(a_release_is_taken_back_only_before_it_can_have_been_taken)
 {
     assert_told("SELECT coalesce(undo_release(1, 1, " WHO "), '')", "");
     release("leaving");
@@ -171,10 +167,9 @@ START_TEST(a_release_is_taken_back_only_before_it_can_have_been_taken)
     assert_told("SELECT undo_release(1, 1, " WHO ")", "may have been taken");
     assert_told("SELECT move_places(0, 0, 'leaving', 'closing')", "place 0 is served");
 }
-END_TEST
 
 /* As the promoted replica sees it: the rows are the old database's, the name is its own. */
-START_TEST(only_what_was_released_for_this_database_is_taken)
+TEST(only_what_was_released_for_this_database_is_taken)
 {
     assert_told("SELECT coalesce(take_places(0, 0, " WHO "), '')", "");
     release("leaving");
@@ -196,9 +191,8 @@ START_TEST(only_what_was_released_for_this_database_is_taken)
     ck_assert_int_eq(database_int(db, "SELECT count(*) FROM issuing_p1.operator_actions WHERE action = 'take_place'"),
                      1);
 }
-END_TEST
 
-START_TEST(a_place_that_may_be_served_here_is_not_dropped)
+TEST(a_place_that_may_be_served_here_is_not_dropped)
 {
     assert_sqlstate("SELECT drop_place(1, " WHO ")", "55000");
     release("closing");
@@ -206,10 +200,9 @@ START_TEST(a_place_that_may_be_served_here_is_not_dropped)
     database_run(db, "SELECT move_places(1, 1, 'closing', 'released')");
     assert_sqlstate("SELECT drop_place(0, " WHO ")", "55000");
 }
-END_TEST
 
 /* One that has only read may write next. */
-START_TEST(transactions_under_way_are_seen_until_they_end)
+TEST(transactions_under_way_are_seen_until_they_end)
 {
     struct pg_sync *other = database_open_places("issuing_api");
     database_run(other, "BEGIN; SELECT FROM issuing.place_states");
@@ -223,19 +216,12 @@ START_TEST(transactions_under_way_are_seen_until_they_end)
     pg_sync_close(other);
     free(names);
 }
-END_TEST
 
 SUITE(fence)
 {
     TCase *tcase = tcase_create("fence");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_loop_test(tcase, a_place_that_is_released_is_refused_from_the_first_step_on, 0, 3);
-    tcase_add_test(tcase, a_copy_under_another_name_serves_nothing);
-    tcase_add_test(tcase, every_table_of_a_place_is_fenced_or_written_with_one_that_is);
-    tcase_add_test(tcase, a_release_names_a_database_that_can_be_told_apart);
-    tcase_add_test(tcase, a_release_is_taken_back_only_before_it_can_have_been_taken);
-    tcase_add_test(tcase, only_what_was_released_for_this_database_is_taken);
-    tcase_add_test(tcase, a_place_that_may_be_served_here_is_not_dropped);
-    tcase_add_test(tcase, transactions_under_way_are_seen_until_they_end);
+    ADD_TESTS(tcase);
     suite_add_tcase(suite, tcase);
 }

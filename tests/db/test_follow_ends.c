@@ -53,7 +53,7 @@ static int64_t told(const struct uuid *event, const char *condition)
 
 /* ---- kept answers ---- */
 
-START_TEST(an_event_keeps_the_answer_and_one_that_cannot_be_kept_fails_nothing)
+TEST(an_event_keeps_the_answer_and_one_that_cannot_be_kept_fails_nothing)
 {
     static const struct {
         const char *answer;
@@ -86,9 +86,8 @@ START_TEST(an_event_keeps_the_answer_and_one_that_cannot_be_kept_fails_nothing)
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_attempts WHERE step = 'deliver'"),
                      ARRAY_SIZE(answers));
 }
-END_TEST
 
-START_TEST(an_answer_of_8_kib_is_kept_and_no_longer_one)
+TEST(an_answer_of_8_kib_is_kept_and_no_longer_one)
 {
     static char most[8194], more[8195];
     snprintf(most, sizeof(most), "\"%8190s\"", "x");
@@ -100,11 +99,10 @@ START_TEST(an_answer_of_8_kib_is_kept_and_no_longer_one)
     ck_assert_int_eq(deliver(&event, &token, more), 1);
     ck_assert_int_eq(fact(&event, "(e.result IS NULL)"), 1);
 }
-END_TEST
 
 /* ---- CARD_REQUEST_ENDED ---- */
 
-START_TEST(each_end_of_a_card_request_is_told_where_that_is_delivered)
+TEST(each_end_of_a_card_request_is_told_where_that_is_delivered)
 {
     struct uuid token, event = claimed_event("alice", &token);
     ck_assert_int_eq(complete(&event, &token), 1);
@@ -134,7 +132,6 @@ START_TEST(each_end_of_a_card_request_is_told_where_that_is_delivered)
     ck_assert_int_eq(deliver(&event_of_route, &token, NULL), 1);
     ck_assert_int_eq(count("e.event_type = 'CARD_REQUEST_ENDED'"), 5);
 }
-END_TEST
 
 static void act(const char *call, const struct uuid *event, const char *more)
 {
@@ -165,7 +162,7 @@ static struct uuid failed_event(const char *user, const char *reason)
 }
 
 /* A client reads another reason from now on. */
-START_TEST(a_new_reason_of_a_failed_event_is_told)
+TEST(a_new_reason_of_a_failed_event_is_told)
 {
     route("CARD_REQUEST_ENDED", false);
     struct uuid event = failed_event("alice", "attempts_exhausted");
@@ -173,9 +170,8 @@ START_TEST(a_new_reason_of_a_failed_event_is_told)
     ck_assert_int_eq(told(&event, "e.payload #>> '{data,reason,code}' = 'issuer_duplicate'"), 1);
     ck_assert_int_eq(told(&event, "true"), 2);
 }
-END_TEST
 
-START_TEST(ends_by_operators_marks_and_sweeps_are_told_too)
+TEST(ends_by_operators_marks_and_sweeps_are_told_too)
 {
     route("CARD_REQUEST_ENDED", false);
     struct uuid token, event = add_event("alice", 1);
@@ -221,9 +217,8 @@ START_TEST(ends_by_operators_marks_and_sweeps_are_told_too)
                         "FROM moved");
     ck_assert_int_eq(told(&event, "true"), 1);
 }
-END_TEST
 
-START_TEST(a_row_beyond_all_measure_fails_no_end_of_its_batch)
+TEST(a_row_beyond_all_measure_fails_no_end_of_its_batch)
 {
     /* Rows that were there before the bounds of the table, or that somebody has changed by hand. */
     static const char *const odd[] = {
@@ -250,9 +245,8 @@ START_TEST(a_row_beyond_all_measure_fails_no_end_of_its_batch)
     for (size_t i = 0; i < ARRAY_SIZE(ends); i++)
         ck_assert_int_eq(told(&ends[i].event, "true"), i > 0); /* the first has a user id that no event may have */
 }
-END_TEST
 
-START_TEST(ids_of_one_transaction_are_in_order)
+TEST(ids_of_one_transaction_are_in_order)
 {
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM (SELECT id < lag(id) OVER (ORDER BY n) AS is_less FROM "
                                          "(SELECT g AS n, uuid7() AS id FROM generate_series(1, 20000) g) u) x WHERE "
@@ -263,7 +257,6 @@ START_TEST(ids_of_one_transaction_are_in_order)
                                          "'^.{14}7.{4}[89ab]'"),
                      1);
 }
-END_TEST
 
 /* ---- order ---- */
 
@@ -283,7 +276,7 @@ static bool is_woken(const struct uuid *event)
     return fact(event, "(e.held_behind IS NULL AND e.next_attempt_at <= now())") == 1;
 }
 
-START_TEST(what_waits_for_an_event_is_due_when_that_one_is_completed_or_rejected)
+TEST(what_waits_for_an_event_is_due_when_that_one_is_completed_or_rejected)
 {
     route("ORDER", true);
     struct uuid token, first = claimed("ORDER", "alice", &token), second = held_event("alice", &first);
@@ -315,7 +308,6 @@ START_TEST(what_waits_for_an_event_is_due_when_that_one_is_completed_or_rejected
     act("cancel", &first, "'detail',");
     ck_assert_int_eq(fact(&first, "(e.held_behind IS NULL)"), 1); /* it waits for nothing any more */
 }
-END_TEST
 
 /* Whether this, by the worker, needs the lock of alice's orders, which another session has. */
 static bool needs_order(const char *text)
@@ -328,7 +320,7 @@ static bool needs_order(const char *text)
     return !is_done;
 }
 
-START_TEST(an_end_of_an_ordered_type_gives_way_to_a_claim_that_holds_an_event_back_and_no_other_end_does)
+TEST(an_end_of_an_ordered_type_gives_way_to_a_claim_that_holds_an_event_back_and_no_other_end_does)
 {
     char text[1024];
     struct uuid token, event = claimed("ORDER", "alice", &token);
@@ -370,9 +362,8 @@ START_TEST(an_end_of_an_ordered_type_gives_way_to_a_claim_that_holds_an_event_ba
              text_of(&event));
     ck_assert(needs_order(text));
 }
-END_TEST
 
-START_TEST(deferrals_by_a_route_are_the_peers_and_not_ours)
+TEST(deferrals_by_a_route_are_the_peers_and_not_ours)
 {
     struct uuid token, event = claimed("ORDER", "alice", &token);
     struct end end = {
@@ -389,22 +380,5 @@ START_TEST(deferrals_by_a_route_are_the_peers_and_not_ours)
     }
     ck_assert_int_eq(fact(&event, "e.deferral_count"), 2); /* the row of deferrals goes on */
 }
-END_TEST
 
-SUITE(follow_ends)
-{
-    TCase *tcase = tcase_create("follow_ends");
-    tcase_add_checked_fixture(tcase, open_ends, tear_down);
-    tcase_add_test(tcase, an_event_keeps_the_answer_and_one_that_cannot_be_kept_fails_nothing);
-    tcase_add_test(tcase, an_answer_of_8_kib_is_kept_and_no_longer_one);
-    tcase_add_test(tcase, each_end_of_a_card_request_is_told_where_that_is_delivered);
-    tcase_add_test(tcase, a_new_reason_of_a_failed_event_is_told);
-    tcase_add_test(tcase, ends_by_operators_marks_and_sweeps_are_told_too);
-    tcase_add_test(tcase, a_row_beyond_all_measure_fails_no_end_of_its_batch);
-    tcase_add_test(tcase, ids_of_one_transaction_are_in_order);
-    tcase_add_test(tcase, what_waits_for_an_event_is_due_when_that_one_is_completed_or_rejected);
-    tcase_add_test(tcase,
-                   an_end_of_an_ordered_type_gives_way_to_a_claim_that_holds_an_event_back_and_no_other_end_does);
-    tcase_add_test(tcase, deferrals_by_a_route_are_the_peers_and_not_ours);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(follow_ends, open_ends, tear_down)

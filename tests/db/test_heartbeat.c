@@ -141,7 +141,7 @@ static void control(struct pg_sync *db, const char *action, const char *target, 
 
 /* ---- what a worker writes and obeys ---- */
 
-START_TEST(nothing_is_sent_before_the_controls_are_known_nor_to_a_paused_target)
+TEST(nothing_is_sent_before_the_controls_are_known_nor_to_a_paused_target)
 {
     control(anna, "pause_target", "issuer", "");
     start();
@@ -156,9 +156,8 @@ START_TEST(nothing_is_sent_before_the_controls_are_known_nor_to_a_paused_target)
     heartbeat_wake(heartbeat);
     run_until(!peers.issuer.target.is_paused);
 }
-END_TEST
 
-START_TEST(a_probe_is_obeyed_once_and_not_by_a_worker_that_starts_later)
+TEST(a_probe_is_obeyed_once_and_not_by_a_worker_that_starts_later)
 {
     control(anna, "probe_target", "core", "");
     start();
@@ -180,9 +179,8 @@ START_TEST(a_probe_is_obeyed_once_and_not_by_a_worker_that_starts_later)
     run_until((target_probes_due(&peers.core.target, clock_mono_ms(), &is_fresh_due, &is_again_due), is_again_due));
     run_until(database_int(owner, "SELECT count(*) FROM worker_targets WHERE probe_number = 2") == 1);
 }
-END_TEST
 
-START_TEST(a_worker_that_ends_shows_its_drain_and_then_is_gone)
+TEST(a_worker_that_ends_shows_its_drain_and_then_is_gone)
 {
     start();
     run_until(obeyed > 0);
@@ -195,10 +193,9 @@ START_TEST(a_worker_that_ends_shows_its_drain_and_then_is_gone)
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM worker_targets"), 0);
     expect_row("FROM last_worker WHERE name = '" NAME "' AND host = 'host-a' AND ended_at <= clock_timestamp()");
 }
-END_TEST
 
 /* Somebody runs LOCK TABLE, or a VACUUM FULL: the picture stands still, and controls are obeyed all the same. */
-START_TEST(a_locked_table_of_workers_hides_the_picture_and_not_the_controls)
+TEST(a_locked_table_of_workers_hides_the_picture_and_not_the_controls)
 {
     database_run(owner, "BEGIN; LOCK TABLE workers, worker_targets");
     control(anna, "pause_target", "core", "");
@@ -212,9 +209,8 @@ START_TEST(a_locked_table_of_workers_hides_the_picture_and_not_the_controls)
     heartbeat_wake(heartbeat);
     run_until(database_int(owner, "SELECT count(*) FROM workers") == 1);
 }
-END_TEST
 
-START_TEST(controls_that_cannot_be_read_stop_nothing_for_long)
+TEST(controls_that_cannot_be_read_stop_nothing_for_long)
 {
     database_run(owner, "BEGIN; LOCK TABLE target_controls");
     start();
@@ -225,7 +221,6 @@ START_TEST(controls_that_cannot_be_read_stop_nothing_for_long)
     heartbeat_wake(heartbeat);
     run_until(peers.issuer.target.is_paused);
 }
-END_TEST
 
 /* ---- rows of others ---- */
 
@@ -248,7 +243,7 @@ static void beat_once(void)
     run_until(database_int(owner, "SELECT count(*) FROM workers WHERE name = '" NAME "' AND slots = 128") == 1);
 }
 
-START_TEST(while_workers_disagree_the_shorter_lifetime_and_the_longer_settling_count)
+TEST(while_workers_disagree_the_shorter_lifetime_and_the_longer_settling_count)
 {
     start();
     run_until(obeyed > 0);
@@ -267,9 +262,8 @@ START_TEST(while_workers_disagree_the_shorter_lifetime_and_the_longer_settling_c
     expect_row("FROM workers_disagree WHERE name = 'core.new_option' AND says = 'x (other), not known (" NAME ")'");
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM workers_disagree"), 2);
 }
-END_TEST
 
-START_TEST(only_rows_that_nobody_writes_any_more_are_removed)
+TEST(only_rows_that_nobody_writes_any_more_are_removed)
 {
     database_run(owner, "INSERT INTO workers (name, host, pid, version, started_at, seen_at, in_flight, slots) "
                         "SELECT n, 'h', 1, '1', now(), now() + d::interval, 0, 1 FROM (VALUES "
@@ -284,10 +278,9 @@ START_TEST(only_rows_that_nobody_writes_any_more_are_removed)
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM workers"), 3);
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM worker_targets WHERE worker = 'old'"), 0);
 }
-END_TEST
 
 /* After a night of crashes there are so many that removing them all would take longer than a worker waits. */
-START_TEST(one_heartbeat_removes_a_part_of_many_dead_rows)
+TEST(one_heartbeat_removes_a_part_of_many_dead_rows)
 {
     database_run(
         owner, "INSERT INTO workers (name, host, pid, version, started_at, seen_at, in_flight, slots) SELECT n::text, "
@@ -298,11 +291,10 @@ START_TEST(one_heartbeat_removes_a_part_of_many_dead_rows)
     start();
     run_until(database_int(owner, "SELECT count(*) FROM workers WHERE name <> '" NAME "'") == 0);
 }
-END_TEST
 
 /* ---- two operators ---- */
 
-START_TEST(of_two_operators_who_pause_at_once_one_is_told_that_it_is_paused)
+TEST(of_two_operators_who_pause_at_once_one_is_told_that_it_is_paused)
 {
     database_run(anna, "BEGIN");
     control(anna, "pause_target", "issuer", "");
@@ -324,9 +316,8 @@ START_TEST(of_two_operators_who_pause_at_once_one_is_told_that_it_is_paused)
     control(anna, "pause_target", "no target", "bad_target");
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM operator_actions"), 2);
 }
-END_TEST
 
-START_TEST(a_pause_for_a_time_ends_by_itself_and_once)
+TEST(a_pause_for_a_time_ends_by_itself_and_once)
 {
     database_run(anna, "SELECT control_target('pause_target', 'issuer', 'anna', 'anna', NULL, 'an hour', 3600000)");
     database_run(anna, "SELECT control_target('pause_target', 'core', 'anna', 'anna', NULL, 'a second', 1000)");
@@ -338,10 +329,9 @@ START_TEST(a_pause_for_a_time_ends_by_itself_and_once)
                "before ->> 'target' = 'core' AND after ->> 'paused_until' IS NULL");
     expect_row("FROM target_controls WHERE target = 'issuer' AND paused_why = 'an hour'");
 }
-END_TEST
 
 /* Whoever has paused a route for an hour does not bring a receiver back that has gone. */
-START_TEST(a_receiver_that_is_gone_stays_paused_until_an_operator_resumes_it)
+TEST(a_receiver_that_is_gone_stays_paused_until_an_operator_resumes_it)
 {
     static const char gone[] =
         "SELECT note_routes('w', '{A,B,C}', '{f,f,f}', '{f,f,f}', '{1,1,1}', '{1,1,1}', '{f,f,f}', '{A,B}', "
@@ -358,9 +348,8 @@ START_TEST(a_receiver_that_is_gone_stays_paused_until_an_operator_resumes_it)
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM operator_actions WHERE actor = 'w'"), 1);
     database_run(owner, "TRUNCATE routes, route_workers, target_controls");
 }
-END_TEST
 
-START_TEST(a_probe_makes_the_next_event_due)
+TEST(a_probe_makes_the_next_event_due)
 {
     database_run(owner,
                  "INSERT INTO outbox_events (user_id, payload, next_attempt_at) SELECT 'u', '{\"kind\":\"new\"}', "
@@ -369,7 +358,6 @@ START_TEST(a_probe_makes_the_next_event_due)
     expect_row("FROM outbox_events WHERE next_attempt_at <= clock_timestamp()");
     expect_row("FROM outbox_events WHERE next_attempt_at BETWEEN now() + interval '90 s' AND now() + interval '2 min'");
 }
-END_TEST
 
 /* ---- what operators see ---- */
 
@@ -384,7 +372,7 @@ static int64_t backlog_of(const char *target)
     return backlog;
 }
 
-START_TEST(due_events_wait_behind_a_target_only_when_every_living_worker_is_shut_there)
+TEST(due_events_wait_behind_a_target_only_when_every_living_worker_is_shut_there)
 {
     database_run(owner, "INSERT INTO workers (name, host, pid, version, started_at, seen_at, in_flight, slots) "
                         "SELECT n, 'h', 1, '1', now(), now() - d::interval, 0, 1 FROM (VALUES "
@@ -407,7 +395,6 @@ START_TEST(due_events_wait_behind_a_target_only_when_every_living_worker_is_shut
     control(anna, "pause_target", "core", "");
     ck_assert_int_eq(backlog_of("core"), 3);
 }
-END_TEST
 
 static void cause_is(const char *target, const char *wanted)
 {
@@ -421,7 +408,7 @@ static void cause_is(const char *target, const char *wanted)
 }
 
 /* In a storm of 429 the column CAUSE was "-". */
-START_TEST(the_cause_of_a_rest_is_told_unless_a_breaker_is_open)
+TEST(the_cause_of_a_rest_is_told_unless_a_breaker_is_open)
 {
     database_run(owner, "INSERT INTO workers (name, host, pid, version, started_at, seen_at, in_flight, slots) VALUES "
                         "('a', 'h', 1, '1', now(), now(), 0, 1), ('b', 'h', 2, '1', now(), now(), 0, 1)");
@@ -436,35 +423,13 @@ START_TEST(the_cause_of_a_rest_is_told_unless_a_breaker_is_open)
                         "false, false, 0, 0, 1)");
     cause_is("issuer", "issuer_http_503");
 }
-END_TEST
 
-START_TEST(other_targets_do_not_hide_the_issuer_and_core_api)
+TEST(other_targets_do_not_hide_the_issuer_and_core_api)
 {
     database_run(owner, "INSERT INTO target_controls SELECT 'z' || n, now(), 'anna', 'they asked' "
                         "FROM generate_series(1, 70) AS n");
     ck_assert_int_eq(backlog_of("issuer"), 0);
     ck_assert_int_eq(backlog_of("core"), 0);
 }
-END_TEST
 
-SUITE(heartbeat)
-{
-    TCase *tcase = tcase_create("heartbeat");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, nothing_is_sent_before_the_controls_are_known_nor_to_a_paused_target);
-    tcase_add_test(tcase, a_probe_is_obeyed_once_and_not_by_a_worker_that_starts_later);
-    tcase_add_test(tcase, a_worker_that_ends_shows_its_drain_and_then_is_gone);
-    tcase_add_test(tcase, a_locked_table_of_workers_hides_the_picture_and_not_the_controls);
-    tcase_add_test(tcase, controls_that_cannot_be_read_stop_nothing_for_long);
-    tcase_add_test(tcase, while_workers_disagree_the_shorter_lifetime_and_the_longer_settling_count);
-    tcase_add_test(tcase, only_rows_that_nobody_writes_any_more_are_removed);
-    tcase_add_test(tcase, one_heartbeat_removes_a_part_of_many_dead_rows);
-    tcase_add_test(tcase, of_two_operators_who_pause_at_once_one_is_told_that_it_is_paused);
-    tcase_add_test(tcase, a_pause_for_a_time_ends_by_itself_and_once);
-    tcase_add_test(tcase, a_receiver_that_is_gone_stays_paused_until_an_operator_resumes_it);
-    tcase_add_test(tcase, a_probe_makes_the_next_event_due);
-    tcase_add_test(tcase, due_events_wait_behind_a_target_only_when_every_living_worker_is_shut_there);
-    tcase_add_test(tcase, the_cause_of_a_rest_is_told_unless_a_breaker_is_open);
-    tcase_add_test(tcase, other_targets_do_not_hide_the_issuer_and_core_api);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(heartbeat, set_up, tear_down)

@@ -32,15 +32,14 @@ static void accept_history(void)
 #define POSITION "(pg_current_wal_insert_lsn() - '0/0')"
 #define NOBODY "NULL::uuid, NULL::text, NULL::int8, NULL::int8"
 
-START_TEST(a_server_that_has_all_commits_is_used)
+TEST(a_server_that_has_all_commits_is_used)
 {
     ck_assert(!is_lost(NOBODY));
     ck_assert(!is_lost("h.id, " SYSTEM ", " TIMELINE ", " POSITION));
     ck_assert(!is_lost("h.id, " SYSTEM ", 0::int8, " POSITION)); /* a standby was promoted since */
 }
-END_TEST
 
-START_TEST(a_lower_position_or_timeline_and_another_database_are_lost_commits)
+TEST(a_lower_position_or_timeline_and_another_database_are_lost_commits)
 {
     static const char *const known[] = {
         "h.id, " SYSTEM ", " TIMELINE ", " POSITION " + 1e6",
@@ -57,11 +56,10 @@ START_TEST(a_lower_position_or_timeline_and_another_database_are_lost_commits)
         ck_assert_int_eq(look_up("SELECT count(*) FROM issuing.histories WHERE is_current"), 1);
     }
 }
-END_TEST
 
 #define ACTIONS "SELECT count(*) FROM issuing.operator_actions WHERE action = 'accept_history'"
 
-START_TEST(what_was_accepted_is_not_found_again_and_the_next_loss_is)
+TEST(what_was_accepted_is_not_found_again_and_the_next_loss_is)
 {
     int64_t before = look_up(ACTIONS);
     execute("CREATE TEMP TABLE was AS SELECT id FROM issuing.histories WHERE is_current");
@@ -75,9 +73,8 @@ START_TEST(what_was_accepted_is_not_found_again_and_the_next_loss_is)
     ck_assert_int_eq(look_up(ACTIONS), before + 2);
     execute("DROP TABLE was");
 }
-END_TEST
 
-START_TEST(only_what_a_commit_makes_durable_is_acknowledged)
+TEST(only_what_a_commit_makes_durable_is_acknowledged)
 {
     ck_assert_int_eq(look_up("SELECT coalesce(issuing.acknowledged(), -1)"), -1);
     execute("CREATE TABLE written (a int)");
@@ -91,9 +88,8 @@ START_TEST(only_what_a_commit_makes_durable_is_acknowledged)
     execute("SET synchronous_commit = on");
     execute("DROP TABLE written");
 }
-END_TEST
 
-START_TEST(a_pool_refuses_a_server_that_lacks_what_it_saw_acknowledged)
+TEST(a_pool_refuses_a_server_that_lacks_what_it_saw_acknowledged)
 {
     static const struct sql_statement ahead = {
         .name = "ahead", .text = "SELECT $1::int8, $1::int8 AS acknowledged", .parameters = 1, .shape = SQL_ONE};
@@ -113,16 +109,5 @@ START_TEST(a_pool_refuses_a_server_that_lacks_what_it_saw_acknowledged)
     ck_assert_int_eq(value_of(&ahead, 1), 1);
     ck_assert(ready);
 }
-END_TEST
 
-SUITE(histories)
-{
-    TCase *tcase = tcase_create("histories");
-    tcase_add_checked_fixture(tcase, begin, tear_down);
-    tcase_add_test(tcase, a_server_that_has_all_commits_is_used);
-    tcase_add_test(tcase, a_lower_position_or_timeline_and_another_database_are_lost_commits);
-    tcase_add_test(tcase, what_was_accepted_is_not_found_again_and_the_next_loss_is);
-    tcase_add_test(tcase, only_what_a_commit_makes_durable_is_acknowledged);
-    tcase_add_test(tcase, a_pool_refuses_a_server_that_lacks_what_it_saw_acknowledged);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(histories, begin, tear_down)

@@ -6,7 +6,7 @@
 
 #include "tests/support/suite.h"
 
-START_TEST(rows_that_are_in_no_partition_expire_a_thousand_a_pass)
+TEST(rows_that_are_in_no_partition_expire_a_thousand_a_pass)
 {
     bool has_more;
     (void)add_event("failed", 200, "FAILED", "200 days");
@@ -49,10 +49,9 @@ START_TEST(rows_that_are_in_no_partition_expire_a_thousand_a_pass)
     expect_verdict("pending", "replayed");
     expect_verdict("completed-lately", "replayed");
 }
-END_TEST
 
 /* A pass reads a bounded piece of a large `_default`, and the next pass continues after that piece. */
-START_TEST(a_large_rest_is_looked_through_in_pieces)
+TEST(a_large_rest_is_looked_through_in_pieces)
 {
     ck_assert_int_eq(passes(&usual), 4);
     database_run(owner, "INSERT INTO rate_limit_log SELECT now() - interval '1 min', gen_random_uuid(), true, "
@@ -68,11 +67,10 @@ START_TEST(a_large_rest_is_looked_through_in_pieces)
     expect_pass("");
     expect_pass("expired rate_limit_log 1");
 }
-END_TEST
 
 /* While a standby is away, a commit that waited for it would hold the lock on outbox_events, and with it every claim
  * and read. */
-START_TEST(a_commit_of_the_housekeeping_does_not_wait_for_standbys)
+TEST(a_commit_of_the_housekeeping_does_not_wait_for_standbys)
 {
     static const char *const calls[] = {"SELECT issuing.keep_rows('1 d', '1 d', '90 d')",
                                         "SELECT issuing.run_housekeeping('1 d', '1 d', '90 d', '1 h')"};
@@ -84,10 +82,9 @@ START_TEST(a_commit_of_the_housekeeping_does_not_wait_for_standbys)
         database_run(worker, "COMMIT");
     }
 }
-END_TEST
 
 /* A worker that was started with another configuration, or that an attacker controls. */
-START_TEST(a_worker_lengthens_a_retention_and_shortens_none)
+TEST(a_worker_lengthens_a_retention_and_shortens_none)
 {
     static const struct retention negative = {.keys_ms = -DAY_MS, .limits_ms = -DAY_MS, .events_ms = -DAY_MS},
                                   little = {.keys_ms = 1000, .limits_ms = 1000, .events_ms = 1000};
@@ -119,9 +116,8 @@ START_TEST(a_worker_lengthens_a_retention_and_shortens_none)
     ck_assert_str_eq(pass_of(worker, &little, &has_more), "expired rate_limit_log 1; dropped idempotency_keys 0");
     ck_assert_str_eq(pass_of(worker, &little, &has_more), "dropped rate_limit_log 0");
 }
-END_TEST
 
-START_TEST(a_new_event_is_not_deleted_however_old_a_worker_makes_it)
+TEST(a_new_event_is_not_deleted_however_old_a_worker_makes_it)
 {
     bool has_more;
     ck_assert_int_eq(passes(&usual), 4);
@@ -132,7 +128,6 @@ START_TEST(a_new_event_is_not_deleted_however_old_a_worker_makes_it)
     ck_assert_str_eq(pass_of(worker, &usual, &has_more), "");
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_events_default WHERE user_id = 'backdated'"), 1);
 }
-END_TEST
 
 /* An action of that many days ago, in the partition of its time or in `_default`. */
 static void add_action(int days_ago)
@@ -142,7 +137,7 @@ static void add_action(int days_ago)
                   days_ago, days_ago);
 }
 
-START_TEST(what_was_done_leaves_when_its_retention_is_over_and_no_program_can_shorten_it)
+TEST(what_was_done_leaves_when_its_retention_is_over_and_no_program_can_shorten_it)
 {
     struct err err = {.kind = ERR_NONE};
     static const struct retention little = {.keys_ms = 1, .limits_ms = 1, .events_ms = 1};
@@ -168,9 +163,8 @@ START_TEST(what_was_done_leaves_when_its_retention_is_over_and_no_program_can_sh
     ck_assert_str_eq(pass_of(worker, &usual, &has_more), "expired operator_actions 1; dropped operator_actions 0");
     expect_text("SELECT string_agg(action, ' ' ORDER BY at) FROM operator_actions", "0");
 }
-END_TEST
 
-START_TEST(who_was_shown_a_number_is_forgotten_after_an_hour)
+TEST(who_was_shown_a_number_is_forgotten_after_an_hour)
 {
     ck_assert_int_eq(passes(&usual), 4);
     database_run(owner, "INSERT INTO number_reveals (user_id, last_at, revealed_at) VALUES ('old', now() - interval "
@@ -179,11 +173,10 @@ START_TEST(who_was_shown_a_number_is_forgotten_after_an_hour)
     expect_text("SELECT string_agg(user_id, ' ') FROM number_reveals", "new");
     database_run(owner, "TRUNCATE number_reveals");
 }
-END_TEST
 
 /* Where every role may create in `public`, an attacker makes an operator that fits `interval / integer` better than
  * that of PostgreSQL, and waits for the owner's functions to run it. */
-START_TEST(an_operator_that_somebody_puts_into_public_is_never_run)
+TEST(an_operator_that_somebody_puts_into_public_is_never_run)
 {
     struct pg_sync *super = database_open(NULL), *api = database_open("issuing_api");
     database_run(super, "GRANT CREATE, USAGE ON SCHEMA public TO PUBLIC");
@@ -214,7 +207,6 @@ START_TEST(an_operator_that_somebody_puts_into_public_is_never_run)
     pg_sync_close(api);
     pg_sync_close(super);
 }
-END_TEST
 
 enum {
     ROUNDS = 8,
@@ -248,7 +240,7 @@ static void *keep_busy(void *context)
 
 /* Requests are accepted, claimed and completed while partitions are made and dropped: no call fails, nothing is lost,
  * nothing happens twice. */
-START_TEST(who_accepts_and_who_works_does_not_notice)
+TEST(who_accepts_and_who_works_does_not_notice)
 {
     volatile bool is_over = false;
     /* Each of its own user: of one user only one is recorded at a time. */
@@ -310,9 +302,8 @@ START_TEST(who_accepts_and_who_works_does_not_notice)
         database_int(owner, "SELECT count(*) FROM outbox_attempts WHERE user_id LIKE 'busy-_'"),
         database_int(owner, "SELECT count(*) FROM outbox_events WHERE user_id LIKE 'busy-_' AND status = 'COMPLETED'"));
 }
-END_TEST
 
-START_TEST(only_the_worker_runs_housekeeping_and_only_as_a_whole)
+TEST(only_the_worker_runs_housekeeping_and_only_as_a_whole)
 {
     static const struct {
         const char *role, *text;
@@ -360,21 +351,5 @@ START_TEST(only_the_worker_runs_housekeeping_and_only_as_a_whole)
                      "a.grantee = 0"),
         0);
 }
-END_TEST
 
-SUITE(housekeeping)
-{
-    TCase *tcase = tcase_create("housekeeping");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, rows_that_are_in_no_partition_expire_a_thousand_a_pass);
-    tcase_add_test(tcase, a_large_rest_is_looked_through_in_pieces);
-    tcase_add_test(tcase, a_commit_of_the_housekeeping_does_not_wait_for_standbys);
-    tcase_add_test(tcase, a_worker_lengthens_a_retention_and_shortens_none);
-    tcase_add_test(tcase, a_new_event_is_not_deleted_however_old_a_worker_makes_it);
-    tcase_add_test(tcase, what_was_done_leaves_when_its_retention_is_over_and_no_program_can_shorten_it);
-    tcase_add_test(tcase, who_was_shown_a_number_is_forgotten_after_an_hour);
-    tcase_add_test(tcase, an_operator_that_somebody_puts_into_public_is_never_run);
-    tcase_add_test(tcase, who_accepts_and_who_works_does_not_notice);
-    tcase_add_test(tcase, only_the_worker_runs_housekeeping_and_only_as_a_whole);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(housekeeping, set_up, tear_down)

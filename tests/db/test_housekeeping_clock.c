@@ -6,7 +6,7 @@
 
 /* The database's clock jumps ahead by a year, for a moment or for hours: rows that have expired by it alone stay,
  * nothing becomes settled, and no partition of next year is made. */
-START_TEST(a_clock_that_jumps_ahead_drops_and_makes_nothing)
+TEST(a_clock_that_jumps_ahead_drops_and_makes_nothing)
 {
     ck_assert_int_eq(passes(&usual), 4);
     add_partition("outbox_events", 420, 410);
@@ -43,9 +43,8 @@ START_TEST(a_clock_that_jumps_ahead_drops_and_makes_nothing)
     ck_assert_int_eq(partition_count("idempotency_keys"),
                      2); /* the one whose retention was never counted, and a new one */
 }
-END_TEST
 
-START_TEST(a_clock_that_was_ahead_leaves_nothing_that_is_in_the_way)
+TEST(a_clock_that_was_ahead_leaves_nothing_that_is_in_the_way)
 {
     ck_assert_int_eq(passes(&usual), 4);
     /* The clock was a year ahead for a day: there are partitions of next year, and one of now was settled next year. */
@@ -71,9 +70,8 @@ START_TEST(a_clock_that_was_ahead_leaves_nothing_that_is_in_the_way)
                      5);
     expect_list_is_true();
 }
-END_TEST
 
-START_TEST(the_housekeeping_clock_moves_by_passes_only)
+TEST(the_housekeeping_clock_moves_by_passes_only)
 {
     static const char believed[] =
         "SELECT round(extract(epoch FROM now() - clock_at) / 3600)::int FROM housekeeping_clock";
@@ -97,14 +95,5 @@ START_TEST(the_housekeeping_clock_moves_by_passes_only)
         ck_assert_int_eq(database_int(owner, "SELECT now() - passed_at < interval '1 min' FROM housekeeping_clock"), 1);
     }
 }
-END_TEST
 
-SUITE(housekeeping_clock)
-{
-    TCase *tcase = tcase_create("housekeeping_clock");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, a_clock_that_jumps_ahead_drops_and_makes_nothing);
-    tcase_add_test(tcase, a_clock_that_was_ahead_leaves_nothing_that_is_in_the_way);
-    tcase_add_test(tcase, the_housekeeping_clock_moves_by_passes_only);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(housekeeping_clock, set_up, tear_down)

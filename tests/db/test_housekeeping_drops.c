@@ -5,7 +5,7 @@
 
 #include "tests/support/suite.h"
 
-START_TEST(an_event_without_a_key_or_of_another_time_does_not_keep_keys)
+TEST(an_event_without_a_key_or_of_another_time_does_not_keep_keys)
 {
     add_partition("idempotency_keys", 9, 8);
     add_partition("idempotency_keys", 8, 7);
@@ -24,9 +24,8 @@ START_TEST(an_event_without_a_key_or_of_another_time_does_not_keep_keys)
                                          "AND settled_at IS NULL AND to_at < now()"),
                      1);
 }
-END_TEST
 
-START_TEST(a_partition_is_dropped_when_it_is_settled_and_its_retention_is_over)
+TEST(a_partition_is_dropped_when_it_is_settled_and_its_retention_is_over)
 {
     ck_assert_int_eq(passes(&usual), 4);
     add_partition("rate_limit_log", 9, 8);
@@ -44,9 +43,8 @@ START_TEST(a_partition_is_dropped_when_it_is_settled_and_its_retention_is_over)
     ck_assert_int_eq(partition_count("rate_limit_log"), 1);
     expect_list_is_true();
 }
-END_TEST
 
-START_TEST(nothing_is_settled_while_something_of_its_time_is_unfinished)
+TEST(nothing_is_settled_while_something_of_its_time_is_unfinished)
 {
     static const char *const unfinished[] = {
         "status = 'PENDING', lease_token = NULL, lease_until = NULL, completed_at = NULL",
@@ -64,9 +62,8 @@ START_TEST(nothing_is_settled_while_something_of_its_time_is_unfinished)
     expect_pass("");
     ck_assert_int_eq(settled("outbox_events") + settled("idempotency_keys"), 2);
 }
-END_TEST
 
-START_TEST(an_open_event_of_a_type_that_is_delivered_keeps_its_partition_and_of_another_type_only_itself)
+TEST(an_open_event_of_a_type_that_is_delivered_keeps_its_partition_and_of_another_type_only_itself)
 {
     ck_assert_int_eq(passes(&usual), 4);
     add_partition("outbox_events", 120, 110);
@@ -85,10 +82,9 @@ START_TEST(an_open_event_of_a_type_that_is_delivered_keeps_its_partition_and_of_
                                   text_of(&id)),
                      1);
 }
-END_TEST
 
 /* A reminder of next year, of a type that is delivered. */
-START_TEST(an_event_of_a_far_time_keeps_no_partition_and_is_not_lost)
+TEST(an_event_of_a_far_time_keeps_no_partition_and_is_not_lost)
 {
     ck_assert_int_eq(passes(&usual), 4);
     add_partition("outbox_events", 120, 110);
@@ -109,9 +105,8 @@ START_TEST(an_event_of_a_far_time_keeps_no_partition_and_is_not_lost)
                      1);
     database_run(owner, "DELETE FROM routes");
 }
-END_TEST
 
-START_TEST(nothing_is_settled_before_what_was_begun_in_its_time_can_have_committed)
+TEST(nothing_is_settled_before_what_was_begun_in_its_time_can_have_committed)
 {
     ck_assert_int_eq(passes(&usual), 4);
     database_run(owner,
@@ -122,9 +117,8 @@ START_TEST(nothing_is_settled_before_what_was_begun_in_its_time_can_have_committ
     expect_pass("");
     ck_assert_int_eq(settled("rate_limit_log"), 1);
 }
-END_TEST
 
-START_TEST(what_is_open_survives_the_drop_whole_with_its_history_and_its_key)
+TEST(what_is_open_survives_the_drop_whole_with_its_history_and_its_key)
 {
     static const char *const statuses[] = {"PENDING", "PROCESSING", "FAILED", "COMPLETED", "REJECTED"};
     static const char whole[] =
@@ -155,10 +149,9 @@ START_TEST(what_is_open_survives_the_drop_whole_with_its_history_and_its_key)
     }
     expect_list_is_true();
 }
-END_TEST
 
 /* An open question that is replayed after its partition was settled ends later than everything else in it. */
-START_TEST(an_open_question_that_ended_lately_is_kept_for_the_retention_of_its_own_end)
+TEST(an_open_question_that_ended_lately_is_kept_for_the_retention_of_its_own_end)
 {
     ck_assert_int_eq(passes(&usual), 4);
     add_partition("outbox_events", 120, 110);
@@ -191,9 +184,8 @@ START_TEST(an_open_question_that_ended_lately_is_kept_for_the_retention_of_its_o
     expect_pass("expired outbox_events 1");
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_attempts"), 0);
 }
-END_TEST
 
-START_TEST(a_partition_with_too_much_that_must_stay_is_left_alone)
+TEST(a_partition_with_too_much_that_must_stay_is_left_alone)
 {
     bool has_more;
     ck_assert_int_eq(passes(&usual), 4);
@@ -216,9 +208,8 @@ START_TEST(a_partition_with_too_much_that_must_stay_is_left_alone)
     expect_pass("dropped outbox_events 10000");
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_events_default"), 10000);
 }
-END_TEST
 
-START_TEST(a_drop_that_would_have_to_wait_is_given_up_whole)
+TEST(a_drop_that_would_have_to_wait_is_given_up_whole)
 {
     ck_assert_int_eq(passes(&usual), 4);
     add_partition("outbox_events", 120, 110);
@@ -245,9 +236,8 @@ START_TEST(a_drop_that_would_have_to_wait_is_given_up_whole)
     expect_list_is_true();
     expect_verdict("failed", "replayed");
 }
-END_TEST
 
-START_TEST(a_pass_in_an_old_snapshot_is_refused)
+TEST(a_pass_in_an_old_snapshot_is_refused)
 {
     struct err err = {.kind = ERR_NONE};
     ck_assert_int_eq(passes(&usual), 4);
@@ -261,7 +251,6 @@ START_TEST(a_pass_in_an_old_snapshot_is_refused)
     expect_pass("dropped outbox_events 1");
     expect_verdict("late", "replayed");
 }
-END_TEST
 
 /* A reissue of that user's card in a partition of the past, and the place that it has. */
 static struct uuid add_reissue(const char *user, const char *status)
@@ -282,7 +271,7 @@ static struct uuid add_reissue(const char *user, const char *status)
  * used; the user repeated the request with success, so the place of the card is the next one's. Others are COMPLETED
  * and FAILED, in their own places. When the partition is dropped, all move, no place changes its owner, and the tables
  * that come after are not held up. */
-START_TEST(a_reissue_that_moves_needs_no_place_and_takes_none)
+TEST(a_reissue_that_moves_needs_no_place_and_takes_none)
 {
     ck_assert_int_eq(passes(&usual), 4);
     add_partition("outbox_events", 120, 110);
@@ -320,9 +309,8 @@ START_TEST(a_reissue_that_moves_needs_no_place_and_takes_none)
                             &err));
     ck_assert_str_eq(err.sqlstate, "23505");
 }
-END_TEST
 
-START_TEST(what_cannot_be_done_is_reported_and_everything_else_is_done)
+TEST(what_cannot_be_done_is_reported_and_everything_else_is_done)
 {
     ck_assert_int_eq(passes(&usual), 4);
     add_partition("outbox_events", 120, 110);
@@ -346,25 +334,5 @@ START_TEST(what_cannot_be_done_is_reported_and_everything_else_is_done)
     database_run(owner, "DROP TRIGGER broken ON idempotency_keys_default; DROP FUNCTION broken(); "
                         "UPDATE partitions SET name = substr(name, 6) WHERE name LIKE 'gone%'");
 }
-END_TEST
 
-SUITE(housekeeping_drops)
-{
-    TCase *tcase = tcase_create("housekeeping_drops");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, an_event_without_a_key_or_of_another_time_does_not_keep_keys);
-    tcase_add_test(tcase, a_partition_is_dropped_when_it_is_settled_and_its_retention_is_over);
-    tcase_add_test(tcase, nothing_is_settled_while_something_of_its_time_is_unfinished);
-    tcase_add_test(tcase,
-                   an_open_event_of_a_type_that_is_delivered_keeps_its_partition_and_of_another_type_only_itself);
-    tcase_add_test(tcase, an_event_of_a_far_time_keeps_no_partition_and_is_not_lost);
-    tcase_add_test(tcase, nothing_is_settled_before_what_was_begun_in_its_time_can_have_committed);
-    tcase_add_test(tcase, what_is_open_survives_the_drop_whole_with_its_history_and_its_key);
-    tcase_add_test(tcase, an_open_question_that_ended_lately_is_kept_for_the_retention_of_its_own_end);
-    tcase_add_test(tcase, a_partition_with_too_much_that_must_stay_is_left_alone);
-    tcase_add_test(tcase, a_drop_that_would_have_to_wait_is_given_up_whole);
-    tcase_add_test(tcase, a_pass_in_an_old_snapshot_is_refused);
-    tcase_add_test(tcase, a_reissue_that_moves_needs_no_place_and_takes_none);
-    tcase_add_test(tcase, what_cannot_be_done_is_reported_and_everything_else_is_done);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(housekeeping_drops, set_up, tear_down)

@@ -9,7 +9,7 @@
 #include "statements.h"
 #include "tests/support/suite.h"
 
-START_TEST(partitions_are_made_ahead_and_without_a_gap)
+TEST(partitions_are_made_ahead_and_without_a_gap)
 {
     bool has_more;
     struct retention longer = usual;
@@ -37,10 +37,9 @@ START_TEST(partitions_are_made_ahead_and_without_a_gap)
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM partitions"), 17);
     expect_list_is_true();
 }
-END_TEST
 
 /* Its digits alone would pass as a card number, and a log would not say which partition could not be dropped. */
-START_TEST(a_name_of_a_partition_is_whole_in_every_log)
+TEST(a_name_of_a_partition_is_whole_in_every_log)
 {
     database_run(owner, "SELECT partition_add('rate_limit_log', '2020-01-01 00:00:00+00', '2020-01-02 00:00:00+00')");
     char *name = database_text(owner, "SELECT name FROM partitions"), *logged = strdup(name);
@@ -51,9 +50,8 @@ START_TEST(a_name_of_a_partition_is_whole_in_every_log)
     free(logged);
     free(name);
 }
-END_TEST
 
-START_TEST(two_workers_never_make_the_same_partition)
+TEST(two_workers_never_make_the_same_partition)
 {
     bool has_more;
     database_run(other, "BEGIN");
@@ -71,10 +69,9 @@ START_TEST(two_workers_never_make_the_same_partition)
     expect_pass("");
     expect_list_is_true();
 }
-END_TEST
 
 /* A worker frozen in the middle of a pass, or a session of the owner: the passes of all others do nothing. */
-START_TEST(a_turn_that_somebody_keeps_is_a_failure_after_three_passes)
+TEST(a_turn_that_somebody_keeps_is_a_failure_after_three_passes)
 {
     bool has_more;
     char text[200];
@@ -94,18 +91,16 @@ START_TEST(a_turn_that_somebody_keeps_is_a_failure_after_three_passes)
     database_run(owner, "ROLLBACK");
     expect_pass("created outbox_events 0");
 }
-END_TEST
 
 /* Advisory locks belong to everybody who may connect. */
-START_TEST(no_advisory_lock_of_a_stranger_stops_the_housekeeping)
+TEST(no_advisory_lock_of_a_stranger_stops_the_housekeeping)
 {
     database_run(other, "SELECT pg_advisory_lock(4711, n) FROM generate_series(1, 10) n");
     expect_pass("created outbox_events 0");
 }
-END_TEST
 
 /* `11:00 IST` is India's time when it is written and Israel's when it is read. */
-START_TEST(no_setting_of_a_session_moves_a_partition)
+TEST(no_setting_of_a_session_moves_a_partition)
 {
     static const char *const styles[] = {"SQL, DMY", "German", "Postgres, MDY"};
     for (size_t i = 0; i < ARRAY_SIZE(styles); i++) {
@@ -131,9 +126,8 @@ START_TEST(no_setting_of_a_session_moves_a_partition)
                 "true");
     database_run(owner, "ALTER TABLE rate_limit_log_default DROP CONSTRAINT default_promise");
 }
-END_TEST
 
-START_TEST(after_a_long_pause_what_was_written_meanwhile_is_not_in_the_way)
+TEST(after_a_long_pause_what_was_written_meanwhile_is_not_in_the_way)
 {
     (void)add_event("of-now", 0, "PENDING", "0 s");
     (void)add_event("of-yesterday", 1, "COMPLETED", "1 h");
@@ -146,9 +140,8 @@ START_TEST(after_a_long_pause_what_was_written_meanwhile_is_not_in_the_way)
     expect_verdict("of-yesterday", "replayed");
     expect_verdict("somebody-new", "accepted");
 }
-END_TEST
 
-START_TEST(an_id_of_another_kind_is_cut_around)
+TEST(an_id_of_another_kind_is_cut_around)
 {
     /* Three ids with times in the future, two of them close together, for which there is only `_default`. */
     database_run(owner, "INSERT INTO outbox_events (id, user_id, payload) "
@@ -165,9 +158,8 @@ START_TEST(an_id_of_another_kind_is_cut_around)
                      1);
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_events WHERE user_id = 'v4'"), 3);
 }
-END_TEST
 
-START_TEST(a_partition_that_cannot_be_made_at_once_is_made_later)
+TEST(a_partition_that_cannot_be_made_at_once_is_made_later)
 {
     database_run(other, "BEGIN; SELECT count(*) FROM outbox_events");
     expect_pass("failed outbox_events 0; created idempotency_keys 0");
@@ -177,7 +169,6 @@ START_TEST(a_partition_that_cannot_be_made_at_once_is_made_later)
     expect_pass("created outbox_events 0");
     expect_list_is_true();
 }
-END_TEST
 
 static int64_t rest_reads(void)
 {
@@ -209,7 +200,7 @@ static void fill_rest(void)
 /* A service with ids of its own filled `_default`. A new partition beside it is announced, then `_default` is checked under a
  * lock that no other session waits for, and the ATTACH, which holds the lock that every session waits for, reads
  * nothing. */
-START_TEST(a_large_rest_is_not_read_under_the_lock_that_all_wait_for)
+TEST(a_large_rest_is_not_read_under_the_lock_that_all_wait_for)
 {
     bool has_more;
     fill_rest();
@@ -237,10 +228,9 @@ START_TEST(a_large_rest_is_not_read_under_the_lock_that_all_wait_for)
     ck_assert_str_eq(pass_of(worker, &usual, &has_more), "created idempotency_keys 0");
     expect_list_is_true();
 }
-END_TEST
 
 /* A plan that is never completed would refuse rows when its time comes. */
-START_TEST(a_plan_that_is_not_done_in_time_is_taken_back)
+TEST(a_plan_that_is_not_done_in_time_is_taken_back)
 {
     fill_rest();
     static const char *const late[] = {"planned_at = planned_at - interval '11 min'",
@@ -267,11 +257,10 @@ START_TEST(a_plan_that_is_not_done_in_time_is_taken_back)
                      "ALTER TABLE outbox_attempts_default DROP CONSTRAINT default_promise");
     }
 }
-END_TEST
 
 /* A row of the range that was inserted between the choice and the constraint: the check finds it, this plan is
  * removed, and the next one avoids the row. */
-START_TEST(a_row_in_the_way_of_a_plan_is_gone_around)
+TEST(a_row_in_the_way_of_a_plan_is_gone_around)
 {
     fill_rest();
     struct pg_param params[] = {pg_param_int8(usual.keys_ms), pg_param_int8(usual.limits_ms),
@@ -289,11 +278,10 @@ START_TEST(a_row_in_the_way_of_a_plan_is_gone_around)
     ck_assert_int_ge(partition_count("outbox_events"), 2);
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM pg_constraint WHERE conname = 'default_promise'"), 0);
 }
-END_TEST
 
 /* An attacker controls a worker: a partition of a thousand years would never settle, and nothing in it would ever
  * leave. */
-START_TEST(no_caller_makes_a_partition_longer_than_a_year)
+TEST(no_caller_makes_a_partition_longer_than_a_year)
 {
     bool has_more;
     database_run(worker, "SELECT issuing.keep_rows('5000 years', '5000 years', '5000 years'); "
@@ -314,24 +302,5 @@ START_TEST(no_caller_makes_a_partition_longer_than_a_year)
                         "issuing.set_retention('events', '90 d')");
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM retentions WHERE kept > interval '400 days'"), 0);
 }
-END_TEST
 
-SUITE(housekeeping_partitions)
-{
-    TCase *tcase = tcase_create("housekeeping_partitions");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, partitions_are_made_ahead_and_without_a_gap);
-    tcase_add_test(tcase, a_name_of_a_partition_is_whole_in_every_log);
-    tcase_add_test(tcase, two_workers_never_make_the_same_partition);
-    tcase_add_test(tcase, a_turn_that_somebody_keeps_is_a_failure_after_three_passes);
-    tcase_add_test(tcase, no_advisory_lock_of_a_stranger_stops_the_housekeeping);
-    tcase_add_test(tcase, no_setting_of_a_session_moves_a_partition);
-    tcase_add_test(tcase, after_a_long_pause_what_was_written_meanwhile_is_not_in_the_way);
-    tcase_add_test(tcase, an_id_of_another_kind_is_cut_around);
-    tcase_add_test(tcase, a_partition_that_cannot_be_made_at_once_is_made_later);
-    tcase_add_test(tcase, a_large_rest_is_not_read_under_the_lock_that_all_wait_for);
-    tcase_add_test(tcase, a_plan_that_is_not_done_in_time_is_taken_back);
-    tcase_add_test(tcase, a_row_in_the_way_of_a_plan_is_gone_around);
-    tcase_add_test(tcase, no_caller_makes_a_partition_longer_than_a_year);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(housekeeping_partitions, set_up, tear_down)

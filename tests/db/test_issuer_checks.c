@@ -85,7 +85,7 @@ static bool end(const char *result, const char *findings)
 
 #define ONE_FINDING "[{\"check\": \"issuer\", \"level\": \"ok\", \"found\": \"it answers\", \"fix\": null}]"
 
-START_TEST(a_check_is_asked_taken_and_answered_once_and_is_on_record)
+TEST(a_check_is_asked_taken_and_answered_once_and_is_on_record)
 {
     ck_assert_str_eq(ask("alice", 30000), "");
     struct uuid asked = check;
@@ -109,9 +109,8 @@ START_TEST(a_check_is_asked_taken_and_answered_once_and_is_on_record)
                                          " = 'olga' AND os_user = 'root' AND after ->> 'user_id' = 'alice'"),
                      1);
 }
-END_TEST
 
-START_TEST(a_check_of_a_route_is_taken_by_a_worker_that_may_call_it)
+TEST(a_check_of_a_route_is_taken_by_a_worker_that_may_call_it)
 {
     database_run(owner, "DELETE FROM issuing.routes WHERE event_type = 'MAIL'");
     ck_assert_str_eq(ask_of("MAIL", NULL, 30000), "not_found");
@@ -126,9 +125,8 @@ START_TEST(a_check_of_a_route_is_taken_by_a_worker_that_may_call_it)
     ck_assert_str_eq(ask(NULL, 30000), "");
     database_run(owner, "DELETE FROM issuing.routes WHERE event_type = 'MAIL'");
 }
-END_TEST
 
-START_TEST(a_check_of_a_worker_that_died_or_drains_is_taken_by_another)
+TEST(a_check_of_a_worker_that_died_or_drains_is_taken_by_another)
 {
     ck_assert_str_eq(ask(NULL, 30000), "");
     ck_assert(take());
@@ -147,7 +145,6 @@ START_TEST(a_check_of_a_worker_that_died_or_drains_is_taken_by_another)
     token = alive;
     ck_assert(end("ok", ONE_FINDING));
 }
-END_TEST
 
 static bool renew(void)
 {
@@ -157,7 +154,7 @@ static bool renew(void)
 }
 
 /* The story: a trial lasted longer than its lease. Another worker took it over, and what the first one found was lost. */
-START_TEST(a_worker_keeps_a_check_that_it_renews_and_tells_what_it_found_after_the_deadline)
+TEST(a_worker_keeps_a_check_that_it_renews_and_tells_what_it_found_after_the_deadline)
 {
     ck_assert_str_eq(ask(NULL, 30000), "");
     ck_assert(take());
@@ -179,9 +176,8 @@ START_TEST(a_worker_keeps_a_check_that_it_renews_and_tells_what_it_found_after_t
     ck_assert(!take());
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM issuer_checks WHERE result = 'unanswered'"), 1);
 }
-END_TEST
 
-START_TEST(a_check_that_nobody_took_in_time_ends_unanswered_and_is_removed_after_a_week)
+TEST(a_check_that_nobody_took_in_time_ends_unanswered_and_is_removed_after_a_week)
 {
     ck_assert_str_eq(ask(NULL, 0), "");
     ck_assert(!take());
@@ -190,10 +186,9 @@ START_TEST(a_check_that_nobody_took_in_time_ends_unanswered_and_is_removed_after
     ck_assert(!take());
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM issuer_checks"), 0);
 }
-END_TEST
 
 /* The story: what the issuer does where its documents are silent was found by experiment, and forgotten after a week. */
-START_TEST(the_last_trial_that_made_a_card_is_kept)
+TEST(the_last_trial_that_made_a_card_is_kept)
 {
     database_run(owner,
                  "INSERT INTO issuer_checks (target, creates, deadline_at, actor, ended_at, result, detail)"
@@ -207,9 +202,8 @@ START_TEST(the_last_trial_that_made_a_card_is_kept)
                                          " WHERE id = last_trial()"),
                      20);
 }
-END_TEST
 
-START_TEST(no_check_is_asked_while_the_issuer_is_paused_or_too_many_wait)
+TEST(no_check_is_asked_while_the_issuer_is_paused_or_too_many_wait)
 {
     database_run(owner, "INSERT INTO target_controls (target, paused_at, paused_by, paused_why)"
                         " VALUES ('issuer', now(), 'olga', 'maintenance')");
@@ -222,10 +216,9 @@ START_TEST(no_check_is_asked_while_the_issuer_is_paused_or_too_many_wait)
     database_run(owner, "UPDATE issuer_checks SET deadline_at = now()");
     ck_assert_str_eq(ask(NULL, 30000), "");
 }
-END_TEST
 
 /* The story: the database's clock was six hours ahead when a worker took the check and died, and is right again. */
-START_TEST(a_lease_or_a_question_by_a_clock_that_was_ahead_holds_nothing_up)
+TEST(a_lease_or_a_question_by_a_clock_that_was_ahead_holds_nothing_up)
 {
     ck_assert_str_eq(ask(NULL, 30000), "");
     ck_assert(take());
@@ -235,9 +228,8 @@ START_TEST(a_lease_or_a_question_by_a_clock_that_was_ahead_holds_nothing_up)
     for (int i = 0; i < 20; i++)
         ck_assert_str_eq(ask(NULL, 30000), "");
 }
-END_TEST
 
-START_TEST(what_a_worker_writes_is_bounded)
+TEST(what_a_worker_writes_is_bounded)
 {
     struct err err;
     char *text = NULL;
@@ -255,20 +247,5 @@ START_TEST(what_a_worker_writes_is_bounded)
     free(text);
     ck_assert(end("fail", "[]"));
 }
-END_TEST
 
-SUITE(issuer_checks)
-{
-    TCase *tcase = tcase_create("issuer_checks");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, a_check_is_asked_taken_and_answered_once_and_is_on_record);
-    tcase_add_test(tcase, a_check_of_a_route_is_taken_by_a_worker_that_may_call_it);
-    tcase_add_test(tcase, a_check_of_a_worker_that_died_or_drains_is_taken_by_another);
-    tcase_add_test(tcase, a_worker_keeps_a_check_that_it_renews_and_tells_what_it_found_after_the_deadline);
-    tcase_add_test(tcase, a_check_that_nobody_took_in_time_ends_unanswered_and_is_removed_after_a_week);
-    tcase_add_test(tcase, the_last_trial_that_made_a_card_is_kept);
-    tcase_add_test(tcase, no_check_is_asked_while_the_issuer_is_paused_or_too_many_wait);
-    tcase_add_test(tcase, a_lease_or_a_question_by_a_clock_that_was_ahead_holds_nothing_up);
-    tcase_add_test(tcase, what_a_worker_writes_is_bounded);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(issuer_checks, set_up, tear_down)

@@ -71,7 +71,7 @@ static void card_is(const char *status)
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM cards WHERE status = '%s'", status), 1);
 }
 
-START_TEST(an_event_of_the_issuer_is_found_by_reference_or_card_and_noted_once)
+TEST(an_event_of_the_issuer_is_found_by_reference_or_card_and_noted_once)
 {
     notes(DIGEST("1"), EVENT, "", "noted");
     notes(DIGEST("1"), EVENT, "ic_1", "repeated");
@@ -82,19 +82,17 @@ START_TEST(an_event_of_the_issuer_is_found_by_reference_or_card_and_noted_once)
     ck_assert_int_eq(count("marks"), 1);
     ck_assert_int_eq(count("issuer_events"), 2);
 }
-END_TEST
 
 /* A worker has seen the card before the event came: what it saw may be older. */
-START_TEST(a_look_that_is_under_way_begins_anew)
+TEST(a_look_that_is_under_way_begins_anew)
 {
     notes(DIGEST("1"), EVENT, "", "noted");
     (void)database_int(worker, "SELECT count(*) FROM issuing.take_marks('" TOKEN "', 10, 60000, 'w', '{CARD_ISSUE}')");
     notes(DIGEST("2"), EVENT, "", "noted");
     ck_assert_int_eq(count("marks WHERE lease_token IS NULL AND due_at <= now()"), 1);
 }
-END_TEST
 
-START_TEST(an_unknown_outcome_is_brought_forward_and_nothing_else_is)
+TEST(an_unknown_outcome_is_brought_forward_and_nothing_else_is)
 {
     database_run(owner, "DELETE FROM cards; UPDATE outbox_events SET status = 'PENDING', completed_at = NULL, "
                         "next_attempt_at = now() + interval '1 h'");
@@ -105,9 +103,8 @@ START_TEST(an_unknown_outcome_is_brought_forward_and_nothing_else_is)
     ck_assert_int_eq(count("outbox_events WHERE next_attempt_at > now() + interval '59 min'"), 1);
     ck_assert_int_eq(count("marks"), 0);
 }
-END_TEST
 
-START_TEST(a_mark_waits_for_the_attempt_that_is_under_way)
+TEST(a_mark_waits_for_the_attempt_that_is_under_way)
 {
     database_run(owner, "UPDATE outbox_events SET status = 'PROCESSING', lease_token = '" TOKEN
                         "', lease_until = now() + interval '1 h', completed_at = NULL");
@@ -119,9 +116,8 @@ START_TEST(a_mark_waits_for_the_attempt_that_is_under_way)
     look_shows("frozen");
     card_is("frozen");
 }
-END_TEST
 
-START_TEST(a_card_follows_what_look_ups_show_and_each_change_is_told)
+TEST(a_card_follows_what_look_ups_show_and_each_change_is_told)
 {
     static const struct {
         const char *result, *status;
@@ -147,9 +143,8 @@ START_TEST(a_card_follows_what_look_ups_show_and_each_change_is_told)
                            " frozen active alice,card.status_changed " CARD " active cancelled alice");
     free(told);
 }
-END_TEST
 
-START_TEST(without_a_route_or_a_completed_request_nothing_is_told)
+TEST(without_a_route_or_a_completed_request_nothing_is_told)
 {
     database_run(owner, "UPDATE cards SET status = 'frozen'");
     ck_assert_int_eq(count("outbox_events"), 1);
@@ -158,10 +153,9 @@ START_TEST(without_a_route_or_a_completed_request_nothing_is_told)
         ROUTE "UPDATE outbox_events SET status = 'REJECTED', reason_code = 'x'; UPDATE cards SET status = 'cancelled'");
     ck_assert_int_eq(count("outbox_events"), 1);
 }
-END_TEST
 
 /* The time of one change is not before that of the one before, whatever the clock does. */
-START_TEST(the_ids_of_one_card_rise_when_the_clock_is_set_back)
+TEST(the_ids_of_one_card_rise_when_the_clock_is_set_back)
 {
     database_run(owner,
                  ROUTE "SET session_replication_role = replica; "
@@ -174,9 +168,8 @@ START_TEST(the_ids_of_one_card_rise_when_the_clock_is_set_back)
                                   "'CARD_STATUS_CHANGED' ORDER BY id DESC LIMIT 1) = 'frozen'"),
                      1);
 }
-END_TEST
 
-START_TEST(a_replaced_card_and_one_whose_event_is_gone)
+TEST(a_replaced_card_and_one_whose_event_is_gone)
 {
     database_run(owner, "UPDATE cards SET status = 'replaced'");
     notes(DIGEST("1"), EVENT, "", "noted");
@@ -192,9 +185,8 @@ START_TEST(a_replaced_card_and_one_whose_event_is_gone)
     look_shows("cancelled_at_issuer");
     card_is("cancelled");
 }
-END_TEST
 
-START_TEST(what_is_a_day_old_is_forgotten)
+TEST(what_is_a_day_old_is_forgotten)
 {
     notes(DIGEST("1"), EVENT, "", "noted");
     notes(DIGEST("2"), EVENT, "", "noted");
@@ -202,20 +194,5 @@ START_TEST(what_is_a_day_old_is_forgotten)
     database_run(owner, "SELECT expire_default('issuer_events', 'r.at < $1', now() - interval '1 day')");
     ck_assert_int_eq(count("issuer_events"), 1);
 }
-END_TEST
 
-SUITE(issuer_events)
-{
-    TCase *tcase = tcase_create("issuer_events");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, an_event_of_the_issuer_is_found_by_reference_or_card_and_noted_once);
-    tcase_add_test(tcase, a_look_that_is_under_way_begins_anew);
-    tcase_add_test(tcase, an_unknown_outcome_is_brought_forward_and_nothing_else_is);
-    tcase_add_test(tcase, a_mark_waits_for_the_attempt_that_is_under_way);
-    tcase_add_test(tcase, a_card_follows_what_look_ups_show_and_each_change_is_told);
-    tcase_add_test(tcase, without_a_route_or_a_completed_request_nothing_is_told);
-    tcase_add_test(tcase, the_ids_of_one_card_rise_when_the_clock_is_set_back);
-    tcase_add_test(tcase, a_replaced_card_and_one_whose_event_is_gone);
-    tcase_add_test(tcase, what_is_a_day_old_is_forgotten);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(issuer_events, set_up, tear_down)

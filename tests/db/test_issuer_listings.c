@@ -130,7 +130,7 @@ static int64_t of_kind(const char *id, const char *kind)
                         kind);
 }
 
-START_TEST(each_card_is_compared_with_the_event_of_its_reference)
+TEST(each_card_is_compared_with_the_event_of_its_reference)
 {
     struct uuid done = event("COMPLETED", false), open = event("PENDING", true), unsent = event("PENDING", false),
                 rejected = event("REJECTED", false), failed = event("FAILED", true), second = event("COMPLETED", false),
@@ -172,9 +172,8 @@ START_TEST(each_card_is_compared_with_the_event_of_its_reference)
     ck_assert(!take("generic"));
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM listed_cards"), 6); /* the rest is over */
 }
-END_TEST
 
-START_TEST(what_has_just_changed_is_no_question)
+TEST(what_has_just_changed_is_no_question)
 {
     struct uuid rejected = event("REJECTED", false), fresh = event("COMPLETED", false),
                 early = event("COMPLETED", false);
@@ -187,9 +186,8 @@ START_TEST(what_has_just_changed_is_no_question)
     ck_assert_str_eq(compare(90000), "done");
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM listed_cards"), 1);
 }
-END_TEST
 
-START_TEST(a_page_counts_once_and_another_worker_goes_on)
+TEST(a_page_counts_once_and_another_worker_goes_on)
 {
     ck_assert_str_eq(ask(HOUR_AGO, 30000), "");
     ck_assert(take("generic"));
@@ -211,9 +209,8 @@ START_TEST(a_page_counts_once_and_another_worker_goes_on)
     ck_assert_int_eq(database_int(owner, "SELECT cards * 100 + pages FROM issuer_listings"), 202);
     ck_assert(!note("c", NULL, true, NULL, 0));
 }
-END_TEST
 
-START_TEST(pages_that_do_not_end_end_the_list)
+TEST(pages_that_do_not_end_end_the_list)
 {
     ck_assert_str_eq(ask(HOUR_AGO, 30000), "");
     ck_assert(take("generic"));
@@ -227,10 +224,9 @@ START_TEST(pages_that_do_not_end_end_the_list)
                                          " trouble = 'its pages do not end: four in a row had no new card'"),
                      1);
 }
-END_TEST
 
 /* Every worker asks every second, also while a list of a million cards is under way. */
-START_TEST(whoever_asks_for_a_list_reads_no_other_one_as_a_whole)
+TEST(whoever_asks_for_a_list_reads_no_other_one_as_a_whole)
 {
     (void)ask(HOUR_AGO, 60000);
     database_run(owner,
@@ -250,9 +246,8 @@ START_TEST(whoever_asks_for_a_list_reads_no_other_one_as_a_whole)
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM issuing.listed_cards"), 3);
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM issuing.issuer_listings"), 1);
 }
-END_TEST
 
-START_TEST(two_operators_wait_for_one_list_as_long_as_one_of_them_does)
+TEST(two_operators_wait_for_one_list_as_long_as_one_of_them_does)
 {
     ck_assert_str_eq(ask(2 * HOUR_AGO, 0), "");
     ck_assert(!goes_on);
@@ -271,9 +266,8 @@ START_TEST(two_operators_wait_for_one_list_as_long_as_one_of_them_does)
                                   " 'olga' AND reason = 'INC-7'"),
                      4);
 }
-END_TEST
 
-START_TEST(no_list_is_asked_for_that_cannot_be_compared)
+TEST(no_list_is_asked_for_that_cannot_be_compared)
 {
     database_run(owner, "INSERT INTO target_controls (target, paused_at, paused_by, paused_why)"
                         " VALUES ('issuer', now(), 'olga', 'maintenance')");
@@ -286,9 +280,8 @@ START_TEST(no_list_is_asked_for_that_cannot_be_compared)
     ck_assert_str_eq(ask(HOUR_AGO, 30000), "split");
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM operator_actions"), 5);
 }
-END_TEST
 
-START_TEST(a_worker_asks_by_itself_and_from_where_it_was_last)
+TEST(a_worker_asks_by_itself_and_from_where_it_was_last)
 {
     ck_assert(!take("generic"));
     every_ms = INT64_C(86400) * 1000;
@@ -309,19 +302,5 @@ START_TEST(a_worker_asks_by_itself_and_from_where_it_was_last)
                      1);
     every_ms = 0;
 }
-END_TEST
 
-SUITE(issuer_listings)
-{
-    TCase *tcase = tcase_create("issuer_listings");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, each_card_is_compared_with_the_event_of_its_reference);
-    tcase_add_test(tcase, what_has_just_changed_is_no_question);
-    tcase_add_test(tcase, a_page_counts_once_and_another_worker_goes_on);
-    tcase_add_test(tcase, pages_that_do_not_end_end_the_list);
-    tcase_add_test(tcase, whoever_asks_for_a_list_reads_no_other_one_as_a_whole);
-    tcase_add_test(tcase, two_operators_wait_for_one_list_as_long_as_one_of_them_does);
-    tcase_add_test(tcase, no_list_is_asked_for_that_cannot_be_compared);
-    tcase_add_test(tcase, a_worker_asks_by_itself_and_from_where_it_was_last);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(issuer_listings, set_up, tear_down)

@@ -59,7 +59,7 @@ static void expect_adopted(const char *more, const char *result)
     free(found);
 }
 
-START_TEST(an_event_stays_with_the_issuer_of_its_first_send)
+TEST(an_event_stays_with_the_issuer_of_its_first_send)
 {
     (void)add_event("alice", 1);
     ck_assert_int_eq(claimed(ONE, "count(*) FILTER (WHERE NOT is_elsewhere)"), 1);
@@ -71,9 +71,8 @@ START_TEST(an_event_stays_with_the_issuer_of_its_first_send)
     }
     ck_assert_int_eq(claimed(ONE, "count(*) FILTER (WHERE NOT is_elsewhere)"), 1);
 }
-END_TEST
 
-START_TEST(what_sent_nothing_belongs_to_nobody)
+TEST(what_sent_nothing_belongs_to_nobody)
 {
     (void)add_event("alice", 1);
     ck_assert_int_eq(claimed(ONE, "count(*)"), 1);
@@ -81,9 +80,8 @@ START_TEST(what_sent_nothing_belongs_to_nobody)
     ck_assert_int_eq(open_event("e.sent_to IS NULL AND e.first_sent_at IS NULL"), 1);
     ck_assert_int_eq(claimed(TWO, "count(*) FILTER (WHERE NOT is_elsewhere)"), 1);
 }
-END_TEST
 
-START_TEST(a_replacement_belongs_to_the_issuer_of_the_card)
+TEST(a_replacement_belongs_to_the_issuer_of_the_card)
 {
     struct uuid card = uuid7_make();
     (void)add_event("alice", 1);
@@ -107,7 +105,6 @@ START_TEST(a_replacement_belongs_to_the_issuer_of_the_card)
     ck_assert_int_eq(open_event("e.sent_to IS NULL AND e.held_end IS NULL"), 1);
     ck_assert_int_eq(claimed(TWO, "count(*) FILTER (WHERE NOT is_elsewhere)"), 1);
 }
-END_TEST
 
 /* The settling time passes. */
 static void settle(void)
@@ -116,7 +113,7 @@ static void settle(void)
                         "last_sent_at - interval '31 s'");
 }
 
-START_TEST(an_adopted_event_is_looked_up_first_and_stays_unknown)
+TEST(an_adopted_event_is_looked_up_first_and_stays_unknown)
 {
     (void)add_event("alice", 1);
     ck_assert_int_eq(claimed(ONE, "count(*)"), 1);
@@ -141,10 +138,9 @@ START_TEST(an_adopted_event_is_looked_up_first_and_stays_unknown)
                      1);
     ck_assert_int_eq(claimed(TWO, "count(*) FILTER (WHERE NOT is_elsewhere AND held_end = 'before_sending')"), 1);
 }
-END_TEST
 
 /* The new address has the card and not the key: what is not looked up there makes a second one. */
-START_TEST(a_replay_of_an_adopted_event_is_looked_up_first)
+TEST(a_replay_of_an_adopted_event_is_looked_up_first)
 {
     (void)add_event("alice", 1);
     ck_assert_int_eq(claimed(ONE, "count(*)"), 1);
@@ -158,11 +154,10 @@ START_TEST(a_replay_of_an_adopted_event_is_looked_up_first)
     database_run(owner, "SELECT issuing.replay(id, NULL, 'olga', 'olga', NULL, 'again') FROM outbox_events");
     ck_assert_int_eq(claimed(TWO, "count(*) FILTER (WHERE NOT is_elsewhere AND held_end = 'before_sending')"), 1);
 }
-END_TEST
 
 /* Story: a create to the first issuer is given up, and the event is adopted for the second one, which has no card: the
  * request is REJECTED, or a card is made there. Then the create makes its card at the first one. */
-START_TEST(nothing_is_adopted_while_its_create_may_still_arrive)
+TEST(nothing_is_adopted_while_its_create_may_still_arrive)
 {
     static const char *const sent[] = {"last_sent_at = now() - interval '29 s', first_sent_at = now() - interval '1 h'",
                                        "last_sent_at = NULL, first_sent_at = now() - interval '29 s'"};
@@ -179,10 +174,9 @@ START_TEST(nothing_is_adopted_while_its_create_may_still_arrive)
     database_run(owner, "UPDATE outbox_events SET first_sent_at = now() - interval '31 s'");
     expect_adopted("NULL, 2::int2", "done");
 }
-END_TEST
 
 /* Two cards at the first issuer, and a replay: the look-up comes first at the second one, too, and nothing is sent. */
-START_TEST(what_was_a_duplicate_stays_one_when_it_is_adopted)
+TEST(what_was_a_duplicate_stays_one_when_it_is_adopted)
 {
     (void)add_event("alice", 1);
     ck_assert_int_eq(claimed(ONE, "count(*)"), 1);
@@ -194,9 +188,8 @@ START_TEST(what_was_a_duplicate_stays_one_when_it_is_adopted)
     expect_adopted("NULL, 2::int2", "done");
     ck_assert_int_eq(claimed(TWO, "count(*) FILTER (WHERE NOT is_elsewhere AND held_end = 'duplicate')"), 1);
 }
-END_TEST
 
-START_TEST(issuers_are_numbered_once_and_seen_again)
+TEST(issuers_are_numbered_once_and_seen_again)
 {
     for (int i = 0; i < 3; i++) {
         ck_assert_int_eq(claimed(ONE, "count(*)"), 0);
@@ -208,19 +201,5 @@ START_TEST(issuers_are_numbered_once_and_seen_again)
     ck_assert_int_eq(claimed(ONE, "count(*)"), 0);
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM issuers WHERE seen_at <= now()"), 2);
 }
-END_TEST
 
-SUITE(issuers)
-{
-    TCase *tcase = tcase_create("issuers");
-    tcase_add_checked_fixture(tcase, begin, tear_down);
-    tcase_add_test(tcase, a_replay_of_an_adopted_event_is_looked_up_first);
-    tcase_add_test(tcase, an_event_stays_with_the_issuer_of_its_first_send);
-    tcase_add_test(tcase, what_sent_nothing_belongs_to_nobody);
-    tcase_add_test(tcase, a_replacement_belongs_to_the_issuer_of_the_card);
-    tcase_add_test(tcase, an_adopted_event_is_looked_up_first_and_stays_unknown);
-    tcase_add_test(tcase, nothing_is_adopted_while_its_create_may_still_arrive);
-    tcase_add_test(tcase, what_was_a_duplicate_stays_one_when_it_is_adopted);
-    tcase_add_test(tcase, issuers_are_numbered_once_and_seen_again);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(issuers, begin, tear_down)

@@ -110,7 +110,7 @@ static void expect(enum act first, enum act second, enum result result)
     (void)first;
 }
 
-START_TEST(no_mark_is_changed_by_another_action)
+TEST(no_mark_is_changed_by_another_action)
 {
     static const char *const words[] = {[OWN] = "", [JOINS] = "", [BUSY] = "busy", [AFTER] = ""};
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
@@ -122,9 +122,8 @@ START_TEST(no_mark_is_changed_by_another_action)
             expect(rows[i].first, (enum act)second, result);
         }
 }
-END_TEST
 
-START_TEST(a_reconcile_that_is_joined_says_so)
+TEST(a_reconcile_that_is_joined_says_so)
 {
     asks(RECONCILE, "anna", 4, "");
     ck_assert_int_eq(database_int(operator,
@@ -137,10 +136,9 @@ START_TEST(a_reconcile_that_is_joined_says_so)
                                   "', 3600000, 'berta', NULL, NULL, 'why')"),
                      0);
 }
-END_TEST
 
 /* Ctrl-C of one caller. */
-START_TEST(only_the_mark_of_a_reissue_is_withdrawn)
+TEST(only_the_mark_of_a_reissue_is_withdrawn)
 {
     asks(RECONCILE, "anna", 60, "");
     database_run(operator, "SELECT issuing.withdraw_mark(id) FROM issuing.marks");
@@ -152,10 +150,9 @@ START_TEST(only_the_mark_of_a_reissue_is_withdrawn)
     ck_assert_int_eq(count("p.finished_at IS NULL AND p.action = 'look'"), 1);
     ck_assert_int_eq(count("p.result = 'withdrawn' AND p.action = 'reissue'"), 1);
 }
-END_TEST
 
 /* Whose terminal was killed has gone home: the old card may have been found, and another request made, since. */
-START_TEST(a_reissue_is_not_made_behind_its_deadline)
+TEST(a_reissue_is_not_made_behind_its_deadline)
 {
     for (int late = 0; late < 2; late++) {
         database_run(owner, "TRUNCATE marks");
@@ -173,10 +170,9 @@ START_TEST(a_reissue_is_not_made_behind_its_deadline)
         ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_events"), 1 + late);
     }
 }
-END_TEST
 
 /* Many operators at once: one mark, and each is told the truth. */
-START_TEST(of_two_that_ask_at_once_one_waits_for_the_other)
+TEST(of_two_that_ask_at_once_one_waits_for_the_other)
 {
     struct pg_sync *other = database_open("issuing_operator");
     database_run(operator, "BEGIN");
@@ -193,16 +189,5 @@ START_TEST(of_two_that_ask_at_once_one_waits_for_the_other)
     free(refused);
     pg_sync_close(other);
 }
-END_TEST
 
-SUITE(marks)
-{
-    TCase *tcase = tcase_create("marks");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, no_mark_is_changed_by_another_action);
-    tcase_add_test(tcase, a_reconcile_that_is_joined_says_so);
-    tcase_add_test(tcase, only_the_mark_of_a_reissue_is_withdrawn);
-    tcase_add_test(tcase, a_reissue_is_not_made_behind_its_deadline);
-    tcase_add_test(tcase, of_two_that_ask_at_once_one_waits_for_the_other);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(marks, set_up, tear_down)

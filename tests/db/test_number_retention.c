@@ -42,7 +42,7 @@ static void expect_numbers(const char *wanted)
         0);
 }
 
-START_TEST(a_number_is_erased_when_its_retention_is_over)
+TEST(a_number_is_erased_when_its_retention_is_over)
 {
     database_run(owner, "TRUNCATE operator_actions");
     (void)add_closed("closed", "COMPLETED");
@@ -59,18 +59,16 @@ START_TEST(a_number_is_erased_when_its_retention_is_over)
                 "operator_actions",
                 "numbers_erased 2 7 days");
 }
-END_TEST
 
 /* An issuer that says nonsense of the expiry. */
-START_TEST(the_number_of_a_new_card_is_kept_whatever_its_expiry)
+TEST(the_number_of_a_new_card_is_kept_whatever_its_expiry)
 {
     (void)add_card("new", "COMPLETED", "status", "'active'");
     database_run(owner, "UPDATE cards SET exp_year = 2000, created_at = now()");
     ck_assert_int_eq(erase(worker, 7 * DAY_MS), 0);
 }
-END_TEST
 
-START_TEST(what_is_not_settled_or_is_being_replaced_keeps_its_number)
+TEST(what_is_not_settled_or_is_being_replaced_keeps_its_number)
 {
     (void)add_closed("failed", "FAILED");
     (void)add_closed("pending", "PENDING");
@@ -83,10 +81,9 @@ START_TEST(what_is_not_settled_or_is_being_replaced_keeps_its_number)
                         "lease_until = NULL");
     ck_assert_int_eq(erase(worker, 7 * DAY_MS), 4);
 }
-END_TEST
 
 /* A worker that was started with another configuration, or that an attacker controls. */
-START_TEST(a_worker_lengthens_the_retention_and_shortens_it_never)
+TEST(a_worker_lengthens_the_retention_and_shortens_it_never)
 {
     struct err err = {.kind = ERR_NONE};
     (void)add_card("alice", "COMPLETED", "status, closed_at", "'cancelled', now() - interval '50 days'");
@@ -103,10 +100,9 @@ START_TEST(a_worker_lengthens_the_retention_and_shortens_it_never)
     database_run(owner, "SELECT issuing.set_retention('numbers', '7 d')");
     ck_assert_int_eq(erase(worker, 7 * DAY_MS), 1);
 }
-END_TEST
 
 /* The worker that has no turn has the longer retention. */
-START_TEST(of_two_workers_one_erases_and_the_longer_retention_counts)
+TEST(of_two_workers_one_erases_and_the_longer_retention_counts)
 {
     (void)add_closed("alice", "COMPLETED");
     database_run(owner, "BEGIN; SELECT issuing.take_job_lock('numbers')");
@@ -116,9 +112,8 @@ START_TEST(of_two_workers_one_erases_and_the_longer_retention_counts)
     ck_assert_int_eq(erase(worker, 7 * DAY_MS), 0);
     expect_numbers("alice");
 }
-END_TEST
 
-START_TEST(no_worker_makes_a_card_closed_long_ago)
+TEST(no_worker_makes_a_card_closed_long_ago)
 {
     (void)add_card("alice", "COMPLETED", "status", "'active'");
     database_run(worker, "UPDATE cards SET status = 'cancelled', updated_at = '2000-01-01'");
@@ -140,9 +135,8 @@ START_TEST(no_worker_makes_a_card_closed_long_ago)
     database_run(worker, "UPDATE cards SET status = 'cancelled'"); /* it was closed already */
     ck_assert_int_eq(erase(worker, 7 * DAY_MS), 1);
 }
-END_TEST
 
-START_TEST(a_clock_that_steps_erases_no_number)
+TEST(a_clock_that_steps_erases_no_number)
 {
     (void)add_closed("ahead", "COMPLETED");
     set_clock("30 days", "31 days", "30 days"); /* the database's is 30 days ahead since the last pass */
@@ -155,9 +149,8 @@ START_TEST(a_clock_that_steps_erases_no_number)
                                          "interval '29 days'"),
                      1);
 }
-END_TEST
 
-START_TEST(a_card_that_somebody_works_on_is_waited_for_by_nobody)
+TEST(a_card_that_somebody_works_on_is_waited_for_by_nobody)
 {
     struct uuid held = add_closed("held", "COMPLETED");
     (void)add_closed("free", "COMPLETED");
@@ -166,10 +159,9 @@ START_TEST(a_card_that_somebody_works_on_is_waited_for_by_nobody)
     database_run(owner, "COMMIT");
     ck_assert_int_eq(erase(worker, 7 * DAY_MS), 1);
 }
-END_TEST
 
 /* Erased between the two halves of a step of `keys rewrap`, which holds the row otherwise. */
-START_TEST(sealing_again_brings_no_number_back)
+TEST(sealing_again_brings_no_number_back)
 {
     (void)add_closed("alice", "COMPLETED");
     ck_assert_int_eq(database_int(owner, "SELECT count(id) FROM issuing.rewrap_take(NULL, NULL, 9, 10)"), 1);
@@ -182,20 +174,5 @@ START_TEST(sealing_again_brings_no_number_back)
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM issuing.number_keys()"), 0);
     expect_numbers("");
 }
-END_TEST
 
-SUITE(number_retention)
-{
-    TCase *tcase = tcase_create("number_retention");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, a_number_is_erased_when_its_retention_is_over);
-    tcase_add_test(tcase, the_number_of_a_new_card_is_kept_whatever_its_expiry);
-    tcase_add_test(tcase, what_is_not_settled_or_is_being_replaced_keeps_its_number);
-    tcase_add_test(tcase, a_worker_lengthens_the_retention_and_shortens_it_never);
-    tcase_add_test(tcase, of_two_workers_one_erases_and_the_longer_retention_counts);
-    tcase_add_test(tcase, no_worker_makes_a_card_closed_long_ago);
-    tcase_add_test(tcase, a_clock_that_steps_erases_no_number);
-    tcase_add_test(tcase, a_card_that_somebody_works_on_is_waited_for_by_nobody);
-    tcase_add_test(tcase, sealing_again_brings_no_number_back);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(number_retention, set_up, tear_down)

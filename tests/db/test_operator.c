@@ -158,7 +158,7 @@ static void insert_card(const char *status)
     change(text);
 }
 
-START_TEST(a_replay_starts_the_tries_again_and_keeps_the_age_of_the_issuer_key)
+TEST(a_replay_starts_the_tries_again_and_keeps_the_age_of_the_issuer_key)
 {
     struct event event;
     insert_failed();
@@ -172,11 +172,10 @@ START_TEST(a_replay_starts_the_tries_again_and_keeps_the_age_of_the_issuer_key)
     ck_assert_int_eq(event.now_us - event.first_sent_us > INT64_C(3599) * 1000000, 1);
     ck_assert_int_eq(number("SELECT count(*) FROM outbox_events WHERE next_attempt_at <= clock_timestamp()"), 1);
 }
-END_TEST
 
 /* The story: an event that was tried alone because it had cost its worker before, or that was deferred again and again,
  * was replayed, and was set aside again at once because of the counts from before. */
-START_TEST(a_replay_forgets_what_was_counted_and_not_when_something_was_sent)
+TEST(a_replay_forgets_what_was_counted_and_not_when_something_was_sent)
 {
     insert_failed();
     change("UPDATE outbox_events SET lost_count = 3, deferral_count = 7, deferral_code = 'issuer_http_404',"
@@ -188,10 +187,9 @@ START_TEST(a_replay_forgets_what_was_counted_and_not_when_something_was_sent)
                             " last_sent_at = first_sent_at + interval '1 minute' AND due_at <= now()"),
                      1);
 }
-END_TEST
 
 /* The flow looks up where held_end says so; and a card that a mark found need not be the one that is left. */
-START_TEST(a_replay_after_two_cards_begins_at_the_look_up)
+TEST(a_replay_after_two_cards_begins_at_the_look_up)
 {
     static const struct {
         const char *values, *is_held;
@@ -214,9 +212,8 @@ START_TEST(a_replay_after_two_cards_begins_at_the_look_up)
         ck_assert_int_eq(number(text), 1);
     }
 }
-END_TEST
 
-START_TEST(a_replay_leaves_who_why_before_and_after)
+TEST(a_replay_leaves_who_why_before_and_after)
 {
     insert_failed();
     ck_assert_int_eq(replay(operator, 0, NULL), 1);
@@ -231,12 +228,11 @@ START_TEST(a_replay_leaves_who_why_before_and_after)
                             " os_user = 'root' AND sudo_user = 'olga'"),
                      1);
 }
-END_TEST
 
 #define BATCH_ID "019a9bd2-7a00-7000-8000-0000000000b1"
 
 /* Behind a pooler the session is the next program's. */
-START_TEST(a_bulk_action_names_its_own_rows_and_none_after_them)
+TEST(a_bulk_action_names_its_own_rows_and_none_after_them)
 {
     insert_failed();
     batch = BATCH_ID " 2 events: --status FAILED";
@@ -253,9 +249,8 @@ START_TEST(a_bulk_action_names_its_own_rows_and_none_after_them)
                             "batch_scope IS NULL"),
                      1);
 }
-END_TEST
 
-START_TEST(a_setting_that_is_no_batch_stops_no_action)
+TEST(a_setting_that_is_no_batch_stops_no_action)
 {
     insert("next_attempt_at", "now()");
     batch = "'; no id";
@@ -263,9 +258,8 @@ START_TEST(a_setting_that_is_no_batch_stops_no_action)
     ck_assert_int_eq(number("SELECT count(*) FROM operator_actions WHERE batch IS NULL"), 1);
     batch = NULL;
 }
-END_TEST
 
-START_TEST(only_a_failed_event_is_replayed)
+TEST(only_a_failed_event_is_replayed)
 {
     static const char *const others[] = {"'PENDING', NULL, NULL", "'COMPLETED', NULL, NULL", "'REJECTED', NULL, NULL",
                                          "'PROCESSING', gen_random_uuid(), now()"};
@@ -276,18 +270,16 @@ START_TEST(only_a_failed_event_is_replayed)
     }
     ck_assert_int_eq(number("SELECT count(*) FROM operator_actions"), 0);
 }
-END_TEST
 
-START_TEST(an_event_that_is_too_large_to_be_claimed_is_not_replayed)
+TEST(an_event_that_is_too_large_to_be_claimed_is_not_replayed)
 {
     insert_failed();
     change("UPDATE outbox_events SET payload = jsonb_build_object('kind', 'new', 'memo', repeat('x', 70000))");
     ck_assert_int_eq(replay(operator, 0, NULL), 0);
     ck_assert_str_eq(refused, "out_of_range");
 }
-END_TEST
 
-START_TEST(an_event_that_failed_again_after_it_was_chosen_is_left_alone)
+TEST(an_event_that_failed_again_after_it_was_chosen_is_left_alone)
 {
     insert_failed();
     int64_t seen_us = number("SELECT (extract(epoch FROM updated_at) * 1000000)::int8 FROM outbox_events");
@@ -299,9 +291,8 @@ START_TEST(an_event_that_failed_again_after_it_was_chosen_is_left_alone)
     ck_assert_int_eq(number("SELECT count(*) FROM operator_actions"), 1);
     ck_assert_int_eq(replay(operator, 0, NULL), 1);
 }
-END_TEST
 
-START_TEST(cancel_ends_what_was_never_sent)
+TEST(cancel_ends_what_was_never_sent)
 {
     insert("next_attempt_at", "now()");
     ck_assert_int_eq(cancel(operator), 1);
@@ -314,9 +305,8 @@ START_TEST(cancel_ends_what_was_never_sent)
     ck_assert_int_eq(cancel(operator), 0);
     ck_assert_int_eq(number("SELECT count(*) FROM operator_actions"), 1);
 }
-END_TEST
 
-START_TEST(cancel_refuses_what_may_have_been_sent)
+TEST(cancel_refuses_what_may_have_been_sent)
 {
     insert("first_sent_at", "now()");
     ck_assert_int_eq(cancel(operator), 0);
@@ -331,11 +321,10 @@ START_TEST(cancel_refuses_what_may_have_been_sent)
     change("DELETE FROM cards");
     ck_assert_int_eq(cancel(operator), 1);
 }
-END_TEST
 
 /* The story (of the protocol review): a reissue FAILED `issuer_key_expired`; replay led to the same end, cancel was
  * refused, and the user's next request for the same card was refused for ever. */
-START_TEST(resolve_ends_a_failed_reissue_and_its_card_can_be_reissued_again)
+TEST(resolve_ends_a_failed_reissue_and_its_card_can_be_reissued_again)
 {
     static const char *const again = "INSERT INTO outbox_events (user_id, payload) VALUES ('alice', '{\"kind\": "
                                      "\"reissue\", \"replaces\": \"0190b5a8-7c1e-7cc3-98c4-dc0c0c07398f\"}')";
@@ -366,9 +355,8 @@ START_TEST(resolve_ends_a_failed_reissue_and_its_card_can_be_reissued_again)
     ck_assert_int_eq(resolve(true, 1000), 0);
     ck_assert_str_eq(refused, "not_failed");
 }
-END_TEST
 
-START_TEST(resolve_never_ends_over_a_card_that_may_be_used)
+TEST(resolve_never_ends_over_a_card_that_may_be_used)
 {
     insert_failed();
     insert_card("active");
@@ -377,18 +365,16 @@ START_TEST(resolve_never_ends_over_a_card_that_may_be_used)
     change("UPDATE cards SET status = 'cancelled'");
     ck_assert_int_eq(resolve(true, 0), 1);
 }
-END_TEST
 
-START_TEST(what_was_surely_not_sent_needs_no_confirmation)
+TEST(what_was_surely_not_sent_needs_no_confirmation)
 {
     insert("status, reason_code, completed_at", "'FAILED', 'payload_invalid', now()");
     ck_assert_int_eq(resolve(false, 30000), 1);
 }
-END_TEST
 
 /* The story: "there is no card" was taken as "the charge was not executed", and the settling time of the issuer for
  * that of the receiver. */
-START_TEST(an_event_of_a_route_has_a_confirmation_and_a_settling_time_of_its_own)
+TEST(an_event_of_a_route_has_a_confirmation_and_a_settling_time_of_its_own)
 {
     insert("event_type, status, reason_code, first_sent_at, completed_at",
            "'CHARGE', 'FAILED', 'route_key_expired', now() - interval '1 minute', now()");
@@ -402,11 +388,10 @@ START_TEST(an_event_of_a_route_has_a_confirmation_and_a_settling_time_of_its_own
     ck_assert_int_eq(resolve_any(false, 3600000, true, 3600000, 30000), 1);
     ck_assert_int_eq(number("SELECT count(*) FROM outbox_events WHERE reason_detail = 'Not executed.'"), 1);
 }
-END_TEST
 
 /* The story: a reissue whose payload could not be used gave the place of its card away; corrected and replayed, it
  * would have made a second live reissue of the card. */
-START_TEST(a_replay_is_refused_while_another_event_has_the_place_of_its_card)
+TEST(a_replay_is_refused_while_another_event_has_the_place_of_its_card)
 {
 #define REISSUE "'{\"kind\": \"reissue\", \"replaces\": \"0190b5a8-7c1e-7cc3-98c4-dc0c0c07398f\"}'"
     char text[400], id_text[UUID_TEXT_SIZE];
@@ -427,7 +412,6 @@ START_TEST(a_replay_is_refused_while_another_event_has_the_place_of_its_card)
                             " WHERE e.retry_count = 0 AND e.status = 'PENDING'"),
                      1);
 }
-END_TEST
 
 /* ---- marks ------------------------------------------------------------------------------------------------------- */
 
@@ -510,7 +494,7 @@ static void lease_runs_out(void)
     change("UPDATE marks SET due_at = now() - interval '1 second'");
 }
 
-START_TEST(a_mark_is_one_workers_at_a_time_and_its_end_is_written_once)
+TEST(a_mark_is_one_workers_at_a_time_and_its_end_is_written_once)
 {
     struct uuid first;
     open_worker();
@@ -546,11 +530,10 @@ START_TEST(a_mark_is_one_workers_at_a_time_and_its_end_is_written_once)
     ck_assert_str_eq(leave_mark(&sql_operator_ask_reissue), "reissued");
     pg_sync_closep(&worker);
 }
-END_TEST
 
 /* The story: a worker puts a mark back for a few seconds while the database's clock is six hours ahead; the clock is
  * set right, and nobody looks at the mark for six hours. The card that it is about stays live. */
-START_TEST(a_mark_put_back_by_a_clock_that_was_ahead_is_due_as_it_was_meant)
+TEST(a_mark_put_back_by_a_clock_that_was_ahead_is_due_as_it_was_meant)
 {
     open_worker();
     insert_failed();
@@ -575,9 +558,8 @@ START_TEST(a_mark_put_back_by_a_clock_that_was_ahead_is_due_as_it_was_meant)
     ck_assert_int_eq(number("SELECT count(*) FROM marks WHERE due_at > now() + interval '5 h'"), 1);
     pg_sync_closep(&worker);
 }
-END_TEST
 
-START_TEST(a_withdrawn_mark_changes_nothing_any_more)
+TEST(a_withdrawn_mark_changes_nothing_any_more)
 {
     open_worker();
     insert_failed();
@@ -592,11 +574,10 @@ START_TEST(a_withdrawn_mark_changes_nothing_any_more)
     ck_assert_int_eq(number("SELECT count(*) FROM operator_actions"), 0);
     pg_sync_closep(&worker);
 }
-END_TEST
 
 /* The story: between the look-up and its end another operator replays the event, a worker sends again, and the event
  * fails again: the earlier look-up proves nothing about it. */
-START_TEST(a_mark_is_not_ended_over_an_event_that_changed_after_it_was_judged)
+TEST(a_mark_is_not_ended_over_an_event_that_changed_after_it_was_judged)
 {
     static const char *const ends[] = {"found", "cancelled_at_issuer", "duplicate"};
     open_worker();
@@ -616,7 +597,6 @@ START_TEST(a_mark_is_not_ended_over_an_event_that_changed_after_it_was_judged)
     ck_assert_int_eq(number("SELECT count(*) FROM outbox_events WHERE status = 'PENDING'"), 1);
     pg_sync_closep(&worker);
 }
-END_TEST
 
 /* The story: a card is found for an event that the row calls "surely not sent"; the flow would send it anew, and past
  * the lifetime of the issuer's key that makes a second card. */
@@ -630,7 +610,7 @@ static void report(void)
 
 /* A worker reports a create that it sent after its lease. A look-up that judged the event before does not know of the
  * card. */
-START_TEST(a_mark_begins_anew_when_a_late_create_is_reported)
+TEST(a_mark_begins_anew_when_a_late_create_is_reported)
 {
     open_worker();
     insert("status, reason_code, first_sent_at, last_sent_at, completed_at",
@@ -645,9 +625,8 @@ START_TEST(a_mark_begins_anew_when_a_late_create_is_reported)
     ck_assert_str_eq(end_mark("ok"), "done");
     pg_sync_closep(&worker);
 }
-END_TEST
 
-START_TEST(a_look_begins_anew_when_another_late_create_is_reported)
+TEST(a_look_begins_anew_when_another_late_create_is_reported)
 {
     open_worker();
     insert("status, reason_code, first_sent_at, last_sent_at, completed_at",
@@ -660,9 +639,8 @@ START_TEST(a_look_begins_anew_when_another_late_create_is_reported)
     ck_assert_str_eq(end_mark("ok"), "done");
     pg_sync_closep(&worker);
 }
-END_TEST
 
-START_TEST(a_mark_waits_for_the_end_of_an_attempt_that_a_late_create_was_reported_in)
+TEST(a_mark_waits_for_the_end_of_an_attempt_that_a_late_create_was_reported_in)
 {
     open_worker();
     insert("status, lease_token, lease_until, first_sent_at, last_sent_at",
@@ -678,10 +656,9 @@ START_TEST(a_mark_waits_for_the_end_of_an_attempt_that_a_late_create_was_reporte
     ck_assert_int_eq(take(), 1);
     pg_sync_closep(&worker);
 }
-END_TEST
 
 /* A bulk reconcile leaves thousands of marks; each claim of four must not look at the events of all. */
-START_TEST(taking_marks_visits_the_events_of_those_that_are_taken)
+TEST(taking_marks_visits_the_events_of_those_that_are_taken)
 {
     change("INSERT INTO outbox_events (user_id, payload, status, first_sent_at) SELECT 'bulk', '{}', 'REJECTED', now() "
            "FROM generate_series(1, 500)");
@@ -700,9 +677,8 @@ START_TEST(taking_marks_visits_the_events_of_those_that_are_taken)
     change("DELETE FROM marks");
     change("DELETE FROM outbox_events WHERE user_id = 'bulk'");
 }
-END_TEST
 
-START_TEST(an_event_whose_card_was_found_counts_as_sent)
+TEST(an_event_whose_card_was_found_counts_as_sent)
 {
     open_worker();
     insert("status, reason_code, completed_at, created_at", "'FAILED', 'core_http_418', now(), now() - interval '3 d'");
@@ -713,9 +689,8 @@ START_TEST(an_event_whose_card_was_found_counts_as_sent)
         number("SELECT count(*) FROM outbox_events WHERE status = 'PENDING' AND first_sent_at = created_at"), 1);
     pg_sync_closep(&worker);
 }
-END_TEST
 
-START_TEST(the_place_of_a_card_moves_to_the_event_that_a_reissue_makes)
+TEST(the_place_of_a_card_moves_to_the_event_that_a_reissue_makes)
 {
     char text[400], id_text[UUID_TEXT_SIZE];
     open_worker();
@@ -732,9 +707,8 @@ START_TEST(the_place_of_a_card_moves_to_the_event_that_a_reissue_makes)
     ck_assert(!pg_sync_exec(owner, "INSERT INTO outbox_events (user_id, payload) VALUES ('alice', " REISSUE ")", &err));
     pg_sync_closep(&worker);
 }
-END_TEST
 
-START_TEST(a_card_that_was_found_does_not_open_an_event_whose_place_is_taken)
+TEST(a_card_that_was_found_does_not_open_an_event_whose_place_is_taken)
 {
     char text[400], id_text[UUID_TEXT_SIZE];
     open_worker();
@@ -753,9 +727,8 @@ START_TEST(a_card_that_was_found_does_not_open_an_event_whose_place_is_taken)
     ck_assert_int_eq(number("SELECT count(*) FROM operator_actions"), 0);
     pg_sync_closep(&worker);
 }
-END_TEST
 
-START_TEST(a_reconcile_cannot_end_as_a_reissue)
+TEST(a_reconcile_cannot_end_as_a_reissue)
 {
     open_worker();
     insert_failed();
@@ -767,7 +740,6 @@ START_TEST(a_reconcile_cannot_end_as_a_reissue)
     ck_assert_int_eq(number("SELECT count(*) FROM outbox_events WHERE status = 'FAILED'"), 1);
     pg_sync_closep(&worker);
 }
-END_TEST
 
 /* ---- marks of events that routes deliver ---- */
 
@@ -788,7 +760,7 @@ static void insert_shout(const char *status)
     insert("event_type, status, reason_code, first_sent_at, completed_at", values);
 }
 
-START_TEST(an_event_that_its_receiver_has_executed_is_completed_once)
+TEST(an_event_that_its_receiver_has_executed_is_completed_once)
 {
     open_worker();
     change("INSERT INTO routes VALUES ('SHOUT', true, true, 86400000, 10, false, 'w1', now())");
@@ -813,7 +785,6 @@ START_TEST(an_event_that_its_receiver_has_executed_is_completed_once)
     change("DELETE FROM routes");
     pg_sync_closep(&worker);
 }
-END_TEST
 
 START_TEST(an_event_that_changed_meanwhile_or_is_rejected_is_not_completed)
 {
@@ -830,9 +801,8 @@ START_TEST(an_event_that_changed_meanwhile_or_is_rejected_is_not_completed)
     change("DELETE FROM routes");
     pg_sync_closep(&worker);
 }
-END_TEST
 
-START_TEST(a_mark_waits_for_a_worker_that_can_look_its_event_up)
+TEST(a_mark_waits_for_a_worker_that_can_look_its_event_up)
 {
     open_worker();
     insert_shout("FAILED");
@@ -850,9 +820,8 @@ START_TEST(a_mark_waits_for_a_worker_that_can_look_its_event_up)
     change("DELETE FROM routes");
     pg_sync_closep(&worker);
 }
-END_TEST
 
-START_TEST(a_mark_ends_at_its_deadline_and_an_old_one_is_removed)
+TEST(a_mark_ends_at_its_deadline_and_an_old_one_is_removed)
 {
     open_worker();
     insert_failed();
@@ -866,9 +835,8 @@ START_TEST(a_mark_ends_at_its_deadline_and_an_old_one_is_removed)
     ck_assert_int_eq(number("SELECT count(*) FROM marks"), 1);
     pg_sync_closep(&worker);
 }
-END_TEST
 
-START_TEST(an_action_without_an_actor_or_a_reason_is_no_action)
+TEST(an_action_without_an_actor_or_a_reason_is_no_action)
 {
     static const char *const tries[] = {"SELECT issuing.replay(id, NULL, 'olga', NULL, NULL, ' ') FROM outbox_events",
                                         "SELECT issuing.replay(id, NULL, '', NULL, NULL, 'x') FROM outbox_events",
@@ -883,9 +851,8 @@ START_TEST(an_action_without_an_actor_or_a_reason_is_no_action)
     ck_assert_int_eq(number("SELECT count(*) FROM outbox_events WHERE status = 'FAILED'"), 1);
     ck_assert_int_eq(number("SELECT count(*) FROM operator_actions"), 0);
 }
-END_TEST
 
-START_TEST(the_operator_sees_the_card_and_never_its_number)
+TEST(the_operator_sees_the_card_and_never_its_number)
 {
     static const struct sql_statement number_record = {
         .name = "number_record", .text = "SELECT number_record FROM cards", .shape = SQL_MANY};
@@ -901,9 +868,8 @@ START_TEST(the_operator_sees_the_card_and_never_its_number)
     ck_assert(!pg_sync_query(operator, & number_record, NULL, NULL, &err));
     ck_assert_str_eq(err.sqlstate, "42501");
 }
-END_TEST
 
-START_TEST(the_operator_cannot_rewrite_what_was_done)
+TEST(the_operator_cannot_rewrite_what_was_done)
 {
     static const char *const crimes[] = {"DELETE FROM operator_actions",
                                          "UPDATE operator_actions SET actor = 'nobody'",
@@ -922,9 +888,8 @@ START_TEST(the_operator_cannot_rewrite_what_was_done)
         ck_assert_str_eq(err.sqlstate, "42501");
     }
 }
-END_TEST
 
-START_TEST(doctor_finds_the_rights_as_granted_and_sees_one_that_is_missing_or_too_many)
+TEST(doctor_finds_the_rights_as_granted_and_sees_one_that_is_missing_or_too_many)
 {
     pg_rows_scope struct pg_rows *good = NULL, *bad = NULL;
     const struct pg_param list[] = {pg_param_text(schema_rights, strlen(schema_rights))};
@@ -947,47 +912,12 @@ START_TEST(doctor_finds_the_rights_as_granted_and_sees_one_that_is_missing_or_to
     ck_assert_str_eq(pg_bytes(bad, 1, 0).bytes, "issuing_worker");
     ck_assert(pg_bool(bad, 1, 4));
 }
-END_TEST
 
 SUITE(operator)
 {
     TCase *cases = tcase_create("operator");
     tcase_add_checked_fixture(cases, set_up, tear_down);
-    tcase_add_test(cases, a_replay_starts_the_tries_again_and_keeps_the_age_of_the_issuer_key);
-    tcase_add_test(cases, a_replay_leaves_who_why_before_and_after);
-    tcase_add_test(cases, a_bulk_action_names_its_own_rows_and_none_after_them);
-    tcase_add_test(cases, a_setting_that_is_no_batch_stops_no_action);
-    tcase_add_test(cases, only_a_failed_event_is_replayed);
-    tcase_add_test(cases, an_event_that_is_too_large_to_be_claimed_is_not_replayed);
-    tcase_add_test(cases, an_event_that_failed_again_after_it_was_chosen_is_left_alone);
-    tcase_add_test(cases, cancel_ends_what_was_never_sent);
-    tcase_add_test(cases, cancel_refuses_what_may_have_been_sent);
-    tcase_add_test(cases, a_replay_forgets_what_was_counted_and_not_when_something_was_sent);
-    tcase_add_test(cases, a_replay_after_two_cards_begins_at_the_look_up);
-    tcase_add_test(cases, resolve_ends_a_failed_reissue_and_its_card_can_be_reissued_again);
-    tcase_add_test(cases, resolve_never_ends_over_a_card_that_may_be_used);
-    tcase_add_test(cases, what_was_surely_not_sent_needs_no_confirmation);
-    tcase_add_test(cases, an_event_of_a_route_has_a_confirmation_and_a_settling_time_of_its_own);
-    tcase_add_test(cases, a_replay_is_refused_while_another_event_has_the_place_of_its_card);
-    tcase_add_test(cases, a_mark_is_one_workers_at_a_time_and_its_end_is_written_once);
-    tcase_add_test(cases, a_mark_put_back_by_a_clock_that_was_ahead_is_due_as_it_was_meant);
-    tcase_add_test(cases, a_withdrawn_mark_changes_nothing_any_more);
-    tcase_add_test(cases, a_mark_is_not_ended_over_an_event_that_changed_after_it_was_judged);
-    tcase_add_test(cases, a_mark_begins_anew_when_a_late_create_is_reported);
-    tcase_add_test(cases, a_look_begins_anew_when_another_late_create_is_reported);
-    tcase_add_test(cases, a_mark_waits_for_the_end_of_an_attempt_that_a_late_create_was_reported_in);
-    tcase_add_test(cases, taking_marks_visits_the_events_of_those_that_are_taken);
-    tcase_add_test(cases, an_event_whose_card_was_found_counts_as_sent);
-    tcase_add_test(cases, the_place_of_a_card_moves_to_the_event_that_a_reissue_makes);
-    tcase_add_test(cases, a_card_that_was_found_does_not_open_an_event_whose_place_is_taken);
-    tcase_add_test(cases, a_reconcile_cannot_end_as_a_reissue);
-    tcase_add_test(cases, an_event_that_its_receiver_has_executed_is_completed_once);
+    ADD_TESTS(cases);
     tcase_add_loop_test(cases, an_event_that_changed_meanwhile_or_is_rejected_is_not_completed, 0, 2);
-    tcase_add_test(cases, a_mark_waits_for_a_worker_that_can_look_its_event_up);
-    tcase_add_test(cases, a_mark_ends_at_its_deadline_and_an_old_one_is_removed);
-    tcase_add_test(cases, an_action_without_an_actor_or_a_reason_is_no_action);
-    tcase_add_test(cases, the_operator_sees_the_card_and_never_its_number);
-    tcase_add_test(cases, the_operator_cannot_rewrite_what_was_done);
-    tcase_add_test(cases, doctor_finds_the_rights_as_granted_and_sees_one_that_is_missing_or_too_many);
     suite_add_tcase(suite, cases);
 }

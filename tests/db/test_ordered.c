@@ -88,7 +88,7 @@ static bool is_held_behind(const struct uuid *id, const struct uuid *before)
 
 /* ---- one type ---- */
 
-START_TEST(a_claim_takes_its_own_type_and_sees_no_card)
+TEST(a_claim_takes_its_own_type_and_sees_no_card)
 {
     struct uuid plain = add_of("PLAIN", "alice"), nobodys = add_of("NOBODYS", "alice"), card = add_event("alice", 1);
     database_run(owner, "UPDATE outbox_events SET payload = '{\"replaces\": \"x\"}' WHERE event_type = 'PLAIN'");
@@ -105,17 +105,15 @@ START_TEST(a_claim_takes_its_own_type_and_sees_no_card)
     ck_assert_int_eq(claim_of(worker, "CARD_ISSUE", false, 9), 1);
     ck_assert(is(&card, CLAIMED));
 }
-END_TEST
 
-START_TEST(events_that_are_in_no_order_are_claimed_together)
+TEST(events_that_are_in_no_order_are_claimed_together)
 {
     for (int i = 0; i < 4; i++)
         (void)add_of("PLAIN", "alice");
     ck_assert_int_eq(claim_of(worker, "PLAIN", false, 9), 4);
 }
-END_TEST
 
-START_TEST(a_claim_says_whether_more_may_be_due)
+TEST(a_claim_says_whether_more_may_be_due)
 {
     static const char filled[] = "SELECT is_filled FROM issuing.claim(gen_random_uuid(), 2, 60000, 'worker-1', NULL, "
                                  "100, false, '%s', %s)";
@@ -132,9 +130,8 @@ START_TEST(a_claim_says_whether_more_may_be_due)
         ck_assert_int_eq(database_int(worker, "%s", text), 0);
     }
 }
-END_TEST
 
-START_TEST(a_lost_event_is_tried_alone_by_the_claim_of_its_type)
+TEST(a_lost_event_is_tried_alone_by_the_claim_of_its_type)
 {
     static const char alone[] = "SELECT cardinality(events) FROM issuing.claim(gen_random_uuid(), 9, 60000, "
                                 "'worker-1', NULL, 100, true, '%s', %s)";
@@ -151,9 +148,8 @@ START_TEST(a_lost_event_is_tried_alone_by_the_claim_of_its_type)
     ck_assert_int_eq(database_int(worker, alone, "ORDERED", "true"), 1);
     ck_assert(is(&lost, CLAIMED));
 }
-END_TEST
 
-START_TEST(a_sweep_takes_back_the_leases_of_its_own_type)
+TEST(a_sweep_takes_back_the_leases_of_its_own_type)
 {
     struct uuid plain = add_of("PLAIN", "alice"), ordered = add("alice");
     ck_assert_int_eq(claim_of(worker, "PLAIN", false, 9) + claim_ordered(worker), 2);
@@ -166,11 +162,10 @@ START_TEST(a_sweep_takes_back_the_leases_of_its_own_type)
     ck_assert(is(&plain, DUE));
     ck_assert(is(&ordered, CLAIMED));
 }
-END_TEST
 
 /* ---- order ---- */
 
-START_TEST(one_event_of_a_user_is_handed_out_and_each_other_is_held_behind_the_one_before_it)
+TEST(one_event_of_a_user_is_handed_out_and_each_other_is_held_behind_the_one_before_it)
 {
     struct uuid first = add("alice"), second = add("alice"), third = add("alice"), bob = add("bob");
     ck_assert_int_eq(claim_ordered(worker), 2);
@@ -188,9 +183,8 @@ START_TEST(one_event_of_a_user_is_handed_out_and_each_other_is_held_behind_the_o
     ck_assert_int_eq(claim_ordered(worker), 1);
     ck_assert(is(&third, CLAIMED));
 }
-END_TEST
 
-START_TEST(an_open_or_failed_event_holds_back_and_one_of_another_type_does_not)
+TEST(an_open_or_failed_event_holds_back_and_one_of_another_type_does_not)
 {
     static const char *const statuses[] = {"FAILED", "PENDING"};
     for (int i = 0; i < 2; i++) {
@@ -211,9 +205,8 @@ START_TEST(an_open_or_failed_event_holds_back_and_one_of_another_type_does_not)
         ck_assert(is(&next, CLAIMED));
     }
 }
-END_TEST
 
-START_TEST(what_was_held_behind_one_that_ended_out_of_turn_finds_the_one_before)
+TEST(what_was_held_behind_one_that_ended_out_of_turn_finds_the_one_before)
 {
     struct uuid first = add("alice"), second = add("alice"), third = add("alice");
     ck_assert_int_eq(claim_ordered(worker), 1);
@@ -222,9 +215,8 @@ START_TEST(what_was_held_behind_one_that_ended_out_of_turn_finds_the_one_before)
     ck_assert_int_eq(claim_ordered(worker), 0);
     ck_assert(is_held_behind(&third, &first));
 }
-END_TEST
 
-START_TEST(a_held_event_is_looked_at_again_later_and_later)
+TEST(a_held_event_is_looked_at_again_later_and_later)
 {
     struct uuid first = add("alice"), second = add("alice");
     ck_assert_int_eq(claim_ordered(worker), 1);
@@ -248,9 +240,8 @@ START_TEST(a_held_event_is_looked_at_again_later_and_later)
     ck_assert_int_eq(claim_ordered(worker), 1);
     ck_assert(is(&second, CLAIMED));
 }
-END_TEST
 
-START_TEST(a_user_with_many_events_hides_nobody_elses_for_long)
+TEST(a_user_with_many_events_hides_nobody_elses_for_long)
 {
     enum { EVENTS = 500 };
     database_exec(owner,
@@ -280,9 +271,8 @@ START_TEST(a_user_with_many_events_hides_nobody_elses_for_long)
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_events WHERE held_behind IS NOT NULL"),
                      EVENTS - 1);
 }
-END_TEST
 
-START_TEST(times_of_a_clock_that_was_ahead_move_back_when_an_event_is_held_behind_another)
+TEST(times_of_a_clock_that_was_ahead_move_back_when_an_event_is_held_behind_another)
 {
     struct uuid first = add("alice"), second = add("alice");
     database_exec(owner,
@@ -294,10 +284,9 @@ START_TEST(times_of_a_clock_that_was_ahead_move_back_when_an_event_is_held_behin
     ck_assert(is(&second, "e.first_sent_at BETWEEN now() - interval '2 minutes' AND now() - interval '55 s'"));
     ck_assert(is(&second, "e.updated_at <= now()"));
 }
-END_TEST
 
 /* Rows from before the bounds of the schema, or of a superuser. */
-START_TEST(an_event_with_a_time_that_no_clock_has_shown_is_held_and_stops_no_other)
+TEST(an_event_with_a_time_that_no_clock_has_shown_is_held_and_stops_no_other)
 {
     static const char *const odd[] = {"created_at = 'infinity'", "created_at = '-infinity'",
                                       "created_at = '4000-01-01 BC'", "updated_at = 'infinity'",
@@ -312,11 +301,10 @@ START_TEST(an_event_with_a_time_that_no_clock_has_shown_is_held_and_stops_no_oth
         ck_assert(is_held_behind(&second, &first));
     }
 }
-END_TEST
 
 /* ---- claim against end ---- */
 
-START_TEST(a_claim_before_the_end_holds_the_event_and_the_end_sees_that)
+TEST(a_claim_before_the_end_holds_the_event_and_the_end_sees_that)
 {
     struct uuid first = add("alice");
     ck_assert_int_eq(claim_ordered(worker), 1);
@@ -328,10 +316,9 @@ START_TEST(a_claim_before_the_end_holds_the_event_and_the_end_sees_that)
     end(&first, "COMPLETED");
     ck_assert(is(&second, DUE));
 }
-END_TEST
 
 /* Every session that may connect can take an advisory lock whose key it knows. */
-START_TEST(no_lock_that_a_stranger_can_take_stops_a_claim_or_an_end)
+TEST(no_lock_that_a_stranger_can_take_stops_a_claim_or_an_end)
 {
     struct uuid first = add("alice");
     database_run(other, "BEGIN; SELECT pg_advisory_xact_lock(4712, hashtext('ORDEREDalice'))");
@@ -340,9 +327,8 @@ START_TEST(no_lock_that_a_stranger_can_take_stops_a_claim_or_an_end)
     end(&first, "COMPLETED");
     database_run(other, "ROLLBACK");
 }
-END_TEST
 
-START_TEST(a_claim_during_the_end_leaves_the_event_and_its_bookmark_before_it)
+TEST(a_claim_during_the_end_leaves_the_event_and_its_bookmark_before_it)
 {
     struct uuid first = add("alice");
     ck_assert_int_eq(claim_ordered(worker), 1);
@@ -362,7 +348,6 @@ START_TEST(a_claim_during_the_end_leaves_the_event_and_its_bookmark_before_it)
     ck_assert_int_eq(claim_ordered(other), 1);
     ck_assert(is(&second, CLAIMED));
 }
-END_TEST
 
 /* A statement in a thread of its own. */
 struct running {
@@ -382,7 +367,7 @@ static void *run_statement(void *context)
 
 /* The statement of the claim has its snapshot before the end commits, and waits. The look that decides comes after the
  * lock, in a statement of its own, so it sees the end. */
-START_TEST(a_claim_whose_statement_began_before_the_end_committed_sees_the_end)
+TEST(a_claim_whose_statement_began_before_the_end_committed_sees_the_end)
 {
     struct running running = {
         .db = other,
@@ -403,7 +388,6 @@ START_TEST(a_claim_whose_statement_began_before_the_end_committed_sees_the_end)
     ck_assert(running.is_done);
     ck_assert(is(&second, CLAIMED));
 }
-END_TEST
 
 /* Claims and ends what it claimed, until nothing is open that is not held by another one of its kind. */
 static const char work[] =
@@ -425,7 +409,7 @@ static const char work[] =
     "    END IF; "
     "END LOOP; END $do$";
 
-START_TEST(no_race_of_claims_and_ends_leaves_an_event_held_or_breaks_the_order)
+TEST(no_race_of_claims_and_ends_leaves_an_event_held_or_breaks_the_order)
 {
     enum { EVENTS = 400 };
     struct running running[3];
@@ -448,11 +432,10 @@ START_TEST(no_race_of_claims_and_ends_leaves_an_event_held_or_breaks_the_order)
                                   "BY user_id ORDER BY id) AS is_early FROM outbox_events) o WHERE is_early"),
                      0);
 }
-END_TEST
 
 /* ---- plans ---- */
 
-START_TEST(a_claim_reads_the_index_of_due_events_for_each_type_however_many_wait_of_another)
+TEST(a_claim_reads_the_index_of_due_events_for_each_type_however_many_wait_of_another)
 {
     static const char *const types[] = {"'CARD_ISSUE', false", "'PLAIN', false", "'ORDERED', true"};
     (void)add_event("alice", 1);
@@ -484,7 +467,6 @@ START_TEST(a_claim_reads_the_index_of_due_events_for_each_type_however_many_wait
         database_run(owner, "ANALYZE outbox_events");
     }
 }
-END_TEST
 
 /* ---- routes ---- */
 
@@ -493,7 +475,7 @@ static int64_t routes(const char *condition)
     return database_int(owner, "SELECT count(*) FROM routes WHERE %s", condition);
 }
 
-START_TEST(a_route_stays_registered_though_no_worker_names_it)
+TEST(a_route_stays_registered_though_no_worker_names_it)
 {
     static const char none[] = "SELECT issuing.note_routes('worker-2', '{}', '{}', '{}', '{}', '{}', '{}')";
     ck_assert_int_eq(routes("event_type = 'ORDERED' AND is_ordered AND worker = 'worker-1' AND max_attempts = 5"), 1);
@@ -519,9 +501,8 @@ START_TEST(a_route_stays_registered_though_no_worker_names_it)
     ck_assert_int_eq(routes("true"), 0);
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM operator_actions WHERE action = 'route_left'"), 2);
 }
-END_TEST
 
-START_TEST(a_type_is_ordered_while_one_living_worker_says_so)
+TEST(a_type_is_ordered_while_one_living_worker_says_so)
 {
     static const char no[] = "SELECT issuing.note_routes('worker-2', '{ORDERED}', '{f}', '{f}', '{1}', '{5}', '{f}')";
     database_run(other, no);
@@ -538,9 +519,8 @@ START_TEST(a_type_is_ordered_while_one_living_worker_says_so)
     database_run(other, no);
     ck_assert_int_eq(routes("frees_held"), 0);
 }
-END_TEST
 
-START_TEST(a_route_leaves_by_an_operators_word_and_not_while_it_is_in_use)
+TEST(a_route_leaves_by_an_operators_word_and_not_while_it_is_in_use)
 {
     struct uuid open = add("alice");
     ck_assert(
@@ -561,9 +541,8 @@ START_TEST(a_route_leaves_by_an_operators_word_and_not_while_it_is_in_use)
     ck_assert_int_eq(routes("event_type = 'ORDERED'"), 0);
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM operator_actions WHERE action = 'remove_route'"), 1);
 }
-END_TEST
 
-START_TEST(a_probe_of_a_route_makes_its_next_event_due)
+TEST(a_probe_of_a_route_makes_its_next_event_due)
 {
     struct uuid plain = add_of("PLAIN", "alice"), card = add_event("alice", 1);
     database_run(owner, "UPDATE outbox_events SET next_attempt_at = now() + interval '1 hour'");
@@ -573,33 +552,5 @@ START_TEST(a_probe_of_a_route_makes_its_next_event_due)
     database_run(owner, "SELECT issuing.control_target('probe_target', 'issuer', 'a', 'b', NULL, 'why')");
     ck_assert(is(&card, DUE));
 }
-END_TEST
 
-SUITE(ordered)
-{
-    TCase *tcase = tcase_create("ordered");
-    tcase_add_checked_fixture(tcase, set_up_routes, tear_down);
-    tcase_add_test(tcase, a_claim_takes_its_own_type_and_sees_no_card);
-    tcase_add_test(tcase, events_that_are_in_no_order_are_claimed_together);
-    tcase_add_test(tcase, a_claim_says_whether_more_may_be_due);
-    tcase_add_test(tcase, a_lost_event_is_tried_alone_by_the_claim_of_its_type);
-    tcase_add_test(tcase, a_sweep_takes_back_the_leases_of_its_own_type);
-    tcase_add_test(tcase, one_event_of_a_user_is_handed_out_and_each_other_is_held_behind_the_one_before_it);
-    tcase_add_test(tcase, an_open_or_failed_event_holds_back_and_one_of_another_type_does_not);
-    tcase_add_test(tcase, what_was_held_behind_one_that_ended_out_of_turn_finds_the_one_before);
-    tcase_add_test(tcase, a_held_event_is_looked_at_again_later_and_later);
-    tcase_add_test(tcase, a_user_with_many_events_hides_nobody_elses_for_long);
-    tcase_add_test(tcase, times_of_a_clock_that_was_ahead_move_back_when_an_event_is_held_behind_another);
-    tcase_add_test(tcase, an_event_with_a_time_that_no_clock_has_shown_is_held_and_stops_no_other);
-    tcase_add_test(tcase, a_claim_before_the_end_holds_the_event_and_the_end_sees_that);
-    tcase_add_test(tcase, no_lock_that_a_stranger_can_take_stops_a_claim_or_an_end);
-    tcase_add_test(tcase, a_claim_during_the_end_leaves_the_event_and_its_bookmark_before_it);
-    tcase_add_test(tcase, a_claim_whose_statement_began_before_the_end_committed_sees_the_end);
-    tcase_add_test(tcase, no_race_of_claims_and_ends_leaves_an_event_held_or_breaks_the_order);
-    tcase_add_test(tcase, a_claim_reads_the_index_of_due_events_for_each_type_however_many_wait_of_another);
-    tcase_add_test(tcase, a_route_stays_registered_though_no_worker_names_it);
-    tcase_add_test(tcase, a_type_is_ordered_while_one_living_worker_says_so);
-    tcase_add_test(tcase, a_route_leaves_by_an_operators_word_and_not_while_it_is_in_use);
-    tcase_add_test(tcase, a_probe_of_a_route_makes_its_next_event_due);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(ordered, set_up_routes, tear_down)

@@ -5,7 +5,7 @@
 
 #include "tests/support/suite.h"
 
-START_TEST(a_save_stores_the_card_and_says_its_id)
+TEST(a_save_stores_the_card_and_says_its_id)
 {
     struct uuid token, saved, replaced = uuid7_make();
     struct uuid id = claimed_event("frank", &token);
@@ -26,9 +26,8 @@ START_TEST(a_save_stores_the_card_and_says_its_id)
         1);
     ck_assert_int_eq(fact(&id, "e.status = 'PROCESSING'"), 1); /* saving is not the end */
 }
-END_TEST
 
-START_TEST(a_second_save_is_harmless_and_gives_the_first_cards_id)
+TEST(a_second_save_is_harmless_and_gives_the_first_cards_id)
 {
     struct uuid token, saved;
     struct uuid id = claimed_event("grace", &token);
@@ -41,9 +40,8 @@ START_TEST(a_second_save_is_harmless_and_gives_the_first_cards_id)
     ck_assert(uuid_equal(&saved, &first.id));
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM cards WHERE request_id = '%s'", text_of(&id)), 1);
 }
-END_TEST
 
-START_TEST(a_save_with_a_stale_token_changes_nothing)
+TEST(a_save_with_a_stale_token_changes_nothing)
 {
     struct uuid token;
     struct uuid id = claimed_event("heidi", &token);
@@ -56,9 +54,8 @@ START_TEST(a_save_with_a_stale_token_changes_nothing)
     database_run(worker, "ROLLBACK");
     expect_unchanged(&id, &token);
 }
-END_TEST
 
-START_TEST(a_save_of_many_stores_those_that_still_hold_their_lease)
+TEST(a_save_of_many_stores_those_that_still_hold_their_lease)
 {
     struct uuid token = uuid4_make();
     struct card cards[MANY];
@@ -75,9 +72,8 @@ START_TEST(a_save_of_many_stores_those_that_still_hold_their_lease)
                                       text_of(&cards[i].event), text_of(&cards[i].id)),
                          i % 3 ? 1 : 0);
 }
-END_TEST
 
-START_TEST(a_save_that_has_not_committed_keeps_a_sweep_out)
+TEST(a_save_that_has_not_committed_keeps_a_sweep_out)
 {
     struct uuid token;
     struct uuid id = claimed_event("judy", &token);
@@ -89,9 +85,8 @@ START_TEST(a_save_that_has_not_committed_keeps_a_sweep_out)
     database_run(worker, "COMMIT");
     ck_assert_int_eq(sweep(other, 10), 1);
 }
-END_TEST
 
-START_TEST(an_extension_makes_the_lease_longer)
+TEST(an_extension_makes_the_lease_longer)
 {
     struct uuid token;
     struct uuid id = claimed_event("ken", &token);
@@ -99,9 +94,8 @@ START_TEST(an_extension_makes_the_lease_longer)
     ck_assert_int_eq(fact(&id, "e.lease_until > now() + interval '9 h'"), 1);
     ck_assert_int_eq(fact(&id, "e.retry_count"), 1);
 }
-END_TEST
 
-START_TEST(an_extension_with_a_stale_token_changes_nothing)
+TEST(an_extension_with_a_stale_token_changes_nothing)
 {
     struct uuid token, stale = uuid4_make();
     struct uuid id = claimed_event("leo", &token);
@@ -113,9 +107,8 @@ START_TEST(an_extension_with_a_stale_token_changes_nothing)
     database_run(worker, "ROLLBACK");
     free((void *)mutant.text);
 }
-END_TEST
 
-START_TEST(the_intention_to_cancel_outlives_its_worker)
+TEST(the_intention_to_cancel_outlives_its_worker)
 {
     struct uuid token;
     struct uuid id = claimed_event("liam", &token);
@@ -129,9 +122,8 @@ START_TEST(the_intention_to_cancel_outlives_its_worker)
     ck_assert_str_eq(pg_bytes(rows, 0, 14).bytes, "link_refused");
     pg_rows_free(rows);
 }
-END_TEST
 
-START_TEST(a_mark_with_a_stale_token_changes_nothing)
+TEST(a_mark_with_a_stale_token_changes_nothing)
 {
     struct uuid token, stale = uuid4_make();
     struct uuid id = claimed_event("lena", &token);
@@ -144,10 +136,9 @@ START_TEST(a_mark_with_a_stale_token_changes_nothing)
     database_run(worker, "ROLLBACK");
     free((void *)mutant.text);
 }
-END_TEST
 
 /* Before a create leaves. A worker that has lost its lease writes nothing, and so sends nothing. */
-START_TEST(parameters_are_kept_by_the_one_who_holds_the_lease)
+TEST(parameters_are_kept_by_the_one_who_holds_the_lease)
 {
     struct uuid token, stale = uuid4_make();
     struct uuid id = claimed_event("lola", &token);
@@ -163,10 +154,9 @@ START_TEST(parameters_are_kept_by_the_one_who_holds_the_lease)
     ck_assert_int_eq(fact(&id, "e.issuer_parameters = '" HOLDER("1") "'"), 1);
     expect_unchanged(&id, &token); /* but for them */
 }
-END_TEST
 
 /* A repeat must be the same request. */
-START_TEST(the_parameters_that_are_kept_before_a_create_stay)
+TEST(the_parameters_that_are_kept_before_a_create_stay)
 {
     struct uuid token;
     struct uuid id = claimed_event("luca", &token);
@@ -180,9 +170,8 @@ START_TEST(the_parameters_that_are_kept_before_a_create_stay)
     ck_assert_int_eq(keep(&sql_outbox_keep, &id, &token, HOLDER("2")), 1);
     ck_assert_int_eq(fact(&id, "e.issuer_parameters = '" HOLDER("1") "'"), 1);
 }
-END_TEST
 
-START_TEST(a_state_that_cannot_be_is_refused_by_the_table)
+TEST(a_state_that_cannot_be_is_refused_by_the_table)
 {
     static const char *const impossible[] = {
         "INSERT INTO outbox_events (user_id, payload, status) VALUES ('u', '{}', 'PROCESSING')",
@@ -202,23 +191,5 @@ START_TEST(a_state_that_cannot_be_is_refused_by_the_table)
         ck_assert_str_eq(err.sqlstate, "23514");
     }
 }
-END_TEST
 
-SUITE(outbox)
-{
-    TCase *tcase = tcase_create("outbox");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, a_save_stores_the_card_and_says_its_id);
-    tcase_add_test(tcase, a_second_save_is_harmless_and_gives_the_first_cards_id);
-    tcase_add_test(tcase, a_save_with_a_stale_token_changes_nothing);
-    tcase_add_test(tcase, a_save_of_many_stores_those_that_still_hold_their_lease);
-    tcase_add_test(tcase, a_save_that_has_not_committed_keeps_a_sweep_out);
-    tcase_add_test(tcase, an_extension_makes_the_lease_longer);
-    tcase_add_test(tcase, an_extension_with_a_stale_token_changes_nothing);
-    tcase_add_test(tcase, the_intention_to_cancel_outlives_its_worker);
-    tcase_add_test(tcase, a_mark_with_a_stale_token_changes_nothing);
-    tcase_add_test(tcase, parameters_are_kept_by_the_one_who_holds_the_lease);
-    tcase_add_test(tcase, the_parameters_that_are_kept_before_a_create_stay);
-    tcase_add_test(tcase, a_state_that_cannot_be_is_refused_by_the_table);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(outbox, set_up, tear_down)

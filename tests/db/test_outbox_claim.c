@@ -4,7 +4,7 @@
 
 #include "tests/support/suite.h"
 
-START_TEST(a_claim_brings_what_the_attempt_needs)
+TEST(a_claim_brings_what_the_attempt_needs)
 {
     struct uuid id = uuid7_make(), token = uuid4_make();
     database_exec(owner,
@@ -32,9 +32,8 @@ START_TEST(a_claim_brings_what_the_attempt_needs)
             text_of(&id), text_of(&token)),
         1);
 }
-END_TEST
 
-START_TEST(two_claims_at_once_take_different_events_and_never_wait)
+TEST(two_claims_at_once_take_different_events_and_never_wait)
 {
     enum { EVENTS = 10, FIRST = 4 };
     struct uuid tokens[2] = {uuid4_make(), uuid4_make()};
@@ -59,9 +58,8 @@ START_TEST(two_claims_at_once_take_different_events_and_never_wait)
     ck_assert_int_eq(
         database_int(owner, "SELECT count(*) FROM outbox_events WHERE lease_token = '%s'", text_of(&tokens[0])), FIRST);
 }
-END_TEST
 
-START_TEST(a_claim_that_did_not_commit_took_nothing)
+TEST(a_claim_that_did_not_commit_took_nothing)
 {
     struct uuid id = add_event("bob", 1), token = uuid4_make();
     database_run(worker, "BEGIN");
@@ -71,9 +69,8 @@ START_TEST(a_claim_that_did_not_commit_took_nothing)
     ck_assert_int_eq(fact(&id, "e.first_sent_at IS NULL"), 1);
     ck_assert_int_eq(claim_all(&token), 1);
 }
-END_TEST
 
-START_TEST(the_one_that_is_due_longest_goes_first)
+TEST(the_one_that_is_due_longest_goes_first)
 {
     struct uuid ids[3] = {add_event("u", 10), add_event("u", 30), add_event("u", 20)};
     static const int order[] = {1, 2, 0};
@@ -86,7 +83,6 @@ START_TEST(the_one_that_is_due_longest_goes_first)
         pg_rows_free(rows);
     }
 }
-END_TEST
 
 /* A claim of one source, as its user ids and then whether there is more; the bookmark moves. */
 static void expect_of_source(const char *inserted, const char *looks, char bookmark[32], const char *users)
@@ -104,7 +100,7 @@ static void expect_of_source(const char *inserted, const char *looks, char bookm
     free(found);
 }
 
-START_TEST(cards_of_clients_and_of_services_are_claimed_apart)
+TEST(cards_of_clients_and_of_services_are_claimed_apart)
 {
     char of_clients[32] = "NULL", of_services[32] = "NULL";
     database_run(owner, "INSERT INTO outbox_events (user_id, payload, idempotency_key, next_attempt_at) SELECT "
@@ -119,9 +115,8 @@ START_TEST(cards_of_clients_and_of_services_are_claimed_apart)
     expect_of_source("false", "NULL", of_clients, "c90");
     expect_of_source("true", "NULL", of_services, "s3 s4 more");
 }
-END_TEST
 
-START_TEST(what_is_not_due_not_ours_or_not_pending_is_left_alone)
+TEST(what_is_not_due_not_ours_or_not_pending_is_left_alone)
 {
     struct uuid token = uuid4_make();
     (void)add_event("later", -3600);
@@ -135,9 +130,8 @@ START_TEST(what_is_not_due_not_ours_or_not_pending_is_left_alone)
     ck_assert_int_eq(claim_all(&token), 1);
     ck_assert_int_eq(claim_all(&token), 0);
 }
-END_TEST
 
-START_TEST(what_another_service_inserts_is_claimed_like_ours)
+TEST(what_another_service_inserts_is_claimed_like_ours)
 {
     struct uuid token = uuid4_make();
     database_run(owner, "INSERT INTO outbox_events (event_type, user_id, payload) VALUES ('CARD_ISSUE', 'carol', "
@@ -155,9 +149,8 @@ START_TEST(what_another_service_inserts_is_claimed_like_ours)
         2);
     ck_assert_int_eq(claim_all(&token), 2);
 }
-END_TEST
 
-START_TEST(a_second_claim_knows_how_long_ago_the_first_may_have_sent)
+TEST(a_second_claim_knows_how_long_ago_the_first_may_have_sent)
 {
     struct uuid token;
     struct uuid id = claimed_event("dave", &token);
@@ -175,9 +168,8 @@ START_TEST(a_second_claim_knows_how_long_ago_the_first_may_have_sent)
     pg_rows_free(rows);
     ck_assert_int_eq(fact(&id, "extract(epoch FROM e.first_sent_at) - 1700000000"), first); /* the first one counts */
 }
-END_TEST
 
-START_TEST(a_claim_brings_the_card_that_is_saved_already)
+TEST(a_claim_brings_the_card_that_is_saved_already)
 {
     struct uuid token, old_token, card_id;
     struct uuid old = claimed_event("erin", &old_token);
@@ -210,9 +202,8 @@ START_TEST(a_claim_brings_the_card_that_is_saved_already)
     ck_assert_int_eq(pg_int8(rows, 0, 12), 2031);
     pg_rows_free(rows);
 }
-END_TEST
 
-START_TEST(a_card_of_another_user_is_never_the_one_to_replace)
+TEST(a_card_of_another_user_is_never_the_one_to_replace)
 {
     struct uuid token;
     struct uuid id = claimed_event("victim", &token);
@@ -227,9 +218,8 @@ START_TEST(a_card_of_another_user_is_never_the_one_to_replace)
     ck_assert(pg_is_null(rows, 0, 13));
     pg_rows_free(rows);
 }
-END_TEST
 
-START_TEST(an_expired_lease_is_taken_over_and_its_attempt_counted_as_lost)
+TEST(an_expired_lease_is_taken_over_and_its_attempt_counted_as_lost)
 {
     struct uuid tokens[2], live_token;
     struct uuid dead = claimed_event("uma", &tokens[0]);
@@ -267,9 +257,8 @@ START_TEST(an_expired_lease_is_taken_over_and_its_attempt_counted_as_lost)
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_attempts WHERE event_id = '%s'", text_of(&dead)),
                      2);
 }
-END_TEST
 
-START_TEST(two_sweeps_share_the_work_and_neither_waits)
+TEST(two_sweeps_share_the_work_and_neither_waits)
 {
     struct uuid token = uuid4_make();
     for (int i = 0; i < 6; i++)
@@ -283,9 +272,8 @@ START_TEST(two_sweeps_share_the_work_and_neither_waits)
     ck_assert_int_eq(
         database_int(owner, "SELECT count(*) FROM outbox_attempts WHERE user_id = 'wendy' AND outcome = 'lost'"), 6);
 }
-END_TEST
 
-START_TEST(an_end_that_has_not_committed_wins_over_a_sweep)
+TEST(an_end_that_has_not_committed_wins_over_a_sweep)
 {
     struct uuid token;
     struct uuid id = claimed_event("xena", &token);
@@ -298,9 +286,8 @@ START_TEST(an_end_that_has_not_committed_wins_over_a_sweep)
     ck_assert_int_eq(sweep(other, 10), 0);
     ck_assert_int_eq(fact(&id, "e.status = 'COMPLETED'"), 1);
 }
-END_TEST
 
-START_TEST(an_extended_lease_is_not_taken_over)
+TEST(an_extended_lease_is_not_taken_over)
 {
     struct uuid token;
     struct uuid id = claimed_event("yves", &token);
@@ -309,25 +296,5 @@ START_TEST(an_extended_lease_is_not_taken_over)
     ck_assert_int_eq(sweep(worker, 10), 0);
     expect_unchanged(&id, &token);
 }
-END_TEST
 
-SUITE(outbox_claim)
-{
-    TCase *tcase = tcase_create("outbox_claim");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, a_claim_brings_what_the_attempt_needs);
-    tcase_add_test(tcase, two_claims_at_once_take_different_events_and_never_wait);
-    tcase_add_test(tcase, a_claim_that_did_not_commit_took_nothing);
-    tcase_add_test(tcase, the_one_that_is_due_longest_goes_first);
-    tcase_add_test(tcase, what_is_not_due_not_ours_or_not_pending_is_left_alone);
-    tcase_add_test(tcase, what_another_service_inserts_is_claimed_like_ours);
-    tcase_add_test(tcase, a_second_claim_knows_how_long_ago_the_first_may_have_sent);
-    tcase_add_test(tcase, a_claim_brings_the_card_that_is_saved_already);
-    tcase_add_test(tcase, a_card_of_another_user_is_never_the_one_to_replace);
-    tcase_add_test(tcase, an_expired_lease_is_taken_over_and_its_attempt_counted_as_lost);
-    tcase_add_test(tcase, two_sweeps_share_the_work_and_neither_waits);
-    tcase_add_test(tcase, an_end_that_has_not_committed_wins_over_a_sweep);
-    tcase_add_test(tcase, an_extended_lease_is_not_taken_over);
-    tcase_add_test(tcase, cards_of_clients_and_of_services_are_claimed_apart);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(outbox_claim, set_up, tear_down)

@@ -4,7 +4,7 @@
 
 #include "tests/support/suite.h"
 
-START_TEST(an_end_with_a_stale_token_changes_nothing)
+TEST(an_end_with_a_stale_token_changes_nothing)
 {
     struct uuid token;
     struct uuid id = claimed_event("mia", &token);
@@ -16,9 +16,8 @@ START_TEST(an_end_with_a_stale_token_changes_nothing)
     database_run(worker, "ROLLBACK");
     expect_unchanged(&id, &token);
 }
-END_TEST
 
-START_TEST(a_completion_with_a_stale_token_changes_nothing)
+TEST(a_completion_with_a_stale_token_changes_nothing)
 {
     struct uuid token, stale = uuid4_make();
     struct uuid id = claimed_event("mona", &token);
@@ -29,9 +28,8 @@ START_TEST(a_completion_with_a_stale_token_changes_nothing)
     database_run(worker, "ROLLBACK");
     expect_unchanged(&id, &token);
 }
-END_TEST
 
-START_TEST(a_completion_happens_once_and_leaves_nothing_to_a_later_write)
+TEST(a_completion_happens_once_and_leaves_nothing_to_a_later_write)
 {
     struct uuid token;
     struct uuid id = claimed_event("nils", &token);
@@ -43,7 +41,6 @@ START_TEST(a_completion_happens_once_and_leaves_nothing_to_a_later_write)
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_attempts"), 1);
     ck_assert_int_eq(extend(&sql_outbox_extend, &id, &token, 1), 0);
 }
-END_TEST
 
 /* The row of an ended event and of its attempt, without ids and times. The caller frees it. */
 static char *ended_row(const struct uuid *event)
@@ -60,7 +57,7 @@ static char *ended_row(const struct uuid *event)
     return database_text(owner, text);
 }
 
-START_TEST(a_completion_writes_what_the_wide_end_would_write)
+TEST(a_completion_writes_what_the_wide_end_would_write)
 {
     struct uuid tokens[2];
     char *rows[2];
@@ -92,9 +89,8 @@ START_TEST(a_completion_writes_what_the_wide_end_would_write)
     free(rows[0]);
     free(rows[1]);
 }
-END_TEST
 
-START_TEST(an_end_happens_once)
+TEST(an_end_happens_once)
 {
     struct uuid token;
     struct uuid id = claimed_event("nina", &token);
@@ -107,9 +103,8 @@ START_TEST(an_end_happens_once)
     ck_assert_int_eq(save_one(&late, NULL), 0);
     ck_assert_int_eq(extend(&sql_outbox_extend, &id, &token, 1), 0);
 }
-END_TEST
 
-START_TEST(a_retry_counts_and_waits_and_a_deferral_gives_its_attempt_back)
+TEST(a_retry_counts_and_waits_and_a_deferral_gives_its_attempt_back)
 {
     struct uuid token;
     struct uuid id = claimed_event("oscar", &token);
@@ -139,9 +134,8 @@ START_TEST(a_retry_counts_and_waits_and_a_deferral_gives_its_attempt_back)
             text_of(&id), text_of(&token)),
         1);
 }
-END_TEST
 
-START_TEST(the_first_send_stays_recorded_unless_nothing_was_sent)
+TEST(the_first_send_stays_recorded_unless_nothing_was_sent)
 {
     struct uuid token;
     struct uuid id = claimed_event("peggy", &token);
@@ -157,9 +151,8 @@ START_TEST(the_first_send_stays_recorded_unless_nothing_was_sent)
     ck_assert_int_eq(
         database_int(owner, "SELECT count(*) FROM outbox_attempts WHERE event_id = '%s' AND unknown", text_of(&id)), 1);
 }
-END_TEST
 
-START_TEST(a_row_of_deferrals_has_one_beginning)
+TEST(a_row_of_deferrals_has_one_beginning)
 {
     struct uuid token;
     struct uuid id = claimed_event("quinn", &token);
@@ -178,7 +171,6 @@ START_TEST(a_row_of_deferrals_has_one_beginning)
     ck_assert_int_eq(finish(&(struct end){.event = id, .token = token, .status = "PENDING"}), 1);
     ck_assert_int_eq(fact(&id, "e.deferred_since IS NULL"), 1);
 }
-END_TEST
 
 /* Claims the event and ends the attempt: as a deferral for this cause, or (NULL) as a failed attempt. */
 static void put_off(const struct uuid *id, const char *cause, int count_before, const char *code_before)
@@ -204,7 +196,7 @@ static int attempts_of(const struct uuid *id)
     return (int)database_int(owner, "SELECT count(*) FROM outbox_attempts WHERE event_id = '%s'", text_of(id));
 }
 
-START_TEST(deferrals_for_one_cause_are_counted_and_written_down_once)
+TEST(deferrals_for_one_cause_are_counted_and_written_down_once)
 {
     struct uuid id = add_event("quentin", 1);
     put_off(&id, "issuer_http_404", 0, "");
@@ -223,9 +215,8 @@ START_TEST(deferrals_for_one_cause_are_counted_and_written_down_once)
     ck_assert_int_eq(fact(&id, "e.deferral_count"), 1);
     ck_assert_int_eq(fact(&id, "e.retry_count"), 1);
 }
-END_TEST
 
-START_TEST(a_count_of_deferrals_at_its_limit_stops_no_end)
+TEST(a_count_of_deferrals_at_its_limit_stops_no_end)
 {
     struct uuid id = add_event("quincy", 1);
     database_exec(owner,
@@ -235,9 +226,8 @@ START_TEST(a_count_of_deferrals_at_its_limit_stops_no_end)
     put_off(&id, "issuer_http_429", 2147483647, "issuer_http_429");
     ck_assert_int_eq(fact(&id, "e.deferral_count"), 1000000);
 }
-END_TEST
 
-START_TEST(the_time_since_a_change_is_never_negative)
+TEST(the_time_since_a_change_is_never_negative)
 {
     struct uuid id = add_event("quiana", 1);
     database_exec(owner, "UPDATE outbox_events SET updated_at = now() + interval '1 h' WHERE id = '%s'", text_of(&id));
@@ -248,9 +238,8 @@ START_TEST(the_time_since_a_change_is_never_negative)
     ck_assert_int_ge(pg_int8(rows, 0, 19), 3600 * 1000);
     pg_rows_free(rows);
 }
-END_TEST
 
-START_TEST(a_refusal_says_why)
+TEST(a_refusal_says_why)
 {
     struct uuid token;
     struct uuid id = claimed_event("rita", &token);
@@ -265,9 +254,8 @@ START_TEST(a_refusal_says_why)
             "AND e.completed_at IS NOT NULL"),
         1);
 }
-END_TEST
 
-START_TEST(the_end_changes_the_card_it_made_and_the_one_it_replaced)
+TEST(the_end_changes_the_card_it_made_and_the_one_it_replaced)
 {
     struct uuid tokens[2];
     struct uuid old = claimed_event("sam", &tokens[0]);
@@ -313,9 +301,8 @@ START_TEST(the_end_changes_the_card_it_made_and_the_one_it_replaced)
                      1);
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM cards WHERE user_id = 'sam' AND status = 'active'"), 1);
 }
-END_TEST
 
-START_TEST(an_end_never_replaces_the_card_of_another_user)
+TEST(an_end_never_replaces_the_card_of_another_user)
 {
     struct uuid tokens[2];
     struct uuid victims = claimed_event("victim2", &tokens[0]);
@@ -327,9 +314,8 @@ START_TEST(an_end_never_replaces_the_card_of_another_user)
     ck_assert_int_eq(
         database_int(owner, "SELECT count(*) FROM cards WHERE id = '%s' AND status = 'active'", text_of(&card.id)), 1);
 }
-END_TEST
 
-START_TEST(many_ends_in_one_statement_are_each_judged_by_their_own_token)
+TEST(many_ends_in_one_statement_are_each_judged_by_their_own_token)
 {
     static const char *const statuses[] = {"COMPLETED", "PENDING", "FAILED", "REJECTED"};
     struct uuid token = uuid4_make();
@@ -351,14 +337,13 @@ START_TEST(many_ends_in_one_statement_are_each_judged_by_their_own_token)
                          1);
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_attempts"), MANY - stale);
 }
-END_TEST
 
 /* What the issuer must be told of the user. A repeat under the same key must be the same request, so what the first
  * unknown outcome was sent with stays. */
 #define FIRST "{\"cardholder\":\"ich_1\",\"currency\":\"eur\"}"
 #define SECOND "{\"cardholder\":\"ich_2\"}"
 
-START_TEST(the_parameters_that_are_kept_first_stay_and_come_back_with_the_claim)
+TEST(the_parameters_that_are_kept_first_stay_and_come_back_with_the_claim)
 {
     enum { COL_PARAMETERS = 22, COL_MADE };
     struct uuid token;
@@ -388,9 +373,8 @@ START_TEST(the_parameters_that_are_kept_first_stay_and_come_back_with_the_claim)
     ck_assert_int_eq(fact(&id, made), 1);
     pg_rows_free(rows);
 }
-END_TEST
 
-START_TEST(a_mark_keeps_the_parameters_too)
+TEST(a_mark_keeps_the_parameters_too)
 {
     struct uuid token, stale = uuid4_make();
     struct uuid id = claimed_event("pola", &token);
@@ -399,7 +383,6 @@ START_TEST(a_mark_keeps_the_parameters_too)
     ck_assert_int_eq(mark(&sql_outbox_mark, &id, &token, "link_refused", FIRST), 1);
     ck_assert_int_eq(fact(&id, "e.issuer_parameters = '" FIRST "'"), 1);
 }
-END_TEST
 
 /* Nothing was sent with them, so another attempt, or a replay, asks core-api anew: it may have been corrected. What an
  * earlier attempt may have sent binds all later ones. */
@@ -434,29 +417,12 @@ START_TEST(parameters_with_which_certainly_nothing_was_sent_are_forgotten)
     ck_assert_int_eq(finish(&end), 1);
     ck_assert_int_eq(fact(&id, "e.issuer_parameters = '" FIRST "'"), 1);
 }
-END_TEST
 
 SUITE(outbox_ends)
 {
     TCase *tcase = tcase_create("outbox_ends");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, an_end_with_a_stale_token_changes_nothing);
-    tcase_add_test(tcase, a_completion_with_a_stale_token_changes_nothing);
-    tcase_add_test(tcase, a_completion_happens_once_and_leaves_nothing_to_a_later_write);
-    tcase_add_test(tcase, a_completion_writes_what_the_wide_end_would_write);
-    tcase_add_test(tcase, an_end_happens_once);
-    tcase_add_test(tcase, a_retry_counts_and_waits_and_a_deferral_gives_its_attempt_back);
-    tcase_add_test(tcase, the_first_send_stays_recorded_unless_nothing_was_sent);
-    tcase_add_test(tcase, a_row_of_deferrals_has_one_beginning);
-    tcase_add_test(tcase, deferrals_for_one_cause_are_counted_and_written_down_once);
-    tcase_add_test(tcase, a_count_of_deferrals_at_its_limit_stops_no_end);
-    tcase_add_test(tcase, the_time_since_a_change_is_never_negative);
-    tcase_add_test(tcase, a_refusal_says_why);
-    tcase_add_test(tcase, the_end_changes_the_card_it_made_and_the_one_it_replaced);
-    tcase_add_test(tcase, an_end_never_replaces_the_card_of_another_user);
-    tcase_add_test(tcase, the_parameters_that_are_kept_first_stay_and_come_back_with_the_claim);
-    tcase_add_test(tcase, a_mark_keeps_the_parameters_too);
+    ADD_TESTS(tcase);
     tcase_add_loop_test(tcase, parameters_with_which_certainly_nothing_was_sent_are_forgotten, 0, 5);
-    tcase_add_test(tcase, many_ends_in_one_statement_are_each_judged_by_their_own_token);
     suite_add_tcase(suite, tcase);
 }

@@ -88,7 +88,7 @@ static void expect_int(enum daemon_metric metric, const char *label, int wanted)
     ck_assert_int_eq((int)value(metric, label), wanted);
 }
 
-START_TEST(the_gauges_show_what_is_open_failed_and_unknown)
+TEST(the_gauges_show_what_is_open_failed_and_unknown)
 {
     add("a", ", created_at", ", now() - interval '100 s'");
     add("b", ", next_attempt_at, first_sent_at", ", now() + interval '1 h', now() - interval '50 s'");
@@ -109,9 +109,8 @@ START_TEST(the_gauges_show_what_is_open_failed_and_unknown)
     ck_assert(value(DAEMON_METRIC_OLDEST_PENDING, NULL) >= 100 && value(DAEMON_METRIC_OLDEST_PENDING, NULL) < 160);
     ck_assert(value(DAEMON_METRIC_UNKNOWN_OLDEST, NULL) >= 70 && value(DAEMON_METRIC_UNKNOWN_OLDEST, NULL) < 130);
 }
-END_TEST
 
-START_TEST(what_is_to_run_later_is_not_late)
+TEST(what_is_to_run_later_is_not_late)
 {
     add("a", ", created_at, run_at, next_attempt_at",
         ", now() - interval '9 h', now() + interval '2 days', now() + interval '2 days'");
@@ -122,9 +121,8 @@ START_TEST(what_is_to_run_later_is_not_late)
     expect_int(DAEMON_METRIC_OUTBOX_EVENTS, "SCHEDULED", 1);
     ck_assert(value(DAEMON_METRIC_OLDEST_PENDING, NULL) >= 50 && value(DAEMON_METRIC_OLDEST_PENDING, NULL) < 3600);
 }
-END_TEST
 
-START_TEST(what_is_at_work_is_not_waiting)
+TEST(what_is_at_work_is_not_waiting)
 {
     add("a", ", status, lease_token, lease_until, first_sent_at",
         ", 'PROCESSING', gen_random_uuid(), now() + interval '1 m', now() - interval '9 h'");
@@ -135,9 +133,8 @@ START_TEST(what_is_at_work_is_not_waiting)
     expect_int(DAEMON_METRIC_OLDEST_PENDING, NULL, 0);
     expect_int(DAEMON_METRIC_UNKNOWN_OLDEST, NULL, 0);
 }
-END_TEST
 
-START_TEST(an_empty_outbox_is_zero)
+TEST(an_empty_outbox_is_zero)
 {
     start_gauges(true);
     expect_int(DAEMON_METRIC_OUTBOX_EVENTS, "PENDING", 0);
@@ -149,10 +146,9 @@ START_TEST(an_empty_outbox_is_zero)
     outbox_gauges_update_age(gauges);
     ck_assert(value(DAEMON_METRIC_GAUGES_AGE, NULL) < 60);
 }
-END_TEST
 
 /* A row that is older than the trigger against such times: it hides none of the others. */
-START_TEST(no_row_makes_the_count_fail)
+TEST(no_row_makes_the_count_fail)
 {
     database_run(db, "SET session_replication_role = replica"); /* no triggers */
     add("b", ", next_attempt_at", ", 'infinity'");
@@ -165,7 +161,6 @@ START_TEST(no_row_makes_the_count_fail)
     expect_int(DAEMON_METRIC_OUTCOME_UNKNOWN, NULL, 1);
     ck_assert(value(DAEMON_METRIC_OLDEST_PENDING, NULL) > 1e9);
 }
-END_TEST
 
 static void add_worker(const char *name, int seen_s, const char *issuer, const char *core)
 {
@@ -180,7 +175,7 @@ static void add_worker(const char *name, int seen_s, const char *issuer, const c
                   name, issuer, name, core);
 }
 
-START_TEST(a_target_is_as_bad_as_the_worst_living_worker_says)
+TEST(a_target_is_as_bad_as_the_worst_living_worker_says)
 {
     add_worker("w1", 1, "closed", "half_open");
     add_worker("w2", 30, "open", "closed");
@@ -190,9 +185,8 @@ START_TEST(a_target_is_as_bad_as_the_worst_living_worker_says)
     expect_int(DAEMON_METRIC_BREAKER_STATE, "issuer", 2);
     expect_int(DAEMON_METRIC_BREAKER_STATE, "core", 1);
 }
-END_TEST
 
-START_TEST(a_pause_shows_also_while_no_worker_lives_and_a_state_does_not)
+TEST(a_pause_shows_also_while_no_worker_lives_and_a_state_does_not)
 {
     add_worker("dead", 61, "open", "open");
     database_run(db, "INSERT INTO target_controls (target, paused_at, paused_by, paused_why) "
@@ -204,9 +198,8 @@ START_TEST(a_pause_shows_also_while_no_worker_lives_and_a_state_does_not)
     expect_int(DAEMON_METRIC_TARGET_PAUSED, "issuer", 0);
     ck_assert(isnan(value(DAEMON_METRIC_BREAKER_STATE, "issuer")));
 }
-END_TEST
 
-START_TEST(a_worker_that_was_seen_before_the_clock_was_set_back_is_dead)
+TEST(a_worker_that_was_seen_before_the_clock_was_set_back_is_dead)
 {
     add_worker("ahead", -7200, "open", "open");
     metric_set(metrics_series(metrics, DAEMON_METRIC_BREAKER_STATE, "issuer", NULL), 2);
@@ -214,9 +207,8 @@ START_TEST(a_worker_that_was_seen_before_the_clock_was_set_back_is_dead)
     expect_int(DAEMON_METRIC_WORKERS_ALIVE, NULL, 0);
     ck_assert(isnan(value(DAEMON_METRIC_BREAKER_STATE, "issuer")));
 }
-END_TEST
 
-START_TEST(other_targets_do_not_hide_the_issuer_and_core_api)
+TEST(other_targets_do_not_hide_the_issuer_and_core_api)
 {
     add_worker("w", 1, "open", "half_open");
     database_run(db, "INSERT INTO target_controls (target) SELECT 'a' || n FROM generate_series(1, 60) AS n");
@@ -224,9 +216,8 @@ START_TEST(other_targets_do_not_hide_the_issuer_and_core_api)
     expect_int(DAEMON_METRIC_BREAKER_STATE, "issuer", 2);
     expect_int(DAEMON_METRIC_BREAKER_STATE, "core", 1);
 }
-END_TEST
 
-START_TEST(a_worker_shows_its_own_breakers)
+TEST(a_worker_shows_its_own_breakers)
 {
     add_worker("other", 1, "open", "open");
     metric_set(metrics_series(metrics, DAEMON_METRIC_BREAKER_STATE, "issuer", NULL), 0);
@@ -234,10 +225,9 @@ START_TEST(a_worker_shows_its_own_breakers)
     expect_int(DAEMON_METRIC_WORKERS_ALIVE, NULL, 1);
     expect_int(DAEMON_METRIC_BREAKER_STATE, "issuer", 0);
 }
-END_TEST
 
 /* A lock that somebody holds, or a disk that does not answer: the old figures stay, and their age shows it. */
-START_TEST(figures_that_cannot_be_read_grow_old)
+TEST(figures_that_cannot_be_read_grow_old)
 {
     struct pg_sync *other = database_open(NULL);
     start_gauges(true);
@@ -253,7 +243,6 @@ START_TEST(figures_that_cannot_be_read_grow_old)
     ck_assert(value(DAEMON_METRIC_GAUGES_AGE, NULL) < age);
     pg_sync_close(other);
 }
-END_TEST
 
 static bool answered;
 static enum pg_kind answered_kind;
@@ -266,7 +255,7 @@ static void on_answer(struct pg_query *query, const struct pg_query_result *resu
 }
 
 /* database.connections = 1: what must not wait comes to its turn while somebody holds the lock. */
-START_TEST(on_an_only_connection_figures_that_cannot_be_read_keep_nobody_waiting)
+TEST(on_an_only_connection_figures_that_cannot_be_read_keep_nobody_waiting)
 {
     struct pg_sync *other = database_open(NULL);
     struct outbox_gauges_options options = {
@@ -282,7 +271,6 @@ START_TEST(on_an_only_connection_figures_that_cannot_be_read_keep_nobody_waiting
     database_run(other, "ROLLBACK");
     pg_sync_close(other);
 }
-END_TEST
 
 /* ---- the statement ---- */
 
@@ -306,7 +294,7 @@ static struct counted count(struct pg_sync *as, const char *part, struct pg_para
 
 /* The bookmark has moved past events that no claim finds: the count behind it has them, and the count from it does not
  * have them as well. */
-START_TEST(open_events_far_behind_the_bookmark_are_counted_apart)
+TEST(open_events_far_behind_the_bookmark_are_counted_apart)
 {
     add("behind", ", next_attempt_at, created_at, first_sent_at",
         ", now() - interval '2 h', now() - interval '3 h', now() - interval '3 h'");
@@ -326,9 +314,8 @@ START_TEST(open_events_far_behind_the_bookmark_are_counted_apart)
     }
     free(mark);
 }
-END_TEST
 
-START_TEST(a_large_backlog_is_counted_up_to_a_limit_the_oldest_first)
+TEST(a_large_backlog_is_counted_up_to_a_limit_the_oldest_first)
 {
     database_run(db, "INSERT INTO outbox_events (user_id, payload, next_attempt_at, created_at) "
                      "SELECT 'u', '{}', now() - n * interval '1 s', now() - n * interval '1 s' "
@@ -338,10 +325,9 @@ START_TEST(a_large_backlog_is_counted_up_to_a_limit_the_oldest_first)
     ck_assert_int_ge(few.oldest_ms, 500 * 1000);
     ck_assert_int_eq(count(db, "front", pg_param_null(), true, 1000).pending, 500);
 }
-END_TEST
 
 /* The index has the order, and the planner takes the rows as they lie where it finds that cheaper. */
-START_TEST(a_limited_count_has_the_oldest_whatever_the_plan_is)
+TEST(a_limited_count_has_the_oldest_whatever_the_plan_is)
 {
     static const char *const parts[] = {"front", "behind"};
     database_run(db, "INSERT INTO outbox_events (user_id, payload, next_attempt_at, created_at) "
@@ -354,7 +340,6 @@ START_TEST(a_limited_count_has_the_oldest_whatever_the_plan_is)
         ck_assert_int_ge(few.oldest_ms, (is_behind * 7200 + 40) * 1000);
     }
 }
-END_TEST
 
 static double of_type(const char *type, const char *status)
 {
@@ -376,7 +361,7 @@ static void add_route(const char *type)
 }
 
 /* A route's backlog is what the routes' alerts look at; it must neither be taken for late cards nor stay unseen. */
-START_TEST(each_type_that_is_delivered_is_counted)
+TEST(each_type_that_is_delivered_is_counted)
 {
     add_route("CHARGE");
     add_route("NOTE");
@@ -401,10 +386,9 @@ START_TEST(each_type_that_is_delivered_is_counted)
     ck_assert(value(DAEMON_METRIC_UNKNOWN_OLDEST, NULL) >= 90 && value(DAEMON_METRIC_UNKNOWN_OLDEST, NULL) < 150);
     expect_int(DAEMON_METRIC_UNDELIVERED, NULL, 0);
 }
-END_TEST
 
 /* Other services write the types: they are as many as there are, and none of their names may become a label. */
-START_TEST(what_nobody_delivers_is_one_figure)
+TEST(what_nobody_delivers_is_one_figure)
 {
     struct buf text;
     add_route("NOTE");
@@ -430,9 +414,8 @@ START_TEST(what_nobody_delivers_is_one_figure)
     ck_assert_ptr_null(strstr(text.bytes, "CHARGE"));
     buf_done(&text);
 }
-END_TEST
 
-START_TEST(many_types_of_failed_events_hide_nothing)
+TEST(many_types_of_failed_events_hide_nothing)
 {
     database_run(db, "INSERT INTO outbox_events (user_id, payload, event_type, status) "
                      "SELECT 'a', '{}', 'AAA_' || n, 'FAILED' FROM generate_series(1, 300) n");
@@ -441,9 +424,8 @@ START_TEST(many_types_of_failed_events_hide_nothing)
     expect_int(DAEMON_METRIC_UNDELIVERED, NULL, 1);
     ck_assert_int_eq((int)of_type("other", "FAILED"), 300);
 }
-END_TEST
 
-START_TEST(a_route_that_is_gone_is_zero_and_its_events_are_nobodys)
+TEST(a_route_that_is_gone_is_zero_and_its_events_are_nobodys)
 {
     add_route("CHARGE");
     add_of("CHARGE", "", "");
@@ -454,9 +436,8 @@ START_TEST(a_route_that_is_gone_is_zero_and_its_events_are_nobodys)
     ck_assert_int_eq((int)of_type("CHARGE", "PENDING"), 0);
     expect_int(DAEMON_METRIC_OUTBOX_EVENTS, "PENDING", 0);
 }
-END_TEST
 
-START_TEST(both_daemons_may_ask)
+TEST(both_daemons_may_ask)
 {
     static const char *const roles[] = {"issuing_api", "issuing_worker"};
     add("a", ", first_sent_at", ", now()");
@@ -470,31 +451,5 @@ START_TEST(both_daemons_may_ask)
         pg_sync_close(as);
     }
 }
-END_TEST
 
-SUITE(outbox_gauges)
-{
-    TCase *tcase = tcase_create("outbox_gauges");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, the_gauges_show_what_is_open_failed_and_unknown);
-    tcase_add_test(tcase, what_is_to_run_later_is_not_late);
-    tcase_add_test(tcase, what_is_at_work_is_not_waiting);
-    tcase_add_test(tcase, an_empty_outbox_is_zero);
-    tcase_add_test(tcase, no_row_makes_the_count_fail);
-    tcase_add_test(tcase, a_target_is_as_bad_as_the_worst_living_worker_says);
-    tcase_add_test(tcase, a_pause_shows_also_while_no_worker_lives_and_a_state_does_not);
-    tcase_add_test(tcase, a_worker_that_was_seen_before_the_clock_was_set_back_is_dead);
-    tcase_add_test(tcase, other_targets_do_not_hide_the_issuer_and_core_api);
-    tcase_add_test(tcase, a_worker_shows_its_own_breakers);
-    tcase_add_test(tcase, figures_that_cannot_be_read_grow_old);
-    tcase_add_test(tcase, on_an_only_connection_figures_that_cannot_be_read_keep_nobody_waiting);
-    tcase_add_test(tcase, open_events_far_behind_the_bookmark_are_counted_apart);
-    tcase_add_test(tcase, a_large_backlog_is_counted_up_to_a_limit_the_oldest_first);
-    tcase_add_test(tcase, a_limited_count_has_the_oldest_whatever_the_plan_is);
-    tcase_add_test(tcase, each_type_that_is_delivered_is_counted);
-    tcase_add_test(tcase, what_nobody_delivers_is_one_figure);
-    tcase_add_test(tcase, many_types_of_failed_events_hide_nothing);
-    tcase_add_test(tcase, a_route_that_is_gone_is_zero_and_its_events_are_nobodys);
-    tcase_add_test(tcase, both_daemons_may_ask);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(outbox_gauges, set_up, tear_down)

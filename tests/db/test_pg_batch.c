@@ -243,7 +243,7 @@ static void tear_down(void)
     pg_sync_closep(&db);
 }
 
-START_TEST(what_is_added_in_one_turn_travels_together_and_each_ends_once)
+TEST(what_is_added_in_one_turn_travels_together_and_each_ends_once)
 {
     open_all(&insert, 1);
     for (int i = 0; i < 100; i++)
@@ -258,9 +258,8 @@ START_TEST(what_is_added_in_one_turn_travels_together_and_each_ends_once)
         ck_assert_int_eq(things[i].place, i); /* in the order in which they were added */
     ck_assert_int_eq(database_int(db, "SELECT count(*) FROM test_pg_batch WHERE runs = 1 AND who = 'by us'"), 100);
 }
-END_TEST
 
-START_TEST(under_load_a_small_batch_waits_for_more_items)
+TEST(under_load_a_small_batch_waits_for_more_items)
 {
     gather_items = 12;
     open_all(&insert, 2);
@@ -284,10 +283,9 @@ START_TEST(under_load_a_small_batch_waits_for_more_items)
     run_until(ended == 56);
     expect(0, 56, WRITTEN);
 }
-END_TEST
 
 /* That libuv runs this prepare handle before the pool's is not in its documentation. */
-START_TEST(a_batch_is_sent_in_the_turn_in_which_its_items_were_added)
+TEST(a_batch_is_sent_in_the_turn_in_which_its_items_were_added)
 {
     open_all(&insert_behind_lock, 1);
     run_until(beats_passed(2));
@@ -301,9 +299,8 @@ START_TEST(a_batch_is_sent_in_the_turn_in_which_its_items_were_added)
     run_until(ended == 1);
     expect(0, 1, WRITTEN);
 }
-END_TEST
 
-START_TEST(one_that_is_refused_does_not_hurt_its_neighbours)
+TEST(one_that_is_refused_does_not_hurt_its_neighbours)
 {
     open_all(&insert, 2);
     for (int i = 0; i < 20; i++)
@@ -320,9 +317,8 @@ START_TEST(one_that_is_refused_does_not_hurt_its_neighbours)
     run_until(ended == 22);
     ck_assert_int_eq(batch_sizes[batches - 1], 2);
 }
-END_TEST
 
-START_TEST(what_was_split_goes_before_what_came_later)
+TEST(what_was_split_goes_before_what_came_later)
 {
     open_all(&insert, 1);
     for (int i = 0; i < 3; i++)
@@ -335,9 +331,8 @@ START_TEST(what_was_split_goes_before_what_came_later)
         ck_assert_int_eq(things[i].place, i);
     ck_assert_int_eq(batch_sizes[batches - 1], 3);
 }
-END_TEST
 
-START_TEST(one_that_is_refused_may_be_sent_again)
+TEST(one_that_is_refused_may_be_sent_again)
 {
     open_all(&insert, 1);
     add(0, -1, 60000);
@@ -346,9 +341,8 @@ START_TEST(one_that_is_refused_may_be_sent_again)
     expect(0, 1, REFUSED);
     ck_assert_int_eq(things[0].repeats, -1);
 }
-END_TEST
 
-START_TEST(an_unknown_outcome_is_settled_by_the_same_statement)
+TEST(an_unknown_outcome_is_settled_by_the_same_statement)
 {
     open_all(&insert_behind_lock, 1);
     database_run(db, "SELECT pg_advisory_lock(4711)");
@@ -365,9 +359,8 @@ START_TEST(an_unknown_outcome_is_settled_by_the_same_statement)
     ck_assert_int_eq(batches, 1);
     ck_assert_int_eq(database_int(db, "SELECT count(*) FROM test_pg_batch WHERE runs = 1"), 10);
 }
-END_TEST
 
-START_TEST(after_an_unknown_outcome_only_those_with_time_left_are_tried_again)
+TEST(after_an_unknown_outcome_only_those_with_time_left_are_tried_again)
 {
     open_all(&insert_behind_lock, 1);
     database_run(db, "SELECT pg_advisory_lock(4711)");
@@ -385,9 +378,8 @@ START_TEST(after_an_unknown_outcome_only_those_with_time_left_are_tried_again)
     run_until(ended == 10);
     expect(5, 10, WRITTEN);
 }
-END_TEST
 
-START_TEST(a_batch_that_hangs_does_not_hold_up_the_next)
+TEST(a_batch_that_hangs_does_not_hold_up_the_next)
 {
     open_all(&insert_behind_lock, 2);
     database_run(db, "SELECT pg_advisory_lock(4711)");
@@ -402,9 +394,8 @@ START_TEST(a_batch_that_hangs_does_not_hold_up_the_next)
     expect(0, 11, WRITTEN);
     ck_assert_int_eq(batches, 2);
 }
-END_TEST
 
-START_TEST(an_item_that_cannot_be_sent_is_tried_until_its_deadline)
+TEST(an_item_that_cannot_be_sent_is_tried_until_its_deadline)
 {
     timeout_ms = 100;
     open_pool("host=127.0.0.1 port=1", 1);
@@ -417,9 +408,8 @@ START_TEST(an_item_that_cannot_be_sent_is_tried_until_its_deadline)
     ck_assert_int_gt(things[1].tries, 1);
     ck_assert(!things[1].item.may_be_done);
 }
-END_TEST
 
-START_TEST(an_item_with_a_caller_is_given_up_as_soon_as_it_cannot_be_sent)
+TEST(an_item_with_a_caller_is_given_up_as_soon_as_it_cannot_be_sent)
 {
     open_pool("host=127.0.0.1 port=1", 1);
     open_batcher(&insert, 1, 100);
@@ -430,9 +420,8 @@ START_TEST(an_item_with_a_caller_is_given_up_as_soon_as_it_cannot_be_sent)
     ck_assert(!things[0].item.may_be_done);
     ck_assert_str_eq(things[0].why, "insert: no connection to the database in time");
 }
-END_TEST
 
-START_TEST(an_item_with_a_caller_whose_time_is_over_is_not_tried)
+TEST(an_item_with_a_caller_whose_time_is_over_is_not_tried)
 {
     open_pool("", 1);
     run_until(pg_pool_ready(pool));
@@ -449,9 +438,8 @@ START_TEST(an_item_with_a_caller_whose_time_is_over_is_not_tried)
     expect(1, ITEMS, GIVEN_UP);
     ck_assert_int_eq(database_int(db, "SELECT count(*) FROM test_pg_batch"), 1);
 }
-END_TEST
 
-START_TEST(each_place_gets_its_own_items_and_no_others)
+TEST(each_place_gets_its_own_items_and_no_others)
 {
     open_places(2);
     run_until(pg_pool_ready(pool));
@@ -464,10 +452,9 @@ START_TEST(each_place_gets_its_own_items_and_no_others)
     ck_assert_int_eq(batches, 6);             /* for each place ITEMS_MAX, ITEMS_MAX and the rest */
     ck_assert_int_eq(database_int(db, "SELECT count(*) FROM issuing_p1.test_pg_batch"), 150);
 }
-END_TEST
 
 /* The batch that waits for the first connection holds items of all places. It is not sent, and not refused. */
-START_TEST(what_was_added_before_the_places_were_known_gets_to_its_place)
+TEST(what_was_added_before_the_places_were_known_gets_to_its_place)
 {
     open_places(1);
     for (int i = 0; i < 300; i++)
@@ -482,9 +469,8 @@ START_TEST(what_was_added_before_the_places_were_known_gets_to_its_place)
     ck_assert_int_eq(batches, 6); /* none was refused and split */
     ck_assert_int_eq(database_int(db, "SELECT count(*) FROM issuing_p1.test_pg_batch"), 150);
 }
-END_TEST
 
-START_TEST(the_places_share_the_batches_and_the_oldest_item_goes_first)
+TEST(the_places_share_the_batches_and_the_oldest_item_goes_first)
 {
     static const int64_t numbers[] = {0, 1, 2, 4, 3};
     static const int order[] = {0, 1, 3, 4, 2};
@@ -503,9 +489,8 @@ START_TEST(the_places_share_the_batches_and_the_oldest_item_goes_first)
         ck_assert_int_eq(things[i].place, order[i]);
     ck_assert_int_eq(batches, 3);
 }
-END_TEST
 
-START_TEST(a_place_that_hangs_takes_one_batch_and_no_more)
+TEST(a_place_that_hangs_takes_one_batch_and_no_more)
 {
     open_places(3);
     run_until(pg_pool_ready(pool));
@@ -524,9 +509,8 @@ START_TEST(a_place_that_hangs_takes_one_batch_and_no_more)
     expect(0, 5, WRITTEN);
     ck_assert_int_eq(batches, 3);
 }
-END_TEST
 
-START_TEST(one_that_is_refused_hurts_no_neighbour_of_its_place_and_none_of_another)
+TEST(one_that_is_refused_hurts_no_neighbour_of_its_place_and_none_of_another)
 {
     open_places(1);
     run_until(pg_pool_ready(pool));
@@ -540,28 +524,5 @@ START_TEST(one_that_is_refused_hurts_no_neighbour_of_its_place_and_none_of_anoth
     for (int i = 0; i < 10; i++)
         ck_assert_int_eq(things[i].tries, i % 2 == 0 ? 1 : 2);
 }
-END_TEST
 
-SUITE(pg_batch)
-{
-    TCase *tcase = tcase_create("pg_batch");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, what_is_added_in_one_turn_travels_together_and_each_ends_once);
-    tcase_add_test(tcase, under_load_a_small_batch_waits_for_more_items);
-    tcase_add_test(tcase, a_batch_is_sent_in_the_turn_in_which_its_items_were_added);
-    tcase_add_test(tcase, one_that_is_refused_does_not_hurt_its_neighbours);
-    tcase_add_test(tcase, what_was_split_goes_before_what_came_later);
-    tcase_add_test(tcase, one_that_is_refused_may_be_sent_again);
-    tcase_add_test(tcase, an_unknown_outcome_is_settled_by_the_same_statement);
-    tcase_add_test(tcase, after_an_unknown_outcome_only_those_with_time_left_are_tried_again);
-    tcase_add_test(tcase, a_batch_that_hangs_does_not_hold_up_the_next);
-    tcase_add_test(tcase, an_item_that_cannot_be_sent_is_tried_until_its_deadline);
-    tcase_add_test(tcase, an_item_with_a_caller_is_given_up_as_soon_as_it_cannot_be_sent);
-    tcase_add_test(tcase, an_item_with_a_caller_whose_time_is_over_is_not_tried);
-    tcase_add_test(tcase, each_place_gets_its_own_items_and_no_others);
-    tcase_add_test(tcase, what_was_added_before_the_places_were_known_gets_to_its_place);
-    tcase_add_test(tcase, the_places_share_the_batches_and_the_oldest_item_goes_first);
-    tcase_add_test(tcase, a_place_that_hangs_takes_one_batch_and_no_more);
-    tcase_add_test(tcase, one_that_is_refused_hurts_no_neighbour_of_its_place_and_none_of_another);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(pg_batch, set_up, tear_down)

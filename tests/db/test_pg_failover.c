@@ -44,7 +44,7 @@ static void open_hosts(const char *hosts, struct pg_pool_options options)
 
 /* ---- a host that says nothing ---- */
 
-START_TEST(a_silent_first_host_holds_up_one_connection_alone)
+TEST(a_silent_first_host_holds_up_one_connection_alone)
 {
     first.is_frozen = true;
     open_hosts("127.0.0.1,127.0.0.2", (struct pg_pool_options){.connections = 3});
@@ -53,9 +53,8 @@ START_TEST(a_silent_first_host_holds_up_one_connection_alone)
     ck_assert_msg(probe->kind == PG_DONE, "%s", probe->message);
     run_until(second.count == 3); /* all of them, and that which tried the first host as well */
 }
-END_TEST
 
-START_TEST(with_one_connection_a_silent_host_is_left_before_long)
+TEST(with_one_connection_a_silent_host_is_left_before_long)
 {
     first.is_frozen = true;
     open_hosts("127.0.0.1,127.0.0.2", (struct pg_pool_options){.connections = 1});
@@ -63,9 +62,8 @@ START_TEST(with_one_connection_a_silent_host_is_left_before_long)
     run_until(done_count == 1);
     ck_assert_msg(probe->kind == PG_DONE, "%s", probe->message);
 }
-END_TEST
 
-START_TEST(when_no_host_answers_the_reason_names_them)
+TEST(when_no_host_answers_the_reason_names_them)
 {
     first.is_frozen = second.is_frozen = true;
     open_hosts("127.0.0.1,127.0.0.2", (struct pg_pool_options){.connections = CONNECTIONS});
@@ -75,9 +73,8 @@ START_TEST(when_no_host_answers_the_reason_names_them)
     run_until(ready);
     ck_assert_int_eq(pg_pool_cause(pool), PG_CAUSE_COUNT);
 }
-END_TEST
 
-START_TEST(when_no_host_listens_the_reason_names_them)
+TEST(when_no_host_listens_the_reason_names_them)
 {
     char extra[100];
     snprintf(extra, sizeof(extra), "host=127.0.0.3,127.0.0.4 port=%d", first.port);
@@ -85,11 +82,10 @@ START_TEST(when_no_host_listens_the_reason_names_them)
     run_until(strcmp(reason, "every host refuses connections: 127.0.0.3, 127.0.0.4") == 0);
     ck_assert_int_eq(pg_pool_cause(pool), PG_CAUSE_REFUSED);
 }
-END_TEST
 
 /* ---- sessions that hang on the old server ---- */
 
-START_TEST(sessions_that_hang_on_one_server_take_no_place_on_another)
+TEST(sessions_that_hang_on_one_server_take_no_place_on_another)
 {
     LOCK(4711);
     second.is_frozen = true;
@@ -115,7 +111,6 @@ START_TEST(sessions_that_hang_on_one_server_take_no_place_on_another)
     UNLOCK(4711);
     run_until(sessions_of_pool() == CONNECTIONS);
 }
-END_TEST
 
 /* ---- another server is the primary ---- */
 
@@ -131,7 +126,7 @@ static void use_all(void)
     run_until(done_count == CONNECTIONS);
 }
 
-START_TEST(idle_sessions_to_a_primary_that_was_replaced_are_given_up)
+TEST(idle_sessions_to_a_primary_that_was_replaced_are_given_up)
 {
     second.is_frozen = true;
     open_hosts("127.0.0.1,127.0.0.2",
@@ -149,7 +144,6 @@ START_TEST(idle_sessions_to_a_primary_that_was_replaced_are_given_up)
     run_until(after->results == 1);
     ck_assert_int_eq(after->kind, PG_DONE);
 }
-END_TEST
 
 /* ---- names ---- */
 
@@ -216,7 +210,6 @@ START_TEST(a_name_whose_look_up_hangs_holds_up_no_other_host)
     close_pool(); /* does not wait for it */
     asked_callback(asked, UV_EAI_AGAIN, NULL);
 }
-END_TEST
 
 START_TEST(a_look_up_that_hangs_is_named_as_the_reason)
 {
@@ -227,7 +220,6 @@ START_TEST(a_look_up_that_hangs_is_named_as_the_reason)
     close_pool();
     asked_callback(asked, UV_EAI_AGAIN, NULL);
 }
-END_TEST
 
 START_TEST(a_name_that_does_not_exist_is_asked_for_again_and_named)
 {
@@ -238,7 +230,6 @@ START_TEST(a_name_that_does_not_exist_is_asked_for_again_and_named)
     run_until(ready);
     ck_assert_int_ge(look_ups, 2);
 }
-END_TEST
 
 START_TEST(a_name_that_moves_to_another_address_is_followed)
 {
@@ -259,7 +250,6 @@ START_TEST(a_name_that_moves_to_another_address_is_followed)
     run_until(after->results == 1);
     ck_assert_int_eq(after->kind, PG_DONE);
 }
-END_TEST
 
 START_TEST(while_the_name_servers_are_dead_the_address_from_before_is_used)
 {
@@ -275,11 +265,10 @@ START_TEST(while_the_name_servers_are_dead_the_address_from_before_is_used)
     close_pool();
     asked_callback(asked, UV_EAI_AGAIN, NULL);
 }
-END_TEST
 
 /* ---- sessions that the server ends ---- */
 
-START_TEST(a_session_that_ends_and_cannot_be_replaced_takes_the_database_away)
+TEST(a_session_that_ends_and_cannot_be_replaced_takes_the_database_away)
 {
     open_hosts("127.0.0.1", (struct pg_pool_options){.connections = CONNECTIONS});
     run_until(ready && first.count == CONNECTIONS);
@@ -289,19 +278,17 @@ START_TEST(a_session_that_ends_and_cannot_be_replaced_takes_the_database_away)
     door_open(&first, "127.0.0.1", first.port, server_socket);
     run_until(ready);
 }
-END_TEST
 
 /* ---- the real resolver, and what the server is ---- */
 
-START_TEST(localhost_is_resolved)
+TEST(localhost_is_resolved)
 {
     open_hosts("localhost", (struct pg_pool_options){.connections = CONNECTIONS});
     run_until(ready);
     ck_assert_int_ge(first.count, 1);
 }
-END_TEST
 
-START_TEST(a_read_only_database_is_not_ready_and_says_so)
+TEST(a_read_only_database_is_not_ready_and_says_so)
 {
     execute("ALTER ROLE CURRENT_USER SET default_transaction_read_only = on");
     open_hosts("127.0.0.1,127.0.0.2",
@@ -317,21 +304,12 @@ START_TEST(a_read_only_database_is_not_ready_and_says_so)
     execute("ALTER ROLE CURRENT_USER RESET default_transaction_read_only");
     run_until(ready);
 }
-END_TEST
 
 SUITE(pg_failover)
 {
     TCase *tcase = tcase_create("doors"), *names = tcase_create("names");
     tcase_add_checked_fixture(tcase, set_up_doors, tear_down_doors);
-    tcase_add_test(tcase, a_silent_first_host_holds_up_one_connection_alone);
-    tcase_add_test(tcase, with_one_connection_a_silent_host_is_left_before_long);
-    tcase_add_test(tcase, when_no_host_answers_the_reason_names_them);
-    tcase_add_test(tcase, when_no_host_listens_the_reason_names_them);
-    tcase_add_test(tcase, sessions_that_hang_on_one_server_take_no_place_on_another);
-    tcase_add_test(tcase, idle_sessions_to_a_primary_that_was_replaced_are_given_up);
-    tcase_add_test(tcase, a_session_that_ends_and_cannot_be_replaced_takes_the_database_away);
-    tcase_add_test(tcase, localhost_is_resolved);
-    tcase_add_test(tcase, a_read_only_database_is_not_ready_and_says_so);
+    ADD_TESTS(tcase);
     suite_add_tcase(suite, tcase);
     tcase_add_checked_fixture(names, set_up_names, tear_down_doors);
     tcase_add_test(names, a_name_whose_look_up_hangs_holds_up_no_other_host);

@@ -8,7 +8,7 @@
 #include "pool.h"
 #include "tests/support/suite.h"
 
-START_TEST(silence_past_the_deadline_is_unknown_and_the_pool_recovers)
+TEST(silence_past_the_deadline_is_unknown_and_the_pool_recovers)
 {
     open_usual_pool(1, 10);
     struct probe *silent = submit(0, &doze, 20000, 200);
@@ -24,13 +24,12 @@ START_TEST(silence_past_the_deadline_is_unknown_and_the_pool_recovers)
     ck_assert_int_eq(after->value, 8);
     ck_assert_int_eq(silent->results, 1);
 }
-END_TEST
 
 /* ---- statements that hang ---- */
 
 #define HUNG "statements hang: no session answers"
 
-START_TEST(statements_that_hang_do_not_fill_the_server_with_sessions)
+TEST(statements_that_hang_do_not_fill_the_server_with_sessions)
 {
     static const struct sql_statement hang = {
         .name = "hang", .text = "SELECT pg_advisory_xact_lock($1::int8)::text", .parameters = 1, .shape = SQL_ONE};
@@ -65,9 +64,8 @@ START_TEST(statements_that_hang_do_not_fill_the_server_with_sessions)
     for (int i = 0; i < submitted; i++)
         ck_assert_int_eq(probes[i].results, 1);
 }
-END_TEST
 
-START_TEST(closing_leaves_nothing_of_sessions_that_hang)
+TEST(closing_leaves_nothing_of_sessions_that_hang)
 {
     open_usual_pool(1, 4);
     for (int i = 0; i < 8; i++)
@@ -75,11 +73,10 @@ START_TEST(closing_leaves_nothing_of_sessions_that_hang)
     run_until(done_count == 8);
     close_pool();
 }
-END_TEST
 
 /* ---- warnings at the commit ---- */
 
-START_TEST(a_commit_that_gave_up_waiting_for_the_standby_is_unknown)
+TEST(a_commit_that_gave_up_waiting_for_the_standby_is_unknown)
 {
     /* What the server says when such a wait is ended (syncrep.c), said by a trigger at the commit. */
     static const struct sql_statement insert = {.name = "insert",
@@ -109,11 +106,10 @@ START_TEST(a_commit_that_gave_up_waiting_for_the_standby_is_unknown)
     ck_assert_int_eq(states, 1); /* the connection is as good as before */
     execute("DROP TABLE test_pg_pool_warned; DROP FUNCTION test_pg_pool_warn()");
 }
-END_TEST
 
 /* ---- late is not silent ---- */
 
-START_TEST(a_query_that_is_late_behind_others_costs_no_connection)
+TEST(a_query_that_is_late_behind_others_costs_no_connection)
 {
     LOCK(4713);
     open_usual_pool(1, 10);
@@ -139,9 +135,8 @@ START_TEST(a_query_that_is_late_behind_others_costs_no_connection)
     ck_assert_int_eq(states, 1);
     ck_assert_int_eq(pg_pool_in_flight(pool), 0);
 }
-END_TEST
 
-START_TEST(a_statement_that_was_late_and_hangs_in_its_turn_is_silence)
+TEST(a_statement_that_was_late_and_hangs_in_its_turn_is_silence)
 {
     LOCK(4713);
     LOCK(4714);
@@ -161,9 +156,8 @@ START_TEST(a_statement_that_was_late_and_hangs_in_its_turn_is_silence)
     ck_assert_int_eq(after->kind, PG_DONE);
     UNLOCK(4714);
 }
-END_TEST
 
-START_TEST(what_was_late_is_not_sent_again_when_its_name_is_refused)
+TEST(what_was_late_is_not_sent_again_when_its_name_is_refused)
 {
     static const struct sql_statement forget = {.name = "forget", .text = "DEALLOCATE ALL", .shape = SQL_NONE};
     static const struct sql_statement put = {.name = "put",
@@ -189,9 +183,8 @@ START_TEST(what_was_late_is_not_sent_again_when_its_name_is_refused)
     ck_assert_int_eq(states, 1);
     execute("DROP TABLE test_pg_pool_put");
 }
-END_TEST
 
-START_TEST(closing_frees_the_places_of_those_that_were_late)
+TEST(closing_frees_the_places_of_those_that_were_late)
 {
     LOCK(4713);
     open_usual_pool(1, 10);
@@ -203,9 +196,8 @@ START_TEST(closing_frees_the_places_of_those_that_were_late)
     ck_assert_int_eq(late->results, 1);
     UNLOCK(4713);
 }
-END_TEST
 
-START_TEST(what_has_too_little_time_left_is_not_sent)
+TEST(what_has_too_little_time_left_is_not_sent)
 {
     open_usual_pool(1, 10);
     int64_t pid = value_of(&backend, 0);
@@ -221,7 +213,6 @@ START_TEST(what_has_too_little_time_left_is_not_sent)
     ck_assert_int_eq(patient->value, pid);
     ck_assert_int_eq(states, 1);
 }
-END_TEST
 
 /* ---- queries that yield ---- */
 
@@ -236,7 +227,7 @@ static struct probe *submit_yielding(int index, const struct sql_statement *stat
     return probe;
 }
 
-START_TEST(queries_that_yield_leave_a_connection_to_the_others)
+TEST(queries_that_yield_leave_a_connection_to_the_others)
 {
     enum { MINE = 40 };
     LOCK(4713);
@@ -268,9 +259,8 @@ START_TEST(queries_that_yield_leave_a_connection_to_the_others)
     for (int i = 0; i < MINE; i++)
         ck_assert_int_eq(probes[i].kind, PG_DONE);
 }
-END_TEST
 
-START_TEST(on_one_connection_both_kinds_are_answered_in_turn)
+TEST(on_one_connection_both_kinds_are_answered_in_turn)
 {
     LOCK(4713);
     open_usual_pool(1, 4);
@@ -285,21 +275,10 @@ START_TEST(on_one_connection_both_kinds_are_answered_in_turn)
     ck_assert_int_eq(other->value, 6);
     ck_assert_int_eq(other->place, 4); /* before those that waited longer and yield */
 }
-END_TEST
 
 SUITE(pg_late)
 {
     TCase *tcase = tcase_create("pg_late");
-    tcase_add_test(tcase, silence_past_the_deadline_is_unknown_and_the_pool_recovers);
-    tcase_add_test(tcase, statements_that_hang_do_not_fill_the_server_with_sessions);
-    tcase_add_test(tcase, closing_leaves_nothing_of_sessions_that_hang);
-    tcase_add_test(tcase, a_commit_that_gave_up_waiting_for_the_standby_is_unknown);
-    tcase_add_test(tcase, a_query_that_is_late_behind_others_costs_no_connection);
-    tcase_add_test(tcase, a_statement_that_was_late_and_hangs_in_its_turn_is_silence);
-    tcase_add_test(tcase, what_was_late_is_not_sent_again_when_its_name_is_refused);
-    tcase_add_test(tcase, closing_frees_the_places_of_those_that_were_late);
-    tcase_add_test(tcase, what_has_too_little_time_left_is_not_sent);
-    tcase_add_test(tcase, queries_that_yield_leave_a_connection_to_the_others);
-    tcase_add_test(tcase, on_one_connection_both_kinds_are_answered_in_turn);
+    ADD_TESTS(tcase);
     add_pool_tests(suite, tcase);
 }

@@ -80,7 +80,7 @@ static void tear_down(void)
     pg_sync_closep(&db);
 }
 
-START_TEST(what_is_not_wanted_is_not_heard)
+TEST(what_is_not_wanted_is_not_heard)
 {
     run_until(hints == 1);
     for (int i = 0; i < 3; i++) {
@@ -92,18 +92,16 @@ START_TEST(what_is_not_wanted_is_not_heard)
         expect_silence_until_wanted();
     }
 }
-END_TEST
 
-START_TEST(a_listener_that_is_not_wanted_does_not_listen)
+TEST(a_listener_that_is_not_wanted_does_not_listen)
 {
     pg_listen_want(listener, false);
     run_until(session_did(""));
     database_run(db, "NOTIFY test_pg_listen");
     expect_silence_until_wanted();
 }
-END_TEST
 
-START_TEST(wanting_what_is_wanted_already_sends_nothing)
+TEST(wanting_what_is_wanted_already_sends_nothing)
 {
     run_until(hints == 1);
     for (int i = 0; i < 10; i++)
@@ -112,9 +110,8 @@ START_TEST(wanting_what_is_wanted_already_sends_nothing)
     run_until(hints == 2);
     ck_assert(session_did("LISTEN test_pg_listen"));
 }
-END_TEST
 
-START_TEST(after_fast_changes_the_last_one_holds)
+TEST(after_fast_changes_the_last_one_holds)
 {
     run_until(hints == 1);
     hints = 0;
@@ -129,9 +126,8 @@ START_TEST(after_fast_changes_the_last_one_holds)
     database_run(db, "NOTIFY test_pg_listen");
     run_until(hints == 2);
 }
-END_TEST
 
-START_TEST(a_new_connection_listens_only_if_wanted)
+TEST(a_new_connection_listens_only_if_wanted)
 {
     run_until(hints == 1);
     for (int i = 0; i < 2; i++) {
@@ -149,9 +145,8 @@ START_TEST(a_new_connection_listens_only_if_wanted)
             expect_silence_until_wanted();
     }
 }
-END_TEST
 
-START_TEST(a_change_on_its_way_does_not_delay_the_end)
+TEST(a_change_on_its_way_does_not_delay_the_end)
 {
     run_until(hints == 1);
     pg_listen_want(listener, false);
@@ -159,7 +154,6 @@ START_TEST(a_change_on_its_way_does_not_delay_the_end)
     close_listener();
     ck_assert_int_eq(hints, 1);
 }
-END_TEST
 
 static void on_hint_stop(void *context, const char *payload)
 {
@@ -167,7 +161,7 @@ static void on_hint_stop(void *context, const char *payload)
     pg_listen_want(listener, false);
 }
 
-START_TEST(a_listener_may_be_switched_off_from_a_hint)
+TEST(a_listener_may_be_switched_off_from_a_hint)
 {
     struct err err = {0};
     close_listener();
@@ -179,9 +173,8 @@ START_TEST(a_listener_may_be_switched_off_from_a_hint)
     pg_listen_want(listener, true);
     run_until(hints == 2);
 }
-END_TEST
 
-START_TEST(a_hint_follows_each_connect_and_each_notification)
+TEST(a_hint_follows_each_connect_and_each_notification)
 {
     run_until(hints == 1);
     database_run(db, "NOTIFY test_pg_listen");
@@ -197,7 +190,6 @@ START_TEST(a_hint_follows_each_connect_and_each_notification)
     close_listener();
     ck_assert_int_eq(hints, 6);
 }
-END_TEST
 
 static void on_hint_close(void *context, const char *payload)
 {
@@ -206,7 +198,7 @@ static void on_hint_close(void *context, const char *payload)
     listener = NULL;
 }
 
-START_TEST(a_listener_may_be_closed_from_a_hint)
+TEST(a_listener_may_be_closed_from_a_hint)
 {
     struct err err = {0};
     close_listener();
@@ -216,9 +208,8 @@ START_TEST(a_listener_may_be_closed_from_a_hint)
     run_until(closed);
     ck_assert_int_eq(hints, 1);
 }
-END_TEST
 
-START_TEST(a_channel_has_a_plain_name)
+TEST(a_channel_has_a_plain_name)
 {
     static const char *const names[] = {
         "", "1a", "a b", "a;DROP", "A", "\"a\"", "aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeeeeeeeeeffffffffff1234"};
@@ -230,9 +221,8 @@ START_TEST(a_channel_has_a_plain_name)
     }
     ck_assert_ptr_null(refused);
 }
-END_TEST
 
-START_TEST(a_hint_brings_its_payload_and_none_when_it_starts_to_listen)
+TEST(a_hint_brings_its_payload_and_none_when_it_starts_to_listen)
 {
     run_until(hints >= 1);
     ck_assert_str_eq(last_payload, "(starts to listen)");
@@ -243,22 +233,5 @@ START_TEST(a_hint_brings_its_payload_and_none_when_it_starts_to_listen)
     run_until(hints >= 3);
     ck_assert_str_eq(last_payload, "PAYMENT_CHARGE");
 }
-END_TEST
 
-SUITE(pg_listen)
-{
-    TCase *tcase = tcase_create("pg_listen");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, what_is_not_wanted_is_not_heard);
-    tcase_add_test(tcase, a_listener_that_is_not_wanted_does_not_listen);
-    tcase_add_test(tcase, wanting_what_is_wanted_already_sends_nothing);
-    tcase_add_test(tcase, after_fast_changes_the_last_one_holds);
-    tcase_add_test(tcase, a_new_connection_listens_only_if_wanted);
-    tcase_add_test(tcase, a_change_on_its_way_does_not_delay_the_end);
-    tcase_add_test(tcase, a_listener_may_be_switched_off_from_a_hint);
-    tcase_add_test(tcase, a_hint_follows_each_connect_and_each_notification);
-    tcase_add_test(tcase, a_listener_may_be_closed_from_a_hint);
-    tcase_add_test(tcase, a_channel_has_a_plain_name);
-    tcase_add_test(tcase, a_hint_brings_its_payload_and_none_when_it_starts_to_listen);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(pg_listen, set_up, tear_down)

@@ -11,7 +11,7 @@
 #include "pool.h"
 #include "tests/support/suite.h"
 
-START_TEST(ten_thousand_queries_get_each_its_own_result)
+TEST(ten_thousand_queries_get_each_its_own_result)
 {
     open_usual_pool(3, 50);
     for (int i = 0; i < MANY; i++)
@@ -27,9 +27,8 @@ START_TEST(ten_thousand_queries_get_each_its_own_result)
     ck_assert_int_eq(pg_pool_in_flight(pool), 0);
     ck_assert_int_eq(errors, 0);
 }
-END_TEST
 
-START_TEST(one_connection_answers_in_order)
+TEST(one_connection_answers_in_order)
 {
     open_usual_pool(1, 100);
     for (int i = 0; i < 1000; i++)
@@ -38,9 +37,8 @@ START_TEST(one_connection_answers_in_order)
     for (int i = 0; i < 1000; i++)
         ck_assert_int_eq(probes[i].place, i);
 }
-END_TEST
 
-START_TEST(a_query_may_be_submitted_again_from_its_own_result)
+TEST(a_query_may_be_submitted_again_from_its_own_result)
 {
     open_usual_pool(1, 4);
     struct probe *probe = &probes[0];
@@ -52,9 +50,8 @@ START_TEST(a_query_may_be_submitted_again_from_its_own_result)
     ck_assert_int_eq(probe->results, 1000);
     ck_assert_int_eq(probe->value, 42);
 }
-END_TEST
 
-START_TEST(a_refused_query_leaves_its_neighbours_unharmed)
+TEST(a_refused_query_leaves_its_neighbours_unharmed)
 {
     open_usual_pool(1, 100);
     for (int i = 0; i < 1000; i++)
@@ -72,9 +69,8 @@ START_TEST(a_refused_query_leaves_its_neighbours_unharmed)
     ck_assert_str_eq(last_error, "22012");
     ck_assert_int_eq(states, 1);
 }
-END_TEST
 
-START_TEST(a_commit_that_fails_is_a_refusal_and_not_done)
+TEST(a_commit_that_fails_is_a_refusal_and_not_done)
 {
     static const struct sql_statement insert = {.name = "insert",
                                                 .text = "INSERT INTO test_pg_pool_deferred VALUES ($1::int8)",
@@ -94,9 +90,8 @@ START_TEST(a_commit_that_fails_is_a_refusal_and_not_done)
     ck_assert_int_eq(states, 1);
     execute("DROP TABLE test_pg_pool_deferred");
 }
-END_TEST
 
-START_TEST(nulls_empties_and_large_values_pass_both_ways)
+TEST(nulls_empties_and_large_values_pass_both_ways)
 {
     static const struct sql_statement echo = {
         .name = "echo",
@@ -136,7 +131,6 @@ START_TEST(nulls_empties_and_large_values_pass_both_ways)
     buf_done(&bufs[0]);
     buf_done(&bufs[1]);
 }
-END_TEST
 
 static void on_rows(struct pg_query *query, const struct pg_query_result *result)
 {
@@ -149,7 +143,7 @@ static void on_rows(struct pg_query *query, const struct pg_query_result *result
     on_result(query, result);
 }
 
-START_TEST(rows_are_there_during_the_callback)
+TEST(rows_are_there_during_the_callback)
 {
     static const struct sql_statement rows = {
         .name = "rows",
@@ -161,9 +155,8 @@ START_TEST(rows_are_there_during_the_callback)
     run_until(done_count == 1);
     ck_assert_int_eq(probes[0].value, 1);
 }
-END_TEST
 
-START_TEST(waiting_past_the_deadline_is_not_sent)
+TEST(waiting_past_the_deadline_is_not_sent)
 {
     open_usual_pool(1, 1);
     struct probe *busy = submit(0, &doze, 600, 60000);
@@ -177,9 +170,8 @@ START_TEST(waiting_past_the_deadline_is_not_sent)
     ck_assert_int_eq(patient->kind, PG_DONE);
     ck_assert_int_eq(patient->value, 4);
 }
-END_TEST
 
-START_TEST(one_query_too_many_is_not_sent)
+TEST(one_query_too_many_is_not_sent)
 {
     open_pool("", (struct pg_pool_options){.connections = 1, .pipeline = 2, .waiting_max = 3});
     run_until(pg_pool_ready(pool));
@@ -189,9 +181,8 @@ START_TEST(one_query_too_many_is_not_sent)
     for (int i = 0; i < 7; i++)
         ck_assert_int_eq(probes[i].kind, i < 5 ? PG_DONE : PG_NOT_SENT);
 }
-END_TEST
 
-START_TEST(terminated_backends_make_unknown_and_the_pool_recovers)
+TEST(terminated_backends_make_unknown_and_the_pool_recovers)
 {
     open_usual_pool(3, 2);
     for (int i = 0; i < 8; i++) /* six in flight, two wait */
@@ -208,9 +199,8 @@ START_TEST(terminated_backends_make_unknown_and_the_pool_recovers)
     ck_assert(pg_pool_ready(pool));
     ck_assert(ready);
 }
-END_TEST
 
-START_TEST(idle_sessions_that_the_server_ends_are_replaced_and_the_database_stays_ready)
+TEST(idle_sessions_that_the_server_ends_are_replaced_and_the_database_stays_ready)
 {
     open_usual_pool(2, 2);
     run_until(sessions_of_pool() == 2);
@@ -224,9 +214,8 @@ START_TEST(idle_sessions_that_the_server_ends_are_replaced_and_the_database_stay
     run_until(sessions_of_pool() == 2);
     ck_assert_int_eq(states, 1); /* when it became ready at first */
 }
-END_TEST
 
-START_TEST(no_limit_of_idle_sessions_applies_to_ours)
+TEST(no_limit_of_idle_sessions_applies_to_ours)
 {
     static const struct sql_statement limit = {
         .name = "limit",
@@ -239,9 +228,8 @@ START_TEST(no_limit_of_idle_sessions_applies_to_ours)
     execute("ALTER ROLE CURRENT_USER RESET idle_session_timeout");
     ck_assert_int_eq(value_of(&limit, 0), 0);
 }
-END_TEST
 
-START_TEST(without_a_server_a_query_waits_until_its_deadline_and_is_not_sent)
+TEST(without_a_server_a_query_waits_until_its_deadline_and_is_not_sent)
 {
     open_pool("host=127.0.0.1 port=1", (struct pg_pool_options){.connections = 2, .pipeline = 2, .waiting_max = 10});
     struct probe *probe = submit(0, &twice, 1, 300);
@@ -252,18 +240,16 @@ START_TEST(without_a_server_a_query_waits_until_its_deadline_and_is_not_sent)
     ck_assert_int_ge(states, 1);
     ck_assert_msg(strstr(reason, "Connection refused") && !strchr(reason, '\n'), "%s", reason);
 }
-END_TEST
 
-START_TEST(nonsense_for_an_address_is_reported_at_once)
+TEST(nonsense_for_an_address_is_reported_at_once)
 {
     struct pg_pool_options options = {.conninfo = "host='", .connections = 1, .pipeline = 1};
     ck_assert(!pg_pool_open(&loop, &options, &pool, &err));
     ck_assert_int_eq(err.kind, ERR_CONFIG);
     ck_assert_ptr_null(pool);
 }
-END_TEST
 
-START_TEST(closing_gives_each_query_one_result)
+TEST(closing_gives_each_query_one_result)
 {
     open_usual_pool(2, 3);
     for (int i = 0; i < 100; i++)
@@ -285,7 +271,6 @@ START_TEST(closing_gives_each_query_one_result)
     }
     ck_assert_int_eq(states, 1);
 }
-END_TEST
 
 static void on_result_close(struct pg_query *query, const struct pg_query_result *result)
 {
@@ -294,7 +279,7 @@ static void on_result_close(struct pg_query *query, const struct pg_query_result
         pg_pool_close(pool, on_closed, &closed);
 }
 
-START_TEST(closing_from_a_result_is_allowed)
+TEST(closing_from_a_result_is_allowed)
 {
     open_usual_pool(1, 10);
     for (int i = 0; i < 20; i++) {
@@ -307,9 +292,8 @@ START_TEST(closing_from_a_result_is_allowed)
     ck_assert_int_eq(probes[0].kind, PG_DONE);
     ck_assert_int_eq(probes[19].kind, PG_NOT_SENT);
 }
-END_TEST
 
-START_TEST(closing_before_the_first_turn_is_clean)
+TEST(closing_before_the_first_turn_is_clean)
 {
     open_pool("", (struct pg_pool_options){.connections = 4, .pipeline = 2, .waiting_max = 10});
     (void)submit(0, &twice, 1, 60000);
@@ -317,9 +301,8 @@ START_TEST(closing_before_the_first_turn_is_clean)
     ck_assert_int_eq(probes[0].kind, PG_NOT_SENT);
     ck_assert_int_eq(states, 0);
 }
-END_TEST
 
-START_TEST(a_database_with_another_number_of_places_is_not_used)
+TEST(a_database_with_another_number_of_places_is_not_used)
 {
     open_pool("", (struct pg_pool_options){
                       .connections = 2, .pipeline = 2, .waiting_max = 10, .schema_least = 1, .schema_most = INT32_MAX});
@@ -332,9 +315,8 @@ START_TEST(a_database_with_another_number_of_places_is_not_used)
     execute("UPDATE issuing.places SET count = 1");
     run_until(ready);
 }
-END_TEST
 
-START_TEST(a_schema_that_does_not_fit_keeps_the_pool_down_until_it_does)
+TEST(a_schema_that_does_not_fit_keeps_the_pool_down_until_it_does)
 {
     execute("ALTER TABLE issuing.schema_migration RENAME TO schema_migration_kept");
     open_pool("", (struct pg_pool_options){
@@ -359,9 +341,8 @@ START_TEST(a_schema_that_does_not_fit_keeps_the_pool_down_until_it_does)
     execute(
         "DROP TABLE issuing.schema_migration; ALTER TABLE issuing.schema_migration_kept RENAME TO schema_migration");
 }
-END_TEST
 
-START_TEST(a_server_gone_read_only_is_left_for_a_new_connection)
+TEST(a_server_gone_read_only_is_left_for_a_new_connection)
 {
     static const struct sql_statement write = {
         .name = "write", .text = "CREATE TABLE test_pg_pool_never (i int)", .shape = SQL_NONE};
@@ -380,7 +361,6 @@ START_TEST(a_server_gone_read_only_is_left_for_a_new_connection)
     ck_assert_int_eq(after->kind, PG_DONE);
     ck_assert_int_ne(after->value, before->value);
 }
-END_TEST
 
 /* The value of one option of the test's own conninfo. */
 static void option_of(const char *keyword, char *ret_value, size_t size)
@@ -394,7 +374,7 @@ static void option_of(const char *keyword, char *ret_value, size_t size)
     PQconninfoFree(options);
 }
 
-START_TEST(a_silent_first_host_does_not_hide_the_second)
+TEST(a_silent_first_host_does_not_hide_the_second)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
     socklen_t length = sizeof(address);
@@ -414,31 +394,10 @@ START_TEST(a_silent_first_host_does_not_hide_the_second)
     ck_assert_int_eq(probe->value, 6);
     (void)close(silent);
 }
-END_TEST
 
 SUITE(pg_pool)
 {
     TCase *tcase = tcase_create("pg_pool");
-    tcase_add_test(tcase, ten_thousand_queries_get_each_its_own_result);
-    tcase_add_test(tcase, one_connection_answers_in_order);
-    tcase_add_test(tcase, a_query_may_be_submitted_again_from_its_own_result);
-    tcase_add_test(tcase, a_refused_query_leaves_its_neighbours_unharmed);
-    tcase_add_test(tcase, a_commit_that_fails_is_a_refusal_and_not_done);
-    tcase_add_test(tcase, nulls_empties_and_large_values_pass_both_ways);
-    tcase_add_test(tcase, rows_are_there_during_the_callback);
-    tcase_add_test(tcase, waiting_past_the_deadline_is_not_sent);
-    tcase_add_test(tcase, one_query_too_many_is_not_sent);
-    tcase_add_test(tcase, terminated_backends_make_unknown_and_the_pool_recovers);
-    tcase_add_test(tcase, idle_sessions_that_the_server_ends_are_replaced_and_the_database_stays_ready);
-    tcase_add_test(tcase, no_limit_of_idle_sessions_applies_to_ours);
-    tcase_add_test(tcase, without_a_server_a_query_waits_until_its_deadline_and_is_not_sent);
-    tcase_add_test(tcase, nonsense_for_an_address_is_reported_at_once);
-    tcase_add_test(tcase, closing_gives_each_query_one_result);
-    tcase_add_test(tcase, closing_from_a_result_is_allowed);
-    tcase_add_test(tcase, closing_before_the_first_turn_is_clean);
-    tcase_add_test(tcase, a_schema_that_does_not_fit_keeps_the_pool_down_until_it_does);
-    tcase_add_test(tcase, a_database_with_another_number_of_places_is_not_used);
-    tcase_add_test(tcase, a_server_gone_read_only_is_left_for_a_new_connection);
-    tcase_add_test(tcase, a_silent_first_host_does_not_hide_the_second);
+    ADD_TESTS(tcase);
     add_pool_tests(suite, tcase);
 }

@@ -22,7 +22,7 @@ static const struct sql_statement runs_of_twice = {
     .text = "SELECT sum(generic_plans + custom_plans)::int8 FROM pg_prepared_statements WHERE name LIKE 'twice%'",
     .shape = SQL_ONE};
 
-START_TEST(a_statement_is_parsed_once_on_each_connection)
+TEST(a_statement_is_parsed_once_on_each_connection)
 {
     static const struct sql_statement by_text = {
         .name = "by_text", .text = "SELECT $1::int8 * 2", .parameters = 1, .shape = SQL_ONE};
@@ -39,9 +39,8 @@ START_TEST(a_statement_is_parsed_once_on_each_connection)
         run_until(ends == connection + 1);
     }
 }
-END_TEST
 
-START_TEST(names_that_are_gone_cost_no_result)
+TEST(names_that_are_gone_cost_no_result)
 {
     static const struct sql_statement forget = {.name = "forget", .text = "DEALLOCATE ALL", .shape = SQL_NONE};
     open_usual_pool(1, 10);
@@ -53,9 +52,8 @@ START_TEST(names_that_are_gone_cost_no_result)
     ck_assert_int_eq(errors, 0);
     ck_assert_int_eq(states, 1);
 }
-END_TEST
 
-START_TEST(names_that_another_program_has_taken_cost_no_result)
+TEST(names_that_another_program_has_taken_cost_no_result)
 {
     char text[200];
     static const struct sql_statement name_of_twice = {
@@ -79,9 +77,8 @@ START_TEST(names_that_another_program_has_taken_cost_no_result)
     ck_assert_int_eq(states, 1);
     close_pool(); /* before `take` goes */
 }
-END_TEST
 
-START_TEST(a_changed_schema_costs_no_result)
+TEST(a_changed_schema_costs_no_result)
 {
     static const struct sql_statement columns = {.name = "columns",
                                                  .by_name = true,
@@ -106,9 +103,8 @@ START_TEST(a_changed_schema_costs_no_result)
     ck_assert_int_eq(states, 1);
     execute("DROP TABLE test_pg_pool_columns; DROP FUNCTION test_pg_pool_function");
 }
-END_TEST
 
-START_TEST(a_statement_that_cannot_be_parsed_is_refused_until_it_can)
+TEST(a_statement_that_cannot_be_parsed_is_refused_until_it_can)
 {
     static const struct sql_statement columns = {.name = "columns",
                                                  .by_name = true,
@@ -132,9 +128,8 @@ START_TEST(a_statement_that_cannot_be_parsed_is_refused_until_it_can)
     ck_assert_int_eq(states, 1);
     execute("DROP TABLE test_pg_pool_later");
 }
-END_TEST
 
-START_TEST(more_statements_than_names_are_all_answered)
+TEST(more_statements_than_names_are_all_answered)
 {
     enum { STATEMENTS = PG_NAMES_MAX + 30 };
     static char texts[STATEMENTS][64];
@@ -151,16 +146,10 @@ START_TEST(more_statements_than_names_are_all_answered)
     ck_assert_int_lt(value_of(&prepared_count, 0), STATEMENTS);
     ck_assert_int_eq(errors, 0);
 }
-END_TEST
 
 SUITE(pg_prepared)
 {
     TCase *tcase = tcase_create("pg_prepared");
-    tcase_add_test(tcase, a_statement_is_parsed_once_on_each_connection);
-    tcase_add_test(tcase, names_that_are_gone_cost_no_result);
-    tcase_add_test(tcase, names_that_another_program_has_taken_cost_no_result);
-    tcase_add_test(tcase, a_changed_schema_costs_no_result);
-    tcase_add_test(tcase, a_statement_that_cannot_be_parsed_is_refused_until_it_can);
-    tcase_add_test(tcase, more_statements_than_names_are_all_answered);
+    ADD_TESTS(tcase);
     add_pool_tests(suite, tcase);
 }

@@ -42,7 +42,7 @@ static bool is_bytes(struct slice slice, const char *bytes, size_t length)
     return slice.bytes && slice.length == length && memcmp(slice.bytes, bytes, length) == 0;
 }
 
-START_TEST(scalars_come_back_as_they_went)
+TEST(scalars_come_back_as_they_went)
 {
     static const struct sql_statement echo = {
         .name = "echo",
@@ -66,9 +66,8 @@ START_TEST(scalars_come_back_as_they_went)
     ck_assert_int_eq(pg_int8(rows, 0, 6), -12345);
     ck_assert_int_eq(pg_int8(rows, 0, 7), 12345);
 }
-END_TEST
 
-START_TEST(nulls_come_back_as_nulls_and_empties_as_empties)
+TEST(nulls_come_back_as_nulls_and_empties_as_empties)
 {
     static const struct sql_statement echo = {
         .name = "echo_nulls",
@@ -92,7 +91,6 @@ START_TEST(nulls_come_back_as_nulls_and_empties_as_empties)
         ck_assert(is_bytes(pg_bytes(rows, 0, column), "", 0));
     }
 }
-END_TEST
 
 static const struct sql_statement echo_arrays = {
     .name = "echo_arrays",
@@ -102,7 +100,7 @@ static const struct sql_statement echo_arrays = {
     .shape = SQL_MANY,
 };
 
-START_TEST(arrays_come_back_in_order_with_their_nulls)
+TEST(arrays_come_back_in_order_with_their_nulls)
 {
     struct buf bufs[5];
     struct pg_array arrays[5];
@@ -140,9 +138,8 @@ START_TEST(arrays_come_back_in_order_with_their_nulls)
     for (int i = 0; i < 5; i++)
         buf_done(&bufs[i]);
 }
-END_TEST
 
-START_TEST(an_empty_array_is_neither_null_nor_an_error)
+TEST(an_empty_array_is_neither_null_nor_an_error)
 {
     static const struct sql_statement length = {
         .name = "array_length",
@@ -162,9 +159,8 @@ START_TEST(an_empty_array_is_neither_null_nor_an_error)
     ck_assert(pg_bool(rows, 0, 2));
     buf_done(&buf);
 }
-END_TEST
 
-START_TEST(a_refusal_has_its_sqlstate_and_the_connection_goes_on)
+TEST(a_refusal_has_its_sqlstate_and_the_connection_goes_on)
 {
     static const struct sql_statement division = {
         .name = "division", .text = "SELECT 1 / $1::int8", .parameters = 1, .shape = SQL_ONE};
@@ -181,9 +177,8 @@ START_TEST(a_refusal_has_its_sqlstate_and_the_connection_goes_on)
     ck_assert_int_eq(pg_int8(rows, 0, 0), 1);
     pg_rows_free(rows);
 }
-END_TEST
 
-START_TEST(a_message_never_quotes_a_value)
+TEST(a_message_never_quotes_a_value)
 {
     static const struct sql_statement casts[] = {
         {.name = "cast_uuid", .text = "SELECT $1::text::uuid", .parameters = 1, .shape = SQL_ONE},
@@ -202,9 +197,8 @@ START_TEST(a_message_never_quotes_a_value)
     }
     ck_assert(!pg_sync_query(db, &casts[0], &param, NULL, &err));
 }
-END_TEST
 
-START_TEST(one_text_of_several_statements_is_one_transaction)
+TEST(one_text_of_several_statements_is_one_transaction)
 {
     static const struct sql_statement count = {
         .name = "count", .text = "SELECT count(*) FROM pg_temp.t", .shape = SQL_ONE};
@@ -218,9 +212,8 @@ START_TEST(one_text_of_several_statements_is_one_transaction)
     ck_assert_int_eq(err.kind, ERR_DATABASE);
     ck_assert(pg_sync_exec(db, "SELECT 1", &err));
 }
-END_TEST
 
-START_TEST(a_lost_connection_is_away_and_stays_away)
+TEST(a_lost_connection_is_away_and_stays_away)
 {
     static const struct sql_statement one = {.name = "one", .text = "SELECT 1", .shape = SQL_ONE};
     ck_assert(!pg_sync_exec(db, "SELECT pg_terminate_backend(pg_backend_pid())", &err));
@@ -228,10 +221,9 @@ START_TEST(a_lost_connection_is_away_and_stays_away)
     ck_assert(!pg_sync_query(db, &one, NULL, NULL, &err));
     ck_assert_int_eq(err.kind, ERR_AWAY);
 }
-END_TEST
 
 /* A console must not hang with a server that says nothing any more. */
-START_TEST(a_wait_for_an_answer_ends_at_its_limit)
+TEST(a_wait_for_an_answer_ends_at_its_limit)
 {
     static const struct sql_statement quick = {.name = "quick", .text = "SELECT 7::int8", .shape = SQL_ONE};
     static const struct sql_statement wrong = {.name = "wrong", .text = "SELECT 1 / 0", .shape = SQL_ONE};
@@ -249,9 +241,8 @@ START_TEST(a_wait_for_an_answer_ends_at_its_limit)
     ck_assert(!pg_sync_query(db, &quick, NULL, NULL, &err)); /* its answer would be mistaken for this one's */
     ck_assert_int_eq(err.kind, ERR_AWAY);
 }
-END_TEST
 
-START_TEST(no_server_is_away_and_nonsense_is_configuration)
+TEST(no_server_is_away_and_nonsense_is_configuration)
 {
     struct pg_sync *other = NULL;
     ck_assert(!pg_sync_open("host=127.0.0.1 port=1 password=opensesame", "test", &other, &err));
@@ -265,10 +256,9 @@ START_TEST(no_server_is_away_and_nonsense_is_configuration)
     ck_assert_ptr_null(strstr(err.message, "sesame"));
     ck_assert_ptr_null(other);
 }
-END_TEST
 
 /* issuing-ctl tells who may connect when the server refuses, and only then. */
-START_TEST(a_refused_connection_is_configuration_with_its_sqlstate)
+TEST(a_refused_connection_is_configuration_with_its_sqlstate)
 {
     struct pg_sync *other = NULL;
     char nowhere[512];
@@ -281,9 +271,8 @@ START_TEST(a_refused_connection_is_configuration_with_its_sqlstate)
     ck_assert_str_eq(err.sqlstate, "");
     ck_assert_ptr_null(other);
 }
-END_TEST
 
-START_TEST(a_crash_loses_nothing_that_a_session_of_ours_has_committed)
+TEST(a_crash_loses_nothing_that_a_session_of_ours_has_committed)
 {
     static const char *const settings[][2] = {
         {"off", "on"}, {"local", "on"}, {"remote_write", "remote_write"}, {"remote_apply", "remote_apply"}};
@@ -297,23 +286,5 @@ START_TEST(a_crash_loses_nothing_that_a_session_of_ours_has_committed)
         ck_assert_msg(pg_sync_exec(db, text, &err), "%s: %s", settings[i][0], err.message);
     }
 }
-END_TEST
 
-SUITE(pg_sync)
-{
-    TCase *tcase = tcase_create("pg_sync");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, scalars_come_back_as_they_went);
-    tcase_add_test(tcase, nulls_come_back_as_nulls_and_empties_as_empties);
-    tcase_add_test(tcase, arrays_come_back_in_order_with_their_nulls);
-    tcase_add_test(tcase, an_empty_array_is_neither_null_nor_an_error);
-    tcase_add_test(tcase, a_refusal_has_its_sqlstate_and_the_connection_goes_on);
-    tcase_add_test(tcase, a_message_never_quotes_a_value);
-    tcase_add_test(tcase, one_text_of_several_statements_is_one_transaction);
-    tcase_add_test(tcase, a_lost_connection_is_away_and_stays_away);
-    tcase_add_test(tcase, a_wait_for_an_answer_ends_at_its_limit);
-    tcase_add_test(tcase, a_refused_connection_is_configuration_with_its_sqlstate);
-    tcase_add_test(tcase, no_server_is_away_and_nonsense_is_configuration);
-    tcase_add_test(tcase, a_crash_loses_nothing_that_a_session_of_ours_has_committed);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(pg_sync, set_up, tear_down)

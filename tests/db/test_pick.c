@@ -102,7 +102,7 @@ static void insert_world(void)
     insert_card("odd", "1881");
 }
 
-START_TEST(every_filter_finds_what_matches_and_nothing_else)
+TEST(every_filter_finds_what_matches_and_nothing_else)
 {
     insert_world();
     ck_assert_str_eq(PICKED({"limit", "1"}), "old done odd due sent held hung bob");
@@ -134,9 +134,8 @@ START_TEST(every_filter_finds_what_matches_and_nothing_else)
     ck_assert_str_eq(PICKED({"overdue", ""}), "due hung");
     ck_assert_str_eq(PICKED_NEWEST({"overdue", ""}, {"status", "PENDING"}), "due");
 }
-END_TEST
 
-START_TEST(a_window_goes_by_the_time_of_creation)
+TEST(a_window_goes_by_the_time_of_creation)
 {
     insert_world();
     ck_assert_str_eq(PICKED({"since", "2h"}), "sent held hung bob");
@@ -148,10 +147,9 @@ START_TEST(a_window_goes_by_the_time_of_creation)
     ck_assert_str_eq(PICKED({"since", "85m"}, {"user", "alice"}), "held hung");
     ck_assert_str_eq(PICKED({"until", "85m"}, {"status", "PENDING"}), "due sent");
 }
-END_TEST
 
 /* Other services may insert events with ids of any kind: a window finds them too, each once. */
-START_TEST(a_window_finds_events_whose_ids_carry_no_time)
+TEST(a_window_finds_events_whose_ids_carry_no_time)
 {
     static const char *const ids[][2] = {{"zero", "00000000-0000-0000-0000-000000000000"},
                                          {"low", "00000000-0000-4000-8000-000000000001"},
@@ -171,9 +169,8 @@ START_TEST(a_window_finds_events_whose_ids_carry_no_time)
     ck_assert_str_eq(PICKED_NEWEST({"until", "30m"}), "top v4 low zero");
     ck_assert_str_eq(PICKED({"since", "30m"}), "new");
 }
-END_TEST
 
-START_TEST(a_pick_goes_on_behind_an_event_as_a_page_of_the_console_does)
+TEST(a_pick_goes_on_behind_an_event_as_a_page_of_the_console_does)
 {
     struct filter filter = {.since = "1w"};
     struct pick pick;
@@ -203,10 +200,9 @@ START_TEST(a_pick_goes_on_behind_an_event_as_a_page_of_the_console_does)
         ck_assert_int_eq(seen, 8);
     }
 }
-END_TEST
 
 /* Few of many are open: the walk by the primary key gives way to a sort in the middle. */
-START_TEST(what_is_open_is_found_once_by_a_walk_and_then_by_a_sort)
+TEST(what_is_open_is_found_once_by_a_walk_and_then_by_a_sort)
 {
     for (int i = 0; i < 20; i++) {
         bool is_open = i < 4 || i >= 16; /* no page of those between them has one */
@@ -218,9 +214,8 @@ START_TEST(what_is_open_is_found_once_by_a_walk_and_then_by_a_sort)
     ck_assert_str_eq(PICKED_NEWEST({"status", "PENDING"}), "t s r q d c b a");
     ck_assert_str_eq(PICKED({"unknown", "1"}), "");
 }
-END_TEST
 
-START_TEST(the_count_before_a_bulk_action_is_that_of_the_pick)
+TEST(the_count_before_a_bulk_action_is_that_of_the_pick)
 {
     struct filter filter = {.status = "FAILED"}, all = {0};
     int64_t count, horizon_us;
@@ -238,7 +233,6 @@ START_TEST(the_count_before_a_bulk_action_is_that_of_the_pick)
     ck_assert_int_eq(horizon_us, pg_time_us(rows, 0, 0));
     pg_rows_free(rows);
 }
-END_TEST
 
 /* ---- plans ---- */
 
@@ -328,7 +322,7 @@ static void check_statements_of_types(void)
         ck_assert_msg(!reads_all(rows[i].statement, rows[i].params), "%s", rows[i].statement->name);
 }
 
-START_TEST(what_has_an_index_is_found_by_it)
+TEST(what_has_an_index_is_found_by_it)
 {
     database_run(
         owner, "SET session_replication_role = replica;"
@@ -361,9 +355,8 @@ START_TEST(what_has_an_index_is_found_by_it)
     ck_assert_msg(strstr(plan, "Index Scan Backward using") != NULL && strstr(plan, "cards") == NULL, "%s", plan);
     free(plan);
 }
-END_TEST
 
-START_TEST(a_fetch_gives_the_events_in_the_order_of_the_ids_with_what_people_ask_for)
+TEST(a_fetch_gives_the_events_in_the_order_of_the_ids_with_what_people_ask_for)
 {
     struct event event;
     struct uuid ids[3] = {uuid7_make()};
@@ -386,19 +379,5 @@ START_TEST(a_fetch_gives_the_events_in_the_order_of_the_ids_with_what_people_ask
     pg_rows_free(rows);
     ck_assert_str_eq(PICKED({"card", "c0000000-0000-4000-8000-000000004242"}), "done again");
 }
-END_TEST
 
-SUITE(pick)
-{
-    TCase *picks = tcase_create("picks");
-    tcase_add_checked_fixture(picks, set_up, tear_down);
-    tcase_add_test(picks, every_filter_finds_what_matches_and_nothing_else);
-    tcase_add_test(picks, a_window_goes_by_the_time_of_creation);
-    tcase_add_test(picks, a_window_finds_events_whose_ids_carry_no_time);
-    tcase_add_test(picks, a_pick_goes_on_behind_an_event_as_a_page_of_the_console_does);
-    tcase_add_test(picks, what_is_open_is_found_once_by_a_walk_and_then_by_a_sort);
-    tcase_add_test(picks, the_count_before_a_bulk_action_is_that_of_the_pick);
-    tcase_add_test(picks, what_has_an_index_is_found_by_it);
-    tcase_add_test(picks, a_fetch_gives_the_events_in_the_order_of_the_ids_with_what_people_ask_for);
-    suite_add_tcase(suite, picks);
-}
+TESTS_BETWEEN(pick, set_up, tear_down)

@@ -24,7 +24,7 @@ static void tear_down(void)
     pg_sync_close(db);
 }
 
-START_TEST(program_and_database_agree_on_the_place_of_every_user)
+TEST(program_and_database_agree_on_the_place_of_every_user)
 {
     for (int i = 0; i < 2000; i++) {
         char user[20];
@@ -35,7 +35,6 @@ START_TEST(program_and_database_agree_on_the_place_of_every_user)
     for (int place = 0; place < DATABASE_PLACES; place++)
         ck_assert_int_eq(pg_place_of(users[place], strlen(users[place]), DATABASE_PLACES), place);
 }
-END_TEST
 
 static const char *const rows_of_a_user[] = {
     "issuing_p%d.outbox_events (user_id, payload) VALUES ('%s', '{\"kind\": \"new\"}')",
@@ -46,7 +45,7 @@ static const char *const rows_of_a_user[] = {
     "(gen_random_uuid(), gen_random_uuid(), 1, 2030, '%s', 'i', '1111')",
 };
 
-START_TEST(a_place_takes_no_row_of_a_user_of_another_place)
+TEST(a_place_takes_no_row_of_a_user_of_another_place)
 {
     for (size_t i = 0; i < ARRAY_SIZE(rows_of_a_user); i++)
         for (int place = 0; place < DATABASE_PLACES; place++)
@@ -65,14 +64,12 @@ START_TEST(a_place_takes_no_row_of_a_user_of_another_place)
                     database_run(db, "ROLLBACK");
             }
 }
-END_TEST
 
-START_TEST(a_check_of_acceptance_finds_a_user_in_each_place)
+TEST(a_check_of_acceptance_finds_a_user_in_each_place)
 {
     for (int place = 0; place < DATABASE_PLACES; place++)
         ck_assert_int_eq(database_int(db, "SELECT count(issuing_p%d.try_accept())", place), 0);
 }
-END_TEST
 
 /* Returns the id, as text for a statement. */
 static char *add_event(const char *user)
@@ -85,7 +82,7 @@ static char *add_event(const char *user)
     return database_text(db, text);
 }
 
-START_TEST(an_operator_needs_not_know_the_place_of_an_event)
+TEST(an_operator_needs_not_know_the_place_of_an_event)
 {
     for (int place = 0; place < DATABASE_PLACES; place++) {
         char *id = add_event(users[place]);
@@ -104,9 +101,8 @@ START_TEST(an_operator_needs_not_know_the_place_of_an_event)
         free(id);
     }
 }
-END_TEST
 
-START_TEST(a_pause_is_for_all_places_and_in_the_audit_trail_once)
+TEST(a_pause_is_for_all_places_and_in_the_audit_trail_once)
 {
     ck_assert_int_eq(database_int(db, "SELECT count(issuing.control_target('pause_target', 'issuer', 'me', NULL, NULL, "
                                       "'a test'))"),
@@ -117,9 +113,8 @@ START_TEST(a_pause_is_for_all_places_and_in_the_audit_trail_once)
     ck_assert_int_eq(database_int(db, "SELECT count(*) FROM target_controls WHERE paused_at IS NOT NULL"), 1);
     database_run(db, "SELECT issuing.control_target('resume_target', 'issuer', 'me', NULL, NULL, 'a test')");
 }
-END_TEST
 
-START_TEST(events_of_services_go_to_the_places_of_their_users)
+TEST(events_of_services_go_to_the_places_of_their_users)
 {
     database_run(db, "INSERT INTO senders (event_type, role, role_oid) VALUES ('PAYMENT_CHARGE', CURRENT_USER, "
                      "CURRENT_USER::regrole)");
@@ -137,10 +132,9 @@ START_TEST(events_of_services_go_to_the_places_of_their_users)
     free(found);
     free(ids);
 }
-END_TEST
 
 /* The same key for users of two places: one of them has it. */
-START_TEST(the_key_of_a_sender_is_one_for_all_places)
+TEST(the_key_of_a_sender_is_one_for_all_places)
 {
     struct err err = {.kind = ERR_NONE};
     char text[200];
@@ -160,9 +154,8 @@ START_TEST(the_key_of_a_sender_is_one_for_all_places)
     free(first);
     free(again);
 }
-END_TEST
 
-START_TEST(numbers_of_all_places_are_sealed_again_in_one_walk)
+TEST(numbers_of_all_places_are_sealed_again_in_one_walk)
 {
     for (int place = 0; place < DATABASE_PLACES; place++)
         for (int i = 0; i < 3; i++)
@@ -198,19 +191,5 @@ START_TEST(numbers_of_all_places_are_sealed_again_in_one_walk)
     ck_assert_int_eq(database_int(db, "SELECT records FROM issuing.number_keys() WHERE key_id = 9"),
                      3 * DATABASE_PLACES);
 }
-END_TEST
 
-SUITE(places)
-{
-    TCase *tcase = tcase_create("places");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, program_and_database_agree_on_the_place_of_every_user);
-    tcase_add_test(tcase, a_place_takes_no_row_of_a_user_of_another_place);
-    tcase_add_test(tcase, a_check_of_acceptance_finds_a_user_in_each_place);
-    tcase_add_test(tcase, an_operator_needs_not_know_the_place_of_an_event);
-    tcase_add_test(tcase, a_pause_is_for_all_places_and_in_the_audit_trail_once);
-    tcase_add_test(tcase, events_of_services_go_to_the_places_of_their_users);
-    tcase_add_test(tcase, the_key_of_a_sender_is_one_for_all_places);
-    tcase_add_test(tcase, numbers_of_all_places_are_sealed_again_in_one_walk);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(places, set_up, tear_down)

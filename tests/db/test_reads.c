@@ -120,7 +120,7 @@ static void open_with_database(void)
     run_until(pg_pool_ready(pool));
 }
 
-START_TEST(a_user_who_reads_much_is_overtaken)
+TEST(a_user_who_reads_much_is_overtaken)
 {
     enum { MUCH = 100, OTHERS = 20 };
     open_with_database();
@@ -146,9 +146,8 @@ START_TEST(a_user_who_reads_much_is_overtaken)
         ck_assert_int_le(askings[MUCH + i].place, OF_USER + OTHERS);
     ck_assert_int_eq(refusals, 0);
 }
-END_TEST
 
-START_TEST(refusals_come_from_the_loop_and_only_so_many_of_them_at_once)
+TEST(refusals_come_from_the_loop_and_only_so_many_of_them_at_once)
 {
     enum { MORE = 1000 };
     static const int full = OF_USER + READ_QUEUE_WAITING_OF_USER;
@@ -169,9 +168,8 @@ START_TEST(refusals_come_from_the_loop_and_only_so_many_of_them_at_once)
     for (int i = full; i < full + MORE; i++)
         ck_assert_int_eq(askings[i].refusals, 1);
 }
-END_TEST
 
-START_TEST(without_a_database_no_read_waits_for_long)
+TEST(without_a_database_no_read_waits_for_long)
 {
     open_all("host=127.0.0.1 port=1");
     for (int i = 0; i < 100; i++)
@@ -184,10 +182,9 @@ START_TEST(without_a_database_no_read_waits_for_long)
     }
     ck_assert_int_eq(reads_waiting(reads), 0);
 }
-END_TEST
 
 /* A backend that does not answer: who waits behind it is turned away before it is given up, and costs no connection. */
-START_TEST(who_waits_too_long_is_turned_away)
+TEST(who_waits_too_long_is_turned_away)
 {
     open_with_database();
     database_run(db, "SELECT pg_advisory_lock(4713)");
@@ -201,15 +198,5 @@ START_TEST(who_waits_too_long_is_turned_away)
     for (int i = 0; i < OF_USER; i++)
         ck_assert_int_eq(askings[i].kind, PG_DONE);
 }
-END_TEST
 
-SUITE(reads)
-{
-    TCase *tcase = tcase_create("reads");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, a_user_who_reads_much_is_overtaken);
-    tcase_add_test(tcase, refusals_come_from_the_loop_and_only_so_many_of_them_at_once);
-    tcase_add_test(tcase, without_a_database_no_read_waits_for_long);
-    tcase_add_test(tcase, who_waits_too_long_is_turned_away);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(reads, set_up, tear_down)

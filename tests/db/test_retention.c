@@ -21,7 +21,7 @@ static int64_t promise(struct pg_sync *api, int64_t keys_ms, int64_t window_ms)
     return before_ms / HOUR_MS;
 }
 
-START_TEST(an_api_lengthens_what_a_worker_keeps)
+TEST(an_api_lengthens_what_a_worker_keeps)
 {
     struct pg_sync *api = database_open("issuing_api");
     ck_assert_int_eq(passes(&usual), 4);
@@ -39,9 +39,8 @@ START_TEST(an_api_lengthens_what_a_worker_keeps)
     expect_verdict("alice", "accepted");
     pg_sync_close(api);
 }
-END_TEST
 
-START_TEST(no_api_shortens_it_and_the_longest_of_them_counts)
+TEST(no_api_shortens_it_and_the_longest_of_them_counts)
 {
     struct pg_sync *api = database_open("issuing_api");
     (void)promise(api, 3 * DAY_MS, DAY_MS);
@@ -53,13 +52,5 @@ START_TEST(no_api_shortens_it_and_the_longest_of_them_counts)
     ck_assert_int_eq(kept_h("keys"), 36600 * 24);
     pg_sync_close(api);
 }
-END_TEST
 
-SUITE(retention)
-{
-    TCase *tcase = tcase_create("retention");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, an_api_lengthens_what_a_worker_keeps);
-    tcase_add_test(tcase, no_api_shortens_it_and_the_longest_of_them_counts);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(retention, set_up, tear_down)

@@ -220,7 +220,7 @@ static void read_environment(long *ret_answers)
         state = strtoull(rest + 1, NULL, 10) * 2654435761u + 1;
 }
 
-START_TEST(what_is_kept_of_an_answer_is_jsonb)
+TEST(what_is_kept_of_an_answer_is_jsonb)
 {
     struct pg_array array;
     struct buf buf;
@@ -259,9 +259,8 @@ START_TEST(what_is_kept_of_an_answer_is_jsonb)
     ck_assert_int_gt(spoilt_kept, answers / 20);
     buf_done(&buf);
 }
-END_TEST
 
-START_TEST(the_largest_answers_that_are_kept_fit_into_a_row)
+TEST(the_largest_answers_that_are_kept_fit_into_a_row)
 {
     static const char *const fillers[] = {"1,",    "[],",          "1e9,",     "1e-9,",     "0.1e99,",
                                           "\"\",", "\"\\u0001\",", "\"\\n\",", "{\"a\":0},"};
@@ -291,9 +290,8 @@ START_TEST(the_largest_answers_that_are_kept_fit_into_a_row)
         buf_done(&buf);
     }
 }
-END_TEST
 
-START_TEST(only_numbers_with_many_digits_cost_a_result)
+TEST(only_numbers_with_many_digits_cost_a_result)
 {
     static const struct {
         const char *answer;
@@ -311,7 +309,6 @@ START_TEST(only_numbers_with_many_digits_cost_a_result)
                           rows[i].is_kept,
                       "%s", rows[i].answer);
 }
-END_TEST
 
 static void set_up(void)
 {
@@ -325,12 +322,4 @@ static void tear_down(void)
     pg_sync_close(db);
 }
 
-SUITE(route_results)
-{
-    TCase *tests = tcase_create("all");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_test(tests, what_is_kept_of_an_answer_is_jsonb);
-    tcase_add_test(tests, the_largest_answers_that_are_kept_fit_into_a_row);
-    tcase_add_test(tests, only_numbers_with_many_digits_cost_a_result);
-    suite_add_tcase(suite, tests);
-}
+TESTS_BETWEEN(route_results, set_up, tear_down)

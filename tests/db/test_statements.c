@@ -98,7 +98,7 @@ static int count_types(const char *types)
     return count;
 }
 
-START_TEST(every_statement_is_prepared_with_its_number_of_parameters)
+TEST(every_statement_is_prepared_with_its_number_of_parameters)
 {
     ck_assert_uint_gt(sql_statements_count, 20);
     for (size_t i = 0; i < sql_statements_count; i++) {
@@ -113,7 +113,6 @@ START_TEST(every_statement_is_prepared_with_its_number_of_parameters)
         free(types);
     }
 }
-END_TEST
 
 struct values {
     struct pg_param params[PG_PARAMS_MAX];
@@ -202,7 +201,7 @@ static void execute(const struct sql_statement *statement, const char *role)
     free(types);
 }
 
-START_TEST(every_statement_runs_in_the_role_that_uses_it_and_gives_its_shape)
+TEST(every_statement_runs_in_the_role_that_uses_it_and_gives_its_shape)
 {
     for (size_t i = 0; i < sql_statements_count; i++) {
         const char *const *roles = roles_of(sql_statements[i]);
@@ -210,7 +209,6 @@ START_TEST(every_statement_runs_in_the_role_that_uses_it_and_gives_its_shape)
             execute(sql_statements[i], roles[r]);
     }
 }
-END_TEST
 
 static void use_places(void)
 {
@@ -219,7 +217,7 @@ static void use_places(void)
 }
 
 /* As it is sent to the place of the user that they name, or about what places share. */
-START_TEST(every_statement_runs_where_there_are_several_places)
+TEST(every_statement_runs_where_there_are_several_places)
 {
     use_places();
     int place = pg_place_of(text_value, strlen(text_value), DATABASE_PLACES);
@@ -231,15 +229,13 @@ START_TEST(every_statement_runs_where_there_are_several_places)
             execute(sent, roles[r]);
     }
 }
-END_TEST
 
-START_TEST(every_name_is_there_once)
+TEST(every_name_is_there_once)
 {
     for (size_t i = 0; i < sql_statements_count; i++)
         for (size_t other = 0; other < i; other++)
             ck_assert_str_ne(sql_statements[i]->name, sql_statements[other]->name);
 }
-END_TEST
 
 static const char *const programs[] = {"issuing_api", "issuing_worker", "issuing_operator"};
 
@@ -389,22 +385,20 @@ static void expect_forbidden(const char *role, const char *text)
     ck_assert_msg(strcmp(err.sqlstate, "42501") == 0, "%s: %s: %s", role, text, err.message);
 }
 
-START_TEST(no_role_can_do_what_it_must_not)
+TEST(no_role_can_do_what_it_must_not)
 {
     for (size_t i = 0; i < ARRAY_SIZE(forbidden); i++)
         expect_forbidden(forbidden[i].role, forbidden[i].text);
 }
-END_TEST
 
-START_TEST(history_and_audit_are_append_only_for_everybody)
+TEST(history_and_audit_are_append_only_for_everybody)
 {
     for (size_t r = 0; r < ARRAY_SIZE(programs); r++)
         for (size_t i = 0; i < ARRAY_SIZE(forbidden_to_all); i++)
             expect_forbidden(programs[r], forbidden_to_all[i]);
 }
-END_TEST
 
-START_TEST(nothing_is_granted_to_everybody)
+TEST(nothing_is_granted_to_everybody)
 {
     ck_assert_int_eq(database_int(db,
                                   "SELECT count(*) FROM information_schema.table_privileges WHERE grantee = 'PUBLIC' "
@@ -415,7 +409,6 @@ START_TEST(nothing_is_granted_to_everybody)
                                   "AND table_schema IN ('issuing', 'public')"),
                      0);
 }
-END_TEST
 
 static int count_rights(void)
 {
@@ -447,7 +440,7 @@ static const char *const changed_rights[] = {
     "GRANT EXECUTE ON FUNCTION issuing.set_ceiling(text, int8) TO issuing_api",
 };
 
-START_TEST(doctors_list_of_rights_is_satisfied_and_notices_every_change)
+TEST(doctors_list_of_rights_is_satisfied_and_notices_every_change)
 {
     ck_assert_int_eq(count_rights(), 0);
     for (size_t i = 0; i < ARRAY_SIZE(changed_rights); i++) {
@@ -467,7 +460,6 @@ START_TEST(doctors_list_of_rights_is_satisfied_and_notices_every_change)
     ck_assert_int_eq(count_rights(), 1);
     database_run(db, "ROLLBACK");
 }
-END_TEST
 
 /* What a superuser has done by hand, and how doctor's words begin. */
 static const struct {
@@ -517,7 +509,7 @@ static const char closed[] =
     "format('GRANT CONNECT ON DATABASE %I TO issuing_owner, issuing_api, issuing_worker, issuing_operator, "
     "issuing_viewer', current_database()); END$$";
 
-START_TEST(doctor_sees_each_way_to_run_code_in_our_name)
+TEST(doctor_sees_each_way_to_run_code_in_our_name)
 {
     /* A database that migrate found in use is open to everybody, which is a warning and no more. */
     database_run(db, "BEGIN; DO $$BEGIN EXECUTE format('GRANT CONNECT, TEMPORARY ON DATABASE %I TO PUBLIC', "
@@ -543,7 +535,6 @@ START_TEST(doctor_sees_each_way_to_run_code_in_our_name)
         ck_assert_msg(found, "nothing is said of: %s", weaknesses[i].text);
     }
 }
-END_TEST
 
 /* The role's name for which something is said; "" = for none. */
 static const char *logged(void)
@@ -557,7 +548,7 @@ static const char *logged(void)
 }
 
 /* Sealed numbers were found in the server's log, where no retention, no rewrap and no right reaches. */
-START_TEST(no_log_of_the_server_has_what_our_statements_are_given)
+TEST(no_log_of_the_server_has_what_our_statements_are_given)
 {
     static const char *const reasons[] = {"log_statement = 'all'",
                                           "log_statement = 'mod'",
@@ -586,21 +577,5 @@ START_TEST(no_log_of_the_server_has_what_our_statements_are_given)
     ck_assert_str_eq(logged(), "issuing_api");
     database_run(db, "ROLLBACK");
 }
-END_TEST
 
-SUITE(statements)
-{
-    TCase *tcase = tcase_create("statements");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, every_statement_is_prepared_with_its_number_of_parameters);
-    tcase_add_test(tcase, every_statement_runs_in_the_role_that_uses_it_and_gives_its_shape);
-    tcase_add_test(tcase, every_statement_runs_where_there_are_several_places);
-    tcase_add_test(tcase, every_name_is_there_once);
-    tcase_add_test(tcase, no_role_can_do_what_it_must_not);
-    tcase_add_test(tcase, history_and_audit_are_append_only_for_everybody);
-    tcase_add_test(tcase, nothing_is_granted_to_everybody);
-    tcase_add_test(tcase, doctors_list_of_rights_is_satisfied_and_notices_every_change);
-    tcase_add_test(tcase, doctor_sees_each_way_to_run_code_in_our_name);
-    tcase_add_test(tcase, no_log_of_the_server_has_what_our_statements_are_given);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(statements, set_up, tear_down)

@@ -98,7 +98,7 @@ static void end_mark(const struct uuid *event, const char *action, const char *r
                   text_of(&check), text_of(&token), text_of(event), result);
 }
 
-START_TEST(each_way_to_end_an_event_is_counted)
+TEST(each_way_to_end_an_event_is_counted)
 {
     struct uuid token, event = claimed_event("alice", &token);
     ck_assert_int_eq(differences(), 0);
@@ -122,9 +122,8 @@ START_TEST(each_way_to_end_an_event_is_counted)
     ck_assert_int_eq(differences(), 0);
     fold_all();
 }
-END_TEST
 
-START_TEST(an_event_that_a_sweep_gives_up_is_counted_once)
+TEST(an_event_that_a_sweep_gives_up_is_counted_once)
 {
     struct uuid token, event = claimed_event("alice", &token);
     database_exec(owner,
@@ -149,9 +148,8 @@ START_TEST(an_event_that_a_sweep_gives_up_is_counted_once)
     ck_assert_int_eq(counted("FAILED", "worker_lost"), 1);
     fold_all();
 }
-END_TEST
 
-START_TEST(each_way_to_take_an_end_back_is_counted)
+TEST(each_way_to_take_an_end_back_is_counted)
 {
     struct uuid event = ended_event("alice", "FAILED", "attempts_exhausted");
     fold_all();
@@ -186,9 +184,8 @@ START_TEST(each_way_to_take_an_end_back_is_counted)
     ck_assert_int_eq(differences(), 0);
     fold_all();
 }
-END_TEST
 
-START_TEST(the_ends_of_one_call_are_one_row_for_each_group)
+TEST(the_ends_of_one_call_are_one_row_for_each_group)
 {
     struct end ends[4];
     struct uuid token = uuid4_make();
@@ -202,9 +199,8 @@ START_TEST(the_ends_of_one_call_are_one_row_for_each_group)
     ck_assert_int_eq(waiting(), 2);
     ck_assert_int_eq(differences(), 0);
 }
-END_TEST
 
-START_TEST(an_event_with_times_and_texts_beyond_all_measure_is_counted_and_stops_nothing)
+TEST(an_event_with_times_and_texts_beyond_all_measure_is_counted_and_stops_nothing)
 {
     static const char *const created[] = {"now() + interval '2 days'", "'1000-01-01'", "'-infinity'", "'infinity'"};
     for (size_t i = 0; i < ARRAY_SIZE(created); i++) {
@@ -222,11 +218,10 @@ START_TEST(an_event_with_times_and_texts_beyond_all_measure_is_counted_and_stops
     ck_assert_int_eq(differences(), 0);
     fold_all();
 }
-END_TEST
 
 /* ---- folds ---- */
 
-START_TEST(a_fold_that_is_not_committed_changes_nothing_and_holds_nobody_up)
+TEST(a_fold_that_is_not_committed_changes_nothing_and_holds_nobody_up)
 {
     struct uuid token, event = claimed_event("alice", &token);
     ck_assert_int_eq(complete(&event, &token), 1);
@@ -245,9 +240,8 @@ START_TEST(a_fold_that_is_not_committed_changes_nothing_and_holds_nobody_up)
     ck_assert_int_eq(counted("COMPLETED", ""), 2);
     other = database_open("issuing_worker");
 }
-END_TEST
 
-START_TEST(an_end_that_commits_beside_a_fold_is_not_lost)
+TEST(an_end_that_commits_beside_a_fold_is_not_lost)
 {
     struct uuid token, event = claimed_event("alice", &token);
     database_run(worker, "BEGIN");
@@ -257,9 +251,8 @@ START_TEST(an_end_that_commits_beside_a_fold_is_not_lost)
     ck_assert_int_eq(differences(), 0);
     fold_all();
 }
-END_TEST
 
-START_TEST(a_fold_is_bounded_and_says_whether_there_is_more)
+TEST(a_fold_is_bounded_and_says_whether_there_is_more)
 {
     database_run(owner,
                  "INSERT INTO statistics_changes (ended_at, event_type, status, reason_code, below_ms, count, sum_ms) "
@@ -269,9 +262,8 @@ START_TEST(a_fold_is_bounded_and_says_whether_there_is_more)
     ck_assert(third.folded == 5 && !third.has_more);
     ck_assert_int_eq(database_int(owner, "SELECT count * 1000 + sum_ms FROM outbox_statistics"), 25125);
 }
-END_TEST
 
-START_TEST(a_change_that_cannot_be_added_stops_no_other_and_a_rebuild_forgets_it)
+TEST(a_change_that_cannot_be_added_stops_no_other_and_a_rebuild_forgets_it)
 {
     for (int i = 0; i < 3; i++)
         ended_event("alice", "REJECTED", "issuer_refused");
@@ -292,7 +284,6 @@ START_TEST(a_change_that_cannot_be_added_stops_no_other_and_a_rebuild_forgets_it
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM statistics_changes"), 0);
     ck_assert_int_eq(differences(), 0);
 }
-END_TEST
 
 /* ---- rebuild ---- */
 
@@ -309,7 +300,7 @@ static int64_t rebuild(void)
     return corrected;
 }
 
-START_TEST(a_rebuild_repairs_everything_and_is_on_record)
+TEST(a_rebuild_repairs_everything_and_is_on_record)
 {
     for (int i = 0; i < 3; i++)
         ended_event("alice", "REJECTED", "issuer_refused");
@@ -330,9 +321,8 @@ START_TEST(a_rebuild_repairs_everything_and_is_on_record)
                                   "actor = 'olga' AND reason = 'why'"),
                      4);
 }
-END_TEST
 
-START_TEST(a_rebuild_beside_ends_folds_and_another_rebuild_counts_each_end_once)
+TEST(a_rebuild_beside_ends_folds_and_another_rebuild_counts_each_end_once)
 {
     struct uuid token, event = claimed_event("alice", &token);
     ended_event("bob", "FAILED", "attempts_exhausted");
@@ -352,14 +342,13 @@ START_TEST(a_rebuild_beside_ends_folds_and_another_rebuild_counts_each_end_once)
     fold_all();
     ck_assert_int_eq(rebuild(), 0);
 }
-END_TEST
 
 #define REASONS_OF_ITS_OWN                                                                                             \
     "SELECT count(DISTINCT reason_code) FROM outbox_statistics WHERE event_type = 'HOOK' AND reason_code NOT IN ('', " \
     "'other')"
 
 /* A receiver that answers with a code of its own for each event. */
-START_TEST(of_a_type_and_hour_fifty_reasons_are_counted_by_name_and_the_rest_together)
+TEST(of_a_type_and_hour_fifty_reasons_are_counted_by_name_and_the_rest_together)
 {
     for (int turn = 0; turn < 3; turn++) {
         database_exec(owner,
@@ -389,9 +378,8 @@ START_TEST(of_a_type_and_hour_fifty_reasons_are_counted_by_name_and_the_rest_tog
     fold_all();
     ck_assert_int_eq(database_int(owner, REASONS_OF_ITS_OWN), 50);
 }
-END_TEST
 
-START_TEST(what_was_deleted_stays_counted_until_a_rebuild)
+TEST(what_was_deleted_stays_counted_until_a_rebuild)
 {
     struct uuid event = ended_event("alice", "REJECTED", "issuer_refused");
     fold_all();
@@ -400,24 +388,5 @@ START_TEST(what_was_deleted_stays_counted_until_a_rebuild)
     ck_assert_int_eq(rebuild(), 1);
     ck_assert_int_eq(counted("REJECTED", "issuer_refused"), 0);
 }
-END_TEST
 
-SUITE(statistics)
-{
-    TCase *tcase = tcase_create("statistics");
-    tcase_add_checked_fixture(tcase, open_statistics, tear_down);
-    tcase_add_test(tcase, each_way_to_end_an_event_is_counted);
-    tcase_add_test(tcase, an_event_that_a_sweep_gives_up_is_counted_once);
-    tcase_add_test(tcase, each_way_to_take_an_end_back_is_counted);
-    tcase_add_test(tcase, the_ends_of_one_call_are_one_row_for_each_group);
-    tcase_add_test(tcase, an_event_with_times_and_texts_beyond_all_measure_is_counted_and_stops_nothing);
-    tcase_add_test(tcase, a_fold_that_is_not_committed_changes_nothing_and_holds_nobody_up);
-    tcase_add_test(tcase, an_end_that_commits_beside_a_fold_is_not_lost);
-    tcase_add_test(tcase, a_fold_is_bounded_and_says_whether_there_is_more);
-    tcase_add_test(tcase, a_change_that_cannot_be_added_stops_no_other_and_a_rebuild_forgets_it);
-    tcase_add_test(tcase, a_rebuild_repairs_everything_and_is_on_record);
-    tcase_add_test(tcase, a_rebuild_beside_ends_folds_and_another_rebuild_counts_each_end_once);
-    tcase_add_test(tcase, what_was_deleted_stays_counted_until_a_rebuild);
-    tcase_add_test(tcase, of_a_type_and_hour_fifty_reasons_are_counted_by_name_and_the_rest_together);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(statistics, open_statistics, tear_down)

@@ -150,7 +150,7 @@ static void expect_found(struct found found, int freed, int64_t late_us)
 
 /* ---- the bookmark ------------------------------------------------------------------------------------------------ */
 
-START_TEST(the_bookmark_skips_none_of_what_is_due_at_the_same_time)
+TEST(the_bookmark_skips_none_of_what_is_due_at_the_same_time)
 {
     int64_t at = now_us(owner) - 5000000, bookmark = NOWHERE;
     add_due("early", at - 1, 2);
@@ -165,9 +165,8 @@ START_TEST(the_bookmark_skips_none_of_what_is_due_at_the_same_time)
     ck_assert_int_eq(in_status("after", "PROCESSING"), 1);
     expect_found(sweep_all(bookmark), 0, NOWHERE);
 }
-END_TEST
 
-START_TEST(the_bookmark_of_a_full_answer_is_the_last_time_taken_and_of_any_other_the_slack_before_now)
+TEST(the_bookmark_of_a_full_answer_is_the_last_time_taken_and_of_any_other_the_slack_before_now)
 {
     database_run(worker, "BEGIN");
     int64_t now = now_us(worker), bookmark = NOWHERE;
@@ -184,9 +183,8 @@ START_TEST(the_bookmark_of_a_full_answer_is_the_last_time_taken_and_of_any_other
     ck_assert_int_eq(bookmark, now - SLACK_MS * 1000);
     database_run(worker, "COMMIT");
 }
-END_TEST
 
-START_TEST(what_commits_within_the_slack_is_claimed_without_the_sweep)
+TEST(what_commits_within_the_slack_is_claimed_without_the_sweep)
 {
     int64_t bookmark = NOWHERE;
     database_run(worker, "BEGIN");
@@ -200,9 +198,8 @@ START_TEST(what_commits_within_the_slack_is_claimed_without_the_sweep)
     database_run(worker, "COMMIT");
     expect_found(sweep_all(bookmark), 0, now - SLACK_MS * 1000 - 1);
 }
-END_TEST
 
-START_TEST(a_bookmark_that_lies_in_the_future_heals_itself)
+TEST(a_bookmark_that_lies_in_the_future_heals_itself)
 {
     int64_t bookmark = now_us(owner) + INT64_C(3600000000); /* the clock was an hour ahead when it was made */
     add_due("alice", now_us(owner), 1);
@@ -211,9 +208,8 @@ START_TEST(a_bookmark_that_lies_in_the_future_heals_itself)
     expect_found(sweep_all(now_us(owner)), 0,
                  int8_of(owner, "SELECT (extract(epoch FROM due_at) * 1000000)::int8 FROM outbox_events"));
 }
-END_TEST
 
-START_TEST(what_another_claim_gives_up_is_named_by_the_sweep)
+TEST(what_another_claim_gives_up_is_named_by_the_sweep)
 {
     int64_t at = now_us(owner) - 5000000, theirs = NOWHERE, mine = NOWHERE;
     add_due("alice", at, 2);
@@ -227,11 +223,10 @@ START_TEST(what_another_claim_gives_up_is_named_by_the_sweep)
     expect_found(sweep_all(mine), 0, at);
     ck_assert_int_eq(claim_from(at), 2);
 }
-END_TEST
 
 /* ---- events behind the bookmark ---------------------------------------------------------------------------------- */
 
-START_TEST(what_becomes_visible_late_is_named_by_the_sweep_and_claimed_after_going_back)
+TEST(what_becomes_visible_late_is_named_by_the_sweep_and_claimed_after_going_back)
 {
     int64_t at = now_us(owner) - 5000000, bookmark = NOWHERE;
     add_due("passed", at + 1000000, 1);
@@ -251,9 +246,8 @@ START_TEST(what_becomes_visible_late_is_named_by_the_sweep_and_claimed_after_goi
     ck_assert_int_eq(in_status("slow", "PROCESSING"), 1);
     expect_found(sweep_all(bookmark), 0, NOWHERE);
 }
-END_TEST
 
-START_TEST(what_is_inserted_with_an_old_time_is_named_by_the_sweep_the_oldest_first)
+TEST(what_is_inserted_with_an_old_time_is_named_by_the_sweep_the_oldest_first)
 {
     int64_t now = now_us(owner), bookmark = NOWHERE;
     ck_assert_int_eq(claim(worker, 10, &bookmark), 0);
@@ -264,9 +258,8 @@ START_TEST(what_is_inserted_with_an_old_time_is_named_by_the_sweep_the_oldest_fi
     expect_found(sweep_all(bookmark), 0, now - 365 * INT64_C(86400000000));
     ck_assert_int_eq(claim_from(now - 365 * INT64_C(86400000000)), 3);
 }
-END_TEST
 
-START_TEST(what_was_due_before_all_time_is_neither_lost_nor_an_error)
+TEST(what_was_due_before_all_time_is_neither_lost_nor_an_error)
 {
     static const char *const times[] = {"-infinity", "4714-11-24 00:00:00+00 BC", "1969-12-31 23:59:59.999999+00"};
     for (size_t i = 0; i < ARRAY_SIZE(times); i++) {
@@ -292,9 +285,8 @@ START_TEST(what_was_due_before_all_time_is_neither_lost_nor_an_error)
         expect_found(sweep_all(NOWHERE), 0, NOWHERE);
     }
 }
-END_TEST
 
-START_TEST(what_is_not_due_is_neither_taken_nor_named)
+TEST(what_is_not_due_is_neither_taken_nor_named)
 {
     int64_t bookmark = NOWHERE;
     database_run(owner, "INSERT INTO outbox_events (user_id, payload, next_attempt_at) VALUES "
@@ -304,9 +296,8 @@ START_TEST(what_is_not_due_is_neither_taken_nor_named)
     expect_found(sweep_all(bookmark), 0, NOWHERE);
     expect_found(sweep_all(NOWHERE), 0, NOWHERE);
 }
-END_TEST
 
-START_TEST(a_retry_is_found_when_its_time_has_come)
+TEST(a_retry_is_found_when_its_time_has_come)
 {
     int64_t bookmark = NOWHERE;
     database_run(owner, "INSERT INTO outbox_events (user_id, payload, next_attempt_at) VALUES "
@@ -327,7 +318,6 @@ START_TEST(a_retry_is_found_when_its_time_has_come)
     ck_assert_int_lt(found.late_us, bookmark);
     ck_assert_int_eq(claim_from(found.late_us), 1);
 }
-END_TEST
 
 /* ---- the stretches of the sweep ---------------------------------------------------------------------------------- */
 
@@ -340,7 +330,7 @@ static struct found sweep_stretch(int stretch, int64_t bookmark)
     return sweep(worker, stretch + 1 < STRETCHES ? ages_ms[stretch + 1] : -1, ages_ms[stretch], bookmark, FREED_MAX);
 }
 
-START_TEST(every_age_lies_in_a_stretch_and_only_an_edge_in_two)
+TEST(every_age_lies_in_a_stretch_and_only_an_edge_in_two)
 {
     for (int edge = 0; edge < STRETCHES; edge++) {
         for (int64_t off = -1; off <= 1; off++) {
@@ -361,9 +351,8 @@ START_TEST(every_age_lies_in_a_stretch_and_only_an_edge_in_two)
         }
     }
 }
-END_TEST
 
-START_TEST(a_lease_that_ran_out_is_taken_back_once_whatever_the_age_of_its_event)
+TEST(a_lease_that_ran_out_is_taken_back_once_whatever_the_age_of_its_event)
 {
     database_run(worker, "BEGIN");
     int64_t now = now_us(worker);
@@ -382,9 +371,8 @@ START_TEST(a_lease_that_ran_out_is_taken_back_once_whatever_the_age_of_its_event
         database_int(owner, "SELECT count(*) FROM outbox_attempts WHERE user_id = 'uma' AND outcome = 'lost'"), events);
     ck_assert_int_eq(claim_from(now), events); /* due from the moment they were taken back */
 }
-END_TEST
 
-START_TEST(a_sweep_leaves_alone_what_lies_after_the_bookmark)
+TEST(a_sweep_leaves_alone_what_lies_after_the_bookmark)
 {
     int64_t bookmark = now_us(owner) - 5000000;
     add_due("after", bookmark + 1, 1);
@@ -396,9 +384,8 @@ START_TEST(a_sweep_leaves_alone_what_lies_after_the_bookmark)
     ck_assert_int_eq(in_status("after", "PROCESSING"), 1);
     expect_found(sweep_all(NOWHERE), 1, bookmark); /* no bookmark, no bound */
 }
-END_TEST
 
-START_TEST(a_sweep_leaves_alone_what_is_held_what_has_ended_and_what_is_not_ours)
+TEST(a_sweep_leaves_alone_what_is_held_what_has_ended_and_what_is_not_ours)
 {
     add_held("held", "now() - interval '1 hour'", 60);
     database_run(owner,
@@ -416,9 +403,8 @@ START_TEST(a_sweep_leaves_alone_what_is_held_what_has_ended_and_what_is_not_ours
     free(before);
     free(after);
 }
-END_TEST
 
-START_TEST(a_sweep_takes_back_no_more_than_its_limit_and_the_rest_the_next_time)
+TEST(a_sweep_takes_back_no_more_than_its_limit_and_the_rest_the_next_time)
 {
     for (int i = 0; i < 5; i++)
         add_held("vic", "now() - interval '1 hour'", -1);
@@ -426,9 +412,8 @@ START_TEST(a_sweep_takes_back_no_more_than_its_limit_and_the_rest_the_next_time)
     ck_assert_int_eq(in_status("vic", "PROCESSING"), 2);
     ck_assert_int_eq(sweep(worker, -1, 0, NOWHERE, 3).freed, 2);
 }
-END_TEST
 
-START_TEST(two_sweeps_at_once_share_the_leases_and_one_names_what_is_late)
+TEST(two_sweeps_at_once_share_the_leases_and_one_names_what_is_late)
 {
     int64_t at = now_us(owner) - 5000000, bookmarks[2] = {at, at};
     for (int i = 0; i < 6; i++)
@@ -449,9 +434,8 @@ START_TEST(two_sweeps_at_once_share_the_leases_and_one_names_what_is_late)
     ck_assert_int_eq(theirs, 3);
     ck_assert_int_eq(in_status("late", "PROCESSING"), 1);
 }
-END_TEST
 
-START_TEST(a_sweep_does_not_wait_for_a_claim_nor_a_claim_for_a_sweep)
+TEST(a_sweep_does_not_wait_for_a_claim_nor_a_claim_for_a_sweep)
 {
     int64_t at = now_us(owner) - 5000000, bookmark = NOWHERE;
     add_due("bob", at, 1);
@@ -469,7 +453,6 @@ START_TEST(a_sweep_does_not_wait_for_a_claim_nor_a_claim_for_a_sweep)
     database_run(worker, "COMMIT");
     expect_found(sweep(other, -1, 0, at, FREED_MAX), 0, NOWHERE);
 }
-END_TEST
 
 /* ---- what a claim costs ------------------------------------------------------------------------------------------ */
 
@@ -493,7 +476,7 @@ static void add_accepted(const char *id, int count)
         id, count);
 }
 
-START_TEST(what_a_claim_writes_is_in_no_index)
+TEST(what_a_claim_writes_is_in_no_index)
 {
     enum {
         EVENTS = 10
@@ -506,9 +489,8 @@ START_TEST(what_a_claim_writes_is_in_no_index)
     ck_assert_int_eq(in_transaction("n_tup_hot_upd"), EVENTS);
     database_run(worker, "COMMIT");
 }
-END_TEST
 
-START_TEST(a_page_keeps_free_space_for_what_a_claim_writes)
+TEST(a_page_keeps_free_space_for_what_a_claim_writes)
 {
     enum { EVENTS = 500 };
     static const char *const ids[] = {"issuing.uuid7()", "gen_random_uuid()"};
@@ -526,9 +508,8 @@ START_TEST(a_page_keeps_free_space_for_what_a_claim_writes)
                      1);
     database_run(owner, "ROLLBACK");
 }
-END_TEST
 
-START_TEST(saving_makes_no_new_version_of_the_event)
+TEST(saving_makes_no_new_version_of_the_event)
 {
     struct uuid card = uuid7_make();
     char card_text[UUID_TEXT_SIZE];
@@ -553,7 +534,6 @@ START_TEST(saving_makes_no_new_version_of_the_event)
     free(before);
     free(after);
 }
-END_TEST
 
 /* Events that were accepted, claimed and completed about `ago`, while `late` holds a snapshot: no vacuum may remove
  * their entries, and no walk may mark them dead. Ends with the bookmark of the last claim. */
@@ -600,7 +580,7 @@ static int64_t buffers_of(const char *query)
     return least;
 }
 
-START_TEST(a_claim_from_its_bookmark_visits_nothing_of_what_was_finished_before)
+TEST(a_claim_from_its_bookmark_visits_nothing_of_what_was_finished_before)
 {
     char query[200];
     int64_t bookmark = finish_many("1 minute");
@@ -616,11 +596,10 @@ START_TEST(a_claim_from_its_bookmark_visits_nothing_of_what_was_finished_before)
     ck_assert_int_gt(without, MANY / 40);
     database_run(late, "COMMIT");
 }
-END_TEST
 
 /* The sweep's plan is the planner's choice, so it is looked at on a table that was never analysed and on one that
  * was. */
-START_TEST(a_sweep_of_one_stretch_visits_nothing_of_an_older_one)
+TEST(a_sweep_of_one_stretch_visits_nothing_of_an_older_one)
 {
     int64_t bookmark = finish_many("1 hour");
     char query[100];
@@ -637,33 +616,5 @@ START_TEST(a_sweep_of_one_stretch_visits_nothing_of_an_older_one)
     }
     database_run(late, "COMMIT");
 }
-END_TEST
 
-SUITE(sweep)
-{
-    TCase *tcase = tcase_create("sweep");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, the_bookmark_skips_none_of_what_is_due_at_the_same_time);
-    tcase_add_test(tcase, the_bookmark_of_a_full_answer_is_the_last_time_taken_and_of_any_other_the_slack_before_now);
-    tcase_add_test(tcase, what_commits_within_the_slack_is_claimed_without_the_sweep);
-    tcase_add_test(tcase, a_bookmark_that_lies_in_the_future_heals_itself);
-    tcase_add_test(tcase, what_another_claim_gives_up_is_named_by_the_sweep);
-    tcase_add_test(tcase, what_becomes_visible_late_is_named_by_the_sweep_and_claimed_after_going_back);
-    tcase_add_test(tcase, what_is_inserted_with_an_old_time_is_named_by_the_sweep_the_oldest_first);
-    tcase_add_test(tcase, what_was_due_before_all_time_is_neither_lost_nor_an_error);
-    tcase_add_test(tcase, what_is_not_due_is_neither_taken_nor_named);
-    tcase_add_test(tcase, a_retry_is_found_when_its_time_has_come);
-    tcase_add_test(tcase, every_age_lies_in_a_stretch_and_only_an_edge_in_two);
-    tcase_add_test(tcase, a_lease_that_ran_out_is_taken_back_once_whatever_the_age_of_its_event);
-    tcase_add_test(tcase, a_sweep_leaves_alone_what_lies_after_the_bookmark);
-    tcase_add_test(tcase, a_sweep_leaves_alone_what_is_held_what_has_ended_and_what_is_not_ours);
-    tcase_add_test(tcase, a_sweep_takes_back_no_more_than_its_limit_and_the_rest_the_next_time);
-    tcase_add_test(tcase, two_sweeps_at_once_share_the_leases_and_one_names_what_is_late);
-    tcase_add_test(tcase, a_sweep_does_not_wait_for_a_claim_nor_a_claim_for_a_sweep);
-    tcase_add_test(tcase, what_a_claim_writes_is_in_no_index);
-    tcase_add_test(tcase, a_page_keeps_free_space_for_what_a_claim_writes);
-    tcase_add_test(tcase, saving_makes_no_new_version_of_the_event);
-    tcase_add_test(tcase, a_claim_from_its_bookmark_visits_nothing_of_what_was_finished_before);
-    tcase_add_test(tcase, a_sweep_of_one_stretch_visits_nothing_of_an_older_one);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(sweep, set_up, tear_down)

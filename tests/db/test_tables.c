@@ -16,7 +16,7 @@ static void expect_none(const char *query)
     }
 }
 
-START_TEST(no_text_of_a_table_depends_on_how_the_host_sorts)
+TEST(no_text_of_a_table_depends_on_how_the_host_sorts)
 {
     expect_none("SELECT string_agg(format('%s.%s', a.attrelid::regclass, a.attname), ', ')"
                 " FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid"
@@ -27,9 +27,8 @@ START_TEST(no_text_of_a_table_depends_on_how_the_host_sorts)
                 " WHERE c.relnamespace::regnamespace::text ~ '^issuing'"
                 " AND n.oid NOT IN (0, 'pg_catalog.\"C\"'::regcollation)");
 }
-END_TEST
 
-START_TEST(every_table_and_every_partition_to_come_can_be_replicated_by_rows)
+TEST(every_table_and_every_partition_to_come_can_be_replicated_by_rows)
 {
     struct pg_sync *db = database_open(NULL);
     database_run(db, "SELECT issuing.partition_add(c.relname, '2100-01-01', '2100-02-01')"
@@ -41,12 +40,5 @@ START_TEST(every_table_and_every_partition_to_come_can_be_replicated_by_rows)
                 " AND c.relreplident <> 'f' AND NOT (c.relreplident = 'd' AND EXISTS"
                 " (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary))");
 }
-END_TEST
 
-SUITE(tables)
-{
-    TCase *tcase = tcase_create("tables");
-    tcase_add_test(tcase, no_text_of_a_table_depends_on_how_the_host_sorts);
-    tcase_add_test(tcase, every_table_and_every_partition_to_come_can_be_replicated_by_rows);
-    suite_add_tcase(suite, tcase);
-}
+TESTS(tables)

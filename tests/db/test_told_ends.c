@@ -62,7 +62,7 @@ static void expect_in_order(const struct uuid *event)
                      1);
 }
 
-START_TEST(what_was_said_at_an_end_is_told_though_the_request_goes_on)
+TEST(what_was_said_at_an_end_is_told_though_the_request_goes_on)
 {
     struct uuid event = ended("alice", "FAILED");
     end_again(&event);
@@ -75,9 +75,8 @@ START_TEST(what_was_said_at_an_end_is_told_though_the_request_goes_on)
     ck_assert_int_eq(listed("true"), 0);
     ck_assert_int_eq(tell(worker, 100, false), 0);
 }
-END_TEST
 
-START_TEST(ids_follow_the_ends_though_the_clock_steps_back)
+TEST(ids_follow_the_ends_though_the_clock_steps_back)
 {
     for (int ordered = 0; ordered < 2; ordered++) {
         struct uuid event = ended(ordered ? "bob" : "alice", "FAILED");
@@ -97,9 +96,8 @@ START_TEST(ids_follow_the_ends_though_the_clock_steps_back)
     ck_assert_int_eq(told("user_id = 'bob' AND id > uuid7_least(now() + interval '59 min')"), 3);
     ck_assert_int_eq(told("user_id = 'bob' AND held_behind IS NOT NULL"), 2);
 }
-END_TEST
 
-START_TEST(an_end_waits_for_the_earlier_one_of_its_request_that_another_claim_has)
+TEST(an_end_waits_for_the_earlier_one_of_its_request_that_another_claim_has)
 {
     struct uuid event = ended("alice", "FAILED");
     database_run(other, "BEGIN");
@@ -126,9 +124,8 @@ START_TEST(an_end_waits_for_the_earlier_one_of_its_request_that_another_claim_ha
     database_run(owner, "ROLLBACK");
     ck_assert_int_eq(tell(worker, 100, true), 2);
 }
-END_TEST
 
-START_TEST(a_claim_takes_what_it_has_room_for_and_retries_have_half)
+TEST(a_claim_takes_what_it_has_room_for_and_retries_have_half)
 {
     struct end ends[10];
     struct uuid token = uuid4_make();
@@ -149,9 +146,8 @@ START_TEST(a_claim_takes_what_it_has_room_for_and_retries_have_half)
                                          "event_type = 'CARD_REQUEST_ENDED'"),
                      10);
 }
-END_TEST
 
-START_TEST(an_end_that_cannot_be_told_stops_no_other_and_is_shown)
+TEST(an_end_that_cannot_be_told_stops_no_other_and_is_shown)
 {
     struct uuid gone = ended("alice", "COMPLETED"), wide = ended("bob", "REJECTED"), odd = ended("carol", "COMPLETED");
     ended("dave", "COMPLETED");
@@ -168,11 +164,10 @@ START_TEST(an_end_that_cannot_be_told_stops_no_other_and_is_shown)
     database_exec(owner, "UPDATE ends_to_tell SET refused = NULL WHERE ids = '{%s}'", text_of(&odd));
     ck_assert_int_eq(tell(worker, 100, false), 1);
 }
-END_TEST
 
 /* The clock was set back by more than a day: the id of an end follows the newest one of its user, into the range of a
  * plan. The end is not given up for that: the next pass of housekeeping withdraws the plan. */
-START_TEST(a_plan_of_housekeeping_keeps_an_end_on_the_list_and_is_withdrawn)
+TEST(a_plan_of_housekeeping_keeps_an_end_on_the_list_and_is_withdrawn)
 {
     static const char pass[] =
         "SELECT count(*) FROM issuing.run_housekeeping(interval '1 d', interval '1 d', interval '1 d', interval '1 h')";
@@ -197,9 +192,8 @@ START_TEST(a_plan_of_housekeeping_keeps_an_end_on_the_list_and_is_withdrawn)
                             "completed_at = now() WHERE status = 'PROCESSING'");
     }
 }
-END_TEST
 
-START_TEST(what_cannot_be_written_about_a_lost_event_undoes_no_sweep)
+TEST(what_cannot_be_written_about_a_lost_event_undoes_no_sweep)
 {
     struct uuid token, event = claimed_event("alice", &token);
     database_run(owner, "UPDATE outbox_events SET lost_count = 4, lease_until = now() - interval '1 s', "
@@ -210,9 +204,8 @@ START_TEST(what_cannot_be_written_about_a_lost_event_undoes_no_sweep)
     ck_assert_int_eq(fact(&event, "(e.status = 'FAILED' AND e.reason_code = 'worker_lost')"), 1);
     ck_assert_int_eq(listed("refused LIKE '%%worker_lost%%poison%%'"), 1);
 }
-END_TEST
 
-START_TEST(a_request_is_kept_while_its_end_waits_to_be_told)
+TEST(a_request_is_kept_while_its_end_waits_to_be_told)
 {
     static const char kept[] = "SELECT (retention_at_least('events', '1 day') > interval '100 days')::int";
     ended("alice", "COMPLETED");
@@ -224,19 +217,5 @@ START_TEST(a_request_is_kept_while_its_end_waits_to_be_told)
     ck_assert_int_eq(database_int(owner, kept), 0);
     ck_assert_int_eq(told("created_at < now() - interval '99 days'"), 1); /* it has waited since its end */
 }
-END_TEST
 
-SUITE(told_ends)
-{
-    TCase *tcase = tcase_create("told_ends");
-    tcase_add_checked_fixture(tcase, open_told_ends, tear_down);
-    tcase_add_test(tcase, what_was_said_at_an_end_is_told_though_the_request_goes_on);
-    tcase_add_test(tcase, ids_follow_the_ends_though_the_clock_steps_back);
-    tcase_add_test(tcase, an_end_waits_for_the_earlier_one_of_its_request_that_another_claim_has);
-    tcase_add_test(tcase, a_claim_takes_what_it_has_room_for_and_retries_have_half);
-    tcase_add_test(tcase, an_end_that_cannot_be_told_stops_no_other_and_is_shown);
-    tcase_add_test(tcase, a_plan_of_housekeeping_keeps_an_end_on_the_list_and_is_withdrawn);
-    tcase_add_test(tcase, what_cannot_be_written_about_a_lost_event_undoes_no_sweep);
-    tcase_add_test(tcase, a_request_is_kept_while_its_end_waits_to_be_told);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(told_ends, open_told_ends, tear_down)

@@ -53,7 +53,7 @@ static int64_t rows_read(struct pg_sync *db, const struct sql_statement *stateme
     return after - before;
 }
 
-START_TEST(each_open_event_is_read_and_counted_once)
+TEST(each_open_event_is_read_and_counted_once)
 {
     struct pg_rows *rows;
     struct backlog_type type;
@@ -65,9 +65,8 @@ START_TEST(each_open_event_is_read_and_counted_once)
     ck_assert_int_eq(pending, EVENTS);
     pg_rows_free(rows);
 }
-END_TEST
 
-START_TEST(a_limited_count_of_what_failed_has_the_oldest)
+TEST(a_limited_count_of_what_failed_has_the_oldest)
 {
     struct pg_rows *rows;
     const struct pg_param params[] = {pg_param_int8(10), pg_param_int8(86400000)};
@@ -84,24 +83,14 @@ START_TEST(a_limited_count_of_what_failed_has_the_oldest)
             ck_assert_int_ge(pg_int8(rows, row, 4), INT64_C(8990) * 1000);
     pg_rows_free(rows);
 }
-END_TEST
 
 /* Nothing was made lately, so nothing is read. */
-START_TEST(the_pace_reads_only_what_was_made_lately)
+TEST(the_pace_reads_only_what_was_made_lately)
 {
     struct pg_rows *rows;
     const struct pg_param most = pg_param_int8(10); /* so few that a walk from the newest seems cheap */
     ck_assert_int_le(rows_read(operator, & sql_operator_pace, &most, &rows), AROUND);
     pg_rows_free(rows);
 }
-END_TEST
 
-SUITE(views)
-{
-    TCase *cases = tcase_create("views");
-    tcase_add_checked_fixture(cases, set_up, tear_down);
-    tcase_add_test(cases, each_open_event_is_read_and_counted_once);
-    tcase_add_test(cases, a_limited_count_of_what_failed_has_the_oldest);
-    tcase_add_test(cases, the_pace_reads_only_what_was_made_lately);
-    suite_add_tcase(suite, cases);
-}
+TESTS_BETWEEN(views, set_up, tear_down)

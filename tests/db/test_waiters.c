@@ -92,7 +92,7 @@ static void tear_down(void)
     pg_sync_closep(&db);
 }
 
-START_TEST(each_is_ready_when_its_request_is_final_and_no_other)
+TEST(each_is_ready_when_its_request_is_final_and_no_other)
 {
     for (int i = 0; i < WAITERS; i++)
         start_waiting(i, 60000);
@@ -105,18 +105,16 @@ START_TEST(each_is_ready_when_its_request_is_final_and_no_other)
     for (int i = 0; i < WAITERS; i++)
         ck_assert_int_eq(waiting[i].is_waiting, i % 2);
 }
-END_TEST
 
-START_TEST(a_change_without_a_notification_is_found_all_the_same)
+TEST(a_change_without_a_notification_is_found_all_the_same)
 {
     start_waiting(0, 60000);
     run_until(session_did("LISTEN issuing_final") && beats_passed(20)); /* its hint was followed */
     end_event(&waiting[0].id);
     run_until(readies == 1);
 }
-END_TEST
 
-START_TEST(what_is_over_before_the_wait_is_found_at_once)
+TEST(what_is_over_before_the_wait_is_found_at_once)
 {
     waiting[0] = (struct waiter){.id = uuid7_make(), .deadline_ms = clock_mono_ms() + 60000, .on_ready = on_ready};
     put_event(&waiting[0].id);
@@ -124,9 +122,8 @@ START_TEST(what_is_over_before_the_wait_is_found_at_once)
     ck_assert(waiters_add(waiters, &waiting[0], "anna"));
     run_until(readies == 1);
 }
-END_TEST
 
-START_TEST(a_wait_ends_with_its_time)
+TEST(a_wait_ends_with_its_time)
 {
     start_waiting(0, 60000);
     start_waiting(1, 50);
@@ -134,9 +131,8 @@ START_TEST(a_wait_ends_with_its_time)
     ck_assert(waiting[0].is_waiting);
     ck_assert(!waiting[1].is_waiting);
 }
-END_TEST
 
-START_TEST(one_that_left_is_not_called)
+TEST(one_that_left_is_not_called)
 {
     start_waiting(0, 60000);
     start_waiting(1, 60000);
@@ -147,9 +143,8 @@ START_TEST(one_that_left_is_not_called)
     ck_assert(!waiting[1].is_waiting);
     ck_assert_int_eq(waiters_count(waiters), 0);
 }
-END_TEST
 
-START_TEST(with_more_waiters_than_one_statement_reads_all_have_their_turn)
+TEST(with_more_waiters_than_one_statement_reads_all_have_their_turn)
 {
     waiters_set_ids_max(waiters, 7);
     for (int i = 0; i < WAITERS; i++)
@@ -165,9 +160,8 @@ START_TEST(with_more_waiters_than_one_statement_reads_all_have_their_turn)
             end_event(&waiting[i].id);
     run_until(readies == WAITERS); /* without notifications, by polls alone */
 }
-END_TEST
 
-START_TEST(more_waiters_than_any_statement_holds_are_all_looked_up)
+TEST(more_waiters_than_any_statement_holds_are_all_looked_up)
 {
     enum { MANY = 30000 };
     static struct waiter many[MANY];
@@ -187,10 +181,9 @@ START_TEST(more_waiters_than_any_statement_holds_are_all_looked_up)
         waiters_remove(waiters, &many[i]);
     ck_assert_int_eq(waiters_count(waiters), 0);
 }
-END_TEST
 
 /* Many waits for one request once filled the array of all requests that are looked up. */
-START_TEST(a_request_that_many_wait_for_is_looked_up_once)
+TEST(a_request_that_many_wait_for_is_looked_up_once)
 {
     enum { MANY = 2000 };
     static struct waiter many[MANY];
@@ -222,9 +215,8 @@ START_TEST(a_request_that_many_wait_for_is_looked_up_once)
     run_until(!waiting[0].is_waiting);
     ck_assert_int_eq(waiters_id_count(waiters), 0);
 }
-END_TEST
 
-START_TEST(a_user_has_so_many_waits_and_no_more)
+TEST(a_user_has_so_many_waits_and_no_more)
 {
     static struct waiter many[WAITERS_OF_USER + 1];
     for (int i = 0; i <= WAITERS_OF_USER; i++) {
@@ -240,9 +232,8 @@ START_TEST(a_user_has_so_many_waits_and_no_more)
         waiters_remove(waiters, &many[i]);
     ck_assert_int_eq(users.count, 1);
 }
-END_TEST
 
-START_TEST(the_session_listens_while_somebody_waits_and_not_for_ever_after)
+TEST(the_session_listens_while_somebody_waits_and_not_for_ever_after)
 {
     for (int i = 0; i < 2; i++) {
         start_waiting(i, 60000);
@@ -254,21 +245,5 @@ START_TEST(the_session_listens_while_somebody_waits_and_not_for_ever_after)
             run_until(session_did("UNLISTEN issuing_final"));
     }
 }
-END_TEST
 
-SUITE(waiters)
-{
-    TCase *tcase = tcase_create("waiters");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, each_is_ready_when_its_request_is_final_and_no_other);
-    tcase_add_test(tcase, a_change_without_a_notification_is_found_all_the_same);
-    tcase_add_test(tcase, what_is_over_before_the_wait_is_found_at_once);
-    tcase_add_test(tcase, a_wait_ends_with_its_time);
-    tcase_add_test(tcase, one_that_left_is_not_called);
-    tcase_add_test(tcase, with_more_waiters_than_one_statement_reads_all_have_their_turn);
-    tcase_add_test(tcase, more_waiters_than_any_statement_holds_are_all_looked_up);
-    tcase_add_test(tcase, a_request_that_many_wait_for_is_looked_up_once);
-    tcase_add_test(tcase, a_user_has_so_many_waits_and_no_more);
-    tcase_add_test(tcase, the_session_listens_while_somebody_waits_and_not_for_ever_after);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(waiters, set_up, tear_down)

@@ -59,13 +59,12 @@ static void add_event(const char *type, const char *due_at)
                   type, due_at);
 }
 
-START_TEST(nothing_waits_in_an_empty_place)
+TEST(nothing_waits_in_an_empty_place)
 {
     ck_assert_str_eq(waits(), "");
 }
-END_TEST
 
-START_TEST(an_event_that_is_due_waits_however_old_and_a_later_one_does_not)
+TEST(an_event_that_is_due_waits_however_old_and_a_later_one_does_not)
 {
     add_event("CARD_ISSUE", "now() + interval '1 hour'");
     add_event("OTHER", "now()");
@@ -76,9 +75,8 @@ START_TEST(an_event_that_is_due_waits_however_old_and_a_later_one_does_not)
     database_run(owner, "UPDATE outbox_events SET lost_count = 3 WHERE event_type = 'CARD_ISSUE'");
     ck_assert_str_eq(waits(), "CARD_ISSUE,ORDER,");
 }
-END_TEST
 
-START_TEST(a_lease_waits_when_it_has_run_out)
+TEST(a_lease_waits_when_it_has_run_out)
 {
     add_event("CARD_ISSUE", "now() - interval '1 hour'");
     database_run(owner, "UPDATE outbox_events SET status = 'PROCESSING', retry_count = 1, lease_token = "
@@ -87,14 +85,12 @@ START_TEST(a_lease_waits_when_it_has_run_out)
     database_run(owner, "UPDATE outbox_events SET lease_until = now() - interval '1 ms'");
     ck_assert_str_eq(waits(), "CARD_ISSUE,");
 }
-END_TEST
 
-START_TEST(an_end_that_is_to_be_told_waits)
+TEST(an_end_that_is_to_be_told_waits)
 {
     database_run(owner, "INSERT INTO ends_to_tell (ended_at, ids) VALUES (now(), ARRAY[gen_random_uuid()])");
     ck_assert_str_eq(waits(), "CARD_REQUEST_ENDED,");
 }
-END_TEST
 
 static void add_mark(const char *due_at, const char *set_at)
 {
@@ -104,7 +100,7 @@ static void add_mark(const char *due_at, const char *set_at)
                   due_at, set_at);
 }
 
-START_TEST(a_mark_waits_when_it_is_due_or_was_set_by_a_clock_that_was_ahead)
+TEST(a_mark_waits_when_it_is_due_or_was_set_by_a_clock_that_was_ahead)
 {
     add_mark("now() + interval '1 hour'", "now()");
     ck_assert_str_eq(waits(), "");
@@ -114,17 +110,15 @@ START_TEST(a_mark_waits_when_it_is_due_or_was_set_by_a_clock_that_was_ahead)
     add_mark("now()", "now()");
     ck_assert_str_eq(waits(), "marks,");
 }
-END_TEST
 
-START_TEST(a_change_of_the_statistics_waits)
+TEST(a_change_of_the_statistics_waits)
 {
     database_run(owner, "INSERT INTO statistics_changes (ended_at, event_type, status, reason_code, count) VALUES "
                         "(now(), 'CARD_ISSUE', 'COMPLETED', '', 1)");
     ck_assert_str_eq(waits(), "changes,");
 }
-END_TEST
 
-START_TEST(what_an_operator_asks_waits)
+TEST(what_an_operator_asks_waits)
 {
     database_run(owner, "INSERT INTO issuer_listings (since, wanted_until) VALUES (now(), now())");
     ck_assert_str_eq(waits(), "");
@@ -134,18 +128,5 @@ START_TEST(what_an_operator_asks_waits)
     database_run(owner, "INSERT INTO issuer_checks (target, deadline_at, actor) VALUES ('issuer', now(), 'test')");
     ck_assert_str_eq(waits(), "!");
 }
-END_TEST
 
-SUITE(waiting)
-{
-    TCase *tcase = tcase_create("waiting");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, nothing_waits_in_an_empty_place);
-    tcase_add_test(tcase, an_event_that_is_due_waits_however_old_and_a_later_one_does_not);
-    tcase_add_test(tcase, a_lease_waits_when_it_has_run_out);
-    tcase_add_test(tcase, an_end_that_is_to_be_told_waits);
-    tcase_add_test(tcase, a_mark_waits_when_it_is_due_or_was_set_by_a_clock_that_was_ahead);
-    tcase_add_test(tcase, a_change_of_the_statistics_waits);
-    tcase_add_test(tcase, what_an_operator_asks_waits);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(waiting, set_up, tear_down)

@@ -114,7 +114,7 @@ static void tear_down(void)
     pg_sync_closep(&db);
 }
 
-START_TEST(any_number_of_wakeups_become_few_and_the_last_is_not_lost)
+TEST(any_number_of_wakeups_become_few_and_the_last_is_not_lost)
 {
     open_pool(2);
     open_wakeup(&notify);
@@ -135,10 +135,9 @@ START_TEST(any_number_of_wakeups_become_few_and_the_last_is_not_lost)
         ck_assert_int_eq(hints, expected);
     }
 }
-END_TEST
 
 /* However fast one follows the other. */
-START_TEST(wakeups_are_a_gap_apart)
+TEST(wakeups_are_a_gap_apart)
 {
     open_pool(1);
     open_wakeup(&notify);
@@ -151,9 +150,8 @@ START_TEST(wakeups_are_a_gap_apart)
     run_until(hints > 0);
     ck_assert_int_le(hints, took_ms / WAKEUP_GAP_MS + 2);
 }
-END_TEST
 
-START_TEST(what_happens_while_a_wakeup_hangs_gets_one_more)
+TEST(what_happens_while_a_wakeup_hangs_gets_one_more)
 {
     open_pool(3);
     open_wakeup(&notify_after_lock);
@@ -168,9 +166,8 @@ START_TEST(what_happens_while_a_wakeup_hangs_gets_one_more)
     ck_assert_int_eq(pg_pool_in_flight(pool), 0);
     expect_hints(2);
 }
-END_TEST
 
-START_TEST(a_statement_name_that_is_gone_costs_no_wakeup)
+TEST(a_statement_name_that_is_gone_costs_no_wakeup)
 {
     open_pool(1);
     open_wakeup(&notify);
@@ -183,9 +180,8 @@ START_TEST(a_statement_name_that_is_gone_costs_no_wakeup)
     rest();
     expect_hints(1);
 }
-END_TEST
 
-START_TEST(a_wakeup_is_idle_when_its_pool_is_gone)
+TEST(a_wakeup_is_idle_when_its_pool_is_gone)
 {
     open_pool(1);
     open_wakeup(&notify_after_lock);
@@ -196,16 +192,5 @@ START_TEST(a_wakeup_is_idle_when_its_pool_is_gone)
     close_pool();
     ck_assert(wakeup_is_idle(&wakeup));
 }
-END_TEST
 
-SUITE(wakeup)
-{
-    TCase *tcase = tcase_create("wakeup");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, any_number_of_wakeups_become_few_and_the_last_is_not_lost);
-    tcase_add_test(tcase, wakeups_are_a_gap_apart);
-    tcase_add_test(tcase, what_happens_while_a_wakeup_hangs_gets_one_more);
-    tcase_add_test(tcase, a_statement_name_that_is_gone_costs_no_wakeup);
-    tcase_add_test(tcase, a_wakeup_is_idle_when_its_pool_is_gone);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(wakeup, set_up, tear_down)

@@ -65,7 +65,7 @@ static int random_below(int bound)
     return (int)(random_state % (uint64_t)bound);
 }
 
-START_TEST(different_users_do_not_wait_for_each_other)
+TEST(different_users_do_not_wait_for_each_other)
 {
     for (int i = 0; i < USERS; i++)
         ck_assert(add(i, i));
@@ -73,9 +73,8 @@ START_TEST(different_users_do_not_wait_for_each_other)
         ck_assert_int_eq(decide(i), -1);
     ck_assert_int_eq(queue->held_count, 0);
 }
-END_TEST
 
-START_TEST(a_users_next_one_waits_until_the_one_before_is_decided)
+TEST(a_users_next_one_waits_until_the_one_before_is_decided)
 {
     ck_assert(add(0, 7));
     ck_assert(!add(1, 7));
@@ -87,9 +86,8 @@ START_TEST(a_users_next_one_waits_until_the_one_before_is_decided)
     ck_assert_int_eq(decide(3), -1);
     ck_assert_int_eq(queue->held_count, 0);
 }
-END_TEST
 
-START_TEST(no_request_is_lost_doubled_or_overtaken_whatever_happens)
+TEST(no_request_is_lost_doubled_or_overtaken_whatever_happens)
 {
     int added = 0, decided = 0, ready[USERS], ready_count = 0, last_of[USERS];
     random_state = 0x9E3779B97F4A7C15u;
@@ -112,9 +110,8 @@ START_TEST(no_request_is_lost_doubled_or_overtaken_whatever_happens)
     }
     ck_assert_int_eq(ready_count, 0);
 }
-END_TEST
 
-START_TEST(a_full_queue_takes_no_more)
+TEST(a_full_queue_takes_no_more)
 {
     static struct acceptance many[ACCEPT_QUEUE_MAX + 1];
     for (int i = 0; i < ACCEPT_QUEUE_MAX; i++) {
@@ -127,9 +124,8 @@ START_TEST(a_full_queue_takes_no_more)
     ck_assert_ptr_eq(accept_queue_remove(queue, &many[0]), &many[USERS]);
     ck_assert_int_eq(accept_queue_add(queue, &many[ACCEPT_QUEUE_MAX]), ACCEPT_QUEUE_BEHIND);
 }
-END_TEST
 
-START_TEST(the_queue_is_never_one_users)
+TEST(the_queue_is_never_one_users)
 {
     static struct acceptance many[ACCEPT_QUEUE_OF_USER + 2];
     for (int i = 0; i < ACCEPT_QUEUE_OF_USER + 2; i++)
@@ -143,7 +139,6 @@ START_TEST(the_queue_is_never_one_users)
     ck_assert_int_eq(accept_queue_add(queue, &many[ACCEPT_QUEUE_OF_USER]), ACCEPT_QUEUE_BEHIND);
     ck_assert_int_eq(accept_queue_add(queue, &many[ACCEPT_QUEUE_OF_USER + 1]), ACCEPT_QUEUE_FULL);
 }
-END_TEST
 
 static void visit(struct acceptance *acceptance)
 {
@@ -152,24 +147,12 @@ static void visit(struct acceptance *acceptance)
     visited++;
 }
 
-START_TEST(a_visit_reaches_every_request)
+TEST(a_visit_reaches_every_request)
 {
     for (int i = 0; i < 200; i++)
         (void)add(i, i % USERS);
     accept_queue_visit(queue, visit);
     ck_assert_int_eq(visited, 200);
 }
-END_TEST
 
-SUITE(accept_queue)
-{
-    TCase *tcase = tcase_create("accept_queue");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, different_users_do_not_wait_for_each_other);
-    tcase_add_test(tcase, a_users_next_one_waits_until_the_one_before_is_decided);
-    tcase_add_test(tcase, no_request_is_lost_doubled_or_overtaken_whatever_happens);
-    tcase_add_test(tcase, a_full_queue_takes_no_more);
-    tcase_add_test(tcase, the_queue_is_never_one_users);
-    tcase_add_test(tcase, a_visit_reaches_every_request);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(accept_queue, set_up, tear_down)

@@ -35,7 +35,7 @@ static void expect(const char *line)
     ck_assert_msg(strstr(page.bytes, whole) != NULL, "no line %s", line);
 }
 
-START_TEST(every_answer_that_a_route_gives_is_zero_at_the_start)
+TEST(every_answer_that_a_route_gives_is_zero_at_the_start)
 {
     expect("issuing_http_requests_total{route=\"/v1/card-requests\",method=\"POST\",code=\"202\"} 0");
     expect("issuing_http_requests_total{route=\"/v1/card-requests\",method=\"POST\",code=\"503\"} 0");
@@ -48,9 +48,8 @@ START_TEST(every_answer_that_a_route_gives_is_zero_at_the_start)
     expect("issuing_idempotency_replays_total 0");
     expect("issuing_reads_refused_total 0");
 }
-END_TEST
 
-START_TEST(calls_that_waited_and_other_methods_are_apart)
+TEST(calls_that_waited_and_other_methods_are_apart)
 {
     int64_t now_us = clock_mono_us();
     api_series_count_answer(&series, ROUTE_CARD_REQUESTS_POST, false, 202, now_us);
@@ -64,9 +63,8 @@ START_TEST(calls_that_waited_and_other_methods_are_apart)
     expect("issuing_http_request_seconds_bucket{route=\"/v1/card-requests, waiting\",method=\"POST\",le=\"10\"} 0");
     expect("issuing_http_request_seconds_count{route=\"/v1/card-requests, waiting\",method=\"POST\"} 1");
 }
-END_TEST
 
-START_TEST(an_unforeseen_answer_is_counted_all_the_same)
+TEST(an_unforeseen_answer_is_counted_all_the_same)
 {
     api_series_count_answer(&series, ROUTE_CARDS_GET, false, 422, clock_mono_us());
     api_series_count_answer(&series, ROUTE_CARDS_GET, false, 599, clock_mono_us());
@@ -77,14 +75,5 @@ START_TEST(an_unforeseen_answer_is_counted_all_the_same)
     expect("issuing_http_requests_total{route=\"unknown, waiting\",method=\"other\",code=\"404\"} 1");
     expect("issuing_http_requests_total{route=\"refused\",method=\"other\",code=\"other\"} 1");
 }
-END_TEST
 
-SUITE(api_metrics)
-{
-    TCase *tcase = tcase_create("api_metrics");
-    tcase_add_checked_fixture(tcase, start, stop);
-    tcase_add_test(tcase, every_answer_that_a_route_gives_is_zero_at_the_start);
-    tcase_add_test(tcase, calls_that_waited_and_other_methods_are_apart);
-    tcase_add_test(tcase, an_unforeseen_answer_is_counted_all_the_same);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(api_metrics, start, stop)

@@ -13,7 +13,7 @@ static const char *line(struct api_status *status, int connections, uint64_t rep
     return text;
 }
 
-START_TEST(the_rate_is_that_of_the_last_three_seconds)
+TEST(the_rate_is_that_of_the_last_three_seconds)
 {
     struct api_status status = {0};
     ck_assert_str_eq(line(&status, 0, 0, 0, 1000), "0 connections, 0 requests/s, 0 waiting for the database");
@@ -23,20 +23,12 @@ START_TEST(the_rate_is_that_of_the_last_three_seconds)
     ck_assert_str_eq(line(&status, 20, 121, 0, 7000), "20 connections, 0.3 requests/s, 0 waiting for the database");
     ck_assert_str_eq(line(&status, 20, 121, 0, 10000), "20 connections, 0 requests/s, 0 waiting for the database");
 }
-END_TEST
 
-START_TEST(a_machine_that_slept_makes_no_false_rate)
+TEST(a_machine_that_slept_makes_no_false_rate)
 {
     struct api_status status = {0};
     line(&status, 0, 0, 0, 1000);
     ck_assert_str_eq(line(&status, 0, 1200, 0, 61000), "0 connections, 20 requests/s, 0 waiting for the database");
 }
-END_TEST
 
-SUITE(api_status)
-{
-    TCase *tests = tcase_create("api_status");
-    tcase_add_test(tests, the_rate_is_that_of_the_last_three_seconds);
-    tcase_add_test(tests, a_machine_that_slept_makes_no_false_rate);
-    suite_add_tcase(suite, tests);
-}
+TESTS(api_status)

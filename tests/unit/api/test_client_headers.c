@@ -50,7 +50,7 @@ static void expect_no_key(const char *value)
     expect_no_key_bytes(value, strlen(value));
 }
 
-START_TEST(quoted_and_bare_are_one_key)
+TEST(quoted_and_bare_are_one_key)
 {
     expect_key("\"8e03978e-40d5-43dd-bc93-6894a57f9324\"", "8e03978e-40d5-43dd-bc93-6894a57f9324");
     expect_key("8e03978e-40d5-43dd-bc93-6894a57f9324", "8e03978e-40d5-43dd-bc93-6894a57f9324");
@@ -61,9 +61,8 @@ START_TEST(quoted_and_bare_are_one_key)
     expect_key("\" k \"", " k "); /* inside the quotes blanks count */
     expect_key("K", "K");         /* and so does the case */
 }
-END_TEST
 
-START_TEST(escapes_are_undone_and_only_the_two_that_exist)
+TEST(escapes_are_undone_and_only_the_two_that_exist)
 {
     expect_key("\"a\\\"b\\\\c\"", "a\"b\\c");
     expect_key("\"\\\\\"", "\\");
@@ -74,9 +73,8 @@ START_TEST(escapes_are_undone_and_only_the_two_that_exist)
     expect_no_key("a\\b");
     expect_no_key("a\\\\b");
 }
-END_TEST
 
-START_TEST(an_empty_key_is_none)
+TEST(an_empty_key_is_none)
 {
     expect_no_key("");
     expect_no_key("  \t ");
@@ -84,9 +82,8 @@ START_TEST(an_empty_key_is_none)
     expect_no_key("\"\";a=1");
     expect_no_key("\"");
 }
-END_TEST
 
-START_TEST(every_byte_is_allowed_or_refused_as_the_grammar_requires)
+TEST(every_byte_is_allowed_or_refused_as_the_grammar_requires)
 {
     for (int byte = 0; byte < 256; byte++) {
         const char bare[3] = {'a', (char)byte, 'b'};
@@ -99,9 +96,8 @@ START_TEST(every_byte_is_allowed_or_refused_as_the_grammar_requires)
             ck_assert_mem_eq(key.text, quoted + 1, 4 - 1);
     }
 }
-END_TEST
 
-START_TEST(a_key_has_at_most_255_bytes_after_decoding)
+TEST(a_key_has_at_most_255_bytes_after_decoding)
 {
     char text[700];
     for (size_t length = 255; length <= 256; length++) {
@@ -118,9 +114,8 @@ START_TEST(a_key_has_at_most_255_bytes_after_decoding)
         ck_assert_int_eq(read_key(text, 2 * length + 2), length == 255);
     }
 }
-END_TEST
 
-START_TEST(parameters_after_the_string_are_ignored)
+TEST(parameters_after_the_string_are_ignored)
 {
     static const char *const parameters[] = {
         ";a",          ";a=1",  "; a=1",     ";   a=1;b",   ";a=\"x;y,z\"", ";a=\"\\\"\\\\\"", ";*a",
@@ -133,9 +128,8 @@ START_TEST(parameters_after_the_string_are_ignored)
         expect_key(text, "k");
     }
 }
-END_TEST
 
-START_TEST(what_follows_the_string_and_is_no_parameter_makes_it_no_key)
+TEST(what_follows_the_string_and_is_no_parameter_makes_it_no_key)
 {
     static const char *const tails[] = {
         "x",    " x",     " ;a",        ",\"l\"", ", \"k\"",     "\"l\"",       ";",        "; ",
@@ -152,7 +146,6 @@ START_TEST(what_follows_the_string_and_is_no_parameter_makes_it_no_key)
     expect_no_key("k;a=1"); /* a bare value is not a structured field: it has no parameters */
     expect_no_key("k,l");
 }
-END_TEST
 
 static void add_header(const char *name, const char *value)
 {
@@ -170,7 +163,7 @@ static int wait_of(const char *value)
     return header_read_wait(&request);
 }
 
-START_TEST(a_wait_is_its_seconds_and_at_most_thirty)
+TEST(a_wait_is_its_seconds_and_at_most_thirty)
 {
     ck_assert_int_eq(header_read_wait(&request), 0);
     static const struct {
@@ -200,9 +193,8 @@ START_TEST(a_wait_is_its_seconds_and_at_most_thirty)
     for (size_t i = 0; i < ARRAY_SIZE(waits); i++)
         ck_assert_msg(wait_of(waits[i].value) == waits[i].seconds, "%s: %d", waits[i].value, wait_of(waits[i].value));
 }
-END_TEST
 
-START_TEST(an_unreadable_wait_is_no_wait)
+TEST(an_unreadable_wait_is_no_wait)
 {
     static const char *const bad[] = {
         "",        "wait",      "wait=",       "wait=x",    "wait=-1",   "wait=1.5",  "wait=+5",       "wait=5s",
@@ -211,9 +203,8 @@ START_TEST(an_unreadable_wait_is_no_wait)
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
         ck_assert_msg(wait_of(bad[i]) == 0, "%s: %d", bad[i], wait_of(bad[i]));
 }
-END_TEST
 
-START_TEST(all_prefer_lines_are_one_list)
+TEST(all_prefer_lines_are_one_list)
 {
     add_header("prefer", "respond-async");
     add_header("X-Prefer", "wait=1");
@@ -221,14 +212,13 @@ START_TEST(all_prefer_lines_are_one_list)
     add_header("Prefer", "wait=9");
     ck_assert_int_eq(header_read_wait(&request), 7);
 }
-END_TEST
 
 static bool is_json(const char *value)
 {
     return header_is_json((struct slice){value, strlen(value)});
 }
 
-START_TEST(json_is_json_whatever_its_spelling)
+TEST(json_is_json_whatever_its_spelling)
 {
     static const char *const good[] = {
         "application/json",
@@ -244,9 +234,8 @@ START_TEST(json_is_json_whatever_its_spelling)
     for (size_t i = 0; i < ARRAY_SIZE(good); i++)
         ck_assert_msg(is_json(good[i]), "%s", good[i]);
 }
-END_TEST
 
-START_TEST(anything_else_is_not_json)
+TEST(anything_else_is_not_json)
 {
     static const char *const bad[] = {
         "",
@@ -269,20 +258,18 @@ START_TEST(anything_else_is_not_json)
         ck_assert_msg(!is_json(bad[i]), "%s", bad[i]);
     ck_assert(!header_is_json((struct slice){NULL, 0}));
 }
-END_TEST
 
 #define TRACE "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
-START_TEST(a_traceparent_is_handed_on_as_it_came)
+TEST(a_traceparent_is_handed_on_as_it_came)
 {
     add_header("TraceParent", "  " TRACE " ");
     struct slice trace = header_read_trace(&request);
     ck_assert_uint_eq(trace.length, 55);
     ck_assert_mem_eq(trace.bytes, TRACE, 55);
 }
-END_TEST
 
-START_TEST(what_is_no_traceparent_is_dropped)
+TEST(what_is_no_traceparent_is_dropped)
 {
     static const char *const bad[] = {
         "",
@@ -309,9 +296,8 @@ START_TEST(what_is_no_traceparent_is_dropped)
     add_header("traceparent", TRACE);
     ck_assert_ptr_null(header_read_trace(&request).bytes); /* which of the two? */
 }
-END_TEST
 
-START_TEST(all_lines_of_tracestate_are_one_and_a_bad_one_drops_them_all)
+TEST(all_lines_of_tracestate_are_one_and_a_bad_one_drops_them_all)
 {
     static char many[TRACE_STATE_MAX];
     char text[TRACE_STATE_SIZE];
@@ -331,7 +317,6 @@ START_TEST(all_lines_of_tracestate_are_one_and_a_bad_one_drops_them_all)
     add_header("tracestate", "b=1");
     ck_assert_ptr_null(header_read_trace_state(&request, text).bytes);
 }
-END_TEST
 
 START_TEST(a_tracestate_of_512_bytes_is_kept_and_a_longer_one_is_not)
 {
@@ -344,27 +329,12 @@ START_TEST(a_tracestate_of_512_bytes_is_kept_and_a_longer_one_is_not)
     add_header("tracestate", edge);
     ck_assert_uint_eq(header_read_trace_state(&request, text).length, _i == 0 ? TRACE_STATE_MAX : 0);
 }
-END_TEST
 
 SUITE(client_headers)
 {
     TCase *tcase = tcase_create("client_headers");
     tcase_add_checked_fixture(tcase, set_up, NULL);
-    tcase_add_test(tcase, quoted_and_bare_are_one_key);
-    tcase_add_test(tcase, escapes_are_undone_and_only_the_two_that_exist);
-    tcase_add_test(tcase, an_empty_key_is_none);
-    tcase_add_test(tcase, every_byte_is_allowed_or_refused_as_the_grammar_requires);
-    tcase_add_test(tcase, a_key_has_at_most_255_bytes_after_decoding);
-    tcase_add_test(tcase, parameters_after_the_string_are_ignored);
-    tcase_add_test(tcase, what_follows_the_string_and_is_no_parameter_makes_it_no_key);
-    tcase_add_test(tcase, a_wait_is_its_seconds_and_at_most_thirty);
-    tcase_add_test(tcase, an_unreadable_wait_is_no_wait);
-    tcase_add_test(tcase, all_prefer_lines_are_one_list);
-    tcase_add_test(tcase, json_is_json_whatever_its_spelling);
-    tcase_add_test(tcase, anything_else_is_not_json);
-    tcase_add_test(tcase, a_traceparent_is_handed_on_as_it_came);
-    tcase_add_test(tcase, what_is_no_traceparent_is_dropped);
-    tcase_add_test(tcase, all_lines_of_tracestate_are_one_and_a_bad_one_drops_them_all);
+    ADD_TESTS(tcase);
     tcase_add_loop_test(tcase, a_tracestate_of_512_bytes_is_kept_and_a_longer_one_is_not, 0, 2);
     suite_add_tcase(suite, tcase);
 }

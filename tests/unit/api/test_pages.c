@@ -14,7 +14,7 @@ static bool has(const char *value)
     return pages_has_tag((struct slice){.bytes = value, .length = strlen(value)}, TAG);
 }
 
-START_TEST(the_tag_is_found_alone_in_a_list_and_weak)
+TEST(the_tag_is_found_alone_in_a_list_and_weak)
 {
     static const char *const good[] = {"\"abc\"",
                                        "W/\"abc\"",
@@ -28,9 +28,8 @@ START_TEST(the_tag_is_found_alone_in_a_list_and_weak)
     for (size_t i = 0; i < ARRAY_SIZE(good); i++)
         ck_assert_msg(has(good[i]), "%s", good[i]);
 }
-END_TEST
 
-START_TEST(another_tag_and_what_is_no_list_name_nothing)
+TEST(another_tag_and_what_is_no_list_name_nothing)
 {
     static const char *const bad[] = {"",
                                       "abc",
@@ -52,20 +51,11 @@ START_TEST(another_tag_and_what_is_no_list_name_nothing)
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
         ck_assert_msg(!has(bad[i]), "%s", bad[i]);
 }
-END_TEST
 
-START_TEST(the_length_decides_where_the_value_ends)
+TEST(the_length_decides_where_the_value_ends)
 {
     ck_assert(!pages_has_tag((struct slice){.bytes = TAG, .length = 4}, TAG));
     ck_assert(!pages_has_tag((struct slice){0}, TAG));
 }
-END_TEST
 
-SUITE(pages)
-{
-    TCase *tcase = tcase_create("pages");
-    tcase_add_test(tcase, the_tag_is_found_alone_in_a_list_and_weak);
-    tcase_add_test(tcase, another_tag_and_what_is_no_list_name_nothing);
-    tcase_add_test(tcase, the_length_decides_where_the_value_ends);
-    suite_add_tcase(suite, tcase);
-}
+TESTS(pages)

@@ -42,7 +42,7 @@ static const char *text(const char *name)
     return value;
 }
 
-START_TEST(every_problem_is_a_whole_body_with_its_status_and_type)
+TEST(every_problem_is_a_whole_body_with_its_status_and_type)
 {
     for (int problem = 0; problem < PROBLEM_COUNT; problem++) {
         int64_t status;
@@ -56,9 +56,8 @@ START_TEST(every_problem_is_a_whole_body_with_its_status_and_type)
         ck_assert_int_eq(member("errors").kind, JSON_MISSING);
     }
 }
-END_TEST
 
-START_TEST(every_problem_has_a_page_and_a_slug_of_its_own)
+TEST(every_problem_has_a_page_and_a_slug_of_its_own)
 {
     char slugs[PROBLEM_COUNT][64];
     for (int problem = 0; problem < PROBLEM_COUNT; problem++) {
@@ -75,9 +74,8 @@ START_TEST(every_problem_has_a_page_and_a_slug_of_its_own)
         ck_assert_ptr_nonnull(strstr(out.bytes, "<!doctype html>"));
     }
 }
-END_TEST
 
-START_TEST(the_index_links_to_every_problem)
+TEST(the_index_links_to_every_problem)
 {
     char link[128];
     struct buf index;
@@ -92,9 +90,8 @@ START_TEST(the_index_links_to_every_problem)
     }
     buf_done(&index);
 }
-END_TEST
 
-START_TEST(what_is_no_slug_has_no_page)
+TEST(what_is_no_slug_has_no_page)
 {
     static const char *const none[] = {
         "", "limited", "rate-limite", "rate-limitedx", "RATE-LIMITED", "../problems", "rate-limited/"};
@@ -105,9 +102,8 @@ START_TEST(what_is_no_slug_has_no_page)
         &out, (struct slice){"rate-limited#rest",
                              strlen("rate-limited")})); /* the length decides: the path is not terminated */
 }
-END_TEST
 
-START_TEST(a_detail_stays_a_text_whatever_is_in_it)
+TEST(a_detail_stays_a_text_whatever_is_in_it)
 {
     static const char hostile[] = "\"}, \\ \n\t\x01 </script> gr\xc3\xbc\xc3\x9f";
     problem_write(&out, PROBLEM_INVALID_HEADER, hostile, no_errors);
@@ -116,9 +112,8 @@ START_TEST(a_detail_stays_a_text_whatever_is_in_it)
     problem_write(&out, PROBLEM_INVALID_HEADER, "cut \xc3", no_errors); /* no UTF-8: replaced, never copied */
     ck_assert_str_eq(text("detail"), "cut \xef\xbf\xbd");
 }
-END_TEST
 
-START_TEST(errors_go_in_as_they_are)
+TEST(errors_go_in_as_they_are)
 {
     problem_write(
         &out, PROBLEM_INVALID_BODY, "two members",
@@ -130,9 +125,8 @@ START_TEST(errors_go_in_as_they_are)
         count += json_member(element, "pointer").kind == JSON_STRING;
     ck_assert_int_eq(count, 2);
 }
-END_TEST
 
-START_TEST(what_the_connection_refuses_finds_the_problem_of_its_status)
+TEST(what_the_connection_refuses_finds_the_problem_of_its_status)
 {
     static const int statuses[] = {400, 401, 404, 405, 408, 409, 413, 414, 415, 417, 422, 429, 431, 503};
     for (size_t i = 0; i < ARRAY_SIZE(statuses); i++)
@@ -141,9 +135,8 @@ START_TEST(what_the_connection_refuses_finds_the_problem_of_its_status)
     ck_assert_int_eq(problem_of_status(599), PROBLEM_MALFORMED_REQUEST);
     ck_assert_int_eq(problem_of_status(0), PROBLEM_MALFORMED_REQUEST);
 }
-END_TEST
 
-START_TEST(the_contracts_slugs_are_there)
+TEST(the_contracts_slugs_are_there)
 {
     static const char *const wanted[] = {"idempotency-key-reused", "not-replaceable"};
     static const enum problem problems[] = {PROBLEM_KEY_REUSED, PROBLEM_NOT_REPLACEABLE};
@@ -154,28 +147,12 @@ START_TEST(the_contracts_slugs_are_there)
         ck_assert_int_eq(problem_status(problems[i]), 422);
     }
 }
-END_TEST
 
-START_TEST(a_page_has_no_markup_but_its_own)
+TEST(a_page_has_no_markup_but_its_own)
 {
     ck_assert(problem_write_page(&out, SLICE("invalid-header")));
     ck_assert_ptr_nonnull(strstr(out.bytes, "(&quot;abc&quot;)"));
     ck_assert_ptr_null(strstr(out.bytes, "(\"abc\")"));
 }
-END_TEST
 
-SUITE(problems)
-{
-    TCase *tcase = tcase_create("problems");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, every_problem_is_a_whole_body_with_its_status_and_type);
-    tcase_add_test(tcase, every_problem_has_a_page_and_a_slug_of_its_own);
-    tcase_add_test(tcase, the_index_links_to_every_problem);
-    tcase_add_test(tcase, what_is_no_slug_has_no_page);
-    tcase_add_test(tcase, a_detail_stays_a_text_whatever_is_in_it);
-    tcase_add_test(tcase, errors_go_in_as_they_are);
-    tcase_add_test(tcase, what_the_connection_refuses_finds_the_problem_of_its_status);
-    tcase_add_test(tcase, the_contracts_slugs_are_there);
-    tcase_add_test(tcase, a_page_has_no_markup_but_its_own);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(problems, set_up, tear_down)

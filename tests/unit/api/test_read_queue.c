@@ -66,7 +66,7 @@ static void leave(int index)
     read_queue_finish(&queue, &reads[index], now_us);
 }
 
-START_TEST(a_user_has_eight_out_and_the_others_go_on)
+TEST(a_user_has_eight_out_and_the_others_go_on)
 {
     put_many(0, 100, 0);
     for (int i = 0; i < OF_USER; i++)
@@ -81,9 +81,8 @@ START_TEST(a_user_has_eight_out_and_the_others_go_on)
     ck_assert_int_eq(queue.running, 9);
     ck_assert_int_eq(queue.waiting, 91);
 }
-END_TEST
 
-START_TEST(lines_are_served_in_turn)
+TEST(lines_are_served_in_turn)
 {
     queue.running_max = 1;
     put_many(0, 50, 0);
@@ -101,9 +100,8 @@ START_TEST(lines_are_served_in_turn)
     leave(6);
     ck_assert_int_eq(take(), 300);
 }
-END_TEST
 
-START_TEST(no_more_are_out_than_the_connections_take)
+TEST(no_more_are_out_than_the_connections_take)
 {
     for (int user = 0; user < USERS; user++)
         put_many(user * 10, 2, user);
@@ -114,9 +112,8 @@ START_TEST(no_more_are_out_than_the_connections_take)
     ck_assert_int_eq(take(), 240);
     ck_assert_int_eq(take(), -1);
 }
-END_TEST
 
-START_TEST(a_line_has_an_end)
+TEST(a_line_has_an_end)
 {
     put_many(0, READ_QUEUE_WAITING_OF_USER, 0);
     ck_assert_str_eq(put(READ_QUEUE_WAITING_OF_USER, 0), "Too many calls of this user wait.");
@@ -124,9 +121,8 @@ START_TEST(a_line_has_an_end)
     ck_assert_int_eq(take(), 0);
     put_many(READ_QUEUE_WAITING_OF_USER, 1, 0);
 }
-END_TEST
 
-START_TEST(a_read_that_could_not_be_served_in_time_is_refused_at_once)
+TEST(a_read_that_could_not_be_served_in_time_is_refused_at_once)
 {
     queue.running_max = 1;
     put_many(0, 1, 0);
@@ -148,9 +144,8 @@ START_TEST(a_read_that_could_not_be_served_in_time_is_refused_at_once)
     }
     ck_assert_ptr_null(put(READS - 2, 1));
 }
-END_TEST
 
-START_TEST(what_was_measured_before_a_pause_does_not_count)
+TEST(what_was_measured_before_a_pause_does_not_count)
 {
     queue.running_max = 1;
     put_many(0, 400, 0);
@@ -162,9 +157,8 @@ START_TEST(what_was_measured_before_a_pause_does_not_count)
     put_many(0, 400, 0);
     ck_assert_int_eq(queue.waiting, 400);
 }
-END_TEST
 
-START_TEST(who_waited_too_long_leaves_the_line)
+TEST(who_waited_too_long_leaves_the_line)
 {
     put_many(0, 20, 0);
     for (int i = 0; i < OF_USER; i++)
@@ -183,9 +177,8 @@ START_TEST(who_waited_too_long_leaves_the_line)
     leave(1);
     ck_assert_int_eq(take(), 22);
 }
-END_TEST
 
-START_TEST(a_user_whose_last_read_was_late_is_out_of_turn)
+TEST(a_user_whose_last_read_was_late_is_out_of_turn)
 {
     queue.running_max = 1;
     put_many(0, 1, 0);
@@ -205,9 +198,8 @@ START_TEST(a_user_whose_last_read_was_late_is_out_of_turn)
     ck_assert_int_eq(take(), -1);
     ck_assert_ptr_null(queue.last_user);
 }
-END_TEST
 
-START_TEST(no_read_is_forgotten_whatever_the_order)
+TEST(no_read_is_forgotten_whatever_the_order)
 {
     static int state[READS]; /* 0 = nowhere, 1 waits, 2 is out */
     uint64_t random = 88172645463325252u;
@@ -247,20 +239,5 @@ START_TEST(no_read_is_forgotten_whatever_the_order)
     ck_assert_ptr_null(queue.oldest);
     ck_assert_ptr_null(queue.newest);
 }
-END_TEST
 
-SUITE(read_queue)
-{
-    TCase *tcase = tcase_create("read_queue");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, a_user_has_eight_out_and_the_others_go_on);
-    tcase_add_test(tcase, lines_are_served_in_turn);
-    tcase_add_test(tcase, no_more_are_out_than_the_connections_take);
-    tcase_add_test(tcase, a_line_has_an_end);
-    tcase_add_test(tcase, a_read_that_could_not_be_served_in_time_is_refused_at_once);
-    tcase_add_test(tcase, what_was_measured_before_a_pause_does_not_count);
-    tcase_add_test(tcase, who_waited_too_long_leaves_the_line);
-    tcase_add_test(tcase, a_user_whose_last_read_was_late_is_out_of_turn);
-    tcase_add_test(tcase, no_read_is_forgotten_whatever_the_order);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(read_queue, set_up, tear_down)

@@ -77,7 +77,7 @@ static double counted(const char *word)
     return metric_value(metrics_series(metrics, 0, word, NULL));
 }
 
-START_TEST(every_reason_is_there_from_the_start)
+TEST(every_reason_is_there_from_the_start)
 {
     struct buf text;
     buf_init(&text, 65536);
@@ -88,9 +88,8 @@ START_TEST(every_reason_is_there_from_the_start)
 #undef X
     buf_done(&text);
 }
-END_TEST
 
-START_TEST(a_flood_is_one_line_a_second_and_reason)
+TEST(a_flood_is_one_line_a_second_and_reason)
 {
     const char *text;
     note(AUTH_REFUSED_SIGNATURE, 1000);
@@ -111,11 +110,10 @@ START_TEST(a_flood_is_one_line_a_second_and_reason)
     ck_assert_int_eq(lines(&text), 1);
     ck_assert_ptr_nonnull(strstr(text, "more tokens were refused reason=signature count=499\n"));
 }
-END_TEST
 
 #define TRACE_ID "4bf92f3577b34da6a3ce929d0e0e4736"
 
-START_TEST(the_line_has_the_address_and_the_trace_where_they_are_known)
+TEST(the_line_has_the_address_and_the_trace_where_they_are_known)
 {
     const char *text;
     refusals_note(&refusals, AUTH_REFUSED_KEY, "192.0.2.7", TRACE_ID);
@@ -125,10 +123,9 @@ START_TEST(the_line_has_the_address_and_the_trace_where_they_are_known)
         strstr(text, "reason=unknown_key why=\"the token's key is unknown\" client=192.0.2.7 trace_id=" TRACE_ID "\n"));
     ck_assert_ptr_nonnull(strstr(text, "reason=missing why=\"no token was sent\"\n"));
 }
-END_TEST
 
 /* The end of a flood is logged although no further token comes. */
-START_TEST(what_was_left_out_is_logged_when_nothing_follows)
+TEST(what_was_left_out_is_logged_when_nothing_follows)
 {
     const char *text;
     clock_release();
@@ -144,15 +141,5 @@ START_TEST(what_was_left_out_is_logged_when_nothing_follows)
     ck_assert_int_eq(lines(&text), 1);
     ck_assert_ptr_nonnull(strstr(text, "more tokens were refused reason=unknown_key count=7\n"));
 }
-END_TEST
 
-SUITE(refusals)
-{
-    TCase *tests = tcase_create("refusals");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_test(tests, every_reason_is_there_from_the_start);
-    tcase_add_test(tests, a_flood_is_one_line_a_second_and_reason);
-    tcase_add_test(tests, the_line_has_the_address_and_the_trace_where_they_are_known);
-    tcase_add_test(tests, what_was_left_out_is_logged_when_nothing_follows);
-    suite_add_tcase(suite, tests);
-}
+TESTS_BETWEEN(refusals, set_up, tear_down)

@@ -19,7 +19,7 @@ static void on_due(void *context, struct again_item *item)
         again_add(&again, item);
 }
 
-START_TEST(each_comes_back_as_often_as_it_waited)
+TEST(each_comes_back_as_often_as_it_waited)
 {
     uv_loop_t loop;
     struct closing closing;
@@ -37,11 +37,5 @@ START_TEST(each_comes_back_as_often_as_it_waited)
     (void)uv_run(&loop, UV_RUN_DEFAULT);
     ck_assert_int_eq(uv_loop_close(&loop), 0);
 }
-END_TEST
 
-SUITE(again)
-{
-    TCase *tcase = tcase_create("again");
-    tcase_add_test(tcase, each_comes_back_as_often_as_it_waited);
-    suite_add_tcase(suite, tcase);
-}
+TESTS(again)

@@ -5,7 +5,7 @@
 #include "common/lib/base/backoff.h"
 #include "tests/support/suite.h"
 
-START_TEST(the_ceiling_doubles_up_to_the_cap)
+TEST(the_ceiling_doubles_up_to_the_cap)
 {
     ck_assert_int_eq(backoff_ceiling_ms(1, 1000, 300000), 1000);
     ck_assert_int_eq(backoff_ceiling_ms(2, 1000, 300000), 2000);
@@ -13,9 +13,8 @@ START_TEST(the_ceiling_doubles_up_to_the_cap)
     ck_assert_int_eq(backoff_ceiling_ms(10, 1000, 300000), 300000);
     ck_assert_int_eq(backoff_ceiling_ms(1, 5000, 300), 300);
 }
-END_TEST
 
-START_TEST(odd_input_gives_an_answer_between_zero_and_the_cap)
+TEST(odd_input_gives_an_answer_between_zero_and_the_cap)
 {
     ck_assert_int_eq(backoff_ceiling_ms(0, 1000, 300000), 1000);
     ck_assert_int_eq(backoff_ceiling_ms(-5, 1000, 300000), 1000);
@@ -27,18 +26,16 @@ START_TEST(odd_input_gives_an_answer_between_zero_and_the_cap)
     ck_assert_int_eq(backoff_delay_ms(3, 0, 300000, UINT64_MAX), 0);
     ck_assert_int_eq(backoff_delay_ms(1, INT64_MAX, INT64_MAX, UINT64_MAX), INT64_MAX);
 }
-END_TEST
 
-START_TEST(the_jitter_reaches_both_ends_and_not_beyond)
+TEST(the_jitter_reaches_both_ends_and_not_beyond)
 {
     ck_assert_int_eq(backoff_delay_ms(1, 1000, 300000, 0), 0);
     ck_assert_int_eq(backoff_delay_ms(1, 1000, 300000, UINT64_MAX), 1000);
     ck_assert_int_eq(backoff_delay_ms(1, 1000, 300000, UINT64_MAX / 2), 500);
     ck_assert_int_eq(backoff_delay_ms(20, 1000, 300000, UINT64_MAX), 300000);
 }
-END_TEST
 
-START_TEST(the_jitter_is_spread_evenly)
+TEST(the_jitter_is_spread_evenly)
 {
     enum { DRAWS = 40000, PARTS = 4 };
     int hits[PARTS] = {0};
@@ -50,9 +47,8 @@ START_TEST(the_jitter_is_spread_evenly)
         ck_assert_int_lt(hits[i], DRAWS / PARTS + 600);
     }
 }
-END_TEST
 
-START_TEST(a_seed_repeats_its_numbers_and_another_does_not)
+TEST(a_seed_repeats_its_numbers_and_another_does_not)
 {
     backoff_seed(7);
     uint64_t first = backoff_random(), second = backoff_random();
@@ -63,15 +59,5 @@ START_TEST(a_seed_repeats_its_numbers_and_another_does_not)
     ck_assert_uint_ne(backoff_random(), first);
     ck_assert_uint_ne(first, second);
 }
-END_TEST
 
-SUITE(backoff)
-{
-    TCase *tests = tcase_create("backoff");
-    tcase_add_test(tests, the_ceiling_doubles_up_to_the_cap);
-    tcase_add_test(tests, odd_input_gives_an_answer_between_zero_and_the_cap);
-    tcase_add_test(tests, the_jitter_reaches_both_ends_and_not_beyond);
-    tcase_add_test(tests, the_jitter_is_spread_evenly);
-    tcase_add_test(tests, a_seed_repeats_its_numbers_and_another_does_not);
-    suite_add_tcase(suite, tests);
-}
+TESTS(backoff)

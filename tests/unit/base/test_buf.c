@@ -7,7 +7,7 @@
 #include "common/lib/base/buf.h"
 #include "tests/support/suite.h"
 
-START_TEST(a_new_buffer_is_empty_and_costs_nothing)
+TEST(a_new_buffer_is_empty_and_costs_nothing)
 {
     struct buf buf;
     buf_init(&buf, 100);
@@ -18,9 +18,8 @@ START_TEST(a_new_buffer_is_empty_and_costs_nothing)
     buf_done(&buf);
     ck_assert_ptr_null(buf.bytes);
 }
-END_TEST
 
-START_TEST(what_was_appended_comes_back_terminated)
+TEST(what_was_appended_comes_back_terminated)
 {
     struct buf buf;
     buf_init(&buf, 100000);
@@ -33,9 +32,8 @@ START_TEST(what_was_appended_comes_back_terminated)
     ck_assert_int_eq(buf.bytes[buf.length], '\0');
     buf_done(&buf);
 }
-END_TEST
 
-START_TEST(a_buffer_holds_exactly_its_maximum)
+TEST(a_buffer_holds_exactly_its_maximum)
 {
     for (size_t max = 0; max < 600; max += 7) {
         struct buf buf;
@@ -52,9 +50,8 @@ START_TEST(a_buffer_holds_exactly_its_maximum)
         buf_done(&buf);
     }
 }
-END_TEST
 
-START_TEST(a_failed_append_sticks_until_reset)
+TEST(a_failed_append_sticks_until_reset)
 {
     struct buf buf;
     buf_init(&buf, 5);
@@ -70,9 +67,8 @@ START_TEST(a_failed_append_sticks_until_reset)
     ck_assert_str_eq(buf.bytes, "fghij");
     buf_done(&buf);
 }
-END_TEST
 
-START_TEST(a_format_that_does_not_fit_leaves_nothing_of_itself)
+TEST(a_format_that_does_not_fit_leaves_nothing_of_itself)
 {
     struct buf buf;
     buf_init(&buf, 300);
@@ -85,9 +81,8 @@ START_TEST(a_format_that_does_not_fit_leaves_nothing_of_itself)
     ck_assert_uint_eq(buf.length, 300);
     buf_done(&buf);
 }
-END_TEST
 
-START_TEST(a_format_longer_than_the_free_space_grows_the_buffer)
+TEST(a_format_longer_than_the_free_space_grows_the_buffer)
 {
     struct buf buf;
     buf_init(&buf, 100000);
@@ -97,9 +92,8 @@ START_TEST(a_format_longer_than_the_free_space_grows_the_buffer)
     ck_assert_str_eq(buf.bytes + 5000, "7|end");
     buf_done(&buf);
 }
-END_TEST
 
-START_TEST(a_length_near_the_end_of_the_address_space_is_refused)
+TEST(a_length_near_the_end_of_the_address_space_is_refused)
 {
     struct buf buf;
     buf_init(&buf, 1000);
@@ -114,9 +108,8 @@ START_TEST(a_length_near_the_end_of_the_address_space_is_refused)
     ck_assert(buf_put_text(&buf, "fine"));
     buf_done(&buf);
 }
-END_TEST
 
-START_TEST(a_reservation_is_written_in_place)
+TEST(a_reservation_is_written_in_place)
 {
     struct buf buf;
     buf_init(&buf, 1000);
@@ -130,9 +123,8 @@ START_TEST(a_reservation_is_written_in_place)
     ck_assert_mem_eq(buf.bytes + 500, "ccd", 4);
     buf_done(&buf);
 }
-END_TEST
 
-START_TEST(consuming_takes_from_the_front)
+TEST(consuming_takes_from_the_front)
 {
     struct buf buf;
     buf_init(&buf, 100);
@@ -145,9 +137,8 @@ START_TEST(consuming_takes_from_the_front)
     ck_assert_str_eq(buf.bytes, "");
     buf_done(&buf);
 }
-END_TEST
 
-START_TEST(what_was_consumed_is_not_left_behind_the_end)
+TEST(what_was_consumed_is_not_left_behind_the_end)
 {
     struct buf buf;
     buf_init(&buf, 100);
@@ -161,9 +152,8 @@ START_TEST(what_was_consumed_is_not_left_behind_the_end)
         ck_assert_int_eq(buf.bytes[i], 0);
     buf_done(&buf);
 }
-END_TEST
 
-START_TEST(wiping_overwrites_also_what_was_consumed_or_reset)
+TEST(wiping_overwrites_also_what_was_consumed_or_reset)
 {
     struct buf buf;
     buf_init(&buf, 1000);
@@ -182,21 +172,5 @@ START_TEST(wiping_overwrites_also_what_was_consumed_or_reset)
     buf_wipe(&buf);
     ck_assert_ptr_null(buf.bytes);
 }
-END_TEST
 
-SUITE(buf)
-{
-    TCase *tests = tcase_create("buf");
-    tcase_add_test(tests, a_new_buffer_is_empty_and_costs_nothing);
-    tcase_add_test(tests, what_was_appended_comes_back_terminated);
-    tcase_add_test(tests, a_buffer_holds_exactly_its_maximum);
-    tcase_add_test(tests, a_failed_append_sticks_until_reset);
-    tcase_add_test(tests, a_format_that_does_not_fit_leaves_nothing_of_itself);
-    tcase_add_test(tests, a_format_longer_than_the_free_space_grows_the_buffer);
-    tcase_add_test(tests, a_length_near_the_end_of_the_address_space_is_refused);
-    tcase_add_test(tests, a_reservation_is_written_in_place);
-    tcase_add_test(tests, consuming_takes_from_the_front);
-    tcase_add_test(tests, what_was_consumed_is_not_left_behind_the_end);
-    tcase_add_test(tests, wiping_overwrites_also_what_was_consumed_or_reset);
-    suite_add_tcase(suite, tests);
-}
+TESTS(buf)

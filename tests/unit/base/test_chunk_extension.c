@@ -14,7 +14,7 @@ static bool is_good(const char *text)
     return chunk_extension_may_end(state);
 }
 
-START_TEST(extensions_are_names_with_or_without_a_value)
+TEST(extensions_are_names_with_or_without_a_value)
 {
     static const char *const good[] = {"",
                                        ";a",
@@ -35,11 +35,5 @@ START_TEST(extensions_are_names_with_or_without_a_value)
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
         ck_assert_msg(!is_good(bad[i]), "%s", bad[i]);
 }
-END_TEST
 
-SUITE(chunk_extension)
-{
-    TCase *tests = tcase_create("chunk_extension");
-    tcase_add_test(tests, extensions_are_names_with_or_without_a_value);
-    suite_add_tcase(suite, tests);
-}
+TESTS(chunk_extension)

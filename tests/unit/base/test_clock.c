@@ -16,7 +16,7 @@ static void expect(int64_t wall_us, const char *wanted)
     ck_assert_str_eq(text, wanted);
 }
 
-START_TEST(known_instants_have_their_known_form)
+TEST(known_instants_have_their_known_form)
 {
     expect(0, "1970-01-01T00:00:00.000000Z");
     expect(-1, "1969-12-31T23:59:59.999999Z");
@@ -25,18 +25,16 @@ START_TEST(known_instants_have_their_known_form)
     expect(4107542399999999, "2100-02-28T23:59:59.999999Z");
     expect(4107542400000000, "2100-03-01T00:00:00.000000Z");
 }
-END_TEST
 
-START_TEST(years_that_have_no_four_digits_are_shown_as_the_nearest_that_has)
+TEST(years_that_have_no_four_digits_are_shown_as_the_nearest_that_has)
 {
     expect(INT64_MAX, "9999-12-31T23:59:59.999999Z");
     expect(INT64_MIN, "0000-01-01T00:00:00.000000Z");
     expect(253402300799999999, "9999-12-31T23:59:59.999999Z");
     expect(-62167219200000000, "0000-01-01T00:00:00.000000Z");
 }
-END_TEST
 
-START_TEST(the_calendar_agrees_with_the_c_library)
+TEST(the_calendar_agrees_with_the_c_library)
 {
     const int64_t step_seconds = 86400 * 13 + 3607;
     for (int64_t seconds = -62167219200; seconds <= 253402300799; seconds += step_seconds) {
@@ -49,9 +47,8 @@ START_TEST(the_calendar_agrees_with_the_c_library)
         expect(seconds * 1000000 + 42, wanted);
     }
 }
-END_TEST
 
-START_TEST(the_monotonic_clock_does_not_go_back)
+TEST(the_monotonic_clock_does_not_go_back)
 {
     int64_t before_us = clock_mono_us();
     for (int i = 0; i < 1000; i++) {
@@ -61,9 +58,8 @@ START_TEST(the_monotonic_clock_does_not_go_back)
     }
     ck_assert_int_ge(clock_mono_ms(), before_us / 1000);
 }
-END_TEST
 
-START_TEST(the_wall_clock_is_that_of_the_system)
+TEST(the_wall_clock_is_that_of_the_system)
 {
     time_t before = time(NULL);
     int64_t wall_us = clock_wall_us();
@@ -71,9 +67,8 @@ START_TEST(the_wall_clock_is_that_of_the_system)
     ck_assert_int_ge(wall_us / 1000000, before - 1);
     ck_assert_int_le(wall_us / 1000000, after + 1);
 }
-END_TEST
 
-START_TEST(a_frozen_clock_stands_still_until_released)
+TEST(a_frozen_clock_stands_still_until_released)
 {
     clock_freeze(5000000, 7000);
     ck_assert_int_eq(clock_wall_us(), 5000000);
@@ -82,7 +77,6 @@ START_TEST(a_frozen_clock_stands_still_until_released)
     clock_release();
     ck_assert_int_gt(clock_wall_us(), 1600000000000000);
 }
-END_TEST
 
 /* ---- what the kernel offers: linked with --wrap (meson.build) ---- */
 
@@ -114,7 +108,7 @@ static int64_t kernel_mono_us(void)
     return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
-START_TEST(the_time_of_a_suspension_counts)
+TEST(the_time_of_a_suspension_counts)
 {
     has_boottime = true;
     int64_t before_us = kernel_mono_us();
@@ -122,9 +116,8 @@ START_TEST(the_time_of_a_suspension_counts)
     ck_assert_int_ge(now_us, before_us + SLEPT_US);
     ck_assert_int_le(now_us, kernel_mono_us() + SLEPT_US);
 }
-END_TEST
 
-START_TEST(a_kernel_that_cannot_count_it_is_called_once)
+TEST(a_kernel_that_cannot_count_it_is_called_once)
 {
     has_boottime = false;
     int64_t before_us = kernel_mono_us();
@@ -136,9 +129,8 @@ START_TEST(a_kernel_that_cannot_count_it_is_called_once)
     ck_assert_int_le(clock_mono_us(), kernel_mono_us());
     ck_assert_int_eq(boottime_calls, 1);
 }
-END_TEST
 
-START_TEST(an_advanced_clock_runs_on_from_there)
+TEST(an_advanced_clock_runs_on_from_there)
 {
     int64_t wall_us = clock_wall_us(), mono_us = clock_mono_us();
     clock_advance(SLEPT_US);
@@ -147,19 +139,5 @@ START_TEST(an_advanced_clock_runs_on_from_there)
     clock_release();
     ck_assert_int_lt(clock_mono_us(), mono_us + SLEPT_US);
 }
-END_TEST
 
-SUITE(clock)
-{
-    TCase *tests = tcase_create("clock");
-    tcase_add_test(tests, known_instants_have_their_known_form);
-    tcase_add_test(tests, years_that_have_no_four_digits_are_shown_as_the_nearest_that_has);
-    tcase_add_test(tests, the_calendar_agrees_with_the_c_library);
-    tcase_add_test(tests, the_monotonic_clock_does_not_go_back);
-    tcase_add_test(tests, the_wall_clock_is_that_of_the_system);
-    tcase_add_test(tests, a_frozen_clock_stands_still_until_released);
-    tcase_add_test(tests, the_time_of_a_suspension_counts);
-    tcase_add_test(tests, a_kernel_that_cannot_count_it_is_called_once);
-    tcase_add_test(tests, an_advanced_clock_runs_on_from_there);
-    suite_add_tcase(suite, tests);
-}
+TESTS(clock)

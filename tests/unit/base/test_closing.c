@@ -48,7 +48,7 @@ static void part_close(struct module *module, void (*part_closed)(void *context)
     module->part_context = context;
 }
 
-START_TEST(a_module_is_released_once_all_handles_and_parts_are_closed)
+TEST(a_module_is_released_once_all_handles_and_parts_are_closed)
 {
     uv_loop_t loop;
     ck_assert_int_eq(uv_loop_init(&loop), 0);
@@ -64,9 +64,8 @@ START_TEST(a_module_is_released_once_all_handles_and_parts_are_closed)
     ck_assert_int_eq(reported, 1);
     ck_assert_int_eq(uv_loop_close(&loop), 0);
 }
-END_TEST
 
-START_TEST(a_part_that_closes_at_once_does_not_release_the_module_early)
+TEST(a_part_that_closes_at_once_does_not_release_the_module_early)
 {
     uv_loop_t loop;
     ck_assert_int_eq(uv_loop_init(&loop), 0);
@@ -82,9 +81,8 @@ START_TEST(a_part_that_closes_at_once_does_not_release_the_module_early)
     ck_assert_int_eq(reported, 1);
     ck_assert_int_eq(uv_loop_close(&loop), 0);
 }
-END_TEST
 
-START_TEST(a_module_without_open_parts_is_released_at_the_end)
+TEST(a_module_without_open_parts_is_released_at_the_end)
 {
     uv_loop_t loop;
     ck_assert_int_eq(uv_loop_init(&loop), 0);
@@ -101,13 +99,5 @@ START_TEST(a_module_without_open_parts_is_released_at_the_end)
     ck_assert_int_eq(reported, 1);
     ck_assert_int_eq(uv_loop_close(&loop), 0);
 }
-END_TEST
 
-SUITE(closing)
-{
-    TCase *tests = tcase_create("closing");
-    tcase_add_test(tests, a_module_is_released_once_all_handles_and_parts_are_closed);
-    tcase_add_test(tests, a_part_that_closes_at_once_does_not_release_the_module_early);
-    tcase_add_test(tests, a_module_without_open_parts_is_released_at_the_end);
-    suite_add_tcase(suite, tests);
-}
+TESTS(closing)

@@ -6,24 +6,22 @@
 #include "common/lib/base/err.h"
 #include "tests/support/suite.h"
 
-START_TEST(an_error_carries_its_kind_and_sentence_and_is_false)
+TEST(an_error_carries_its_kind_and_sentence_and_is_false)
 {
     struct err err = {.kind = ERR_NONE};
     ck_assert(!err_set(&err, ERR_CONFIG, "option %s: %d is too big", "limit.count", 7));
     ck_assert_int_eq(err.kind, ERR_CONFIG);
     ck_assert_str_eq(err.message, "option limit.count: 7 is too big");
 }
-END_TEST
 
-START_TEST(a_caller_that_does_not_want_to_know_passes_null)
+TEST(a_caller_that_does_not_want_to_know_passes_null)
 {
     ck_assert(!err_set(NULL, ERR_SYSTEM, "%s", "x"));
     ck_assert(!err_prefix(NULL, "%s", "x"));
     ck_assert(!err_set_sqlstate(NULL, ERR_DATABASE, "42501", "%s", "x"));
 }
-END_TEST
 
-START_TEST(a_prefix_names_the_place_and_the_kind_stays)
+TEST(a_prefix_names_the_place_and_the_kind_stays)
 {
     struct err err;
     err_set(&err, ERR_AWAY, "connection refused");
@@ -31,10 +29,9 @@ START_TEST(a_prefix_names_the_place_and_the_kind_stays)
     ck_assert_int_eq(err.kind, ERR_AWAY);
     ck_assert_str_eq(err.message, "database 1: connection refused");
 }
-END_TEST
 
 /* What a program does next hangs on the code; a prefix that leaves no room for the message must not change it. */
-START_TEST(a_prefix_that_fills_the_message_leaves_the_sqlstate)
+TEST(a_prefix_that_fills_the_message_leaves_the_sqlstate)
 {
     char long_text[2000];
     memset(long_text, 'p', sizeof(long_text) - 1);
@@ -48,9 +45,8 @@ START_TEST(a_prefix_that_fills_the_message_leaves_the_sqlstate)
     ck_assert(!err_is_sqlstate(&err, "55P0"));
     ck_assert_int_eq(err.kind, ERR_DATABASE);
 }
-END_TEST
 
-START_TEST(a_new_error_has_not_the_sqlstate_of_the_last_one)
+TEST(a_new_error_has_not_the_sqlstate_of_the_last_one)
 {
     struct err err;
     err_set_sqlstate(&err, ERR_DATABASE, "42501", "refused");
@@ -58,28 +54,25 @@ START_TEST(a_new_error_has_not_the_sqlstate_of_the_last_one)
     ck_assert_str_eq(err.sqlstate, "");
     ck_assert(!err_is_sqlstate(&err, "42501"));
 }
-END_TEST
 
-START_TEST(newlines_of_libraries_do_not_break_the_line)
+TEST(newlines_of_libraries_do_not_break_the_line)
 {
     struct err err;
     err_set(&err, ERR_DATABASE, "FATAL: no\n\tDETAIL: %s\n\n", "because\x7f");
     ck_assert_ptr_null(strpbrk(err.message, "\n\t\x7f"));
     ck_assert_str_eq(err.message, "FATAL: no  DETAIL: because ");
 }
-END_TEST
 
-START_TEST(the_old_message_may_be_part_of_the_new_one)
+TEST(the_old_message_may_be_part_of_the_new_one)
 {
     struct err err;
     err_set(&err, ERR_SYSTEM, "inner");
     err_set(&err, ERR_REFUSED, "outer (%s)", err.message);
     ck_assert_str_eq(err.message, "outer (inner)");
 }
-END_TEST
 
 /* Fills the buffer so that the last character is cut at each of its bytes. */
-START_TEST(a_long_message_is_cut_between_characters)
+TEST(a_long_message_is_cut_between_characters)
 {
     static const char *const characters[] = {"\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x92\xb3"};
     for (size_t c = 0; c < ARRAY_SIZE(characters); c++) {
@@ -100,9 +93,8 @@ START_TEST(a_long_message_is_cut_between_characters)
         }
     }
 }
-END_TEST
 
-START_TEST(a_prefix_of_any_length_leaves_a_terminated_message)
+TEST(a_prefix_of_any_length_leaves_a_terminated_message)
 {
     char long_text[2000];
     memset(long_text, 'p', sizeof(long_text) - 1);
@@ -116,9 +108,8 @@ START_TEST(a_prefix_of_any_length_leaves_a_terminated_message)
     ck_assert_uint_eq(strlen(err.message), sizeof(err.message) - 1);
     ck_assert_int_eq(err.message[0], 'p');
 }
-END_TEST
 
-START_TEST(exit_codes_are_as_documented)
+TEST(exit_codes_are_as_documented)
 {
     ck_assert_int_eq(err_exit_code(ERR_NONE), 0);
     ck_assert_int_eq(err_exit_code(ERR_USAGE), 2);
@@ -127,20 +118,5 @@ START_TEST(exit_codes_are_as_documented)
     ck_assert_int_eq(err_exit_code(ERR_REFUSED), 1);
     ck_assert_int_eq(err_exit_code((enum err_kind)99), 1);
 }
-END_TEST
 
-SUITE(err)
-{
-    TCase *tests = tcase_create("err");
-    tcase_add_test(tests, an_error_carries_its_kind_and_sentence_and_is_false);
-    tcase_add_test(tests, a_caller_that_does_not_want_to_know_passes_null);
-    tcase_add_test(tests, a_prefix_names_the_place_and_the_kind_stays);
-    tcase_add_test(tests, a_prefix_that_fills_the_message_leaves_the_sqlstate);
-    tcase_add_test(tests, a_new_error_has_not_the_sqlstate_of_the_last_one);
-    tcase_add_test(tests, newlines_of_libraries_do_not_break_the_line);
-    tcase_add_test(tests, the_old_message_may_be_part_of_the_new_one);
-    tcase_add_test(tests, a_long_message_is_cut_between_characters);
-    tcase_add_test(tests, a_prefix_of_any_length_leaves_a_terminated_message);
-    tcase_add_test(tests, exit_codes_are_as_documented);
-    suite_add_tcase(suite, tests);
-}
+TESTS(err)

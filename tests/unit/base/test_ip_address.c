@@ -41,9 +41,8 @@ START_TEST(an_address_has_one_form_however_it_is_written)
     ip_address_format(&address, text);
     ck_assert_str_eq(text, addresses[_i].wanted);
 }
-END_TEST
 
-START_TEST(what_is_no_address_is_none)
+TEST(what_is_no_address_is_none)
 {
     static const char *const texts[] = {
         "",
@@ -91,9 +90,8 @@ START_TEST(what_is_no_address_is_none)
     ck_assert(!ip_address_parse((struct slice){NULL, 0}, &address));
     ck_assert(ip_address_equals(&address, &before));
 }
-END_TEST
 
-START_TEST(a_socket_address_of_either_family_gives_the_same_client)
+TEST(a_socket_address_of_either_family_gives_the_same_client)
 {
     struct sockaddr_storage socket_address = {0};
     struct sockaddr_in v4 = {.sin_family = AF_INET};
@@ -109,7 +107,6 @@ START_TEST(a_socket_address_of_either_family_gives_the_same_client)
     left = ip_address_of_socket(&socket_address);
     ck_assert(!ip_address_is_known(&left));
 }
-END_TEST
 
 static const struct {
     const char *networks, *inside, *outside;
@@ -138,9 +135,8 @@ START_TEST(a_network_holds_what_has_its_prefix)
     if (networks[_i].outside)
         ck_assert(ip_address_parse(slice_of(networks[_i].outside), &address) && !ip_networks_hold(&list, &address));
 }
-END_TEST
 
-START_TEST(a_list_with_a_fault_is_refused_as_a_whole)
+TEST(a_list_with_a_fault_is_refused_as_a_whole)
 {
     static const char *const texts[] = {
         "",
@@ -176,15 +172,12 @@ START_TEST(a_list_with_a_fault_is_refused_as_a_whole)
     ck_assert_int_eq(list.count, -7);
     ck_assert(ip_networks_parse(many, &list, &err));
 }
-END_TEST
 
 SUITE(ip_address)
 {
     TCase *tests = tcase_create("all");
     tcase_add_loop_test(tests, an_address_has_one_form_however_it_is_written, 0, (int)ARRAY_SIZE(addresses));
-    tcase_add_test(tests, what_is_no_address_is_none);
-    tcase_add_test(tests, a_socket_address_of_either_family_gives_the_same_client);
+    ADD_TESTS(tests);
     tcase_add_loop_test(tests, a_network_holds_what_has_its_prefix, 0, (int)ARRAY_SIZE(networks));
-    tcase_add_test(tests, a_list_with_a_fault_is_refused_as_a_whole);
     suite_add_tcase(suite, tests);
 }

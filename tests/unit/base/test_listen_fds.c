@@ -151,9 +151,8 @@ START_TEST(the_socket_is_taken_or_the_reason_is_told)
     else
         ck_assert_msg(strcmp(text, cases[_i].wanted) == 0, "%d: %s", _i, text);
 }
-END_TEST
 
-START_TEST(a_value_of_any_length_is_survived)
+TEST(a_value_of_any_length_is_survived)
 {
     static char names[100000];
     char text[512];
@@ -163,13 +162,12 @@ START_TEST(a_value_of_any_length_is_survived)
     run_apart(LISTENING, "%", names, "http", text, sizeof(text));
     ck_assert_msg(strstr(text, "too long") != NULL, "%s", text);
 }
-END_TEST
 
 SUITE(listen_fds)
 {
     TCase *tests = tcase_create("listen_fds");
     tcase_set_tags(tests, "no_valgrind");
     tcase_add_loop_test(tests, the_socket_is_taken_or_the_reason_is_told, 0, ARRAY_SIZE(cases));
-    tcase_add_test(tests, a_value_of_any_length_is_survived);
+    ADD_TESTS(tests);
     suite_add_tcase(suite, tests);
 }

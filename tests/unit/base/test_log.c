@@ -73,7 +73,7 @@ static void expect_member(struct json_value object, const char *name, const char
     ck_assert_str_eq(text, wanted);
 }
 
-START_TEST(a_json_line_has_its_members_in_order)
+TEST(a_json_line_has_its_members_in_order)
 {
     log_init("issuing-api", LOG_INFO, LOG_FORMAT_JSON);
     log_info("listening", LOG_TEXT("address", "127.0.0.1:8080"), LOG_NUMBER("connections", -4));
@@ -85,9 +85,8 @@ START_TEST(a_json_line_has_its_members_in_order)
                      "{\"ts\":\"2026-11-20T10:39:57.123456Z\",\"level\":\"error\",\"program\":\"issuing-api\","
                      "\"msg\":\"down\"}\n");
 }
-END_TEST
 
-START_TEST(a_text_line_reads_like_a_sentence)
+TEST(a_text_line_reads_like_a_sentence)
 {
     log_init("issuing-api", LOG_DEBUG, LOG_FORMAT_TEXT);
     log_debug("step done", LOG_TEXT("step", "issue"), LOG_NUMBER("ms", 12), LOG_TEXT("why", "a \"b\" c"),
@@ -97,9 +96,8 @@ START_TEST(a_text_line_reads_like_a_sentence)
     log_warning("odd", LOG_TEXT("pair", "a=b"), LOG_TEXT("path", "a\\b"));
     ck_assert_str_eq(written(), "2026-11-20T10:39:57.123456Z warning odd pair=\"a=b\" path=\"a\\\\b\"\n");
 }
-END_TEST
 
-START_TEST(lines_below_the_level_are_not_written)
+TEST(lines_below_the_level_are_not_written)
 {
     log_init("p", LOG_WARNING, LOG_FORMAT_JSON);
     log_debug("a");
@@ -108,9 +106,8 @@ START_TEST(lines_below_the_level_are_not_written)
     log_error("c");
     ck_assert_uint_gt(strlen(written()), 0);
 }
-END_TEST
 
-START_TEST(a_value_cannot_forge_a_line)
+TEST(a_value_cannot_forge_a_line)
 {
     const char *hostile = "a\nb\r\tc\x1b[31m\x7f\xc2\x9b"
                           "d\xe2\x80\xae"
@@ -129,9 +126,8 @@ START_TEST(a_value_cannot_forge_a_line)
     ck_assert_ptr_null(strpbrk(text, "\r\t\x1b\x7f\xc2\xe2"));
     ck_assert_ptr_nonnull(strstr(text, "v=\"a\\nb\\u000d\\u0009c\\u001b[31m\\u007f\\u009bd\\u202ee\\u2028\\\\\\\"\""));
 }
-END_TEST
 
-START_TEST(bytes_that_are_no_utf8_become_the_replacement_character)
+TEST(bytes_that_are_no_utf8_become_the_replacement_character)
 {
     static const char *const bad[] = {"\xff",     "\xc0\xaf", "\xed\xa0\x80",    "\xf4\x90\x80\x80",
                                       "\xe2\x82", "\x80",     "\xf0\x8f\xbf\xbf"};
@@ -146,10 +142,9 @@ START_TEST(bytes_that_are_no_utf8_become_the_replacement_character)
     log_info("x", LOG_TEXT("v", "caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x92\xb3"));
     expect_member(written_json(), "v", "caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x92\xb3");
 }
-END_TEST
 
 /* Every length around the limit, with characters that need one, two and six bytes when escaped. */
-START_TEST(a_long_line_is_cut_and_still_valid)
+TEST(a_long_line_is_cut_and_still_valid)
 {
     static const char fills[][4] = {"a", "\"", "\x01", "\xc3\xa9"};
     char value[5000];
@@ -176,9 +171,8 @@ START_TEST(a_long_line_is_cut_and_still_valid)
     ck_assert_uint_le(strlen(text), 4096);
     ck_assert_str_eq(text + strlen(text) - 13, " [truncated]\n");
 }
-END_TEST
 
-START_TEST(a_line_is_one_write)
+TEST(a_line_is_one_write)
 {
     /* In packet mode a pipe keeps writes apart (pipe(2), O_DIRECT). */
     int ends[2];
@@ -194,9 +188,8 @@ START_TEST(a_line_is_one_write)
     close(ends[0]);
     close(ends[1]);
 }
-END_TEST
 
-START_TEST(a_log_that_cannot_be_written_changes_nothing)
+TEST(a_log_that_cannot_be_written_changes_nothing)
 {
     log_init("p", LOG_INFO, LOG_FORMAT_JSON);
     ck_assert_int_eq(close(STDERR_FILENO), 0);
@@ -209,7 +202,6 @@ START_TEST(a_log_that_cannot_be_written_changes_nothing)
     ck_assert_str_eq(written(), "{\"ts\":\"2026-11-20T10:39:57.123456Z\",\"level\":\"error\",\"program\":\"p\","
                                 "\"msg\":\"nobody hears\",\"a\":\"b\"}\n");
 }
-END_TEST
 
 /* What is there to be read. */
 static size_t read_end(int end, char *text, size_t size)
@@ -256,7 +248,7 @@ static void fill_and_read(int reader)
     ck_assert_str_eq(at, "");
 }
 
-START_TEST(a_pipe_that_nobody_reads_is_not_waited_for)
+TEST(a_pipe_that_nobody_reads_is_not_waited_for)
 {
     int ends[2];
     ck_assert_int_eq(pipe(ends), 0);
@@ -268,10 +260,9 @@ START_TEST(a_pipe_that_nobody_reads_is_not_waited_for)
     close(ends[0]);
     close(ends[1]);
 }
-END_TEST
 
 /* As journald's stream is. */
-START_TEST(a_socket_that_nobody_reads_is_not_waited_for)
+TEST(a_socket_that_nobody_reads_is_not_waited_for)
 {
     int ends[2];
     ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
@@ -280,7 +271,6 @@ START_TEST(a_socket_that_nobody_reads_is_not_waited_for)
     close(ends[0]);
     close(ends[1]);
 }
-END_TEST
 
 static void pretend_stderr_is_the_journal(void)
 {
@@ -298,7 +288,7 @@ static void init_without_socket(enum log_format format)
     log_journal_open("/nowhere/journal/socket");
 }
 
-START_TEST(the_journal_gets_fields_of_their_own)
+TEST(the_journal_gets_fields_of_their_own)
 {
     char folder[] = "/tmp/issuing-log-XXXXXX", entry[16384];
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -332,9 +322,8 @@ START_TEST(the_journal_gets_fields_of_their_own)
     unlink(address.sun_path);
     rmdir(folder);
 }
-END_TEST
 
-START_TEST(only_the_journal_gets_the_priority)
+TEST(only_the_journal_gets_the_priority)
 {
     pretend_stderr_is_the_journal();
     init_without_socket(LOG_FORMAT_JSON);
@@ -364,7 +353,6 @@ START_TEST(only_the_journal_gets_the_priority)
         ck_assert_str_eq(written(), "p: wrong\n");
     }
 }
-END_TEST
 
 static void expect_redacted(const char *text, const char *wanted)
 {
@@ -374,7 +362,7 @@ static void expect_redacted(const char *text, const char *wanted)
     ck_assert_str_eq(copy, wanted);
 }
 
-START_TEST(card_numbers_are_overwritten_wherever_they_stand)
+TEST(card_numbers_are_overwritten_wherever_they_stand)
 {
     expect_redacted("4111111111111111", "****************");
     expect_redacted("pan=4111111111111111;", "pan=****************;");
@@ -390,10 +378,9 @@ START_TEST(card_numbers_are_overwritten_wherever_they_stand)
     expect_redacted("4 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1", "* * * * * * * * * * * * * * * *");
     expect_redacted("4111  --  111111111111", "****  --  ************");
 }
-END_TEST
 
 /* What people and systems write between the digits, and what they glue to them. */
-START_TEST(card_numbers_are_found_in_every_usual_spelling)
+TEST(card_numbers_are_found_in_every_usual_spelling)
 {
     static const struct {
         const char *text, *wanted;
@@ -437,10 +424,9 @@ START_TEST(card_numbers_are_found_in_every_usual_spelling)
             ck_assert_msg(copy[at - glued[i].text + (ptrdiff_t)digit] == '*', "%s became %s", glued[i].text, copy);
     }
 }
-END_TEST
 
 /* A peer may call anything a number: 12 digits are one, and no check digit is needed. */
-START_TEST(the_text_of_a_peer_is_logged_without_long_numbers)
+TEST(the_text_of_a_peer_is_logged_without_long_numbers)
 {
     static const struct {
         const char *text, *wanted;
@@ -472,18 +458,16 @@ START_TEST(the_text_of_a_peer_is_logged_without_long_numbers)
         ck_assert_str_eq(copy, rows[i].wanted);
     }
 }
-END_TEST
 
-START_TEST(a_number_inside_a_longer_run_of_digits_is_overwritten_too)
+TEST(a_number_inside_a_longer_run_of_digits_is_overwritten_too)
 {
     char text[] = "000041111111111111112912";
     log_redact(text);
     ck_assert_ptr_null(strstr(text, "4111111111111111"));
     ck_assert_mem_eq(text + 4, "****************", 16);
 }
-END_TEST
 
-START_TEST(other_numbers_stay_readable)
+TEST(other_numbers_stay_readable)
 {
     static const char *const harmless[] = {
         "",
@@ -504,10 +488,9 @@ START_TEST(other_numbers_stay_readable)
     expect_redacted("4111111111111111 01993245-1234-7123-8123-001122334455",
                     "**************** 01993245-1234-7123-8123-001122334455");
 }
-END_TEST
 
 /* Every 16-digit number with a right check digit goes, every one with a wrong one stays. */
-START_TEST(the_check_digit_decides)
+TEST(the_check_digit_decides)
 {
     for (unsigned int seed = 0; seed < 500; seed++) {
         char number[17];
@@ -526,9 +509,8 @@ START_TEST(the_check_digit_decides)
         }
     }
 }
-END_TEST
 
-START_TEST(every_value_of_a_line_passes_the_redactor)
+TEST(every_value_of_a_line_passes_the_redactor)
 {
     log_init("p", LOG_INFO, LOG_FORMAT_JSON);
     log_info("got 4111111111111111", LOG_TEXT("v", "x 4111 1111 1111 1111"), LOG_NUMBER("n", 4111111111111111));
@@ -540,9 +522,8 @@ START_TEST(every_value_of_a_line_passes_the_redactor)
     log_info("got 4111111111111111", LOG_TEXT("v", "x 4111 1111 1111 1111"), LOG_NUMBER("n", 4111111111111111));
     ck_assert_ptr_null(strstr(written(), "1111"));
 }
-END_TEST
 
-START_TEST(a_number_at_the_cut_of_a_line_is_overwritten_before_it_is_cut)
+TEST(a_number_at_the_cut_of_a_line_is_overwritten_before_it_is_cut)
 {
     log_init("p", LOG_INFO, LOG_FORMAT_JSON);
     for (size_t before = 3900; before < 4400; before++) {
@@ -553,41 +534,13 @@ START_TEST(a_number_at_the_cut_of_a_line_is_overwritten_before_it_is_cut)
         ck_assert_ptr_null(strstr(written(), "411"));
     }
 }
-END_TEST
 
-START_TEST(level_names_are_those_of_the_option)
+TEST(level_names_are_those_of_the_option)
 {
     ck_assert_str_eq(log_level_name(LOG_DEBUG), "debug");
     ck_assert_str_eq(log_level_name(LOG_INFO), "info");
     ck_assert_str_eq(log_level_name(LOG_WARNING), "warning");
     ck_assert_str_eq(log_level_name(LOG_ERROR), "error");
 }
-END_TEST
 
-SUITE(log)
-{
-    TCase *tests = tcase_create("log");
-    tcase_add_checked_fixture(tests, capture, release);
-    tcase_add_test(tests, a_json_line_has_its_members_in_order);
-    tcase_add_test(tests, a_text_line_reads_like_a_sentence);
-    tcase_add_test(tests, lines_below_the_level_are_not_written);
-    tcase_add_test(tests, a_value_cannot_forge_a_line);
-    tcase_add_test(tests, bytes_that_are_no_utf8_become_the_replacement_character);
-    tcase_add_test(tests, a_long_line_is_cut_and_still_valid);
-    tcase_add_test(tests, a_line_is_one_write);
-    tcase_add_test(tests, a_log_that_cannot_be_written_changes_nothing);
-    tcase_add_test(tests, a_pipe_that_nobody_reads_is_not_waited_for);
-    tcase_add_test(tests, a_socket_that_nobody_reads_is_not_waited_for);
-    tcase_add_test(tests, the_journal_gets_fields_of_their_own);
-    tcase_add_test(tests, only_the_journal_gets_the_priority);
-    tcase_add_test(tests, card_numbers_are_overwritten_wherever_they_stand);
-    tcase_add_test(tests, card_numbers_are_found_in_every_usual_spelling);
-    tcase_add_test(tests, the_text_of_a_peer_is_logged_without_long_numbers);
-    tcase_add_test(tests, a_number_inside_a_longer_run_of_digits_is_overwritten_too);
-    tcase_add_test(tests, other_numbers_stay_readable);
-    tcase_add_test(tests, the_check_digit_decides);
-    tcase_add_test(tests, every_value_of_a_line_passes_the_redactor);
-    tcase_add_test(tests, a_number_at_the_cut_of_a_line_is_overwritten_before_it_is_cut);
-    tcase_add_test(tests, level_names_are_those_of_the_option);
-    suite_add_tcase(suite, tests);
-}
+TESTS_BETWEEN(log, capture, release)

@@ -57,7 +57,7 @@ static void expect_line(const char *wanted)
     ck_assert_msg(strstr(rendered(), with_newlines) != NULL, "no line %s in\n%s", wanted, out.bytes);
 }
 
-START_TEST(what_has_no_labels_is_zero_at_the_start_and_every_family_has_help_and_type)
+TEST(what_has_no_labels_is_zero_at_the_start_and_every_family_has_help_and_type)
 {
     ck_assert_str_eq(rendered(), "# HELP t_requests_total Requests\\nby \\\\ route.\n# TYPE t_requests_total counter\n"
                                  "# HELP t_in_flight Now.\n# TYPE t_in_flight gauge\n"
@@ -66,18 +66,16 @@ START_TEST(what_has_no_labels_is_zero_at_the_start_and_every_family_has_help_and
                                  "t_seconds_bucket{le=\"+Inf\"} 0\nt_seconds_sum 0\nt_seconds_count 0\n"
                                  "# HELP t_step_seconds Time.\n# TYPE t_step_seconds histogram\n");
 }
-END_TEST
 
-START_TEST(a_series_is_shown_as_zero_from_the_moment_it_exists)
+TEST(a_series_is_shown_as_zero_from_the_moment_it_exists)
 {
     metrics_series(metrics, IN_FLIGHT, NULL, NULL);
     metrics_series(metrics, REQUESTS, "/v1/cards", "200");
     expect_line("t_in_flight 0");
     expect_line("t_requests_total{route=\"/v1/cards\",code=\"200\"} 0");
 }
-END_TEST
 
-START_TEST(the_same_labels_are_the_same_series)
+TEST(the_same_labels_are_the_same_series)
 {
     struct metric_series *series = metrics_series(metrics, REQUESTS, "a", "b");
     ck_assert_ptr_eq(metrics_series(metrics, REQUESTS, "a", "b"), series);
@@ -91,18 +89,16 @@ START_TEST(the_same_labels_are_the_same_series)
     expect_line("t_requests_total{route=\"a\",code=\"b\"} 3");
     expect_line("t_requests_total{route=\"a\",code=\"c\"} 0");
 }
-END_TEST
 
-START_TEST(a_series_keeps_its_own_copy_of_its_labels)
+TEST(a_series_keeps_its_own_copy_of_its_labels)
 {
     char route[] = "before";
     metrics_series(metrics, REQUESTS, route, "1");
     memcpy(route, "after!", 6);
     expect_line("t_requests_total{route=\"before\",code=\"1\"} 0");
 }
-END_TEST
 
-START_TEST(a_family_may_have_three_labels)
+TEST(a_family_may_have_three_labels)
 {
     static const struct metric_family family = {
         .name = "t_total", .type = METRIC_COUNTER, .help = "h", .labels = {"a", "b", "c"}};
@@ -117,16 +113,14 @@ START_TEST(a_family_may_have_three_labels)
     ck_assert_ptr_nonnull(strstr(out.bytes, "\nt_total{a=\"1\",b=\"2\",c=\"\"} 5\n"));
     metrics_free(other);
 }
-END_TEST
 
-START_TEST(label_values_are_escaped)
+TEST(label_values_are_escaped)
 {
     metrics_series(metrics, REQUESTS, "a\"b\\c\nd", NULL);
     expect_line("t_requests_total{route=\"a\\\"b\\\\c\\nd\",code=\"\"} 0");
 }
-END_TEST
 
-START_TEST(numbers_are_short_and_exact)
+TEST(numbers_are_short_and_exact)
 {
     static const struct {
         double value;
@@ -147,9 +141,8 @@ START_TEST(numbers_are_short_and_exact)
         expect_line(cases[i].line);
     }
 }
-END_TEST
 
-START_TEST(a_histogram_counts_each_value_in_every_bucket_above_it)
+TEST(a_histogram_counts_each_value_in_every_bucket_above_it)
 {
     struct metric_series *series = metrics_series(metrics, SECONDS, NULL, NULL);
     static const double values[] = {0, 0.1, 0.5, 1, 1.5, 100, NAN};
@@ -162,9 +155,8 @@ START_TEST(a_histogram_counts_each_value_in_every_bucket_above_it)
                                              "t_seconds_sum 103.1\n"
                                              "t_seconds_count 6\n"));
 }
-END_TEST
 
-START_TEST(a_labelled_histogram_puts_its_label_before_the_bound)
+TEST(a_labelled_histogram_puts_its_label_before_the_bound)
 {
     metric_observe(metrics_series(metrics, STEPS, "issue", NULL), 0.05);
     ck_assert_ptr_nonnull(strstr(rendered(), "t_step_seconds_bucket{step=\"issue\",le=\"0.1\"} 1\n"
@@ -173,9 +165,8 @@ START_TEST(a_labelled_histogram_puts_its_label_before_the_bound)
                                              "t_step_seconds_sum{step=\"issue\"} 0.05\n"
                                              "t_step_seconds_count{step=\"issue\"} 1\n"));
 }
-END_TEST
 
-START_TEST(past_the_cap_updates_go_nowhere_and_harm_nothing)
+TEST(past_the_cap_updates_go_nowhere_and_harm_nothing)
 {
     char label[16];
     for (int i = 0; i < 400; i++) {
@@ -193,9 +184,8 @@ START_TEST(past_the_cap_updates_go_nowhere_and_harm_nothing)
     expect_line("t_requests_total{route=\"399\",code=\"\"} 1");
     ck_assert_ptr_ne(metrics_series(metrics, REQUESTS, "0", NULL), overflow);
 }
-END_TEST
 
-START_TEST(the_shared_buckets_rise_and_end)
+TEST(the_shared_buckets_rise_and_end)
 {
     static const double *const tables[] = {metric_buckets_seconds, metric_buckets_size};
     for (size_t t = 0; t < ARRAY_SIZE(tables); t++) {
@@ -216,32 +206,13 @@ START_TEST(the_shared_buckets_rise_and_end)
     ck_assert_ptr_nonnull(strstr(out.bytes, "s_bucket{le=\"30\"} 0\ns_bucket{le=\"+Inf\"} 0\ns_sum 0\ns_count 0\n"));
     metrics_free(other);
 }
-END_TEST
 
-START_TEST(a_page_that_does_not_fit_is_marked_failed)
+TEST(a_page_that_does_not_fit_is_marked_failed)
 {
     buf_done(&out);
     buf_init(&out, 50);
     metrics_render(metrics, &out);
     ck_assert(out.failed);
 }
-END_TEST
 
-SUITE(metrics)
-{
-    TCase *tests = tcase_create("metrics");
-    tcase_add_checked_fixture(tests, start, stop);
-    tcase_add_test(tests, what_has_no_labels_is_zero_at_the_start_and_every_family_has_help_and_type);
-    tcase_add_test(tests, a_series_is_shown_as_zero_from_the_moment_it_exists);
-    tcase_add_test(tests, the_same_labels_are_the_same_series);
-    tcase_add_test(tests, a_series_keeps_its_own_copy_of_its_labels);
-    tcase_add_test(tests, a_family_may_have_three_labels);
-    tcase_add_test(tests, label_values_are_escaped);
-    tcase_add_test(tests, numbers_are_short_and_exact);
-    tcase_add_test(tests, a_histogram_counts_each_value_in_every_bucket_above_it);
-    tcase_add_test(tests, a_labelled_histogram_puts_its_label_before_the_bound);
-    tcase_add_test(tests, past_the_cap_updates_go_nowhere_and_harm_nothing);
-    tcase_add_test(tests, the_shared_buckets_rise_and_end);
-    tcase_add_test(tests, a_page_that_does_not_fit_is_marked_failed);
-    suite_add_tcase(suite, tests);
-}
+TESTS_BETWEEN(metrics, start, stop)

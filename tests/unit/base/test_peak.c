@@ -14,7 +14,7 @@ static void start(void)
     peak = (struct peak){0};
 }
 
-START_TEST(looking_at_a_peak_does_not_take_it_away)
+TEST(looking_at_a_peak_does_not_take_it_away)
 {
     peak_note(&peak, 5, NOW);
     peak_note(&peak, 900, NOW + 10);
@@ -23,18 +23,16 @@ START_TEST(looking_at_a_peak_does_not_take_it_away)
     ck_assert_int_eq(peak_highest(&peak, NOW + 30), 900);
     ck_assert_int_eq(peak_highest(&peak, NOW + 59999), 900);
 }
-END_TEST
 
-START_TEST(a_peak_is_over_after_70_seconds)
+TEST(a_peak_is_over_after_70_seconds)
 {
     peak_note(&peak, 900, NOW);
     for (int64_t at = NOW; at < NOW + 70000; at += 250)
         peak_note(&peak, 3, at);
     ck_assert_int_eq(peak_highest(&peak, NOW + 70000), 3);
 }
-END_TEST
 
-START_TEST(a_pause_of_any_length_leaves_nothing_old_behind)
+TEST(a_pause_of_any_length_leaves_nothing_old_behind)
 {
     static const int64_t pauses_ms[] = {70000, 80000, 3600000, INT64_C(1) << 40};
     for (size_t i = 0; i < ARRAY_SIZE(pauses_ms); i++) {
@@ -44,22 +42,11 @@ START_TEST(a_pause_of_any_length_leaves_nothing_old_behind)
         ck_assert_int_eq(peak_highest(&peak, NOW + 70000 + pauses_ms[i]), 0);
     }
 }
-END_TEST
 
-START_TEST(nothing_noted_is_zero)
+TEST(nothing_noted_is_zero)
 {
     ck_assert_int_eq(peak_highest(&peak, NOW), 0);
     ck_assert_int_eq(peak_highest(&peak, 0), 0);
 }
-END_TEST
 
-SUITE(peak)
-{
-    TCase *tcase = tcase_create("peak");
-    tcase_add_checked_fixture(tcase, start, NULL);
-    tcase_add_test(tcase, looking_at_a_peak_does_not_take_it_away);
-    tcase_add_test(tcase, a_peak_is_over_after_70_seconds);
-    tcase_add_test(tcase, a_pause_of_any_length_leaves_nothing_old_behind);
-    tcase_add_test(tcase, nothing_noted_is_zero);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(peak, start, NULL)

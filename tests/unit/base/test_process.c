@@ -13,7 +13,7 @@
 #define FILES 20
 #define BYTES (32 << 20)
 
-START_TEST(open_files_are_counted)
+TEST(open_files_are_counted)
 {
     struct process_figures before, after;
     int files[FILES];
@@ -28,9 +28,8 @@ START_TEST(open_files_are_counted)
     process_read(&after);
     ck_assert_int_eq(after.open_files, before.open_files);
 }
-END_TEST
 
-START_TEST(the_limit_of_files_is_the_soft_one)
+TEST(the_limit_of_files_is_the_soft_one)
 {
     struct rlimit limit;
     struct process_figures figures;
@@ -40,9 +39,8 @@ START_TEST(the_limit_of_files_is_the_soft_one)
     process_read(&figures);
     ck_assert_int_eq(figures.files_max, 123);
 }
-END_TEST
 
-START_TEST(memory_that_is_used_shows)
+TEST(memory_that_is_used_shows)
 {
     struct process_figures before, after;
     process_read(&before);
@@ -55,9 +53,8 @@ START_TEST(memory_that_is_used_shows)
     ck_assert_int_ge(after.resident_bytes - before.resident_bytes, BYTES / 2);
     ck_assert_int_ge(after.virtual_bytes, after.resident_bytes);
 }
-END_TEST
 
-START_TEST(time_of_the_processor_grows)
+TEST(time_of_the_processor_grows)
 {
     struct process_figures before, after;
     process_read(&before);
@@ -66,9 +63,8 @@ START_TEST(time_of_the_processor_grows)
     } while (after.cpu_s < before.cpu_s + 0.02);
     ck_assert(before.cpu_s >= 0);
 }
-END_TEST
 
-START_TEST(the_start_is_before_now_and_does_not_move)
+TEST(the_start_is_before_now_and_does_not_move)
 {
     struct process_figures first, second;
     process_read(&first);
@@ -77,15 +73,5 @@ START_TEST(the_start_is_before_now_and_does_not_move)
     ck_assert(first.started_s <= now_s + 1 && first.started_s > now_s - 3600);
     ck_assert(!(first.started_s < second.started_s) && !(first.started_s > second.started_s));
 }
-END_TEST
 
-SUITE(process)
-{
-    TCase *tcase = tcase_create("process");
-    tcase_add_test(tcase, open_files_are_counted);
-    tcase_add_test(tcase, the_limit_of_files_is_the_soft_one);
-    tcase_add_test(tcase, memory_that_is_used_shows);
-    tcase_add_test(tcase, time_of_the_processor_grows);
-    tcase_add_test(tcase, the_start_is_before_now_and_does_not_move);
-    suite_add_tcase(suite, tcase);
-}
+TESTS(process)

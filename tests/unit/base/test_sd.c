@@ -57,7 +57,7 @@ static void expect_silence(void)
     ck_assert_int_eq(recv(listener, &byte, 1, 0), -1);
 }
 
-START_TEST(systemd_hears_every_word)
+TEST(systemd_hears_every_word)
 {
     setenv("NOTIFY_SOCKET", path, 1);
     sd_ready();
@@ -75,9 +75,8 @@ START_TEST(systemd_hears_every_word)
     expect_datagram("STOPPING=1");
     expect_silence();
 }
-END_TEST
 
-START_TEST(a_socket_without_a_file_is_found)
+TEST(a_socket_without_a_file_is_found)
 {
     char name[64];
     stop();
@@ -88,9 +87,8 @@ START_TEST(a_socket_without_a_file_is_found)
     sd_ready();
     expect_datagram("READY=1");
 }
-END_TEST
 
-START_TEST(outside_systemd_nothing_happens)
+TEST(outside_systemd_nothing_happens)
 {
     static const char *const useless[] = {"", "relative", "/", "@", "/nowhere/at/all"};
     sd_ready();
@@ -108,9 +106,8 @@ START_TEST(outside_systemd_nothing_happens)
     sd_ready();
     expect_silence();
 }
-END_TEST
 
-START_TEST(a_status_cannot_smuggle_another_assignment)
+TEST(a_status_cannot_smuggle_another_assignment)
 {
     setenv("NOTIFY_SOCKET", path, 1);
     sd_status("one\nSTOPPING=1\r\n%s", "two");
@@ -119,9 +116,8 @@ START_TEST(a_status_cannot_smuggle_another_assignment)
     char text[512];
     ck_assert_int_eq(recv(listener, text, sizeof(text), 0), 255);
 }
-END_TEST
 
-START_TEST(a_full_socket_does_not_hold_the_loop)
+TEST(a_full_socket_does_not_hold_the_loop)
 {
     setenv("NOTIFY_SOCKET", path, 1);
     int sent = 0;
@@ -134,16 +130,5 @@ START_TEST(a_full_socket_does_not_hold_the_loop)
     ck_assert_int_gt(heard, 0);
     ck_assert_int_lt(heard, sent);
 }
-END_TEST
 
-SUITE(sd)
-{
-    TCase *tests = tcase_create("sd");
-    tcase_add_checked_fixture(tests, start, stop);
-    tcase_add_test(tests, systemd_hears_every_word);
-    tcase_add_test(tests, a_socket_without_a_file_is_found);
-    tcase_add_test(tests, outside_systemd_nothing_happens);
-    tcase_add_test(tests, a_status_cannot_smuggle_another_assignment);
-    tcase_add_test(tests, a_full_socket_does_not_hold_the_loop);
-    suite_add_tcase(suite, tests);
-}
+TESTS_BETWEEN(sd, start, stop)

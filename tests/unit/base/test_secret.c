@@ -63,7 +63,7 @@ static void expect_refusal(const char *reason)
     ck_assert_uint_eq(secret.length, 77);
 }
 
-START_TEST(a_file_is_read_less_one_newline)
+TEST(a_file_is_read_less_one_newline)
 {
     expect_content("hush", 4, "hush", 4);
     expect_content("hush\n", 5, "hush", 4);
@@ -72,9 +72,8 @@ START_TEST(a_file_is_read_less_one_newline)
     expect_content("hush\r", 5, "hush\r", 5);
     expect_content("\0hu\nsh ", 7, "\0hu\nsh ", 7);
 }
-END_TEST
 
-START_TEST(a_file_that_others_may_touch_is_refused)
+TEST(a_file_that_others_may_touch_is_refused)
 {
     static const mode_t bad[] = {0604, 0602, 0601, 0644, 0666};
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
@@ -87,10 +86,9 @@ START_TEST(a_file_that_others_may_touch_is_refused)
     ck_assert(secret_load(&secret, path, &err));
     secret_done(&secret);
 }
-END_TEST
 
 /* Who may write the file may choose the key, and is then every user, or reads every card number. */
-START_TEST(a_file_that_the_group_may_write_is_refused)
+TEST(a_file_that_the_group_may_write_is_refused)
 {
     static const mode_t bad[] = {0620, 0660, 0670};
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
@@ -98,10 +96,9 @@ START_TEST(a_file_that_the_group_may_write_is_refused)
         expect_refusal("lets others than its owner write it");
     }
 }
-END_TEST
 
 /* Where we are root, the test runs as another user: the owner may be root or that user, and no third one. */
-START_TEST(a_file_of_another_user_is_refused)
+TEST(a_file_of_another_user_is_refused)
 {
     static const struct {
         uid_t owner;
@@ -136,9 +133,8 @@ START_TEST(a_file_of_another_user_is_refused)
                       (int)rows[i].owner, (unsigned int)status);
     }
 }
-END_TEST
 
-START_TEST(a_file_of_the_largest_size_is_read_and_one_more_byte_is_refused)
+TEST(a_file_of_the_largest_size_is_read_and_one_more_byte_is_refused)
 {
     char *bytes = malloc(SECRET_FILE_MAX + 1);
     ck_assert_ptr_nonnull(bytes);
@@ -148,9 +144,8 @@ START_TEST(a_file_of_the_largest_size_is_read_and_one_more_byte_is_refused)
     expect_refusal("more than 65536 bytes");
     free(bytes);
 }
-END_TEST
 
-START_TEST(what_is_no_file_with_content_is_refused)
+TEST(what_is_no_file_with_content_is_refused)
 {
     expect_refusal("No such file");
     write_file("\n", 1, 0600);
@@ -162,9 +157,8 @@ START_TEST(what_is_no_file_with_content_is_refused)
     ck_assert_int_eq(mkfifo(path, 0600), 0);
     expect_refusal("not a regular file");
 }
-END_TEST
 
-START_TEST(equal_secrets_compare_equal_and_others_do_not)
+TEST(equal_secrets_compare_equal_and_others_do_not)
 {
     ck_assert(secret_equal("abc", 3, "abc", 3));
     ck_assert(secret_equal("", 0, "", 0));
@@ -176,9 +170,8 @@ START_TEST(equal_secrets_compare_equal_and_others_do_not)
     ck_assert(secret_equal("a\0b", 3, "a\0b", 3));
     ck_assert(!secret_equal("a\0b", 3, "a\0c", 3));
 }
-END_TEST
 
-START_TEST(wiping_leaves_zeroes)
+TEST(wiping_leaves_zeroes)
 {
     unsigned char bytes[33];
     memset(bytes, 0xaa, sizeof(bytes));
@@ -187,9 +180,8 @@ START_TEST(wiping_leaves_zeroes)
         ck_assert_uint_eq(bytes[i], 0);
     ck_assert_uint_eq(bytes[32], 0xaa);
 }
-END_TEST
 
-START_TEST(an_empty_secret_can_be_copied_and_freed_twice)
+TEST(an_empty_secret_can_be_copied_and_freed_twice)
 {
     struct secret secret;
     struct err err;
@@ -200,9 +192,8 @@ START_TEST(an_empty_secret_can_be_copied_and_freed_twice)
     secret_done(&secret);
     ck_assert_ptr_null(secret.bytes);
 }
-END_TEST
 
-START_TEST(a_protected_process_leaves_no_core)
+TEST(a_protected_process_leaves_no_core)
 {
     pid_t child = fork();
     ck_assert_int_ge(child, 0);
@@ -217,21 +208,5 @@ START_TEST(a_protected_process_leaves_no_core)
     ck_assert_int_eq(waitpid(child, &status, 0), child);
     ck_assert_int_eq(status, 0);
 }
-END_TEST
 
-SUITE(secret)
-{
-    TCase *tests = tcase_create("secret");
-    tcase_add_checked_fixture(tests, make_folder, remove_folder);
-    tcase_add_test(tests, a_file_is_read_less_one_newline);
-    tcase_add_test(tests, a_file_that_others_may_touch_is_refused);
-    tcase_add_test(tests, a_file_that_the_group_may_write_is_refused);
-    tcase_add_test(tests, a_file_of_another_user_is_refused);
-    tcase_add_test(tests, a_file_of_the_largest_size_is_read_and_one_more_byte_is_refused);
-    tcase_add_test(tests, what_is_no_file_with_content_is_refused);
-    tcase_add_test(tests, equal_secrets_compare_equal_and_others_do_not);
-    tcase_add_test(tests, wiping_leaves_zeroes);
-    tcase_add_test(tests, an_empty_secret_can_be_copied_and_freed_twice);
-    tcase_add_test(tests, a_protected_process_leaves_no_core);
-    suite_add_tcase(suite, tests);
-}
+TESTS_BETWEEN(secret, make_folder, remove_folder)

@@ -5,7 +5,7 @@
 #include "common/lib/base/base.h"
 #include "tests/support/suite.h"
 
-START_TEST(a_slice_is_compared_in_its_whole_length)
+TEST(a_slice_is_compared_in_its_whole_length)
 {
     ck_assert(slice_is(SLICE("Host"), "Host"));
     ck_assert(!slice_is(SLICE("host"), "Host"));
@@ -15,9 +15,8 @@ START_TEST(a_slice_is_compared_in_its_whole_length)
     struct slice part = {.bytes = "Hosts", .length = 4};
     ck_assert(slice_is(part, "Host"));
 }
-END_TEST
 
-START_TEST(letters_match_in_either_case)
+TEST(letters_match_in_either_case)
 {
     ck_assert(slice_is_nocase(SLICE("HOST"), "host"));
     ck_assert(slice_is_nocase(SLICE("content-LENGTH"), "Content-Length"));
@@ -25,9 +24,8 @@ START_TEST(letters_match_in_either_case)
     ck_assert(!slice_is_nocase(SLICE("Hosts"), "host"));
     ck_assert(!slice_is_nocase(SLICE("a_b"), "a-b"));
 }
-END_TEST
 
-START_TEST(a_slice_without_memory_is_the_empty_text)
+TEST(a_slice_without_memory_is_the_empty_text)
 {
     struct slice missing = {0};
     ck_assert(slice_is(missing, ""));
@@ -36,13 +34,5 @@ START_TEST(a_slice_without_memory_is_the_empty_text)
     ck_assert(!slice_is_nocase(missing, "x"));
     ck_assert(slice_is(SLICE(""), ""));
 }
-END_TEST
 
-SUITE(slice)
-{
-    TCase *tests = tcase_create("slice");
-    tcase_add_test(tests, a_slice_is_compared_in_its_whole_length);
-    tcase_add_test(tests, letters_match_in_either_case);
-    tcase_add_test(tests, a_slice_without_memory_is_the_empty_text);
-    suite_add_tcase(suite, tests);
-}
+TESTS(slice)

@@ -14,12 +14,11 @@ static bool is_valid(const char *text)
     return trace_is_valid((struct slice){.bytes = text, .length = strlen(text)});
 }
 
-START_TEST(a_traceparent_of_version_00_is_valid)
+TEST(a_traceparent_of_version_00_is_valid)
 {
     ck_assert(is_valid(TRACE));
     ck_assert(is_valid("00-00000000000000000000000000000001-0000000000000001-ff"));
 }
-END_TEST
 
 static const char *const bad[] = {
     "",
@@ -43,30 +42,27 @@ START_TEST(what_is_no_traceparent_is_not_valid)
 {
     ck_assert_msg(!is_valid(bad[_i]), "%s", bad[_i]);
 }
-END_TEST
 
-START_TEST(a_nul_inside_or_a_null_is_not_valid)
+TEST(a_nul_inside_or_a_null_is_not_valid)
 {
     char text[] = TRACE;
     text[54] = '\0';
     ck_assert(!trace_is_valid((struct slice){.bytes = text, .length = TRACE_LENGTH}));
     ck_assert(!trace_is_valid((struct slice){0}));
 }
-END_TEST
 
 static bool is_state(const char *text)
 {
     return trace_state_is_valid((struct slice){.bytes = text, .length = strlen(text)});
 }
 
-START_TEST(a_tracestate_has_members_with_key_and_value)
+TEST(a_tracestate_has_members_with_key_and_value)
 {
     ck_assert(is_state("congo=t61rcWkgMzE"));
     ck_assert(is_state("rojo=00f067aa0ba902b7,congo=t61rcWkgMzE"));
     ck_assert(is_state(" fw529a3039@dt=FfAEC ,\t, 4f/a_b-*=a b!~ "));
     ck_assert(is_state("a=1,"));
 }
-END_TEST
 
 static const char *const bad_states[] = {
     "", ",", " , ", "a", "a=", "=b", "a=b=c", "A=b", "-a=b", "a b=c", "a=b\x7f", "a=\xc3\xa4", "a=b\r\nx: y", "a=b;c,d",
@@ -76,9 +72,8 @@ START_TEST(what_is_no_tracestate_is_not_valid)
 {
     ck_assert_msg(!is_state(bad_states[_i]), "%s", bad_states[_i]);
 }
-END_TEST
 
-START_TEST(a_tracestate_has_at_most_512_bytes_and_32_members)
+TEST(a_tracestate_has_at_most_512_bytes_and_32_members)
 {
     char text[TRACE_STATE_MAX + 2];
     memset(text, 'v', sizeof(text));
@@ -96,7 +91,6 @@ START_TEST(a_tracestate_has_at_most_512_bytes_and_32_members)
     ck_assert(!trace_state_is_valid((struct slice){text, 4}));
     ck_assert(!trace_state_is_valid((struct slice){0}));
 }
-END_TEST
 
 static struct trace trace;
 static struct uuid event_id;
@@ -107,7 +101,7 @@ static void of_event(const char *parent, const char *state)
     trace_of_event((struct slice){parent, strlen(parent)}, (struct slice){state, strlen(state)}, &event_id, &trace);
 }
 
-START_TEST(the_calls_of_an_event_go_on_with_what_its_client_gave)
+TEST(the_calls_of_an_event_go_on_with_what_its_client_gave)
 {
     of_event(TRACE, "a=b,c=d");
     ck_assert_str_eq(trace.parent, TRACE);
@@ -117,9 +111,8 @@ START_TEST(the_calls_of_an_event_go_on_with_what_its_client_gave)
     ck_assert_str_eq(trace.parent, TRACE);
     ck_assert_str_eq(trace.state, "");
 }
-END_TEST
 
-START_TEST(an_event_without_a_trace_has_one_of_its_own_that_is_not_sampled)
+TEST(an_event_without_a_trace_has_one_of_its_own_that_is_not_sampled)
 {
     of_event("", "");
     ck_assert_str_eq(trace.id, "0190b5a87c1e7cc398c4dc0c0c07398f");
@@ -131,18 +124,12 @@ START_TEST(an_event_without_a_trace_has_one_of_its_own_that_is_not_sampled)
     trace_of_event((struct slice){0}, (struct slice){0}, &event_id, &trace);
     ck_assert_str_eq(trace.parent, "");
 }
-END_TEST
 
 SUITE(trace)
 {
     TCase *tcase = tcase_create("trace");
-    tcase_add_test(tcase, a_traceparent_of_version_00_is_valid);
+    ADD_TESTS(tcase);
     tcase_add_loop_test(tcase, what_is_no_traceparent_is_not_valid, 0, ARRAY_SIZE(bad));
-    tcase_add_test(tcase, a_nul_inside_or_a_null_is_not_valid);
-    tcase_add_test(tcase, a_tracestate_has_members_with_key_and_value);
     tcase_add_loop_test(tcase, what_is_no_tracestate_is_not_valid, 0, ARRAY_SIZE(bad_states));
-    tcase_add_test(tcase, a_tracestate_has_at_most_512_bytes_and_32_members);
-    tcase_add_test(tcase, the_calls_of_an_event_go_on_with_what_its_client_gave);
-    tcase_add_test(tcase, an_event_without_a_trace_has_one_of_its_own_that_is_not_sampled);
     suite_add_tcase(suite, tcase);
 }

@@ -24,7 +24,7 @@ static bool is_before(const struct uuid *left, const struct uuid *right)
     return memcmp(left->bytes, right->bytes, sizeof(left->bytes)) < 0;
 }
 
-START_TEST(an_id_carries_version_variant_and_time)
+TEST(an_id_carries_version_variant_and_time)
 {
     clock_freeze(4000000000000123, 0);
     struct uuid uuid = uuid7_make();
@@ -33,9 +33,8 @@ START_TEST(an_id_carries_version_variant_and_time)
     ck_assert_uint_eq(uuid.bytes[6] >> 4, 7);
     ck_assert_uint_eq(uuid.bytes[8] >> 6, 2);
 }
-END_TEST
 
-START_TEST(ids_rise_even_when_the_clock_stands_still_or_steps_back)
+TEST(ids_rise_even_when_the_clock_stands_still_or_steps_back)
 {
     clock_freeze(5000000000000000, 0);
     struct uuid before = uuid7_make();
@@ -57,14 +56,13 @@ START_TEST(ids_rise_even_when_the_clock_stands_still_or_steps_back)
     ck_assert_uint_eq(ms_of(&later), 5000001000000);
     clock_release();
 }
-END_TEST
 
 static int compare(const void *left, const void *right)
 {
     return memcmp(left, right, sizeof(struct uuid));
 }
 
-START_TEST(random_parts_do_not_repeat)
+TEST(random_parts_do_not_repeat)
 {
     enum { COUNT = 20000 };
     struct uuid *uuids = calloc(COUNT, sizeof(*uuids));
@@ -78,9 +76,8 @@ START_TEST(random_parts_do_not_repeat)
         ck_assert(!uuid_equal(&uuids[i - 1], &uuids[i]));
     free(uuids);
 }
-END_TEST
 
-START_TEST(a_child_does_not_repeat_its_parents_ids)
+TEST(a_child_does_not_repeat_its_parents_ids)
 {
     struct uuid here = uuid4_make(), there;
     int ends[2];
@@ -100,9 +97,8 @@ START_TEST(a_child_does_not_repeat_its_parents_ids)
     close(ends[0]);
     close(ends[1]);
 }
-END_TEST
 
-START_TEST(an_id_of_version_4_has_that_version)
+TEST(an_id_of_version_4_has_that_version)
 {
     for (int i = 0; i < 1000; i++) {
         struct uuid uuid = uuid4_make();
@@ -110,9 +106,8 @@ START_TEST(an_id_of_version_4_has_that_version)
         ck_assert_uint_eq(uuid.bytes[8] >> 6, 2);
     }
 }
-END_TEST
 
-START_TEST(an_id_survives_being_written_and_read)
+TEST(an_id_survives_being_written_and_read)
 {
     char text[UUID_TEXT_SIZE];
     struct uuid uuid = uuid7_make(), back;
@@ -124,9 +119,8 @@ START_TEST(an_id_survives_being_written_and_read)
     uuid_format(&back, text);
     ck_assert_str_eq(text, "01993245-abcd-7123-89ab-00112233ffee");
 }
-END_TEST
 
-START_TEST(what_is_no_id_is_refused_and_changes_nothing)
+TEST(what_is_no_id_is_refused_and_changes_nothing)
 {
     static const char *const bad[] = {
         "",
@@ -150,9 +144,8 @@ START_TEST(what_is_no_id_is_refused_and_changes_nothing)
     with_nul[35] = '\0';
     ck_assert(!uuid_parse(with_nul, 36, &uuid));
 }
-END_TEST
 
-START_TEST(an_id_of_version_7_has_the_time_of_its_creation_and_others_do_not)
+TEST(an_id_of_version_7_has_the_time_of_its_creation_and_others_do_not)
 {
     int64_t before_ms = clock_wall_us() / 1000, ms = -1;
     struct uuid id = uuid7_make(), other = uuid4_make();
@@ -161,18 +154,5 @@ START_TEST(an_id_of_version_7_has_the_time_of_its_creation_and_others_do_not)
     ck_assert_int_le(ms, clock_wall_us() / 1000 + 1000);
     ck_assert(!uuid7_time_ms(&other, &ms));
 }
-END_TEST
 
-SUITE(uuid7)
-{
-    TCase *tests = tcase_create("uuid7");
-    tcase_add_test(tests, an_id_of_version_7_has_the_time_of_its_creation_and_others_do_not);
-    tcase_add_test(tests, an_id_carries_version_variant_and_time);
-    tcase_add_test(tests, ids_rise_even_when_the_clock_stands_still_or_steps_back);
-    tcase_add_test(tests, random_parts_do_not_repeat);
-    tcase_add_test(tests, a_child_does_not_repeat_its_parents_ids);
-    tcase_add_test(tests, an_id_of_version_4_has_that_version);
-    tcase_add_test(tests, an_id_survives_being_written_and_read);
-    tcase_add_test(tests, what_is_no_id_is_refused_and_changes_nothing);
-    suite_add_tcase(suite, tests);
-}
+TESTS(uuid7)

@@ -114,7 +114,7 @@ static void assert_shown(const char *line)
     free(text);
 }
 
-START_TEST(the_defaults_are_as_documented)
+TEST(the_defaults_are_as_documented)
 {
     ck_assert(load_text(""));
     ck_assert_ptr_null(config.database.url);
@@ -155,9 +155,8 @@ START_TEST(the_defaults_are_as_documented)
     ck_assert_int_eq(config.log.format, isatty(2) ? LOG_FORMAT_TEXT : LOG_FORMAT_JSON);
     config_done(&config);
 }
-END_TEST
 
-START_TEST(flag_beats_environment_beats_file_beats_default)
+TEST(flag_beats_environment_beats_file_beats_default)
 {
     static const char text[] = "[limit]\ncount = 2\nwindow=20s\n; a comment\n# another\n[retry]\n max_attempts = 5\n";
     char line[128];
@@ -180,17 +179,15 @@ START_TEST(flag_beats_environment_beats_file_beats_default)
     assert_shown("auth.issuer =   # default\n");
     config_done(&config);
 }
-END_TEST
 
-START_TEST(of_two_flags_the_last_one_counts)
+TEST(of_two_flags_the_last_one_counts)
 {
     ck_assert(load(CONFIG_API, "--config", path, "--limit.count=2", "--limit.count", "3"));
     ck_assert_int_eq(config.limit.count, 3);
     config_done(&config);
 }
-END_TEST
 
-START_TEST(what_is_unknown_in_the_file_is_refused_with_line_and_nearest_name)
+TEST(what_is_unknown_in_the_file_is_refused_with_line_and_nearest_name)
 {
     assert_text_refused("[api]\nlisten = 127.0.0.1:1\nadmin_lisen = 127.0.0.1:2\n", 3, "api.admin_listen");
     assert_text_refused("\n\n[limits]\ncount = 1\n", 3, "[limit]");
@@ -199,9 +196,8 @@ START_TEST(what_is_unknown_in_the_file_is_refused_with_line_and_nearest_name)
     assert_text_refused("count = 1\n", 1, "before the first [section]");
     assert_text_refused("[worker]\nissuer.url = https://x\n", 2, "unknown option worker.issuer.url");
 }
-END_TEST
 
-START_TEST(what_is_unknown_in_the_environment_is_refused)
+TEST(what_is_unknown_in_the_environment_is_refused)
 {
     setenv("ISSUING_LIMIT_CUONT", "1", 1);
     ck_assert(!load(CONFIG_API, "--config", path));
@@ -213,10 +209,9 @@ START_TEST(what_is_unknown_in_the_environment_is_refused)
     ck_assert(!load(CONFIG_API, "--config", path));
     assert_message("ISSUING_CONFIG");
 }
-END_TEST
 
 /* A pod of a namespace with Services of these names has them. */
-START_TEST(what_kubernetes_sets_for_services_is_passed_over)
+TEST(what_kubernetes_sets_for_services_is_passed_over)
 {
     static const char *const names[] = {
         "ISSUING_API_SERVICE_HOST",
@@ -254,18 +249,16 @@ START_TEST(what_kubernetes_sets_for_services_is_passed_over)
         unsetenv(others[i]);
     }
 }
-END_TEST
 
-START_TEST(an_empty_variable_is_refused_by_name)
+TEST(an_empty_variable_is_refused_by_name)
 {
     setenv("ISSUING_ISSUER_URL", "", 1);
     ck_assert(!load(CONFIG_API, "--config", path));
     ck_assert_int_eq(err.kind, ERR_CONFIG);
     assert_message("ISSUING_ISSUER_URL is empty");
 }
-END_TEST
 
-START_TEST(what_is_unknown_on_the_command_line_is_a_usage_fault)
+TEST(what_is_unknown_on_the_command_line_is_a_usage_fault)
 {
     static const struct {
         const char *argument, *part;
@@ -292,9 +285,8 @@ START_TEST(what_is_unknown_on_the_command_line_is_a_usage_fault)
     ck_assert(!load(CONFIG_WORKER, "--limit.count", "--check-config"));
     assert_message("needs a value");
 }
-END_TEST
 
-START_TEST(a_bad_value_is_refused_wherever_it_comes_from)
+TEST(a_bad_value_is_refused_wherever_it_comes_from)
 {
     assert_text_refused("[limit]\ncount = 0\n", 2, "limit.count: 0 is outside 1 to 1000000");
     ck_assert(!load(CONFIG_API, "--limit.count=x"));
@@ -305,9 +297,8 @@ START_TEST(a_bad_value_is_refused_wherever_it_comes_from)
     ck_assert(!load(CONFIG_API, "--config", path, "--limit.window=20s"));
     assert_message("ISSUING_LIMIT_WINDOW: missing unit");
 }
-END_TEST
 
-START_TEST(the_file_must_be_plain_and_say_each_thing_once)
+TEST(the_file_must_be_plain_and_say_each_thing_once)
 {
     char long_line[6000], *text;
 
@@ -340,9 +331,8 @@ START_TEST(the_file_must_be_plain_and_say_each_thing_once)
     free(text);
     config_done(&config);
 }
-END_TEST
 
-START_TEST(a_long_line_is_taken_whole_up_to_the_limit)
+TEST(a_long_line_is_taken_whole_up_to_the_limit)
 {
     char text[4200] = "[auth]\nissuer = ";
     size_t start = strlen(text), line = strlen("issuer = ");
@@ -354,9 +344,8 @@ START_TEST(a_long_line_is_taken_whole_up_to_the_limit)
     text[start + 4096 - line] = 'x';
     assert_text_refused(text, 2, "4096");
 }
-END_TEST
 
-START_TEST(windows_line_ends_and_a_missing_last_newline_are_fine)
+TEST(windows_line_ends_and_a_missing_last_newline_are_fine)
 {
     ck_assert(load_text("[limit]\r\ncount = 7\r\n\r\n[issuer]\r\nurl=https://issuer.example/v:1/\r\nallow_http=true"));
     ck_assert_int_eq(config.limit.count, 7);
@@ -364,9 +353,8 @@ START_TEST(windows_line_ends_and_a_missing_last_newline_are_fine)
     ck_assert(config.issuer.allow_http);
     config_done(&config);
 }
-END_TEST
 
-START_TEST(a_named_file_must_exist_and_be_a_file)
+TEST(a_named_file_must_exist_and_be_a_file)
 {
     unlink(path);
     ck_assert(!load(CONFIG_API, "--config", path));
@@ -375,18 +363,16 @@ START_TEST(a_named_file_must_exist_and_be_a_file)
     ck_assert(!load(CONFIG_API, "--config=/tmp"));
     ck_assert_int_eq(err.kind, ERR_CONFIG);
 }
-END_TEST
 
-START_TEST(a_failed_load_leaves_the_result_alone)
+TEST(a_failed_load_leaves_the_result_alone)
 {
     config.limit.count = 42;
     ck_assert(!load(CONFIG_API, "--database.url=host=/tmp", "--limit.count=0"));
     ck_assert_int_eq(config.limit.count, 42);
     ck_assert_ptr_null(config.origins);
 }
-END_TEST
 
-START_TEST(help_and_version_come_also_when_the_configuration_is_broken)
+TEST(help_and_version_come_also_when_the_configuration_is_broken)
 {
     setenv("ISSUING_NONSENSE", "1", 1);
     write_file("garbage", 7);
@@ -405,9 +391,8 @@ START_TEST(help_and_version_come_also_when_the_configuration_is_broken)
     ck_assert(config.check_only && config.show && !config.help);
     config_done(&config);
 }
-END_TEST
 
-START_TEST(ctl_keeps_its_own_arguments_in_order)
+TEST(ctl_keeps_its_own_arguments_in_order)
 {
     static const char *const left[] = {"list",       "--status", "FAILED",        "--json",
                                        "--since=1d", "--",       "--log.level=x", "--help"};
@@ -426,7 +411,6 @@ START_TEST(ctl_keeps_its_own_arguments_in_order)
     ck_assert_int_eq(err.kind, ERR_USAGE);
     assert_message("--database.url");
 }
-END_TEST
 
 static void note_copy(void *context, const char *name, const char *file)
 {
@@ -436,16 +420,15 @@ static void note_copy(void *context, const char *name, const char *file)
         snprintf(copies + strlen(copies), 200 - strlen(copies), "%s ", name);
 }
 
-START_TEST(a_pipe_is_no_configuration_file)
+TEST(a_pipe_is_no_configuration_file)
 {
     ck_assert_int_eq(unlink(path), 0);
     ck_assert_int_eq(mkfifo(path, 0600), 0);
     ck_assert(!load(CONFIG_API, "--config", path));
     assert_message("a pipe cannot be read again");
 }
-END_TEST
 
-START_TEST(systemd_credentials_fill_what_is_unset)
+TEST(systemd_credentials_fill_what_is_unset)
 {
     char copies[200] = "";
     char directory[] = "/proc/self/cwd/test_config_creds_XXXXXX", file[96]; /* systemd gives an absolute one */
@@ -472,9 +455,8 @@ START_TEST(systemd_credentials_fill_what_is_unset)
     unlink(file);
     rmdir(directory);
 }
-END_TEST
 
-START_TEST(no_password_is_ever_shown)
+TEST(no_password_is_ever_shown)
 {
     static const struct {
         const char *url, *shown;
@@ -508,9 +490,8 @@ START_TEST(no_password_is_ever_shown)
         config_done(&config);
     }
 }
-END_TEST
 
-START_TEST(a_refused_url_is_not_repeated_in_the_message)
+TEST(a_refused_url_is_not_repeated_in_the_message)
 {
     ck_assert(!load(CONFIG_WORKER, "--issuer.url=https://me:hunter2@issuer.example"));
     assert_message("credentials");
@@ -518,9 +499,8 @@ START_TEST(a_refused_url_is_not_repeated_in_the_message)
     ck_assert(!load(CONFIG_WORKER, "--database.url", "password=hunter2\n"));
     ck_assert_ptr_null(strstr(err.message, "hunter2"));
 }
-END_TEST
 
-START_TEST(a_password_in_a_file_that_others_can_read_or_in_an_argument_is_refused)
+TEST(a_password_in_a_file_that_others_can_read_or_in_an_argument_is_refused)
 {
     static const char *const with[] = {
         "host=h password=hunter2",
@@ -583,7 +563,6 @@ START_TEST(a_password_in_a_file_that_others_can_read_or_in_an_argument_is_refuse
         config_done(&config);
     }
 }
-END_TEST
 
 /* ---- what a program needs ---- */
 
@@ -604,7 +583,7 @@ static void assert_check_refused(enum config_program program, const char *part)
     config_done(&config);
 }
 
-START_TEST(each_program_is_held_to_what_it_needs_and_no_more)
+TEST(each_program_is_held_to_what_it_needs_and_no_more)
 {
     ck_assert(load(CONFIG_CTL, "--config", path));
     assert_checked(CONFIG_CTL);
@@ -627,9 +606,8 @@ START_TEST(each_program_is_held_to_what_it_needs_and_no_more)
         load(CONFIG_WORKER, "--config", path, "--issuer.url=https://i", "--core.url=https://c", "--card.store=never"));
     assert_checked(CONFIG_WORKER);
 }
-END_TEST
 
-START_TEST(plain_http_goes_to_this_machine_only_unless_it_is_allowed)
+TEST(plain_http_goes_to_this_machine_only_unless_it_is_allowed)
 {
     ck_assert(load(CONFIG_WORKER, "--config", path, GOOD_WORKER, "--issuer.url=http://127.0.0.1:1",
                    "--core.url=http://[::1]:2"));
@@ -643,9 +621,8 @@ START_TEST(plain_http_goes_to_this_machine_only_unless_it_is_allowed)
         load(CONFIG_WORKER, "--config", path, GOOD_WORKER, "--core.url=http://core.example", "--core.allow_http=true"));
     assert_checked(CONFIG_WORKER);
 }
-END_TEST
 
-START_TEST(the_lease_outlasts_two_rounds_of_calls)
+TEST(the_lease_outlasts_two_rounds_of_calls)
 {
     ck_assert(load(CONFIG_WORKER, "--config", path, GOOD_WORKER, "--worker.lease=12s"));
     assert_checked(CONFIG_WORKER);
@@ -653,9 +630,8 @@ START_TEST(the_lease_outlasts_two_rounds_of_calls)
     assert_check_refused(CONFIG_WORKER,
                          "worker.lease is 11999ms, below 2 x (issuer.timeout + core.timeout) = 2 x (3s + 3s) = 12s");
 }
-END_TEST
 
-START_TEST(keys_are_kept_at_least_as_long_as_retries_may_last)
+TEST(keys_are_kept_at_least_as_long_as_retries_may_last)
 {
     /* 1 + 2 + 4 + 5 + 5 seconds */
     ck_assert(load(CONFIG_API, "--config", path, GOOD_API, "--retry.max_attempts=5", "--retry.cap=5s",
@@ -670,9 +646,8 @@ START_TEST(keys_are_kept_at_least_as_long_as_retries_may_last)
     ck_assert(load(CONFIG_WORKER, "--config", path, GOOD_WORKER, "--retry.base=2s", "--retry.cap=1s"));
     assert_check_refused(CONFIG_WORKER, "retry.base");
 }
-END_TEST
 
-START_TEST(the_two_listeners_of_the_api_do_not_collide)
+TEST(the_two_listeners_of_the_api_do_not_collide)
 {
     static const struct {
         const char *listen, *admin;
@@ -691,9 +666,8 @@ START_TEST(the_two_listeners_of_the_api_do_not_collide)
         config_done(&config);
     }
 }
-END_TEST
 
-START_TEST(the_source_of_a_clients_address_is_given_once_and_is_valid)
+TEST(the_source_of_a_clients_address_is_given_once_and_is_valid)
 {
     static const struct {
         const char *option, *value, *part;
@@ -729,9 +703,8 @@ START_TEST(the_source_of_a_clients_address_is_given_once_and_is_valid)
                    "v2"));
     assert_checked(CONFIG_API);
 }
-END_TEST
 
-START_TEST(the_issuer_has_a_known_profile_and_a_key_that_outlives_a_call)
+TEST(the_issuer_has_a_known_profile_and_a_key_that_outlives_a_call)
 {
     ck_assert(load(CONFIG_WORKER, "--config", path, GOOD_WORKER, "--issuer.client_cert_file=/c"));
     assert_check_refused(CONFIG_WORKER, "issuer.client_key_file go together; the key is missing");
@@ -753,10 +726,9 @@ START_TEST(the_issuer_has_a_known_profile_and_a_key_that_outlives_a_call)
     ck_assert(load(CONFIG_WORKER, "--config", path, GOOD_WORKER, "--issuer.settle_time=6s"));
     assert_checked(CONFIG_WORKER);
 }
-END_TEST
 
 /* An operator who copies `warn` from another program's file means warnings, and the start need not fail for it. */
-START_TEST(further_members_of_the_create_are_named_by_their_paths)
+TEST(further_members_of_the_create_are_named_by_their_paths)
 {
     char *shown = NULL;
     size_t size;
@@ -795,9 +767,8 @@ START_TEST(further_members_of_the_create_are_named_by_their_paths)
     ck_assert(
         !load(CONFIG_WORKER, "--issuer.create.0123456789012345678901234567890123456789012345678901234567890123=1"));
 }
-END_TEST
 
-START_TEST(warn_is_another_spelling_of_warning)
+TEST(warn_is_another_spelling_of_warning)
 {
     ck_assert(load(CONFIG_API, "--log.level=warn"));
     ck_assert_int_eq(config.log.level, LOG_WARNING);
@@ -806,11 +777,10 @@ START_TEST(warn_is_another_spelling_of_warning)
     ck_assert_str_eq(err.message, "--log.level: \"warnings\" is none of debug, info, warning, error");
     ck_assert(!load(CONFIG_API, "--log.format=warn"));
 }
-END_TEST
 
 /* ---- printing the table ---- */
 
-START_TEST(help_shows_a_programs_own_options_with_range_and_default)
+TEST(help_shows_a_programs_own_options_with_range_and_default)
 {
     char *text = NULL;
     size_t length;
@@ -826,7 +796,6 @@ START_TEST(help_shows_a_programs_own_options_with_range_and_default)
     ck_assert_ptr_null(strstr(text, "--worker.lease"));
     free(text);
 }
-END_TEST
 
 static char differing[200];
 
@@ -836,7 +805,7 @@ static void on_difference(void *context, const char *name)
     strcat(strcat(differing, name), " ");
 }
 
-START_TEST(options_that_differ_are_reported_by_name_and_only_those_of_the_program)
+TEST(options_that_differ_are_reported_by_name_and_only_those_of_the_program)
 {
     struct config other;
     ck_assert(load(CONFIG_WORKER, "--issuer.url=https://a.test", "--limit.count=3", "--log.level=debug"));
@@ -850,43 +819,5 @@ START_TEST(options_that_differ_are_reported_by_name_and_only_those_of_the_progra
     config_done(&other);
     config_done(&config);
 }
-END_TEST
 
-SUITE(config)
-{
-    TCase *tests = tcase_create("config");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_test(tests, the_defaults_are_as_documented);
-    tcase_add_test(tests, flag_beats_environment_beats_file_beats_default);
-    tcase_add_test(tests, of_two_flags_the_last_one_counts);
-    tcase_add_test(tests, what_is_unknown_in_the_file_is_refused_with_line_and_nearest_name);
-    tcase_add_test(tests, what_is_unknown_in_the_environment_is_refused);
-    tcase_add_test(tests, what_kubernetes_sets_for_services_is_passed_over);
-    tcase_add_test(tests, an_empty_variable_is_refused_by_name);
-    tcase_add_test(tests, what_is_unknown_on_the_command_line_is_a_usage_fault);
-    tcase_add_test(tests, a_bad_value_is_refused_wherever_it_comes_from);
-    tcase_add_test(tests, the_file_must_be_plain_and_say_each_thing_once);
-    tcase_add_test(tests, a_long_line_is_taken_whole_up_to_the_limit);
-    tcase_add_test(tests, windows_line_ends_and_a_missing_last_newline_are_fine);
-    tcase_add_test(tests, a_named_file_must_exist_and_be_a_file);
-    tcase_add_test(tests, a_failed_load_leaves_the_result_alone);
-    tcase_add_test(tests, help_and_version_come_also_when_the_configuration_is_broken);
-    tcase_add_test(tests, ctl_keeps_its_own_arguments_in_order);
-    tcase_add_test(tests, a_pipe_is_no_configuration_file);
-    tcase_add_test(tests, systemd_credentials_fill_what_is_unset);
-    tcase_add_test(tests, no_password_is_ever_shown);
-    tcase_add_test(tests, a_password_in_a_file_that_others_can_read_or_in_an_argument_is_refused);
-    tcase_add_test(tests, a_refused_url_is_not_repeated_in_the_message);
-    tcase_add_test(tests, each_program_is_held_to_what_it_needs_and_no_more);
-    tcase_add_test(tests, plain_http_goes_to_this_machine_only_unless_it_is_allowed);
-    tcase_add_test(tests, the_lease_outlasts_two_rounds_of_calls);
-    tcase_add_test(tests, keys_are_kept_at_least_as_long_as_retries_may_last);
-    tcase_add_test(tests, the_two_listeners_of_the_api_do_not_collide);
-    tcase_add_test(tests, the_source_of_a_clients_address_is_given_once_and_is_valid);
-    tcase_add_test(tests, the_issuer_has_a_known_profile_and_a_key_that_outlives_a_call);
-    tcase_add_test(tests, further_members_of_the_create_are_named_by_their_paths);
-    tcase_add_test(tests, warn_is_another_spelling_of_warning);
-    tcase_add_test(tests, help_shows_a_programs_own_options_with_range_and_default);
-    tcase_add_test(tests, options_that_differ_are_reported_by_name_and_only_those_of_the_program);
-    suite_add_tcase(suite, tests);
-}
+TESTS_BETWEEN(config, set_up, tear_down)

@@ -11,7 +11,7 @@ static bool check_text(const char *text)
     return load(CONFIG_CTL) && config_check(&config, CONFIG_CTL, &err);
 }
 
-START_TEST(without_sections_all_places_are_in_database_url)
+TEST(without_sections_all_places_are_in_database_url)
 {
     ck_assert(check_text("[database]\nurl = host=/one\n"));
     ck_assert_int_eq(config_places(&config), 0);
@@ -23,9 +23,8 @@ START_TEST(without_sections_all_places_are_in_database_url)
     ck_assert_ptr_null(config_database_url(&config, 0));
     config_done(&config);
 }
-END_TEST
 
-START_TEST(each_place_is_in_the_database_of_its_section)
+TEST(each_place_is_in_the_database_of_its_section)
 {
     ck_assert(check_text("[place.4-6]\nurl = host=/two\n[place.0-3]\nurl = host=/one\n[place.7]\nurl = host=/one\n"));
     ck_assert_int_eq(config_places(&config), 8);
@@ -36,9 +35,8 @@ START_TEST(each_place_is_in_the_database_of_its_section)
         ck_assert_int_eq(config_database_of(&config, place), place >= 4 && place <= 6);
     config_done(&config);
 }
-END_TEST
 
-START_TEST(flags_and_variables_name_places_and_override)
+TEST(flags_and_variables_name_places_and_override)
 {
     write_file("[place.0-1]\nurl = host=/file\n");
     ck_assert_int_eq(setenv("ISSUING_PLACE_2_3_URL", "host=/variable password=hunter2", 1), 0);
@@ -58,7 +56,6 @@ START_TEST(flags_and_variables_name_places_and_override)
     free(text);
     config_done(&config);
 }
-END_TEST
 
 static const struct {
     const char *text, *told;
@@ -84,9 +81,8 @@ START_TEST(sections_that_do_not_cover_each_place_once_are_refused)
     ck_assert_int_eq(err.kind, ERR_CONFIG);
     assert_message(wrong[_i].told);
 }
-END_TEST
 
-START_TEST(a_flag_or_a_variable_that_names_no_place_is_refused)
+TEST(a_flag_or_a_variable_that_names_no_place_is_refused)
 {
     ck_assert(!load(CONFIG_CTL, "--place.x.url=host=/a"));
     ck_assert_int_eq(err.kind, ERR_USAGE);
@@ -96,26 +92,20 @@ START_TEST(a_flag_or_a_variable_that_names_no_place_is_refused)
     ck_assert(!load(CONFIG_CTL));
     assert_message("the nearest is ISSUING_PLACE_N_M_URL");
 }
-END_TEST
 
-START_TEST(a_password_is_refused_in_a_file_that_others_can_read)
+TEST(a_password_is_refused_in_a_file_that_others_can_read)
 {
     write_file("[place.0]\nurl = host=/a password=secret\n");
     ck_assert_int_eq(chmod(path, 0644), 0);
     ck_assert(!load(CONFIG_CTL));
     assert_message("there is a password in it");
 }
-END_TEST
 
 SUITE(config_places)
 {
     TCase *tcase = tcase_create("places");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, without_sections_all_places_are_in_database_url);
-    tcase_add_test(tcase, each_place_is_in_the_database_of_its_section);
-    tcase_add_test(tcase, flags_and_variables_name_places_and_override);
+    ADD_TESTS(tcase);
     tcase_add_loop_test(tcase, sections_that_do_not_cover_each_place_once_are_refused, 0, ARRAY_SIZE(wrong));
-    tcase_add_test(tcase, a_flag_or_a_variable_that_names_no_place_is_refused);
-    tcase_add_test(tcase, a_password_is_refused_in_a_file_that_others_can_read);
     suite_add_tcase(suite, tcase);
 }

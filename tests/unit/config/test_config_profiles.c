@@ -102,7 +102,7 @@ static void expect_defaults_of(size_t i)
     ck_assert(!config_is_set(&config, "issuer.timeout"));
 }
 
-START_TEST(each_profile_has_its_own_defaults_wherever_it_is_set)
+TEST(each_profile_has_its_own_defaults_wherever_it_is_set)
 {
     for (size_t i = 0; i < ARRAY_SIZE(profiles); i++) {
         char text[64];
@@ -127,9 +127,8 @@ START_TEST(each_profile_has_its_own_defaults_wherever_it_is_set)
         ck_assert_int_eq(unsetenv("ISSUING_ISSUER_PROFILE"), 0);
     }
 }
-END_TEST
 
-START_TEST(each_name_has_its_tables_in_the_worker_and_no_table_lacks_a_name)
+TEST(each_name_has_its_tables_in_the_worker_and_no_table_lacks_a_name)
 {
     size_t i = 0;
     for (; config_profiles[i] && issuer_profiles[i]; i++)
@@ -137,9 +136,8 @@ START_TEST(each_name_has_its_tables_in_the_worker_and_no_table_lacks_a_name)
     ck_assert(!config_profiles[i] && !issuer_profiles[i]);
     ck_assert_uint_eq(i, ARRAY_SIZE(profiles));
 }
-END_TEST
 
-START_TEST(what_is_set_wins_over_the_profile_whatever_its_source)
+TEST(what_is_set_wins_over_the_profile_whatever_its_source)
 {
     write_file("[worker]\nlease = 80s\n");
     ck_assert_int_eq(setenv("ISSUING_ISSUER_SETTLE_TIME", "70s", 1), 0);
@@ -155,9 +153,8 @@ START_TEST(what_is_set_wins_over_the_profile_whatever_its_source)
     ck_assert_int_eq(config.issuer.timeout_ms, 3 * SECOND);
     config_done(&config);
 }
-END_TEST
 
-START_TEST(the_origin_of_a_profiles_default_is_shown)
+TEST(the_origin_of_a_profiles_default_is_shown)
 {
     ck_assert(load(CONFIG_WORKER, "--issuer.profile=stripe", "--issuer.timeout=20s"));
     expect_in(written(show), "issuer.profile = stripe  # flag\n");
@@ -173,9 +170,8 @@ START_TEST(the_origin_of_a_profiles_default_is_shown)
     expect_in(written(help), " Default: 30s (generic), 60s (stripe, lithic, marqeta, increase), 90s (adyen).\n");
     expect_in(written(help), " Default: 24h (generic, stripe, lithic), 3660d (marqeta, increase), 168h (adyen).\n");
 }
-END_TEST
 
-START_TEST(an_unknown_profile_is_refused_with_the_names_by_every_program)
+TEST(an_unknown_profile_is_refused_with_the_names_by_every_program)
 {
     static const enum config_program programs[] = {CONFIG_API, CONFIG_WORKER, CONFIG_CTL};
     static const char names[] = "\"strip\" is none of generic, stripe, lithic, marqeta, increase, adyen";
@@ -190,7 +186,6 @@ START_TEST(an_unknown_profile_is_refused_with_the_names_by_every_program)
     write_file("[issuer]\nprofile = Stripe\n"); /* names are in lower case */
     ck_assert(!load(CONFIG_WORKER, GOOD));
 }
-END_TEST
 
 static void expect_refused(const char *why)
 {
@@ -200,7 +195,7 @@ static void expect_refused(const char *why)
     config_done(&config);
 }
 
-START_TEST(rules_between_options_hold_for_the_defaults_of_a_profile_and_name_it)
+TEST(rules_between_options_hold_for_the_defaults_of_a_profile_and_name_it)
 {
     ck_assert(load(CONFIG_WORKER, GOOD, "--issuer.profile=stripe", "--worker.lease=30s"));
     expect_refused("worker.lease is 30s, below 2 x (issuer.timeout + core.timeout) = 2 x (30s + 3s) = 66s; "
@@ -216,9 +211,8 @@ START_TEST(rules_between_options_hold_for_the_defaults_of_a_profile_and_name_it)
     ck_assert(load(CONFIG_WORKER, GOOD, "--issuer.settle_time=5s"));
     expect_refused("issuer.settle_time is 5s, below 2 x issuer.timeout = 6s; issuer.profile is generic");
 }
-END_TEST
 
-START_TEST(only_the_generic_profile_knows_whether_keys_are_honoured)
+TEST(only_the_generic_profile_knows_whether_keys_are_honoured)
 {
     ck_assert(load(CONFIG_WORKER, GOOD, "--issuer.keys=ignored"));
     ck_assert_int_eq(config.issuer.keys, ISSUER_KEYS_IGNORED);
@@ -232,9 +226,8 @@ START_TEST(only_the_generic_profile_knows_whether_keys_are_honoured)
     ck_assert(load(CONFIG_WORKER, GOOD, "--issuer.profile=lithic"));
     expect_refused("issuer.keys is an option of the profile generic only; issuer.profile is lithic");
 }
-END_TEST
 
-START_TEST(an_account_has_a_name_without_blanks)
+TEST(an_account_has_a_name_without_blanks)
 {
     static const char *const names[] = {"two words", "a/b",
                                         "12345678901234567890123456789012345678901234567890123456789012345"};
@@ -246,7 +239,6 @@ START_TEST(an_account_has_a_name_without_blanks)
         expect_refused("issuer.account has at most 64 letters");
     }
 }
-END_TEST
 
 static char differing[200];
 
@@ -256,7 +248,7 @@ static void on_difference(void *context, const char *name)
     strcat(strcat(differing, name), " ");
 }
 
-START_TEST(a_reload_with_another_profile_names_all_that_changes)
+TEST(a_reload_with_another_profile_names_all_that_changes)
 {
     ck_assert(load(CONFIG_WORKER, GOOD, "--issuer.timeout=3s"));
     struct config other = config;
@@ -266,9 +258,8 @@ START_TEST(a_reload_with_another_profile_names_all_that_changes)
     config_done(&other);
     config_done(&config);
 }
-END_TEST
 
-START_TEST(an_address_has_one_form_and_may_have_a_path)
+TEST(an_address_has_one_form_and_may_have_a_path)
 {
     static const struct {
         const char *given, *taken;
@@ -290,9 +281,8 @@ START_TEST(an_address_has_one_form_and_may_have_a_path)
     ck_assert(!load(CONFIG_WORKER, "--issuer.url=https://sandbox-api.marqeta.com/v3?x=y"));
     ck_assert(!load(CONFIG_WORKER, "--issuer.url=https://application:access@sandbox-api.marqeta.com/v3"));
 }
-END_TEST
 
-START_TEST(parameters_are_taken_as_they_are)
+TEST(parameters_are_taken_as_they_are)
 {
     ck_assert(
         load(CONFIG_WORKER, GOOD, "--issuer.profile=adyen", "--issuer.parameters=brand=mc  issuingCountryCode=NL"));
@@ -302,22 +292,5 @@ START_TEST(parameters_are_taken_as_they_are)
     ck_assert_ptr_null(config.issuer.parameters);
     config_done(&config);
 }
-END_TEST
 
-SUITE(config_profiles)
-{
-    TCase *tests = tcase_create("config_profiles");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_test(tests, each_profile_has_its_own_defaults_wherever_it_is_set);
-    tcase_add_test(tests, each_name_has_its_tables_in_the_worker_and_no_table_lacks_a_name);
-    tcase_add_test(tests, what_is_set_wins_over_the_profile_whatever_its_source);
-    tcase_add_test(tests, the_origin_of_a_profiles_default_is_shown);
-    tcase_add_test(tests, an_unknown_profile_is_refused_with_the_names_by_every_program);
-    tcase_add_test(tests, rules_between_options_hold_for_the_defaults_of_a_profile_and_name_it);
-    tcase_add_test(tests, only_the_generic_profile_knows_whether_keys_are_honoured);
-    tcase_add_test(tests, an_account_has_a_name_without_blanks);
-    tcase_add_test(tests, a_reload_with_another_profile_names_all_that_changes);
-    tcase_add_test(tests, an_address_has_one_form_and_may_have_a_path);
-    tcase_add_test(tests, parameters_are_taken_as_they_are);
-    suite_add_tcase(suite, tests);
-}
+TESTS_BETWEEN(config_profiles, set_up, tear_down)

@@ -57,7 +57,7 @@ static void assert_shown(const char *line)
 
 /* ---- what is accepted ---- */
 
-START_TEST(a_route_has_the_documented_defaults)
+TEST(a_route_has_the_documented_defaults)
 {
     ck_assert(load_text(PEERS "[retry]\nmax_attempts = 7\n[route.PAYMENT_CHARGE]\nurl = https://pay.example/v1/x\n"));
     ck_assert(config_check(&config, CONFIG_WORKER, &err));
@@ -84,9 +84,8 @@ START_TEST(a_route_has_the_documented_defaults)
     ck_assert_ptr_null(route->headers_file);
     config_done(&config);
 }
-END_TEST
 
-START_TEST(a_route_that_is_signed_has_defaults_of_its_own)
+TEST(a_route_that_is_signed_has_defaults_of_its_own)
 {
     ck_assert(load_text("[route.A]\nurl = https://a\nsign_secret_file = /s\n"
                         "[route.B]\nurl = https://b\nsign_secret_file = /s\non_refused = reject\n"));
@@ -97,9 +96,8 @@ START_TEST(a_route_that_is_signed_has_defaults_of_its_own)
     assert_shown("route.A.on_refused = question  # default\n");
     config_done(&config);
 }
-END_TEST
 
-START_TEST(every_option_of_a_route_is_read)
+TEST(every_option_of_a_route_is_read)
 {
     ck_assert(load_text("[route." TYPE_64 "]\nurl = http://10.0.0.1:99/a/\nmethod = PUT\ncredential_file = /c\n"
                         "timeout = 200ms\nkey_lifetime = 3660d\nmax_concurrency = 3\nmax_attempts = 1000\n"
@@ -126,9 +124,8 @@ START_TEST(every_option_of_a_route_is_read)
     ck_assert_int_eq(route->retry_for_ms, 0);
     config_done(&config);
 }
-END_TEST
 
-START_TEST(a_url_may_have_a_query_and_the_place_of_the_id)
+TEST(a_url_may_have_a_query_and_the_place_of_the_id)
 {
     ck_assert(load_text("[route.A]\nurl = https://a?code=s3cr3t==\n[route.B]\nurl = http://[::1]:8/x/{id}?a=b?c\n"
                         "[route.C]\nurl = https://c/?id={id}\n"));
@@ -138,18 +135,16 @@ START_TEST(a_url_may_have_a_query_and_the_place_of_the_id)
     assert_shown("route.A.url = https://a/?***  # file"); /* it is a key to many an API */
     config_done(&config);
 }
-END_TEST
 
-START_TEST(a_url_without_a_path_names_the_root)
+TEST(a_url_without_a_path_names_the_root)
 {
     ck_assert(load_text("[route.A]\nurl = https://hook.example\n[route.B]\nurl = HTTPS://[::1]:8443\n"));
     ck_assert_str_eq(route_of("A")->url, "https://hook.example/");
     ck_assert_str_eq(route_of("B")->url, "HTTPS://[::1]:8443/");
     config_done(&config);
 }
-END_TEST
 
-START_TEST(routes_are_ordered_by_type_whatever_source_they_come_from)
+TEST(routes_are_ordered_by_type_whatever_source_they_come_from)
 {
     write_file("[route.M]\nurl = https://m\n[route.B]\nurl = https://b\n");
     ck_assert_int_eq(setenv("ISSUING_ROUTE_Z_URL", "https://z", 1), 0);
@@ -173,9 +168,8 @@ START_TEST(routes_are_ordered_by_type_whatever_source_they_come_from)
     assert_shown(line);
     config_done(&config);
 }
-END_TEST
 
-START_TEST(a_flag_is_above_the_environment_and_that_above_the_file)
+TEST(a_flag_is_above_the_environment_and_that_above_the_file)
 {
     write_file("[route.A]\nurl = https://a\ntimeout = 1s\nmax_attempts = 2\nkey_lifetime = 1h\n");
     ck_assert_int_eq(setenv("ISSUING_ROUTE_A_TIMEOUT", "2s", 1), 0);
@@ -186,9 +180,8 @@ START_TEST(a_flag_is_above_the_environment_and_that_above_the_file)
     ck_assert_int_eq(route_of("A")->key_lifetime_ms, 3600000);
     config_done(&config);
 }
-END_TEST
 
-START_TEST(in_a_variable_the_longest_option_at_the_end_decides_where_the_type_ends)
+TEST(in_a_variable_the_longest_option_at_the_end_decides_where_the_type_ends)
 {
     static const struct {
         const char *variable, *value, *type;
@@ -210,9 +203,8 @@ START_TEST(in_a_variable_the_longest_option_at_the_end_decides_where_the_type_en
         ck_assert_int_eq(unsetenv(rows[i].variable), 0);
     }
 }
-END_TEST
 
-START_TEST(credentials_of_systemd_fill_what_is_unset)
+TEST(credentials_of_systemd_fill_what_is_unset)
 {
     static const char *const names[] = {"route_pay_charge_credential", "route_pay_charge_secret", "route_b_secret"};
     char folder[] = "test_config_routes_folder_XXXXXX", full[PATH_MAX], file[PATH_MAX + 64];
@@ -241,9 +233,8 @@ START_TEST(credentials_of_systemd_fill_what_is_unset)
     ck_assert_ptr_null(route_of("A")->sign_secret_file);
     config_done(&config);
 }
-END_TEST
 
-START_TEST(the_other_programs_read_routes_and_require_nothing_of_them)
+TEST(the_other_programs_read_routes_and_require_nothing_of_them)
 {
     write_file("[auth]\nhs256_secret_file = /x\n[route.A]\nurl = http://elsewhere/\ntimeout = 10m\nkey_lifetime = 1s\n"
                "[route.B]\n");
@@ -261,11 +252,10 @@ START_TEST(the_other_programs_read_routes_and_require_nothing_of_them)
     ck_assert(!load(CONFIG_API));
     assert_place(2, "unknown option ulr in [route.A]; the nearest is url");
 }
-END_TEST
 
 /* ---- what is refused ---- */
 
-START_TEST(every_fault_of_the_file_is_refused_with_its_line)
+TEST(every_fault_of_the_file_is_refused_with_its_line)
 {
     static const struct {
         const char *text;
@@ -323,9 +313,8 @@ START_TEST(every_fault_of_the_file_is_refused_with_its_line)
         assert_place(rows[i].line, rows[i].part);
     }
 }
-END_TEST
 
-START_TEST(the_worker_refuses_what_it_cannot_deliver_with_its_line)
+TEST(the_worker_refuses_what_it_cannot_deliver_with_its_line)
 {
     static const struct {
         const char *text;
@@ -355,9 +344,8 @@ START_TEST(the_worker_refuses_what_it_cannot_deliver_with_its_line)
     ck_assert_msg(config_check(&config, CONFIG_WORKER, &err), "%s", err.message);
     config_done(&config);
 }
-END_TEST
 
-START_TEST(a_fault_that_stands_in_no_file_names_its_source)
+TEST(a_fault_that_stands_in_no_file_names_its_source)
 {
     write_file(PEERS);
     ck_assert_int_eq(setenv("ISSUING_ROUTE_A_TIMEOUT", "1s", 1), 0);
@@ -375,9 +363,8 @@ START_TEST(a_fault_that_stands_in_no_file_names_its_source)
     assert_message("ISSUING_ROUTE_A_URL: route.A.url is http:// to another machine");
     config_done(&config);
 }
-END_TEST
 
-START_TEST(a_flag_of_a_route_that_cannot_be_is_a_fault_of_usage)
+TEST(a_flag_of_a_route_that_cannot_be_is_a_fault_of_usage)
 {
     static const struct {
         const char *flag, *part;
@@ -399,9 +386,8 @@ START_TEST(a_flag_of_a_route_that_cannot_be_is_a_fault_of_usage)
         assert_message(rows[i].part);
     }
 }
-END_TEST
 
-START_TEST(a_variable_of_a_route_that_cannot_be_is_refused)
+TEST(a_variable_of_a_route_that_cannot_be_is_refused)
 {
     static const struct {
         const char *variable, *value, *part;
@@ -429,9 +415,8 @@ START_TEST(a_variable_of_a_route_that_cannot_be_is_refused)
         ck_assert_int_eq(unsetenv(rows[i].variable), 0);
     }
 }
-END_TEST
 
-START_TEST(there_are_at_most_32_routes)
+TEST(there_are_at_most_32_routes)
 {
     char text[4096] = "";
     size_t length = 0;
@@ -448,7 +433,6 @@ START_TEST(there_are_at_most_32_routes)
     ck_assert(!load(CONFIG_WORKER, "--route.ONE_MORE.url=https://a"));
     assert_message("there are more than 32 routes");
 }
-END_TEST
 
 /* ---- spoilt files ---- */
 
@@ -480,7 +464,7 @@ static void assert_sound(const struct config_route *route)
 }
 
 /* Cut, doubled, with bytes and pieces where they do not belong: it is refused with a line, or it is sound. */
-START_TEST(a_spoilt_file_is_refused_with_its_line_or_is_sound)
+TEST(a_spoilt_file_is_refused_with_its_line_or_is_sound)
 {
     static const char whole[] = "[route.PAYMENT_CHARGE]\nurl = https://a/b\nlookup_url = https://a/{id}\ntimeout = 3s\n"
                                 "[log]\nlevel = info\n[route.B]\nmethod = PUT\nordered = true\nmax_attempts = 3\n";
@@ -540,7 +524,6 @@ START_TEST(a_spoilt_file_is_refused_with_its_line_or_is_sound)
     ck_assert_int_gt(loaded, SPOILT_FILES / 100);
     ck_assert_int_lt(loaded, SPOILT_FILES * 99 / 100);
 }
-END_TEST
 
 /* ---- a reload, and the help ---- */
 
@@ -553,7 +536,7 @@ static void on_difference(void *context, const char *name)
     snprintf(differences + length, sizeof(differences) - length, "%s ", name);
 }
 
-START_TEST(a_route_that_was_added_removed_or_changed_is_named)
+TEST(a_route_that_was_added_removed_or_changed_is_named)
 {
     struct config other;
     ck_assert(load_text(
@@ -577,7 +560,6 @@ START_TEST(a_route_that_was_added_removed_or_changed_is_named)
     config_done(&other);
     config_done(&config);
 }
-END_TEST
 
 static void print_worker_help(FILE *out)
 {
@@ -589,7 +571,7 @@ static void print_api_help(FILE *out)
     config_help(CONFIG_API, out);
 }
 
-START_TEST(the_help_of_the_worker_lists_the_options_of_a_route)
+TEST(the_help_of_the_worker_lists_the_options_of_a_route)
 {
     char *worker = printed(print_worker_help), *api = printed(print_api_help);
     for (size_t i = 0; i < config_route_option_count; i++) {
@@ -602,30 +584,5 @@ START_TEST(the_help_of_the_worker_lists_the_options_of_a_route)
     free(worker);
     free(api);
 }
-END_TEST
 
-SUITE(config_routes)
-{
-    TCase *tests = tcase_create("all");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_test(tests, a_route_has_the_documented_defaults);
-    tcase_add_test(tests, a_route_that_is_signed_has_defaults_of_its_own);
-    tcase_add_test(tests, every_option_of_a_route_is_read);
-    tcase_add_test(tests, a_url_may_have_a_query_and_the_place_of_the_id);
-    tcase_add_test(tests, a_url_without_a_path_names_the_root);
-    tcase_add_test(tests, routes_are_ordered_by_type_whatever_source_they_come_from);
-    tcase_add_test(tests, a_flag_is_above_the_environment_and_that_above_the_file);
-    tcase_add_test(tests, in_a_variable_the_longest_option_at_the_end_decides_where_the_type_ends);
-    tcase_add_test(tests, credentials_of_systemd_fill_what_is_unset);
-    tcase_add_test(tests, the_other_programs_read_routes_and_require_nothing_of_them);
-    tcase_add_test(tests, every_fault_of_the_file_is_refused_with_its_line);
-    tcase_add_test(tests, the_worker_refuses_what_it_cannot_deliver_with_its_line);
-    tcase_add_test(tests, a_fault_that_stands_in_no_file_names_its_source);
-    tcase_add_test(tests, a_flag_of_a_route_that_cannot_be_is_a_fault_of_usage);
-    tcase_add_test(tests, a_variable_of_a_route_that_cannot_be_is_refused);
-    tcase_add_test(tests, there_are_at_most_32_routes);
-    tcase_add_test(tests, a_spoilt_file_is_refused_with_its_line_or_is_sound);
-    tcase_add_test(tests, a_route_that_was_added_removed_or_changed_is_named);
-    tcase_add_test(tests, the_help_of_the_worker_lists_the_options_of_a_route);
-    suite_add_tcase(suite, tests);
-}
+TESTS_BETWEEN(config_routes, set_up, tear_down)

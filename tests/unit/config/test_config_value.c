@@ -21,7 +21,7 @@ static void assert_message(const char *part)
     ck_assert_msg(strstr(err.message, part), "\"%s\" is not in \"%s\"", part, err.message);
 }
 
-START_TEST(durations_need_one_unit_and_stay_in_range)
+TEST(durations_need_one_unit_and_stay_in_range)
 {
     static const struct {
         const char *text;
@@ -64,9 +64,8 @@ START_TEST(durations_need_one_unit_and_stay_in_range)
     ck_assert(!config_value_duration("8d", 100, 604800000, &ms, &err));
     assert_message("8d is outside 100ms to 7d");
 }
-END_TEST
 
-START_TEST(sizes_have_binary_units)
+TEST(sizes_have_binary_units)
 {
     static const char *const bad[] = {"1", "1K", "1KB", "1kib", "1.5KiB", "1025KiB", "0B", "99999999999GiB"};
     int64_t bytes = 0;
@@ -78,9 +77,8 @@ START_TEST(sizes_have_binary_units)
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
         ck_assert_msg(!config_value_size(bad[i], 1, 1 << 20, &bytes, &err), "%s", bad[i]);
 }
-END_TEST
 
-START_TEST(what_is_written_is_read_back_to_the_same)
+TEST(what_is_written_is_read_back_to_the_same)
 {
     static const struct {
         int64_t ms;
@@ -102,9 +100,8 @@ START_TEST(what_is_written_is_read_back_to_the_same)
     config_value_write_size(1025, text);
     ck_assert_str_eq(text, "1025B");
 }
-END_TEST
 
-START_TEST(integers_booleans_and_words_are_exact)
+TEST(integers_booleans_and_words_are_exact)
 {
     static const char *const words[] = {"cancel", "keep", NULL};
     static const char *const bad[] = {"", "1e9", "-1", "+1", " 1", "1 ", "0x1", "1.0", "101", "99999999999999999999"};
@@ -123,9 +120,8 @@ START_TEST(integers_booleans_and_words_are_exact)
     ck_assert(!config_value_choice("Keep", words, &value, &err));
     assert_message("\"Keep\" is none of cancel, keep");
 }
-END_TEST
 
-START_TEST(addresses_are_host_and_port)
+TEST(addresses_are_host_and_port)
 {
     static const struct {
         const char *text, *host;
@@ -151,9 +147,8 @@ START_TEST(addresses_are_host_and_port)
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
         ck_assert_msg(!config_value_address(bad[i], host, &port, &err), "%s", bad[i]);
 }
-END_TEST
 
-START_TEST(urls_are_http_without_credentials_query_or_fragment)
+TEST(urls_are_http_without_credentials_query_or_fragment)
 {
     static const struct {
         const char *text, *url;
@@ -207,9 +202,8 @@ START_TEST(urls_are_http_without_credentials_query_or_fragment)
     ck_assert(!config_value_url(text, &url, &err));
     ck_assert_ptr_null(url);
 }
-END_TEST
 
-START_TEST(only_the_loopback_is_loopback)
+TEST(only_the_loopback_is_loopback)
 {
     static const char *const inside[] = {"http://127.0.0.1", "http://127.255.3.4:80/x", "http://[::1]:80",
                                          "http://localhost:9000/", "HTTP://LocalHost"};
@@ -224,28 +218,13 @@ START_TEST(only_the_loopback_is_loopback)
         ck_assert_msg(!config_value_url_is_loopback(outside[i]), "%s", outside[i]);
     ck_assert(config_value_url_is_https("https://x") && !config_value_url_is_https("http://x"));
 }
-END_TEST
 
-START_TEST(the_distance_counts_letters)
+TEST(the_distance_counts_letters)
 {
     ck_assert_uint_eq(config_value_distance("", ""), 0);
     ck_assert_uint_eq(config_value_distance("", "abc"), 3);
     ck_assert_uint_eq(config_value_distance("kitten", "sitting"), 3);
     ck_assert_uint_eq(config_value_distance("limit.count", "limit.cuont"), 2);
 }
-END_TEST
 
-SUITE(config_value)
-{
-    TCase *tests = tcase_create("config_value");
-    tcase_add_checked_fixture(tests, set_up, NULL);
-    tcase_add_test(tests, durations_need_one_unit_and_stay_in_range);
-    tcase_add_test(tests, sizes_have_binary_units);
-    tcase_add_test(tests, what_is_written_is_read_back_to_the_same);
-    tcase_add_test(tests, integers_booleans_and_words_are_exact);
-    tcase_add_test(tests, addresses_are_host_and_port);
-    tcase_add_test(tests, urls_are_http_without_credentials_query_or_fragment);
-    tcase_add_test(tests, only_the_loopback_is_loopback);
-    tcase_add_test(tests, the_distance_counts_letters);
-    suite_add_tcase(suite, tests);
-}
+TESTS_BETWEEN(config_value, set_up, NULL)

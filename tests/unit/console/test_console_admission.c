@@ -27,7 +27,7 @@ static bool is_host(const char *host)
     return admission_is_our_host(&admission, (struct slice){host, strlen(host)});
 }
 
-START_TEST(only_the_loopback_is_the_loopback)
+TEST(only_the_loopback_is_the_loopback)
 {
     static const char *const near[] = {"127.0.0.1:8095", "127.8.8.8:0", "localhost:80", "LOCALHOST:1", "[::1]:8095"};
     static const char *const far[] = {
@@ -38,10 +38,9 @@ START_TEST(only_the_loopback_is_the_loopback)
     for (size_t i = 0; i < ARRAY_SIZE(far); i++)
         ck_assert_msg(!admission_is_loopback(far[i]), "%s", far[i]);
 }
-END_TEST
 
 /* Any page of another port of 127.0.0.1 took the session: cookies know no port. */
-START_TEST(the_host_is_a_name_of_its_own_and_its_port)
+TEST(the_host_is_a_name_of_its_own_and_its_port)
 {
     char host[160];
     const char *own = admission.host;
@@ -74,9 +73,8 @@ START_TEST(the_host_is_a_name_of_its_own_and_its_port)
     ck_assert(admission_init(&admission, "127.0.0.1:80", 80, &err));
     ck_assert(is_host(admission.host) && !is_host("127.0.0.1") && !is_host("evil.example"));
 }
-END_TEST
 
-START_TEST(behind_a_socket_of_the_file_system_any_port_leads_to_it)
+TEST(behind_a_socket_of_the_file_system_any_port_leads_to_it)
 {
     char host[160];
     ck_assert(admission_init(&admission, NULL, 0, &err));
@@ -91,9 +89,8 @@ START_TEST(behind_a_socket_of_the_file_system_any_port_leads_to_it)
         ck_assert_msg(!is_host(host), "%s", host);
     }
 }
-END_TEST
 
-START_TEST(a_console_that_is_exposed_has_its_address_as_host)
+TEST(a_console_that_is_exposed_has_its_address_as_host)
 {
     ck_assert(admission_init(&admission, "10.0.0.1:8095", 8095, &err));
     ck_assert(is_host("10.0.0.1:8095") && !is_host("10.0.0.2:8095") && !is_host("localhost:8095"));
@@ -101,7 +98,6 @@ START_TEST(a_console_that_is_exposed_has_its_address_as_host)
     ck_assert(is_host("10.0.0.1:8095") && is_host("[2001:db8::1]:8095")); /* no name can be rebound to an address */
     ck_assert(!is_host("evil.example:8095") && !is_host("10.0.0.1:80") && !is_host("localhost:8095"));
 }
-END_TEST
 
 /* ---- tokens and sessions ---- */
 
@@ -132,7 +128,7 @@ static struct session *session_of(const char *format, const char *cookie, int64_
 
 #define COOKIE "issuing_console_8095=%s"
 
-START_TEST(a_token_is_good_once_for_two_minutes_and_only_the_newest)
+TEST(a_token_is_good_once_for_two_minutes_and_only_the_newest)
 {
     char first[ADMISSION_TEXT_SIZE];
     struct session *session;
@@ -152,9 +148,8 @@ START_TEST(a_token_is_good_once_for_two_minutes_and_only_the_newest)
     ck_assert(admission_begin(&admission, NULL, 2000, &session, &err));
     ck_assert(!has_token(first, 2000) && !has_token("", 2000)); /* used, and nothing in its place */
 }
-END_TEST
 
-START_TEST(each_browser_has_a_session_of_its_own)
+TEST(each_browser_has_a_session_of_its_own)
 {
     struct session *one = begin(NULL, 0), *two = begin(NULL, 0);
     ck_assert_ptr_ne(one, two);
@@ -175,9 +170,8 @@ START_TEST(each_browser_has_a_session_of_its_own)
     ck_assert_ptr_eq(begin(two, 5), two); /* the same browser again */
     ck_assert(!session_of(COOKIE, cookie, 5));
 }
-END_TEST
 
-START_TEST(a_session_ends_when_it_is_idle_or_old)
+TEST(a_session_ends_when_it_is_idle_or_old)
 {
     struct session *session = begin(NULL, 0);
     char cookie[ADMISSION_TEXT_SIZE];
@@ -194,9 +188,8 @@ START_TEST(a_session_ends_when_it_is_idle_or_old)
     }
     ck_assert_ptr_null(session_of(COOKIE, cookie, ADMISSION_LONGEST_MS));
 }
-END_TEST
 
-START_TEST(of_too_many_sessions_the_one_that_is_idle_longest_ends)
+TEST(of_too_many_sessions_the_one_that_is_idle_longest_ends)
 {
     struct session *sessions[ADMISSION_SESSIONS];
     char cookie[ADMISSION_TEXT_SIZE];
@@ -208,9 +201,8 @@ START_TEST(of_too_many_sessions_the_one_that_is_idle_longest_ends)
     ck_assert_ptr_null(session_of(COOKIE, cookie, 600));
     ck_assert_ptr_eq(session_of(COOKIE, sessions[0]->cookie, 600), sessions[0]);
 }
-END_TEST
 
-START_TEST(the_cookie_is_found_among_others)
+TEST(the_cookie_is_found_among_others)
 {
     static const struct {
         const char *format;
@@ -232,9 +224,8 @@ START_TEST(the_cookie_is_found_among_others)
     request.header_count = 0;
     ck_assert_ptr_null(admission_session(&admission, &request, 0));
 }
-END_TEST
 
-START_TEST(a_post_comes_from_a_page_of_this_host)
+TEST(a_post_comes_from_a_page_of_this_host)
 {
     static const struct {
         const char *origin, *site, *type;
@@ -272,21 +263,5 @@ START_TEST(a_post_comes_from_a_page_of_this_host)
     add("Origin", "http://127.0.0.1:8095");
     ck_assert_ptr_nonnull(admission_judge_post(&request)); /* two of them */
 }
-END_TEST
 
-SUITE(console_admission)
-{
-    TCase *admitting = tcase_create("admission");
-    tcase_add_checked_fixture(admitting, set_up, NULL);
-    tcase_add_test(admitting, only_the_loopback_is_the_loopback);
-    tcase_add_test(admitting, the_host_is_a_name_of_its_own_and_its_port);
-    tcase_add_test(admitting, behind_a_socket_of_the_file_system_any_port_leads_to_it);
-    tcase_add_test(admitting, a_console_that_is_exposed_has_its_address_as_host);
-    tcase_add_test(admitting, a_token_is_good_once_for_two_minutes_and_only_the_newest);
-    tcase_add_test(admitting, each_browser_has_a_session_of_its_own);
-    tcase_add_test(admitting, a_session_ends_when_it_is_idle_or_old);
-    tcase_add_test(admitting, of_too_many_sessions_the_one_that_is_idle_longest_ends);
-    tcase_add_test(admitting, the_cookie_is_found_among_others);
-    tcase_add_test(admitting, a_post_comes_from_a_page_of_this_host);
-    suite_add_tcase(suite, admitting);
-}
+TESTS_BETWEEN(console_admission, set_up, NULL)

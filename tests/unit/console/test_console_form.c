@@ -19,7 +19,7 @@ static void tear_down(void)
     form_done(&form);
 }
 
-START_TEST(names_and_values_are_decoded)
+TEST(names_and_values_are_decoded)
 {
     ck_assert(reads("a=1+2&b=%3Cb%3E%26&c=&&d&id=x&id=y&%61b=%C3%BC"));
     ck_assert_str_eq(form_get(&form, "a"), "1 2");
@@ -30,9 +30,8 @@ START_TEST(names_and_values_are_decoded)
     ck_assert_str_eq(form_get(&form, "ab"), "\xC3\xBC");
     ck_assert_int_eq(form.count, 5);
 }
-END_TEST
 
-START_TEST(what_cannot_be_read_is_refused)
+TEST(what_cannot_be_read_is_refused)
 {
     static const char *const bad[] = {"a=%",    "a=%zz",       "a=%00",   "%00=a",    "a=%ff",
                                       "a=\xff", "a=%ED%A0%80", "a=1&a=2", "a=1&%61=2"};
@@ -43,9 +42,8 @@ START_TEST(what_cannot_be_read_is_refused)
     ck_assert(reads(""));
     ck_assert_int_eq(form.count, 0);
 }
-END_TEST
 
-START_TEST(the_number_of_fields_has_a_limit)
+TEST(the_number_of_fields_has_a_limit)
 {
     char *text = malloc(8 * (FORM_FIELDS_MAX + 1) + 1), *at = text;
     for (int i = 0; i < FORM_FIELDS_MAX; i++)
@@ -57,9 +55,8 @@ START_TEST(the_number_of_fields_has_a_limit)
     ck_assert(!reads(text));
     free(text);
 }
-END_TEST
 
-START_TEST(a_copy_stands_alone)
+TEST(a_copy_stands_alone)
 {
     struct form copy;
     ck_assert(reads("a=1&id=2&id=3"));
@@ -70,9 +67,8 @@ START_TEST(a_copy_stands_alone)
     ck_assert_str_eq(copy.fields[2].value, "3");
     form_done(&copy);
 }
-END_TEST
 
-START_TEST(numbers_are_within_their_range)
+TEST(numbers_are_within_their_range)
 {
     int64_t number = -1;
     ck_assert(reads("a=7&b=007&c=-1&d=+1&e=9223372036854775808&f=1x&g=0"));
@@ -82,16 +78,5 @@ START_TEST(numbers_are_within_their_range)
     for (const char *name = "c\0d\0e\0f\0g\0"; *name; name += 2)
         ck_assert_msg(!form_number(&form, name, 1, INT64_MAX, 3, &number, &err), "%s was taken", name);
 }
-END_TEST
 
-SUITE(console_form)
-{
-    TCase *forms = tcase_create("form");
-    tcase_add_checked_fixture(forms, NULL, tear_down);
-    tcase_add_test(forms, names_and_values_are_decoded);
-    tcase_add_test(forms, what_cannot_be_read_is_refused);
-    tcase_add_test(forms, the_number_of_fields_has_a_limit);
-    tcase_add_test(forms, a_copy_stands_alone);
-    tcase_add_test(forms, numbers_are_within_their_range);
-    suite_add_tcase(suite, forms);
-}
+TESTS_BETWEEN(console_form, NULL, tear_down)

@@ -25,7 +25,7 @@ static const char *written(void)
     return out.bytes ? out.bytes : "";
 }
 
-START_TEST(text_of_others_stays_text)
+TEST(text_of_others_stays_text)
 {
     static const struct {
         const char *text, *shown;
@@ -56,9 +56,8 @@ START_TEST(text_of_others_stays_text)
     html_text(&out, NULL);
     ck_assert_uint_eq(out.length, 0);
 }
-END_TEST
 
-START_TEST(every_byte_and_pair_of_bytes_leaves_valid_utf8_without_markup)
+TEST(every_byte_and_pair_of_bytes_leaves_valid_utf8_without_markup)
 {
     for (int first = 1; first < 256; first++)
         for (int second = 1; second < 256; second++) {
@@ -71,23 +70,20 @@ START_TEST(every_byte_and_pair_of_bytes_leaves_valid_utf8_without_markup)
                 ck_assert((unsigned char)out.bytes[i] >= 0x20);
         }
 }
-END_TEST
 
-START_TEST(markup_takes_texts_at_its_holes)
+TEST(markup_takes_texts_at_its_holes)
 {
     html_put(&out, "<a href=\"/events/{}\">{}</a>{}", 3, "x\"y", "<b>", NULL);
     ck_assert_str_eq(written(), "<a href=\"/events/x&quot;y\">&lt;b&gt;</a>");
 }
-END_TEST
 
-START_TEST(a_part_of_a_query_is_encoded)
+TEST(a_part_of_a_query_is_encoded)
 {
     html_url(&out, "a b&c=\"<\xc3\xbc>'+#/?%");
     ck_assert_str_eq(written(), "a%20b%26c%3D%22%3C%C3%BC%3E%27%2B%23%2F%3F%25");
 }
-END_TEST
 
-START_TEST(numbers_and_times_are_readable)
+TEST(numbers_and_times_are_readable)
 {
     static const struct {
         int64_t number;
@@ -118,9 +114,8 @@ START_TEST(numbers_and_times_are_readable)
     html_status(&out, "<new>");
     ck_assert_str_eq(written(), "&lt;new&gt;");
 }
-END_TEST
 
-START_TEST(the_top_of_an_axis_is_round)
+TEST(the_top_of_an_axis_is_round)
 {
     static const int64_t numbers[][2] = {{0, 1},   {1, 1},   {2, 2},   {7, 8},   {9, 10},
                                          {11, 20}, {21, 30}, {51, 60}, {61, 80}, {4999, 5000}};
@@ -132,17 +127,5 @@ START_TEST(the_top_of_an_axis_is_round)
     ck_assert_int_ge(plot_top(INT64_MAX, false), INT64_MAX);
     ck_assert_int_ge(plot_top(INT64_MAX, true), INT64_MAX);
 }
-END_TEST
 
-SUITE(console_html)
-{
-    TCase *html = tcase_create("html");
-    tcase_add_checked_fixture(html, set_up, tear_down);
-    tcase_add_test(html, text_of_others_stays_text);
-    tcase_add_test(html, every_byte_and_pair_of_bytes_leaves_valid_utf8_without_markup);
-    tcase_add_test(html, markup_takes_texts_at_its_holes);
-    tcase_add_test(html, a_part_of_a_query_is_encoded);
-    tcase_add_test(html, numbers_and_times_are_readable);
-    tcase_add_test(html, the_top_of_an_axis_is_round);
-    suite_add_tcase(suite, html);
-}
+TESTS_BETWEEN(console_html, set_up, tear_down)

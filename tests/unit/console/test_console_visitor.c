@@ -129,7 +129,7 @@ static void expect_both_users(int listener, struct place place, const char *what
     waitpid(child, NULL, 0);
 }
 
-START_TEST(the_user_of_a_connection_is_known_in_both_families)
+TEST(the_user_of_a_connection_is_known_in_both_families)
 {
     int port = 0;
     int listener = listen_at(v4("127.0.0.1", 0), &port);
@@ -150,9 +150,8 @@ START_TEST(the_user_of_a_connection_is_known_in_both_families)
     expect_both_users(listener, v6("::ffff:127.0.0.1", port), "mapped on both ends");
     close(listener);
 }
-END_TEST
 
-START_TEST(the_user_of_a_socket_of_the_file_system_is_known)
+TEST(the_user_of_a_socket_of_the_file_system_is_known)
 {
     struct place place = {.length = sizeof(struct sockaddr_un)};
     struct sockaddr_un *address = (struct sockaddr_un *)&place.address;
@@ -167,11 +166,10 @@ START_TEST(the_user_of_a_socket_of_the_file_system_is_known)
     unlink(address->sun_path);
     close(listener);
 }
-END_TEST
 
 /* The kernel calls root the owner of a socket that nobody has open any more: a console of root would admit whoever sends
  * its request and closes at once. */
-START_TEST(whoever_has_closed_is_unknown)
+TEST(whoever_has_closed_is_unknown)
 {
     int port = 0, listener = listen_at(v4("127.0.0.1", 0), &port);
     uid_t user;
@@ -192,7 +190,6 @@ START_TEST(whoever_has_closed_is_unknown)
     close(accepted);
     close(listener);
 }
-END_TEST
 
 /* Below the range from which the kernel gives a connect its port: one of that range may be in use for a connection of
  * somebody else, or wait for the end of one, and then nobody can listen there. */
@@ -232,7 +229,7 @@ static int listen_where_nobody_is(struct place place)
 }
 
 /* The client is gone, the kernel has forgotten it, and somebody who is admitted listens at its port. */
-START_TEST(a_listener_at_the_port_of_the_client_is_not_the_client)
+TEST(a_listener_at_the_port_of_the_client_is_not_the_client)
 {
     int port = 0, second = 1, accepted = -1, other = -1, listener = listen_at(v4("127.0.0.1", 0), &port);
     uid_t user;
@@ -254,7 +251,6 @@ START_TEST(a_listener_at_the_port_of_the_client_is_not_the_client)
     close(accepted);
     close(listener);
 }
-END_TEST
 
 START_TEST(who_started_it_by_sudo_is_admitted_too)
 {
@@ -273,16 +269,12 @@ START_TEST(who_started_it_by_sudo_is_admitted_too)
     visitors_open(&visitors);
     ck_assert(visitors_admit(&visitors, geteuid()) && !visitors_admit(&visitors, geteuid() + 1));
 }
-END_TEST
 
 SUITE(console_visitor)
 {
     TCase *tests = tcase_create("visitor");
     tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_test(tests, the_user_of_a_connection_is_known_in_both_families);
-    tcase_add_test(tests, the_user_of_a_socket_of_the_file_system_is_known);
-    tcase_add_test(tests, whoever_has_closed_is_unknown);
-    tcase_add_test(tests, a_listener_at_the_port_of_the_client_is_not_the_client);
+    ADD_TESTS(tests);
     suite_add_tcase(suite, tests);
     TCase *users = tcase_create("users");
     tcase_add_test(users, who_started_it_by_sudo_is_admitted_too);

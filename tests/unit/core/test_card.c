@@ -6,15 +6,14 @@
 #include "common/core/card.h"
 #include "tests/support/suite.h"
 
-START_TEST(a_number_has_twelve_to_nineteen_digits)
+TEST(a_number_has_twelve_to_nineteen_digits)
 {
     const char *digits = "01234567890123456789";
     for (size_t length = 0; length <= 20; length++)
         ck_assert_int_eq(card_number_is_valid(digits, length), length >= 12 && length <= 19);
 }
-END_TEST
 
-START_TEST(one_odd_byte_anywhere_makes_it_no_number)
+TEST(one_odd_byte_anywhere_makes_it_no_number)
 {
     static const char odd[] = {' ', '-', 'x', '/', ':', '\0', '\n', (char)0xb2};
     for (size_t i = 0; i < 16; i++) {
@@ -25,9 +24,8 @@ START_TEST(one_odd_byte_anywhere_makes_it_no_number)
         }
     }
 }
-END_TEST
 
-START_TEST(the_last_four_are_the_last_four)
+TEST(the_last_four_are_the_last_four)
 {
     char last4[CARD_LAST4_SIZE];
     card_last4_of("4000123412341234567", 19, last4);
@@ -37,9 +35,8 @@ START_TEST(the_last_four_are_the_last_four)
     card_last4_of(NULL, 0, last4);
     ck_assert_str_eq(last4, "");
 }
-END_TEST
 
-START_TEST(last_four_are_four_digits)
+TEST(last_four_are_four_digits)
 {
     ck_assert(card_last4_is_valid("0000", 4));
     ck_assert(!card_last4_is_valid("000", 3));
@@ -47,10 +44,9 @@ START_TEST(last_four_are_four_digits)
     ck_assert(!card_last4_is_valid("12a4", 4));
     ck_assert(!card_last4_is_valid("", 0));
 }
-END_TEST
 
 /* A database that has lost commits is told of the same card again: what is here is a promise to core-api. */
-START_TEST(the_id_of_a_card_is_made_from_its_event)
+TEST(the_id_of_a_card_is_made_from_its_event)
 {
     static const char *const events[] = {"01890a5d-ac96-774b-bcce-b302099a8057", "01890a5d-ac96-774b-bcce-b302099a8058",
                                          "3f7c6e38-52e1-4b0e-8d5e-0000ffff0001"};
@@ -65,15 +61,5 @@ START_TEST(the_id_of_a_card_is_made_from_its_event)
         ck_assert_str_eq(text, cards[i]);
     }
 }
-END_TEST
 
-SUITE(card)
-{
-    TCase *tests = tcase_create("card");
-    tcase_add_test(tests, a_number_has_twelve_to_nineteen_digits);
-    tcase_add_test(tests, one_odd_byte_anywhere_makes_it_no_number);
-    tcase_add_test(tests, the_last_four_are_the_last_four);
-    tcase_add_test(tests, last_four_are_four_digits);
-    tcase_add_test(tests, the_id_of_a_card_is_made_from_its_event);
-    suite_add_tcase(suite, tests);
-}
+TESTS(card)

@@ -6,7 +6,7 @@
 #include "common/core/daemon_status.h"
 #include "tests/support/suite.h"
 
-START_TEST(the_state_comes_first_and_the_numbers_behind_it)
+TEST(the_state_comes_first_and_the_numbers_behind_it)
 {
     static const struct {
         enum daemon_state state;
@@ -25,9 +25,8 @@ START_TEST(the_state_comes_first_and_the_numbers_behind_it)
         ck_assert_str_eq(daemon_status_line(&status, rows[i].state, rows[i].why, rows[i].text, 1), rows[i].wanted);
     }
 }
-END_TEST
 
-START_TEST(a_long_reason_leaves_space_for_the_numbers)
+TEST(a_long_reason_leaves_space_for_the_numbers)
 {
     struct daemon_status status = {0};
     char why[400];
@@ -37,9 +36,8 @@ START_TEST(a_long_reason_leaves_space_for_the_numbers)
     ck_assert_ptr_nonnull(strstr(line, "3 in flight"));
     ck_assert_uint_lt(strlen(line), DAEMON_STATUS_SIZE);
 }
-END_TEST
 
-START_TEST(numbers_are_told_rarely_and_a_change_of_state_at_once)
+TEST(numbers_are_told_rarely_and_a_change_of_state_at_once)
 {
     struct daemon_status status = {0};
     ck_assert_str_eq(daemon_status_line(&status, DAEMON_WORKING, "", "1 in flight", 1000), "1 in flight");
@@ -50,13 +48,5 @@ START_TEST(numbers_are_told_rarely_and_a_change_of_state_at_once)
     ck_assert_str_eq(daemon_status_line(&status, DAEMON_DRAINING, "", "3 in flight", 9002), "draining; 3 in flight");
     ck_assert_ptr_null(daemon_status_line(&status, DAEMON_DRAINING, "", "2 in flight", 9003));
 }
-END_TEST
 
-SUITE(daemon_status)
-{
-    TCase *tests = tcase_create("daemon_status");
-    tcase_add_test(tests, the_state_comes_first_and_the_numbers_behind_it);
-    tcase_add_test(tests, a_long_reason_leaves_space_for_the_numbers);
-    tcase_add_test(tests, numbers_are_told_rarely_and_a_change_of_state_at_once);
-    suite_add_tcase(suite, tests);
-}
+TESTS(daemon_status)

@@ -37,7 +37,7 @@ static bool load(const char *text, bool has_credential)
     return header_file_load(path, has_credential, &headers, &err);
 }
 
-START_TEST(each_line_is_a_header_of_the_call)
+TEST(each_line_is_a_header_of_the_call)
 {
     struct http_call call;
     ck_assert_msg(load("X-Api-Key: s3cr3t-key \r\n\nAuthorization:Basic dTpw\n", false), "%s", err.message);
@@ -51,9 +51,8 @@ START_TEST(each_line_is_a_header_of_the_call)
     ck_assert_ptr_null(http_call_next_line(&call, line));
     http_call_done(&call);
 }
-END_TEST
 
-START_TEST(no_value_gets_out)
+TEST(no_value_gets_out)
 {
     char text[] = "the key s3cr3t-key is wrong";
     ck_assert(load("X-Api-Key: s3cr3t-key\nX-Version: 1", false));
@@ -65,7 +64,6 @@ START_TEST(no_value_gets_out)
     route_headers_hide(NULL, text);
     ck_assert(!header_file_has_value_in(NULL, (struct slice){.bytes = text, .length = strlen(text)}));
 }
-END_TEST
 
 static const struct {
     const char *text, *why;
@@ -94,14 +92,12 @@ START_TEST(a_file_that_is_not_wholly_right_is_refused_with_its_line)
     ck_assert_ptr_null(strstr(err.message, "s3cr3t"));
     ck_assert_ptr_null(headers);
 }
-END_TEST
 
 SUITE(header_file)
 {
     TCase *tcase = tcase_create("header_file");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, each_line_is_a_header_of_the_call);
-    tcase_add_test(tcase, no_value_gets_out);
+    ADD_TESTS(tcase);
     tcase_add_loop_test(tcase, a_file_that_is_not_wholly_right_is_refused_with_its_line, 0, ARRAY_SIZE(bad));
     suite_add_tcase(suite, tcase);
 }

@@ -9,7 +9,7 @@
 #define MINUTE (60 * SECOND)
 #define HOUR (60 * MINUTE)
 
-START_TEST(a_key_may_be_used_until_its_lifetime_less_the_margin)
+TEST(a_key_may_be_used_until_its_lifetime_less_the_margin)
 {
     static const struct {
         int64_t lifetime_ms, timeout_ms, settle_ms, sendable_ms;
@@ -26,30 +26,20 @@ START_TEST(a_key_may_be_used_until_its_lifetime_less_the_margin)
         ck_assert_int_eq(issuer_key_sendable_ms(cases[i].lifetime_ms, cases[i].timeout_ms, cases[i].settle_ms),
                          cases[i].sendable_ms);
 }
-END_TEST
 
-START_TEST(a_lifetime_shorter_than_one_call_allows_no_second_create)
+TEST(a_lifetime_shorter_than_one_call_allows_no_second_create)
 {
     ck_assert_int_le(issuer_key_sendable_ms(2 * SECOND, 3 * SECOND, 0), 0);
     ck_assert_int_le(issuer_key_sendable_ms(20 * SECOND, SECOND, 30 * SECOND), 0);
     ck_assert_int_eq(issuer_key_sendable_ms(0, 0, 0), 0);
 }
-END_TEST
 
-START_TEST(a_key_that_is_honoured_for_ever_is_never_past_its_lifetime)
+TEST(a_key_that_is_honoured_for_ever_is_never_past_its_lifetime)
 {
     ck_assert_int_eq(issuer_key_sendable_ms(ISSUER_KEY_FOREVER_MS, 30 * SECOND, 60 * SECOND), INT64_MAX);
     ck_assert_int_eq(issuer_key_sendable_ms(ISSUER_KEY_FOREVER_MS, 10 * MINUTE, 24 * HOUR), INT64_MAX);
     ck_assert_int_eq(issuer_key_sendable_ms(ISSUER_KEY_FOREVER_MS - 1, 30 * SECOND, 60 * SECOND),
                      ISSUER_KEY_FOREVER_MS - 1 - 5 * MINUTE);
 }
-END_TEST
 
-SUITE(issuer_key)
-{
-    TCase *tests = tcase_create("issuer_key");
-    tcase_add_test(tests, a_key_may_be_used_until_its_lifetime_less_the_margin);
-    tcase_add_test(tests, a_lifetime_shorter_than_one_call_allows_no_second_create);
-    tcase_add_test(tests, a_key_that_is_honoured_for_ever_is_never_past_its_lifetime);
-    suite_add_tcase(suite, tests);
-}
+TESTS(issuer_key)

@@ -68,7 +68,7 @@ static void expect_refused(const struct keyring *keyring, const char *user, cons
     ck_assert_str_eq(opened, "untouched");
 }
 
-START_TEST(a_sealed_number_opens_again)
+TEST(a_sealed_number_opens_again)
 {
     struct keyring *keyring = load("7 active " KEY_A "\n");
     ck_assert_uint_eq(keyring_active_id(keyring), 7);
@@ -86,9 +86,8 @@ START_TEST(a_sealed_number_opens_again)
     }
     keyring_free(keyring);
 }
-END_TEST
 
-START_TEST(what_is_no_card_number_is_not_sealed)
+TEST(what_is_no_card_number_is_not_sealed)
 {
     static const char *const wrong[] = {"", "12345678901", "12345678901234567890", "4000 0012 3456 78",
                                         "400000123456789x"};
@@ -103,9 +102,8 @@ START_TEST(what_is_no_card_number_is_not_sealed)
     }
     keyring_free(keyring);
 }
-END_TEST
 
-START_TEST(a_record_opens_for_its_own_user_and_card_only)
+TEST(a_record_opens_for_its_own_user_and_card_only)
 {
     struct keyring *keyring = load("7 active " KEY_A "\n8 decrypt " KEY_B "\n");
     unsigned char record[KEYRING_RECORD_MAX];
@@ -121,9 +119,8 @@ START_TEST(a_record_opens_for_its_own_user_and_card_only)
     expect_refused(keyring, "alice", &card, record, length, ERR_REFUSED);
     keyring_free(keyring);
 }
-END_TEST
 
-START_TEST(the_key_id_is_bound_even_when_the_key_is_the_same)
+TEST(the_key_id_is_bound_even_when_the_key_is_the_same)
 {
     struct keyring *keyring = load("7 active " KEY_A "\n8 decrypt " KEY_A "\n");
     unsigned char record[KEYRING_RECORD_MAX];
@@ -132,9 +129,8 @@ START_TEST(the_key_id_is_bound_even_when_the_key_is_the_same)
     expect_refused(keyring, "alice", &card, record, length, ERR_REFUSED);
     keyring_free(keyring);
 }
-END_TEST
 
-START_TEST(a_record_with_any_bit_flipped_or_byte_missing_does_not_open)
+TEST(a_record_with_any_bit_flipped_or_byte_missing_does_not_open)
 {
     struct keyring *keyring = load("7 active " KEY_A "\n");
     unsigned char record[KEYRING_RECORD_MAX], changed[KEYRING_RECORD_MAX + 1];
@@ -153,9 +149,8 @@ START_TEST(a_record_with_any_bit_flipped_or_byte_missing_does_not_open)
     expect_refused(keyring, "alice", &card, changed, length + 1, ERR_REFUSED);
     keyring_free(keyring);
 }
-END_TEST
 
-START_TEST(a_number_sealed_before_a_rotation_opens_until_its_key_is_retired)
+TEST(a_number_sealed_before_a_rotation_opens_until_its_key_is_retired)
 {
     struct keyring *keyring = load("1 active " KEY_A "\n");
     unsigned char record[KEYRING_RECORD_MAX];
@@ -175,14 +170,13 @@ START_TEST(a_number_sealed_before_a_rotation_opens_until_its_key_is_retired)
     expect_refused(keyring, "alice", &card, record, length, ERR_NOT_FOUND);
     keyring_free(keyring);
 }
-END_TEST
 
 static int compare_nonces(const void *left, const void *right)
 {
     return memcmp(left, right, 12);
 }
 
-START_TEST(no_two_seals_share_a_nonce)
+TEST(no_two_seals_share_a_nonce)
 {
     static unsigned char nonces[5000][12];
     struct keyring *keyring = load("1 active " KEY_A "\n");
@@ -196,9 +190,8 @@ START_TEST(no_two_seals_share_a_nonce)
         ck_assert_mem_ne(nonces[i - 1], nonces[i], 12);
     keyring_free(keyring);
 }
-END_TEST
 
-START_TEST(a_malformed_file_is_refused_with_its_line_and_without_its_keys)
+TEST(a_malformed_file_is_refused_with_its_line_and_without_its_keys)
 {
     static const struct {
         const char *text;
@@ -243,9 +236,8 @@ START_TEST(a_malformed_file_is_refused_with_its_line_and_without_its_keys)
     ck_assert(!keyring_load(path, &keyring, &err));
     ck_assert_ptr_nonnull(strstr(err.message, ":2:"));
 }
-END_TEST
 
-START_TEST(blanks_tabs_crlf_and_a_missing_last_newline_are_fine)
+TEST(blanks_tabs_crlf_and_a_missing_last_newline_are_fine)
 {
     struct keyring *keyring = load("\r\n  # a\r\n \t1\tdecrypt  " KEY_A "\t\r\n  4294967295 active " KEY_B);
     ck_assert_uint_eq(keyring_active_id(keyring), 4294967295u);
@@ -254,9 +246,8 @@ START_TEST(blanks_tabs_crlf_and_a_missing_last_newline_are_fine)
     ck_assert_mem_eq(record, "\x01\xff\xff\xff\xff", 5);
     keyring_free(keyring);
 }
-END_TEST
 
-START_TEST(more_keys_than_the_ring_holds_are_refused)
+TEST(more_keys_than_the_ring_holds_are_refused)
 {
     static char text[40000];
     size_t length = 0;
@@ -268,9 +259,8 @@ START_TEST(more_keys_than_the_ring_holds_are_refused)
     ck_assert(!keyring_load(path, &keyring, &err));
     ck_assert_ptr_nonnull(strstr(err.message, ":257: more than 256 keys"));
 }
-END_TEST
 
-START_TEST(a_file_that_everybody_may_read_is_refused)
+TEST(a_file_that_everybody_may_read_is_refused)
 {
     write_file_bytes("1 active " KEY_A "\n", strlen("1 active " KEY_A "\n"));
     struct keyring *keyring = NULL;
@@ -284,9 +274,8 @@ START_TEST(a_file_that_everybody_may_read_is_refused)
     ck_assert(!keyring_load(path, &keyring, &err));
     ck_assert_int_eq(err.kind, ERR_CONFIG);
 }
-END_TEST
 
-START_TEST(a_generated_file_is_private_loads_and_is_never_overwritten)
+TEST(a_generated_file_is_private_loads_and_is_never_overwritten)
 {
     uint32_t id = 0;
     mode_t before = umask(0);
@@ -317,9 +306,8 @@ START_TEST(a_generated_file_is_private_loads_and_is_never_overwritten)
     expect_refused(keyring, "alice", &card, record, length, ERR_REFUSED); /* another key */
     keyring_free(keyring);
 }
-END_TEST
 
-START_TEST(an_active_key_is_old_after_a_year)
+TEST(an_active_key_is_old_after_a_year)
 {
     static const int64_t made_s = 1704067200; /* 2024-01-01T00:00:00Z */
     static const struct {
@@ -338,9 +326,8 @@ START_TEST(an_active_key_is_old_after_a_year)
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
         ck_assert_msg(keyring_is_old(&rows[i].entry, made_s + rows[i].days * 86400LL) == rows[i].is_old, "%zu", i);
 }
-END_TEST
 
-START_TEST(a_link_is_not_followed_when_a_file_is_made)
+TEST(a_link_is_not_followed_when_a_file_is_made)
 {
     char target[160];
     uint32_t id = 0;
@@ -353,7 +340,6 @@ START_TEST(a_link_is_not_followed_when_a_file_is_made)
     ck_assert(!keyring_generate(target, &id, &err));
     ck_assert_int_eq(err.kind, ERR_SYSTEM);
 }
-END_TEST
 
 /* ---- a file that is read again ---- */
 
@@ -370,7 +356,7 @@ static bool opens(struct keyring *keyring, const unsigned char *record, size_t l
     return keyring_open(keyring, "alice", &card, record, length, opened, &err) && strcmp(opened, number) == 0;
 }
 
-START_TEST(a_new_active_key_seals_and_the_old_one_opens_still)
+TEST(a_new_active_key_seals_and_the_old_one_opens_still)
 {
     struct keyring *keyring = NULL;
     unsigned char old[KEYRING_RECORD_MAX], fresh[KEYRING_RECORD_MAX];
@@ -386,9 +372,8 @@ START_TEST(a_new_active_key_seals_and_the_old_one_opens_still)
     ck_assert(opens(keyring, fresh, length));
     keyring_free(keyring);
 }
-END_TEST
 
-START_TEST(a_file_without_the_key_in_use_leaves_the_old_ring_in_force)
+TEST(a_file_without_the_key_in_use_leaves_the_old_ring_in_force)
 {
     static const char *const files[] = {"",
                                         "2 active " KEY_B "\n",
@@ -410,27 +395,5 @@ START_TEST(a_file_without_the_key_in_use_leaves_the_old_ring_in_force)
     }
     keyring_free(keyring);
 }
-END_TEST
 
-SUITE(keyring)
-{
-    TCase *tests = tcase_create("keyring");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_test(tests, a_sealed_number_opens_again);
-    tcase_add_test(tests, what_is_no_card_number_is_not_sealed);
-    tcase_add_test(tests, a_record_opens_for_its_own_user_and_card_only);
-    tcase_add_test(tests, the_key_id_is_bound_even_when_the_key_is_the_same);
-    tcase_add_test(tests, a_record_with_any_bit_flipped_or_byte_missing_does_not_open);
-    tcase_add_test(tests, a_number_sealed_before_a_rotation_opens_until_its_key_is_retired);
-    tcase_add_test(tests, no_two_seals_share_a_nonce);
-    tcase_add_test(tests, a_malformed_file_is_refused_with_its_line_and_without_its_keys);
-    tcase_add_test(tests, blanks_tabs_crlf_and_a_missing_last_newline_are_fine);
-    tcase_add_test(tests, more_keys_than_the_ring_holds_are_refused);
-    tcase_add_test(tests, a_file_that_everybody_may_read_is_refused);
-    tcase_add_test(tests, a_generated_file_is_private_loads_and_is_never_overwritten);
-    tcase_add_test(tests, an_active_key_is_old_after_a_year);
-    tcase_add_test(tests, a_link_is_not_followed_when_a_file_is_made);
-    tcase_add_test(tests, a_new_active_key_seals_and_the_old_one_opens_still);
-    tcase_add_test(tests, a_file_without_the_key_in_use_leaves_the_old_ring_in_force);
-    suite_add_tcase(suite, tests);
-}
+TESTS_BETWEEN(keyring, set_up, tear_down)

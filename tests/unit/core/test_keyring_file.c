@@ -93,7 +93,7 @@ static void expect_refused(enum err_kind kind, const char *what)
     ck_assert_int_eq(access(new_path, F_OK), -1);
 }
 
-START_TEST(a_rotation_adds_a_key_and_changes_one_word)
+TEST(a_rotation_adds_a_key_and_changes_one_word)
 {
     write_file(TEXT);
     rotate(71, 7);
@@ -113,9 +113,8 @@ START_TEST(a_rotation_adds_a_key_and_changes_one_word)
     ck_assert(!keyring_can_open(keyring, 3) && !keyring_can_open(keyring, 99));
     keyring_free(keyring);
 }
-END_TEST
 
-START_TEST(what_was_sealed_before_a_rotation_opens_after_it)
+TEST(what_was_sealed_before_a_rotation_opens_after_it)
 {
     unsigned char record[KEYRING_RECORD_MAX];
     char opened[KEYRING_NUMBER_MAX + 1];
@@ -135,9 +134,8 @@ START_TEST(what_was_sealed_before_a_rotation_opens_after_it)
     ck_assert_str_eq(opened, number);
     keyring_free(keyring);
 }
-END_TEST
 
-START_TEST(no_two_keys_are_the_same)
+TEST(no_two_keys_are_the_same)
 {
     write_file(TEXT);
     rotate(71, 7);
@@ -147,9 +145,8 @@ START_TEST(no_two_keys_are_the_same)
     ck_assert_ptr_nonnull(second);
     ck_assert_int_ne(memcmp(first + 11, second + 10, 64), 0);
 }
-END_TEST
 
-START_TEST(mode_and_owner_stay)
+TEST(mode_and_owner_stay)
 {
     struct stat before, after;
     write_file(TEXT);
@@ -163,9 +160,8 @@ START_TEST(mode_and_owner_stay)
     ck_assert_uint_eq(after.st_gid, before.st_gid);
     ck_assert_uint_ne(after.st_ino, before.st_ino); /* replaced as a whole */
 }
-END_TEST
 
-START_TEST(the_file_of_another_user_is_not_changed)
+TEST(the_file_of_another_user_is_not_changed)
 {
     if (geteuid() != 0)
         return; /* only root can make the file of another user */
@@ -186,9 +182,8 @@ START_TEST(the_file_of_another_user_is_not_changed)
     ck_assert_msg(err.kind == ERR_REFUSED && strstr(err.message, "another user"), "%s", err.message);
     ck_assert_str_eq(read_file(), TEXT);
 }
-END_TEST
 
-START_TEST(a_link_is_refused_and_what_it_names_stays)
+TEST(a_link_is_refused_and_what_it_names_stays)
 {
     write_file(TEXT);
     ck_assert_int_eq(rename(path, other), 0);
@@ -205,9 +200,8 @@ START_TEST(a_link_is_refused_and_what_it_names_stays)
     ck_assert_int_eq(rmdir(path), 0);
     expect_refused(ERR_CONFIG, "No such file");
 }
-END_TEST
 
-START_TEST(a_file_that_cannot_be_used_is_not_changed)
+TEST(a_file_that_cannot_be_used_is_not_changed)
 {
     static const char broken[] = "1 decrypt " KEY_A "\n";
     write_file(broken);
@@ -224,9 +218,8 @@ START_TEST(a_file_that_cannot_be_used_is_not_changed)
     expect_refused(ERR_REFUSED, "no room");
     ck_assert_str_eq(read_file(), text);
 }
-END_TEST
 
-START_TEST(a_full_disk_leaves_the_old_file)
+TEST(a_full_disk_leaves_the_old_file)
 {
     struct rlimit limit;
     write_file(TEXT);
@@ -240,9 +233,8 @@ START_TEST(a_full_disk_leaves_the_old_file)
     ck_assert_str_eq(read_file(), TEXT);
     rotate(71, 7);
 }
-END_TEST
 
-START_TEST(what_a_killed_rotation_left_is_no_obstacle)
+TEST(what_a_killed_rotation_left_is_no_obstacle)
 {
     write_file("half of");
     ck_assert_int_eq(rename(path, new_path), 0);
@@ -250,9 +242,8 @@ START_TEST(what_a_killed_rotation_left_is_no_obstacle)
     rotate(71, 7);
     ck_assert_int_eq(access(new_path, F_OK), -1);
 }
-END_TEST
 
-START_TEST(rotations_at_once_lose_no_key)
+TEST(rotations_at_once_lose_no_key)
 {
     enum { PEOPLE = 4, TIMES = 10 };
     pid_t children[PEOPLE];
@@ -281,9 +272,8 @@ START_TEST(rotations_at_once_lose_no_key)
     ck_assert_uint_eq(keyring_active_id(keyring), 70 + PEOPLE * TIMES);
     keyring_free(keyring);
 }
-END_TEST
 
-START_TEST(a_key_is_retired_unless_it_is_the_active_one)
+TEST(a_key_is_retired_unless_it_is_the_active_one)
 {
     write_file(TEXT);
     ck_assert_msg(keyring_retire(path, 70, &err), "%s", err.message);
@@ -297,9 +287,8 @@ START_TEST(a_key_is_retired_unless_it_is_the_active_one)
     ck_assert(!keyring_retire(path, 8, &err));
     ck_assert_int_eq(err.kind, ERR_REFUSED);
 }
-END_TEST
 
-START_TEST(a_ring_in_use_keeps_its_active_key_and_its_keys_as_they_are)
+TEST(a_ring_in_use_keeps_its_active_key_and_its_keys_as_they_are)
 {
     write_file("7 active " KEY_A "\n");
     struct keyring *keyring = load();
@@ -316,23 +305,5 @@ START_TEST(a_ring_in_use_keeps_its_active_key_and_its_keys_as_they_are)
     ck_assert_uint_eq(keyring_active_id(keyring), 8);
     keyring_free(keyring);
 }
-END_TEST
 
-SUITE(keyring_file)
-{
-    TCase *tests = tcase_create("keyring_file");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_test(tests, a_rotation_adds_a_key_and_changes_one_word);
-    tcase_add_test(tests, what_was_sealed_before_a_rotation_opens_after_it);
-    tcase_add_test(tests, no_two_keys_are_the_same);
-    tcase_add_test(tests, mode_and_owner_stay);
-    tcase_add_test(tests, the_file_of_another_user_is_not_changed);
-    tcase_add_test(tests, a_link_is_refused_and_what_it_names_stays);
-    tcase_add_test(tests, a_file_that_cannot_be_used_is_not_changed);
-    tcase_add_test(tests, a_full_disk_leaves_the_old_file);
-    tcase_add_test(tests, what_a_killed_rotation_left_is_no_obstacle);
-    tcase_add_test(tests, rotations_at_once_lose_no_key);
-    tcase_add_test(tests, a_key_is_retired_unless_it_is_the_active_one);
-    tcase_add_test(tests, a_ring_in_use_keeps_its_active_key_and_its_keys_as_they_are);
-    suite_add_tcase(suite, tests);
-}
+TESTS_BETWEEN(keyring_file, set_up, tear_down)

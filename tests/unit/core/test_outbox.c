@@ -36,7 +36,7 @@ static void expect_one_fault(const char *text, const char *pointer, const char *
     ck_assert_int_eq(payload.memo[0], 0x55);
 }
 
-START_TEST(the_shortest_request_is_a_kind)
+TEST(the_shortest_request_is_a_kind)
 {
     ck_assert_int_eq(read_text(" {\"kind\":\"new\"} "), 0);
     ck_assert(!payload.is_reissue);
@@ -45,10 +45,9 @@ START_TEST(the_shortest_request_is_a_kind)
     ck_assert_str_eq(payload.replaces, "");
     ck_assert_str_eq(payload.program, "");
 }
-END_TEST
 
 /* What a later release may know, and what none will. */
-START_TEST(faults_tell_a_newer_request_from_a_broken_one)
+TEST(faults_tell_a_newer_request_from_a_broken_one)
 {
     static const struct {
         const char *text;
@@ -69,9 +68,8 @@ START_TEST(faults_tell_a_newer_request_from_a_broken_one)
         ck_assert_msg(faults[0].may_be_newer == cases[i].may_be_newer, "%s", cases[i].text);
     }
 }
-END_TEST
 
-START_TEST(a_full_request_is_read_in_any_order)
+TEST(a_full_request_is_read_in_any_order)
 {
     ck_assert_int_eq(read_text("{\"memo\":\"caf\\u00e9 \\ud83d\\udcb3\",\"program\":\"gold\",\"replaces\":\"" CARD
                                "\",\"kind\":\"reissue\"}"),
@@ -83,23 +81,20 @@ START_TEST(a_full_request_is_read_in_any_order)
     ck_assert(payload.has_memo);
     ck_assert_str_eq(payload.memo, "caf\xc3\xa9 \xf0\x9f\x92\xb3");
 }
-END_TEST
 
-START_TEST(names_and_values_mean_what_they_unescape_to)
+TEST(names_and_values_mean_what_they_unescape_to)
 {
     ck_assert_int_eq(read_text("{\"\\u006bind\":\"\\u006eew\"}"), 0);
     expect_one_fault("{\"kind\":\"new\",\"\\u006bind\":\"new\"}", "#", "");
 }
-END_TEST
 
-START_TEST(one_card_has_one_spelling)
+TEST(one_card_has_one_spelling)
 {
     ck_assert_int_eq(read_text("{\"kind\":\"reissue\",\"replaces\":\"0199A4B1-0C3D-7E5F-8A9B-0C1D2E3F4A5B\"}"), 0);
     ck_assert_str_eq(payload.replaces, CARD);
 }
-END_TEST
 
-START_TEST(a_text_that_is_no_json_object_is_one_fault)
+TEST(a_text_that_is_no_json_object_is_one_fault)
 {
     static const char *const bad[] = {
         "",
@@ -122,9 +117,8 @@ START_TEST(a_text_that_is_no_json_object_is_one_fault)
         expect_one_fault(bad[i], "#", "");
     expect_one_fault("[]", "#", "must be an object");
 }
-END_TEST
 
-START_TEST(kind_is_required_and_one_of_two)
+TEST(kind_is_required_and_one_of_two)
 {
     expect_one_fault("{}", "#/kind", "is required");
     expect_one_fault("{\"kind\":null}", "#/kind", "must not be null");
@@ -133,9 +127,8 @@ START_TEST(kind_is_required_and_one_of_two)
     expect_one_fault("{\"kind\":\"\"}", "#/kind", "must be");
     expect_one_fault("{\"kind\":\"newnewnewnewnewnewnewnew\"}", "#/kind", "must be");
 }
-END_TEST
 
-START_TEST(replaces_belongs_to_a_reissue_and_is_an_id)
+TEST(replaces_belongs_to_a_reissue_and_is_an_id)
 {
     expect_one_fault("{\"kind\":\"reissue\"}", "#/replaces", "required");
     expect_one_fault("{\"kind\":\"new\",\"replaces\":\"" CARD "\"}", "#/replaces", "only for a reissue");
@@ -148,7 +141,6 @@ START_TEST(replaces_belongs_to_a_reissue_and_is_an_id)
                      "id of a card");
     expect_one_fault("{\"kind\":\"reissue\",\"replaces\":[\"" CARD "\"]}", "#/replaces", "must be a string");
 }
-END_TEST
 
 /* A body with one text member of `length` bytes. */
 static int read_sized(const char *member, size_t length, const char *character)
@@ -161,7 +153,7 @@ static int read_sized(const char *member, size_t length, const char *character)
     return read_text(text);
 }
 
-START_TEST(a_reason_belongs_to_a_reissue_and_is_one_of_four)
+TEST(a_reason_belongs_to_a_reissue_and_is_one_of_four)
 {
     static const char *const words[] = {"lost", "stolen", "damaged", "expired"};
     char text[200];
@@ -180,9 +172,8 @@ START_TEST(a_reason_belongs_to_a_reissue_and_is_one_of_four)
     expect_one_fault("{\"kind\":\"reissue\",\"replaces\":\"" CARD "\",\"reason\":\"a reason that is much too long\"}",
                      "#/reason", "must be");
 }
-END_TEST
 
-START_TEST(texts_have_their_limits_in_bytes)
+TEST(texts_have_their_limits_in_bytes)
 {
     ck_assert_int_eq(read_sized("program", 1, "p"), 0);
     ck_assert_int_eq(read_sized("program", 64, "p"), 0);
@@ -201,9 +192,8 @@ START_TEST(texts_have_their_limits_in_bytes)
     ck_assert_int_eq(read_sized("memo", 252, "\xf0\x9f\x92\xb3"), 0);
     ck_assert_int_eq(read_sized("memo", 256, "\xf0\x9f\x92\xb3"), 1);
 }
-END_TEST
 
-START_TEST(control_characters_are_refused_and_their_neighbours_are_not)
+TEST(control_characters_are_refused_and_their_neighbours_are_not)
 {
     for (unsigned int code = 1; code < 0x100; code++) {
         bool is_control = code < 0x20 || (code >= 0x7f && code <= 0x9f);
@@ -219,18 +209,16 @@ START_TEST(control_characters_are_refused_and_their_neighbours_are_not)
     ck_assert_int_eq(read_text("{\"kind\":\"new\",\"memo\":\"\xc2\xa0\xe4\x82\x80\"}"), 0);
     expect_one_fault("{\"kind\":\"new\",\"memo\":\"\xc2\x85\"}", "#/memo", "control");
 }
-END_TEST
 
-START_TEST(every_bad_member_is_reported_once)
+TEST(every_bad_member_is_reported_once)
 {
     ck_assert_int_eq(read_text("{\"program\":\"\",\"colour\":1,\"replaces\":null,\"memo\":[],\"kind\":\"old\"}"), 5);
     static const char *const wanted[] = {"#/program", "#/colour", "#/replaces", "#/memo", "#/kind"};
     for (size_t i = 0; i < ARRAY_SIZE(wanted); i++)
         ck_assert_str_eq(faults[i].pointer, wanted[i]);
 }
-END_TEST
 
-START_TEST(faults_beyond_the_array_are_counted_up_to_its_size)
+TEST(faults_beyond_the_array_are_counted_up_to_its_size)
 {
     char text[2048] = "{";
     for (int i = 0; i < 40; i++)
@@ -240,9 +228,8 @@ START_TEST(faults_beyond_the_array_are_counted_up_to_its_size)
     ck_assert_str_eq(faults[OUTBOX_FAULTS_MAX - 1].pointer, "#/x7");
     ck_assert_int_eq(outbox_payload_read(text, strlen(text), &payload, NULL), OUTBOX_FAULTS_MAX);
 }
-END_TEST
 
-START_TEST(odd_names_are_shown_short_and_printable)
+TEST(odd_names_are_shown_short_and_printable)
 {
     expect_one_fault("{\"kind\":\"new\",\"\":1}", "#/", "not a member");
     expect_one_fault("{\"kind\":\"new\",\"a/b~c\":1}", "#/a~1b~0c", "not a member");
@@ -263,9 +250,8 @@ START_TEST(odd_names_are_shown_short_and_printable)
         ck_assert_mem_eq(faults[0].pointer, "#/~0~0~0", 8);
     }
 }
-END_TEST
 
-START_TEST(no_fault_repeats_a_value)
+TEST(no_fault_repeats_a_value)
 {
     ck_assert_int_eq(read_text("{\"kind\":\"hush\",\"replaces\":\"hush\",\"program\":\"hush\\u0001\",\"memo\":"
                                "\"hush\\u0001\",\"x\":\"hush\"}"),
@@ -275,9 +261,8 @@ START_TEST(no_fault_repeats_a_value)
     ck_assert_int_eq(read_text("{\"kind\":\"hush\",\"memo\":hush}"), 1);
     ck_assert_ptr_null(strstr(faults[0].detail, "hush"));
 }
-END_TEST
 
-START_TEST(statuses_have_the_names_of_the_documents)
+TEST(statuses_have_the_names_of_the_documents)
 {
     static const char *const names[] = {"PENDING", "PROCESSING", "COMPLETED", "REJECTED", "FAILED"};
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
@@ -294,9 +279,8 @@ START_TEST(statuses_have_the_names_of_the_documents)
     ck_assert(!outbox_status_parse("", 0, &status));
     ck_assert_int_eq(status, OUTBOX_FAILED);
 }
-END_TEST
 
-START_TEST(reason_codes_are_short_words)
+TEST(reason_codes_are_short_words)
 {
     char longest[66];
     memset(longest, 'a', sizeof(longest));
@@ -310,9 +294,8 @@ START_TEST(reason_codes_are_short_words)
     ck_assert(!outbox_reason_code_is_valid("a\0b", 3));
     ck_assert(!outbox_reason_code_is_valid("caf\xc3\xa9", 5));
 }
-END_TEST
 
-START_TEST(every_reason_has_a_sentence_for_the_user)
+TEST(every_reason_has_a_sentence_for_the_user)
 {
 #define X(code, detail, meaning)                           \
     ck_assert_str_eq(outbox_reason_detail(#code), detail); \
@@ -327,11 +310,10 @@ START_TEST(every_reason_has_a_sentence_for_the_user)
     }
     ck_assert_ptr_nonnull(outbox_reason_detail(NULL));
 }
-END_TEST
 
 /* A retry whose code means nothing to the operator is looked for at the issuer; and the database takes a code that
  * begins with a peer's name for that peer's answer, and counts such answers. */
-START_TEST(every_cause_has_a_code_of_its_own_and_a_meaning)
+TEST(every_cause_has_a_code_of_its_own_and_a_meaning)
 {
     static const char *const codes[] = {
 #define X(name, code, text) #code,
@@ -354,9 +336,8 @@ START_TEST(every_cause_has_a_code_of_its_own_and_a_meaning)
     ck_assert_ptr_null(outbox_code_text("insufficient_funds"));
     ck_assert_ptr_null(outbox_code_text(""));
 }
-END_TEST
 
-START_TEST(each_end_of_an_attempt_is_read_as_it_is_written)
+TEST(each_end_of_an_attempt_is_read_as_it_is_written)
 {
     enum outbox_attempt attempt;
 #define X(name, word)                                                    \
@@ -367,9 +348,8 @@ START_TEST(each_end_of_an_attempt_is_read_as_it_is_written)
     ck_assert(!outbox_attempt_parse("FAILED", &attempt));
     ck_assert(!outbox_attempt_parse("", &attempt));
 }
-END_TEST
 
-START_TEST(a_user_id_is_printable_ascii)
+TEST(a_user_id_is_printable_ascii)
 {
     char longest[129];
     memset(longest, 'u', sizeof(longest));
@@ -387,31 +367,5 @@ START_TEST(a_user_id_is_printable_ascii)
     ck_assert(!outbox_user_id_is_valid("a\0b", 3));
     ck_assert(!outbox_user_id_is_valid("\xc3\xa9", 2));
 }
-END_TEST
 
-SUITE(outbox)
-{
-    TCase *tests = tcase_create("outbox");
-    tcase_add_test(tests, the_shortest_request_is_a_kind);
-    tcase_add_test(tests, faults_tell_a_newer_request_from_a_broken_one);
-    tcase_add_test(tests, a_full_request_is_read_in_any_order);
-    tcase_add_test(tests, names_and_values_mean_what_they_unescape_to);
-    tcase_add_test(tests, one_card_has_one_spelling);
-    tcase_add_test(tests, a_text_that_is_no_json_object_is_one_fault);
-    tcase_add_test(tests, kind_is_required_and_one_of_two);
-    tcase_add_test(tests, replaces_belongs_to_a_reissue_and_is_an_id);
-    tcase_add_test(tests, a_reason_belongs_to_a_reissue_and_is_one_of_four);
-    tcase_add_test(tests, texts_have_their_limits_in_bytes);
-    tcase_add_test(tests, control_characters_are_refused_and_their_neighbours_are_not);
-    tcase_add_test(tests, every_bad_member_is_reported_once);
-    tcase_add_test(tests, faults_beyond_the_array_are_counted_up_to_its_size);
-    tcase_add_test(tests, odd_names_are_shown_short_and_printable);
-    tcase_add_test(tests, no_fault_repeats_a_value);
-    tcase_add_test(tests, statuses_have_the_names_of_the_documents);
-    tcase_add_test(tests, reason_codes_are_short_words);
-    tcase_add_test(tests, every_reason_has_a_sentence_for_the_user);
-    tcase_add_test(tests, every_cause_has_a_code_of_its_own_and_a_meaning);
-    tcase_add_test(tests, each_end_of_an_attempt_is_read_as_it_is_written);
-    tcase_add_test(tests, a_user_id_is_printable_ascii);
-    suite_add_tcase(suite, tests);
-}
+TESTS(outbox)

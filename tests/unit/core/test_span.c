@@ -31,7 +31,7 @@ static const struct span server = {
     .end_us = 1700000000500000,
 };
 
-START_TEST(a_span_is_written_as_the_protocol_says)
+TEST(a_span_is_written_as_the_protocol_says)
 {
     span_begin(&out, &server);
     span_text(&out, "http.route", "/v1/card-requests");
@@ -46,9 +46,8 @@ START_TEST(a_span_is_written_as_the_protocol_says)
                      "{\"key\":\"http.response.status_code\",\"value\":{\"intValue\":\"202\"}},"
                      "{\"key\":\"issuing.replayed\",\"value\":{\"boolValue\":false}}]}");
 }
-END_TEST
 
-START_TEST(a_root_has_no_parent_and_an_error_has_a_status)
+TEST(a_root_has_no_parent_and_an_error_has_a_status)
 {
     struct span root = server;
     root.kind = SPAN_CONSUMER;
@@ -67,9 +66,8 @@ START_TEST(a_root_has_no_parent_and_an_error_has_a_status)
                      "{\"key\":\"b\",\"value\":{\"boolValue\":true}},"
                      "{\"key\":\"least\",\"value\":{\"intValue\":\"-9223372036854775808\"}}],\"status\":{\"code\":2}}");
 }
-END_TEST
 
-START_TEST(events_stand_before_the_attributes)
+TEST(events_stand_before_the_attributes)
 {
     struct span span = server;
     span.start_us = -7; /* no time */
@@ -80,18 +78,16 @@ START_TEST(events_stand_before_the_attributes)
     ck_assert(strstr(out.bytes, ",\"events\":[{\"timeUnixNano\":\"1000\",\"name\":\"worker.lost\"},"
                                 "{\"timeUnixNano\":\"1000\",\"name\":\"operator.replayed\"}],\"attributes\":[]}"));
 }
-END_TEST
 
-START_TEST(a_text_is_escaped)
+TEST(a_text_is_escaped)
 {
     span_begin(&out, &server);
     span_text(&out, "t", "a\"b\\\n\xff");
     span_end(&out, false);
     ck_assert(strstr(out.bytes, "\"stringValue\":\"a\\\"b\\\\\\n\xef\xbf\xbd\"}}]}"));
 }
-END_TEST
 
-START_TEST(ids_are_of_16_digits_and_differ)
+TEST(ids_are_of_16_digits_and_differ)
 {
     char one[SPAN_ID_SIZE] = "", other[SPAN_ID_SIZE] = "";
     span_make_id(one);
@@ -99,9 +95,8 @@ START_TEST(ids_are_of_16_digits_and_differ)
     ck_assert_uint_eq(strspn(one, "0123456789abcdef"), 16);
     ck_assert_str_ne(one, other);
 }
-END_TEST
 
-START_TEST(of_many_events_the_share_is_sampled_and_each_one_always_alike)
+TEST(of_many_events_the_share_is_sampled_and_each_one_always_alike)
 {
     int sampled = 0;
     for (int i = 0; i < 20000; i++) {
@@ -114,17 +109,5 @@ START_TEST(of_many_events_the_share_is_sampled_and_each_one_always_alike)
     ck_assert_int_gt(sampled, 4500); /* eight standard deviations */
     ck_assert_int_lt(sampled, 5500);
 }
-END_TEST
 
-SUITE(span)
-{
-    TCase *tcase = tcase_create("span");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, a_span_is_written_as_the_protocol_says);
-    tcase_add_test(tcase, a_root_has_no_parent_and_an_error_has_a_status);
-    tcase_add_test(tcase, events_stand_before_the_attributes);
-    tcase_add_test(tcase, a_text_is_escaped);
-    tcase_add_test(tcase, ids_are_of_16_digits_and_differ);
-    tcase_add_test(tcase, of_many_events_the_share_is_sampled_and_each_one_always_alike);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(span, setup, teardown)

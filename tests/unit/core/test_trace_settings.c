@@ -61,14 +61,13 @@ static void check_refused(const char *why)
     ck_assert_ptr_null(settings.url);
 }
 
-START_TEST(without_an_endpoint_nobody_wants_spans)
+TEST(without_an_endpoint_nobody_wants_spans)
 {
     setenv("OTEL_EXPORTER_OTLP_HEADERS", "no list", 1);
     setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "", 1); /* as if it were unset */
     ck_assert(read_settings());
     ck_assert_ptr_null(settings.url);
 }
-END_TEST
 
 static const struct {
     const char *option, *traces, *all, *url;
@@ -91,9 +90,8 @@ START_TEST(the_endpoint_of_an_option_counts_most_then_that_of_traces)
     ck_assert(read_settings());
     ck_assert_str_eq(settings.url, endpoints[_i].url);
 }
-END_TEST
 
-START_TEST(a_disabled_sdk_sends_nothing)
+TEST(a_disabled_sdk_sends_nothing)
 {
     config.trace.endpoint = (char *)(uintptr_t) "http://collector:4318";
     setenv("OTEL_SDK_DISABLED", "no", 1); /* anything but true is false */
@@ -104,25 +102,22 @@ START_TEST(a_disabled_sdk_sends_nothing)
     ck_assert(read_settings());
     ck_assert_ptr_null(settings.url);
 }
-END_TEST
 
-START_TEST(an_endpoint_that_is_none_is_named)
+TEST(an_endpoint_that_is_none_is_named)
 {
     setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318", 1);
     check_refused("OTEL_EXPORTER_OTLP_ENDPOINT: a URL must begin with");
     setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://user:s3cr3t@collector", 1);
     check_refused("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: a URL with credentials");
 }
-END_TEST
 
-START_TEST(headers_are_percent_decoded)
+TEST(headers_are_percent_decoded)
 {
     setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318", 1);
     setenv("OTEL_EXPORTER_OTLP_HEADERS", " x-key = a%20b%2C=c ,, Authorization=Basic%20eDp5,", 1);
     ck_assert(read_settings());
     check_headers("u|x-key: a b,=c|Authorization: Basic eDp5");
 }
-END_TEST
 
 static const char *const bad_headers[] = {"s3cr3t",     "x=s3cr3t%2", "x=s3cr3t%zz", "x=s3cr3t%0d%0aHost: a",
                                           "=s3cr3t",    "x=a,y",      "host=s3cr3t", "a b=s3cr3t",
@@ -134,9 +129,8 @@ START_TEST(headers_that_are_none_are_refused)
     setenv("OTEL_EXPORTER_OTLP_HEADERS", bad_headers[_i], 1);
     check_refused("OTEL_EXPORTER_OTLP_HEADERS: ");
 }
-END_TEST
 
-START_TEST(the_file_of_headers_counts_more)
+TEST(the_file_of_headers_counts_more)
 {
     FILE *file = fopen(path, "w");
     ck_assert_ptr_nonnull(file);
@@ -156,7 +150,6 @@ START_TEST(the_file_of_headers_counts_more)
     check_refused("trace.headers_file: /tmp/test_trace_settings");
     ck_assert(strstr(err.message, "line 3 is not \"Name: value\""));
 }
-END_TEST
 
 #define TEXT(key, value) "{\"key\":\"" key "\",\"value\":{\"stringValue\":\"" value "\"}}"
 #define NAMED(name) TEXT("service.name", name)
@@ -187,19 +180,14 @@ START_TEST(the_resource_is_named_as_the_specification_says)
     ck_assert_msg(strncmp(text, expected, strlen(expected)) == 0, "%s", text);
     ck_assert_ptr_null(strstr(strstr(text, "\"service.instance.id\"") + 1, "\"service.instance.id\"")); /* once */
 }
-END_TEST
 
 SUITE(trace_settings)
 {
     TCase *tcase = tcase_create("trace_settings");
     tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, without_an_endpoint_nobody_wants_spans);
+    ADD_TESTS(tcase);
     tcase_add_loop_test(tcase, the_endpoint_of_an_option_counts_most_then_that_of_traces, 0, ARRAY_SIZE(endpoints));
-    tcase_add_test(tcase, a_disabled_sdk_sends_nothing);
-    tcase_add_test(tcase, an_endpoint_that_is_none_is_named);
-    tcase_add_test(tcase, headers_are_percent_decoded);
     tcase_add_loop_test(tcase, headers_that_are_none_are_refused, 0, ARRAY_SIZE(bad_headers));
-    tcase_add_test(tcase, the_file_of_headers_counts_more);
     tcase_add_loop_test(tcase, the_resource_is_named_as_the_specification_says, 0, ARRAY_SIZE(resources));
     suite_add_tcase(suite, tcase);
 }

@@ -7,7 +7,7 @@
 
 #include "tests/support/suite.h"
 
-START_TEST(a_cursor_comes_back_as_it_was_written)
+TEST(a_cursor_comes_back_as_it_was_written)
 {
     static const struct audit_cursor cursors[] = {
         {1, 1}, {INT64_C(1763634000123456), 17}, {INT64_C(253402300799999999), INT64_MAX}};
@@ -20,9 +20,8 @@ START_TEST(a_cursor_comes_back_as_it_was_written)
         ck_assert_int_eq(cursor.id, cursors[i].id);
     }
 }
-END_TEST
 
-START_TEST(what_is_no_cursor_is_refused)
+TEST(what_is_no_cursor_is_refused)
 {
     static const char *const bad[] = {"",
                                       "x",
@@ -52,9 +51,8 @@ START_TEST(what_is_no_cursor_is_refused)
     ck_assert_int_eq(cursor.at_us, 7);
     ck_assert_int_eq(cursor.id, 8);
 }
-END_TEST
 
-START_TEST(a_filter_takes_both_forms_of_time_and_refuses_what_can_match_nothing)
+TEST(a_filter_takes_both_forms_of_time_and_refuses_what_can_match_nothing)
 {
     struct err err = {.kind = ERR_NONE};
     struct audit_filter good = {.since = "4w",
@@ -79,13 +77,5 @@ START_TEST(a_filter_takes_both_forms_of_time_and_refuses_what_can_match_nothing)
         ck_assert_int_eq(err.kind, ERR_USAGE);
     }
 }
-END_TEST
 
-SUITE(ctl_audit)
-{
-    TCase *audit = tcase_create("audit");
-    tcase_add_test(audit, a_cursor_comes_back_as_it_was_written);
-    tcase_add_test(audit, what_is_no_cursor_is_refused);
-    tcase_add_test(audit, a_filter_takes_both_forms_of_time_and_refuses_what_can_match_nothing);
-    suite_add_tcase(suite, audit);
-}
+TESTS(ctl_audit)

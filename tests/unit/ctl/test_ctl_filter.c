@@ -20,7 +20,7 @@ static void refused(const char *name, const char *value)
     ck_assert_int_eq(err.kind, ERR_USAGE);
 }
 
-START_TEST(an_empty_or_unusable_value_is_refused_and_not_taken_for_any)
+TEST(an_empty_or_unusable_value_is_refused_and_not_taken_for_any)
 {
     static const char *const texts[] = {"status", "type", "code",  "user",  "since",       "until",
                                         "key",    "card", "last4", "trace", "failed-since"};
@@ -45,10 +45,9 @@ START_TEST(an_empty_or_unusable_value_is_refused_and_not_taken_for_any)
     ck_assert(filter_is_empty(&none));
     ck_assert(filter_check(&none, &err));
 }
-END_TEST
 
 /* What a page of the console puts into its URL. */
-START_TEST(filters_can_be_set_by_name_and_become_the_parameters)
+TEST(filters_can_be_set_by_name_and_become_the_parameters)
 {
     struct filter filter = {0};
     static const char *const pairs[][2] = {
@@ -82,9 +81,8 @@ START_TEST(filters_can_be_set_by_name_and_become_the_parameters)
     ck_assert_int_eq(params[12].inline_bytes[0], 0);
     ck_assert_int_eq(filter.limit, 50);
 }
-END_TEST
 
-START_TEST(filters_that_exclude_each_other_are_refused)
+TEST(filters_that_exclude_each_other_are_refused)
 {
     const struct filter bad[] = {
         {.status = "COMPLETED", .overdue = true},       {.failed_since = "1h", .overdue = true},
@@ -98,9 +96,8 @@ START_TEST(filters_that_exclude_each_other_are_refused)
         ck_assert_int_eq(err.kind, ERR_USAGE);
     }
 }
-END_TEST
 
-START_TEST(the_source_is_the_narrowest_index)
+TEST(the_source_is_the_narrowest_index)
 {
     const struct {
         struct filter filter;
@@ -126,14 +123,5 @@ START_TEST(the_source_is_the_narrowest_index)
         ck_assert_str_eq(filter_statement(&filter)->name, cases[i].statement->name);
     }
 }
-END_TEST
 
-SUITE(ctl_filter)
-{
-    TCase *filters = tcase_create("filters");
-    tcase_add_test(filters, an_empty_or_unusable_value_is_refused_and_not_taken_for_any);
-    tcase_add_test(filters, filters_can_be_set_by_name_and_become_the_parameters);
-    tcase_add_test(filters, filters_that_exclude_each_other_are_refused);
-    tcase_add_test(filters, the_source_is_the_narrowest_index);
-    suite_add_tcase(suite, filters);
-}
+TESTS(ctl_filter)

@@ -8,7 +8,7 @@
 
 #define NOW INT64_C(1795257597000000) /* 2026-11-21T10:39:57Z */
 
-START_TEST(a_duration_counts_back_from_the_database_s_clock)
+TEST(a_duration_counts_back_from_the_database_s_clock)
 {
     const struct {
         const char *text;
@@ -21,9 +21,8 @@ START_TEST(a_duration_counts_back_from_the_database_s_clock)
         ck_assert_int_eq(moment_us(&moment, NOW), NOW - good[i].seconds * 1000000);
     }
 }
-END_TEST
 
-START_TEST(a_time_is_utc_unless_it_has_an_offset)
+TEST(a_time_is_utc_unless_it_has_an_offset)
 {
     const struct {
         const char *text;
@@ -49,9 +48,8 @@ START_TEST(a_time_is_utc_unless_it_has_an_offset)
         ck_assert_msg(moment_us(&moment, NOW) == good[i].us, "%s: %lld", good[i].text, (long long)moment.us);
     }
 }
-END_TEST
 
-START_TEST(what_can_be_read_in_two_ways_or_does_not_exist_is_refused)
+TEST(what_can_be_read_in_two_ways_or_does_not_exist_is_refused)
 {
     const char *const bad[] = {
         "",
@@ -88,13 +86,5 @@ START_TEST(what_can_be_read_in_two_ways_or_does_not_exist_is_refused)
         ck_assert_int_eq(moment.us, 7);
     }
 }
-END_TEST
 
-SUITE(ctl_moment)
-{
-    TCase *moments = tcase_create("moments");
-    tcase_add_test(moments, a_duration_counts_back_from_the_database_s_clock);
-    tcase_add_test(moments, a_time_is_utc_unless_it_has_an_offset);
-    tcase_add_test(moments, what_can_be_read_in_two_ways_or_does_not_exist_is_refused);
-    suite_add_tcase(suite, moments);
-}
+TESTS(ctl_moment)

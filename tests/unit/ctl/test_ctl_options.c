@@ -52,7 +52,7 @@ static void refused(const char *words, const char *because)
     ck_assert_int_eq(count, -1);
 }
 
-START_TEST(values_are_read_in_both_forms_and_the_rest_stays_in_order)
+TEST(values_are_read_in_both_forms_and_the_rest_stays_in_order)
 {
     char *rest[MAX];
     int count;
@@ -65,9 +65,8 @@ START_TEST(values_are_read_in_both_forms_and_the_rest_stays_in_order)
     ck_assert_str_eq(rest[1], "two");
     ck_assert_str_eq(rest[2], "three");
 }
-END_TEST
 
-START_TEST(a_value_may_look_like_a_flag_and_two_dashes_end_the_flags)
+TEST(a_value_may_look_like_a_flag_and_two_dashes_end_the_flags)
 {
     char *rest[MAX];
     int count;
@@ -78,9 +77,8 @@ START_TEST(a_value_may_look_like_a_flag_and_two_dashes_end_the_flags)
     ck_assert_str_eq(rest[0], "--number");
     ck_assert_str_eq(rest[1], "-");
 }
-END_TEST
 
-START_TEST(what_is_unknown_doubled_or_incomplete_is_refused)
+TEST(what_is_unknown_doubled_or_incomplete_is_refused)
 {
     refused("--nothing", "unknown option --nothing");
     refused("--tex a", "unknown option --tex");
@@ -95,9 +93,8 @@ START_TEST(what_is_unknown_doubled_or_incomplete_is_refused)
     refused("--number -5", "from 1 to 50");
     refused("--number 99999999999999999999", "from 1 to 50");
 }
-END_TEST
 
-START_TEST(a_duration_has_a_unit)
+TEST(a_duration_has_a_unit)
 {
     int64_t us = -1;
     ck_assert(options_duration("1500ms", &us));
@@ -116,9 +113,8 @@ START_TEST(a_duration_has_a_unit)
         ck_assert_msg(!options_duration(bad[i], &us), "%s was taken", bad[i]);
     ck_assert_int_eq(us, INT64_C(604800000000));
 }
-END_TEST
 
-START_TEST(a_rate_may_be_below_one_a_second)
+TEST(a_rate_may_be_below_one_a_second)
 {
     const struct {
         const char *text;
@@ -143,9 +139,8 @@ START_TEST(a_rate_may_be_below_one_a_second)
         ck_assert_int_eq(interval_us, 7);
     }
 }
-END_TEST
 
-START_TEST(the_users_of_an_installation_have_a_role_of_their_own)
+TEST(the_users_of_an_installation_have_a_role_of_their_own)
 {
     static const char *const others[] = {"root",
                                          "postgres",
@@ -164,10 +159,9 @@ START_TEST(the_users_of_an_installation_have_a_role_of_their_own)
     ck_assert(role_of_user("issuing-viewer", role));
     ck_assert_str_eq(role, "issuing_viewer");
 }
-END_TEST
 
 /* issuing-operator was told to run `sudo -u issuing-operator issuing-ctl`, which he did. */
-START_TEST(a_refused_login_is_answered_by_what_helps_there)
+TEST(a_refused_login_is_answered_by_what_helps_there)
 {
     ck_assert_ptr_nonnull(strstr(role_hint("28000", false), "sudo -u issuing-operator"));
     ck_assert_ptr_nonnull(strstr(role_hint("28P01", false), "sudo -u issuing-operator"));
@@ -175,17 +169,5 @@ START_TEST(a_refused_login_is_answered_by_what_helps_there)
     ck_assert_ptr_nonnull(strstr(role_hint("28P01", true), ".pgpass"));
     ck_assert_ptr_nonnull(strstr(role_hint("42501", false), "GRANT CONNECT"));
 }
-END_TEST
 
-SUITE(ctl_options)
-{
-    TCase *options = tcase_create("options");
-    tcase_add_test(options, values_are_read_in_both_forms_and_the_rest_stays_in_order);
-    tcase_add_test(options, a_value_may_look_like_a_flag_and_two_dashes_end_the_flags);
-    tcase_add_test(options, what_is_unknown_doubled_or_incomplete_is_refused);
-    tcase_add_test(options, a_duration_has_a_unit);
-    tcase_add_test(options, a_rate_may_be_below_one_a_second);
-    tcase_add_test(options, the_users_of_an_installation_have_a_role_of_their_own);
-    tcase_add_test(options, a_refused_login_is_answered_by_what_helps_there);
-    suite_add_tcase(suite, options);
-}
+TESTS(ctl_options)

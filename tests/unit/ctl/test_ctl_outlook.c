@@ -51,7 +51,7 @@ static void look(const struct event *event, const struct outlook_past *past)
 
 #define expect_why(text) ck_assert_msg(strstr(outlook.why, text) != NULL, "\"%s\" is not in: %s", text, outlook.why)
 
-START_TEST(the_key_may_be_used_until_its_lifetime_less_the_margin)
+TEST(the_key_may_be_used_until_its_lifetime_less_the_margin)
 {
     struct event event = event_of(OUTBOX_PENDING);
     event.first_sent_us = NOW;
@@ -68,11 +68,10 @@ START_TEST(the_key_may_be_used_until_its_lifetime_less_the_margin)
     look(&event, &nothing);
     ck_assert_int_eq(outlook.action, OUTLOOK_LOOK_UP);
 }
-END_TEST
 
 /* Story: at an issuer that looks an event up before each repeat, explain announced a send; where no key makes a repeat
  * harmless, it said that the key gives the same card. */
-START_TEST(what_the_profile_declares_decides_what_is_said_of_a_repeat)
+TEST(what_the_profile_declares_decides_what_is_said_of_a_repeat)
 {
     static const struct {
         const char *profile;
@@ -109,9 +108,8 @@ START_TEST(what_the_profile_declares_decides_what_is_said_of_a_repeat)
         expect_why("nothing is sent, since an earlier send may have arrived and the issuer key is past its lifetime");
     }
 }
-END_TEST
 
-START_TEST(the_close_of_a_replaced_card_is_announced_where_the_profile_has_it)
+TEST(the_close_of_a_replaced_card_is_announced_where_the_profile_has_it)
 {
     static const struct {
         const char *profile, *kind;
@@ -133,9 +131,8 @@ START_TEST(the_close_of_a_replaced_card_is_announced_where_the_profile_has_it)
         ck_assert_int_eq(strstr(outlook.why, "the issuer is not asked again") == NULL, rows[i].closes);
     }
 }
-END_TEST
 
-START_TEST(a_card_that_the_last_attempt_was_shown_is_told_of)
+TEST(a_card_that_the_last_attempt_was_shown_is_told_of)
 {
     struct event event = event_of(OUTBOX_PENDING);
     struct outlook_past past = {.any = true, .last = OUTBOX_ATTEMPT_RETRY, .last_code = "issuer_http_503"};
@@ -157,9 +154,8 @@ START_TEST(a_card_that_the_last_attempt_was_shown_is_told_of)
     look(&event, &past);
     ck_assert_ptr_null(strstr(outlook.why, "was shown"));
 }
-END_TEST
 
-START_TEST(a_number_that_is_refused_needs_a_right_before_a_replay_helps)
+TEST(a_number_that_is_refused_needs_a_right_before_a_replay_helps)
 {
     struct event event = event_of(OUTBOX_FAILED);
     event.reason_code = "reveal_refused";
@@ -172,9 +168,8 @@ START_TEST(a_number_that_is_refused_needs_a_right_before_a_replay_helps)
     look(&event, &nothing);
     ck_assert_ptr_null(strstr(outlook.why, "number"));
 }
-END_TEST
 
-START_TEST(a_replaced_card_that_stays_open_is_told_of)
+TEST(a_replaced_card_that_stays_open_is_told_of)
 {
     struct event event = event_of(OUTBOX_COMPLETED);
     look(&event, &(struct outlook_past){.any = true});
@@ -185,9 +180,8 @@ START_TEST(a_replaced_card_that_stays_open_is_told_of)
     ck_assert_int_eq(outlook.action, OUTLOOK_NONE);
     expect_why("linked; the card that was replaced could not be closed at the issuer: close it there");
 }
-END_TEST
 
-START_TEST(a_key_without_a_lifetime_may_be_used_at_any_time)
+TEST(a_key_without_a_lifetime_may_be_used_at_any_time)
 {
     struct event event = event_of(OUTBOX_PENDING);
     event.first_sent_us = NOW - 11 * 366 * 24 * HOUR;
@@ -199,11 +193,10 @@ START_TEST(a_key_without_a_lifetime_may_be_used_at_any_time)
     look(&event, &nothing);
     ck_assert_int_eq(outlook.action, OUTLOOK_LOOK_UP);
 }
-END_TEST
 
 /* Story: the issuer was away at night. explain told of an event that was due: "the next worker with a free slot takes
  * it", and nobody looked at the breaker. */
-START_TEST(an_event_that_no_worker_can_take_is_explained_by_what_keeps_them)
+TEST(an_event_that_no_worker_can_take_is_explained_by_what_keeps_them)
 {
     struct event event = event_of(OUTBOX_PENDING);
     struct cluster_target *issuer = &cluster.targets[0], *core = &cluster.targets[1];
@@ -249,9 +242,8 @@ START_TEST(an_event_that_no_worker_can_take_is_explained_by_what_keeps_them)
     look(&event, &nothing);
     expect_why("no worker runs, and none was seen so far");
 }
-END_TEST
 
-START_TEST(a_pause_of_what_no_worker_calls_holds_nothing_back)
+TEST(a_pause_of_what_no_worker_calls_holds_nothing_back)
 {
     struct event event = event_of(OUTBOX_PENDING);
     event.next_attempt_us = NOW - SECOND;
@@ -261,10 +253,9 @@ START_TEST(a_pause_of_what_no_worker_calls_holds_nothing_back)
     look(&event, &nothing);
     ck_assert_int_eq(outlook.wait.what, OUTLOOK_WAIT_FOR_NOTHING);
 }
-END_TEST
 
 /* One worker of two cannot reach the issuer: the other one takes the event. */
-START_TEST(a_breaker_that_is_open_at_one_worker_only_holds_nothing_back)
+TEST(a_breaker_that_is_open_at_one_worker_only_holds_nothing_back)
 {
     struct event event = event_of(OUTBOX_PENDING);
     event.next_attempt_us = NOW - SECOND;
@@ -275,9 +266,8 @@ START_TEST(a_breaker_that_is_open_at_one_worker_only_holds_nothing_back)
     ck_assert_int_eq(outlook.wait.what, OUTLOOK_WAIT_FOR_NOTHING);
     ck_assert_int_eq(outlook.at_us, event.next_attempt_us);
 }
-END_TEST
 
-START_TEST(the_worker_that_holds_an_event_is_shown_with_its_last_heartbeat)
+TEST(the_worker_that_holds_an_event_is_shown_with_its_last_heartbeat)
 {
     struct event event = event_of(OUTBOX_PROCESSING);
     event.lease_owner = "host-a:17";
@@ -291,10 +281,9 @@ START_TEST(the_worker_that_holds_an_event_is_shown_with_its_last_heartbeat)
     look(&event, &nothing);
     expect_why("worker host-c:19 (which has no heartbeat any more: it has ended, or has just started) holds it");
 }
-END_TEST
 
 /* Nothing is sent any more: an operator who reads "it is sent again" would wait for a card. */
-START_TEST(an_end_that_is_held_is_explained_and_nothing_is_sent)
+TEST(an_end_that_is_held_is_explained_and_nothing_is_sent)
 {
     static const struct {
         const char *held_end, *code, *why;
@@ -331,10 +320,9 @@ START_TEST(an_end_that_is_held_is_explained_and_nothing_is_sent)
     look(&stored, &nothing);
     ck_assert_int_eq(outlook.action, OUTLOOK_LINK);
 }
-END_TEST
 
 /* Before and after the replay, and whatever is stored. */
-START_TEST(an_event_of_two_cards_is_looked_up_before_anything_else)
+TEST(an_event_of_two_cards_is_looked_up_before_anything_else)
 {
     for (int saved = 0; saved < 2; saved++)
         for (int failed = 0; failed < 3; failed++) {
@@ -354,9 +342,8 @@ START_TEST(an_event_of_two_cards_is_looked_up_before_anything_else)
             ck_assert_ptr_null(strstr(outlook.why, "sent again"));
         }
 }
-END_TEST
 
-START_TEST(a_card_that_will_be_cancelled_is_announced_also_for_a_replay)
+TEST(a_card_that_will_be_cancelled_is_announced_also_for_a_replay)
 {
     struct event event = event_of(OUTBOX_PENDING);
     event.first_sent_us = NOW - 60 * SECOND;
@@ -380,9 +367,8 @@ START_TEST(a_card_that_will_be_cancelled_is_announced_also_for_a_replay)
     ck_assert_int_eq(outlook.action, OUTLOOK_OPERATOR);
     expect_why("after a replay the card is cancelled at the issuer");
 }
-END_TEST
 
-START_TEST(an_event_that_loses_its_workers_is_tried_alone_and_then_looked_up)
+TEST(an_event_that_loses_its_workers_is_tried_alone_and_then_looked_up)
 {
     struct event event = event_of(OUTBOX_PENDING);
     event.first_sent_us = NOW - 60 * SECOND;
@@ -416,9 +402,8 @@ START_TEST(an_event_that_loses_its_workers_is_tried_alone_and_then_looked_up)
     look(&event, &nothing);
     expect_why("after a replay it is sent again with the same issuer key");
 }
-END_TEST
 
-START_TEST(a_failed_event_within_the_lifetime_would_be_sent_with_the_same_key)
+TEST(a_failed_event_within_the_lifetime_would_be_sent_with_the_same_key)
 {
     struct event event = event_of(OUTBOX_FAILED);
     event.reason_code = "attempts_exhausted";
@@ -428,9 +413,8 @@ START_TEST(a_failed_event_within_the_lifetime_would_be_sent_with_the_same_key)
     ck_assert_int_eq(outlook.at_us, 0);
     expect_why("sent again with the same issuer key");
 }
-END_TEST
 
-START_TEST(a_failed_event_past_the_lifetime_would_be_looked_up_and_never_sent)
+TEST(a_failed_event_past_the_lifetime_would_be_looked_up_and_never_sent)
 {
     struct event event = event_of(OUTBOX_FAILED);
     event.first_sent_us = NOW - 24 * HOUR + 300 * SECOND; /* the very moment */
@@ -440,9 +424,8 @@ START_TEST(a_failed_event_past_the_lifetime_would_be_looked_up_and_never_sent)
     look(&event, &nothing);
     expect_why("sent again with the same issuer key");
 }
-END_TEST
 
-START_TEST(a_stored_card_is_only_linked_however_old_the_key_is)
+TEST(a_stored_card_is_only_linked_however_old_the_key_is)
 {
     struct event event = event_of(OUTBOX_FAILED);
     event.first_sent_us = NOW - 1000 * HOUR;
@@ -454,10 +437,9 @@ START_TEST(a_stored_card_is_only_linked_however_old_the_key_is)
     look(&event, &nothing);
     ck_assert_int_eq(outlook.action, OUTLOOK_LINK);
 }
-END_TEST
 
 /* No create that may have made a card: that is all that first_sent_at = NULL means. Calls may have been made. */
-START_TEST(only_an_event_without_an_attempt_is_sent_for_the_first_time)
+TEST(only_an_event_without_an_attempt_is_sent_for_the_first_time)
 {
     struct event event = event_of(OUTBOX_PENDING);
     event.created_us = NOW - HOUR;
@@ -477,9 +459,8 @@ START_TEST(only_an_event_without_an_attempt_is_sent_for_the_first_time)
     look(&event, &nothing);
     expect_why("after a replay the issuer is asked whether there is a card, since the event is older");
 }
-END_TEST
 
-START_TEST(a_pending_event_is_explained_with_when_and_why_it_waits)
+TEST(a_pending_event_is_explained_with_when_and_why_it_waits)
 {
     struct event event = event_of(OUTBOX_PENDING);
     event.retry_count = 3;
@@ -491,9 +472,8 @@ START_TEST(a_pending_event_is_explained_with_when_and_why_it_waits)
     look(&event, &(struct outlook_past){.any = true, .last = OUTBOX_ATTEMPT_DEFERRED, .last_code = "breaker_open"});
     expect_why("waits for a cause outside this event (breaker_open");
 }
-END_TEST
 
-START_TEST(a_pending_event_is_judged_by_the_time_of_its_next_attempt)
+TEST(a_pending_event_is_judged_by_the_time_of_its_next_attempt)
 {
     struct event event = event_of(OUTBOX_PENDING);
     event.first_sent_us = NOW - 24 * HOUR + 300 * SECOND + 10 * SECOND; /* usable now, not in 20 s */
@@ -503,9 +483,8 @@ START_TEST(a_pending_event_is_judged_by_the_time_of_its_next_attempt)
     look(&event, &nothing);
     ck_assert_int_eq(outlook.action, OUTLOOK_ATTEMPT);
 }
-END_TEST
 
-START_TEST(an_event_that_is_overdue_beside_a_worker_is_a_riddle)
+TEST(an_event_that_is_overdue_beside_a_worker_is_a_riddle)
 {
     struct event event = event_of(OUTBOX_PENDING);
     event.next_attempt_us = NOW - SECOND;
@@ -515,9 +494,8 @@ START_TEST(an_event_that_is_overdue_beside_a_worker_is_a_riddle)
     look(&event, &nothing);
     expect_why("although 1 worker runs and holds 0 events in 128 slots");
 }
-END_TEST
 
-START_TEST(a_held_event_is_waited_for_until_its_lease_ends)
+TEST(a_held_event_is_waited_for_until_its_lease_ends)
 {
     struct event event = event_of(OUTBOX_PROCESSING);
     event.lease_owner = "host/1";
@@ -530,9 +508,8 @@ START_TEST(a_held_event_is_waited_for_until_its_lease_ends)
     look(&event, &nothing);
     ck_assert_int_eq(outlook.action, OUTLOOK_TAKE_OVER);
 }
-END_TEST
 
-START_TEST(a_final_event_has_no_future)
+TEST(a_final_event_has_no_future)
 {
     static const enum outbox_status final[] = {OUTBOX_COMPLETED, OUTBOX_REJECTED};
     for (size_t i = 0; i < ARRAY_SIZE(final); i++) {
@@ -543,11 +520,10 @@ START_TEST(a_final_event_has_no_future)
         ck_assert_str_ne(outlook.why, "");
     }
 }
-END_TEST
 
 /* Story: an attempt was put off because the database was slow (lease_too_short), and explain showed the operator that
  * the code came from the issuer. */
-START_TEST(no_code_that_the_worker_writes_is_taken_for_a_peers_own)
+TEST(no_code_that_the_worker_writes_is_taken_for_a_peers_own)
 {
     struct event event = event_of(OUTBOX_FAILED);
     char text[OUTLOOK_CODE_SIZE];
@@ -559,9 +535,8 @@ START_TEST(no_code_that_the_worker_writes_is_taken_for_a_peers_own)
     outlook_code(&event, "lease_too_short", text);
     ck_assert_ptr_null(strstr(text, "own"));
 }
-END_TEST
 
-START_TEST(every_reason_of_ours_has_words)
+TEST(every_reason_of_ours_has_words)
 {
     struct event event = event_of(OUTBOX_FAILED);
     char text[OUTLOOK_CODE_SIZE];
@@ -577,37 +552,5 @@ START_TEST(every_reason_of_ours_has_words)
     outlook_code(&event, "issuer_http_x", text);
     ck_assert_str_eq(text, "the code is the issuer's or core-api's own");
 }
-END_TEST
 
-SUITE(ctl_outlook)
-{
-    TCase *cases = tcase_create("outlook");
-    tcase_add_checked_fixture(cases, set_up, NULL);
-    tcase_add_test(cases, the_key_may_be_used_until_its_lifetime_less_the_margin);
-    tcase_add_test(cases, a_key_without_a_lifetime_may_be_used_at_any_time);
-    tcase_add_test(cases, what_the_profile_declares_decides_what_is_said_of_a_repeat);
-    tcase_add_test(cases, the_close_of_a_replaced_card_is_announced_where_the_profile_has_it);
-    tcase_add_test(cases, a_card_that_the_last_attempt_was_shown_is_told_of);
-    tcase_add_test(cases, a_number_that_is_refused_needs_a_right_before_a_replay_helps);
-    tcase_add_test(cases, a_replaced_card_that_stays_open_is_told_of);
-    tcase_add_test(cases, an_end_that_is_held_is_explained_and_nothing_is_sent);
-    tcase_add_test(cases, an_event_of_two_cards_is_looked_up_before_anything_else);
-    tcase_add_test(cases, a_card_that_will_be_cancelled_is_announced_also_for_a_replay);
-    tcase_add_test(cases, an_event_that_loses_its_workers_is_tried_alone_and_then_looked_up);
-    tcase_add_test(cases, a_failed_event_within_the_lifetime_would_be_sent_with_the_same_key);
-    tcase_add_test(cases, a_failed_event_past_the_lifetime_would_be_looked_up_and_never_sent);
-    tcase_add_test(cases, a_stored_card_is_only_linked_however_old_the_key_is);
-    tcase_add_test(cases, only_an_event_without_an_attempt_is_sent_for_the_first_time);
-    tcase_add_test(cases, a_pending_event_is_explained_with_when_and_why_it_waits);
-    tcase_add_test(cases, a_pending_event_is_judged_by_the_time_of_its_next_attempt);
-    tcase_add_test(cases, an_event_that_is_overdue_beside_a_worker_is_a_riddle);
-    tcase_add_test(cases, an_event_that_no_worker_can_take_is_explained_by_what_keeps_them);
-    tcase_add_test(cases, a_pause_of_what_no_worker_calls_holds_nothing_back);
-    tcase_add_test(cases, a_breaker_that_is_open_at_one_worker_only_holds_nothing_back);
-    tcase_add_test(cases, the_worker_that_holds_an_event_is_shown_with_its_last_heartbeat);
-    tcase_add_test(cases, a_held_event_is_waited_for_until_its_lease_ends);
-    tcase_add_test(cases, a_final_event_has_no_future);
-    tcase_add_test(cases, no_code_that_the_worker_writes_is_taken_for_a_peers_own);
-    tcase_add_test(cases, every_reason_of_ours_has_words);
-    suite_add_tcase(suite, cases);
-}
+TESTS_BETWEEN(ctl_outlook, set_up, NULL)

@@ -59,7 +59,7 @@ static void look(const struct event *event, const struct outlook_past *past)
 
 #define expect_why(text) ck_assert_msg(strstr(outlook.why, text) != NULL, "\"%s\" is not in: %s", text, outlook.why)
 
-START_TEST(a_delivery_is_repeated_under_its_key_and_past_its_lifetime_never)
+TEST(a_delivery_is_repeated_under_its_key_and_past_its_lifetime_never)
 {
     struct event event = event_of(OUTBOX_PENDING);
     look(&event, &nothing);
@@ -85,9 +85,8 @@ START_TEST(a_delivery_is_repeated_under_its_key_and_past_its_lifetime_never)
     ck_assert_int_eq(outlook.action, OUTLOOK_DELIVER);
     expect_why("without a time limit");
 }
-END_TEST
 
-START_TEST(the_timeout_of_the_configuration_makes_the_margin_exact)
+TEST(the_timeout_of_the_configuration_makes_the_margin_exact)
 {
     struct event event = event_of(OUTBOX_PENDING);
     event.first_sent_us = NOW;
@@ -101,9 +100,8 @@ START_TEST(the_timeout_of_the_configuration_makes_the_margin_exact)
     look(&event, &nothing);
     ck_assert_int_eq(outlook.action, OUTLOOK_END);
 }
-END_TEST
 
-START_TEST(how_long_a_delivery_may_still_arrive)
+TEST(how_long_a_delivery_may_still_arrive)
 {
     ck_assert_int_eq(outlook_route_settle_ms(&config, "CHARGE"), 20 * 60 * 1000); /* not in this configuration */
     config.routes[0] = (struct config_route){.type = "CHARGE", .timeout_ms = 3000, .key_lifetime_ms = 24 * 3600 * 1000};
@@ -115,9 +113,8 @@ START_TEST(how_long_a_delivery_may_still_arrive)
     config.routes[0].key_lifetime_ms = 60000; /* a quarter of it */
     ck_assert_int_eq(outlook_route_settle_ms(&config, "CHARGE"), 15000);
 }
-END_TEST
 
-START_TEST(a_type_that_nobody_delivers_waits_and_no_more_is_said)
+TEST(a_type_that_nobody_delivers_waits_and_no_more_is_said)
 {
     struct event event = event_of(OUTBOX_PENDING);
     event.type = "UNHEARD_OF";
@@ -131,9 +128,8 @@ START_TEST(a_type_that_nobody_delivers_waits_and_no_more_is_said)
     look(&event, &nothing);
     expect_why("after a replay nobody delivers events of this type");
 }
-END_TEST
 
-START_TEST(a_route_without_a_living_worker_waits_for_one)
+TEST(a_route_without_a_living_worker_waits_for_one)
 {
     struct event event = event_of(OUTBOX_PENDING);
     cluster.routes[0].is_live = false;
@@ -144,9 +140,8 @@ START_TEST(a_route_without_a_living_worker_waits_for_one)
     expect_why("no living worker has a route for this type: the last one that had it, host-a:17, was seen at "
                "2023-11-14T21:13:20Z");
 }
-END_TEST
 
-START_TEST(an_event_that_is_held_back_names_the_one_that_must_end)
+TEST(an_event_that_is_held_back_names_the_one_that_must_end)
 {
     struct event event = event_of(OUTBOX_PENDING);
     strcpy(event.held_behind_text, HOLDER);
@@ -173,9 +168,8 @@ START_TEST(an_event_that_is_held_back_names_the_one_that_must_end)
     look(&event, &nothing);
     expect_why("which is no longer there");
 }
-END_TEST
 
-START_TEST(a_dead_route_keeps_no_card_and_a_dead_issuer_no_delivery)
+TEST(a_dead_route_keeps_no_card_and_a_dead_issuer_no_delivery)
 {
     struct event event = event_of(OUTBOX_PENDING), request = event_of(OUTBOX_PENDING);
     request.type = "CARD_ISSUE";
@@ -193,9 +187,8 @@ START_TEST(a_dead_route_keeps_no_card_and_a_dead_issuer_no_delivery)
     outlook_of(&request, &nothing, &cluster, &config, &outlook);
     ck_assert_int_eq(outlook.wait.what, OUTLOOK_WAIT_FOR_BREAKER);
 }
-END_TEST
 
-START_TEST(each_held_end_of_a_delivery_is_told)
+TEST(each_held_end_of_a_delivery_is_told)
 {
     static const char *const words[] = {
 #define X(name, word) #word,
@@ -220,9 +213,8 @@ START_TEST(each_held_end_of_a_delivery_is_told)
         expect_why("and nothing is sent, since an earlier send may have been executed and the route has no lookup_url");
     }
 }
-END_TEST
 
-START_TEST(what_a_lost_worker_may_have_done_is_never_done_again)
+TEST(what_a_lost_worker_may_have_done_is_never_done_again)
 {
     struct event event = event_of(OUTBOX_PENDING);
     event.first_sent_us = event.last_sent_us = NOW - SECOND;
@@ -242,9 +234,8 @@ START_TEST(what_a_lost_worker_may_have_done_is_never_done_again)
     ck_assert_int_eq(outlook.action, OUTLOOK_END);
     expect_why("it ends FAILED attempts_exhausted and nothing is sent, since its last attempt was lost");
 }
-END_TEST
 
-START_TEST(a_failed_one_offers_what_its_route_can_do_and_tells_who_waits)
+TEST(a_failed_one_offers_what_its_route_can_do_and_tells_who_waits)
 {
     struct event event = event_of(OUTBOX_FAILED);
     event.reason_code = "route_key_expired";
@@ -258,9 +249,8 @@ START_TEST(a_failed_one_offers_what_its_route_can_do_and_tells_who_waits)
     look(&event, &nothing);
     expect_why("until an operator replays, reconciles or resolves it; after a replay");
 }
-END_TEST
 
-START_TEST(a_final_one_says_what_became_of_it)
+TEST(a_final_one_says_what_became_of_it)
 {
     struct event event = event_of(OUTBOX_COMPLETED);
     look(&event, &nothing);
@@ -276,9 +266,8 @@ START_TEST(a_final_one_says_what_became_of_it)
     look(&event, &nothing);
     expect_why("cancelled it before it was sent");
 }
-END_TEST
 
-START_TEST(no_code_of_a_delivery_speaks_of_cards)
+TEST(no_code_of_a_delivery_speaks_of_cards)
 {
     struct event event = event_of(OUTBOX_FAILED);
     char text[OUTLOOK_CODE_SIZE];
@@ -297,23 +286,5 @@ START_TEST(no_code_of_a_delivery_speaks_of_cards)
     outlook_code(&event, "insufficient_funds", text);
     ck_assert_str_eq(text, "the code is the receiver's own");
 }
-END_TEST
 
-SUITE(ctl_outlook_route)
-{
-    TCase *cases = tcase_create("outlook_route");
-    tcase_add_checked_fixture(cases, set_up, NULL);
-    tcase_add_test(cases, a_delivery_is_repeated_under_its_key_and_past_its_lifetime_never);
-    tcase_add_test(cases, the_timeout_of_the_configuration_makes_the_margin_exact);
-    tcase_add_test(cases, how_long_a_delivery_may_still_arrive);
-    tcase_add_test(cases, a_type_that_nobody_delivers_waits_and_no_more_is_said);
-    tcase_add_test(cases, a_route_without_a_living_worker_waits_for_one);
-    tcase_add_test(cases, an_event_that_is_held_back_names_the_one_that_must_end);
-    tcase_add_test(cases, a_dead_route_keeps_no_card_and_a_dead_issuer_no_delivery);
-    tcase_add_test(cases, each_held_end_of_a_delivery_is_told);
-    tcase_add_test(cases, what_a_lost_worker_may_have_done_is_never_done_again);
-    tcase_add_test(cases, a_failed_one_offers_what_its_route_can_do_and_tells_who_waits);
-    tcase_add_test(cases, a_final_one_says_what_became_of_it);
-    tcase_add_test(cases, no_code_of_a_delivery_speaks_of_cards);
-    suite_add_tcase(suite, cases);
-}
+TESTS_BETWEEN(ctl_outlook_route, set_up, NULL)

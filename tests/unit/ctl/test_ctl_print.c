@@ -30,7 +30,7 @@ static const char *close_out(void)
     return printed;
 }
 
-START_TEST(columns_are_as_wide_as_their_widest_cell)
+TEST(columns_are_as_wide_as_their_widest_cell)
 {
     static const char *const heads[] = {"ID", "NAME", "N", NULL};
     struct table table;
@@ -49,9 +49,8 @@ START_TEST(columns_are_as_wide_as_their_widest_cell)
                                   "e  -7\n"
                                   "-     -      100\n");
 }
-END_TEST
 
-START_TEST(the_heads_are_printed_once_and_only_above_rows)
+TEST(the_heads_are_printed_once_and_only_above_rows)
 {
     static const char *const heads[] = {"A", NULL};
     struct table table;
@@ -64,9 +63,8 @@ START_TEST(the_heads_are_printed_once_and_only_above_rows)
     table_done(&table);
     ck_assert_str_eq(close_out(), "A\n1\n2\n");
 }
-END_TEST
 
-START_TEST(text_of_others_cannot_move_the_cursor)
+TEST(text_of_others_cannot_move_the_cursor)
 {
     static const struct {
         const char *text, *shown;
@@ -98,9 +96,8 @@ START_TEST(text_of_others_cannot_move_the_cursor)
     }
     ck_assert_str_eq(close_out(), wanted);
 }
-END_TEST
 
-START_TEST(a_cell_cannot_forge_a_row)
+TEST(a_cell_cannot_forge_a_row)
 {
     static const char *const heads[] = {"USER", "X", NULL};
     struct table table;
@@ -111,9 +108,8 @@ START_TEST(a_cell_cannot_forge_a_row)
     table_done(&table);
     ck_assert_str_eq(close_out(), "USER       X\neve admin  ?]0;t?\n");
 }
-END_TEST
 
-START_TEST(a_json_line_is_one_line)
+TEST(a_json_line_is_one_line)
 {
     struct json *object = json_new_object();
     ck_assert(json_set_text(object, "user_id", "a\nb\"\x1b"));
@@ -123,9 +119,8 @@ START_TEST(a_json_line_is_one_line)
     ck_assert_str_eq(close_out(),
                      "{\"user_id\":\"a\\nb\\\"\\u001b\",\"at\":\"2023-11-14T22:13:20.123456Z\",\"never\":null}\n");
 }
-END_TEST
 
-START_TEST(times_and_spans_are_short)
+TEST(times_and_spans_are_short)
 {
     char time[PRINT_TIME_SIZE], span[PRINT_SPAN_SIZE];
     static const struct {
@@ -149,17 +144,5 @@ START_TEST(times_and_spans_are_short)
         ck_assert_str_eq(print_span(spans[i].us, span), spans[i].shown);
     (void)close_out();
 }
-END_TEST
 
-SUITE(ctl_print)
-{
-    TCase *print = tcase_create("print");
-    tcase_add_checked_fixture(print, set_up, tear_down);
-    tcase_add_test(print, columns_are_as_wide_as_their_widest_cell);
-    tcase_add_test(print, the_heads_are_printed_once_and_only_above_rows);
-    tcase_add_test(print, text_of_others_cannot_move_the_cursor);
-    tcase_add_test(print, a_cell_cannot_forge_a_row);
-    tcase_add_test(print, a_json_line_is_one_line);
-    tcase_add_test(print, times_and_spans_are_short);
-    suite_add_tcase(suite, print);
-}
+TESTS_BETWEEN(ctl_print, set_up, tear_down)

@@ -54,7 +54,7 @@ static void make_unknown(int64_t seconds_ago)
     event.retry_count = 1;
 }
 
-START_TEST(a_refusal_ends_a_first_create_and_is_looked_up_behind_an_unknown_one)
+TEST(a_refusal_ends_a_first_create_and_is_looked_up_behind_an_unknown_one)
 {
     ask("422:card_limit");
     ck_assert_int_eq(found.step, STEP_ISSUE);
@@ -66,9 +66,8 @@ START_TEST(a_refusal_ends_a_first_create_and_is_looked_up_behind_an_unknown_one)
     expect_case(0, FLOW_GO, "next comes lookup");
     expect_case(0, FLOW_GO, "it ends REJECTED card_limit");
 }
-END_TEST
 
-START_TEST(a_third_404_ends_the_event_only_while_others_are_answered_well)
+TEST(a_third_404_ends_the_event_only_while_others_are_answered_well)
 {
     ask("404");
     ck_assert_int_eq(found.case_count, 1);
@@ -81,9 +80,8 @@ START_TEST(a_third_404_ends_the_event_only_while_others_are_answered_well)
     expect_case(0, FLOW_FAIL, "it ends FAILED issuer_http_404");
     expect_case(1, FLOW_DEFER, "no attempt is used up");
 }
-END_TEST
 
-START_TEST(no_answer_is_unknown_and_never_failed)
+TEST(no_answer_is_unknown_and_never_failed)
 {
     ask("timeout");
     ck_assert_int_eq(found.outcome.kind, OUTCOME_UNKNOWN);
@@ -97,9 +95,8 @@ START_TEST(no_answer_is_unknown_and_never_failed)
     ask("unreachable");
     ck_assert_int_eq(found.outcome.kind, OUTCOME_NOT_EXECUTED);
 }
-END_TEST
 
-START_TEST(nothing_found_ends_only_what_has_settled)
+TEST(nothing_found_ends_only_what_has_settled)
 {
     make_unknown(100000); /* past the key's lifetime: it is looked up */
     ask("none");
@@ -117,9 +114,8 @@ START_TEST(nothing_found_ends_only_what_has_settled)
     expect_refused("executed", ERR_USAGE, "the next call is lookup");
     expect_refused("200", ERR_USAGE, "found, none, several or cancelled");
 }
-END_TEST
 
-START_TEST(a_link_that_is_refused_marks_the_card)
+TEST(a_link_that_is_refused_marks_the_card)
 {
     event.has_card = true;
     ask("409");
@@ -130,9 +126,8 @@ START_TEST(a_link_that_is_refused_marks_the_card)
     ask("200");
     expect_case(0, FLOW_COMPLETE, "it ends COMPLETED");
 }
-END_TEST
 
-START_TEST(a_delivery_and_its_look_up)
+TEST(a_delivery_and_its_look_up)
 {
     event.type = "CHARGE";
     ask("204");
@@ -149,9 +144,8 @@ START_TEST(a_delivery_and_its_look_up)
     ask("none");
     expect_case(0, FLOW_FAIL, "it ends FAILED route_key_expired");
 }
-END_TEST
 
-START_TEST(the_code_stands_where_the_profile_reads_it)
+TEST(the_code_stands_where_the_profile_reads_it)
 {
     config.issuer.profile = "stripe";
     ask("400:card_declined");
@@ -160,9 +154,8 @@ START_TEST(the_code_stands_where_the_profile_reads_it)
     ask("422:30_011");
     expect_case(0, FLOW_REJECT, "30_011");
 }
-END_TEST
 
-START_TEST(what_is_no_answer_is_refused)
+TEST(what_is_no_answer_is_refused)
 {
     static const char *const wrong[] = {"", "99", "100", "600", "2000", "404:", "404:With Blank", "404:a\"b", "maybe"};
     for (size_t i = 0; i < ARRAY_SIZE(wrong); i++)
@@ -173,19 +166,5 @@ START_TEST(what_is_no_answer_is_refused)
     event.status_text = "COMPLETED";
     expect_refused("404", ERR_REFUSED, "it is COMPLETED");
 }
-END_TEST
 
-SUITE(ctl_what_if)
-{
-    TCase *group = tcase_create("what_if");
-    tcase_add_checked_fixture(group, set_up, NULL);
-    tcase_add_test(group, a_refusal_ends_a_first_create_and_is_looked_up_behind_an_unknown_one);
-    tcase_add_test(group, a_third_404_ends_the_event_only_while_others_are_answered_well);
-    tcase_add_test(group, no_answer_is_unknown_and_never_failed);
-    tcase_add_test(group, nothing_found_ends_only_what_has_settled);
-    tcase_add_test(group, a_link_that_is_refused_marks_the_card);
-    tcase_add_test(group, a_delivery_and_its_look_up);
-    tcase_add_test(group, the_code_stands_where_the_profile_reads_it);
-    tcase_add_test(group, what_is_no_answer_is_refused);
-    suite_add_tcase(suite, group);
-}
+TESTS_BETWEEN(ctl_what_if, set_up, NULL)

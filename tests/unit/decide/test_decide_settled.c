@@ -88,9 +88,8 @@ START_TEST(a_failure_ends_no_event_while_no_other_is_answered)
     ck_assert_int_eq(verdict.kind, FLOW_DEFER);
     ck_assert_str_eq(verdict.code, "core_http_503");
 }
-END_TEST
 
-START_TEST(a_failure_of_the_last_attempt_ends_an_event_that_fails_alone)
+TEST(a_failure_of_the_last_attempt_ends_an_event_that_fails_alone)
 {
     fail_the_last_attempt();
     another_was_answered(STEP_CHECK, flow.attempt.claimed_ms);
@@ -98,7 +97,6 @@ START_TEST(a_failure_of_the_last_attempt_ends_an_event_that_fails_alone)
     ck_assert_int_eq(verdict.kind, FLOW_FAIL);
     ck_assert_str_eq(verdict.code, "attempts_exhausted");
 }
-END_TEST
 
 START_TEST(where_events_are_rare_the_third_failure_in_a_row_ends_one_that_fails_alone)
 {
@@ -109,9 +107,8 @@ START_TEST(where_events_are_rare_the_third_failure_in_a_row_ends_one_that_fails_
     another_was_answered(STEP_CHECK, flow.attempt.claimed_ms - 5 * SECOND);
     ck_assert_int_eq(settle(FLOW_RETRY).kind, _i ? FLOW_FAIL : FLOW_DEFER);
 }
-END_TEST
 
-START_TEST(an_attempt_that_is_not_the_last_is_a_retry_after_at_least_what_the_peer_wants)
+TEST(an_attempt_that_is_not_the_last_is_a_retry_after_at_least_what_the_peer_wants)
 {
     fail_the_last_attempt();
     flow.attempt.number = 9;
@@ -121,7 +118,6 @@ START_TEST(an_attempt_that_is_not_the_last_is_a_retry_after_at_least_what_the_pe
     ck_assert_int_eq(verdict.wait_ms, HOUR);
     ck_assert_int_le(settle(FLOW_RETRY).wait_ms, config.retry.cap_ms);
 }
-END_TEST
 
 static const struct {
     const char *code;
@@ -158,7 +154,6 @@ START_TEST(a_third_refusal_ends_an_event_when_another_was_answered_in_between)
     ck_assert_int_eq(verdict.kind, refused[_i].ends ? FLOW_FAIL : FLOW_DEFER);
     ck_assert_str_eq(verdict.code, "core_http_403");
 }
-END_TEST
 
 /* The clock was set forward by an hour between the two answers, so the first seems to be an hour old. */
 START_TEST(what_was_answered_before_a_step_of_the_databases_clock_is_no_evidence)
@@ -173,9 +168,8 @@ START_TEST(what_was_answered_before_a_step_of_the_databases_clock_is_no_evidence
     another_was_answered(STEP_CHECK, answered_ms);
     ck_assert_int_eq(settle(FLOW_DEFER).kind, _i ? FLOW_FAIL : FLOW_DEFER);
 }
-END_TEST
 
-START_TEST(a_third_refusal_of_an_unknown_event_is_looked_up_first)
+TEST(a_third_refusal_of_an_unknown_event_is_looked_up_first)
 {
     refuse(403);
     flow.attempt.unknown = true;
@@ -188,7 +182,6 @@ START_TEST(a_third_refusal_of_an_unknown_event_is_looked_up_first)
     ck_assert_int_eq(verdict.reason, LOOKUP_UNFORESEEN);
     ck_assert_str_eq(verdict.code, "core_http_403"); /* with which it ends if nothing is found */
 }
-END_TEST
 
 START_TEST(the_delays_of_a_row_of_deferrals_grow)
 {
@@ -204,19 +197,17 @@ START_TEST(the_delays_of_a_row_of_deferrals_grow)
     ck_assert_int_ge(verdict.wait_ms, 16 * SECOND);
     ck_assert_int_le(verdict.wait_ms, 32 * SECOND);
 }
-END_TEST
 
-START_TEST(an_event_that_failed_a_probe_waits_for_longer_than_the_breaker)
+TEST(an_event_that_failed_a_probe_waits_for_longer_than_the_breaker)
 {
     fail_the_last_attempt();
     peers.core.target.breaker.state = BREAKER_OPEN;
     peers.core.target.breaker.probe_at_ms = NOW_MS + 8 * SECOND;
     ck_assert_int_gt(settle(FLOW_DEFER).wait_ms, 8 * SECOND);
 }
-END_TEST
 
 /* What the streak of 409 and 425 answers is worth: a deferral of our own does not end it, another answer does. */
-START_TEST(a_deferral_of_our_own_keeps_the_streak_of_409_answers)
+TEST(a_deferral_of_our_own_keeps_the_streak_of_409_answers)
 {
     flow.attempt.step = STEP_ISSUE;
     flow.attempt.deferred_age_ms = HOUR;
@@ -225,7 +216,6 @@ START_TEST(a_deferral_of_our_own_keeps_the_streak_of_409_answers)
     refuse(401);
     ck_assert(!settle(FLOW_DEFER).keeps_streak);
 }
-END_TEST
 
 START_TEST(a_streak_of_409_answers_ends_with_the_keys_lifetime)
 {
@@ -241,7 +231,6 @@ START_TEST(a_streak_of_409_answers_ends_with_the_keys_lifetime)
     if (_i)
         ck_assert_int_eq(verdict.reason, LOOKUP_EXHAUSTED);
 }
-END_TEST
 
 START_TEST(a_streak_of_409_answers_ends_within_a_day_where_the_key_lives_for_ever)
 {
@@ -256,7 +245,6 @@ START_TEST(a_streak_of_409_answers_ends_within_a_day_where_the_key_lives_for_eve
     verdict = settled(verdict);
     ck_assert_int_eq(verdict.kind, _i ? FLOW_GO : FLOW_DEFER);
 }
-END_TEST
 
 START_TEST(an_unknown_outcome_is_a_question_after_a_day_where_the_key_lives_for_ever)
 {
@@ -275,7 +263,6 @@ START_TEST(an_unknown_outcome_is_a_question_after_a_day_where_the_key_lives_for_
     if (_i)
         ck_assert_str_eq(verdict.code, "outcome_unknown");
 }
-END_TEST
 
 /* ---- the attempts are used up ---- */
 
@@ -321,7 +308,6 @@ START_TEST(used_up_attempts_end_an_event_only_when_its_outcome_is_known)
     if (verdict.kind == FLOW_GO)
         ck_assert_int_eq(verdict.step, STEP_LOOKUP);
 }
-END_TEST
 
 /* ---- look-ups ---- */
 
@@ -368,9 +354,8 @@ START_TEST(a_look_up_that_always_fails_is_a_question_only_where_others_are_looke
     ck_assert_int_eq(verdict.kind, lookups[_i].ends ? FLOW_FAIL : FLOW_RETRY);
     ck_assert_str_eq(verdict.code, lookups[_i].ends ? "outcome_unknown" : "issuer_no_answer");
 }
-END_TEST
 
-START_TEST(a_look_up_is_repeated_the_more_rarely_the_longer_the_outcome_is_unknown)
+TEST(a_look_up_is_repeated_the_more_rarely_the_longer_the_outcome_is_unknown)
 {
     static const struct {
         int64_t sent_age_ms, least_ms;
@@ -390,7 +375,6 @@ START_TEST(a_look_up_is_repeated_the_more_rarely_the_longer_the_outcome_is_unkno
     flow.attempt.number = 3;
     ck_assert_int_le(settle(FLOW_RETRY).wait_ms, 10);
 }
-END_TEST
 
 /* The steps of a profile that activates, reveals, retires and verifies. asks_for: CHECK only asks for the parameters of
  * that step. */
@@ -443,7 +427,6 @@ START_TEST(a_step_that_fails_to_the_end_ends_as_its_purpose_does)
     if (purposes[_i].exhausted_code)
         ck_assert_str_eq(verdict.code, purposes[_i].exhausted_code);
 }
-END_TEST
 
 START_TEST(an_outage_ends_no_step)
 {
@@ -454,7 +437,6 @@ START_TEST(an_outage_ends_no_step)
     enum flow_verdict_kind kind = settle(FLOW_RETRY).kind;
     ck_assert(kind == FLOW_DEFER || kind == FLOW_RETRY);
 }
-END_TEST
 
 START_TEST(a_third_refusal_of_a_step_ends_as_its_purpose_does)
 {
@@ -474,10 +456,9 @@ START_TEST(a_third_refusal_of_a_step_ends_as_its_purpose_does)
     if (purposes[_i].refused_code)
         ck_assert_str_eq(verdict.code, purposes[_i].refused_code);
 }
-END_TEST
 
 /* A credential that may not close cards refuses every event, so there is no evidence, and the user has the card. */
-START_TEST(a_retire_that_is_refused_to_everybody_ends_too)
+TEST(a_retire_that_is_refused_to_everybody_ends_too)
 {
     take_purpose(2);
     refuse(403);
@@ -488,7 +469,6 @@ START_TEST(a_retire_that_is_refused_to_everybody_ends_too)
     take_purpose(1); /* a number that nobody may read stops no event for good */
     ck_assert_int_eq(settle(FLOW_DEFER).kind, FLOW_DEFER);
 }
-END_TEST
 
 static const struct {
     bool is_question, is_suspected;
@@ -524,7 +504,6 @@ START_TEST(a_delivery_that_is_refused_as_all_others_are_does_not_end)
             ck_assert_int_ge(verdict.wait_ms, 7 * SECOND);
     }
 }
-END_TEST
 
 static const struct {
     int number;
@@ -552,7 +531,6 @@ START_TEST(attempts_go_on_for_the_time_of_their_route)
         &flow.attempt, &view, (struct flow_verdict){.kind = FLOW_RETRY, .code = "route_unreachable", .wait_ms = -1});
     ck_assert_int_eq(verdict.kind, schedules[_i].ends ? FLOW_FAIL : FLOW_RETRY);
 }
-END_TEST
 
 START_TEST(what_was_executed_before_it_was_sent_again_is_never_rejected_nor_failed)
 {
@@ -565,7 +543,6 @@ START_TEST(what_was_executed_before_it_was_sent_again_is_never_rejected_nor_fail
     ck_assert_int_eq(applied.kind, FLOW_COMPLETE);
     ck_assert_str_eq(applied.code, "resend_failed");
 }
-END_TEST
 
 START_TEST(an_end_that_is_decided_passes_unchanged)
 {
@@ -577,34 +554,27 @@ START_TEST(an_end_that_is_decided_passes_unchanged)
     ck_assert_int_eq(applied.step, verdict.step);
     ck_assert_ptr_eq(applied.code, verdict.code);
 }
-END_TEST
 
 SUITE(decide_settled)
 {
     TCase *tcase = tcase_create("decide_settled");
     tcase_add_checked_fixture(tcase, set_up, NULL);
     tcase_add_loop_test(tcase, a_failure_ends_no_event_while_no_other_is_answered, 0, 5);
-    tcase_add_test(tcase, a_failure_of_the_last_attempt_ends_an_event_that_fails_alone);
+    ADD_TESTS(tcase);
     tcase_add_loop_test(tcase, where_events_are_rare_the_third_failure_in_a_row_ends_one_that_fails_alone, 0, 2);
-    tcase_add_test(tcase, an_attempt_that_is_not_the_last_is_a_retry_after_at_least_what_the_peer_wants);
     tcase_add_loop_test(tcase, a_third_refusal_ends_an_event_when_another_was_answered_in_between, 0,
                         ARRAY_SIZE(refused));
     tcase_add_loop_test(tcase, what_was_answered_before_a_step_of_the_databases_clock_is_no_evidence, 0, 2);
-    tcase_add_test(tcase, a_third_refusal_of_an_unknown_event_is_looked_up_first);
     tcase_add_loop_test(tcase, the_delays_of_a_row_of_deferrals_grow, 0, 2);
-    tcase_add_test(tcase, an_event_that_failed_a_probe_waits_for_longer_than_the_breaker);
-    tcase_add_test(tcase, a_deferral_of_our_own_keeps_the_streak_of_409_answers);
     tcase_add_loop_test(tcase, a_streak_of_409_answers_ends_with_the_keys_lifetime, 0, 2);
     tcase_add_loop_test(tcase, a_streak_of_409_answers_ends_within_a_day_where_the_key_lives_for_ever, 0, 2);
     tcase_add_loop_test(tcase, an_unknown_outcome_is_a_question_after_a_day_where_the_key_lives_for_ever, 0, 2);
     tcase_add_loop_test(tcase, used_up_attempts_end_an_event_only_when_its_outcome_is_known, 0, ARRAY_SIZE(exhausted));
     tcase_add_loop_test(tcase, a_look_up_that_always_fails_is_a_question_only_where_others_are_looked_up_well, 0,
                         ARRAY_SIZE(lookups));
-    tcase_add_test(tcase, a_look_up_is_repeated_the_more_rarely_the_longer_the_outcome_is_unknown);
     tcase_add_loop_test(tcase, a_step_that_fails_to_the_end_ends_as_its_purpose_does, 0, ARRAY_SIZE(purposes));
     tcase_add_loop_test(tcase, an_outage_ends_no_step, 0, ARRAY_SIZE(purposes));
     tcase_add_loop_test(tcase, a_third_refusal_of_a_step_ends_as_its_purpose_does, 0, ARRAY_SIZE(purposes));
-    tcase_add_test(tcase, a_retire_that_is_refused_to_everybody_ends_too);
     tcase_add_loop_test(tcase, a_delivery_that_is_refused_as_all_others_are_does_not_end, 0, ARRAY_SIZE(refusals));
     tcase_add_loop_test(tcase, attempts_go_on_for_the_time_of_their_route, 0, ARRAY_SIZE(schedules));
     tcase_add_loop_test(tcase, what_was_executed_before_it_was_sent_again_is_never_rejected_nor_failed, 0, 2);

@@ -31,7 +31,7 @@ static void answered(int status, const char *text)
     ck_assert(buf_put_text(&call.answer, text));
 }
 
-START_TEST(executed_is_whole)
+TEST(executed_is_whole)
 {
     outcome_executed(&outcome);
     ck_assert_int_eq(outcome.kind, OUTCOME_EXECUTED);
@@ -41,9 +41,8 @@ START_TEST(executed_is_whole)
     ck_assert_str_eq(outcome.code, "");
     ck_assert_str_eq(outcome.detail, "");
 }
-END_TEST
 
-START_TEST(refused_has_its_advice_and_code)
+TEST(refused_has_its_advice_and_code)
 {
     outcome_refused(ADVICE_FAIL, "cancel_failed", &outcome);
     ck_assert_int_eq(outcome.kind, OUTCOME_REFUSED);
@@ -53,9 +52,8 @@ START_TEST(refused_has_its_advice_and_code)
     ck_assert_str_eq(outcome.code, "cancel_failed");
     ck_assert_str_eq(outcome.detail, "");
 }
-END_TEST
 
-START_TEST(unreadable_is_unknown_and_no_outage)
+TEST(unreadable_is_unknown_and_no_outage)
 {
     outcome_unreadable(&outcome_core, "no cards", &outcome);
     ck_assert_int_eq(outcome.kind, OUTCOME_UNKNOWN);
@@ -65,9 +63,8 @@ START_TEST(unreadable_is_unknown_and_no_outage)
     ck_assert_str_eq(outcome.code, "core_unreadable");
     ck_assert_str_eq(outcome.detail, "no cards");
 }
-END_TEST
 
-START_TEST(success_is_left_to_the_caller)
+TEST(success_is_left_to_the_caller)
 {
     answered(200, "{}");
     ck_assert(!outcome_of_call(&call, &outcome_issuer, false, &outcome));
@@ -76,9 +73,8 @@ START_TEST(success_is_left_to_the_caller)
     answered(202, "{}");
     ck_assert(outcome_of_call(&call, &outcome_issuer, false, &outcome));
 }
-END_TEST
 
-START_TEST(not_found_is_an_answer_only_where_the_caller_allows_it)
+TEST(not_found_is_an_answer_only_where_the_caller_allows_it)
 {
     answered(404, "");
     ck_assert(!outcome_of_call(&call, &outcome_core, true, &outcome));
@@ -87,9 +83,8 @@ START_TEST(not_found_is_an_answer_only_where_the_caller_allows_it)
     ck_assert_int_eq(outcome.health, BREAKER_REFUSED);
     ck_assert_str_eq(outcome.code, "core_http_404");
 }
-END_TEST
 
-START_TEST(every_cause_names_its_peer)
+TEST(every_cause_names_its_peer)
 {
     static const struct {
         const struct outcome_peer *peer;
@@ -109,10 +104,9 @@ START_TEST(every_cause_names_its_peer)
         }
     }
 }
-END_TEST
 
 /* The dangerous direction: a create that may have made a card is taken for one that did not. */
-START_TEST(only_a_status_that_excludes_an_effect_is_not_unknown)
+TEST(only_a_status_that_excludes_an_effect_is_not_unknown)
 {
     for (int status = 0; status < 1000; status++) {
         answered(status, "");
@@ -132,9 +126,8 @@ START_TEST(only_a_status_that_excludes_an_effect_is_not_unknown)
         ck_assert_int_eq(outcome.kind, OUTCOME_UNKNOWN);
     }
 }
-END_TEST
 
-START_TEST(every_outcome_is_one_the_flow_can_act_on)
+TEST(every_outcome_is_one_the_flow_can_act_on)
 {
     for (int status = 100; status < 1000; status++) {
         answered(status, "{\"code\":\"a_code\"}");
@@ -163,9 +156,8 @@ START_TEST(every_outcome_is_one_the_flow_can_act_on)
         ck_assert((outcome.health == BREAKER_GOOD) == (outcome.kind == OUTCOME_REFUSED));
     }
 }
-END_TEST
 
-START_TEST(the_words_of_a_problem_are_read_when_they_are_whole)
+TEST(the_words_of_a_problem_are_read_when_they_are_whole)
 {
     char code[OUTBOX_REASON_CODE_SIZE], detail[32];
     answered(422, "{\"detail\":\"no such program here\",\"code\":\"no_program\",\"more\":[1]}");
@@ -184,10 +176,9 @@ START_TEST(the_words_of_a_problem_are_read_when_they_are_whole)
     outcome_read_problem(&call, code, detail, sizeof(detail));
     ck_assert_str_eq(code, "");
 }
-END_TEST
 
 /* A code is stored as the reason and shown to the user; `_` stands between digits as well as a blank. */
-START_TEST(a_code_cannot_hold_a_card_number)
+TEST(a_code_cannot_hold_a_card_number)
 {
     static const char *const bad[] = {"411111111111", "no_4111111111111111", "4111_1111_1111_1111",
                                       "4_1_1_1_1_1_1_1_1_1_1_1", "4111__1111__1111"};
@@ -197,9 +188,8 @@ START_TEST(a_code_cannot_hold_a_card_number)
     for (size_t i = 0; i < ARRAY_SIZE(good); i++)
         ck_assert_msg(outcome_code_is_usable(good[i], strlen(good[i])), "%s", good[i]);
 }
-END_TEST
 
-START_TEST(a_detail_is_cut_to_its_place_and_is_plain_ascii)
+TEST(a_detail_is_cut_to_its_place_and_is_plain_ascii)
 {
     char code[OUTBOX_REASON_CODE_SIZE], detail[16];
     memset(detail, 0x55, sizeof(detail));
@@ -213,9 +203,8 @@ START_TEST(a_detail_is_cut_to_its_place_and_is_plain_ascii)
     outcome_read_problem(&call, code, detail, sizeof(detail));
     ck_assert_str_eq(detail, "a?b?c?d");
 }
-END_TEST
 
-START_TEST(a_card_number_in_a_detail_is_struck_out_before_the_cut)
+TEST(a_card_number_in_a_detail_is_struck_out_before_the_cut)
 {
     char code[OUTBOX_REASON_CODE_SIZE], detail[24];
     /* Cut first, eleven digits would stay and no longer look like a number. */
@@ -223,23 +212,5 @@ START_TEST(a_card_number_in_a_detail_is_struck_out_before_the_cut)
     outcome_read_problem(&call, code, detail, sizeof(detail));
     ck_assert_msg(strstr(detail, "4111") == NULL, "%s", detail);
 }
-END_TEST
 
-SUITE(outcome)
-{
-    TCase *tcase = tcase_create("outcome");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, executed_is_whole);
-    tcase_add_test(tcase, refused_has_its_advice_and_code);
-    tcase_add_test(tcase, unreadable_is_unknown_and_no_outage);
-    tcase_add_test(tcase, success_is_left_to_the_caller);
-    tcase_add_test(tcase, not_found_is_an_answer_only_where_the_caller_allows_it);
-    tcase_add_test(tcase, every_cause_names_its_peer);
-    tcase_add_test(tcase, only_a_status_that_excludes_an_effect_is_not_unknown);
-    tcase_add_test(tcase, every_outcome_is_one_the_flow_can_act_on);
-    tcase_add_test(tcase, the_words_of_a_problem_are_read_when_they_are_whole);
-    tcase_add_test(tcase, a_code_cannot_hold_a_card_number);
-    tcase_add_test(tcase, a_detail_is_cut_to_its_place_and_is_plain_ascii);
-    tcase_add_test(tcase, a_card_number_in_a_detail_is_struck_out_before_the_cut);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(outcome, set_up, tear_down)

@@ -51,7 +51,7 @@ static void expect_refused(const char *cert_path, const char *key_path, const ch
     ck_assert_ptr_null(strstr(err.message, "BEGIN"));
 }
 
-START_TEST(a_pair_is_read_and_shared)
+TEST(a_pair_is_read_and_shared)
 {
     struct client_certificate *read = NULL;
     ck_assert_msg(client_certificate_load(first_cert, first_key, &read, &err), "%s", err.message);
@@ -62,18 +62,16 @@ START_TEST(a_pair_is_read_and_shared)
     client_certificate_release(read);
     client_certificate_release(client_certificate_hold(NULL));
 }
-END_TEST
 
-START_TEST(a_certificate_out_of_its_time_is_read_and_reported)
+TEST(a_certificate_out_of_its_time_is_read_and_reported)
 {
     struct client_certificate *read = NULL;
     ck_assert(client_certificate_load(second_cert, second_key, &read, &err));
     ck_assert_str_eq(client_certificate_doubt(read), "the certificate has expired");
     client_certificate_release(read);
 }
-END_TEST
 
-START_TEST(what_is_no_pair_is_refused)
+TEST(what_is_no_pair_is_refused)
 {
     expect_refused(first_cert, second_key, "does not belong to the key");
     expect_refused(second_cert, first_key, "does not belong to the key");
@@ -86,29 +84,16 @@ START_TEST(what_is_no_pair_is_refused)
     expect_refused(first_cert, "/dev/null", "not a regular file");
     expect_refused("/", first_key, "not a regular file");
 }
-END_TEST
 
-START_TEST(a_key_with_a_passphrase_is_refused_without_a_prompt)
+TEST(a_key_with_a_passphrase_is_refused_without_a_prompt)
 {
     expect_refused(first_cert, locked_key, "has a passphrase");
 }
-END_TEST
 
-START_TEST(a_key_that_everybody_may_read_is_refused)
+TEST(a_key_that_everybody_may_read_is_refused)
 {
     ck_assert_int_eq(fchmod(fds[1], 0644), 0);
     expect_refused(first_cert, first_key, "mode 0644");
 }
-END_TEST
 
-SUITE(client_certificate)
-{
-    TCase *tests = tcase_create("client_certificate");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_test(tests, a_pair_is_read_and_shared);
-    tcase_add_test(tests, a_certificate_out_of_its_time_is_read_and_reported);
-    tcase_add_test(tests, what_is_no_pair_is_refused);
-    tcase_add_test(tests, a_key_with_a_passphrase_is_refused_without_a_prompt);
-    tcase_add_test(tests, a_key_that_everybody_may_read_is_refused);
-    suite_add_tcase(suite, tests);
-}
+TESTS_BETWEEN(client_certificate, set_up, tear_down)

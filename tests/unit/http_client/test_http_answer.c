@@ -133,7 +133,7 @@ static void expect_rows(const struct row *rows, size_t count)
     }
 }
 
-START_TEST(an_answer_ends_where_its_framing_ends_it)
+TEST(an_answer_ends_where_its_framing_ends_it)
 {
     static const struct row rows[] = {
         {TEXT(OK TWO), IS(200, "ok")},
@@ -165,9 +165,8 @@ START_TEST(an_answer_ends_where_its_framing_ends_it)
     };
     expect_rows(rows, ARRAY_SIZE(rows));
 }
-END_TEST
 
-START_TEST(what_is_behind_an_answer_is_not_used)
+TEST(what_is_behind_an_answer_is_not_used)
 {
     static const struct row rows[] = {
         {TEXT(OK TWO "EXTRA"), IS(200, "ok"), .behind = 5},
@@ -184,9 +183,8 @@ START_TEST(what_is_behind_an_answer_is_not_used)
     };
     expect_rows(rows, ARRAY_SIZE(rows));
 }
-END_TEST
 
-START_TEST(some_answers_have_no_body_whatever_they_say)
+TEST(some_answers_have_no_body_whatever_they_say)
 {
     static const struct row rows[] = {
         {TEXT("HTTP/1.1 204 No\r\n\r\n"), IS(204, "")},
@@ -199,9 +197,8 @@ START_TEST(some_answers_have_no_body_whatever_they_say)
     };
     expect_rows(rows, ARRAY_SIZE(rows));
 }
-END_TEST
 
-START_TEST(a_body_without_a_length_ends_with_the_connection_and_no_other_does)
+TEST(a_body_without_a_length_ends_with_the_connection_and_no_other_does)
 {
     static const struct row rows[] = {
         {TEXT(OK "\r\nuntil the close"), AT_CLOSE(200, "until the close")},
@@ -229,9 +226,8 @@ START_TEST(a_body_without_a_length_ends_with_the_connection_and_no_other_does)
     };
     expect_rows(rows, ARRAY_SIZE(rows));
 }
-END_TEST
 
-START_TEST(interim_answers_leave_nothing_behind)
+TEST(interim_answers_leave_nothing_behind)
 {
     static const struct row rows[] = {
         {TEXT("HTTP/1.1 100 Continue\r\n\r\n" OK TWO), IS(200, "ok")},
@@ -251,9 +247,8 @@ START_TEST(interim_answers_leave_nothing_behind)
     };
     expect_rows(rows, ARRAY_SIZE(rows));
 }
-END_TEST
 
-START_TEST(a_length_that_can_be_read_in_two_ways_is_none)
+TEST(a_length_that_can_be_read_in_two_ways_is_none)
 {
     static const struct row rows[] = {
         {TEXT(OK "Content-Length: 2\r\nContent-Length: 2\r\n\r\nok"), BAD},
@@ -308,9 +303,8 @@ START_TEST(a_length_that_can_be_read_in_two_ways_is_none)
     };
     expect_rows(rows, ARRAY_SIZE(rows));
 }
-END_TEST
 
-START_TEST(a_header_that_is_not_by_the_book_is_none)
+TEST(a_header_that_is_not_by_the_book_is_none)
 {
     static const struct row rows[] = {
         {TEXT("HTTP/1.1 200 OK\n" TWO), BAD},
@@ -367,7 +361,6 @@ START_TEST(a_header_that_is_not_by_the_book_is_none)
     };
     expect_rows(rows, ARRAY_SIZE(rows));
 }
-END_TEST
 
 /* ---- what a call reads of a header ---- */
 
@@ -375,7 +368,7 @@ END_TEST
 #define LONG_NAME \
     "X-A-Name-That-Is-Much-Longer-Than-Any-Of-Those-That-Are-Asked-For-And-Then-Some-More-Of-It-And-More-Of-It"
 
-START_TEST(retry_after_and_type_are_those_of_the_header_alone)
+TEST(retry_after_and_type_are_those_of_the_header_alone)
 {
     static const struct {
         const char *header;
@@ -426,7 +419,6 @@ START_TEST(retry_after_and_type_are_those_of_the_header_alone)
     }
     clock_release();
 }
-END_TEST
 
 /* ---- limits ---- */
 
@@ -455,7 +447,7 @@ static void expect_large(size_t length, bool is_whole, const char *why)
     }
 }
 
-START_TEST(a_header_has_an_end)
+TEST(a_header_has_an_end)
 {
     static const char why[] = "the answer's header is too large";
     expect_large(make_large(OK "X: ", "0123456789abcdef", 2000, "\r\n" TWO), true, "");
@@ -476,9 +468,8 @@ START_TEST(a_header_has_an_end)
     expect_large(make_large(CHUNKED "0\r\n", "X: y\r\n", 8000, "\r\n"), false, why);
     expect_large(make_large(CHUNKED "0\r\n", "X:\r\n", 20000, "\r\n"), false, why);
 }
-END_TEST
 
-START_TEST(a_body_has_an_end)
+TEST(a_body_has_an_end)
 {
     static const char why[] = "the answer is too large";
     expect_large(make_large(OK "Content-Length: 65536\r\n\r\n", "0123456789abcdef", 4096, ""), true, "");
@@ -487,7 +478,6 @@ START_TEST(a_body_has_an_end)
     expect_large(make_large(CHUNKED, "4\r\nabcd\r\n", 16384, "1\r\nx\r\n0\r\n\r\n"), false, why);
     expect_large(make_large(OK "\r\n", "0123456789abcdef", 4097, ""), false, why);
 }
-END_TEST
 
 /* ---- memory ---- */
 
@@ -510,7 +500,7 @@ static enum http_answer_state take_without_memory(size_t length, size_t step, lo
     return state;
 }
 
-START_TEST(an_answer_for_which_there_is_no_memory_is_none)
+TEST(an_answer_for_which_there_is_no_memory_is_none)
 {
     size_t length = make_large(CHUNKED, "100\r\n", 1, "");
     for (int i = 0; i < 0x100; i++)
@@ -527,21 +517,5 @@ START_TEST(an_answer_for_which_there_is_no_memory_is_none)
         ck_assert_int_eq(count, n - 1);
     }
 }
-END_TEST
 
-SUITE(http_answer)
-{
-    TCase *tests = tcase_create("http_answer");
-    tcase_add_test(tests, an_answer_ends_where_its_framing_ends_it);
-    tcase_add_test(tests, what_is_behind_an_answer_is_not_used);
-    tcase_add_test(tests, some_answers_have_no_body_whatever_they_say);
-    tcase_add_test(tests, a_body_without_a_length_ends_with_the_connection_and_no_other_does);
-    tcase_add_test(tests, interim_answers_leave_nothing_behind);
-    tcase_add_test(tests, a_length_that_can_be_read_in_two_ways_is_none);
-    tcase_add_test(tests, a_header_that_is_not_by_the_book_is_none);
-    tcase_add_test(tests, retry_after_and_type_are_those_of_the_header_alone);
-    tcase_add_test(tests, a_header_has_an_end);
-    tcase_add_test(tests, a_body_has_an_end);
-    tcase_add_test(tests, an_answer_for_which_there_is_no_memory_is_none);
-    suite_add_tcase(suite, tests);
-}
+TESTS(http_answer)

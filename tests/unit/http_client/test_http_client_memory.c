@@ -122,23 +122,20 @@ static void expect_no_number(enum http_peer_kind kind)
     tear_down_process();
 }
 
-START_TEST(no_number_is_left_when_its_call_over_tls_is_over)
+TEST(no_number_is_left_when_its_call_over_tls_is_over)
 {
     expect_no_number(HTTP_PEER_TLS);
 }
-END_TEST
 
-START_TEST(no_number_is_left_when_its_call_over_older_tls_is_over)
+TEST(no_number_is_left_when_its_call_over_older_tls_is_over)
 {
     expect_no_number(HTTP_PEER_TLS_1_2);
 }
-END_TEST
 
-START_TEST(no_number_is_left_when_its_call_in_clear_text_is_over)
+TEST(no_number_is_left_when_its_call_in_clear_text_is_over)
 {
     expect_no_number(HTTP_PEER_CLEAR);
 }
-END_TEST
 
 /* Story: many calls at once, whose connections stay open: OpenSSL frees the buffer of a connection that is idle. */
 static void expect_no_number_of_many(enum http_peer_kind kind)
@@ -170,26 +167,20 @@ static void expect_no_number_of_many(enum http_peer_kind kind)
     tear_down_process();
 }
 
-START_TEST(no_number_of_many_calls_over_tls_is_left)
+TEST(no_number_of_many_calls_over_tls_is_left)
 {
     expect_no_number_of_many(HTTP_PEER_TLS);
 }
-END_TEST
 
-START_TEST(no_number_of_many_calls_in_clear_text_is_left)
+TEST(no_number_of_many_calls_in_clear_text_is_left)
 {
     expect_no_number_of_many(HTTP_PEER_CLEAR);
 }
-END_TEST
 
 SUITE(http_client_memory)
 {
     TCase *tests = tcase_create("numbers");
     tcase_set_tags(tests, "no_valgrind"); /* it reads all memory, also what is not allocated */
-    tcase_add_test(tests, no_number_is_left_when_its_call_over_tls_is_over);
-    tcase_add_test(tests, no_number_is_left_when_its_call_over_older_tls_is_over);
-    tcase_add_test(tests, no_number_is_left_when_its_call_in_clear_text_is_over);
-    tcase_add_test(tests, no_number_of_many_calls_over_tls_is_left);
-    tcase_add_test(tests, no_number_of_many_calls_in_clear_text_is_left);
+    ADD_TESTS(tests);
     suite_add_tcase(suite, tests);
 }

@@ -82,15 +82,14 @@ static void expect_answered(const char *host)
     http_call_done(&call);
 }
 
-START_TEST(a_peer_that_the_named_authority_vouches_for_is_answered)
+TEST(a_peer_that_the_named_authority_vouches_for_is_answered)
 {
     set_up_pair(HTTP_PEER_TLS, "IP:127.0.0.1,DNS:localhost", DAY_S, &authority, &authority);
     expect_answered("127.0.0.1");
     expect_answered("localhost");
 }
-END_TEST
 
-START_TEST(a_delete_is_one_over_tls_too)
+TEST(a_delete_is_one_over_tls_too)
 {
     struct http_call call;
     set_up_pair(HTTP_PEER_TLS, "IP:127.0.0.1", DAY_S, &authority, &authority);
@@ -103,7 +102,6 @@ START_TEST(a_delete_is_one_over_tls_too)
     ck_assert_ptr_eq(strstr(peer.last_request, "GET /ok HTTP/1.1\r\n"), peer.last_request);
     http_call_done(&call);
 }
-END_TEST
 
 /* Each call on a connection of its own. */
 static int resumed_after(int calls)
@@ -123,7 +121,7 @@ static int resumed_after(int calls)
 }
 
 /* A short handshake costs half of the CPU of a whole one. It does not look at the peer's certificate again. */
-START_TEST(a_session_is_taken_up_until_authorities_change_or_the_certificate_ends)
+TEST(a_session_is_taken_up_until_authorities_change_or_the_certificate_ends)
 {
     static const enum http_peer_kind kinds[] = {HTTP_PEER_TLS, HTTP_PEER_TLS_1_2};
     for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
@@ -145,7 +143,6 @@ START_TEST(a_session_is_taken_up_until_authorities_change_or_the_certificate_end
         }
     }
 }
-END_TEST
 
 /* ---- revocation ---- */
 
@@ -169,7 +166,7 @@ static void trust_with_crl(const struct certificate *signer, const struct certif
     trust_file(fd, path);
 }
 
-START_TEST(a_crl_in_the_file_of_authorities_is_asked)
+TEST(a_crl_in_the_file_of_authorities_is_asked)
 {
     struct certificate certificate;
     certificate_make(&certificate, &authority, "IP:127.0.0.1", DAY_S);
@@ -187,7 +184,6 @@ START_TEST(a_crl_in_the_file_of_authorities_is_asked)
     expect_answered("127.0.0.1");
     certificate_done(&certificate);
 }
-END_TEST
 
 static void expect_of_chain(const struct certificate *below, bool is_in_file, const struct certificate *revoked,
                             const char *why)
@@ -206,7 +202,7 @@ static void expect_of_chain(const struct certificate *below, bool is_in_file, co
         expect_answered("127.0.0.1");
 }
 
-START_TEST(an_authority_above_the_signer_may_have_a_crl)
+TEST(an_authority_above_the_signer_may_have_a_crl)
 {
     struct certificate certificate, below;
     certificate_make_below(&below, &authority, "below");
@@ -221,9 +217,8 @@ START_TEST(an_authority_above_the_signer_may_have_a_crl)
     certificate_done(&certificate);
     certificate_done(&below);
 }
-END_TEST
 
-START_TEST(no_session_is_taken_up_when_a_crl_has_ended)
+TEST(no_session_is_taken_up_when_a_crl_has_ended)
 {
     set_up_pair(HTTP_PEER_TLS, "IP:127.0.0.1", DAY_S, &authority, &authority);
     trust_with_crl(&authority, NULL, DAY_S / 2);
@@ -231,9 +226,8 @@ START_TEST(no_session_is_taken_up_when_a_crl_has_ended)
     clock_advance((DAY_S / 2 + 1) * INT64_C(1000000));
     ck_assert_int_eq(resumed_after(1), 1); /* OpenSSL has a clock of its own: it is answered */
 }
-END_TEST
 
-START_TEST(a_crl_that_has_ended_is_doubted)
+TEST(a_crl_that_has_ended_is_doubted)
 {
     char path[64];
     set_up_pair(HTTP_PEER_TLS, "IP:127.0.0.1", DAY_S, &authority, &authority);
@@ -248,9 +242,8 @@ START_TEST(a_crl_that_has_ended_is_doubted)
         close(fd);
     }
 }
-END_TEST
 
-START_TEST(a_certificate_for_another_name_sends_nothing)
+TEST(a_certificate_for_another_name_sends_nothing)
 {
     set_up_pair(HTTP_PEER_TLS,
                 "IP:127.0.0.2,DNS:issuer.example,DNS:127.0.0.1,DNS:*,DNS:l*calhost,DNS:localhost.example,"
@@ -264,11 +257,10 @@ START_TEST(a_certificate_for_another_name_sends_nothing)
     expect_answered("a.issuer.localhost");
     expect_answered("A.Issuer.Localhost");
 }
-END_TEST
 
 /* OpenSSL falls back to the common name unless it is told not to (RFC 9110, 4.3.4). A party that gets an
  * authority to sign a name of a person or a machine would be the issuer. */
-START_TEST(a_certificate_that_names_the_host_as_its_common_name_only_sends_nothing)
+TEST(a_certificate_that_names_the_host_as_its_common_name_only_sends_nothing)
 {
     static const char *const others[] = {NULL, "email:localhost@example.com", "URI:https://localhost/"};
     for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
@@ -284,60 +276,52 @@ START_TEST(a_certificate_that_names_the_host_as_its_common_name_only_sends_nothi
         }
     }
 }
-END_TEST
 
 /* The handshake of TLS agrees on a protocol. A peer that chooses one that was not offered would read
  * something else than HTTP/1.1. */
-START_TEST(a_peer_that_chooses_a_protocol_that_was_not_offered_is_sent_nothing)
+TEST(a_peer_that_chooses_a_protocol_that_was_not_offered_is_sent_nothing)
 {
     set_up_pair(HTTP_PEER_FORCING, "IP:127.0.0.1", DAY_S, &authority, &authority);
     expect_not_sent("127.0.0.1", 10000);
 }
-END_TEST
 
-START_TEST(an_unknown_authority_sends_nothing)
+TEST(an_unknown_authority_sends_nothing)
 {
     set_up_pair(HTTP_PEER_TLS, "IP:127.0.0.1", DAY_S, &others_authority, &authority);
     expect_not_sent("127.0.0.1", 10000);
 }
-END_TEST
 
-START_TEST(without_a_file_an_own_authority_is_unknown)
+TEST(without_a_file_an_own_authority_is_unknown)
 {
     set_up_pair(HTTP_PEER_TLS, "IP:127.0.0.1", DAY_S, &authority, NULL);
     expect_not_sent("127.0.0.1", 10000);
 }
-END_TEST
 
-START_TEST(an_expired_certificate_sends_nothing)
+TEST(an_expired_certificate_sends_nothing)
 {
     set_up_pair(HTTP_PEER_TLS, "IP:127.0.0.1", -60, &authority, &authority);
     expect_not_sent("127.0.0.1", 10000);
 }
-END_TEST
 
-START_TEST(a_peer_in_clear_text_sends_nothing)
+TEST(a_peer_in_clear_text_sends_nothing)
 {
     set_up_pair(HTTP_PEER_PROTESTING, "IP:127.0.0.1", DAY_S, &authority, &authority);
     expect_not_sent("127.0.0.1", 10000);
 }
-END_TEST
 
-START_TEST(a_handshake_that_is_never_answered_sends_nothing)
+TEST(a_handshake_that_is_never_answered_sends_nothing)
 {
     set_up_pair(HTTP_PEER_CLEAR, "IP:127.0.0.1", DAY_S, &authority, &authority);
     expect_not_sent("127.0.0.1", 300);
 }
-END_TEST
 
-START_TEST(a_peer_that_knows_old_versions_only_sends_nothing)
+TEST(a_peer_that_knows_old_versions_only_sends_nothing)
 {
     set_up_pair(HTTP_PEER_OLD_TLS, "IP:127.0.0.1", DAY_S, &authority, &authority);
     expect_not_sent("127.0.0.1", 10000);
 }
-END_TEST
 
-START_TEST(a_file_of_authorities_that_is_gone_or_unreadable_is_none)
+TEST(a_file_of_authorities_that_is_gone_or_unreadable_is_none)
 {
     static const char *const files[] = {"/nonexistent/ca.pem", "/dev/null", "/", "/proc/self/cmdline"};
     set_up_pair(HTTP_PEER_TLS, "IP:127.0.0.1", DAY_S, &authority, &authority);
@@ -347,9 +331,8 @@ START_TEST(a_file_of_authorities_that_is_gone_or_unreadable_is_none)
         ck_assert_ptr_null(authorities);
     }
 }
-END_TEST
 
-START_TEST(a_machine_that_slept_during_the_handshake_sends_nothing)
+TEST(a_machine_that_slept_during_the_handshake_sends_nothing)
 {
     struct http_call call;
     set_up_pair(HTTP_PEER_TLS, "IP:127.0.0.1", DAY_S, &authority, &authority);
@@ -366,9 +349,8 @@ START_TEST(a_machine_that_slept_during_the_handshake_sends_nothing)
     clock_release();
     expect_answered("127.0.0.1");
 }
-END_TEST
 
-START_TEST(authorities_are_changed_while_the_client_works)
+TEST(authorities_are_changed_while_the_client_works)
 {
     set_up_pair(HTTP_PEER_TLS, "IP:127.0.0.1", DAY_S, &authority, &others_authority);
     expect_not_sent("127.0.0.1", 10000);
@@ -399,7 +381,6 @@ START_TEST(authorities_are_changed_while_the_client_works)
     ck_assert_int_eq(call.result, HTTP_NOT_SENT);
     http_call_done(&call);
 }
-END_TEST
 
 static size_t allocated_bytes(void)
 {
@@ -409,7 +390,7 @@ static size_t allocated_bytes(void)
 
 /* A system's bundle is 220 KB, and 2 MB when it is parsed. A worker with a connection for each of 256 calls held 290
  * MB, and copied the bundle at each call. */
-START_TEST(connections_share_the_authorities)
+TEST(connections_share_the_authorities)
 {
     enum { CALLS = 16, BUNDLE_BYTES = 512 * 1024 };
     static char filler[BUNDLE_BYTES];
@@ -439,9 +420,8 @@ START_TEST(connections_share_the_authorities)
         http_call_done(&calls[i]);
     open_client(NULL);
 }
-END_TEST
 
-START_TEST(an_answer_that_was_cut_on_its_way_is_none)
+TEST(an_answer_that_was_cut_on_its_way_is_none)
 {
     static const char *const paths[] = {"/partial-drop", "/partial-chunk-drop", "/partial-header-drop", "/drop"};
     set_up_pair(HTTP_PEER_TLS, "IP:127.0.0.1", DAY_S, &authority, &authority);
@@ -453,7 +433,6 @@ START_TEST(an_answer_that_was_cut_on_its_way_is_none)
         http_call_done(&call);
     }
 }
-END_TEST
 
 /* ---- who we are ---- */
 
@@ -501,7 +480,7 @@ static enum http_result result_with(const char *name)
     return result;
 }
 
-START_TEST(a_peer_that_requires_a_certificate_gets_that_of_the_call)
+TEST(a_peer_that_requires_a_certificate_gets_that_of_the_call)
 {
     static const char *const names[] = {"first", "second", "first"};
     set_up_asking(HTTP_PEER_TLS);
@@ -512,9 +491,8 @@ START_TEST(a_peer_that_requires_a_certificate_gets_that_of_the_call)
     ck_assert_int_eq(peer.accepted, 3);
     certificate_done(&own_authority);
 }
-END_TEST
 
-START_TEST(calls_with_the_same_certificate_share_a_connection)
+TEST(calls_with_the_same_certificate_share_a_connection)
 {
     struct http_call call;
     struct client_certificate *own;
@@ -532,11 +510,10 @@ START_TEST(calls_with_the_same_certificate_share_a_connection)
     client_certificate_release(own);
     certificate_done(&own_authority);
 }
-END_TEST
 
 /* With TLS 1.3 the client is done with its handshake before the peer has looked at the certificate: the refusal comes
  * when the request may have been read. */
-START_TEST(a_refusal_of_our_certificate_over_tls_1_3_is_not_taken_for_not_sent)
+TEST(a_refusal_of_our_certificate_over_tls_1_3_is_not_taken_for_not_sent)
 {
     int lost = 0;
     set_up_asking(HTTP_PEER_TLS);
@@ -549,9 +526,8 @@ START_TEST(a_refusal_of_our_certificate_over_tls_1_3_is_not_taken_for_not_sent)
     ck_assert_int_eq(peer.requests, 0);
     certificate_done(&own_authority);
 }
-END_TEST
 
-START_TEST(a_refusal_of_our_certificate_over_tls_1_2_comes_before_the_request)
+TEST(a_refusal_of_our_certificate_over_tls_1_2_comes_before_the_request)
 {
     set_up_asking(HTTP_PEER_TLS_1_2);
     ck_assert_int_eq(result_with(NULL), HTTP_NOT_SENT);
@@ -560,7 +536,6 @@ START_TEST(a_refusal_of_our_certificate_over_tls_1_2_comes_before_the_request)
     ck_assert_str_eq(peer.client, "worker");
     certificate_done(&own_authority);
 }
-END_TEST
 
 /* ---- peers that send without end ---- */
 
@@ -598,7 +573,7 @@ static void expect_flood_ends(const char *path)
 
 /* A peer sends what no callback of ours sees, as fast as it can. While OpenSSL reads that, nothing else of
  * the worker would happen: no deadline, no lease, no other call. */
-START_TEST(a_peer_that_sends_without_end_is_given_up_by_size)
+TEST(a_peer_that_sends_without_end_is_given_up_by_size)
 {
     static const char *const paths[] = {
         "/flood-headers",          "/flood-interim", "/flood-chunks",   "/flood-extension",
@@ -608,9 +583,8 @@ START_TEST(a_peer_that_sends_without_end_is_given_up_by_size)
         expect_flood_ends(paths[i]);
     expect_answered("127.0.0.1");
 }
-END_TEST
 
-START_TEST(over_tls_1_2_a_peer_that_sends_without_end_is_given_up_by_size)
+TEST(over_tls_1_2_a_peer_that_sends_without_end_is_given_up_by_size)
 {
     static const char *const paths[] = {"/flood-headers", "/flood-extension", "/flood-bytes"};
     set_up_pair(HTTP_PEER_TLS_1_2, "IP:127.0.0.1", DAY_S, &authority, &authority);
@@ -618,9 +592,8 @@ START_TEST(over_tls_1_2_a_peer_that_sends_without_end_is_given_up_by_size)
         expect_flood_ends(paths[i]);
     expect_answered("127.0.0.1");
 }
-END_TEST
 
-START_TEST(a_peer_that_says_nothing_without_end_is_given_up_by_size_while_the_loop_goes_on)
+TEST(a_peer_that_says_nothing_without_end_is_given_up_by_size_while_the_loop_goes_on)
 {
     static const char *const paths[] = {"/flood-keys", "/flood-all-keys", "/flood-tickets"};
     set_up_pair(HTTP_PEER_TLS, "IP:127.0.0.1", DAY_S, &authority, &authority);
@@ -631,10 +604,9 @@ START_TEST(a_peer_that_says_nothing_without_end_is_given_up_by_size_while_the_lo
     }
     expect_answered("127.0.0.1");
 }
-END_TEST
 
 /* Large answers are no floods, however many there were on a connection before. */
-START_TEST(the_bytes_of_each_call_are_counted_apart)
+TEST(the_bytes_of_each_call_are_counted_apart)
 {
     set_up_pair(HTTP_PEER_TLS, "IP:127.0.0.1", DAY_S, &authority, &authority);
     for (int i = 0; i < 300; i++) {
@@ -647,40 +619,5 @@ START_TEST(the_bytes_of_each_call_are_counted_apart)
     }
     ck_assert_int_eq(peer.accepted, 1);
 }
-END_TEST
 
-SUITE(http_client_tls)
-{
-    TCase *peers = tcase_create("peers");
-    tcase_add_checked_fixture(peers, set_up_authorities, tear_down_pair);
-    tcase_add_test(peers, a_peer_that_the_named_authority_vouches_for_is_answered);
-    tcase_add_test(peers, a_delete_is_one_over_tls_too);
-    tcase_add_test(peers, a_session_is_taken_up_until_authorities_change_or_the_certificate_ends);
-    tcase_add_test(peers, a_crl_in_the_file_of_authorities_is_asked);
-    tcase_add_test(peers, an_authority_above_the_signer_may_have_a_crl);
-    tcase_add_test(peers, no_session_is_taken_up_when_a_crl_has_ended);
-    tcase_add_test(peers, a_crl_that_has_ended_is_doubted);
-    tcase_add_test(peers, a_certificate_for_another_name_sends_nothing);
-    tcase_add_test(peers, a_certificate_that_names_the_host_as_its_common_name_only_sends_nothing);
-    tcase_add_test(peers, a_peer_that_chooses_a_protocol_that_was_not_offered_is_sent_nothing);
-    tcase_add_test(peers, an_unknown_authority_sends_nothing);
-    tcase_add_test(peers, without_a_file_an_own_authority_is_unknown);
-    tcase_add_test(peers, an_expired_certificate_sends_nothing);
-    tcase_add_test(peers, a_peer_in_clear_text_sends_nothing);
-    tcase_add_test(peers, a_handshake_that_is_never_answered_sends_nothing);
-    tcase_add_test(peers, a_peer_that_knows_old_versions_only_sends_nothing);
-    tcase_add_test(peers, a_file_of_authorities_that_is_gone_or_unreadable_is_none);
-    tcase_add_test(peers, a_machine_that_slept_during_the_handshake_sends_nothing);
-    tcase_add_test(peers, authorities_are_changed_while_the_client_works);
-    tcase_add_test(peers, connections_share_the_authorities);
-    tcase_add_test(peers, an_answer_that_was_cut_on_its_way_is_none);
-    tcase_add_test(peers, a_peer_that_requires_a_certificate_gets_that_of_the_call);
-    tcase_add_test(peers, calls_with_the_same_certificate_share_a_connection);
-    tcase_add_test(peers, a_refusal_of_our_certificate_over_tls_1_3_is_not_taken_for_not_sent);
-    tcase_add_test(peers, a_refusal_of_our_certificate_over_tls_1_2_comes_before_the_request);
-    tcase_add_test(peers, a_peer_that_sends_without_end_is_given_up_by_size);
-    tcase_add_test(peers, over_tls_1_2_a_peer_that_sends_without_end_is_given_up_by_size);
-    tcase_add_test(peers, a_peer_that_says_nothing_without_end_is_given_up_by_size_while_the_loop_goes_on);
-    tcase_add_test(peers, the_bytes_of_each_call_are_counted_apart);
-    suite_add_tcase(suite, peers);
-}
+TESTS_BETWEEN(http_client_tls, set_up_authorities, tear_down_pair)

@@ -31,16 +31,15 @@ static int connections_after(int at_once, int64_t time_us, int64_t run_us, int64
     return limit.allowed < CALLS_MAX ? limit.allowed : CALLS_MAX;
 }
 
-START_TEST(a_peer_that_works_on_one_call_after_the_other_gets_few)
+TEST(a_peer_that_works_on_one_call_after_the_other_gets_few)
 {
     int64_t now_us = 1;
     ck_assert_int_le(connections_after(1, 100, 1000000, &now_us), 8);
     for (int s = 0; s < 600; s++)
         ck_assert_int_le(connections_after(1, 100, 1000000, &now_us), 12);
 }
-END_TEST
 
-START_TEST(a_peer_that_works_on_some_at_once_gets_about_as_many)
+TEST(a_peer_that_works_on_some_at_once_gets_about_as_many)
 {
     int64_t now_us = 1;
     (void)connections_after(32, 5000, 2000000, &now_us);
@@ -48,16 +47,14 @@ START_TEST(a_peer_that_works_on_some_at_once_gets_about_as_many)
         ck_assert_int_le(connections_after(32, 5000, 1000000, &now_us), 96);
     ck_assert_int_ge(limit.proven, 24);
 }
-END_TEST
 
-START_TEST(a_peer_that_takes_its_time_gets_all)
+TEST(a_peer_that_takes_its_time_gets_all)
 {
     int64_t now_us = 1;
     ck_assert_int_eq(connections_after(100000, 20000, 5000000, &now_us), CALLS_MAX);
 }
-END_TEST
 
-START_TEST(a_peer_that_becomes_slow_gets_all_and_none_is_measured_while_nothing_waits)
+TEST(a_peer_that_becomes_slow_gets_all_and_none_is_measured_while_nothing_waits)
 {
     int64_t now_us = 1;
     (void)connections_after(1, 100, 1000000, &now_us);
@@ -72,15 +69,5 @@ START_TEST(a_peer_that_becomes_slow_gets_all_and_none_is_measured_while_nothing_
         http_conn_limit_answered(&limit, false, ++now_us);
     ck_assert_int_eq(limit.allowed, HTTP_CONN_LIMIT_LEAST);
 }
-END_TEST
 
-SUITE(http_conn_limit)
-{
-    TCase *tests = tcase_create("http_conn_limit");
-    tcase_add_checked_fixture(tests, set_up, NULL);
-    tcase_add_test(tests, a_peer_that_works_on_one_call_after_the_other_gets_few);
-    tcase_add_test(tests, a_peer_that_works_on_some_at_once_gets_about_as_many);
-    tcase_add_test(tests, a_peer_that_takes_its_time_gets_all);
-    tcase_add_test(tests, a_peer_that_becomes_slow_gets_all_and_none_is_measured_while_nothing_waits);
-    suite_add_tcase(suite, tests);
-}
+TESTS_BETWEEN(http_conn_limit, set_up, NULL)

@@ -29,7 +29,6 @@ START_TEST(an_idle_connection_that_speaks_is_dropped)
         scripted_close(fd);
     }
 }
-END_TEST
 
 START_TEST(what_arrived_on_an_idle_connection_before_the_request_left_is_no_answer_to_it)
 {
@@ -47,7 +46,6 @@ START_TEST(what_arrived_on_an_idle_connection_before_the_request_left_is_no_answ
         scripted_close(fd);
     }
 }
-END_TEST
 
 START_TEST(no_call_notices_a_connection_that_was_closed_while_idle)
 {
@@ -64,7 +62,6 @@ START_TEST(no_call_notices_a_connection_that_was_closed_while_idle)
         answer_on_new_connection(&call, false);
     }
 }
-END_TEST
 
 START_TEST(what_comes_behind_an_answer_is_no_answer_to_the_next_call)
 {
@@ -87,7 +84,6 @@ START_TEST(what_comes_behind_an_answer_is_no_answer_to_the_next_call)
     scripted_close(fd);
     scripted_close(other);
 }
-END_TEST
 
 static bool names_other(const struct http_call *call)
 {
@@ -129,7 +125,6 @@ START_TEST(a_connection_whose_answer_names_another_request_is_used_by_no_other_c
     scripted_close(fd);
     scripted_close(other);
 }
-END_TEST
 
 /* The call on a connection that may become a millisecond old. */
 static int call_on_short_lived(struct scripted_call *call)
@@ -167,7 +162,6 @@ START_TEST(a_connection_that_is_old_ends_between_two_calls)
         scripted_close(fd);
     }
 }
-END_TEST
 
 /* An answer that ends where the client's read ends, and `behind` behind it. */
 static void say_full_answer(int fd, const char *behind)
@@ -200,7 +194,6 @@ START_TEST(what_comes_behind_an_answer_that_fills_a_read_is_no_answer_to_the_cal
     answer_on_new_connection(&second, false);
     scripted_close(fd);
 }
-END_TEST
 
 START_TEST(an_answer_that_fills_a_read_leaves_its_connection_usable)
 {
@@ -217,7 +210,6 @@ START_TEST(an_answer_that_fills_a_read_leaves_its_connection_usable)
     }
     scripted_close(fd);
 }
-END_TEST
 
 START_TEST(only_an_answer_that_allows_it_leaves_its_connection_usable)
 {
@@ -253,7 +245,6 @@ START_TEST(only_an_answer_that_allows_it_leaves_its_connection_usable)
             scripted_close(next);
     }
 }
-END_TEST
 
 START_TEST(an_answer_with_a_reset_behind_it_counts_and_its_connection_does_not)
 {
@@ -271,7 +262,6 @@ START_TEST(an_answer_with_a_reset_behind_it_counts_and_its_connection_does_not)
         answer_on_new_connection(&call, false);
     }
 }
-END_TEST
 
 START_TEST(no_more_connections_are_pooled_than_allowed)
 {
@@ -291,9 +281,8 @@ START_TEST(no_more_connections_are_pooled_than_allowed)
     for (int i = 0; i < 10; i++)
         scripted_close(fds[i]);
 }
-END_TEST
 
-START_TEST(a_ticket_that_comes_while_a_connection_is_idle_leaves_it_usable)
+TEST(a_ticket_that_comes_while_a_connection_is_idle_leaves_it_usable)
 {
     struct scripted_call call;
     int fd = pool_one_connection();
@@ -310,7 +299,6 @@ START_TEST(a_ticket_that_comes_while_a_connection_is_idle_leaves_it_usable)
     }
     scripted_close(fd);
 }
-END_TEST
 
 static void add_tests(Suite *suite, const char *scheme, void (*set_up)(void))
 {
@@ -336,6 +324,6 @@ SUITE(http_pool_idle)
     add_tests(suite, "https", scripted_set_up_tls);
     TCase *tls = tcase_create("tls");
     tcase_add_checked_fixture(tls, scripted_set_up_tls, scripted_tear_down);
-    tcase_add_test(tls, a_ticket_that_comes_while_a_connection_is_idle_leaves_it_usable);
+    ADD_TESTS(tls);
     suite_add_tcase(suite, tls);
 }

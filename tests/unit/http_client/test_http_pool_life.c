@@ -107,7 +107,6 @@ START_TEST(each_call_has_its_own_deadline_and_not_less_time)
         scripted_close(fds[i]);
     }
 }
-END_TEST
 
 START_TEST(the_deadline_of_a_call_that_is_sent_again_stays_where_it_was)
 {
@@ -135,7 +134,6 @@ START_TEST(the_deadline_of_a_call_that_is_sent_again_stays_where_it_was)
     expect(&call, HTTP_LOST);
     scripted_close(fd);
 }
-END_TEST
 
 START_TEST(a_call_that_never_got_a_connection_sent_nothing)
 {
@@ -147,7 +145,6 @@ START_TEST(a_call_that_never_got_a_connection_sent_nothing)
     expect(&call, HTTP_NOT_SENT);
     scripted_empty_backlog();
 }
-END_TEST
 
 /* Story: on a busy machine the time of a call was over before its connection began, and the memory was blamed. A call
  * of one millisecond begins this short before the millisecond ends. */
@@ -171,7 +168,6 @@ START_TEST(a_call_whose_time_is_over_at_its_start_says_so)
         call_before_the_end_of_a_millisecond(1 + i % 20);
     scripted_empty_backlog();
 }
-END_TEST
 
 #define SLEPT_US (86400 * INT64_C(1000000))
 
@@ -198,7 +194,6 @@ START_TEST(a_machine_that_slept_sends_nothing_that_waited_for_a_connection)
     scripted_close(last_fd);
     clock_release();
 }
-END_TEST
 
 static size_t space; /* bytes that the kernel still takes */
 
@@ -229,7 +224,6 @@ START_TEST(a_machine_that_slept_sends_no_rest)
     scripted_close(fd);
     clock_release();
 }
-END_TEST
 
 START_TEST(a_call_that_waits_to_be_sent_again_is_lost_at_its_deadline)
 {
@@ -252,7 +246,6 @@ START_TEST(a_call_that_waits_to_be_sent_again_is_lost_at_its_deadline)
     expect(&call, HTTP_LOST);
     scripted_empty_backlog();
 }
-END_TEST
 
 static bool one_is_asked(const int *fds, int count)
 {
@@ -298,7 +291,6 @@ START_TEST(the_deadline_of_one_call_does_not_end_another_that_waits_for_the_same
     for (int i = 0; i < count; i++)
         scripted_close(fds[i]);
 }
-END_TEST
 
 START_TEST(time_in_plenty_does_not_overflow)
 {
@@ -313,7 +305,6 @@ START_TEST(time_in_plenty_does_not_overflow)
     expect(&call, HTTP_ANSWERED);
     scripted_close(fd);
 }
-END_TEST
 
 /* ---- a peer whose backlog is full ---- */
 
@@ -349,7 +340,6 @@ START_TEST(a_crowd_that_waits_for_a_peer_gets_its_answers_when_he_comes_alive)
     for (int i = 0; i < count; i++)
         scripted_close(fds[i]);
 }
-END_TEST
 
 START_TEST(no_call_of_many_waits_for_the_answer_to_another)
 {
@@ -369,7 +359,6 @@ START_TEST(no_call_of_many_waits_for_the_answer_to_another)
         scripted_close(fds[i]);
     }
 }
-END_TEST
 
 /* A clock that stands: no call takes any time, and no rate is better than another. */
 START_TEST(a_peer_that_answers_at_once_gets_few_connections)
@@ -397,7 +386,6 @@ START_TEST(a_peer_that_answers_at_once_gets_few_connections)
     for (int i = 0; i < count; i++)
         scripted_close(fds[i]);
 }
-END_TEST
 
 START_TEST(many_calls_to_a_peer_that_refuses_connections_all_fail)
 {
@@ -409,7 +397,6 @@ START_TEST(many_calls_to_a_peer_that_refuses_connections_all_fail)
     for (int i = 0; i < CROWD; i++)
         expect(&crowd[i], HTTP_NOT_SENT);
 }
-END_TEST
 
 #define OTHER_ADDRESSES 73 /* one more than a client has at once */
 
@@ -466,7 +453,6 @@ START_TEST(an_address_is_given_up_with_the_connections_that_were_on_their_way_to
     scripted_close(fd);
     ck_assert_int_eq(scripted_descriptors(), before - 2); /* both ends of the pooled one */
 }
-END_TEST
 
 /* ---- the end of the client ---- */
 
@@ -543,7 +529,6 @@ START_TEST(closing_ends_a_call_in_every_state_once_and_reports_what_left)
         scripted_open(64);
     }
 }
-END_TEST
 
 START_TEST(closing_while_everybody_is_idle_leaves_nothing)
 {
@@ -556,7 +541,6 @@ START_TEST(closing_while_everybody_is_idle_leaves_nothing)
         scripted_close(fds[i]);
     }
 }
-END_TEST
 
 static int starts_left;
 
@@ -601,7 +585,6 @@ START_TEST(a_call_may_be_started_again_from_every_kind_of_end)
     ck_assert_int_eq(starts_left, -1);
     http_call_done(&call.call);
 }
-END_TEST
 
 static void free_call(struct scripted_call *call)
 {
@@ -635,7 +618,6 @@ START_TEST(a_call_may_be_freed_from_every_kind_of_end)
         SCRIPTED_UNTIL(scripted.ended == ended + 1);
     }
 }
-END_TEST
 
 /* ---- nothing stays ---- */
 
@@ -706,7 +688,6 @@ START_TEST(hundreds_of_calls_that_end_in_every_way_leave_no_descriptor)
     }
     ck_assert_int_eq(scripted_descriptors(), before);
 }
-END_TEST
 
 /* Three calls while only that number of descriptors is left; returns the number of answered ones. */
 static int call_with_descriptors(int free_ones)
@@ -751,7 +732,6 @@ START_TEST(without_descriptors_nothing_is_sent_and_with_them_all_is_well)
         (void)call_with_descriptors(i);
     ck_assert_int_eq(call_with_descriptors(20), 3);
 }
-END_TEST
 
 /* ---- addresses ---- */
 
@@ -782,7 +762,7 @@ static void expect_host(const char *url, const char *host)
     scripted_close(fd);
 }
 
-START_TEST(an_address_of_version_six_is_called_and_named_in_brackets)
+TEST(an_address_of_version_six_is_called_and_named_in_brackets)
 {
     struct sockaddr_in6 address = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
     if (!listen_at((struct sockaddr *)&address, sizeof(address)))
@@ -792,18 +772,16 @@ START_TEST(an_address_of_version_six_is_called_and_named_in_brackets)
     snprintf(url, sizeof(url), "http://[::1]:%d/x?y", ntohs(address.sin6_port));
     expect_host(url, host);
 }
-END_TEST
 
-START_TEST(a_name_is_called_wherever_it_listens)
+TEST(a_name_is_called_wherever_it_listens)
 {
     char url[64], host[64];
     snprintf(host, sizeof(host), "localhost:%d", scripted.port);
     snprintf(url, sizeof(url), "http://localhost:%d/x?y", scripted.port);
     expect_host(url, host);
 }
-END_TEST
 
-START_TEST(the_host_is_named_with_its_port_unless_that_is_the_schemes)
+TEST(the_host_is_named_with_its_port_unless_that_is_the_schemes)
 {
     char url[64], host[64];
     snprintf(host, sizeof(host), "127.0.0.1:%d", scripted.port);
@@ -816,7 +794,6 @@ START_TEST(the_host_is_named_with_its_port_unless_that_is_the_schemes)
     expect_host("http://127.77.17.5/x?y", "127.77.17.5");
     expect_host("http://127.77.17.5:80/x?y", "127.77.17.5");
 }
-END_TEST
 
 /* ---- many ---- */
 
@@ -898,7 +875,6 @@ START_TEST(ten_thousand_calls_of_which_a_hundred_are_under_way_each_get_their_ow
     for (int i = 0; i < count; i++)
         scripted_close(fds[i]);
 }
-END_TEST
 
 static void add_tests(Suite *suite, const char *scheme, void (*set_up)(void))
 {
@@ -934,8 +910,6 @@ SUITE(http_pool_life)
     add_tests(suite, "https", scripted_set_up_tls);
     TCase *addresses = tcase_create("addresses");
     tcase_add_checked_fixture(addresses, scripted_set_up, scripted_tear_down);
-    tcase_add_test(addresses, an_address_of_version_six_is_called_and_named_in_brackets);
-    tcase_add_test(addresses, a_name_is_called_wherever_it_listens);
-    tcase_add_test(addresses, the_host_is_named_with_its_port_unless_that_is_the_schemes);
+    ADD_TESTS(addresses);
     suite_add_tcase(suite, addresses);
 }

@@ -123,7 +123,7 @@ static void end_secret_call(struct scripted_call *call, enum http_result result,
     http_call_done(&call->call);
 }
 
-START_TEST(no_secret_is_left_when_its_call_is_over)
+TEST(no_secret_is_left_when_its_call_is_over)
 {
     if (!PROCESS_MEMORY_IS_SEARCHABLE)
         return;
@@ -181,7 +181,6 @@ START_TEST(no_secret_is_left_when_its_call_is_over)
     SCRIPTED_UNTIL(scripted.is_closed);
     expect_nothing_left("closed");
 }
-END_TEST
 
 /* ---- allocations that fail ---- */
 
@@ -332,7 +331,6 @@ START_TEST(an_allocation_that_fails_ends_a_call_once_and_with_a_true_result)
         ck_assert(answered == -1 || answered >= CALLS - 2); /* it ends a call or two, not the client */
     }
 }
-END_TEST
 
 START_TEST(when_memory_is_gone_for_long_all_calls_end)
 {
@@ -347,7 +345,6 @@ START_TEST(when_memory_is_gone_for_long_all_calls_end)
     (void)play_without_memory(0, 0, &answered);
     ck_assert_int_eq(answered, CALLS);
 }
-END_TEST
 
 static void add_tests(Suite *suite, const char *scheme, void (*set_up)(void))
 {
@@ -365,6 +362,6 @@ SUITE(http_pool_memory)
     TCase *secrets = tcase_create("secrets");
     tcase_set_tags(secrets, "no_valgrind"); /* it reads all memory, also what is not allocated */
     tcase_add_checked_fixture(secrets, scripted_set_up, scripted_tear_down);
-    tcase_add_test(secrets, no_secret_is_left_when_its_call_is_over);
+    ADD_TESTS(secrets);
     suite_add_tcase(suite, secrets);
 }

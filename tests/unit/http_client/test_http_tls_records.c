@@ -27,7 +27,7 @@ static bool send_empty_record(int fd)
     return true;
 }
 
-START_TEST(a_peer_that_sends_empty_records_without_end_is_given_up)
+TEST(a_peer_that_sends_empty_records_without_end_is_given_up)
 {
     struct scripted_call call;
     tls_record_watch(scripted.tls);
@@ -47,12 +47,5 @@ START_TEST(a_peer_that_sends_empty_records_without_end_is_given_up)
     expect_result(&call, HTTP_LOST);
     scripted_reset(fd);
 }
-END_TEST
 
-SUITE(http_tls_records)
-{
-    TCase *tests = tcase_create("https");
-    tcase_add_checked_fixture(tests, scripted_set_up_tls, scripted_tear_down);
-    tcase_add_test(tests, a_peer_that_sends_empty_records_without_end_is_given_up);
-    suite_add_tcase(suite, tests);
-}
+TESTS_BETWEEN(http_tls_records, scripted_set_up_tls, scripted_tear_down)

@@ -9,7 +9,7 @@
 
 #define NOON_S 1795176000LL /* 2026-11-20T12:00:00Z, a Friday */
 
-START_TEST(retry_after_is_seconds_or_a_date_and_at_most_five_minutes)
+TEST(retry_after_is_seconds_or_a_date_and_at_most_five_minutes)
 {
     static const struct {
         const char *text;
@@ -44,9 +44,8 @@ START_TEST(retry_after_is_seconds_or_a_date_and_at_most_five_minutes)
         ck_assert_msg(wait_ms == rows[i].wait_ms, "%s: %lld", rows[i].text, (long long)wait_ms);
     }
 }
-END_TEST
 
-START_TEST(json_is_recognised_by_its_type)
+TEST(json_is_recognised_by_its_type)
 {
     static const char *const json[] = {
         "application/json",   "APPLICATION/Json",         "application/json; charset=utf-8",
@@ -65,9 +64,8 @@ START_TEST(json_is_recognised_by_its_type)
     for (size_t i = 0; i < ARRAY_SIZE(other); i++)
         ck_assert_msg(!http_is_json((struct slice){.bytes = other[i], .length = strlen(other[i])}), "%s", other[i]);
 }
-END_TEST
 
-START_TEST(what_is_not_unreserved_is_percent_encoded)
+TEST(what_is_not_unreserved_is_percent_encoded)
 {
     struct buf out;
     buf_init(&out, 100);
@@ -77,14 +75,6 @@ START_TEST(what_is_not_unreserved_is_percent_encoded)
     ck_assert(!http_put_encoded(&out, "//////////////////////////", 26));
     buf_done(&out);
 }
-END_TEST
 
 /* Each in clear text and in TLS. */
-SUITE(http_values)
-{
-    TCase *tests = tcase_create("http_values");
-    tcase_add_test(tests, retry_after_is_seconds_or_a_date_and_at_most_five_minutes);
-    tcase_add_test(tests, json_is_recognised_by_its_type);
-    tcase_add_test(tests, what_is_not_unreserved_is_percent_encoded);
-    suite_add_tcase(suite, tests);
-}
+TESTS(http_values)

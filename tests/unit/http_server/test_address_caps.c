@@ -17,7 +17,7 @@ static struct ip_address address_of(const char *text)
     return address;
 }
 
-START_TEST(an_address_gets_its_limit_and_others_are_not_affected)
+TEST(an_address_gets_its_limit_and_others_are_not_affected)
 {
     struct address_caps *caps = address_caps_new(3);
     struct ip_address one = address_of("192.0.2.1"), other = address_of("192.0.2.2");
@@ -37,9 +37,8 @@ START_TEST(an_address_gets_its_limit_and_others_are_not_affected)
     ck_assert_uint_eq(address_caps_addresses(caps), 0);
     address_caps_free(caps);
 }
-END_TEST
 
-START_TEST(ipv6_is_counted_by_its_network_of_64_bits_and_ipv4_by_the_address)
+TEST(ipv6_is_counted_by_its_network_of_64_bits_and_ipv4_by_the_address)
 {
     static const struct {
         const char *left, *right;
@@ -64,11 +63,10 @@ START_TEST(ipv6_is_counted_by_its_network_of_64_bits_and_ipv4_by_the_address)
         address_caps_free(caps);
     }
 }
-END_TEST
 
 #define MANY 20000
 
-START_TEST(many_addresses_come_and_go_and_nothing_is_left)
+TEST(many_addresses_come_and_go_and_nothing_is_left)
 {
     static struct address_entry *held[MANY][2];
     struct address_caps *caps = address_caps_new(2);
@@ -86,9 +84,8 @@ START_TEST(many_addresses_come_and_go_and_nothing_is_left)
     ck_assert_uint_eq(address_caps_addresses(caps), 0);
     address_caps_free(caps);
 }
-END_TEST
 
-START_TEST(without_memory_an_address_is_refused_and_what_is_counted_stays_right)
+TEST(without_memory_an_address_is_refused_and_what_is_counted_stays_right)
 {
     static struct address_entry *held[300];
     /* Nothing is asserted while allocations fail: libcheck needs some. */
@@ -117,14 +114,5 @@ START_TEST(without_memory_an_address_is_refused_and_what_is_counted_stays_right)
         address_caps_give_back(caps, held[i]);
     address_caps_free(caps);
 }
-END_TEST
 
-SUITE(address_caps)
-{
-    TCase *tests = tcase_create("all");
-    tcase_add_test(tests, an_address_gets_its_limit_and_others_are_not_affected);
-    tcase_add_test(tests, ipv6_is_counted_by_its_network_of_64_bits_and_ipv4_by_the_address);
-    tcase_add_test(tests, many_addresses_come_and_go_and_nothing_is_left);
-    tcase_add_test(tests, without_memory_an_address_is_refused_and_what_is_counted_stays_right);
-    suite_add_tcase(suite, tests);
-}
+TESTS(address_caps)

@@ -216,7 +216,7 @@ static void assert_for(int fd, const char *bytes, size_t length, const char *add
 
 /* ---- without a proxy ---- */
 
-START_TEST(an_address_has_its_share_and_others_theirs)
+TEST(an_address_has_its_share_and_others_theirs)
 {
     start(2, NULL, false, NULL);
     open_server();
@@ -237,9 +237,8 @@ START_TEST(an_address_has_its_share_and_others_theirs)
     wait_for_connections(0);
     stop();
 }
-END_TEST
 
-START_TEST(those_that_are_refused_take_no_place_of_others_and_are_bounded)
+TEST(those_that_are_refused_take_no_place_of_others_and_are_bounded)
 {
     start(1, NULL, false, NULL);
     world.options.max_connections = 4;
@@ -262,9 +261,8 @@ START_TEST(those_that_are_refused_take_no_place_of_others_and_are_bounded)
     close(other);
     stop();
 }
-END_TEST
 
-START_TEST(a_trusted_proxy_has_no_limit_of_its_own)
+TEST(a_trusted_proxy_has_no_limit_of_its_own)
 {
     start(1, "127.0.0.1 127.0.1.0/24", false, NULL);
     open_server();
@@ -277,11 +275,10 @@ START_TEST(a_trusted_proxy_has_no_limit_of_its_own)
     }
     stop();
 }
-END_TEST
 
 /* ---- the PROXY protocol ---- */
 
-START_TEST(a_connection_belongs_to_the_client_that_a_trusted_proxy_names)
+TEST(a_connection_belongs_to_the_client_that_a_trusted_proxy_names)
 {
     start(2, "127.0.0.1", true, NULL);
     open_server();
@@ -312,9 +309,8 @@ START_TEST(a_connection_belongs_to_the_client_that_a_trusted_proxy_names)
     close(other);
     stop();
 }
-END_TEST
 
-START_TEST(a_proxy_header_of_a_stranger_is_a_malformed_request)
+TEST(a_proxy_header_of_a_stranger_is_a_malformed_request)
 {
     start(2, "127.0.0.1", true, NULL);
     open_server();
@@ -335,7 +331,6 @@ START_TEST(a_proxy_header_of_a_stranger_is_a_malformed_request)
     close(fd);
     stop();
 }
-END_TEST
 
 static const struct {
     const char *bytes;
@@ -362,9 +357,8 @@ START_TEST(a_proxy_that_begins_otherwise_is_answered_400_and_nothing_behind_it_i
     wait_for_connections(0);
     stop();
 }
-END_TEST
 
-START_TEST(a_second_proxy_header_is_a_malformed_request)
+TEST(a_second_proxy_header_is_a_malformed_request)
 {
     start(2, "127.0.0.1", true, NULL);
     open_server();
@@ -374,9 +368,8 @@ START_TEST(a_second_proxy_header_is_a_malformed_request)
     close(fd);
     stop();
 }
-END_TEST
 
-START_TEST(a_proxy_header_that_does_not_come_in_time_ends_the_connection)
+TEST(a_proxy_header_that_does_not_come_in_time_ends_the_connection)
 {
     start(2, "127.0.0.1", true, NULL);
     world.options.header_timeout_ms = 300;
@@ -389,9 +382,8 @@ START_TEST(a_proxy_header_that_does_not_come_in_time_ends_the_connection)
     wait_for_connections(0);
     stop();
 }
-END_TEST
 
-START_TEST(a_client_that_leaves_within_the_header_leaves_nothing_behind)
+TEST(a_client_that_leaves_within_the_header_leaves_nothing_behind)
 {
     start(1, "127.0.0.1", true, NULL);
     open_server();
@@ -407,9 +399,8 @@ START_TEST(a_client_that_leaves_within_the_header_leaves_nothing_behind)
     close(fd);
     stop();
 }
-END_TEST
 
-START_TEST(without_memory_for_the_header_the_connection_ends_and_the_server_lives)
+TEST(without_memory_for_the_header_the_connection_ends_and_the_server_lives)
 {
     start(1, "127.0.0.1", true, NULL);
     open_server();
@@ -437,7 +428,6 @@ START_TEST(without_memory_for_the_header_the_connection_ends_and_the_server_live
     close(fd);
     stop();
 }
-END_TEST
 
 /* ---- the header line ---- */
 
@@ -476,9 +466,8 @@ START_TEST(the_first_hop_from_the_right_that_is_not_trusted_is_the_client)
     close(stranger);
     stop();
 }
-END_TEST
 
-START_TEST(requests_at_work_count_for_the_address_of_each)
+TEST(requests_at_work_count_for_the_address_of_each)
 {
     start(2, "127.0.0.1", false, "X-Forwarded-For");
     open_server();
@@ -510,9 +499,8 @@ START_TEST(requests_at_work_count_for_the_address_of_each)
     wait_for_connections(0);
     stop();
 }
-END_TEST
 
-START_TEST(a_body_on_its_way_holds_the_place_of_its_client)
+TEST(a_body_on_its_way_holds_the_place_of_its_client)
 {
     static const char post[] = "POST / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 2001:db8:0:1::7\r\nContent-Length: 4\r\n"
                                "Expect: 100-continue\r\n\r\n";
@@ -541,25 +529,14 @@ START_TEST(a_body_on_its_way_holds_the_place_of_its_client)
     }
     stop();
 }
-END_TEST
 
 SUITE(http_origin)
 {
     TCase *tests = tcase_create("all");
-    tcase_add_test(tests, an_address_has_its_share_and_others_theirs);
-    tcase_add_test(tests, those_that_are_refused_take_no_place_of_others_and_are_bounded);
-    tcase_add_test(tests, a_trusted_proxy_has_no_limit_of_its_own);
-    tcase_add_test(tests, a_connection_belongs_to_the_client_that_a_trusted_proxy_names);
-    tcase_add_test(tests, a_proxy_header_of_a_stranger_is_a_malformed_request);
+    ADD_TESTS(tests);
     tcase_add_loop_test(tests, a_proxy_that_begins_otherwise_is_answered_400_and_nothing_behind_it_is_served, 0,
                         (int)ARRAY_SIZE(malformed));
-    tcase_add_test(tests, a_second_proxy_header_is_a_malformed_request);
-    tcase_add_test(tests, a_proxy_header_that_does_not_come_in_time_ends_the_connection);
-    tcase_add_test(tests, a_client_that_leaves_within_the_header_leaves_nothing_behind);
-    tcase_add_test(tests, without_memory_for_the_header_the_connection_ends_and_the_server_lives);
     tcase_add_loop_test(tests, the_first_hop_from_the_right_that_is_not_trusted_is_the_client, 0,
                         (int)ARRAY_SIZE(header_lines));
-    tcase_add_test(tests, requests_at_work_count_for_the_address_of_each);
-    tcase_add_test(tests, a_body_on_its_way_holds_the_place_of_its_client);
     suite_add_tcase(suite, tests);
 }

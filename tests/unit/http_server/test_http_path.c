@@ -6,7 +6,7 @@
 
 #include "tests/support/suite.h"
 
-START_TEST(a_path_without_variables_matches_as_a_whole)
+TEST(a_path_without_variables_matches_as_a_whole)
 {
     ck_assert(http_path_matches(SLICE("/v1/cards"), "/v1/cards", NULL));
     ck_assert(!http_path_matches(SLICE("/v1/cards/"), "/v1/cards", NULL));
@@ -15,9 +15,8 @@ START_TEST(a_path_without_variables_matches_as_a_whole)
     ck_assert(!http_path_matches(SLICE(""), "/v1/cards", NULL));
     ck_assert(!http_path_matches(SLICE("/v1/%63ards"), "/v1/cards", NULL));
 }
-END_TEST
 
-START_TEST(a_variable_is_one_whole_segment_of_at_least_one_byte)
+TEST(a_variable_is_one_whole_segment_of_at_least_one_byte)
 {
     struct slice segment = {0};
     ck_assert(http_path_matches(SLICE("/v1/users/al%2Fice/cards"), "/v1/users/{user}/cards", &segment));
@@ -32,9 +31,8 @@ START_TEST(a_variable_is_one_whole_segment_of_at_least_one_byte)
     ck_assert(!http_path_matches(SLICE("/v1/cards/"), "/v1/cards/{id}", &segment));
     ck_assert(!http_path_matches(SLICE("/v1/cards/7/"), "/v1/cards/{id}", &segment));
 }
-END_TEST
 
-START_TEST(a_pattern_may_have_two_variables)
+TEST(a_pattern_may_have_two_variables)
 {
     struct slice segments[2] = {0};
     ck_assert(http_path_matches(SLICE("/v1/users/u/cards/c"), "/v1/users/{user}/cards/{card}", segments));
@@ -42,16 +40,14 @@ START_TEST(a_pattern_may_have_two_variables)
     ck_assert(slice_is(segments[1], "c"));
     ck_assert(!http_path_matches(SLICE("/v1/users/u/cards/"), "/v1/users/{user}/cards/{card}", segments));
 }
-END_TEST
 
-START_TEST(a_path_is_never_read_past_its_end)
+TEST(a_path_is_never_read_past_its_end)
 {
     struct slice path = {.bytes = "/v1/cards/7/number", .length = 11}, segment = {0};
     ck_assert(http_path_matches(path, "/v1/cards/{id}", &segment));
     ck_assert(slice_is(segment, "7"));
     ck_assert(!http_path_matches(path, "/v1/cards/{id}/number", &segment));
 }
-END_TEST
 
 static void check_pair(struct slice *query, const char *name, const char *value, bool has_value)
 {
@@ -62,7 +58,7 @@ static void check_pair(struct slice *query, const char *name, const char *value,
     ck_assert(pair.has_value == has_value);
 }
 
-START_TEST(a_query_is_read_pair_by_pair)
+TEST(a_query_is_read_pair_by_pair)
 {
     struct http_query_pair pair;
     struct slice query = SLICE("a=1&b&c=&&d=2=3");
@@ -78,9 +74,8 @@ START_TEST(a_query_is_read_pair_by_pair)
     query = (struct slice){0};
     ck_assert(!http_query_next(&query, &pair));
 }
-END_TEST
 
-START_TEST(the_first_value_of_a_name_counts)
+TEST(the_first_value_of_a_name_counts)
 {
     char text[8];
     ck_assert(http_query_text(SLICE("xkind=a&kind=n%65w&kind=b"), "kind", text, sizeof(text)));
@@ -94,9 +89,8 @@ START_TEST(the_first_value_of_a_name_counts)
     ck_assert(!http_query_text(SLICE("kinds=a"), "kind", text, sizeof(text)));
     ck_assert(!http_query_text(SLICE(""), "kind", text, sizeof(text)));
 }
-END_TEST
 
-START_TEST(what_is_not_a_number_leaves_the_default)
+TEST(what_is_not_a_number_leaves_the_default)
 {
     ck_assert_uint_eq(http_query_number(SLICE("limit=12"), "limit", 5), 12);
     ck_assert_uint_eq(http_query_number(SLICE("limit=-1"), "limit", 5), 5);
@@ -105,9 +99,8 @@ START_TEST(what_is_not_a_number_leaves_the_default)
     ck_assert_uint_eq(http_query_number(SLICE("limit=99999999999999999999999"), "limit", 5), 5);
     ck_assert_uint_eq(http_query_number(SLICE(""), "limit", 5), 5);
 }
-END_TEST
 
-START_TEST(escapes_are_decoded_or_refused)
+TEST(escapes_are_decoded_or_refused)
 {
     char text[8];
     ck_assert(http_percent_decode(SLICE("a%20b%2F"), text, sizeof(text)));
@@ -123,18 +116,5 @@ START_TEST(escapes_are_decoded_or_refused)
     struct slice cut = {.bytes = "a%20", .length = 3};
     ck_assert(!http_percent_decode(cut, text, sizeof(text)));
 }
-END_TEST
 
-SUITE(http_path)
-{
-    TCase *tests = tcase_create("http_path");
-    tcase_add_test(tests, a_path_without_variables_matches_as_a_whole);
-    tcase_add_test(tests, a_variable_is_one_whole_segment_of_at_least_one_byte);
-    tcase_add_test(tests, a_pattern_may_have_two_variables);
-    tcase_add_test(tests, a_path_is_never_read_past_its_end);
-    tcase_add_test(tests, a_query_is_read_pair_by_pair);
-    tcase_add_test(tests, the_first_value_of_a_name_counts);
-    tcase_add_test(tests, what_is_not_a_number_leaves_the_default);
-    tcase_add_test(tests, escapes_are_decoded_or_refused);
-    suite_add_tcase(suite, tests);
-}
+TESTS(http_path)

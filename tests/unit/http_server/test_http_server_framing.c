@@ -172,7 +172,6 @@ START_TEST(what_can_be_read_in_two_ways_is_refused_and_nothing_behind_it_is_serv
     ck_assert_int_eq(world.handled, 0);
     stop();
 }
-END_TEST
 
 /* Sends before + count times byte + after, and expects the status. */
 static void assert_long_one_refused(const char *before, char byte, size_t count, const char *after, int status)
@@ -186,7 +185,7 @@ static void assert_long_one_refused(const char *before, char byte, size_t count,
     stop();
 }
 
-START_TEST(what_is_too_long_is_refused_with_its_own_status)
+TEST(what_is_too_long_is_refused_with_its_own_status)
 {
     assert_long_one_refused("GET /", 'a', 4096, " HTTP/1.1\r\n" H "\r\n", 414);
     assert_long_one_refused("GET /", 'a', 100000, "", 414);
@@ -200,9 +199,8 @@ START_TEST(what_is_too_long_is_refused_with_its_own_status)
                             "\r\na\r\n0\r\n\r\n", 400);
     assert_long_one_refused("POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n", '0', 100000, "", 400);
 }
-END_TEST
 
-START_TEST(what_just_fits_is_accepted)
+TEST(what_just_fits_is_accepted)
 {
     start_with_defaults();
     char *texts[] = {
@@ -220,9 +218,8 @@ START_TEST(what_just_fits_is_accepted)
     }
     stop();
 }
-END_TEST
 
-START_TEST(sixty_four_headers_are_accepted_and_sixty_five_are_not)
+TEST(sixty_four_headers_are_accepted_and_sixty_five_are_not)
 {
     start_with_defaults();
     char text[4096];
@@ -237,9 +234,8 @@ START_TEST(sixty_four_headers_are_accepted_and_sixty_five_are_not)
     }
     stop();
 }
-END_TEST
 
-START_TEST(a_body_that_grows_past_the_limit_by_chunks_is_refused)
+TEST(a_body_that_grows_past_the_limit_by_chunks_is_refused)
 {
     start_with_defaults();
     char *chunk = repeat("8000\r\n", 'a', 0x8000, "\r\n");
@@ -253,9 +249,8 @@ START_TEST(a_body_that_grows_past_the_limit_by_chunks_is_refused)
     free(chunk);
     stop();
 }
-END_TEST
 
-START_TEST(short_extensions_of_many_chunks_are_refused_when_they_add_up)
+TEST(short_extensions_of_many_chunks_are_refused_when_they_add_up)
 {
     start_with_defaults();
     static char text[64 * 1024];
@@ -267,7 +262,6 @@ START_TEST(short_extensions_of_many_chunks_are_refused_when_they_add_up)
     assert_refused("extensions", 400);
     stop();
 }
-END_TEST
 
 /* ---- what is accepted ---- */
 
@@ -338,9 +332,8 @@ START_TEST(what_is_well_formed_is_read_as_it_was_sent_however_it_was_cut)
         stop();
     }
 }
-END_TEST
 
-START_TEST(http_header_finds_the_first_of_a_name_in_any_case_and_counts_them)
+TEST(http_header_finds_the_first_of_a_name_in_any_case_and_counts_them)
 {
     struct http_request request = {.header_count = 3};
     request.headers[0].name = SLICE("Accept");
@@ -358,7 +351,6 @@ START_TEST(http_header_finds_the_first_of_a_name_in_any_case_and_counts_them)
     ck_assert_ptr_null(http_header(&request, "accep", &count).bytes);
     ck_assert_int_eq(count, 0);
 }
-END_TEST
 
 /* ---- chance ---- */
 
@@ -436,7 +428,7 @@ static size_t make_input(char *text, size_t size)
     return length;
 }
 
-START_TEST(a_damaged_request_gets_the_same_answers_however_it_is_cut)
+TEST(a_damaged_request_gets_the_same_answers_however_it_is_cut)
 {
     start_with_defaults();
     clock_freeze(clock_wall_us(), clock_mono_us());
@@ -466,21 +458,14 @@ START_TEST(a_damaged_request_gets_the_same_answers_however_it_is_cut)
     ck_assert_int_eq(http_server_connections(world.server), 0);
     stop();
 }
-END_TEST
 
 SUITE(http_server_framing)
 {
     TCase *tests = tcase_create("http_server_framing");
     tcase_add_loop_test(tests, what_can_be_read_in_two_ways_is_refused_and_nothing_behind_it_is_served, 0,
                         (int)ARRAY_SIZE(refused));
-    tcase_add_test(tests, what_is_too_long_is_refused_with_its_own_status);
-    tcase_add_test(tests, what_just_fits_is_accepted);
-    tcase_add_test(tests, sixty_four_headers_are_accepted_and_sixty_five_are_not);
-    tcase_add_test(tests, a_body_that_grows_past_the_limit_by_chunks_is_refused);
-    tcase_add_test(tests, short_extensions_of_many_chunks_are_refused_when_they_add_up);
+    ADD_TESTS(tests);
     tcase_add_loop_test(tests, what_is_well_formed_is_read_as_it_was_sent_however_it_was_cut, 0,
                         (int)ARRAY_SIZE(accepted));
-    tcase_add_test(tests, http_header_finds_the_first_of_a_name_in_any_case_and_counts_them);
-    tcase_add_test(tests, a_damaged_request_gets_the_same_answers_however_it_is_cut);
     suite_add_tcase(suite, tests);
 }

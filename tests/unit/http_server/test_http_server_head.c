@@ -28,7 +28,7 @@ static void start_with_on_head(void)
     start(&options);
 }
 
-START_TEST(a_request_that_is_refused_at_its_head_gets_no_100_continue)
+TEST(a_request_that_is_refused_at_its_head_gets_no_100_continue)
 {
     start_with_on_head();
     int fd = dial();
@@ -49,10 +49,9 @@ START_TEST(a_request_that_is_refused_at_its_head_gets_no_100_continue)
     close(fd);
     stop();
 }
-END_TEST
 
 /* A client whose token has expired need not connect again; and nothing of the body is read as a request. */
-START_TEST(the_body_of_a_request_that_was_refused_at_its_head_is_dropped)
+TEST(the_body_of_a_request_that_was_refused_at_its_head_is_dropped)
 {
     static const char *const bodies[] = {"Content-Length: 36\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n\r",
                                          "Transfer-Encoding: chunked\r\n\r\n24;a=\"b\"\r\nGET /smuggled "
@@ -73,9 +72,8 @@ START_TEST(the_body_of_a_request_that_was_refused_at_its_head_is_dropped)
         }
     }
 }
-END_TEST
 
-START_TEST(a_malformed_dropped_body_ends_the_connection_without_a_second_answer)
+TEST(a_malformed_dropped_body_ends_the_connection_without_a_second_answer)
 {
     static const char *const rests[] = {
         "Transfer-Encoding: chunked\r\n\r\nx\r\n", "Transfer-Encoding: chunked\r\n\r\n10001\r\n",
@@ -102,9 +100,8 @@ START_TEST(a_malformed_dropped_body_ends_the_connection_without_a_second_answer)
     ck_assert_int_eq(world.refused, 0);
     stop();
 }
-END_TEST
 
-START_TEST(a_note_of_on_head_is_there_with_the_body)
+TEST(a_note_of_on_head_is_there_with_the_body)
 {
     start_with_on_head();
     int fd = dial();
@@ -136,7 +133,6 @@ START_TEST(a_note_of_on_head_is_there_with_the_body)
     close(fd);
     stop();
 }
-END_TEST
 
 static bool close_server_on_head(void *context, struct http_request *request)
 {
@@ -147,7 +143,7 @@ static bool close_server_on_head(void *context, struct http_request *request)
     return true;
 }
 
-START_TEST(a_server_that_is_closed_at_a_head_stays_closed)
+TEST(a_server_that_is_closed_at_a_head_stays_closed)
 {
     struct http_server_options options = options_for_tests();
     options.on_head = close_server_on_head;
@@ -162,15 +158,5 @@ START_TEST(a_server_that_is_closed_at_a_head_stays_closed)
     close(second);
     stop();
 }
-END_TEST
 
-SUITE(http_server_head)
-{
-    TCase *tests = tcase_create("http_server_head");
-    tcase_add_test(tests, a_request_that_is_refused_at_its_head_gets_no_100_continue);
-    tcase_add_test(tests, the_body_of_a_request_that_was_refused_at_its_head_is_dropped);
-    tcase_add_test(tests, a_malformed_dropped_body_ends_the_connection_without_a_second_answer);
-    tcase_add_test(tests, a_note_of_on_head_is_there_with_the_body);
-    tcase_add_test(tests, a_server_that_is_closed_at_a_head_stays_closed);
-    suite_add_tcase(suite, tests);
-}
+TESTS(http_server_head)

@@ -14,7 +14,7 @@
 
 /* ---- clients that go ---- */
 
-START_TEST(a_client_that_ended_its_side_still_gets_its_answers)
+TEST(a_client_that_ended_its_side_still_gets_its_answers)
 {
     start_with_defaults();
     int fd = dial();
@@ -31,7 +31,6 @@ START_TEST(a_client_that_ended_its_side_still_gets_its_answers)
     close(fd);
     stop();
 }
-END_TEST
 
 static void reset(int fd)
 {
@@ -40,7 +39,7 @@ static void reset(int fd)
     close(fd);
 }
 
-START_TEST(a_handler_is_notified_once_of_a_reset_and_may_still_reply)
+TEST(a_handler_is_notified_once_of_a_reset_and_may_still_reply)
 {
     start_with_defaults();
     int fd = dial();
@@ -57,9 +56,8 @@ START_TEST(a_handler_is_notified_once_of_a_reset_and_may_still_reply)
     ck_assert_int_eq(world.gone, 1);
     stop();
 }
-END_TEST
 
-START_TEST(a_server_closes_while_requests_run_and_their_replies_go_nowhere)
+TEST(a_server_closes_while_requests_run_and_their_replies_go_nowhere)
 {
     start_with_defaults();
     int fd = dial(), idle = dial(), half = dial();
@@ -77,9 +75,8 @@ START_TEST(a_server_closes_while_requests_run_and_their_replies_go_nowhere)
     close(half);
     stop();
 }
-END_TEST
 
-START_TEST(a_reply_between_close_and_its_callback_is_lawful)
+TEST(a_reply_between_close_and_its_callback_is_lawful)
 {
     start_with_defaults();
     int fd = dial();
@@ -94,9 +91,8 @@ START_TEST(a_reply_between_close_and_its_callback_is_lawful)
     close(fd);
     stop();
 }
-END_TEST
 
-START_TEST(the_end_of_input_counts_as_gone_where_the_handler_sets_it)
+TEST(the_end_of_input_counts_as_gone_where_the_handler_sets_it)
 {
     start_with_defaults();
     int fd = dial();
@@ -113,11 +109,10 @@ START_TEST(the_end_of_input_counts_as_gone_where_the_handler_sets_it)
     close(fd);
     stop();
 }
-END_TEST
 
 /* ---- time ---- */
 
-START_TEST(a_request_that_does_not_arrive_in_time_is_answered_408)
+TEST(a_request_that_does_not_arrive_in_time_is_answered_408)
 {
     struct http_server_options options = options_for_tests();
     options.header_timeout_ms = options.body_timeout_ms = 20;
@@ -133,9 +128,8 @@ START_TEST(a_request_that_does_not_arrive_in_time_is_answered_408)
     ck_assert_int_eq(world.handled, 0);
     stop();
 }
-END_TEST
 
-START_TEST(an_idle_connection_is_closed_without_a_reply)
+TEST(an_idle_connection_is_closed_without_a_reply)
 {
     struct http_server_options options = options_for_tests();
     options.idle_timeout_ms = 20;
@@ -154,9 +148,8 @@ START_TEST(an_idle_connection_is_closed_without_a_reply)
     close(fd);
     stop();
 }
-END_TEST
 
-START_TEST(a_running_request_has_all_the_time_its_handler_takes)
+TEST(a_running_request_has_all_the_time_its_handler_takes)
 {
     struct http_server_options options = options_for_tests();
     options.idle_timeout_ms = options.header_timeout_ms = options.body_timeout_ms = 20;
@@ -174,9 +167,8 @@ START_TEST(a_running_request_has_all_the_time_its_handler_takes)
     close(idle);
     stop();
 }
-END_TEST
 
-START_TEST(a_client_that_never_reads_its_answer_is_cut_off)
+TEST(a_client_that_never_reads_its_answer_is_cut_off)
 {
     struct http_server_options options = options_for_tests();
     options.write_timeout_ms = 20;
@@ -190,10 +182,9 @@ START_TEST(a_client_that_never_reads_its_answer_is_cut_off)
     close(fd);
     stop();
 }
-END_TEST
 
 /* Ten seconds for each piece, not a minute for the whole: thousands of readers that never read held 89 KB each. */
-START_TEST(a_reader_that_goes_on_gets_its_answer_and_one_that_stops_is_cut_off)
+TEST(a_reader_that_goes_on_gets_its_answer_and_one_that_stops_is_cut_off)
 {
     struct http_server_options options = options_for_tests();
     start(&options);
@@ -226,9 +217,8 @@ START_TEST(a_reader_that_goes_on_gets_its_answer_and_one_that_stops_is_cut_off)
     close(stuck);
     stop();
 }
-END_TEST
 
-START_TEST(a_large_answer_that_the_kernel_took_must_be_read_in_time_too)
+TEST(a_large_answer_that_the_kernel_took_must_be_read_in_time_too)
 {
     struct http_server_options options = options_for_tests();
     options.write_timeout_ms = 20;
@@ -249,11 +239,10 @@ START_TEST(a_large_answer_that_the_kernel_took_must_be_read_in_time_too)
     close(fine);
     stop();
 }
-END_TEST
 
 /* ---- drain and addresses ---- */
 
-START_TEST(draining_closes_the_idle_and_lets_the_busy_finish)
+TEST(draining_closes_the_idle_and_lets_the_busy_finish)
 {
     start_with_defaults();
     int idle = dial(), running = dial(), half = dial();
@@ -285,9 +274,8 @@ START_TEST(draining_closes_the_idle_and_lets_the_busy_finish)
     close(fd);
     stop();
 }
-END_TEST
 
-START_TEST(a_request_that_arrived_before_the_drain_is_answered)
+TEST(a_request_that_arrived_before_the_drain_is_answered)
 {
     start_with_defaults();
     int fd = dial();
@@ -301,11 +289,10 @@ START_TEST(a_request_that_arrived_before_the_drain_is_answered)
     close(fd);
     stop();
 }
-END_TEST
 
 /* A passed socket is somebody else's as well: a connection that comes during the drain, and one that the kernel had
  * accepted before it, wait for the server that comes next. */
-START_TEST(a_drain_leaves_the_backlog_of_a_passed_socket_to_the_next_server)
+TEST(a_drain_leaves_the_backlog_of_a_passed_socket_to_the_next_server)
 {
     struct http_server_options options = options_for_tests();
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -350,9 +337,8 @@ START_TEST(a_drain_leaves_the_backlog_of_a_passed_socket_to_the_next_server)
     close(passed);
     stop();
 }
-END_TEST
 
-START_TEST(a_second_server_on_the_same_port_is_refused_with_a_reason)
+TEST(a_second_server_on_the_same_port_is_refused_with_a_reason)
 {
     start_with_defaults();
     char listen[32];
@@ -367,9 +353,8 @@ START_TEST(a_second_server_on_the_same_port_is_refused_with_a_reason)
     ck_assert_msg(strstr(err.message, listen) && strstr(err.message, "in use"), "%s", err.message);
     stop();
 }
-END_TEST
 
-START_TEST(an_address_that_is_none_is_a_configuration_error)
+TEST(an_address_that_is_none_is_a_configuration_error)
 {
     static const char *const texts[] = {
         "",      "8080",     "127.0.0.1", "127.0.0.1:", "127.0.0.1:x",      "127.0.0.1:65536", "127.0.0.1:-1",
@@ -385,9 +370,8 @@ START_TEST(an_address_that_is_none_is_a_configuration_error)
     }
     stop();
 }
-END_TEST
 
-START_TEST(any_address_and_names_may_be_listened_on)
+TEST(any_address_and_names_may_be_listened_on)
 {
     static const char *const texts[] = {"*:0", "localhost:0", "0.0.0.0:0"};
     for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
@@ -405,27 +389,5 @@ START_TEST(any_address_and_names_may_be_listened_on)
         stop();
     }
 }
-END_TEST
 
-SUITE(http_server_life)
-{
-    TCase *tests = tcase_create("http_server_life");
-    tcase_add_test(tests, a_client_that_ended_its_side_still_gets_its_answers);
-    tcase_add_test(tests, a_handler_is_notified_once_of_a_reset_and_may_still_reply);
-    tcase_add_test(tests, a_server_closes_while_requests_run_and_their_replies_go_nowhere);
-    tcase_add_test(tests, a_reply_between_close_and_its_callback_is_lawful);
-    tcase_add_test(tests, the_end_of_input_counts_as_gone_where_the_handler_sets_it);
-    tcase_add_test(tests, a_request_that_does_not_arrive_in_time_is_answered_408);
-    tcase_add_test(tests, an_idle_connection_is_closed_without_a_reply);
-    tcase_add_test(tests, a_running_request_has_all_the_time_its_handler_takes);
-    tcase_add_test(tests, a_client_that_never_reads_its_answer_is_cut_off);
-    tcase_add_test(tests, a_reader_that_goes_on_gets_its_answer_and_one_that_stops_is_cut_off);
-    tcase_add_test(tests, a_large_answer_that_the_kernel_took_must_be_read_in_time_too);
-    tcase_add_test(tests, draining_closes_the_idle_and_lets_the_busy_finish);
-    tcase_add_test(tests, a_request_that_arrived_before_the_drain_is_answered);
-    tcase_add_test(tests, a_drain_leaves_the_backlog_of_a_passed_socket_to_the_next_server);
-    tcase_add_test(tests, a_second_server_on_the_same_port_is_refused_with_a_reason);
-    tcase_add_test(tests, an_address_that_is_none_is_a_configuration_error);
-    tcase_add_test(tests, any_address_and_names_may_be_listened_on);
-    suite_add_tcase(suite, tests);
-}
+TESTS(http_server_life)

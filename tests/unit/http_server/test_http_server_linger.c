@@ -9,7 +9,7 @@
 
 #include "tests/support/suite.h"
 
-START_TEST(a_refusal_reaches_a_client_that_still_sends)
+TEST(a_refusal_reaches_a_client_that_still_sends)
 {
     start_with_defaults();
     char *text = repeat("POST / HTTP/1.1\r\n" H "Content-Length: 100000\r\n\r\n", 'a', 50000, "");
@@ -18,11 +18,10 @@ START_TEST(a_refusal_reaches_a_client_that_still_sends)
     free(text);
     stop();
 }
-END_TEST
 
 /* Behind a proxy one request of 1 MB was enough: the answer was lost to a reset, and the proxy took the server for
  * dead. */
-START_TEST(a_refusal_reaches_clients_that_send_a_megabyte_before_they_read)
+TEST(a_refusal_reaches_clients_that_send_a_megabyte_before_they_read)
 {
     static const struct {
         const char *before;
@@ -54,9 +53,8 @@ START_TEST(a_refusal_reaches_clients_that_send_a_megabyte_before_they_read)
     }
     stop();
 }
-END_TEST
 
-START_TEST(no_more_than_256_refused_clients_are_drained_at_once)
+TEST(no_more_than_256_refused_clients_are_drained_at_once)
 {
     start_with_defaults();
     int fds[300];
@@ -71,9 +69,8 @@ START_TEST(no_more_than_256_refused_clients_are_drained_at_once)
         close(fds[i]);
     stop();
 }
-END_TEST
 
-START_TEST(a_client_that_never_stops_sending_after_its_refusal_is_cut_off)
+TEST(a_client_that_never_stops_sending_after_its_refusal_is_cut_off)
 {
     start_with_defaults();
     int fd = dial();
@@ -87,14 +84,5 @@ START_TEST(a_client_that_never_stops_sending_after_its_refusal_is_cut_off)
     close(fd);
     stop();
 }
-END_TEST
 
-SUITE(http_server_linger)
-{
-    TCase *tests = tcase_create("http_server_linger");
-    tcase_add_test(tests, a_refusal_reaches_a_client_that_still_sends);
-    tcase_add_test(tests, a_refusal_reaches_clients_that_send_a_megabyte_before_they_read);
-    tcase_add_test(tests, no_more_than_256_refused_clients_are_drained_at_once);
-    tcase_add_test(tests, a_client_that_never_stops_sending_after_its_refusal_is_cut_off);
-    suite_add_tcase(suite, tests);
-}
+TESTS(http_server_linger)

@@ -24,7 +24,7 @@ static int dial_and_send(const char *before, size_t count)
 }
 
 /* 9900 connections with 15 KB of a head and 64 KB of a body each held 832 MB, before any token was checked. */
-START_TEST(heads_that_do_not_end_give_way_when_memory_is_short)
+TEST(heads_that_do_not_end_give_way_when_memory_is_short)
 {
     struct http_server_options options = options_for_tests();
     options.memory_max = (size_t)256 * 1024;
@@ -50,9 +50,8 @@ START_TEST(heads_that_do_not_end_give_way_when_memory_is_short)
     close(fresh);
     stop();
 }
-END_TEST
 
-START_TEST(bodies_beyond_the_memory_are_turned_away_and_small_requests_are_served)
+TEST(bodies_beyond_the_memory_are_turned_away_and_small_requests_are_served)
 {
     struct http_server_options options = options_for_tests();
     options.memory_max = (size_t)256 * 1024;
@@ -75,9 +74,8 @@ START_TEST(bodies_beyond_the_memory_are_turned_away_and_small_requests_are_serve
     close(fresh);
     stop();
 }
-END_TEST
 
-START_TEST(unread_answers_give_way_when_memory_is_short)
+TEST(unread_answers_give_way_when_memory_is_short)
 {
     struct http_server_options options = options_for_tests();
     options.memory_max = 2 * BIG + BIG / 2;
@@ -99,10 +97,9 @@ START_TEST(unread_answers_give_way_when_memory_is_short)
     close(fresh);
     stop();
 }
-END_TEST
 
 /* Slow readers of one text share it. */
-START_TEST(a_static_body_is_sent_from_where_it_lies)
+TEST(a_static_body_is_sent_from_where_it_lies)
 {
     struct http_server_options options = options_for_tests();
     options.memory_max = (size_t)64 * 1024;
@@ -137,11 +134,10 @@ START_TEST(a_static_body_is_sent_from_where_it_lies)
     close(fresh);
     stop();
 }
-END_TEST
 
 /* ---- connections ---- */
 
-START_TEST(a_connection_above_the_limit_is_answered_503_with_retry_after)
+TEST(a_connection_above_the_limit_is_answered_503_with_retry_after)
 {
     struct http_server_options options = options_for_tests();
     options.max_connections = 2;
@@ -169,7 +165,6 @@ START_TEST(a_connection_above_the_limit_is_answered_503_with_retry_after)
     close(third);
     stop();
 }
-END_TEST
 
 static void assert_ended_without_a_reply(int fd)
 {
@@ -179,7 +174,7 @@ static void assert_ended_without_a_reply(int fd)
 }
 
 /* Ten thousand idle connections of one address shut everybody else out for a minute. */
-START_TEST(at_the_limit_the_connection_that_was_idle_longest_gives_way)
+TEST(at_the_limit_the_connection_that_was_idle_longest_gives_way)
 {
     struct http_server_options options = options_for_tests();
     options.max_connections = 4;
@@ -213,10 +208,9 @@ START_TEST(at_the_limit_the_connection_that_was_idle_longest_gives_way)
     close(fds[2]);
     stop();
 }
-END_TEST
 
 /* The console: heads that do not end kept its operator out, whose browser keeps connections open. */
-START_TEST(who_has_proved_who_it_is_gives_way_last)
+TEST(who_has_proved_who_it_is_gives_way_last)
 {
     struct http_server_options options = options_for_tests();
     options.max_connections = 4;
@@ -252,7 +246,6 @@ START_TEST(who_has_proved_who_it_is_gives_way_last)
     close(last);
     stop();
 }
-END_TEST
 
 static bool admits_odd(void *context, int fd)
 {
@@ -261,7 +254,7 @@ static bool admits_odd(void *context, int fd)
     return ++count % 2;
 }
 
-START_TEST(a_connection_that_is_not_admitted_is_closed_without_a_reply)
+TEST(a_connection_that_is_not_admitted_is_closed_without_a_reply)
 {
     struct http_server_options options = options_for_tests();
     options.admits = admits_odd;
@@ -274,9 +267,8 @@ START_TEST(a_connection_that_is_not_admitted_is_closed_without_a_reply)
     close(second);
     stop();
 }
-END_TEST
 
-START_TEST(an_idle_connection_whose_request_has_arrived_is_passed_over)
+TEST(an_idle_connection_whose_request_has_arrived_is_passed_over)
 {
     struct http_server_options options = options_for_tests();
     options.max_connections = 2;
@@ -297,10 +289,9 @@ START_TEST(an_idle_connection_whose_request_has_arrived_is_passed_over)
     close(fresh);
     stop();
 }
-END_TEST
 
 /* One byte each, every five seconds, would hold all places. */
-START_TEST(heads_that_do_not_end_give_way_when_nothing_is_idle)
+TEST(heads_that_do_not_end_give_way_when_nothing_is_idle)
 {
     struct http_server_options options = options_for_tests();
     options.max_connections = 3;
@@ -324,7 +315,6 @@ START_TEST(heads_that_do_not_end_give_way_when_nothing_is_idle)
     close(fresh);
     stop();
 }
-END_TEST
 
 START_TEST(without_descriptors_accepting_pauses_and_the_waiting_are_served_later)
 {
@@ -351,21 +341,11 @@ START_TEST(without_descriptors_accepting_pauses_and_the_waiting_are_served_later
     }
     stop();
 }
-END_TEST
 
 SUITE(http_server_pressure)
 {
     TCase *tests = tcase_create("http_server_pressure");
-    tcase_add_test(tests, who_has_proved_who_it_is_gives_way_last);
-    tcase_add_test(tests, a_connection_that_is_not_admitted_is_closed_without_a_reply);
-    tcase_add_test(tests, heads_that_do_not_end_give_way_when_memory_is_short);
-    tcase_add_test(tests, bodies_beyond_the_memory_are_turned_away_and_small_requests_are_served);
-    tcase_add_test(tests, unread_answers_give_way_when_memory_is_short);
-    tcase_add_test(tests, a_static_body_is_sent_from_where_it_lies);
-    tcase_add_test(tests, a_connection_above_the_limit_is_answered_503_with_retry_after);
-    tcase_add_test(tests, at_the_limit_the_connection_that_was_idle_longest_gives_way);
-    tcase_add_test(tests, an_idle_connection_whose_request_has_arrived_is_passed_over);
-    tcase_add_test(tests, heads_that_do_not_end_give_way_when_nothing_is_idle);
+    ADD_TESTS(tests);
     suite_add_tcase(suite, tests);
     TCase *tagged = tcase_create("no_valgrind");
     tcase_set_tags(tagged, "no_valgrind"); /* it counts file descriptors, of which valgrind has some of its own */

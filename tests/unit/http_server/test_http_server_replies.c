@@ -14,7 +14,7 @@
 
 /* ---- replies ---- */
 
-START_TEST(a_reply_has_its_length_its_date_and_the_server_name)
+TEST(a_reply_has_its_length_its_date_and_the_server_name)
 {
     start_with_defaults();
     clock_freeze(784111777LL * 1000000, clock_mono_us());
@@ -29,9 +29,8 @@ START_TEST(a_reply_has_its_length_its_date_and_the_server_name)
     close(fd);
     stop();
 }
-END_TEST
 
-START_TEST(head_gets_the_length_and_no_body)
+TEST(head_gets_the_length_and_no_body)
 {
     start_with_defaults();
     int fd = dial();
@@ -47,9 +46,8 @@ START_TEST(head_gets_the_length_and_no_body)
     close(fd);
     stop();
 }
-END_TEST
 
-START_TEST(a_204_has_neither_body_nor_length)
+TEST(a_204_has_neither_body_nor_length)
 {
     start_with_defaults();
     int fd = dial();
@@ -61,9 +59,8 @@ START_TEST(a_204_has_neither_body_nor_length)
     close(fd);
     stop();
 }
-END_TEST
 
-START_TEST(a_value_with_a_line_break_is_left_out_of_the_reply)
+TEST(a_value_with_a_line_break_is_left_out_of_the_reply)
 {
     start_with_defaults();
     static const char text[] = "GET /inject HTTP/1.1\r\n" H "\r\n";
@@ -74,7 +71,6 @@ START_TEST(a_value_with_a_line_break_is_left_out_of_the_reply)
     ck_assert(!head_has(0, "Location"));
     stop();
 }
-END_TEST
 
 static const struct {
     const char *request;
@@ -105,9 +101,8 @@ START_TEST(a_connection_lasts_as_long_as_client_and_handler_want)
     close(fd);
     stop();
 }
-END_TEST
 
-START_TEST(expect_continue_is_answered_before_the_body_is_sent)
+TEST(expect_continue_is_answered_before_the_body_is_sent)
 {
     start_with_defaults();
     int fd = dial();
@@ -124,11 +119,10 @@ START_TEST(expect_continue_is_answered_before_the_body_is_sent)
     close(fd);
     stop();
 }
-END_TEST
 
 /* ---- order and pace ---- */
 
-START_TEST(a_hundred_pipelined_requests_are_answered_in_order)
+TEST(a_hundred_pipelined_requests_are_answered_in_order)
 {
     start_with_defaults();
     char text[16 * 1024];
@@ -144,9 +138,8 @@ START_TEST(a_hundred_pipelined_requests_are_answered_in_order)
     }
     stop();
 }
-END_TEST
 
-START_TEST(pipelined_requests_reach_the_handler_one_by_one_and_never_inside_a_reply)
+TEST(pipelined_requests_reach_the_handler_one_by_one_and_never_inside_a_reply)
 {
     start_with_defaults();
     int fd = dial();
@@ -165,9 +158,8 @@ START_TEST(pipelined_requests_reach_the_handler_one_by_one_and_never_inside_a_re
     close(fd);
     stop();
 }
-END_TEST
 
-START_TEST(a_request_keeps_its_bytes_until_its_reply)
+TEST(a_request_keeps_its_bytes_until_its_reply)
 {
     start_with_defaults();
     int fd = dial(), other = dial();
@@ -184,9 +176,8 @@ START_TEST(a_request_keeps_its_bytes_until_its_reply)
     close(other);
     stop();
 }
-END_TEST
 
-START_TEST(a_client_that_sends_on_and_on_behind_a_running_request_has_to_wait)
+TEST(a_client_that_sends_on_and_on_behind_a_running_request_has_to_wait)
 {
     start_with_defaults();
     int fd = dial();
@@ -211,9 +202,8 @@ START_TEST(a_client_that_sends_on_and_on_behind_a_running_request_has_to_wait)
     close(fd);
     stop();
 }
-END_TEST
 
-START_TEST(a_large_reply_reaches_a_slow_reader_whole_and_the_next_one_follows)
+TEST(a_large_reply_reaches_a_slow_reader_whole_and_the_next_one_follows)
 {
     start_with_defaults();
     make_big();
@@ -229,11 +219,10 @@ START_TEST(a_large_reply_reaches_a_slow_reader_whole_and_the_next_one_follows)
     close(fd);
     stop();
 }
-END_TEST
 
 /* ---- replies of the sandbox ---- */
 
-START_TEST(faults_for_the_sandbox_reset_or_cut_the_answer)
+TEST(faults_for_the_sandbox_reset_or_cut_the_answer)
 {
     start_with_defaults();
     int fd = dial();
@@ -252,9 +241,8 @@ START_TEST(faults_for_the_sandbox_reset_or_cut_the_answer)
     close(fd);
     stop();
 }
-END_TEST
 
-START_TEST(a_reply_in_parts_arrives_as_one)
+TEST(a_reply_in_parts_arrives_as_one)
 {
     start_with_defaults();
     int fd = dial();
@@ -271,23 +259,11 @@ START_TEST(a_reply_in_parts_arrives_as_one)
     close(fd);
     stop();
 }
-END_TEST
 
 SUITE(http_server_replies)
 {
     TCase *tests = tcase_create("http_server_replies");
-    tcase_add_test(tests, a_reply_has_its_length_its_date_and_the_server_name);
-    tcase_add_test(tests, head_gets_the_length_and_no_body);
-    tcase_add_test(tests, a_204_has_neither_body_nor_length);
-    tcase_add_test(tests, a_value_with_a_line_break_is_left_out_of_the_reply);
+    ADD_TESTS(tests);
     tcase_add_loop_test(tests, a_connection_lasts_as_long_as_client_and_handler_want, 0, (int)ARRAY_SIZE(persistence));
-    tcase_add_test(tests, expect_continue_is_answered_before_the_body_is_sent);
-    tcase_add_test(tests, a_hundred_pipelined_requests_are_answered_in_order);
-    tcase_add_test(tests, pipelined_requests_reach_the_handler_one_by_one_and_never_inside_a_reply);
-    tcase_add_test(tests, a_request_keeps_its_bytes_until_its_reply);
-    tcase_add_test(tests, a_client_that_sends_on_and_on_behind_a_running_request_has_to_wait);
-    tcase_add_test(tests, a_large_reply_reaches_a_slow_reader_whole_and_the_next_one_follows);
-    tcase_add_test(tests, faults_for_the_sandbox_reset_or_cut_the_answer);
-    tcase_add_test(tests, a_reply_in_parts_arrives_as_one);
     suite_add_tcase(suite, tests);
 }

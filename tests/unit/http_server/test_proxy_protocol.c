@@ -85,7 +85,6 @@ START_TEST(a_header_is_read_the_same_however_it_is_cut_and_nothing_behind_it_is_
         ck_assert_str_eq(text, good[_i].source);
     }
 }
-END_TEST
 
 START_TEST(what_is_not_a_header_is_refused_at_the_first_wrong_byte)
 {
@@ -102,7 +101,6 @@ START_TEST(what_is_not_a_header_is_refused_at_the_first_wrong_byte)
                       (int)progress, at);
     }
 }
-END_TEST
 
 START_TEST(an_unfinished_header_waits_for_more_at_every_byte)
 {
@@ -113,9 +111,8 @@ START_TEST(an_unfinished_header_waits_for_more_at_every_byte)
         ck_assert_uint_eq(used, length);
     }
 }
-END_TEST
 
-START_TEST(the_longest_header_is_read_to_its_end)
+TEST(the_longest_header_is_read_to_its_end)
 {
     static char bytes[PROXY_PROTOCOL_HEAD + PROXY_PROTOCOL_REST_MAX + 1];
     memset(bytes, 'x', sizeof(bytes));
@@ -127,7 +124,6 @@ START_TEST(the_longest_header_is_read_to_its_end)
     ck_assert_int_eq(proxy_protocol_read(&header, bytes, sizeof(bytes), &used), PROXY_COMPLETE);
     ck_assert_uint_eq(used, sizeof(bytes) - 1);
 }
-END_TEST
 
 static uint64_t chance_state = 20260101;
 
@@ -168,7 +164,7 @@ static int outcome(const char *bytes, size_t length, uint32_t most)
     return (int)progress << 20 | (int)at;
 }
 
-START_TEST(a_damaged_header_has_the_same_outcome_however_it_is_cut)
+TEST(a_damaged_header_has_the_same_outcome_however_it_is_cut)
 {
     int outcomes[3] = {0};
     for (int round = 0; round < 200000; round++) {
@@ -186,7 +182,6 @@ START_TEST(a_damaged_header_has_the_same_outcome_however_it_is_cut)
     for (int i = 0; i < 3; i++)
         ck_assert_int_gt(outcomes[i], 1000);
 }
-END_TEST
 
 SUITE(proxy_protocol)
 {
@@ -195,7 +190,6 @@ SUITE(proxy_protocol)
                         (int)ARRAY_SIZE(good));
     tcase_add_loop_test(tests, what_is_not_a_header_is_refused_at_the_first_wrong_byte, 0, (int)ARRAY_SIZE(bad));
     tcase_add_loop_test(tests, an_unfinished_header_waits_for_more_at_every_byte, 0, (int)ARRAY_SIZE(good));
-    tcase_add_test(tests, the_longest_header_is_read_to_its_end);
-    tcase_add_test(tests, a_damaged_header_has_the_same_outcome_however_it_is_cut);
+    ADD_TESTS(tests);
     suite_add_tcase(suite, tests);
 }

@@ -45,7 +45,7 @@ static const char *body_of(const struct issuer_profile *base, const char *given)
     return issuer_build(profile, ISSUER_CREATE, &subject, &call) ? call.body.bytes : NULL;
 }
 
-START_TEST(members_stand_in_their_objects_with_their_kinds)
+TEST(members_stand_in_their_objects_with_their_kinds)
 {
     add("card/authentication/password", "{password}");
     add("card/configuration/contactless", "true");
@@ -61,9 +61,8 @@ START_TEST(members_stand_in_their_objects_with_their_kinds)
               "\"password\":\"pw\"},\"configuration\":{\"contactless\":true}},\"legalEntity\":\"12345\","
               "\"level\":\"007\"}");
 }
-END_TEST
 
-START_TEST(a_form_has_lists)
+TEST(a_form_has_lists)
 {
     add("spending_controls/spending_limits/0/amount", "10000");
     add("spending_controls/spending_limits/0/interval", "daily");
@@ -71,9 +70,8 @@ START_TEST(a_form_has_lists)
     ck_assert_ptr_nonnull(strstr(body, "&spending_controls[spending_limits][0][amount]=10000&spending_controls"
                                        "[spending_limits][0][interval]=daily"));
 }
-END_TEST
 
-START_TEST(a_parameter_of_a_member_is_required_unless_it_is_marked)
+TEST(a_parameter_of_a_member_is_required_unless_it_is_marked)
 {
     add("group", "{?group}");
     add("limit", "{limit}");
@@ -84,10 +82,9 @@ START_TEST(a_parameter_of_a_member_is_required_unless_it_is_marked)
     ck_assert_ptr_null(issuer_parameters_read(profile, json_value_of(given, strlen(given)), &parameters));
     ck_assert_str_eq(issuer_parameters_missing(profile, &parameters), "limit");
 }
-END_TEST
 
 /* What a first create has said is kept by its path, whatever the configuration says later. */
-START_TEST(what_is_kept_wins_over_a_value_that_was_changed)
+TEST(what_is_kept_wins_over_a_value_that_was_changed)
 {
     struct issuer_parameters kept = {0};
     struct buf text;
@@ -101,9 +98,8 @@ START_TEST(what_is_kept_wins_over_a_value_that_was_changed)
     ck_assert_str_eq(text.bytes, "{\"spend_limit\":\"500\"}");
     buf_done(&text);
 }
-END_TEST
 
-START_TEST(what_the_profile_owns_is_not_touched)
+TEST(what_the_profile_owns_is_not_touched)
 {
     static const struct {
         const struct issuer_profile *profile;
@@ -137,24 +133,17 @@ START_TEST(what_the_profile_owns_is_not_touched)
     add("limits", "2"); /* two lines about one member */
     ck_assert(!create_members_open(&issuer_stripe, &config, &members, &err));
 }
-END_TEST
 
-START_TEST(without_members_the_profile_is_the_compiled_in_one)
+TEST(without_members_the_profile_is_the_compiled_in_one)
 {
     ck_assert(create_members_open(&issuer_stripe, &config, &members, &err));
     ck_assert_ptr_eq(create_members_profile(members, &issuer_stripe), &issuer_stripe);
 }
-END_TEST
 
 SUITE(create_members)
 {
     TCase *tests = tcase_create("create members");
     tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_test(tests, members_stand_in_their_objects_with_their_kinds);
-    tcase_add_test(tests, a_form_has_lists);
-    tcase_add_test(tests, a_parameter_of_a_member_is_required_unless_it_is_marked);
-    tcase_add_test(tests, what_is_kept_wins_over_a_value_that_was_changed);
-    tcase_add_test(tests, what_the_profile_owns_is_not_touched);
-    tcase_add_test(tests, without_members_the_profile_is_the_compiled_in_one);
+    ADD_TESTS(tests);
     suite_add_tcase(suite, tests);
 }

@@ -41,7 +41,7 @@ static void answer_with(int status, const char *text, const char *from, const ch
 
 /* ---- cards ---- */
 
-START_TEST(each_vendors_card_is_read_whole)
+TEST(each_vendors_card_is_read_whole)
 {
     static const struct {
         const struct issuer_profile *profile;
@@ -70,14 +70,13 @@ START_TEST(each_vendors_card_is_read_whole)
             ck_assert_int_eq(reading.card.state, cards[i].state);
         }
 }
-END_TEST
 
 struct change {
     const struct issuer_profile *profile;
     const char *from, *to;
 };
 
-START_TEST(what_a_vendor_may_write_differently_is_read_all_the_same)
+TEST(what_a_vendor_may_write_differently_is_read_all_the_same)
 {
     static const struct change changes[] = {
         {&issuer_stripe, "\"exp_year\":2031", "\"exp_year\":\"2031\""},
@@ -109,10 +108,9 @@ START_TEST(what_a_vendor_may_write_differently_is_read_all_the_same)
         ck_assert_str_eq(reading.card.last4, "1111");
     }
 }
-END_TEST
 
 /* Story: the issuer echoes a holder's name that some front end had cut in the middle of a character. */
-START_TEST(what_nobody_reads_makes_no_vendors_answer_unreadable)
+TEST(what_nobody_reads_makes_no_vendors_answer_unreadable)
 {
     static const char odd[] = "{\"holder_name\":\"Ana \\ud83d\",\"note\":\"a\\u0000b\",\"serial\":18446744073709551616,"
                               "\"balance\":1e400,\"tag\":1,\"tag\":[[[[[[[[[[[[[[[[[[[[{}]]]]]]]]]]]]]]]]]]]],";
@@ -132,9 +130,8 @@ START_TEST(what_nobody_reads_makes_no_vendors_answer_unreadable)
         ck_assert_int_eq(reading.lookup.live, 1);
     }
 }
-END_TEST
 
-START_TEST(a_card_that_cannot_be_believed_is_unknown_and_leaves_nothing_behind)
+TEST(a_card_that_cannot_be_believed_is_unknown_and_leaves_nothing_behind)
 {
     static const struct change changes[] = {
         /* another's, or nobody's */
@@ -216,11 +213,10 @@ START_TEST(a_card_that_cannot_be_believed_is_unknown_and_leaves_nothing_behind)
         ck_assert_ptr_null(strstr(reading.outcome.detail, "4111"));
     }
 }
-END_TEST
 
 /* ---- activate, cancel, retire ---- */
 
-START_TEST(a_change_is_done_when_the_answer_says_so_and_not_when_it_says_something_else)
+TEST(a_change_is_done_when_the_answer_says_so_and_not_when_it_says_something_else)
 {
     static const enum issuer_call calls[3] = {ISSUER_ACTIVATE, ISSUER_CANCEL, ISSUER_RETIRE};
     static const char *const others[] = {"{}",
@@ -252,7 +248,6 @@ START_TEST(a_change_is_done_when_the_answer_says_so_and_not_when_it_says_somethi
             ck_assert_int_eq(reading.outcome.kind, OUTCOME_UNKNOWN);
         }
 }
-END_TEST
 
 /* ---- reveal ---- */
 
@@ -265,7 +260,7 @@ static void reveal(const struct issuer_profile *profile, const char *text)
     read_answer(profile, ISSUER_REVEAL, &call, &reading);
 }
 
-START_TEST(a_revealed_number_is_taken_when_its_last_digits_are_those_of_the_card)
+TEST(a_revealed_number_is_taken_when_its_last_digits_are_those_of_the_card)
 {
     static const char *const bad[] = {"",
                                       "{}",
@@ -313,11 +308,10 @@ START_TEST(a_revealed_number_is_taken_when_its_last_digits_are_those_of_the_card
     read_answer(&issuer_adyen, ISSUER_REVEAL, &call, &reading);
     ck_assert_int_eq(reading.outcome.kind, OUTCOME_UNKNOWN); /* the id would carry the number everywhere */
 }
-END_TEST
 
 /* ---- retrieve ---- */
 
-START_TEST(the_state_that_is_retrieved_is_that_of_the_card_that_was_asked_about)
+TEST(the_state_that_is_retrieved_is_that_of_the_card_that_was_asked_about)
 {
     for (size_t v = 0; v < ARRAY_SIZE(vendors); v++) {
         const struct issuer_profile *profile = vendors[v].profile;
@@ -341,18 +335,5 @@ START_TEST(the_state_that_is_retrieved_is_that_of_the_card_that_was_asked_about)
     read_answer(&issuer_stripe, ISSUER_RETRIEVE, &call, &reading);
     ck_assert_int_eq(reading.state, ISSUER_CARD_GONE);
 }
-END_TEST
 
-SUITE(issuer_answer)
-{
-    TCase *tests = tcase_create("answers");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_test(tests, each_vendors_card_is_read_whole);
-    tcase_add_test(tests, what_a_vendor_may_write_differently_is_read_all_the_same);
-    tcase_add_test(tests, what_nobody_reads_makes_no_vendors_answer_unreadable);
-    tcase_add_test(tests, a_card_that_cannot_be_believed_is_unknown_and_leaves_nothing_behind);
-    tcase_add_test(tests, a_change_is_done_when_the_answer_says_so_and_not_when_it_says_something_else);
-    tcase_add_test(tests, a_revealed_number_is_taken_when_its_last_digits_are_those_of_the_card);
-    tcase_add_test(tests, the_state_that_is_retrieved_is_that_of_the_card_that_was_asked_about);
-    suite_add_tcase(suite, tests);
-}
+TESTS_BETWEEN(issuer_answer, set_up, tear_down)

@@ -85,7 +85,6 @@ START_TEST(a_signature_counts_as_its_issuer_documents_it)
     if (vector->profile != &issuer_marqeta)
         ck_assert_int_eq(check_at(vector, BODY " ", NOW), ISSUER_EVENT_FORGED);
 }
-END_TEST
 
 START_TEST(a_header_that_is_missing_cut_or_changed_signs_nothing)
 {
@@ -110,10 +109,9 @@ START_TEST(a_header_that_is_missing_cut_or_changed_signs_nothing)
         }
     }
 }
-END_TEST
 
 /* Frozen, thawed, frozen again: the first and the third body may be equal. */
-START_TEST(of_standard_webhooks_the_id_tells_two_events_with_one_body_apart)
+TEST(of_standard_webhooks_the_id_tells_two_events_with_one_body_apart)
 {
     static const struct slice first[ISSUER_EVENT_HEADERS] = {{"s", 1}, {"1", 1}, {"msg_1", 5}},
                               again[ISSUER_EVENT_HEADERS] = {{"t", 1}, {"2", 1}, {"msg_1", 5}},
@@ -129,9 +127,8 @@ START_TEST(of_standard_webhooks_the_id_tells_two_events_with_one_body_apart)
     ck_assert_mem_ne(digests[0], digests[2], DIGEST_SIZE);
     ck_assert_mem_ne(digests[0], digests[3], DIGEST_SIZE);
 }
-END_TEST
 
-START_TEST(of_two_secrets_each_counts)
+TEST(of_two_secrets_each_counts)
 {
     struct err err;
     char text[200];
@@ -140,9 +137,8 @@ START_TEST(of_two_secrets_each_counts)
     ck_assert_msg(load(vector->profile, text, &err), "%s", err.message);
     ck_assert_int_eq(check_at(vector, BODY, NOW), ISSUER_EVENT_SIGNED);
 }
-END_TEST
 
-START_TEST(a_secret_that_is_none_is_refused_and_not_shown)
+TEST(a_secret_that_is_none_is_refused_and_not_shown)
 {
     static const struct {
         const struct issuer_profile *profile;
@@ -166,9 +162,8 @@ START_TEST(a_secret_that_is_none_is_refused_and_not_shown)
         ck_assert(strlen(rows[i].text) < 8 || !strstr(err.message, rows[i].text));
     }
 }
-END_TEST
 
-START_TEST(a_body_names_its_cards)
+TEST(a_body_names_its_cards)
 {
 #define OURS "0199a4b1-0c3d-7e5f-8a9b-0c1d2e3f4a5b"
     static const struct {
@@ -219,9 +214,8 @@ START_TEST(a_body_names_its_cards)
         ck_assert_int_eq(cards[0].has_reference, rows[i].has_reference);
     }
 }
-END_TEST
 
-START_TEST(a_body_about_too_many_cards_is_refused)
+TEST(a_body_about_too_many_cards_is_refused)
 {
     static char body[8192];
     static struct issuer_event_card cards[ISSUER_EVENT_CARDS_MAX];
@@ -235,7 +229,6 @@ START_TEST(a_body_about_too_many_cards_is_refused)
                          extra ? -1 : ISSUER_EVENT_CARDS_MAX);
     }
 }
-END_TEST
 
 SUITE(issuer_event)
 {
@@ -243,10 +236,6 @@ SUITE(issuer_event)
     tcase_add_checked_fixture(tcase, NULL, tear_down);
     tcase_add_loop_test(tcase, a_signature_counts_as_its_issuer_documents_it, 0, ARRAY_SIZE(vectors));
     tcase_add_loop_test(tcase, a_header_that_is_missing_cut_or_changed_signs_nothing, 0, ARRAY_SIZE(vectors));
-    tcase_add_test(tcase, of_standard_webhooks_the_id_tells_two_events_with_one_body_apart);
-    tcase_add_test(tcase, of_two_secrets_each_counts);
-    tcase_add_test(tcase, a_secret_that_is_none_is_refused_and_not_shown);
-    tcase_add_test(tcase, a_body_names_its_cards);
-    tcase_add_test(tcase, a_body_about_too_many_cards_is_refused);
+    ADD_TESTS(tcase);
     suite_add_tcase(suite, tcase);
 }

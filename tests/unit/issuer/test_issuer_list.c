@@ -42,7 +42,7 @@ static void read_page(const struct issuer_profile *profile, int status, const ch
     issuer_read_list(profile, &call, cursor, on_card, NULL, next, &outcome);
 }
 
-START_TEST(a_page_tells_its_cards_and_where_the_next_one_begins)
+TEST(a_page_tells_its_cards_and_where_the_next_one_begins)
 {
     read_page(&issuer_stripe, 200, "",
               "{\"data\":[{\"id\":\"ic_1\",\"metadata\":{\"issuing_reference\":\"" OURS "\"},\"status\":\"inactive\"},"
@@ -60,9 +60,8 @@ START_TEST(a_page_tells_its_cards_and_where_the_next_one_begins)
     ck_assert_int_eq(outcome.kind, OUTCOME_EXECUTED);
     ck_assert_str_eq(next, "");
 }
-END_TEST
 
-START_TEST(a_page_that_may_hide_a_card_is_unreadable)
+TEST(a_page_that_may_hide_a_card_is_unreadable)
 {
     static const char *const pages[] = {
         "",
@@ -94,9 +93,8 @@ START_TEST(a_page_that_may_hide_a_card_is_unreadable)
     ck_assert_int_eq(outcome.kind, OUTCOME_UNKNOWN);
     buf_done(&many);
 }
-END_TEST
 
-START_TEST(a_cursor_is_a_text_or_null)
+TEST(a_cursor_is_a_text_or_null)
 {
     read_page(&issuer_increase, 200, "", "{\"data\":[{\"id\":\"card_1\"}],\"next_cursor\":\"abc\"}");
     ck_assert_int_eq(outcome.kind, OUTCOME_EXECUTED);
@@ -111,9 +109,8 @@ START_TEST(a_cursor_is_a_text_or_null)
         ck_assert_msg(outcome.kind == OUTCOME_UNKNOWN, "%s", pages[i]);
     }
 }
-END_TEST
 
-START_TEST(a_refusal_is_told_from_what_may_pass)
+TEST(a_refusal_is_told_from_what_may_pass)
 {
     read_page(&issuer_generic, 404, "", "{\"code\":\"not_found\",\"detail\":\"no such path\"}");
     ck_assert_int_eq(outcome.advice, ADVICE_CONFIGURATION);
@@ -125,10 +122,9 @@ START_TEST(a_refusal_is_told_from_what_may_pass)
     read_page(&issuer_stripe, 503, "", "{}");
     ck_assert_int_eq(outcome.advice, ADVICE_RETRY);
 }
-END_TEST
 
 /* The paths and names of the vendors' documents. */
-START_TEST(the_list_is_asked_for_as_the_documents_say)
+TEST(the_list_is_asked_for_as_the_documents_say)
 {
     static const struct {
         const struct issuer_profile *profile;
@@ -151,16 +147,5 @@ START_TEST(the_list_is_asked_for_as_the_documents_say)
     ck_assert(!issuer_profile_has(&issuer_marqeta, ISSUER_LIST));
     ck_assert(!issuer_profile_has(&issuer_adyen, ISSUER_LIST));
 }
-END_TEST
 
-SUITE(issuer_list)
-{
-    TCase *tcase = tcase_create("issuer_list");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, a_page_tells_its_cards_and_where_the_next_one_begins);
-    tcase_add_test(tcase, a_page_that_may_hide_a_card_is_unreadable);
-    tcase_add_test(tcase, a_cursor_is_a_text_or_null);
-    tcase_add_test(tcase, a_refusal_is_told_from_what_may_pass);
-    tcase_add_test(tcase, the_list_is_asked_for_as_the_documents_say);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(issuer_list, set_up, tear_down)

@@ -76,7 +76,7 @@ static void expect_begun_anew(void)
     ck_assert_mem_eq(&reading.lookup, &nothing, sizeof(nothing));
 }
 
-START_TEST(a_card_of_ours_is_found_behind_three_pages_of_others)
+TEST(a_card_of_ours_is_found_behind_three_pages_of_others)
 {
     for (int page = 0; page < 3; page++) {
         char id[16];
@@ -98,9 +98,8 @@ START_TEST(a_card_of_ours_is_found_behind_three_pages_of_others)
     ck_assert_int_eq(reading.lookup.pages, 4);
     ck_assert_int_eq(reading.lookup.rows, 8);
 }
-END_TEST
 
-START_TEST(a_card_that_is_found_does_not_end_the_walk_before_its_twin_is_found)
+TEST(a_card_that_is_found_does_not_end_the_walk_before_its_twin_is_found)
 {
     add_row(&issuer_lithic, "one", OURS, "OPEN");
     read_page(&issuer_lithic, true);
@@ -110,9 +109,8 @@ START_TEST(a_card_that_is_found_does_not_end_the_walk_before_its_twin_is_found)
     ck_assert(reading.lookup.is_done);
     ck_assert_int_eq(issuer_lookup_found(&reading.lookup), ISSUER_FOUND_MORE);
 }
-END_TEST
 
-START_TEST(a_card_that_comes_twice_since_pages_overlap_is_one_card)
+TEST(a_card_that_comes_twice_since_pages_overlap_is_one_card)
 {
     add_row(&issuer_adyen, "PI1", OURS, "active");
     add_row(&issuer_adyen, "PI0", OURS, "closed");
@@ -125,9 +123,8 @@ START_TEST(a_card_that_comes_twice_since_pages_overlap_is_one_card)
     ck_assert_int_eq(reading.lookup.gone, 1);
     ck_assert_int_eq(issuer_lookup_found(&reading.lookup), ISSUER_FOUND_ONE);
 }
-END_TEST
 
-START_TEST(only_closed_cards_of_ours_are_a_cancelled_card)
+TEST(only_closed_cards_of_ours_are_a_cancelled_card)
 {
     add_row(&issuer_adyen, "PI0", OURS, "closed");
     add_row(&issuer_adyen, "PI2", OURS, "closed");
@@ -136,9 +133,8 @@ START_TEST(only_closed_cards_of_ours_are_a_cancelled_card)
     ck_assert_int_eq(issuer_lookup_found(&reading.lookup), ISSUER_FOUND_CANCELLED);
     ck_assert_str_eq(reading.lookup.gone_id, "PI0");
 }
-END_TEST
 
-START_TEST(where_rows_shift_two_walks_must_find_nothing)
+TEST(where_rows_shift_two_walks_must_find_nothing)
 {
     add_row(&issuer_adyen, "PI1", FOREIGN, "active");
     read_page(&issuer_adyen, true);
@@ -157,9 +153,8 @@ START_TEST(where_rows_shift_two_walks_must_find_nothing)
     ck_assert(reading.lookup.is_done);
     ck_assert_int_eq(issuer_lookup_found(&reading.lookup), ISSUER_FOUND_ONE);
 }
-END_TEST
 
-START_TEST(a_page_that_leads_nowhere_makes_the_look_up_unreadable)
+TEST(a_page_that_leads_nowhere_makes_the_look_up_unreadable)
 {
     read_page(&issuer_stripe, true); /* no rows, and more behind them */
     expect_begun_anew();
@@ -177,9 +172,8 @@ START_TEST(a_page_that_leads_nowhere_makes_the_look_up_unreadable)
         expect_begun_anew();
     }
 }
-END_TEST
 
-START_TEST(a_look_up_has_an_end_whatever_the_issuer_says)
+TEST(a_look_up_has_an_end_whatever_the_issuer_says)
 {
     int pages = 0;
     do {
@@ -192,9 +186,8 @@ START_TEST(a_look_up_has_an_end_whatever_the_issuer_says)
     ck_assert_int_eq(pages, ISSUER_LOOKUP_PAGES_MAX);
     expect_begun_anew();
 }
-END_TEST
 
-START_TEST(a_fault_on_a_later_page_forgets_the_card_of_an_earlier_one)
+TEST(a_fault_on_a_later_page_forgets_the_card_of_an_earlier_one)
 {
     static const struct {
         int status;
@@ -219,9 +212,8 @@ START_TEST(a_fault_on_a_later_page_forgets_the_card_of_an_earlier_one)
     read_page(&issuer_stripe, false);
     expect_begun_anew();
 }
-END_TEST
 
-START_TEST(a_page_that_is_answered_429_may_be_asked_for_again)
+TEST(a_page_that_is_answered_429_may_be_asked_for_again)
 {
     add_row(&issuer_stripe, "ic_1", OURS, "active");
     read_page(&issuer_stripe, true);
@@ -238,10 +230,9 @@ START_TEST(a_page_that_is_answered_429_may_be_asked_for_again)
     ck_assert_int_eq(reading.lookup.busy, 0);
     ck_assert_int_eq(issuer_lookup_found(&reading.lookup), ISSUER_FOUND_ONE);
 }
-END_TEST
 
 /* Increase ends a page with a text of its own, and the last one with null. */
-START_TEST(the_text_behind_a_page_leads_to_the_next_one_and_null_ends_the_walk)
+TEST(the_text_behind_a_page_leads_to_the_next_one_and_null_ends_the_walk)
 {
     add_row(&issuer_increase, "card_1", OURS, "canceled");
     read_page(&issuer_increase, true);
@@ -257,9 +248,8 @@ START_TEST(the_text_behind_a_page_leads_to_the_next_one_and_null_ends_the_walk)
     ck_assert(reading.lookup.is_done);
     ck_assert_int_eq(issuer_lookup_found(&reading.lookup), ISSUER_FOUND_NONE);
 }
-END_TEST
 
-START_TEST(a_cursor_that_is_no_text_or_leads_nowhere_decides_nothing)
+TEST(a_cursor_that_is_no_text_or_leads_nowhere_decides_nothing)
 {
     static const char *const ends[] = {"",
                                        ",\"next_cursor\":false",
@@ -286,9 +276,8 @@ START_TEST(a_cursor_that_is_no_text_or_leads_nowhere_decides_nothing)
     read_page(&issuer_increase, false);
     expect_begun_anew();
 }
-END_TEST
 
-START_TEST(one_card_by_its_token_is_found_or_is_not_there)
+TEST(one_card_by_its_token_is_found_or_is_not_there)
 {
     set_answer(&call, 200, MARQETA_CARD);
     read_answer(&issuer_marqeta, ISSUER_LOOKUP, &call, &reading);
@@ -306,10 +295,9 @@ START_TEST(one_card_by_its_token_is_found_or_is_not_there)
     ck_assert(reading.lookup.is_done);
     ck_assert_int_eq(issuer_lookup_found(&reading.lookup), ISSUER_FOUND_NONE);
 }
-END_TEST
 
 /* The story: a wrong path is 404 with a code, too, and a request was REJECTED over a live card. */
-START_TEST(a_card_is_not_there_only_if_a_wrong_path_is_answered_otherwise)
+TEST(a_card_is_not_there_only_if_a_wrong_path_is_answered_otherwise)
 {
     static const struct {
         int status;
@@ -331,10 +319,9 @@ START_TEST(a_card_is_not_there_only_if_a_wrong_path_is_answered_otherwise)
         ck_assert_msg((reading.outcome.kind == OUTCOME_EXECUTED) == seconds[i].is_none, "%zu", i);
     }
 }
-END_TEST
 
 /* A proxy, or a wrong path in issuer.url, knows nothing about cards. */
-START_TEST(a_404_that_is_not_the_issuers_own_is_no_answer_to_a_look_up)
+TEST(a_404_that_is_not_the_issuers_own_is_no_answer_to_a_look_up)
 {
     static const char *const bodies[] = {"", "<html>404</html>", "{}", "{\"message\":\"no Route matched\"}",
                                          "{\"error_code\":null}"};
@@ -350,9 +337,8 @@ START_TEST(a_404_that_is_not_the_issuers_own_is_no_answer_to_a_look_up)
     read_answer(&issuer_marqeta, ISSUER_LOOKUP, &call, &reading);
     ck_assert_int_eq(reading.outcome.kind, OUTCOME_UNKNOWN);
 }
-END_TEST
 
-START_TEST(a_forgotten_look_up_holds_nothing)
+TEST(a_forgotten_look_up_holds_nothing)
 {
     static const struct issuer_lookup nothing;
     set_answer(&call, 200, "{\"cards\":[" GENERIC_CARD "]}");
@@ -361,26 +347,11 @@ START_TEST(a_forgotten_look_up_holds_nothing)
     issuer_lookup_forget(&reading.lookup);
     ck_assert_mem_eq(&reading.lookup, &nothing, sizeof(nothing));
 }
-END_TEST
 
 SUITE(issuer_lookup)
 {
     TCase *tests = tcase_create("look-ups");
     tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_test(tests, a_card_of_ours_is_found_behind_three_pages_of_others);
-    tcase_add_test(tests, a_card_that_is_found_does_not_end_the_walk_before_its_twin_is_found);
-    tcase_add_test(tests, a_card_that_comes_twice_since_pages_overlap_is_one_card);
-    tcase_add_test(tests, only_closed_cards_of_ours_are_a_cancelled_card);
-    tcase_add_test(tests, where_rows_shift_two_walks_must_find_nothing);
-    tcase_add_test(tests, a_page_that_leads_nowhere_makes_the_look_up_unreadable);
-    tcase_add_test(tests, a_look_up_has_an_end_whatever_the_issuer_says);
-    tcase_add_test(tests, a_fault_on_a_later_page_forgets_the_card_of_an_earlier_one);
-    tcase_add_test(tests, a_page_that_is_answered_429_may_be_asked_for_again);
-    tcase_add_test(tests, the_text_behind_a_page_leads_to_the_next_one_and_null_ends_the_walk);
-    tcase_add_test(tests, a_cursor_that_is_no_text_or_leads_nowhere_decides_nothing);
-    tcase_add_test(tests, one_card_by_its_token_is_found_or_is_not_there);
-    tcase_add_test(tests, a_card_is_not_there_only_if_a_wrong_path_is_answered_otherwise);
-    tcase_add_test(tests, a_404_that_is_not_the_issuers_own_is_no_answer_to_a_look_up);
-    tcase_add_test(tests, a_forgotten_look_up_holds_nothing);
+    ADD_TESTS(tests);
     suite_add_tcase(suite, tests);
 }

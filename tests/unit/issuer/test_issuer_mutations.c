@@ -191,7 +191,7 @@ static bool mutate_one(const struct vendor *vendor, enum issuer_call which)
     return reading.outcome.kind == OUTCOME_EXECUTED;
 }
 
-START_TEST(a_spoilt_answer_is_a_whole_card_or_no_card)
+TEST(a_spoilt_answer_is_a_whole_card_or_no_card)
 {
     const char *wish = getenv("ISSUER_MUTATIONS");
     long answers = wish ? atol(wish) : ANSWERS, executed = 0;
@@ -209,12 +209,11 @@ START_TEST(a_spoilt_answer_is_a_whole_card_or_no_card)
     ck_assert_int_gt(executed, answers / 20); /* else the answers are too spoilt to show anything */
     ck_assert_int_lt(executed, answers / 2);
 }
-END_TEST
 
 SUITE(issuer_mutations)
 {
     TCase *tests = tcase_create("mutations");
     tcase_set_timeout(tests, 3600);
-    tcase_add_test(tests, a_spoilt_answer_is_a_whole_card_or_no_card);
+    ADD_TESTS(tests);
     suite_add_tcase(suite, tests);
 }

@@ -59,7 +59,7 @@ static bool is_long(const struct request_case *request)
     return request->memo && strlen(request->memo) > 100;
 }
 
-START_TEST(every_request_of_every_profile_is_the_golden_one)
+TEST(every_request_of_every_profile_is_the_golden_one)
 {
     size_t count = 0;
     for (const struct golden_values *values = golden_values; values->profile; values++)
@@ -70,7 +70,6 @@ START_TEST(every_request_of_every_profile_is_the_golden_one)
             }
     ck_assert_uint_eq(count, ARRAY_SIZE(golden));
 }
-END_TEST
 
 static const struct golden_values *values_of(const struct issuer_profile *profile)
 {
@@ -88,7 +87,7 @@ static const struct request_case *case_of(const char *name)
     return request;
 }
 
-START_TEST(the_longest_memo_arrives_whole)
+TEST(the_longest_memo_arrives_whole)
 {
     const struct request_case *request = case_of("create_long_memo");
     char expected[1024] = "&metadata[memo]=", memo[512];
@@ -105,9 +104,8 @@ START_TEST(the_longest_memo_arrives_whole)
     strcat(expected, ".&metadata[program]=");
     ck_assert_ptr_nonnull(strstr(call.body.bytes, expected));
 }
-END_TEST
 
-START_TEST(a_json_body_is_json_whatever_the_client_wrote)
+TEST(a_json_body_is_json_whatever_the_client_wrote)
 {
     static const char *const memos[] = {"\"",           "\\",           "}",        "\"}", "\xff", "\xc3",
                                         "\xed\xa0\x80", "\x01\x1f\x7f", "</script>"};
@@ -121,9 +119,8 @@ START_TEST(a_json_body_is_json_whatever_the_client_wrote)
         }
     }
 }
-END_TEST
 
-START_TEST(a_form_has_as_many_fields_whatever_the_client_wrote)
+TEST(a_form_has_as_many_fields_whatever_the_client_wrote)
 {
     static const char *const memos[] = {"a&b", "=", "&status=canceled", "%26", "a;b", "\r\n", "+", "[]"};
     for (size_t i = 0; i < ARRAY_SIZE(memos); i++) {
@@ -139,9 +136,8 @@ START_TEST(a_form_has_as_many_fields_whatever_the_client_wrote)
         ck_assert_uint_eq(equals, 7);
     }
 }
-END_TEST
 
-START_TEST(a_card_whose_id_would_change_the_path_is_not_asked_about)
+TEST(a_card_whose_id_would_change_the_path_is_not_asked_about)
 {
     static const char *const ids[] = {"", ".", ".."};
     for (const struct golden_values *values = golden_values; values->profile; values++) {
@@ -154,10 +150,9 @@ START_TEST(a_card_whose_id_would_change_the_path_is_not_asked_about)
         }
     }
 }
-END_TEST
 
 /* Whoever forgets to ask issuer_parameters_missing() gets no call, rather than one without a holder. */
-START_TEST(a_call_that_lacks_what_it_must_have_is_not_built)
+TEST(a_call_that_lacks_what_it_must_have_is_not_built)
 {
     struct issuer_parameters none = {0};
     struct outbox_payload payload = {.is_reissue = true};
@@ -178,10 +173,9 @@ START_TEST(a_call_that_lacks_what_it_must_have_is_not_built)
     subject = (struct issuer_subject){.base = "https://x.example", .card_id = "ic_1"};
     ck_assert(issuer_build(&issuer_stripe, ISSUER_CANCEL, &subject, &call)); /* it needs no holder */
 }
-END_TEST
 
 /* What a vendor's own replacement does to number and old card is not wanted (the profiles' comments say what it is). */
-START_TEST(a_reissue_is_a_plain_create_and_the_close_of_the_old_card_tells_why)
+TEST(a_reissue_is_a_plain_create_and_the_close_of_the_old_card_tells_why)
 {
     static const struct {
         const struct issuer_profile *profile;
@@ -219,9 +213,8 @@ START_TEST(a_reissue_is_a_plain_create_and_the_close_of_the_old_card_tells_why)
         }
     }
 }
-END_TEST
 
-START_TEST(only_a_create_whose_key_is_not_trusted_is_never_sent_twice)
+TEST(only_a_create_whose_key_is_not_trusted_is_never_sent_twice)
 {
     for (const struct golden_values *values = golden_values; values->profile; values++)
         for (const struct request_case *request = request_cases; request->name; request++)
@@ -233,7 +226,6 @@ START_TEST(only_a_create_whose_key_is_not_trusted_is_never_sent_twice)
                 ck_assert(call.status_is_enough == (request->call == ISSUER_LOOKUP));
             }
 }
-END_TEST
 
 /* A table that no vendor has, with objects between other members, and rows that are left out. */
 static const struct issuer_field nested[] = {
@@ -249,7 +241,7 @@ static const struct issuer_field nested[] = {
     {0},
 };
 
-START_TEST(objects_open_and_close_as_their_rows_stand)
+TEST(objects_open_and_close_as_their_rows_stand)
 {
     struct issuer_profile profile = {.calls[ISSUER_CREATE] = {.method = "POST", .path = "/x", .body = nested}};
     struct outbox_payload payload = {0};
@@ -268,9 +260,8 @@ START_TEST(objects_open_and_close_as_their_rows_stand)
     ck_assert_str_eq(call.body.bytes,
                      "a[b]=1&a[c][d]=m&a[c][d2]=with%20d&a[c][e]=2&a[f]=3&ab=4&o[p][q]=p&h[i][j]=5&h[k]=6");
 }
-END_TEST
 
-START_TEST(a_time_before_1970_is_1970)
+TEST(a_time_before_1970_is_1970)
 {
     struct issuer_parameters parameters = {.values = {"ich_1", "eur"}};
     struct issuer_subject subject = {.base = "https://x.example", .parameters = &parameters, .since_ms = -5000};
@@ -279,21 +270,5 @@ START_TEST(a_time_before_1970_is_1970)
     ck_assert(issuer_build(&issuer_lithic, ISSUER_LOOKUP, &subject, &call));
     ck_assert_ptr_nonnull(strstr(call.lines.bytes, "begin=1970-01-01T00%3A00%3A00.000000Z&"));
 }
-END_TEST
 
-SUITE(issuer_request)
-{
-    TCase *tests = tcase_create("requests");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_test(tests, every_request_of_every_profile_is_the_golden_one);
-    tcase_add_test(tests, the_longest_memo_arrives_whole);
-    tcase_add_test(tests, a_json_body_is_json_whatever_the_client_wrote);
-    tcase_add_test(tests, a_form_has_as_many_fields_whatever_the_client_wrote);
-    tcase_add_test(tests, a_card_whose_id_would_change_the_path_is_not_asked_about);
-    tcase_add_test(tests, a_call_that_lacks_what_it_must_have_is_not_built);
-    tcase_add_test(tests, a_reissue_is_a_plain_create_and_the_close_of_the_old_card_tells_why);
-    tcase_add_test(tests, only_a_create_whose_key_is_not_trusted_is_never_sent_twice);
-    tcase_add_test(tests, objects_open_and_close_as_their_rows_stand);
-    tcase_add_test(tests, a_time_before_1970_is_1970);
-    suite_add_tcase(suite, tests);
-}
+TESTS_BETWEEN(issuer_request, set_up, tear_down)

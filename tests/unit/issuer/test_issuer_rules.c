@@ -191,7 +191,7 @@ static const struct row {
      BREAKER_BAD, "issuer_http_500"},
 };
 
-START_TEST(every_answer_that_a_vendor_documents_has_its_meaning)
+TEST(every_answer_that_a_vendor_documents_has_its_meaning)
 {
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         const struct row *row = &rows[i];
@@ -206,19 +206,17 @@ START_TEST(every_answer_that_a_vendor_documents_has_its_meaning)
         ck_assert_msg(strcmp(outcome->code, row->code) == 0, "%zu: %s", i, outcome->code);
     }
 }
-END_TEST
 
 /* The first rule that fits decides: both fit here. */
-START_TEST(a_bound_key_is_looked_up_also_where_it_is_said_beside_a_rate_limit)
+TEST(a_bound_key_is_looked_up_also_where_it_is_said_beside_a_rate_limit)
 {
     set_answer(&call, 400, STRIPE_ERROR("idempotency_error", "rate_limit"));
     read_answer(&issuer_stripe, ISSUER_CREATE, &call, &reading);
     ck_assert_int_eq(reading.outcome.advice, ADVICE_LOOK_UP);
 }
-END_TEST
 
 /* Adyen's answer has the header only where it has processed the call by its key. */
-START_TEST(where_the_answer_tells_that_the_key_was_honoured_it_is_trusted)
+TEST(where_the_answer_tells_that_the_key_was_honoured_it_is_trusted)
 {
     static const struct {
         const char *header;
@@ -232,9 +230,8 @@ START_TEST(where_the_answer_tells_that_the_key_was_honoured_it_is_trusted)
     }
     call.noted[1][0] = '\0';
 }
-END_TEST
 
-START_TEST(where_no_rule_fits_the_common_table_decides)
+TEST(where_no_rule_fits_the_common_table_decides)
 {
     for (size_t v = 0; v < ARRAY_SIZE(vendors); v++)
         for (int status = 100; status < 700; status++) {
@@ -255,9 +252,8 @@ START_TEST(where_no_rule_fits_the_common_table_decides)
             ck_assert_str_eq(reading.outcome.code, expected.code);
         }
 }
-END_TEST
 
-START_TEST(a_vendors_code_is_lowered_and_cleaned_and_never_a_number_of_a_card)
+TEST(a_vendors_code_is_lowered_and_cleaned_and_never_a_number_of_a_card)
 {
     static const struct {
         const char *given, *code;
@@ -289,7 +285,6 @@ START_TEST(a_vendors_code_is_lowered_and_cleaned_and_never_a_number_of_a_card)
         ck_assert_ptr_null(strstr(reading.outcome.detail, "4111111111111111"));
     }
 }
-END_TEST
 
 /* ---- over all profiles ---- */
 
@@ -396,16 +391,15 @@ static void read_every_answer(const struct issuer_profile *profile, enum issuer_
     }
 }
 
-START_TEST(what_leaves_the_outcome_open_is_never_read_as_a_definite_one)
+TEST(what_leaves_the_outcome_open_is_never_read_as_a_definite_one)
 {
     for (const struct issuer_profile *const *profile = issuer_profiles; *profile; profile++)
         for (int which = 0; which < ISSUER_CALLS; which++)
             if (issuer_profile_has(*profile, (enum issuer_call)which))
                 read_every_answer(*profile, (enum issuer_call)which);
 }
-END_TEST
 
-START_TEST(no_rule_makes_a_definite_meaning_of_a_408_a_5xx_or_a_2xx)
+TEST(no_rule_makes_a_definite_meaning_of_a_408_a_5xx_or_a_2xx)
 {
     for (const struct issuer_profile *const *profile = issuer_profiles; *profile; profile++)
         for (const struct issuer_rule *rule = (*profile)->rules; rule && rule->meaning != MEANS_END; rule++) {
@@ -418,18 +412,5 @@ START_TEST(no_rule_makes_a_definite_meaning_of_a_408_a_5xx_or_a_2xx)
             ck_assert_msg(!is_open || !is_definite || is_success, "%s: %d", (*profile)->name, rule->status_min);
         }
 }
-END_TEST
 
-SUITE(issuer_rules)
-{
-    TCase *tests = tcase_create("rules");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_test(tests, every_answer_that_a_vendor_documents_has_its_meaning);
-    tcase_add_test(tests, a_bound_key_is_looked_up_also_where_it_is_said_beside_a_rate_limit);
-    tcase_add_test(tests, where_the_answer_tells_that_the_key_was_honoured_it_is_trusted);
-    tcase_add_test(tests, where_no_rule_fits_the_common_table_decides);
-    tcase_add_test(tests, a_vendors_code_is_lowered_and_cleaned_and_never_a_number_of_a_card);
-    tcase_add_test(tests, what_leaves_the_outcome_open_is_never_read_as_a_definite_one);
-    tcase_add_test(tests, no_rule_makes_a_definite_meaning_of_a_408_a_5xx_or_a_2xx);
-    suite_add_tcase(suite, tests);
-}
+TESTS_BETWEEN(issuer_rules, set_up, tear_down)

@@ -38,7 +38,7 @@ static void expect_written(const struct issuer_profile *profile, const char *tex
     buf_done(&out);
 }
 
-START_TEST(an_operators_line_is_read)
+TEST(an_operators_line_is_read)
 {
     ck_assert(issuer_parameters_parse(&issuer_adyen, " brand=visa\tbrandVariant=visadebit\n issuingCountryCode=NL ",
                                       &parameters, &err));
@@ -53,10 +53,9 @@ START_TEST(an_operators_line_is_read)
     ck_assert_str_eq(value(&issuer_stripe, "stripe_account"), "acct_1");
     ck_assert_ptr_null(value(&issuer_stripe, "currency")); /* of the line before */
 }
-END_TEST
 
 /* Story: the name on a company's cards has a blank in it, and could not be configured. */
-START_TEST(a_value_with_blanks_stands_between_double_quotes)
+TEST(a_value_with_blanks_stands_between_double_quotes)
 {
     ck_assert(issuer_parameters_parse(&issuer_adyen, "brand=mc cardholderName=\"Example Travel\" phone=\"+31 6\"",
                                       &parameters, &err));
@@ -72,18 +71,16 @@ START_TEST(a_value_with_blanks_stands_between_double_quotes)
         ck_assert_int_eq(issuer_parameters_parse(&issuer_adyen, text, &parameters, &err), length == 128);
     }
 }
-END_TEST
 
-START_TEST(no_line_is_no_parameters)
+TEST(no_line_is_no_parameters)
 {
     static const char *const none[] = {NULL, "", " ", "\t\n"};
     for (size_t i = 0; i < ARRAY_SIZE(none); i++)
         for (const struct issuer_profile *const *profile = issuer_profiles; *profile; profile++)
             ck_assert(issuer_parameters_parse(*profile, none[i], &parameters, &err));
 }
-END_TEST
 
-START_TEST(a_line_that_is_wrong_is_refused_with_what_is_wrong)
+TEST(a_line_that_is_wrong_is_refused_with_what_is_wrong)
 {
     char long_value[256] = "currency=";
     memset(long_value + 9, 'a', 129);
@@ -129,10 +126,9 @@ START_TEST(a_line_that_is_wrong_is_refused_with_what_is_wrong)
         ck_assert_str_eq(value(&issuer_stripe, "currency"), "chf"); /* untouched */
     }
 }
-END_TEST
 
 /* Whatever is typed is refused or read whole, and nothing behind its end is looked at (ASan). */
-START_TEST(any_line_of_quotes_blanks_and_names_is_refused_or_read)
+TEST(any_line_of_quotes_blanks_and_names_is_refused_or_read)
 {
     static const char *const parts[] = {"currency", "cardholder", "=", "\"", " ", "\t", "a", "\\", "\xff", "\xc3\xbc"};
     char text[64];
@@ -155,9 +151,8 @@ START_TEST(any_line_of_quotes_blanks_and_names_is_refused_or_read)
     }
     ck_assert_uint_gt(accepted, 0);
 }
-END_TEST
 
-START_TEST(core_apis_object_is_read_and_what_the_profile_does_not_know_is_ignored)
+TEST(core_apis_object_is_read_and_what_the_profile_does_not_know_is_ignored)
 {
     ck_assert_ptr_null(
         read_json(&issuer_stripe, "{\"cardholder\":\"ich_1\",\"other\":\"x\",\"currency\":\"e\\u00fcr\"}"));
@@ -168,9 +163,8 @@ START_TEST(core_apis_object_is_read_and_what_the_profile_does_not_know_is_ignore
     ck_assert_ptr_null(value(&issuer_stripe, "cardholder"));
     ck_assert_ptr_null(issuer_parameters_read(&issuer_stripe, (struct json_value){.kind = JSON_MISSING}, &parameters));
 }
-END_TEST
 
-START_TEST(an_object_that_breaks_the_rules_is_unreadable_as_a_whole)
+TEST(an_object_that_breaks_the_rules_is_unreadable_as_a_whole)
 {
     static const char *const bad[] = {
         "[]",
@@ -200,9 +194,8 @@ START_TEST(an_object_that_breaks_the_rules_is_unreadable_as_a_whole)
         ck_assert_str_eq(value(&issuer_stripe, "cardholder"), "ich_1"); /* untouched */
     }
 }
-END_TEST
 
-START_TEST(values_of_128_bytes_and_16_members_fit_and_no_more)
+TEST(values_of_128_bytes_and_16_members_fit_and_no_more)
 {
     char text[1024];
     for (int length = 128; length <= 129; length++) {
@@ -217,9 +210,8 @@ START_TEST(values_of_128_bytes_and_16_members_fit_and_no_more)
         ck_assert_msg((read_json(&issuer_stripe, text) == NULL) == (count == 16), "%d", count);
     }
 }
-END_TEST
 
-START_TEST(the_stronger_value_wins_and_an_absent_one_does_not)
+TEST(the_stronger_value_wins_and_an_absent_one_does_not)
 {
     struct issuer_parameters stronger;
     ck_assert(issuer_parameters_parse(&issuer_stripe, "currency=eur cardholder=ich_1", &parameters, &err));
@@ -228,9 +220,8 @@ START_TEST(the_stronger_value_wins_and_an_absent_one_does_not)
     ck_assert_str_eq(value(&issuer_stripe, "cardholder"), "ich_2");
     ck_assert_str_eq(value(&issuer_stripe, "currency"), "eur");
 }
-END_TEST
 
-START_TEST(marqetas_user_is_ours_where_our_id_can_be_theirs)
+TEST(marqetas_user_is_ours_where_our_id_can_be_theirs)
 {
     static const struct {
         const char *user_id, *token;
@@ -256,9 +247,8 @@ START_TEST(marqetas_user_is_ours_where_our_id_can_be_theirs)
     issuer_parameters_default(&issuer_stripe, "alice", &parameters); /* whose holder is never ours */
     ck_assert_str_eq(issuer_parameters_missing(&issuer_stripe, &parameters), "cardholder");
 }
-END_TEST
 
-START_TEST(what_is_missing_is_named_and_a_look_up_needs_less)
+TEST(what_is_missing_is_named_and_a_look_up_needs_less)
 {
     ck_assert_ptr_null(issuer_parameters_missing(&issuer_generic, &parameters));
     ck_assert_ptr_null(issuer_parameters_missing_for(&issuer_marqeta, &parameters, ISSUER_LOOKUP));
@@ -274,9 +264,8 @@ START_TEST(what_is_missing_is_named_and_a_look_up_needs_less)
     ck_assert_str_eq(issuer_parameters_missing_for(&issuer_stripe, &parameters, ISSUER_CREATE), "currency");
     ck_assert_str_eq(issuer_parameters_missing(&issuer_stripe, &parameters), "currency");
 }
-END_TEST
 
-START_TEST(what_is_written_is_read_again)
+TEST(what_is_written_is_read_again)
 {
     struct issuer_parameters before;
     expect_written(&issuer_stripe, "");
@@ -291,10 +280,9 @@ START_TEST(what_is_written_is_read_again)
     ck_assert(!issuer_parameters_write(&issuer_stripe, &parameters, &tiny));
     buf_done(&tiny);
 }
-END_TEST
 
 /* By the tables: whose look-up would not see a card that was made with other values. */
-START_TEST(the_look_ups_of_stripe_and_adyen_are_built_from_parameters)
+TEST(the_look_ups_of_stripe_and_adyen_are_built_from_parameters)
 {
     for (int i = 0; issuer_profiles[i]; i++) {
         const struct issuer_profile *profile = issuer_profiles[i];
@@ -304,11 +292,10 @@ START_TEST(the_look_ups_of_stripe_and_adyen_are_built_from_parameters)
                       profile->name);
     }
 }
-END_TEST
 
 /* All else that a look-up is built from never changes for an event: its id and when it was made. The replaced card's id
  * comes from another row, and a card of ours is not known yet. */
-START_TEST(nothing_but_parameters_can_lead_a_look_up_elsewhere)
+TEST(nothing_but_parameters_can_lead_a_look_up_elsewhere)
 {
     for (int i = 0; issuer_profiles[i]; i++) {
         const struct issuer_field *field = issuer_profiles[i]->calls[ISSUER_LOOKUP].query;
@@ -318,25 +305,5 @@ START_TEST(nothing_but_parameters_can_lead_a_look_up_elsewhere)
         ck_assert_ptr_null(strstr(issuer_profiles[i]->calls[ISSUER_LOOKUP].path, "{card}"));
     }
 }
-END_TEST
 
-SUITE(parameters)
-{
-    TCase *tests = tcase_create("parameters");
-    tcase_add_checked_fixture(tests, set_up, NULL);
-    tcase_add_test(tests, an_operators_line_is_read);
-    tcase_add_test(tests, a_value_with_blanks_stands_between_double_quotes);
-    tcase_add_test(tests, no_line_is_no_parameters);
-    tcase_add_test(tests, a_line_that_is_wrong_is_refused_with_what_is_wrong);
-    tcase_add_test(tests, any_line_of_quotes_blanks_and_names_is_refused_or_read);
-    tcase_add_test(tests, core_apis_object_is_read_and_what_the_profile_does_not_know_is_ignored);
-    tcase_add_test(tests, an_object_that_breaks_the_rules_is_unreadable_as_a_whole);
-    tcase_add_test(tests, values_of_128_bytes_and_16_members_fit_and_no_more);
-    tcase_add_test(tests, the_stronger_value_wins_and_an_absent_one_does_not);
-    tcase_add_test(tests, marqetas_user_is_ours_where_our_id_can_be_theirs);
-    tcase_add_test(tests, what_is_missing_is_named_and_a_look_up_needs_less);
-    tcase_add_test(tests, what_is_written_is_read_again);
-    tcase_add_test(tests, the_look_ups_of_stripe_and_adyen_are_built_from_parameters);
-    tcase_add_test(tests, nothing_but_parameters_can_lead_a_look_up_elsewhere);
-    suite_add_tcase(suite, tests);
-}
+TESTS_BETWEEN(parameters, set_up, NULL)

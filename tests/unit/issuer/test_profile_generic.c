@@ -124,7 +124,7 @@ static void expect_row(const struct row *row)
     ck_assert_str_eq(outcome.code, row->code);
 }
 
-START_TEST(each_status_of_a_create_has_the_meaning_in_the_table)
+TEST(each_status_of_a_create_has_the_meaning_in_the_table)
 {
     static const char *const bodies[] = {"", "{}", "<html>", GOOD_CARD}; /* the status decides, not the body */
     for (size_t i = 0; i < ARRAY_SIZE(create_rows); i++) {
@@ -136,9 +136,8 @@ START_TEST(each_status_of_a_create_has_the_meaning_in_the_table)
         }
     }
 }
-END_TEST
 
-START_TEST(no_4xx_ever_means_that_a_card_may_exist_and_every_5xx_does)
+TEST(no_4xx_ever_means_that_a_card_may_exist_and_every_5xx_does)
 {
     for (int status = 100; status < 1000; status++) {
         if (status == 200 || status == 201)
@@ -152,9 +151,8 @@ START_TEST(no_4xx_ever_means_that_a_card_may_exist_and_every_5xx_does)
             ck_assert_int_eq(outcome.kind, OUTCOME_UNKNOWN);
     }
 }
-END_TEST
 
-START_TEST(retry_after_is_handed_on)
+TEST(retry_after_is_handed_on)
 {
     static const int statuses[] = {408, 409, 425, 429, 503};
     for (size_t i = 0; i < ARRAY_SIZE(statuses); i++) {
@@ -164,9 +162,8 @@ START_TEST(retry_after_is_handed_on)
         ck_assert_int_eq(outcome.wait_ms, 7000);
     }
 }
-END_TEST
 
-START_TEST(a_refusal_brings_the_issuers_own_code)
+TEST(a_refusal_brings_the_issuers_own_code)
 {
     static const int statuses[] = {400, 410, 422};
     for (size_t i = 0; i < ARRAY_SIZE(statuses); i++) {
@@ -181,9 +178,8 @@ START_TEST(a_refusal_brings_the_issuers_own_code)
     read_create();
     ck_assert_str_eq(outcome.code, "issuer_http_402");
 }
-END_TEST
 
-START_TEST(a_code_that_is_none_is_not_repeated)
+TEST(a_code_that_is_none_is_not_repeated)
 {
     static const char *const bad[] = {
         "{\"code\":\"Program Closed\"}",
@@ -207,9 +203,8 @@ START_TEST(a_code_that_is_none_is_not_repeated)
     read_create();
     ck_assert_uint_eq(strlen(outcome.code), 64);
 }
-END_TEST
 
-START_TEST(the_issuers_words_never_carry_a_card_number_to_us)
+TEST(the_issuers_words_never_carry_a_card_number_to_us)
 {
     answered(422, "{\"code\":\"x\",\"detail\":\"card 4111111111111111 refused \\u0001 \\u00e9\"}");
     read_create();
@@ -217,9 +212,8 @@ START_TEST(the_issuers_words_never_carry_a_card_number_to_us)
     for (const char *byte = outcome.detail; *byte; byte++)
         ck_assert(*byte >= 0x20 && *byte <= 0x7e);
 }
-END_TEST
 
-START_TEST(nothing_sent_is_not_executed_and_everything_lost_is_unknown)
+TEST(nothing_sent_is_not_executed_and_everything_lost_is_unknown)
 {
     not_answered(HTTP_NOT_SENT);
     read_create();
@@ -237,9 +231,8 @@ START_TEST(nothing_sent_is_not_executed_and_everything_lost_is_unknown)
     ck_assert_int_eq(outcome.health, BREAKER_BAD);
     ck_assert_str_eq(outcome.code, "issuer_no_answer");
 }
-END_TEST
 
-START_TEST(a_whole_card_with_our_reference_is_executed)
+TEST(a_whole_card_with_our_reference_is_executed)
 {
     static const int statuses[] = {200, 201};
     for (size_t i = 0; i < ARRAY_SIZE(statuses); i++) {
@@ -257,7 +250,6 @@ START_TEST(a_whole_card_with_our_reference_is_executed)
         ck_assert_int_eq(card.state, ISSUER_CARD_ACTIVE);
     }
 }
-END_TEST
 
 static void expect_executed(const char *text)
 {
@@ -266,7 +258,7 @@ static void expect_executed(const char *text)
     ck_assert_msg(outcome.kind == OUTCOME_EXECUTED, "%s: %s", text, outcome.detail);
 }
 
-START_TEST(last4_alone_is_enough_and_agreement_is_fine)
+TEST(last4_alone_is_enough_and_agreement_is_fine)
 {
     expect_executed(CARD_WITH(",\"last4\":\"0042\""));
     ck_assert_str_eq(card.last4, "0042");
@@ -277,22 +269,19 @@ START_TEST(last4_alone_is_enough_and_agreement_is_fine)
     expect_executed(CARD_WITH(",\"pan\":\"4111111111111111111\",\"last4\":\"1111\"")); /* 19 */
     expect_executed(CARD_WITH(",\"pan\":\"4111111111111111\",\"cvv\":\"123\",\"extra\":{\"a\":[1]}"));
 }
-END_TEST
 
-START_TEST(the_reference_is_compared_as_an_id_not_as_a_text)
+TEST(the_reference_is_compared_as_an_id_not_as_a_text)
 {
     expect_executed(
         "{\"id\":\"a\",\"reference\":\"0199A4B1-0C3D-7E5F-8A9B-0C1D2E3F4A5B\",\"exp_month\":12,\"exp_year\":2026,"
         "\"status\":\"active\",\"last4\":\"1234\"}");
 }
-END_TEST
 
-START_TEST(a_card_that_was_cancelled_meanwhile_is_marked_as_cancelled)
+TEST(a_card_that_was_cancelled_meanwhile_is_marked_as_cancelled)
 {
     expect_executed(CANCELLED_CARD);
     ck_assert_int_eq(card.state, ISSUER_CARD_GONE);
 }
-END_TEST
 
 /* Each is a 2xx that cannot be believed. */
 static const char *const unreadable[] = {
@@ -350,7 +339,7 @@ static const char *const unreadable[] = {
     CARD_WITH(",\"pan\":\"4111111111111111\",\"pan\":\"4111111111111111\""), /* a member twice */
 };
 
-START_TEST(a_2xx_that_cannot_be_believed_is_unknown_and_leaves_no_card_behind)
+TEST(a_2xx_that_cannot_be_believed_is_unknown_and_leaves_no_card_behind)
 {
     for (size_t i = 0; i < ARRAY_SIZE(unreadable); i++) {
         answered(i % 2 ? 200 : 201, unreadable[i]);
@@ -363,7 +352,6 @@ START_TEST(a_2xx_that_cannot_be_believed_is_unknown_and_leaves_no_card_behind)
         ck_assert_msg(card.number[0] == '\0' && card.last4[0] == '\0', "%s", unreadable[i]);
     }
 }
-END_TEST
 
 /* What was built is asked, so that its connection is used by nobody else. */
 static bool names_other(enum issuer_call which, const char *text)
@@ -377,7 +365,7 @@ static bool names_other(enum issuer_call which, const char *text)
     return call.names_other(&call);
 }
 
-START_TEST(a_card_of_another_event_is_the_answer_to_another_request)
+TEST(a_card_of_another_event_is_the_answer_to_another_request)
 {
     ck_assert(!names_other(ISSUER_CREATE, GOOD_CARD));
     ck_assert(names_other(ISSUER_CREATE, "{\"reference\":\"0199a4b1-0c3d-7e5f-8a9b-0c1d2e3f4a5c\"}"));
@@ -387,9 +375,8 @@ START_TEST(a_card_of_another_event_is_the_answer_to_another_request)
     ck_assert(names_other(ISSUER_LOOKUP,
                           "{\"cards\":[" GOOD_CARD ",{\"reference\":\"0199a4b1-0c3d-7e5f-8a9b-0c1d2e3f4a5c\"}]}"));
 }
-END_TEST
 
-START_TEST(an_id_of_128_bytes_fits_and_a_longer_one_is_unreadable)
+TEST(an_id_of_128_bytes_fits_and_a_longer_one_is_unreadable)
 {
     char text[512], id[200];
     memset(id, 'a', sizeof(id));
@@ -403,16 +390,14 @@ START_TEST(an_id_of_128_bytes_fits_and_a_longer_one_is_unreadable)
         ck_assert_int_eq(outcome.kind, length == 128 ? OUTCOME_EXECUTED : OUTCOME_UNKNOWN);
     }
 }
-END_TEST
 
-START_TEST(a_wiped_card_holds_nothing)
+TEST(a_wiped_card_holds_nothing)
 {
     expect_executed(GOOD_CARD);
     issuer_card_wipe(&card);
     const struct issuer_card empty = {0};
     ck_assert_mem_eq(&card, &empty, sizeof(card));
 }
-END_TEST
 
 static void expect_found(const char *text, enum issuer_found expected)
 {
@@ -422,7 +407,7 @@ static void expect_found(const char *text, enum issuer_found expected)
     ck_assert_msg(found == expected, "%s: %d", text, (int)found);
 }
 
-START_TEST(a_look_up_finds_none_one_more_or_only_cancelled)
+TEST(a_look_up_finds_none_one_more_or_only_cancelled)
 {
     expect_found("{\"cards\":[]}", ISSUER_FOUND_NONE);
     expect_found("{\"cards\":[" CANCELLED_CARD "]}", ISSUER_FOUND_CANCELLED);
@@ -436,9 +421,8 @@ START_TEST(a_look_up_finds_none_one_more_or_only_cancelled)
     ck_assert_str_eq(card.id, "ic_1"); /* the active one, wherever it stands */
     ck_assert_int_eq(card.state, ISSUER_CARD_ACTIVE);
 }
-END_TEST
 
-START_TEST(a_look_up_that_cannot_be_read_decides_nothing)
+TEST(a_look_up_that_cannot_be_read_decides_nothing)
 {
     static const char *const bad[] = {"",
                                       "[]",
@@ -457,9 +441,8 @@ START_TEST(a_look_up_that_cannot_be_read_decides_nothing)
         ck_assert_msg(outcome.kind == OUTCOME_UNKNOWN && outcome.advice == ADVICE_RETRY, "%s", bad[i]);
     }
 }
-END_TEST
 
-START_TEST(only_a_200_can_say_that_nothing_was_found)
+TEST(only_a_200_can_say_that_nothing_was_found)
 {
     for (int status = 100; status < 600; status++) {
         if (status == 200)
@@ -491,9 +474,8 @@ START_TEST(only_a_200_can_say_that_nothing_was_found)
     read_lookup();
     ck_assert_int_eq(outcome.kind, OUTCOME_UNKNOWN);
 }
-END_TEST
 
-START_TEST(a_cancel_is_done_by_200_or_409_and_by_nothing_else)
+TEST(a_cancel_is_done_by_200_or_409_and_by_nothing_else)
 {
     for (int status = 100; status < 600; status++) {
         answered(status, "");
@@ -501,9 +483,8 @@ START_TEST(a_cancel_is_done_by_200_or_409_and_by_nothing_else)
         ck_assert_msg((outcome.kind == OUTCOME_EXECUTED) == (status == 200 || status == 409), "%d", status);
     }
 }
-END_TEST
 
-START_TEST(a_cancel_that_is_refused_fails_with_its_own_code)
+TEST(a_cancel_that_is_refused_fails_with_its_own_code)
 {
     static const int statuses[] = {404, 400, 410, 422, 402, 418, 451};
     for (size_t i = 0; i < ARRAY_SIZE(statuses); i++) {
@@ -514,9 +495,8 @@ START_TEST(a_cancel_that_is_refused_fails_with_its_own_code)
         ck_assert_str_eq(outcome.code, "cancel_failed");
     }
 }
-END_TEST
 
-START_TEST(a_cancel_without_an_answer_is_retried)
+TEST(a_cancel_without_an_answer_is_retried)
 {
     static const struct row rows[] = {
         {408, OUTCOME_UNKNOWN, ADVICE_RETRY, BREAKER_ANSWERED, "issuer_http_408"},
@@ -542,7 +522,6 @@ START_TEST(a_cancel_without_an_answer_is_retried)
     ck_assert_int_eq(outcome.kind, OUTCOME_NOT_EXECUTED);
     ck_assert_int_eq(outcome.advice, ADVICE_RETRY);
 }
-END_TEST
 
 static struct issuer_subject subject_of(const char *base)
 {
@@ -584,7 +563,7 @@ static void expect_member(const char *name, const char *expected)
     ck_assert_str_eq(text, expected);
 }
 
-START_TEST(a_create_carries_the_event_id_as_key_and_reference)
+TEST(a_create_carries_the_event_id_as_key_and_reference)
 {
     struct outbox_payload payload = {0};
     ck_assert(build_create("http://127.0.0.1:1", "alice", &payload, ""));
@@ -600,9 +579,8 @@ START_TEST(a_create_carries_the_event_id_as_key_and_reference)
     expect_member("program", NULL);
     expect_member("memo", NULL);
 }
-END_TEST
 
-START_TEST(a_create_names_the_issuers_card_and_escapes_what_users_write)
+TEST(a_create_names_the_issuers_card_and_escapes_what_users_write)
 {
     struct outbox_payload payload = {.is_reissue = true, .has_program = true, .has_memo = true};
     snprintf(payload.replaces, sizeof(payload.replaces), "%s", OTHER);
@@ -615,9 +593,8 @@ START_TEST(a_create_names_the_issuers_card_and_escapes_what_users_write)
     expect_member("program", "gold\"\\");
     expect_member("memo", ""); /* given and empty is not absent */
 }
-END_TEST
 
-START_TEST(a_body_that_does_not_fit_is_no_call)
+TEST(a_body_that_does_not_fit_is_no_call)
 {
     struct outbox_payload payload = {0};
     call.body.max = 8;
@@ -626,9 +603,8 @@ START_TEST(a_body_that_does_not_fit_is_no_call)
     ck_assert(!build_lookup("http://127.0.0.1:1"));
     ck_assert(!build_cancel("http://127.0.0.1:1", "ic"));
 }
-END_TEST
 
-START_TEST(look_up_and_cancel_are_built_as_documented)
+TEST(look_up_and_cancel_are_built_as_documented)
 {
     ck_assert(build_lookup("http://i"));
     ck_assert_str_eq(call.method, "GET");
@@ -648,36 +624,5 @@ START_TEST(look_up_and_cancel_are_built_as_documented)
     ck_assert(!build_cancel("http://i", ".."));
     ck_assert(!build_cancel("http://i", ""));
 }
-END_TEST
 
-SUITE(profile_generic)
-{
-    TCase *tcase = tcase_create("profile_generic");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, each_status_of_a_create_has_the_meaning_in_the_table);
-    tcase_add_test(tcase, no_4xx_ever_means_that_a_card_may_exist_and_every_5xx_does);
-    tcase_add_test(tcase, retry_after_is_handed_on);
-    tcase_add_test(tcase, a_refusal_brings_the_issuers_own_code);
-    tcase_add_test(tcase, a_code_that_is_none_is_not_repeated);
-    tcase_add_test(tcase, the_issuers_words_never_carry_a_card_number_to_us);
-    tcase_add_test(tcase, nothing_sent_is_not_executed_and_everything_lost_is_unknown);
-    tcase_add_test(tcase, a_whole_card_with_our_reference_is_executed);
-    tcase_add_test(tcase, last4_alone_is_enough_and_agreement_is_fine);
-    tcase_add_test(tcase, the_reference_is_compared_as_an_id_not_as_a_text);
-    tcase_add_test(tcase, a_card_that_was_cancelled_meanwhile_is_marked_as_cancelled);
-    tcase_add_test(tcase, a_2xx_that_cannot_be_believed_is_unknown_and_leaves_no_card_behind);
-    tcase_add_test(tcase, a_card_of_another_event_is_the_answer_to_another_request);
-    tcase_add_test(tcase, an_id_of_128_bytes_fits_and_a_longer_one_is_unreadable);
-    tcase_add_test(tcase, a_wiped_card_holds_nothing);
-    tcase_add_test(tcase, a_look_up_finds_none_one_more_or_only_cancelled);
-    tcase_add_test(tcase, a_look_up_that_cannot_be_read_decides_nothing);
-    tcase_add_test(tcase, only_a_200_can_say_that_nothing_was_found);
-    tcase_add_test(tcase, a_cancel_is_done_by_200_or_409_and_by_nothing_else);
-    tcase_add_test(tcase, a_cancel_that_is_refused_fails_with_its_own_code);
-    tcase_add_test(tcase, a_cancel_without_an_answer_is_retried);
-    tcase_add_test(tcase, a_create_carries_the_event_id_as_key_and_reference);
-    tcase_add_test(tcase, a_create_names_the_issuers_card_and_escapes_what_users_write);
-    tcase_add_test(tcase, a_body_that_does_not_fit_is_no_call);
-    tcase_add_test(tcase, look_up_and_cancel_are_built_as_documented);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(profile_generic, set_up, tear_down)

@@ -59,7 +59,7 @@ static void check_objects(const struct issuer_field *fields)
         }
 }
 
-START_TEST(the_names_are_those_of_the_options)
+TEST(the_names_are_those_of_the_options)
 {
     static const char *const names[] = {
 #define X(name, ...) #name,
@@ -74,9 +74,8 @@ START_TEST(the_names_are_those_of_the_options)
     ck_assert_ptr_null(issuer_profile_find("nonsense"));
     ck_assert_ptr_null(issuer_profile_find(""));
 }
-END_TEST
 
-START_TEST(a_key_that_the_issuer_ignores_is_not_trusted)
+TEST(a_key_that_the_issuer_ignores_is_not_trusted)
 {
     static char names[][8] = {"generic", "stripe", "none"};
     struct config config = {.issuer.profile = names[0]};
@@ -91,9 +90,8 @@ START_TEST(a_key_that_the_issuer_ignores_is_not_trusted)
     config.issuer.profile = names[2];
     ck_assert_ptr_null(issuer_profile_of(&config));
 }
-END_TEST
 
-START_TEST(every_call_is_whole_and_names_only_what_is_there)
+TEST(every_call_is_whole_and_names_only_what_is_there)
 {
     EACH_PROFILE(profile)
     {
@@ -121,9 +119,8 @@ START_TEST(every_call_is_whole_and_names_only_what_is_there)
         }
     }
 }
-END_TEST
 
-START_TEST(a_profile_can_do_what_the_flow_asks_of_it)
+TEST(a_profile_can_do_what_the_flow_asks_of_it)
 {
     EACH_PROFILE(profile)
     {
@@ -150,9 +147,8 @@ START_TEST(a_profile_can_do_what_the_flow_asks_of_it)
         ck_assert(!profile->sends_trace || profile == &issuer_generic);
     }
 }
-END_TEST
 
-START_TEST(rules_look_only_at_what_is_noted_and_read)
+TEST(rules_look_only_at_what_is_noted_and_read)
 {
     EACH_PROFILE(profile)
     {
@@ -174,10 +170,9 @@ START_TEST(rules_look_only_at_what_is_noted_and_read)
         }
     }
 }
-END_TEST
 
 /* Headers of a call: ours, Content-Type, the key, and the trace that the flow adds where it may. */
-START_TEST(no_call_has_more_headers_than_a_call_may_have)
+TEST(no_call_has_more_headers_than_a_call_may_have)
 {
     EACH_PROFILE(profile)
     {
@@ -187,16 +182,5 @@ START_TEST(no_call_has_more_headers_than_a_call_may_have)
         ck_assert_uint_le(count, HTTP_CALL_HEADERS_MAX);
     }
 }
-END_TEST
 
-SUITE(profiles)
-{
-    TCase *tests = tcase_create("profiles");
-    tcase_add_test(tests, the_names_are_those_of_the_options);
-    tcase_add_test(tests, a_key_that_the_issuer_ignores_is_not_trusted);
-    tcase_add_test(tests, every_call_is_whole_and_names_only_what_is_there);
-    tcase_add_test(tests, a_profile_can_do_what_the_flow_asks_of_it);
-    tcase_add_test(tests, rules_look_only_at_what_is_noted_and_read);
-    tcase_add_test(tests, no_call_has_more_headers_than_a_call_may_have);
-    suite_add_tcase(suite, tests);
-}
+TESTS(profiles)

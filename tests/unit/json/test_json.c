@@ -31,7 +31,7 @@ static void assert_written(const struct json *json, const char *expected)
     buf_done(&out);
 }
 
-START_TEST(what_json_c_would_swallow_is_refused)
+TEST(what_json_c_would_swallow_is_refused)
 {
     static const char *const texts[] = {
         "",
@@ -59,9 +59,8 @@ START_TEST(what_json_c_would_swallow_is_refused)
         ck_assert_ptr_eq(json, before);
     }
 }
-END_TEST
 
-START_TEST(scalars_at_the_root_need_no_terminator)
+TEST(scalars_at_the_root_need_no_terminator)
 {
     static const char *const texts[] = {"12", "-3.5", "true", "\"a\"", "[1]", "0"};
 
@@ -77,9 +76,8 @@ START_TEST(scalars_at_the_root_need_no_terminator)
         json_free(json);
     }
 }
-END_TEST
 
-START_TEST(null_is_read_as_null)
+TEST(null_is_read_as_null)
 {
     json_scope struct json *json = (struct json *)(void *)&json;
 
@@ -87,9 +85,8 @@ START_TEST(null_is_read_as_null)
     ck_assert_ptr_null(json);
     assert_written(json, "null");
 }
-END_TEST
 
-START_TEST(the_deepest_document_the_scanner_passes_is_read)
+TEST(the_deepest_document_the_scanner_passes_is_read)
 {
     char text[2 * JSON_DEPTH_MAX + 3];
     struct json *json = NULL;
@@ -103,9 +100,8 @@ START_TEST(the_deepest_document_the_scanner_passes_is_read)
     memset(text + JSON_DEPTH_MAX + 1, ']', JSON_DEPTH_MAX + 1);
     ck_assert(!json_parse(text, 2 * JSON_DEPTH_MAX + 2, &json, NULL));
 }
-END_TEST
 
-START_TEST(what_was_built_is_written_on_one_line_without_spaces)
+TEST(what_was_built_is_written_on_one_line_without_spaces)
 {
     json_scope struct json *object = json_new_object();
     struct json *list = json_new_array();
@@ -125,9 +121,8 @@ START_TEST(what_was_built_is_written_on_one_line_without_spaces)
         "{\"url\":\"http://a/b "
         "\\\"q\\\"\\n\xc3\xa9\",\"least\":-1,\"yes\":true,\"nothing\":null,\"no_text\":null,\"list\":[1,null,\"x\"]}");
 }
-END_TEST
 
-START_TEST(what_was_read_is_written_as_it_came)
+TEST(what_was_read_is_written_as_it_came)
 {
     static const char *const texts[] = {
         "[1.5,-2.50e+3,1e-400,0,-1,9223372036854775807,-9223372036854775808]",
@@ -140,17 +135,15 @@ START_TEST(what_was_read_is_written_as_it_came)
         assert_written(json, texts[i]);
     }
 }
-END_TEST
 
-START_TEST(minus_zero_is_the_integer_zero)
+TEST(minus_zero_is_the_integer_zero)
 {
     json_scope struct json *json = parse("{\"a\":-0}");
 
     assert_written(json, "{\"a\":0}");
 }
-END_TEST
 
-START_TEST(a_tree_too_deep_to_be_read_by_anybody_is_not_written)
+TEST(a_tree_too_deep_to_be_read_by_anybody_is_not_written)
 {
     json_scope struct json *root = json_new_array();
     struct json *inner = root;
@@ -165,9 +158,8 @@ START_TEST(a_tree_too_deep_to_be_read_by_anybody_is_not_written)
     ck_assert(!json_write(root, &out));
     buf_done(&out);
 }
-END_TEST
 
-START_TEST(a_setter_that_fails_still_owns_its_value)
+TEST(a_setter_that_fails_still_owns_its_value)
 {
     json_scope struct json *text = json_new_text("x"), *object = json_new_object(), *array = json_new_array();
 
@@ -182,9 +174,8 @@ START_TEST(a_setter_that_fails_still_owns_its_value)
     assert_written(object, "{}");
     assert_written(array, "[]");
 }
-END_TEST
 
-START_TEST(writing_into_a_full_buffer_fails)
+TEST(writing_into_a_full_buffer_fails)
 {
     json_scope struct json *json = parse("{\"a\":\"bcdefgh\"}");
     struct buf out;
@@ -194,20 +185,5 @@ START_TEST(writing_into_a_full_buffer_fails)
     ck_assert(out.failed);
     buf_done(&out);
 }
-END_TEST
 
-SUITE(json)
-{
-    TCase *tests = tcase_create("json");
-    tcase_add_test(tests, what_json_c_would_swallow_is_refused);
-    tcase_add_test(tests, scalars_at_the_root_need_no_terminator);
-    tcase_add_test(tests, null_is_read_as_null);
-    tcase_add_test(tests, the_deepest_document_the_scanner_passes_is_read);
-    tcase_add_test(tests, what_was_built_is_written_on_one_line_without_spaces);
-    tcase_add_test(tests, what_was_read_is_written_as_it_came);
-    tcase_add_test(tests, minus_zero_is_the_integer_zero);
-    tcase_add_test(tests, a_tree_too_deep_to_be_read_by_anybody_is_not_written);
-    tcase_add_test(tests, a_setter_that_fails_still_owns_its_value);
-    tcase_add_test(tests, writing_into_a_full_buffer_fails);
-    suite_add_tcase(suite, tests);
-}
+TESTS(json)

@@ -92,7 +92,7 @@ static const struct slice good_texts[] = {
     TEXT("[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]"),
 };
 
-START_TEST(good_texts_are_accepted)
+TEST(good_texts_are_accepted)
 {
     struct err err;
 
@@ -100,9 +100,8 @@ START_TEST(good_texts_are_accepted)
         ck_assert_msg(check(good_texts[i].bytes, good_texts[i].length, &err), "%.*s: %s", (int)good_texts[i].length,
                       good_texts[i].bytes, err.message);
 }
-END_TEST
 
-START_TEST(everything_outside_the_grammar_is_refused)
+TEST(everything_outside_the_grammar_is_refused)
 {
     static const struct slice texts[] = {
         TEXT(""),
@@ -186,9 +185,8 @@ START_TEST(everything_outside_the_grammar_is_refused)
         ck_assert_msg(!fits_grammar(texts[i].bytes, texts[i].length), "row %zu: %s", i, texts[i].bytes);
     }
 }
-END_TEST
 
-START_TEST(strings_hold_no_control_bytes_bad_utf8_or_bad_escapes)
+TEST(strings_hold_no_control_bytes_bad_utf8_or_bad_escapes)
 {
     static const struct slice texts[] = {
         TEXT("\"a\nb\""),
@@ -246,9 +244,8 @@ START_TEST(strings_hold_no_control_bytes_bad_utf8_or_bad_escapes)
     for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
         ck_assert_msg(!check(texts[i].bytes, texts[i].length, NULL), "row %zu", i);
 }
-END_TEST
 
-START_TEST(numbers_that_would_be_clamped_or_infinite_are_refused)
+TEST(numbers_that_would_be_clamped_or_infinite_are_refused)
 {
     static const char *const texts[] = {
         "9223372036854775808",
@@ -272,9 +269,8 @@ START_TEST(numbers_that_would_be_clamped_or_infinite_are_refused)
     for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
         ck_assert_msg(!accepted(texts[i]), "%s", texts[i]);
 }
-END_TEST
 
-START_TEST(what_the_grammar_leaves_to_each_reader_is_no_fault_of_the_grammar)
+TEST(what_the_grammar_leaves_to_each_reader_is_no_fault_of_the_grammar)
 {
     static const struct slice texts[] = {
         TEXT("\"\\u0000\""),
@@ -300,9 +296,8 @@ START_TEST(what_the_grammar_leaves_to_each_reader_is_no_fault_of_the_grammar)
     for (size_t i = 0; i < ARRAY_SIZE(faults); i++)
         ck_assert_msg(!fits_grammar(faults[i].bytes, faults[i].length), "%s", faults[i].bytes);
 }
-END_TEST
 
-START_TEST(the_grammar_is_followed_into_any_depth_that_a_peer_may_write)
+TEST(the_grammar_is_followed_into_any_depth_that_a_peer_may_write)
 {
     struct buf buf;
 
@@ -319,9 +314,8 @@ START_TEST(the_grammar_is_followed_into_any_depth_that_a_peer_may_write)
     }
     buf_done(&buf);
 }
-END_TEST
 
-START_TEST(a_long_number_is_judged_by_its_value)
+TEST(a_long_number_is_judged_by_its_value)
 {
     struct buf buf;
 
@@ -338,9 +332,8 @@ START_TEST(a_long_number_is_judged_by_its_value)
     ck_assert(check(buf.bytes, buf.length, NULL));
     buf_done(&buf);
 }
-END_TEST
 
-START_TEST(a_member_twice_in_one_object_is_refused_however_it_is_written)
+TEST(a_member_twice_in_one_object_is_refused_however_it_is_written)
 {
     static const char *const texts[] = {
         "{\"a\":1,\"a\":2}",
@@ -364,14 +357,12 @@ START_TEST(a_member_twice_in_one_object_is_refused_however_it_is_written)
         ck_assert_ptr_nonnull(strstr(err.message, "second time"));
     }
 }
-END_TEST
 
-START_TEST(an_inner_object_may_use_the_names_of_the_outer_one)
+TEST(an_inner_object_may_use_the_names_of_the_outer_one)
 {
     ck_assert(accepted("{\"a\":{\"a\":1,\"b\":{\"a\":1,\"b\":2}},\"b\":[{\"a\":1},{\"a\":1}]}"));
     ck_assert(!accepted("{\"a\":{\"a\":1,\"b\":{\"a\":1,\"b\":2}},\"b\":[{\"a\":1},{\"a\":1}],\"a\":0}"));
 }
-END_TEST
 
 /* {"n0":0,"n1":0,...}, then `last` where it is not NULL. */
 static void put_members(struct buf *buf, size_t count, const char *last)
@@ -385,7 +376,7 @@ static void put_members(struct buf *buf, size_t count, const char *last)
     ck_assert(buf_put_byte(buf, '}'));
 }
 
-START_TEST(large_objects_are_searched_for_duplicates_too)
+TEST(large_objects_are_searched_for_duplicates_too)
 {
     struct buf buf;
 
@@ -402,9 +393,8 @@ START_TEST(large_objects_are_searched_for_duplicates_too)
     }
     buf_done(&buf);
 }
-END_TEST
 
-START_TEST(an_object_has_at_most_1024_members)
+TEST(an_object_has_at_most_1024_members)
 {
     struct buf buf;
     struct err err;
@@ -417,9 +407,8 @@ START_TEST(an_object_has_at_most_1024_members)
     ck_assert_ptr_nonnull(strstr(err.message, "1024"));
     buf_done(&buf);
 }
-END_TEST
 
-START_TEST(nesting_ends_at_the_limit_and_not_before)
+TEST(nesting_ends_at_the_limit_and_not_before)
 {
     struct buf buf;
     struct err err;
@@ -439,9 +428,8 @@ START_TEST(nesting_ends_at_the_limit_and_not_before)
     ck_assert(!check(buf.bytes, buf.length, NULL));
     buf_done(&buf);
 }
-END_TEST
 
-START_TEST(every_true_prefix_of_a_document_is_refused)
+TEST(every_true_prefix_of_a_document_is_refused)
 {
     static const char text[] = "{\"kind\":\"re\\u0069ssue\",\"n\":[-12.5e+3,0,true,false,null,{}],\"e\":"
                                "\"\\ud83d\\ude00 \xe2\x82\xac\",\"o\":{\"a\":\"\"}}";
@@ -450,9 +438,8 @@ START_TEST(every_true_prefix_of_a_document_is_refused)
     for (size_t length = 0; length < sizeof(text) - 1; length++)
         ck_assert_msg(!check(text, length, NULL), "%zu", length);
 }
-END_TEST
 
-START_TEST(the_message_names_the_place_and_never_the_text)
+TEST(the_message_names_the_place_and_never_the_text)
 {
     struct err err;
 
@@ -461,7 +448,6 @@ START_TEST(the_message_names_the_place_and_never_the_text)
     ck_assert_ptr_nonnull(strstr(err.message, "byte 24"));
     ck_assert_ptr_null(strstr(err.message, "4111"));
 }
-END_TEST
 
 static uint64_t random_state;
 
@@ -562,7 +548,7 @@ static size_t walk(struct json_value value, int depth)
     return count;
 }
 
-START_TEST(what_we_accept_json_c_accepts_and_nothing_reads_past_the_end)
+TEST(what_we_accept_json_c_accepts_and_nothing_reads_past_the_end)
 {
     size_t accepted_count = 0, refused_count = 0, walked = 0;
 
@@ -592,25 +578,5 @@ START_TEST(what_we_accept_json_c_accepts_and_nothing_reads_past_the_end)
     ck_assert_uint_gt(refused_count, 1000);
     ck_assert_uint_gt(walked, 60000 / 2);
 }
-END_TEST
 
-SUITE(json_strict)
-{
-    TCase *tests = tcase_create("json_strict");
-    tcase_add_test(tests, good_texts_are_accepted);
-    tcase_add_test(tests, everything_outside_the_grammar_is_refused);
-    tcase_add_test(tests, strings_hold_no_control_bytes_bad_utf8_or_bad_escapes);
-    tcase_add_test(tests, numbers_that_would_be_clamped_or_infinite_are_refused);
-    tcase_add_test(tests, what_the_grammar_leaves_to_each_reader_is_no_fault_of_the_grammar);
-    tcase_add_test(tests, the_grammar_is_followed_into_any_depth_that_a_peer_may_write);
-    tcase_add_test(tests, a_long_number_is_judged_by_its_value);
-    tcase_add_test(tests, a_member_twice_in_one_object_is_refused_however_it_is_written);
-    tcase_add_test(tests, an_inner_object_may_use_the_names_of_the_outer_one);
-    tcase_add_test(tests, large_objects_are_searched_for_duplicates_too);
-    tcase_add_test(tests, an_object_has_at_most_1024_members);
-    tcase_add_test(tests, nesting_ends_at_the_limit_and_not_before);
-    tcase_add_test(tests, every_true_prefix_of_a_document_is_refused);
-    tcase_add_test(tests, the_message_names_the_place_and_never_the_text);
-    tcase_add_test(tests, what_we_accept_json_c_accepts_and_nothing_reads_past_the_end);
-    suite_add_tcase(suite, tests);
-}
+TESTS(json_strict)

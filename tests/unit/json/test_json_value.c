@@ -32,7 +32,7 @@ static struct json_value value_of(const char *text)
     return json_value_of(text, strlen(text));
 }
 
-START_TEST(members_are_found_by_their_unescaped_name)
+TEST(members_are_found_by_their_unescaped_name)
 {
     struct json_value object =
         value_of(" { \"a\" : 1 , \"k\\u0069nd\" : \"new\" , \"kin\" : [ { \"kind\" : 7 } ] , \"n\":null}");
@@ -49,9 +49,8 @@ START_TEST(members_are_found_by_their_unescaped_name)
     ck_assert_int_eq(json_member(value_of("3"), "kind").kind, JSON_MISSING);
     ck_assert_int_eq(json_member(json_member(object, "none"), "kind").kind, JSON_MISSING);
 }
-END_TEST
 
-START_TEST(many_members_are_found_in_one_walk_whatever_their_order)
+TEST(many_members_are_found_in_one_walk_whatever_their_order)
 {
     static const char *const names[] = {"c", "absent", "a", "b"};
     struct json_value found[ARRAY_SIZE(names)];
@@ -65,9 +64,8 @@ START_TEST(many_members_are_found_in_one_walk_whatever_their_order)
     for (size_t i = 0; i < ARRAY_SIZE(names); i++)
         ck_assert_int_eq(found[i].kind, JSON_MISSING);
 }
-END_TEST
 
-START_TEST(a_member_that_is_there_twice_has_no_value)
+TEST(a_member_that_is_there_twice_has_no_value)
 {
     static const char *const names[] = {"b", "a", "c"};
     struct json_value object = value_of("{\"a\":1,\"b\":2,\"\\u0061\":1,\"o\":{\"a\":1},\"o\":{},\"a\":3}");
@@ -85,9 +83,8 @@ START_TEST(a_member_that_is_there_twice_has_no_value)
     ck_assert_int_eq(found[1].kind, JSON_TWICE);
     ck_assert_int_eq(found[2].kind, JSON_MISSING);
 }
-END_TEST
 
-START_TEST(what_is_used_must_be_a_good_text)
+TEST(what_is_used_must_be_a_good_text)
 {
     struct json_value object =
         value_of("{\"a\\u0000\":1,\"a\\ud83d\":2,\"x\":\"Ana \\ud83d\",\"y\":\"a\\u0000b\",\"z\":\"Ana\"}");
@@ -97,9 +94,8 @@ START_TEST(what_is_used_must_be_a_good_text)
     ck_assert(!json_string(json_member(object, "y"), text, sizeof(text), NULL));
     ck_assert(json_string(json_member(object, "z"), text, sizeof(text), NULL));
 }
-END_TEST
 
-START_TEST(arrays_and_objects_are_walked_in_order)
+TEST(arrays_and_objects_are_walked_in_order)
 {
     struct json_value array = value_of("[ 1 ,\"a,]\", [2,[3]] , {\"x\":\"}\"} ,true,null ] "), element, value;
     static const enum json_kind kinds[] = {JSON_NUMBER, JSON_STRING, JSON_ARRAY, JSON_OBJECT, JSON_BOOL, JSON_NULL};
@@ -123,9 +119,8 @@ START_TEST(arrays_and_objects_are_walked_in_order)
     ck_assert_uint_eq(value.raw.length, 2);
     ck_assert_mem_eq(value.raw.bytes, "12", 2);
 }
-END_TEST
 
-START_TEST(strings_are_unescaped_into_the_callers_memory_or_not_at_all)
+TEST(strings_are_unescaped_into_the_callers_memory_or_not_at_all)
 {
     char out[32];
     size_t length = 99;
@@ -143,9 +138,8 @@ START_TEST(strings_are_unescaped_into_the_callers_memory_or_not_at_all)
     ck_assert(!json_string(value_of("12"), out, sizeof(out), NULL));
     ck_assert(!json_string(value_of("null"), out, sizeof(out), NULL));
 }
-END_TEST
 
-START_TEST(an_integer_is_a_number_in_range_however_it_is_written)
+TEST(an_integer_is_a_number_in_range_however_it_is_written)
 {
     static const char *const none[] = {"1.5",   "1e-2",
                                        "10e-2", "0.7e0",
@@ -187,17 +181,15 @@ START_TEST(an_integer_is_a_number_in_range_however_it_is_written)
     ck_assert(json_integer(value_of("-9223372036854775808"), INT64_MIN, 0, &integer) && integer == INT64_MIN);
     ck_assert(json_integer(value_of("9223372036854775807"), 0, INT64_MAX, &integer) && integer == INT64_MAX);
 }
-END_TEST
 
-START_TEST(true_and_false_are_distinguished_from_everything_else)
+TEST(true_and_false_are_distinguished_from_everything_else)
 {
     ck_assert(json_is_true(value_of("true")) && !json_is_false(value_of("true")));
     ck_assert(json_is_false(value_of("false")) && !json_is_true(value_of("false")));
     ck_assert(!json_is_true(value_of("\"true\"")) && !json_is_true(value_of("1")) && !json_is_false(value_of("null")));
 }
-END_TEST
 
-START_TEST(whatever_is_written_as_a_string_is_good_json)
+TEST(whatever_is_written_as_a_string_is_good_json)
 {
     static const struct {
         struct slice in;
@@ -237,9 +229,8 @@ START_TEST(whatever_is_written_as_a_string_is_good_json)
     }
     buf_done(&buf);
 }
-END_TEST
 
-START_TEST(a_full_buffer_makes_writing_fail)
+TEST(a_full_buffer_makes_writing_fail)
 {
     struct buf buf;
 
@@ -247,20 +238,5 @@ START_TEST(a_full_buffer_makes_writing_fail)
     ck_assert(!json_put_string(&buf, "abc", 3));
     buf_done(&buf);
 }
-END_TEST
 
-SUITE(json_value)
-{
-    TCase *tests = tcase_create("json_value");
-    tcase_add_test(tests, members_are_found_by_their_unescaped_name);
-    tcase_add_test(tests, many_members_are_found_in_one_walk_whatever_their_order);
-    tcase_add_test(tests, arrays_and_objects_are_walked_in_order);
-    tcase_add_test(tests, strings_are_unescaped_into_the_callers_memory_or_not_at_all);
-    tcase_add_test(tests, a_member_that_is_there_twice_has_no_value);
-    tcase_add_test(tests, what_is_used_must_be_a_good_text);
-    tcase_add_test(tests, an_integer_is_a_number_in_range_however_it_is_written);
-    tcase_add_test(tests, true_and_false_are_distinguished_from_everything_else);
-    tcase_add_test(tests, whatever_is_written_as_a_string_is_good_json);
-    tcase_add_test(tests, a_full_buffer_makes_writing_fail);
-    suite_add_tcase(suite, tests);
-}
+TESTS(json_value)

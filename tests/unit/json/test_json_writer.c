@@ -29,7 +29,7 @@ static void expect(const char *text)
     ck_assert_msg(json_strict_check(out.bytes, out.length, &err), "%s", err.message);
 }
 
-START_TEST(members_and_elements_are_separated_by_one_comma)
+TEST(members_and_elements_are_separated_by_one_comma)
 {
     json_open_object(&writer, NULL);
     json_add_text(&writer, "status", "PENDING");
@@ -51,18 +51,16 @@ START_TEST(members_and_elements_are_separated_by_one_comma)
            "null,"
            "\"raw\":{\"a\":1}}");
 }
-END_TEST
 
-START_TEST(names_and_texts_are_escaped)
+TEST(names_and_texts_are_escaped)
 {
     json_open_object(&writer, NULL);
     json_add_text(&writer, "a\"b", "line\n\"quoted\" \\ \x01 \xff");
     json_close_object(&writer);
     expect("{\"a\\\"b\":\"line\\n\\\"quoted\\\" \\\\ \\u0001 \xEF\xBF\xBD\"}");
 }
-END_TEST
 
-START_TEST(ids_and_times_have_one_form)
+TEST(ids_and_times_have_one_form)
 {
     struct uuid id = {.bytes = {0x01, 0x8f, 0xa0, 0, 0, 0, 0x70, 0, 0x80, 0, 0, 0, 0, 0, 0, 0xff}};
     json_open_object(&writer, NULL);
@@ -71,9 +69,8 @@ START_TEST(ids_and_times_have_one_form)
     json_close_object(&writer);
     expect("{\"id\":\"018fa000-0000-7000-8000-0000000000ff\",\"created_at\":\"2026-11-20T10:39:57.123456Z\"}");
 }
-END_TEST
 
-START_TEST(a_text_beyond_the_maximum_marks_the_buffer_as_failed)
+TEST(a_text_beyond_the_maximum_marks_the_buffer_as_failed)
 {
     buf_done(&out);
     buf_init(&out, 16);
@@ -83,15 +80,5 @@ START_TEST(a_text_beyond_the_maximum_marks_the_buffer_as_failed)
     ck_assert(out.failed);
     ck_assert_uint_le(out.length, 16);
 }
-END_TEST
 
-SUITE(json_writer)
-{
-    TCase *tests = tcase_create("json_writer");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_test(tests, members_and_elements_are_separated_by_one_comma);
-    tcase_add_test(tests, names_and_texts_are_escaped);
-    tcase_add_test(tests, ids_and_times_have_one_form);
-    tcase_add_test(tests, a_text_beyond_the_maximum_marks_the_buffer_as_failed);
-    suite_add_tcase(suite, tests);
-}
+TESTS_BETWEEN(json_writer, set_up, tear_down)

@@ -70,16 +70,15 @@ static void check_params(int count)
         buf_done(&bufs[i]);
 }
 
-START_TEST(rows_become_an_array_for_each_column_and_a_scalar_stays_one)
+TEST(rows_become_an_array_for_each_column_and_a_scalar_stays_one)
 {
     pg_columns_init(&columns, 4096);
     add_rows(5);
     ck_assert(pg_columns_finish(&columns, params, 7));
     check_params(5);
 }
-END_TEST
 
-START_TEST(a_statement_after_another_starts_clean)
+TEST(a_statement_after_another_starts_clean)
 {
     pg_columns_init(&columns, 4096);
     add_rows(20);
@@ -93,9 +92,8 @@ START_TEST(a_statement_after_another_starts_clean)
     ck_assert(pg_columns_finish(&columns, params, 1));
     ck_assert_ptr_null(params[0].bytes);
 }
-END_TEST
 
-START_TEST(what_does_not_fit_is_reported_and_the_next_statement_is_not_harmed)
+TEST(what_does_not_fit_is_reported_and_the_next_statement_is_not_harmed)
 {
     pg_columns_init(&columns, 200);
     add_rows(50);
@@ -104,7 +102,6 @@ START_TEST(what_does_not_fit_is_reported_and_the_next_statement_is_not_harmed)
     ck_assert(pg_columns_finish(&columns, params, 7));
     check_params(2);
 }
-END_TEST
 
 static void add_wrong_row(int fault)
 {
@@ -131,15 +128,12 @@ START_TEST(a_row_that_differs_from_the_first_is_caught)
     pg_columns_add_bool(&columns, false);
     add_wrong_row(_i);
 }
-END_TEST
 
 SUITE(pg_columns)
 {
     TCase *tcase = tcase_create("pg_columns");
     tcase_add_checked_fixture(tcase, NULL, tear_down);
-    tcase_add_test(tcase, rows_become_an_array_for_each_column_and_a_scalar_stays_one);
-    tcase_add_test(tcase, a_statement_after_another_starts_clean);
-    tcase_add_test(tcase, what_does_not_fit_is_reported_and_the_next_statement_is_not_harmed);
+    ADD_TESTS(tcase);
     suite_add_tcase(suite, tcase);
     tcase = tcase_create("assertions");
     tcase_set_tags(tcase, "no_valgrind"); /* which runs all tests in one process */

@@ -8,7 +8,7 @@
 #include "common/lib/pg/pg_conninfo.h"
 #include "tests/support/suite.h"
 
-START_TEST(what_can_never_connect_is_configuration_and_quotes_no_value)
+TEST(what_can_never_connect_is_configuration_and_quotes_no_value)
 {
     static const struct {
         const char *conninfo, *said;
@@ -45,9 +45,8 @@ START_TEST(what_can_never_connect_is_configuration_and_quotes_no_value)
     for (size_t i = 0; i < ARRAY_SIZE(good); i++)
         ck_assert_msg(pg_conninfo_check(good[i], &err), "%s: %s", good[i], err.message);
 }
-END_TEST
 
-START_TEST(variables_of_libpq_are_judged_as_well)
+TEST(variables_of_libpq_are_judged_as_well)
 {
     struct err err;
     ck_assert_int_eq(setenv("PGSSLMODE", "requires", 1), 0);
@@ -57,9 +56,8 @@ START_TEST(variables_of_libpq_are_judged_as_well)
     ck_assert(pg_conninfo_check("sslmode=require", &err));
     ck_assert_int_eq(unsetenv("PGSSLMODE"), 0);
 }
-END_TEST
 
-START_TEST(what_stays_wrong_has_a_remedy_and_what_may_heal_has_none)
+TEST(what_stays_wrong_has_a_remedy_and_what_may_heal_has_none)
 {
     static const struct {
         const char *said, *remedy;
@@ -95,9 +93,8 @@ START_TEST(what_stays_wrong_has_a_remedy_and_what_may_heal_has_none)
                       remedy ? remedy : "none");
     }
 }
-END_TEST
 
-START_TEST(another_machine_is_proven_or_must_be_permitted)
+TEST(another_machine_is_proven_or_must_be_permitted)
 {
     static const struct {
         const char *conninfo;
@@ -135,14 +132,5 @@ START_TEST(another_machine_is_proven_or_must_be_permitted)
     ck_assert(!pg_conninfo_is_exposed("host=db.example", text));
     ck_assert_int_eq(unsetenv("PGSSLMODE"), 0);
 }
-END_TEST
 
-SUITE(pg_conninfo)
-{
-    TCase *tcase = tcase_create("pg_conninfo");
-    tcase_add_test(tcase, what_can_never_connect_is_configuration_and_quotes_no_value);
-    tcase_add_test(tcase, variables_of_libpq_are_judged_as_well);
-    tcase_add_test(tcase, another_machine_is_proven_or_must_be_permitted);
-    tcase_add_test(tcase, what_stays_wrong_has_a_remedy_and_what_may_heal_has_none);
-    suite_add_tcase(suite, tcase);
-}
+TESTS(pg_conninfo)

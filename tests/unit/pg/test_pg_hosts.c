@@ -49,7 +49,7 @@ static const char *why(const char *reason)
     return text;
 }
 
-START_TEST(connections_begin_at_different_hosts_and_one_probes_each)
+TEST(connections_begin_at_different_hosts_and_one_probes_each)
 {
     use("10.0.0.1,10.0.0.2,10.0.0.3", NULL, "5432");
     for (int i = 0; i < 3; i++)
@@ -58,9 +58,8 @@ START_TEST(connections_begin_at_different_hosts_and_one_probes_each)
     pg_hosts_cut(&hosts, 1);
     ck_assert_int_eq(begin(1000), 1);
 }
-END_TEST
 
-START_TEST(the_host_that_was_found_good_is_preferred_by_all_at_once)
+TEST(the_host_that_was_found_good_is_preferred_by_all_at_once)
 {
     use("10.0.0.1,10.0.0.2,10.0.0.3", NULL, NULL);
     int dead = begin(1000), standby = begin(1000), primary = begin(1000);
@@ -71,9 +70,8 @@ START_TEST(the_host_that_was_found_good_is_preferred_by_all_at_once)
     ck_assert_int_ne(begin(5000), primary); /* it has as many as there may be */
     ck_assert_int_eq(hosts.targets[dead].probes, 1);
 }
-END_TEST
 
-START_TEST(a_dead_host_holds_up_one_connection_and_for_a_short_time)
+TEST(a_dead_host_holds_up_one_connection_and_for_a_short_time)
 {
     use("10.0.0.1,10.0.0.2", NULL, NULL);
     int64_t limits[] = {1500, 3000, 5000, 5000, 5000, 5000, 5000};
@@ -90,14 +88,12 @@ START_TEST(a_dead_host_holds_up_one_connection_and_for_a_short_time)
     pg_hosts_settle(&hosts, target); /* it was only slow */
     ck_assert_int_eq(pg_hosts_limit_ms(&hosts, target), 5000);
 }
-END_TEST
 
-START_TEST(a_lone_host_has_all_the_time)
+TEST(a_lone_host_has_all_the_time)
 {
     use("10.0.0.1", NULL, NULL);
     ck_assert_int_eq(pg_hosts_limit_ms(&hosts, begin(1000)), 5000);
 }
-END_TEST
 
 /* The attempts at a host within a minute, when each is answered at once. */
 static int attempts_in_a_minute(enum pg_seen seen, uint64_t random)
@@ -114,7 +110,7 @@ static int attempts_in_a_minute(enum pg_seen seen, uint64_t random)
     return count;
 }
 
-START_TEST(a_host_that_is_no_primary_is_tried_once_a_second_by_however_many_connections)
+TEST(a_host_that_is_no_primary_is_tried_once_a_second_by_however_many_connections)
 {
     use("10.0.0.1,10.0.0.2,10.0.0.3", NULL, NULL);
     ck_assert_int_ge(attempts_in_a_minute(PG_SEEN_STANDBY, 0), 60);
@@ -130,9 +126,8 @@ START_TEST(a_host_that_is_no_primary_is_tried_once_a_second_by_however_many_conn
         ck_assert_int_ge(hosts.targets[target].rest_until_ms, now_ms + 50);
     }
 }
-END_TEST
 
-START_TEST(while_a_session_is_in_use_failures_are_repeated_more_slowly)
+TEST(while_a_session_is_in_use_failures_are_repeated_more_slowly)
 {
     use("10.0.0.1", NULL, NULL);
     int64_t now_ms = 1000;
@@ -143,9 +138,8 @@ START_TEST(while_a_session_is_in_use_failures_are_repeated_more_slowly)
     }
     ck_assert_int_ge(hosts.targets[0].rest_until_ms, now_ms + 2500);
 }
-END_TEST
 
-START_TEST(idle_sessions_on_an_old_primary_do_not_slow_down_the_search_for_the_new_one)
+TEST(idle_sessions_on_an_old_primary_do_not_slow_down_the_search_for_the_new_one)
 {
     use("10.0.0.1,10.0.0.2", NULL, NULL);
     pg_hosts_settle(&hosts, begin(1000));
@@ -158,9 +152,8 @@ START_TEST(idle_sessions_on_an_old_primary_do_not_slow_down_the_search_for_the_n
         ck_assert_int_le(hosts.targets[1].rest_until_ms, now_ms + 1000);
     }
 }
-END_TEST
 
-START_TEST(after_a_loss_the_same_host_comes_first_and_after_silence_last)
+TEST(after_a_loss_the_same_host_comes_first_and_after_silence_last)
 {
     use("10.0.0.1,10.0.0.2", NULL, NULL);
     pg_hosts_settle(&hosts, begin(1000));
@@ -176,9 +169,8 @@ START_TEST(after_a_loss_the_same_host_comes_first_and_after_silence_last)
     pg_hosts_leave(&hosts, 0);
     ck_assert_int_eq(hosts.targets[0].sessions, 1);
 }
-END_TEST
 
-START_TEST(a_session_that_is_lost_beside_others_does_not_cast_doubt_on_the_host)
+TEST(a_session_that_is_lost_beside_others_does_not_cast_doubt_on_the_host)
 {
     use("10.0.0.1,10.0.0.2", NULL, NULL);
     pg_hosts_settle(&hosts, begin(1000));
@@ -188,9 +180,8 @@ START_TEST(a_session_that_is_lost_beside_others_does_not_cast_doubt_on_the_host)
     pg_hosts_lose(&hosts, 0, true, "cut", 9000, 0);
     ck_assert_int_eq(hosts.targets[0].seen, PG_SEEN_NOTHING);
 }
-END_TEST
 
-START_TEST(a_session_that_never_lasts_is_not_made_without_a_rest)
+TEST(a_session_that_never_lasts_is_not_made_without_a_rest)
 {
     use("10.0.0.1", NULL, NULL);
     int64_t now_ms = 1000;
@@ -203,9 +194,8 @@ START_TEST(a_session_that_never_lasts_is_not_made_without_a_rest)
     }
     ck_assert_int_ge(hosts.targets[0].failures, 10);
 }
-END_TEST
 
-START_TEST(sessions_are_counted_for_each_server)
+TEST(sessions_are_counted_for_each_server)
 {
     use("10.0.0.1,10.0.0.2", NULL, NULL);
     for (int i = 0; i < MOST; i++) { /* all hang on the first */
@@ -225,9 +215,8 @@ START_TEST(sessions_are_counted_for_each_server)
     }
     ck_assert_int_eq(begin(3000), -1);
 }
-END_TEST
 
-START_TEST(a_name_has_no_target_before_its_addresses_and_several_then)
+TEST(a_name_has_no_target_before_its_addresses_and_several_then)
 {
     char both[][PG_ADDRESS_SIZE] = {"10.0.0.1", "fd00::1"}, moved[][PG_ADDRESS_SIZE] = {"10.0.0.9"};
     use("db.example,/run/postgresql,::1,10.0.0.7", NULL, "5432");
@@ -251,9 +240,8 @@ START_TEST(a_name_has_no_target_before_its_addresses_and_several_then)
     for (int i = 0; i < 8; i++)
         ck_assert_int_ne(begin(100000), first);
 }
-END_TEST
 
-START_TEST(silent_name_servers_take_no_address_away_and_a_name_that_is_gone_does)
+TEST(silent_name_servers_take_no_address_away_and_a_name_that_is_gone_does)
 {
     char addresses[][PG_ADDRESS_SIZE] = {"10.0.0.1"};
     use("db.example", NULL, NULL);
@@ -264,9 +252,8 @@ START_TEST(silent_name_servers_take_no_address_away_and_a_name_that_is_gone_does
     ck_assert_int_eq(pg_hosts_choose(&hosts, 1000), -1);
     ck_assert_str_eq(hosts.list[0].why, "unknown node or service");
 }
-END_TEST
 
-START_TEST(lists_are_divided_as_libpq_divides_them)
+TEST(lists_are_divided_as_libpq_divides_them)
 {
     use("a,b", "10.0.0.1,10.0.0.2", "1,2");
     ck_assert_int_eq(hosts.count, 2);
@@ -291,9 +278,8 @@ START_TEST(lists_are_divided_as_libpq_divides_them)
     ck_assert(pg_hosts_set(&hosts, "c,d", NULL, NULL, true));
     ck_assert_int_eq(hosts.count, 1);
 }
-END_TEST
 
-START_TEST(the_same_list_keeps_what_is_known_and_another_begins_anew)
+TEST(the_same_list_keeps_what_is_known_and_another_begins_anew)
 {
     use("10.0.0.1,10.0.0.2", NULL, "1");
     pg_hosts_settle(&hosts, begin(1000));
@@ -305,9 +291,8 @@ START_TEST(the_same_list_keeps_what_is_known_and_another_begins_anew)
     ck_assert_int_eq(hosts.targets[target].seen, PG_SEEN_NOTHING);
     ck_assert_int_eq(hosts.targets[0].sessions, 2);
 }
-END_TEST
 
-START_TEST(without_memory_the_list_stays_as_it_is)
+TEST(without_memory_the_list_stays_as_it_is)
 {
     use("10.0.0.1,10.0.0.2", NULL, "1");
     for (long n = 1; n <= 4; n++) {
@@ -321,7 +306,6 @@ START_TEST(without_memory_the_list_stays_as_it_is)
     use("10.0.0.5", NULL, "2");
     ck_assert_int_eq(hosts.count, 1);
 }
-END_TEST
 
 static void all_are(enum pg_seen seen)
 {
@@ -330,7 +314,7 @@ static void all_are(enum pg_seen seen)
         end_badly(target, seen, 1000);
 }
 
-START_TEST(the_cause_is_named_with_its_hosts)
+TEST(the_cause_is_named_with_its_hosts)
 {
     static const struct {
         enum pg_seen seen;
@@ -364,9 +348,8 @@ START_TEST(the_cause_is_named_with_its_hosts)
     (void)pg_hosts_why(&hosts, "x", little, sizeof(little));
     ck_assert_str_eq(little, "no primary among 4 ");
 }
-END_TEST
 
-START_TEST(a_single_host_is_told_in_the_words_of_the_server)
+TEST(a_single_host_is_told_in_the_words_of_the_server)
 {
     use("10.0.0.1", NULL, NULL);
     ck_assert_str_eq(why(""), "not connected yet");
@@ -378,29 +361,5 @@ START_TEST(a_single_host_is_told_in_the_words_of_the_server)
     ck_assert_int_eq(pg_hosts_why(&hosts, "", text, sizeof(text)), PG_CAUSE_UNRESOLVED);
     ck_assert_str_eq(text, "the name db.example has no address: unknown name");
 }
-END_TEST
 
-SUITE(pg_hosts)
-{
-    TCase *tcase = tcase_create("pg_hosts");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, connections_begin_at_different_hosts_and_one_probes_each);
-    tcase_add_test(tcase, the_host_that_was_found_good_is_preferred_by_all_at_once);
-    tcase_add_test(tcase, a_dead_host_holds_up_one_connection_and_for_a_short_time);
-    tcase_add_test(tcase, a_lone_host_has_all_the_time);
-    tcase_add_test(tcase, a_host_that_is_no_primary_is_tried_once_a_second_by_however_many_connections);
-    tcase_add_test(tcase, while_a_session_is_in_use_failures_are_repeated_more_slowly);
-    tcase_add_test(tcase, idle_sessions_on_an_old_primary_do_not_slow_down_the_search_for_the_new_one);
-    tcase_add_test(tcase, after_a_loss_the_same_host_comes_first_and_after_silence_last);
-    tcase_add_test(tcase, a_session_that_is_lost_beside_others_does_not_cast_doubt_on_the_host);
-    tcase_add_test(tcase, a_session_that_never_lasts_is_not_made_without_a_rest);
-    tcase_add_test(tcase, sessions_are_counted_for_each_server);
-    tcase_add_test(tcase, a_name_has_no_target_before_its_addresses_and_several_then);
-    tcase_add_test(tcase, silent_name_servers_take_no_address_away_and_a_name_that_is_gone_does);
-    tcase_add_test(tcase, lists_are_divided_as_libpq_divides_them);
-    tcase_add_test(tcase, the_same_list_keeps_what_is_known_and_another_begins_anew);
-    tcase_add_test(tcase, without_memory_the_list_stays_as_it_is);
-    tcase_add_test(tcase, the_cause_is_named_with_its_hosts);
-    tcase_add_test(tcase, a_single_host_is_told_in_the_words_of_the_server);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(pg_hosts, set_up, tear_down)

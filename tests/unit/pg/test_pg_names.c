@@ -25,21 +25,19 @@ static void prepare(const struct sql_statement *statement)
     pg_names_prepared(&names, statement);
 }
 
-START_TEST(a_name_means_one_text)
+TEST(a_name_means_one_text)
 {
     ck_assert_str_ne(pg_names_find(&names, &one)->text, pg_names_find(&names, &other)->text);
     ck_assert_ptr_null(pg_names_find(&names, &by_text));
 }
-END_TEST
 
-START_TEST(while_a_parse_is_unconfirmed_others_go_by_text)
+TEST(while_a_parse_is_unconfirmed_others_go_by_text)
 {
     pg_names_find(&names, &one)->is_sent = true;
     ck_assert_ptr_null(pg_names_find(&names, &one));
     pg_names_prepared(&names, &one);
     ck_assert(pg_names_find(&names, &one)->is_sent);
 }
-END_TEST
 
 START_TEST(a_name_that_is_gone_or_taken_ends_all_names_of_the_session)
 {
@@ -49,9 +47,8 @@ START_TEST(a_name_that_is_gone_or_taken_ends_all_names_of_the_session)
     ck_assert_ptr_null(pg_names_find(&names, &one));
     ck_assert_ptr_null(pg_names_find(&names, &other));
 }
-END_TEST
 
-START_TEST(an_outdated_plan_ends_one_name)
+TEST(an_outdated_plan_ends_one_name)
 {
     prepare(&one);
     prepare(&other);
@@ -59,9 +56,8 @@ START_TEST(an_outdated_plan_ends_one_name)
     ck_assert_ptr_null(pg_names_find(&names, &one));
     ck_assert_ptr_nonnull(pg_names_find(&names, &other));
 }
-END_TEST
 
-START_TEST(a_statement_that_is_refused_itself_keeps_its_name)
+TEST(a_statement_that_is_refused_itself_keeps_its_name)
 {
     prepare(&one);
     ck_assert(!pg_names_refused(&names, &one, "23505"));
@@ -70,16 +66,12 @@ START_TEST(a_statement_that_is_refused_itself_keeps_its_name)
     ck_assert(!pg_names_refused(&names, &other, "42P01"));
     ck_assert(!pg_names_find(&names, &other)->is_sent);
 }
-END_TEST
 
 SUITE(pg_names)
 {
     TCase *tcase = tcase_create("pg_names");
     tcase_add_checked_fixture(tcase, set_up, NULL);
-    tcase_add_test(tcase, a_name_means_one_text);
-    tcase_add_test(tcase, while_a_parse_is_unconfirmed_others_go_by_text);
+    ADD_TESTS(tcase);
     tcase_add_loop_test(tcase, a_name_that_is_gone_or_taken_ends_all_names_of_the_session, 0, 2);
-    tcase_add_test(tcase, an_outdated_plan_ends_one_name);
-    tcase_add_test(tcase, a_statement_that_is_refused_itself_keeps_its_name);
     suite_add_tcase(suite, tcase);
 }

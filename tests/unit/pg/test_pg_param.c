@@ -41,7 +41,7 @@ static bool is_null(struct pg_param param)
     return !param.bytes && param.inline_length == 0;
 }
 
-START_TEST(scalars_are_in_network_order_and_move_with_their_struct)
+TEST(scalars_are_in_network_order_and_move_with_their_struct)
 {
     check_inline(pg_param_int8(0x0102030405060708), "\1\2\3\4\5\6\7\10", 8);
     check_inline(pg_param_int8(-2), "\377\377\377\377\377\377\377\376", 8);
@@ -51,9 +51,8 @@ START_TEST(scalars_are_in_network_order_and_move_with_their_struct)
     struct uuid uuid = {.bytes = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 255}};
     check_inline(pg_param_uuid(&uuid), uuid.bytes, 16);
 }
-END_TEST
 
-START_TEST(an_empty_text_is_not_null_and_no_text_is)
+TEST(an_empty_text_is_not_null_and_no_text_is)
 {
     check_bytes(pg_param_text("", 0), "", 0);
     check_bytes(pg_param_text("a\0b", 3), "a\0b", 3);
@@ -62,17 +61,15 @@ START_TEST(an_empty_text_is_not_null_and_no_text_is)
     ck_assert(is_null(pg_param_uuid(NULL)));
     ck_assert(is_null(pg_param_null()));
 }
-END_TEST
 
-START_TEST(an_empty_array_has_no_dimension)
+TEST(an_empty_array_has_no_dimension)
 {
     pg_array_start(&array, &buf, PG_UUID);
     /* array_send('{}'::uuid[]) */
     check_bytes(pg_array_param(&array), "\0\0\0\0\0\0\0\0\0\0\x0b\x86", 12);
 }
-END_TEST
 
-START_TEST(numbers_and_bools_are_as_the_server_writes_them)
+TEST(numbers_and_bools_are_as_the_server_writes_them)
 {
     pg_array_start(&array, &buf, PG_INT8);
     pg_array_add_int8(&array, 1);
@@ -87,9 +84,8 @@ START_TEST(numbers_and_bools_are_as_the_server_writes_them)
     pg_array_add_bool(&array, false);
     check_bytes(pg_array_param(&array), "\0\0\0\1\0\0\0\0\0\0\0\x10\0\0\0\2\0\0\0\1\0\0\0\1\1\0\0\0\1\0", 30);
 }
-END_TEST
 
-START_TEST(a_null_among_texts_is_flagged_and_an_empty_text_is_not)
+TEST(a_null_among_texts_is_flagged_and_an_empty_text_is_not)
 {
     pg_array_start(&array, &buf, PG_TEXT);
     pg_array_add(&array, "ab", 2);
@@ -104,9 +100,8 @@ START_TEST(a_null_among_texts_is_flagged_and_an_empty_text_is_not)
     pg_array_add(&array, "", 0);
     check_bytes(pg_array_param(&array), "\0\0\0\1\0\0\0\0\0\0\0\x11\0\0\0\1\0\0\0\1\0\0\0\0", 24);
 }
-END_TEST
 
-START_TEST(uuids_may_be_null)
+TEST(uuids_may_be_null)
 {
     struct uuid uuid = {.bytes = {7}};
     pg_array_start(&array, &buf, PG_UUID);
@@ -118,9 +113,8 @@ START_TEST(uuids_may_be_null)
     ck_assert_mem_eq((const char *)param.bytes + 20, "\0\0\0\x10\7", 5);
     ck_assert_mem_eq((const char *)param.bytes + 40, "\377\377\377\377", 4);
 }
-END_TEST
 
-START_TEST(a_buffer_used_again_starts_clean)
+TEST(a_buffer_used_again_starts_clean)
 {
     pg_array_start(&array, &buf, PG_TEXT);
     pg_array_add(&array, NULL, 0);
@@ -128,9 +122,8 @@ START_TEST(a_buffer_used_again_starts_clean)
     pg_array_start(&array, &buf, PG_TEXT);
     check_bytes(pg_array_param(&array), "\0\0\0\0\0\0\0\0\0\0\0\x19", 12);
 }
-END_TEST
 
-START_TEST(an_array_that_does_not_fit_is_null_and_fails_its_buffer)
+TEST(an_array_that_does_not_fit_is_null_and_fails_its_buffer)
 {
     struct buf small;
     buf_init(&small, 40);
@@ -143,9 +136,8 @@ START_TEST(an_array_that_does_not_fit_is_null_and_fails_its_buffer)
     ck_assert(is_null(pg_array_param(&array)));
     buf_done(&small);
 }
-END_TEST
 
-START_TEST(an_array_whose_head_does_not_fit_is_null_too)
+TEST(an_array_whose_head_does_not_fit_is_null_too)
 {
     struct buf tiny;
     buf_init(&tiny, 8);
@@ -155,20 +147,5 @@ START_TEST(an_array_whose_head_does_not_fit_is_null_too)
     ck_assert(is_null(pg_array_param(&array)));
     buf_done(&tiny);
 }
-END_TEST
 
-SUITE(pg_param)
-{
-    TCase *tcase = tcase_create("pg_param");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, scalars_are_in_network_order_and_move_with_their_struct);
-    tcase_add_test(tcase, an_empty_text_is_not_null_and_no_text_is);
-    tcase_add_test(tcase, an_empty_array_has_no_dimension);
-    tcase_add_test(tcase, numbers_and_bools_are_as_the_server_writes_them);
-    tcase_add_test(tcase, a_null_among_texts_is_flagged_and_an_empty_text_is_not);
-    tcase_add_test(tcase, uuids_may_be_null);
-    tcase_add_test(tcase, a_buffer_used_again_starts_clean);
-    tcase_add_test(tcase, an_array_that_does_not_fit_is_null_and_fails_its_buffer);
-    tcase_add_test(tcase, an_array_whose_head_does_not_fit_is_null_too);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(pg_param, set_up, tear_down)

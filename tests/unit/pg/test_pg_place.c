@@ -20,16 +20,15 @@ static const struct sql_statement shared = {
 };
 
 /* SHA-256("user-1") begins with c6c2: bucket 50882 % 1024 = 706. */
-START_TEST(a_place_is_the_bucket_times_the_number_of_places)
+TEST(a_place_is_the_bucket_times_the_number_of_places)
 {
     ck_assert_int_eq(pg_place_of("user-1", 6, 1), 0);
     ck_assert_int_eq(pg_place_of("user-1", 6, 2), 1);
     ck_assert_int_eq(pg_place_of("user-1", 6, 4), 2);
     ck_assert_int_eq(pg_place_of("user-1", 6, 64), 44);
 }
-END_TEST
 
-START_TEST(a_statement_names_the_schema_of_its_place)
+TEST(a_statement_names_the_schema_of_its_place)
 {
     const struct sql_statement *sent = pg_place_statement(&of_place, 63, 64);
     ck_assert_str_eq(sent->text, "SELECT FROM issuing_p63.cards, issuing.routes");
@@ -37,9 +36,8 @@ START_TEST(a_statement_names_the_schema_of_its_place)
     ck_assert_ptr_eq(pg_place_statement(&of_place, 63, 64), sent);
     ck_assert_str_eq(pg_place_statement(&of_place, 0, 64)->text, "SELECT FROM issuing_p0.cards, issuing.routes");
 }
-END_TEST
 
-START_TEST(one_place_and_shared_statements_are_as_written)
+TEST(one_place_and_shared_statements_are_as_written)
 {
     ck_assert_ptr_eq(pg_place_statement(&of_place, 0, 1), &of_place);
     ck_assert_ptr_eq(pg_place_statement(&of_place, 0, 0), &of_place);
@@ -48,13 +46,5 @@ START_TEST(one_place_and_shared_statements_are_as_written)
     ck_assert_str_eq(pg_place_narrowed(&shared, 3, 4)->text, "SELECT FROM issuing_p3.cards, issuing.routes");
     ck_assert_str_eq(pg_place_narrowed(&shared, 0, 1)->text, shared.text);
 }
-END_TEST
 
-SUITE(pg_place)
-{
-    TCase *tcase = tcase_create("pg_place");
-    tcase_add_test(tcase, a_place_is_the_bucket_times_the_number_of_places);
-    tcase_add_test(tcase, a_statement_names_the_schema_of_its_place);
-    tcase_add_test(tcase, one_place_and_shared_statements_are_as_written);
-    suite_add_tcase(suite, tcase);
-}
+TESTS(pg_place)

@@ -6,7 +6,7 @@
 #include "common/lib/pg/pg_query.h"
 #include "tests/support/suite.h"
 
-START_TEST(only_what_may_pass_is_transient)
+TEST(only_what_may_pass_is_transient)
 {
     static const char *const transient[] = {"40001", "40P01", "25006", "53300", "57P01", "57P03", "08006"};
     static const char *const lasting[] = {"", "23505", "22012", "42P01", "57014", "40002", "P0001"};
@@ -15,9 +15,8 @@ START_TEST(only_what_may_pass_is_transient)
     for (size_t i = 0; i < ARRAY_SIZE(lasting); i++)
         ck_assert_msg(!pg_sqlstate_is_transient(lasting[i]), "%s", lasting[i]);
 }
-END_TEST
 
-START_TEST(a_queue_keeps_the_order_and_its_count)
+TEST(a_queue_keeps_the_order_and_its_count)
 {
     struct pg_query queries[3];
     struct pg_queries queue = {0};
@@ -35,12 +34,5 @@ START_TEST(a_queue_keeps_the_order_and_its_count)
     ck_assert_ptr_eq(queue.first->next, &queries[1]);
     ck_assert_ptr_eq(queue.last, &queries[1]);
 }
-END_TEST
 
-SUITE(pg_query)
-{
-    TCase *tcase = tcase_create("pg_query");
-    tcase_add_test(tcase, only_what_may_pass_is_transient);
-    tcase_add_test(tcase, a_queue_keeps_the_order_and_its_count);
-    suite_add_tcase(suite, tcase);
-}
+TESTS(pg_query)

@@ -45,16 +45,15 @@ static const char *flaw_of(const char *text)
     return found;
 }
 
-START_TEST(an_object_of_the_shape_has_no_flaw)
+TEST(an_object_of_the_shape_has_no_flaw)
 {
     ck_assert_str_eq(flaw_of("{\"name\":\"ab\"}"), "");
     ck_assert_str_eq(flaw_of("{\"flag\":false,\"name\":\"abcd\",\"inner\":{\"any\":{\"x\":[1]},\"kind\":\"bc\"},"
                              "\"texts\":{}}"),
                      "");
 }
-END_TEST
 
-START_TEST(each_member_has_its_kind_length_and_choices)
+TEST(each_member_has_its_kind_length_and_choices)
 {
     ck_assert_str_eq(flaw_of("{\"name\":7}"), "name is of another type");
     ck_assert_str_eq(flaw_of("{\"name\":null}"), "name is of another type");
@@ -68,9 +67,8 @@ START_TEST(each_member_has_its_kind_length_and_choices)
     ck_assert_str_eq(flaw_of("{\"name\":\"ab\",\"inner\":{\"kind\":\"\"}}"),
                      "inner.kind is none of the allowed values");
 }
-END_TEST
 
-START_TEST(unknown_and_missing_members_are_named_with_their_path)
+TEST(unknown_and_missing_members_are_named_with_their_path)
 {
     ck_assert_str_eq(flaw_of("{}"), "name is required");
     ck_assert_str_eq(flaw_of("{\"name\":\"ab\",\"Name\":\"ab\"}"), "Name is not a known member");
@@ -80,9 +78,8 @@ START_TEST(unknown_and_missing_members_are_named_with_their_path)
     ck_assert_str_eq(flaw_of("{\"name\":\"ab\",\"texts\":{\"x\":\"abcd\"}}"), "texts.x is too long");
     ck_assert_str_eq(flaw_of("[]"), " is no object");
 }
-END_TEST
 
-START_TEST(names_and_lengths_are_those_of_the_unescaped_text)
+TEST(names_and_lengths_are_those_of_the_unescaped_text)
 {
     ck_assert_str_eq(flaw_of("{\"n\\u0061me\":\"ab\"}"), "");
     ck_assert_str_eq(flaw_of("{\"name\":\"\\u00fc\\n\\\"\\\\\"}"), "");
@@ -91,9 +88,8 @@ START_TEST(names_and_lengths_are_those_of_the_unescaped_text)
     ck_assert_str_eq(flaw_of("{\"name\":\"\\ud83d\\ude00\"}"), "name is too short");
     ck_assert_str_eq(flaw_of("{\"name\":\"ab\",\"inner\":{\"kind\":\"\\u0062c\"}}"), "");
 }
-END_TEST
 
-START_TEST(no_more_flaws_are_told_than_there_is_room_for)
+TEST(no_more_flaws_are_told_than_there_is_room_for)
 {
     char text[2000] = "{", path[JSON_SHAPE_PATH_SIZE + 1];
     size_t length = 1;
@@ -108,15 +104,5 @@ START_TEST(no_more_flaws_are_told_than_there_is_room_for)
     ck_assert_uint_eq(strlen(flaws[0].path), JSON_SHAPE_PATH_SIZE - 1);
     ck_assert_str_eq(flaws[1].path, "name");
 }
-END_TEST
 
-SUITE(json_shape)
-{
-    TCase *tests = tcase_create("json_shape");
-    tcase_add_test(tests, an_object_of_the_shape_has_no_flaw);
-    tcase_add_test(tests, each_member_has_its_kind_length_and_choices);
-    tcase_add_test(tests, unknown_and_missing_members_are_named_with_their_path);
-    tcase_add_test(tests, names_and_lengths_are_those_of_the_unescaped_text);
-    tcase_add_test(tests, no_more_flaws_are_told_than_there_is_room_for);
-    suite_add_tcase(suite, tests);
-}
+TESTS(json_shape)

@@ -48,7 +48,7 @@ static void put(const char *key, uint64_t fingerprint, int status, const char *b
     ck_assert(ledger_key_put(ledger, &answer, now_ms));
 }
 
-START_TEST(a_stored_answer_lives_as_long_as_its_key_from_the_first_call_on)
+TEST(a_stored_answer_lives_as_long_as_its_key_from_the_first_call_on)
 {
     ck_assert_ptr_null(ledger_key_find(ledger, SLICE("k"), 0));
     put("k", 5, 0, "", 0); /* at work */
@@ -68,9 +68,8 @@ START_TEST(a_stored_answer_lives_as_long_as_its_key_from_the_first_call_on)
     ck_assert(ledger_reset(ledger));
     ck_assert_ptr_null(ledger_key_find(ledger, SLICE("k"), LIFETIME_MS + 1));
 }
-END_TEST
 
-START_TEST(live_cards_are_counted_by_their_reference)
+TEST(live_cards_are_counted_by_their_reference)
 {
     uint32_t first = make("r", LEDGER_INACTIVE, 0), other = make("other", LEDGER_ACTIVE, 0);
     make("", LEDGER_ACTIVE, 0);
@@ -93,9 +92,8 @@ START_TEST(live_cards_are_counted_by_their_reference)
     make("r", LEDGER_INACTIVE, 4);
     ck_assert_uint_eq(ledger_references_with_two_live_cards(ledger), 1);
 }
-END_TEST
 
-START_TEST(a_cancelled_card_changes_no_more)
+TEST(a_cancelled_card_changes_no_more)
 {
     uint32_t card = make("r", LEDGER_INACTIVE, 10);
     ck_assert(!ledger_set_status(ledger, card, LEDGER_INACTIVE, 11));
@@ -110,9 +108,8 @@ START_TEST(a_cancelled_card_changes_no_more)
     ck_assert_uint_eq(ledger_count(ledger, LEDGER_COUNT_ISSUER_ACTIVATED), 1);
     ck_assert_uint_eq(ledger_count(ledger, LEDGER_COUNT_ISSUER_CANCELLED), 1);
 }
-END_TEST
 
-START_TEST(ids_of_every_form_lead_back_to_their_card)
+TEST(ids_of_every_form_lead_back_to_their_card)
 {
     static const enum card_id_form forms[] = {CARD_ID_IC, CARD_ID_PI, CARD_ID_CARD, CARD_ID_UUID, CARD_ID_REFERENCE};
     uint32_t cards[3], found = 0;
@@ -138,9 +135,8 @@ START_TEST(ids_of_every_form_lead_back_to_their_card)
         ck_assert(!ledger_card_of_id(ledger, SLICE("PIbbbbbbbbbbbbbbbbb"), &found));
     }
 }
-END_TEST
 
-START_TEST(every_dialect_makes_up_the_same_holder_for_the_same_user_and_has_its_texts)
+TEST(every_dialect_makes_up_the_same_holder_for_the_same_user_and_has_its_texts)
 {
     static const char *const names[] = {"generic", "stripe", "lithic", "marqeta", "adyen", "increase"};
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
@@ -170,9 +166,8 @@ START_TEST(every_dialect_makes_up_the_same_holder_for_the_same_user_and_has_its_
     ck_assert_ptr_null(dialect_find("Stripe"));
     ck_assert_ptr_null(dialect_find(""));
 }
-END_TEST
 
-START_TEST(a_holder_keeps_its_user)
+TEST(a_holder_keeps_its_user)
 {
     struct holders *holders = holders_new();
     ck_assert_ptr_nonnull(holders);
@@ -191,9 +186,8 @@ START_TEST(a_holder_keeps_its_user)
     holders_free(holders);
     holders_free(NULL);
 }
-END_TEST
 
-START_TEST(a_form_is_decoded_pair_by_pair)
+TEST(a_form_is_decoded_pair_by_pair)
 {
     struct slice rest = SLICE("a=1+2&metadata%5Bx%20y%5D=%2B%26=&&b&c=%C3%A9"), element;
     struct form_pair pair;
@@ -219,9 +213,8 @@ START_TEST(a_form_is_decoded_pair_by_pair)
     ck_assert(form_is_element("metadata[]", "metadata", &element));
     ck_assert_uint_eq(element.length, 0);
 }
-END_TEST
 
-START_TEST(a_form_that_cannot_be_decoded_or_is_too_long_is_wrong)
+TEST(a_form_that_cannot_be_decoded_or_is_too_long_is_wrong)
 {
     static const char *const bad[] = {"%", "a=%", "a=%4", "%zz=1", "a=%00", "a%00b=1"};
     struct form_pair pair;
@@ -240,19 +233,5 @@ START_TEST(a_form_that_cannot_be_decoded_or_is_too_long_is_wrong)
         ck_assert_int_eq(form_next(&rest, &pair, &wrong), length - 2 < FORM_VALUE_SIZE);
     }
 }
-END_TEST
 
-SUITE(sandbox_dialects)
-{
-    TCase *tcase = tcase_create("dialects");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, a_stored_answer_lives_as_long_as_its_key_from_the_first_call_on);
-    tcase_add_test(tcase, live_cards_are_counted_by_their_reference);
-    tcase_add_test(tcase, a_cancelled_card_changes_no_more);
-    tcase_add_test(tcase, ids_of_every_form_lead_back_to_their_card);
-    tcase_add_test(tcase, every_dialect_makes_up_the_same_holder_for_the_same_user_and_has_its_texts);
-    tcase_add_test(tcase, a_holder_keeps_its_user);
-    tcase_add_test(tcase, a_form_is_decoded_pair_by_pair);
-    tcase_add_test(tcase, a_form_that_cannot_be_decoded_or_is_too_long_is_wrong);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(sandbox_dialects, set_up, tear_down)

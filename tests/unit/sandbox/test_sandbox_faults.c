@@ -44,13 +44,12 @@ static const char *match(enum call_kind call, const char *user)
     return fault ? fault_kind_name(fault->kind) : "";
 }
 
-START_TEST(without_rules_nothing_fires)
+TEST(without_rules_nothing_fires)
 {
     ck_assert_str_eq(match(CALL_CREATE, "alice"), "");
 }
-END_TEST
 
-START_TEST(a_rule_fires_for_its_target_call_and_user_only)
+TEST(a_rule_fires_for_its_target_call_and_user_only)
 {
     add("{\"target\":\"issuer\",\"call\":\"create\",\"user\":\"alice\",\"fault\":\"drop\"}");
     ck_assert_str_eq(match(CALL_CREATE, "alice"), "drop");
@@ -60,18 +59,16 @@ START_TEST(a_rule_fires_for_its_target_call_and_user_only)
     ck_assert_str_eq(match(CALL_LOOKUP, "alice"), "");
     ck_assert_str_eq(match(CALL_CHECK, "alice"), "");
 }
-END_TEST
 
-START_TEST(any_call_means_every_call_of_the_target)
+TEST(any_call_means_every_call_of_the_target)
 {
     add("{\"target\":\"core\",\"call\":\"any\",\"fault\":\"hang\"}");
     ck_assert_str_eq(match(CALL_CHECK, "alice"), "hang");
     ck_assert_str_eq(match(CALL_LINK, "bob"), "hang");
     ck_assert_str_eq(match(CALL_CREATE, "alice"), "");
 }
-END_TEST
 
-START_TEST(a_rule_with_a_path_fires_for_that_webhook_only)
+TEST(a_rule_with_a_path_fires_for_that_webhook_only)
 {
     add("[{\"target\":\"route\",\"call\":\"hook\",\"path\":\"/hooks/audit\",\"fault\":\"drop\"},"
         "{\"target\":\"route\",\"call\":\"charge\",\"fault\":\"hang\"}]");
@@ -83,9 +80,8 @@ START_TEST(a_rule_with_a_path_fires_for_that_webhook_only)
     ck_assert_str_eq(match(CALL_CHARGE_LOOKUP, "alice"), "");
     ck_assert_str_eq(match(CALL_CREATE, "alice"), "");
 }
-END_TEST
 
-START_TEST(a_count_is_used_up_and_the_next_rule_follows)
+TEST(a_count_is_used_up_and_the_next_rule_follows)
 {
     add("[{\"target\":\"issuer\",\"fault\":\"drop\",\"count\":2},{\"target\":\"issuer\",\"fault\":\"hang\",\"count\":1}"
         "]");
@@ -94,9 +90,8 @@ START_TEST(a_count_is_used_up_and_the_next_rule_follows)
     ck_assert_str_eq(match(CALL_CREATE, "a"), "hang");
     ck_assert_str_eq(match(CALL_CREATE, "a"), "");
 }
-END_TEST
 
-START_TEST(skip_lets_calls_that_fit_pass_first)
+TEST(skip_lets_calls_that_fit_pass_first)
 {
     add("{\"target\":\"issuer\",\"call\":\"create\",\"user\":\"a\",\"fault\":\"drop\",\"skip\":2,\"count\":1}");
     ck_assert_str_eq(match(CALL_CREATE, "a"), "");
@@ -106,17 +101,15 @@ START_TEST(skip_lets_calls_that_fit_pass_first)
     ck_assert_str_eq(match(CALL_CREATE, "a"), "drop");
     ck_assert_str_eq(match(CALL_CREATE, "a"), "");
 }
-END_TEST
 
-START_TEST(a_rule_that_is_skipped_leaves_the_call_to_the_next_one)
+TEST(a_rule_that_is_skipped_leaves_the_call_to_the_next_one)
 {
     add("[{\"target\":\"issuer\",\"fault\":\"drop\",\"skip\":1},{\"target\":\"issuer\",\"fault\":\"hang\"}]");
     ck_assert_str_eq(match(CALL_CREATE, "a"), "hang");
     ck_assert_str_eq(match(CALL_CREATE, "a"), "drop");
 }
-END_TEST
 
-START_TEST(a_rate_is_about_right_and_the_same_for_the_same_seed)
+TEST(a_rate_is_about_right_and_the_same_for_the_same_seed)
 {
     char luck[2][1000];
     add("{\"target\":\"issuer\",\"fault\":\"drop\",\"rate\":0.25}");
@@ -132,9 +125,8 @@ START_TEST(a_rate_is_about_right_and_the_same_for_the_same_seed)
     ck_assert_int_lt(fired, 350);
     ck_assert_mem_eq(luck[0], luck[1], 1000);
 }
-END_TEST
 
-START_TEST(a_rate_of_zero_never_fires_and_of_one_always)
+TEST(a_rate_of_zero_never_fires_and_of_one_always)
 {
     add("{\"target\":\"issuer\",\"fault\":\"drop\",\"rate\":0}");
     for (int i = 0; i < 100; i++)
@@ -143,9 +135,8 @@ START_TEST(a_rate_of_zero_never_fires_and_of_one_always)
     for (int i = 0; i < 100; i++)
         ck_assert_str_eq(match(CALL_CREATE, "a"), "hang");
 }
-END_TEST
 
-START_TEST(limited_passes_its_rate_and_no_more)
+TEST(limited_passes_its_rate_and_no_more)
 {
     add("[{\"target\":\"issuer\",\"call\":\"create\",\"fault\":\"limited\",\"per_second\":2},"
         "{\"target\":\"issuer\",\"user\":\"bob\",\"fault\":\"drop\"}]");
@@ -163,9 +154,8 @@ START_TEST(limited_passes_its_rate_and_no_more)
     ck_assert_str_eq(match(CALL_CREATE, "alice"), "");
     ck_assert_str_eq(match(CALL_CREATE, "alice"), "limited");
 }
-END_TEST
 
-START_TEST(a_rate_below_one_a_second_grants_single_calls)
+TEST(a_rate_below_one_a_second_grants_single_calls)
 {
     add("{\"target\":\"issuer\",\"fault\":\"limited\",\"per_second\":0.5,\"retry_after\":\"2\"}");
     ck_assert_str_eq(match(CALL_CREATE, "a"), "");
@@ -175,9 +165,8 @@ START_TEST(a_rate_below_one_a_second_grants_single_calls)
     ck_assert_str_eq(match(CALL_CREATE, "a"), "");
     ck_assert_str_eq(match(CALL_CREATE, "a"), "limited");
 }
-END_TEST
 
-START_TEST(faults_that_execute_late_differ_from_faults_that_execute_at_once)
+TEST(faults_that_execute_late_differ_from_faults_that_execute_at_once)
 {
     static const struct {
         enum fault_kind kind;
@@ -197,9 +186,8 @@ START_TEST(faults_that_execute_late_differ_from_faults_that_execute_at_once)
         ck_assert_int_eq(fault_executes_late(&fault), wanted[i].late);
     }
 }
-END_TEST
 
-START_TEST(the_ring_knows_whose_reference_it_was)
+TEST(the_ring_knows_whose_reference_it_was)
 {
     struct calls *calls = calls_new();
     ck_assert_ptr_nonnull(calls);
@@ -212,9 +200,8 @@ START_TEST(the_ring_knows_whose_reference_it_was)
     ck_assert_uint_eq(calls_user_of(calls, SLICE("")).length, 0);
     calls_free(calls);
 }
-END_TEST
 
-START_TEST(every_kind_is_found_by_its_name)
+TEST(every_kind_is_found_by_its_name)
 {
     static const char *const special[][2] = {
         {"ineligible", ",\"target\":\"core\",\"call\":\"check\""},
@@ -248,9 +235,8 @@ START_TEST(every_kind_is_found_by_its_name)
         ck_assert_int_eq(faults.rules[faults.count - 1].kind, (enum fault_kind)i);
     }
 }
-END_TEST
 
-START_TEST(a_bad_rule_is_refused_with_its_reason_and_adds_nothing)
+TEST(a_bad_rule_is_refused_with_its_reason_and_adds_nothing)
 {
     static const char *const bad[][2] = {
         {"", ""},
@@ -310,18 +296,16 @@ START_TEST(a_bad_rule_is_refused_with_its_reason_and_adds_nothing)
         ck_assert_uint_eq(faults.count, 1);
     }
 }
-END_TEST
 
-START_TEST(clearing_removes_every_rule)
+TEST(clearing_removes_every_rule)
 {
     add("{\"target\":\"issuer\",\"fault\":\"answer\",\"card\":{\"a\":1},\"body\":\"x\"}");
     faults_clear(&faults);
     ck_assert_str_eq(match(CALL_CREATE, "a"), "");
     ck_assert_uint_eq(faults.count, 0);
 }
-END_TEST
 
-START_TEST(the_list_shows_what_fired_and_what_is_left)
+TEST(the_list_shows_what_fired_and_what_is_left)
 {
     struct buf out;
     buf_init(&out, 1 << 16);
@@ -340,7 +324,6 @@ START_TEST(the_list_shows_what_fired_and_what_is_left)
     ck_assert_ptr_nonnull(strstr(out.bytes, "\"status\":500,\"stored\":true"));
     buf_done(&out);
 }
-END_TEST
 
 static void check_override(const char *answer, const char *card, const char *expected)
 {
@@ -351,7 +334,7 @@ static void check_override(const char *answer, const char *card, const char *exp
     buf_done(&out);
 }
 
-START_TEST(members_are_put_over_an_answer_added_or_removed)
+TEST(members_are_put_over_an_answer_added_or_removed)
 {
     check_override("{\"id\":\"x\",\"pan\":\"1\",\"n\":3}", "{\"id\":\"y\",\"last4\":\"2\",\"pan\":null}",
                    "{\"id\":\"y\",\"n\":3,\"last4\":\"2\"}");
@@ -360,9 +343,8 @@ START_TEST(members_are_put_over_an_answer_added_or_removed)
     check_override("{\"m\":{\"a\":1,\"b\":2},\"n\":{\"c\":3}}", "{\"m\":{\"b\":null,\"d\":4},\"n\":7}",
                    "{\"m\":{\"a\":1,\"d\":4},\"n\":7}");
 }
-END_TEST
 
-START_TEST(every_card_of_a_look_up_gets_the_members)
+TEST(every_card_of_a_look_up_gets_the_members)
 {
     check_override("{\"cards\":[{\"id\":\"x\",\"status\":\"active\"},{\"id\":\"y\",\"status\":\"active\"}]}",
                    "{\"status\":\"cancelled\"}",
@@ -371,9 +353,8 @@ START_TEST(every_card_of_a_look_up_gets_the_members)
     check_override("{\"more\":true,\"cards\":[{\"id\":1}],\"url\":\"/\"}", "{\"id\":2}",
                    "{\"more\":true,\"cards\":[{\"id\":2}],\"url\":\"/\"}");
 }
-END_TEST
 
-START_TEST(the_ring_of_calls_keeps_the_newest_and_forgets_late_answers_to_the_oldest)
+TEST(the_ring_of_calls_keeps_the_newest_and_forgets_late_answers_to_the_oldest)
 {
     struct calls *calls = calls_new();
     struct buf out;
@@ -406,31 +387,5 @@ START_TEST(the_ring_of_calls_keeps_the_newest_and_forgets_late_answers_to_the_ol
     buf_done(&out);
     calls_free(calls);
 }
-END_TEST
 
-SUITE(sandbox_faults)
-{
-    TCase *tcase = tcase_create("faults");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, without_rules_nothing_fires);
-    tcase_add_test(tcase, a_rule_fires_for_its_target_call_and_user_only);
-    tcase_add_test(tcase, any_call_means_every_call_of_the_target);
-    tcase_add_test(tcase, a_rule_with_a_path_fires_for_that_webhook_only);
-    tcase_add_test(tcase, a_count_is_used_up_and_the_next_rule_follows);
-    tcase_add_test(tcase, skip_lets_calls_that_fit_pass_first);
-    tcase_add_test(tcase, a_rule_that_is_skipped_leaves_the_call_to_the_next_one);
-    tcase_add_test(tcase, a_rate_is_about_right_and_the_same_for_the_same_seed);
-    tcase_add_test(tcase, a_rate_of_zero_never_fires_and_of_one_always);
-    tcase_add_test(tcase, limited_passes_its_rate_and_no_more);
-    tcase_add_test(tcase, a_rate_below_one_a_second_grants_single_calls);
-    tcase_add_test(tcase, faults_that_execute_late_differ_from_faults_that_execute_at_once);
-    tcase_add_test(tcase, the_ring_knows_whose_reference_it_was);
-    tcase_add_test(tcase, every_kind_is_found_by_its_name);
-    tcase_add_test(tcase, a_bad_rule_is_refused_with_its_reason_and_adds_nothing);
-    tcase_add_test(tcase, clearing_removes_every_rule);
-    tcase_add_test(tcase, the_list_shows_what_fired_and_what_is_left);
-    tcase_add_test(tcase, members_are_put_over_an_answer_added_or_removed);
-    tcase_add_test(tcase, every_card_of_a_look_up_gets_the_members);
-    tcase_add_test(tcase, the_ring_of_calls_keeps_the_newest_and_forgets_late_answers_to_the_oldest);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(sandbox_faults, set_up, tear_down)

@@ -62,7 +62,7 @@ static bool passes_luhn(const char *number)
     return sum % 10 == 0;
 }
 
-START_TEST(the_same_key_and_body_give_the_same_card)
+TEST(the_same_key_and_body_give_the_same_card)
 {
     uint32_t first = 99, again = 98;
     ck_assert_int_eq(create("k", "body", 0, &first), LEDGER_MADE);
@@ -73,9 +73,8 @@ START_TEST(the_same_key_and_body_give_the_same_card)
     ck_assert_uint_eq(ledger_count(ledger, LEDGER_COUNT_ISSUER_EXECUTED), 1);
     ck_assert_uint_eq(ledger_count(ledger, LEDGER_COUNT_ISSUER_REPLAYED), 1);
 }
-END_TEST
 
-START_TEST(the_same_key_with_another_body_makes_nothing)
+TEST(the_same_key_with_another_body_makes_nothing)
 {
     uint32_t card = 0, untouched = 77;
     ck_assert_int_eq(create("k", "body", 0, &card), LEDGER_MADE);
@@ -83,9 +82,8 @@ START_TEST(the_same_key_with_another_body_makes_nothing)
     ck_assert_uint_eq(untouched, 77);
     ck_assert_uint_eq(ledger_cards(ledger), 1);
 }
-END_TEST
 
-START_TEST(a_key_past_its_lifetime_makes_a_second_card_and_the_ledger_counts_it)
+TEST(a_key_past_its_lifetime_makes_a_second_card_and_the_ledger_counts_it)
 {
     uint32_t first = 0, second = 0, third = 0;
     ck_assert_int_eq(create("k", "body", 0, &first), LEDGER_MADE);
@@ -100,9 +98,8 @@ START_TEST(a_key_past_its_lifetime_makes_a_second_card_and_the_ledger_counts_it)
     ck_assert_int_eq(create("k", "body", 2 * LIFETIME_MS, &third), LEDGER_MADE);
     ck_assert_uint_eq(ledger_references_with_two_cards(ledger), 1);
 }
-END_TEST
 
-START_TEST(a_reference_finds_all_its_cards_whatever_their_keys)
+TEST(a_reference_finds_all_its_cards_whatever_their_keys)
 {
     uint32_t card = 0;
     struct ledger_order order = order_of("k1", "body");
@@ -118,9 +115,8 @@ START_TEST(a_reference_finds_all_its_cards_whatever_their_keys)
     at = UINT32_MAX;
     ck_assert(!ledger_next_of_reference(ledger, SLICE("k1"), &at));
 }
-END_TEST
 
-START_TEST(a_reissue_marks_the_card_it_replaces_and_no_other)
+TEST(a_reissue_marks_the_card_it_replaces_and_no_other)
 {
     uint32_t old = 0, other = 0, fresh = 0;
     char id[LEDGER_CARD_ID_SIZE];
@@ -135,9 +131,8 @@ START_TEST(a_reissue_marks_the_card_it_replaces_and_no_other)
     ck_assert_int_eq(ledger_card(ledger, other)->status, LEDGER_ACTIVE);
     ck_assert_int_eq(ledger_card(ledger, fresh)->status, LEDGER_ACTIVE);
 }
-END_TEST
 
-START_TEST(a_card_is_cancelled_once)
+TEST(a_card_is_cancelled_once)
 {
     uint32_t card = 0;
     ck_assert_int_eq(create("k", "body", 0, &card), LEDGER_MADE);
@@ -151,9 +146,8 @@ START_TEST(a_card_is_cancelled_once)
     ck_assert_int_eq(status, LEDGER_CANCELLED);
     ck_assert_uint_eq(ledger_count(ledger, LEDGER_COUNT_ISSUER_CANCELLED), 1);
 }
-END_TEST
 
-START_TEST(card_ids_lead_back_to_their_card_and_strange_ones_to_none)
+TEST(card_ids_lead_back_to_their_card_and_strange_ones_to_none)
 {
     uint32_t card = 0, found = 0;
     char id[LEDGER_CARD_ID_SIZE];
@@ -173,9 +167,8 @@ START_TEST(card_ids_lead_back_to_their_card_and_strange_ones_to_none)
     ck_assert(!ledger_card_of_id(ledger, SLICE(""), &found));
     ck_assert_uint_eq(found, 49);
 }
-END_TEST
 
-START_TEST(numbers_pass_luhn_differ_and_come_back_with_the_same_seed)
+TEST(numbers_pass_luhn_differ_and_come_back_with_the_same_seed)
 {
     struct ledger *twin = ledger_new(7, LIFETIME_MS), *stranger = ledger_new(8, LIFETIME_MS);
     char seen[500][LEDGER_NUMBER_SIZE], number[LEDGER_NUMBER_SIZE];
@@ -195,9 +188,8 @@ START_TEST(numbers_pass_luhn_differ_and_come_back_with_the_same_seed)
     ledger_free(twin);
     ledger_free(stranger);
 }
-END_TEST
 
-START_TEST(a_number_made_is_found_in_any_text_and_nothing_else_is)
+TEST(a_number_made_is_found_in_any_text_and_nothing_else_is)
 {
     uint32_t card = 0;
     char number[LEDGER_NUMBER_SIZE], next[LEDGER_NUMBER_SIZE], text[200];
@@ -220,9 +212,8 @@ START_TEST(a_number_made_is_found_in_any_text_and_nothing_else_is)
     ck_assert_uint_eq(ledger_find_leaks(ledger, slice_of(text)), 0);
     ck_assert_uint_eq(ledger_leaks(ledger), 4);
 }
-END_TEST
 
-START_TEST(a_link_is_stored_once_however_often_it_is_sent)
+TEST(a_link_is_stored_once_however_often_it_is_sent)
 {
     ck_assert_int_eq(link_card("r1", "alice", "c1", "body"), LEDGER_MADE);
     ck_assert_int_eq(link_card("r1", "alice", "c1", "body"), LEDGER_SAME);
@@ -232,7 +223,6 @@ START_TEST(a_link_is_stored_once_however_often_it_is_sent)
     ck_assert_uint_eq(ledger_link(ledger, 0)->count, 2);
     ck_assert_str_eq(ledger_link(ledger, 0)->user_id, "alice");
 }
-END_TEST
 
 static enum ledger_result unlink_card(const char *request, const char *user, const char *card)
 {
@@ -241,7 +231,7 @@ static enum ledger_result unlink_card(const char *request, const char *user, con
     return ledger_put_unlink(ledger, &order);
 }
 
-START_TEST(a_link_that_was_taken_back_never_comes_again)
+TEST(a_link_that_was_taken_back_never_comes_again)
 {
     ck_assert_int_eq(link_card("r1", "alice", "c1", "body"), LEDGER_MADE);
     ck_assert_int_eq(unlink_card("r1", "bob", "c1"), LEDGER_MISMATCH);
@@ -258,9 +248,8 @@ START_TEST(a_link_that_was_taken_back_never_comes_again)
     ck_assert_uint_eq(ledger_live_links(ledger), 1);
     ck_assert_uint_eq(ledger_count(ledger, LEDGER_COUNT_CORE_LINK_AFTER_UNLINK), 3);
 }
-END_TEST
 
-START_TEST(an_unlink_that_comes_before_its_link_is_remembered)
+TEST(an_unlink_that_comes_before_its_link_is_remembered)
 {
     ck_assert_int_eq(unlink_card("r1", "alice", "c1"), LEDGER_ABSENT);
     ck_assert_int_eq(unlink_card("r1", "alice", "c1"), LEDGER_ABSENT);
@@ -268,9 +257,8 @@ START_TEST(an_unlink_that_comes_before_its_link_is_remembered)
     ck_assert_int_eq(link_card("r1", "alice", "c1", "body"), LEDGER_UNLINKED);
     ck_assert_uint_eq(ledger_links(ledger), 0);
 }
-END_TEST
 
-START_TEST(a_stored_refusal_answers_its_key_until_the_key_is_forgotten)
+TEST(a_stored_refusal_answers_its_key_until_the_key_is_forgotten)
 {
     uint32_t card = 0;
     ck_assert_int_eq(ledger_refuse(ledger, SLICE("k"), SLICE("no_more"), 0), LEDGER_REFUSED);
@@ -281,9 +269,8 @@ START_TEST(a_stored_refusal_answers_its_key_until_the_key_is_forgotten)
     ck_assert_int_eq(ledger_refuse(ledger, SLICE("k"), SLICE("no_more"), LIFETIME_MS + 1), LEDGER_SAME);
     ck_assert_int_eq(create("k", "body", LIFETIME_MS + 2, &card), LEDGER_SAME);
 }
-END_TEST
 
-START_TEST(late_executions_are_outstanding_until_they_are_done_and_the_report_shows_them)
+TEST(late_executions_are_outstanding_until_they_are_done_and_the_report_shows_them)
 {
     struct buf out;
     buf_init(&out, 1 << 20);
@@ -302,9 +289,8 @@ START_TEST(late_executions_are_outstanding_until_they_are_done_and_the_report_sh
     ck_assert_ptr_nonnull(strstr(out.bytes, "\"late_outstanding\":1"));
     buf_done(&out);
 }
-END_TEST
 
-START_TEST(a_card_linked_by_two_requests_is_counted)
+TEST(a_card_linked_by_two_requests_is_counted)
 {
     ck_assert_int_eq(link_card("r1", "alice", "c1", "body"), LEDGER_MADE);
     ck_assert_int_eq(link_card("r2", "alice", "c2", "body"), LEDGER_MADE);
@@ -313,9 +299,8 @@ START_TEST(a_card_linked_by_two_requests_is_counted)
     ck_assert_int_eq(link_card("r4", "alice", "c1", "body"), LEDGER_MADE);
     ck_assert_uint_eq(ledger_cards_linked_twice(ledger), 1);
 }
-END_TEST
 
-START_TEST(a_reset_forgets_everything_but_never_gives_a_number_twice)
+TEST(a_reset_forgets_everything_but_never_gives_a_number_twice)
 {
     uint32_t card = 0;
     char before[LEDGER_NUMBER_SIZE], after[LEDGER_NUMBER_SIZE], id[LEDGER_CARD_ID_SIZE];
@@ -333,9 +318,8 @@ START_TEST(a_reset_forgets_everything_but_never_gives_a_number_twice)
     ck_assert_str_ne(before, after);
     ck_assert_uint_eq(ledger_find_leaks(ledger, slice_of(before)), 1);
 }
-END_TEST
 
-START_TEST(a_hundred_thousand_keys_are_all_found_again_while_the_index_grows)
+TEST(a_hundred_thousand_keys_are_all_found_again_while_the_index_grows)
 {
     uint32_t card = 0;
     char key[40];
@@ -351,9 +335,8 @@ START_TEST(a_hundred_thousand_keys_are_all_found_again_while_the_index_grows)
     }
     ck_assert_uint_eq(ledger_references_with_two_cards(ledger), 0);
 }
-END_TEST
 
-START_TEST(the_last_index_entry_can_be_taken_back)
+TEST(the_last_index_entry_can_be_taken_back)
 {
     struct store_index index;
     ck_assert(store_index_init(&index));
@@ -368,9 +351,8 @@ START_TEST(the_last_index_entry_can_be_taken_back)
     ck_assert_uint_eq(store_index_next(&index, second), STORE_NONE);
     store_index_done(&index);
 }
-END_TEST
 
-START_TEST(the_report_is_json_filters_and_has_no_numbers)
+TEST(the_report_is_json_filters_and_has_no_numbers)
 {
     uint32_t card = 0;
     char number[LEDGER_NUMBER_SIZE];
@@ -403,30 +385,5 @@ START_TEST(the_report_is_json_filters_and_has_no_numbers)
     ck_assert_ptr_nonnull(strstr(out.bytes, number));
     buf_done(&out);
 }
-END_TEST
 
-SUITE(sandbox_ledger)
-{
-    TCase *tcase = tcase_create("ledger");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, the_same_key_and_body_give_the_same_card);
-    tcase_add_test(tcase, the_same_key_with_another_body_makes_nothing);
-    tcase_add_test(tcase, a_key_past_its_lifetime_makes_a_second_card_and_the_ledger_counts_it);
-    tcase_add_test(tcase, a_reference_finds_all_its_cards_whatever_their_keys);
-    tcase_add_test(tcase, a_reissue_marks_the_card_it_replaces_and_no_other);
-    tcase_add_test(tcase, a_card_is_cancelled_once);
-    tcase_add_test(tcase, card_ids_lead_back_to_their_card_and_strange_ones_to_none);
-    tcase_add_test(tcase, numbers_pass_luhn_differ_and_come_back_with_the_same_seed);
-    tcase_add_test(tcase, a_number_made_is_found_in_any_text_and_nothing_else_is);
-    tcase_add_test(tcase, a_link_is_stored_once_however_often_it_is_sent);
-    tcase_add_test(tcase, a_link_that_was_taken_back_never_comes_again);
-    tcase_add_test(tcase, an_unlink_that_comes_before_its_link_is_remembered);
-    tcase_add_test(tcase, a_stored_refusal_answers_its_key_until_the_key_is_forgotten);
-    tcase_add_test(tcase, late_executions_are_outstanding_until_they_are_done_and_the_report_shows_them);
-    tcase_add_test(tcase, a_card_linked_by_two_requests_is_counted);
-    tcase_add_test(tcase, a_reset_forgets_everything_but_never_gives_a_number_twice);
-    tcase_add_test(tcase, a_hundred_thousand_keys_are_all_found_again_while_the_index_grows);
-    tcase_add_test(tcase, the_last_index_entry_can_be_taken_back);
-    tcase_add_test(tcase, the_report_is_json_filters_and_has_no_numbers);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(sandbox_ledger, set_up, tear_down)

@@ -100,7 +100,7 @@ static void assert_text(struct json_value object, const char *name, const char *
     ck_assert_str_eq(text, want);
 }
 
-START_TEST(a_key_is_charged_once_and_its_first_answer_is_kept)
+TEST(a_key_is_charged_once_and_its_first_answer_is_kept)
 {
     ck_assert_int_eq(call("k", 5, false, 10), LEDGER_MADE);
     ck_assert_int_eq(call("k", 5, false, 11), LEDGER_SAME);
@@ -118,9 +118,8 @@ START_TEST(a_key_is_charged_once_and_its_first_answer_is_kept)
     ck_assert_int_eq(number(first, "calls"), 3);
     ck_assert_int_eq(number(first, "executions"), 1);
 }
-END_TEST
 
-START_TEST(a_call_that_comes_after_the_lifetime_of_its_key_charges_a_second_time_and_is_counted)
+TEST(a_call_that_comes_after_the_lifetime_of_its_key_charges_a_second_time_and_is_counted)
 {
     ck_assert_int_eq(call("k", 5, false, 0), LEDGER_MADE);
     ck_assert_int_eq(call("k", 5, false, LIFETIME_MS - 1), LEDGER_SAME);
@@ -132,9 +131,8 @@ START_TEST(a_call_that_comes_after_the_lifetime_of_its_key_charges_a_second_time
     ck_assert_int_eq(number(report, "executions"), 3);
     ck_assert_int_eq(number(report, "executed_twice"), 1);
 }
-END_TEST
 
-START_TEST(while_a_call_is_at_work_only_that_call_may_charge)
+TEST(while_a_call_is_at_work_only_that_call_may_charge)
 {
     struct charge *charge = charge_of("k");
     charges_begin_work(charges, charge, 5, 0);
@@ -148,9 +146,8 @@ START_TEST(while_a_call_is_at_work_only_that_call_may_charge)
     ck_assert_int_eq(call("k", 5, false, 6), LEDGER_SAME);
     ck_assert_int_eq(charge->executions, 1);
 }
-END_TEST
 
-START_TEST(a_kept_refusal_is_no_execution)
+TEST(a_kept_refusal_is_no_execution)
 {
     struct charge *charge = charge_of("k");
     ck_assert(charges_keep(charges, charge, 5, 422, SLICE("{\"code\":\"declined\"}"), 0));
@@ -160,7 +157,6 @@ START_TEST(a_kept_refusal_is_no_execution)
     ck_assert_ptr_eq(charges_find(charges, SLICE("k")), charge);
     ck_assert_ptr_null(charges_find(charges, SLICE("kk")));
 }
-END_TEST
 
 static void open_file(const char *path, struct charges_file **ret_file)
 {
@@ -168,7 +164,7 @@ static void open_file(const char *path, struct charges_file **ret_file)
     ck_assert_msg(charges_file_open(path, charges, 0, ret_file, &err), "%s", err.message);
 }
 
-START_TEST(charges_are_known_after_a_crash_in_the_middle_of_a_line)
+TEST(charges_are_known_after_a_crash_in_the_middle_of_a_line)
 {
     char path[] = "/tmp/charges-XXXXXX";
     int descriptor = mkstemp(path);
@@ -202,9 +198,8 @@ START_TEST(charges_are_known_after_a_crash_in_the_middle_of_a_line)
     close(descriptor);
     unlink(path);
 }
-END_TEST
 
-START_TEST(a_file_that_is_no_list_of_charges_is_refused)
+TEST(a_file_that_is_no_list_of_charges_is_refused)
 {
     char path[] = "/tmp/charges-XXXXXX";
     int descriptor = mkstemp(path);
@@ -217,9 +212,8 @@ START_TEST(a_file_that_is_no_list_of_charges_is_refused)
     unlink(path);
     ck_assert(!charges_file_open("/nonexistent/charges", charges, 0, &file, &err));
 }
-END_TEST
 
-START_TEST(a_report_of_charges_is_chosen_by_key_user_and_range)
+TEST(a_report_of_charges_is_chosen_by_key_user_and_range)
 {
     char key[24];
     for (int i = 0; i < 20000; i++) {
@@ -238,9 +232,8 @@ START_TEST(a_report_of_charges_is_chosen_by_key_user_and_range)
     struct json_value none;
     ck_assert(!json_next_element(json_member(report, "charges"), &cursor, &none));
 }
-END_TEST
 
-START_TEST(a_reset_forgets_charges_and_deliveries)
+TEST(a_reset_forgets_charges_and_deliveries)
 {
     ck_assert_int_eq(call("k", 5, false, 0), LEDGER_MADE);
     struct hook_delivery delivery = {.name = SLICE("a"), .id = SLICE("1"), .headers = SLICE("{}")};
@@ -252,9 +245,8 @@ START_TEST(a_reset_forgets_charges_and_deliveries)
     ck_assert_int_eq(number(hooks_report(&(struct hooks_range){.limit = 1}), "deliveries"), 0);
     ck_assert_int_eq(call("k", 5, false, 0), LEDGER_MADE);
 }
-END_TEST
 
-START_TEST(deliveries_are_counted_by_hook_and_id_in_the_order_of_first_arrivals)
+TEST(deliveries_are_counted_by_hook_and_id_in_the_order_of_first_arrivals)
 {
     static const char *const arrivals[][2] = {{"a", "2"}, {"a", "1"}, {"b", "2"}, {"a", "2"}, {"a", "3"}};
     for (size_t i = 0; i < ARRAY_SIZE(arrivals); i++) {
@@ -283,9 +275,8 @@ START_TEST(deliveries_are_counted_by_hook_and_id_in_the_order_of_first_arrivals)
     report = hooks_report(&(struct hooks_range){.name = "b", .id = "2", .user_id = "alice", .limit = 10});
     ck_assert_int_eq(number(row(report, "hooks", 0), "order"), 2);
 }
-END_TEST
 
-START_TEST(a_body_that_changes_between_deliveries_is_seen)
+TEST(a_body_that_changes_between_deliveries_is_seen)
 {
     struct hook_delivery delivery = {
         .name = SLICE("a"), .id = SLICE("1"), .headers = SLICE("{}"), .body = SLICE("{\"a\":1}")};
@@ -296,9 +287,8 @@ START_TEST(a_body_that_changes_between_deliveries_is_seen)
     ck_assert(json_is_true(json_member(first, "body_changed")));
     assert_text(first, "body", "{\"a\":2}");
 }
-END_TEST
 
-START_TEST(any_bytes_of_a_body_give_a_report_that_is_json)
+TEST(any_bytes_of_a_body_give_a_report_that_is_json)
 {
     static const char bytes[] = "\xff\x01\"\n{";
     struct hook_delivery delivery = {.name = SLICE("a"),
@@ -313,22 +303,5 @@ START_TEST(any_bytes_of_a_body_give_a_report_that_is_json)
     assert_text(row(report, "hooks", 0), "id", "\"\\");
     assert_text(row(report, "hooks", 1), "body", "");
 }
-END_TEST
 
-SUITE(sandbox_routes)
-{
-    TCase *tcase = tcase_create("routes");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, a_key_is_charged_once_and_its_first_answer_is_kept);
-    tcase_add_test(tcase, a_call_that_comes_after_the_lifetime_of_its_key_charges_a_second_time_and_is_counted);
-    tcase_add_test(tcase, while_a_call_is_at_work_only_that_call_may_charge);
-    tcase_add_test(tcase, a_kept_refusal_is_no_execution);
-    tcase_add_test(tcase, charges_are_known_after_a_crash_in_the_middle_of_a_line);
-    tcase_add_test(tcase, a_file_that_is_no_list_of_charges_is_refused);
-    tcase_add_test(tcase, a_report_of_charges_is_chosen_by_key_user_and_range);
-    tcase_add_test(tcase, a_reset_forgets_charges_and_deliveries);
-    tcase_add_test(tcase, deliveries_are_counted_by_hook_and_id_in_the_order_of_first_arrivals);
-    tcase_add_test(tcase, a_body_that_changes_between_deliveries_is_seen);
-    tcase_add_test(tcase, any_bytes_of_a_body_give_a_report_that_is_json);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(sandbox_routes, set_up, tear_down)

@@ -78,7 +78,7 @@ static void assert_has_not(const char *text, const char *unwanted)
     ck_assert_msg(!strstr(text, unwanted), "\"%s\" in\n%s", unwanted, text);
 }
 
-START_TEST(a_tree_has_each_span_below_its_parent_with_its_time_and_its_wait)
+TEST(a_tree_has_each_span_below_its_parent_with_its_time_and_its_wait)
 {
     take("api", "01", "", SPAN_SERVER, 0, 20, "POST /v1/card-requests", "");
     take("worker", "02", "01", SPAN_CONSUMER, 100, 300, "process CARD_ISSUE",
@@ -101,9 +101,8 @@ START_TEST(a_tree_has_each_span_below_its_parent_with_its_time_and_its_wait)
         " attempt 2, waited 500 ms, event: replay after 800 ms\n";
     ck_assert_str_eq(draw(false), want);
 }
-END_TEST
 
-START_TEST(the_order_in_which_spans_arrive_changes_nothing)
+TEST(the_order_in_which_spans_arrive_changes_nothing)
 {
     static const char *const ids[] = {"01", "02", "03", "04"};
     static const char *const parents[] = {"", "01", "02", "02"};
@@ -124,9 +123,8 @@ START_TEST(the_order_in_which_spans_arrive_changes_nothing)
     }
     free(first);
 }
-END_TEST
 
-START_TEST(a_span_that_is_sent_again_is_there_once)
+TEST(a_span_that_is_sent_again_is_there_once)
 {
     take("api", "01", "", SPAN_SERVER, 0, 20, "before", "");
     take("api", "02", "01", SPAN_CLIENT, 0, 20, "child", "");
@@ -135,9 +133,8 @@ START_TEST(a_span_that_is_sent_again_is_there_once)
     assert_has_not(draw(false), "before");
     ck_assert_str_eq(spans_newest(spans, 1)->name, "after");
 }
-END_TEST
 
-START_TEST(a_span_without_its_parent_is_at_the_top_and_says_so)
+TEST(a_span_without_its_parent_is_at_the_top_and_says_so)
 {
     take("worker", "02", "0f", SPAN_CONSUMER, 100, 300, "process CARD_ISSUE", "");
     take("worker", "03", "0f", SPAN_CONSUMER, 500, 600, "process CARD_ISSUE", "");
@@ -148,9 +145,8 @@ START_TEST(a_span_without_its_parent_is_at_the_top_and_says_so)
     assert_has_not(draw(false), "not here");
     assert_has(draw(false), "\n  worker: process CARD_ISSUE                   100 ms");
 }
-END_TEST
 
-START_TEST(spans_that_are_each_others_parents_are_drawn_once_each)
+TEST(spans_that_are_each_others_parents_are_drawn_once_each)
 {
     take("a", "01", "01", SPAN_SERVER, 0, 20, "itself", "");
     take("a", "02", "04", SPAN_CONSUMER, 30, 40, "second", "");
@@ -165,9 +161,8 @@ START_TEST(spans_that_are_each_others_parents_are_drawn_once_each)
     assert_has(drawn, "\n    fifth ");
     ck_assert_ptr_null(strstr(strstr(drawn, "second") + 1, "second"));
 }
-END_TEST
 
-START_TEST(times_that_are_missing_or_turned_round_are_told)
+TEST(times_that_are_missing_or_turned_round_are_told)
 {
     size_t rejected;
     take("a", "01", "", SPAN_SERVER, 500, 100, "backwards", "");
@@ -186,9 +181,8 @@ START_TEST(times_that_are_missing_or_turned_round_are_told)
     assert_has(draw(false), "without an end");
     assert_has(draw(true), "ends before its start");
 }
-END_TEST
 
-START_TEST(what_cannot_be_a_span_is_rejected_and_the_others_are_taken)
+TEST(what_cannot_be_a_span_is_rejected_and_the_others_are_taken)
 {
     static const char *const bad[] = {
         "{}",
@@ -219,9 +213,8 @@ START_TEST(what_cannot_be_a_span_is_rejected_and_the_others_are_taken)
         ck_assert_str_eq(spans_newest(spans, 0)->name, "good");
     }
 }
-END_TEST
 
-START_TEST(a_body_that_is_no_export_leaves_nothing)
+TEST(a_body_that_is_no_export_leaves_nothing)
 {
     static const char *const bad[] = {
         "",
@@ -240,9 +233,8 @@ START_TEST(a_body_that_is_no_export_leaves_nothing)
     for (size_t i = 0; i < ARRAY_SIZE(empty); i++)
         ck_assert_msg(!read_body(empty[i], &rejected) && !rejected && !spans_newest(spans, 0), "%s", empty[i]);
 }
-END_TEST
 
-START_TEST(unknown_members_and_all_kinds_of_attributes_are_read)
+TEST(unknown_members_and_all_kinds_of_attributes_are_read)
 {
     take("a", "01", "", SPAN_SERVER, 0, 10, "n",
          ",\"flags\":257,\"links\":[{}],\"new\":{\"a\":[1,{\"b\":null}]},\"attributes\":["
@@ -255,9 +247,8 @@ START_TEST(unknown_members_and_all_kinds_of_attributes_are_read)
     assert_has(draw(false), " text t\xc3\xa9, yes true, number 1.5, none , "
                             "list {\"values\":[{\"intValue\":\"7\"}]}, 503\n");
 }
-END_TEST
 
-START_TEST(the_texts_of_a_span_act_on_neither_terminal_nor_page)
+TEST(the_texts_of_a_span_act_on_neither_terminal_nor_page)
 {
     take("<i>", "01", "", SPAN_SERVER, 0, 10, "\\u001b[2J\\u009b\\u202e</td><script>\\\"'&\\n",
          ",\"status\":{\"code\":2,\"message\":\"<b>\"},\"attributes\":[{\"key\":\"<u>\",\"value\":{\"stringValue\":"
@@ -272,9 +263,8 @@ START_TEST(the_texts_of_a_span_act_on_neither_terminal_nor_page)
         assert_has_not(page, marks[i]);
     assert_has(page, "&#60;script&#62;&#34;&#39;&#38;");
 }
-END_TEST
 
-START_TEST(long_texts_are_cut_between_characters_and_what_has_no_room_is_told)
+TEST(long_texts_are_cut_between_characters_and_what_has_no_room_is_told)
 {
     char name[400] = "", more[8000] = ",\"attributes\":[";
     for (int i = 0; i < 100; i++)
@@ -289,9 +279,8 @@ START_TEST(long_texts_are_cut_between_characters_and_what_has_no_room_is_told)
     ck_assert(span->is_cut && span->attribute_count > 10 && span->attributes_end <= sizeof(span->attributes));
     assert_has(draw(false), ", ...\n");
 }
-END_TEST
 
-START_TEST(the_last_spans_are_kept_and_all_of_them_can_be_drawn)
+TEST(the_last_spans_are_kept_and_all_of_them_can_be_drawn)
 {
     struct span span = {.trace_id = TRACE, .name = "n", .kind = SPAN_CONSUMER, .start_ns = 1};
     for (int i = 0; i < SPANS_MAX + 10; i++) {
@@ -308,9 +297,8 @@ START_TEST(the_last_spans_are_kept_and_all_of_them_can_be_drawn)
     assert_has(draw(false), ": 8192 spans");
     assert_has(draw(false), "below a span that is not here: 000000000000000a\n");
 }
-END_TEST
 
-START_TEST(a_list_names_each_trace_and_its_first_span)
+TEST(a_list_names_each_trace_and_its_first_span)
 {
     take("api", "01", "", SPAN_SERVER, 0, 20, "POST /v1/card-requests", "");
     struct trace_line line = {.first = spans_newest(spans, 0), .spans = 7, .errors = 1, .from_ns = 1, .to_ns = 2000001};
@@ -321,24 +309,5 @@ START_TEST(a_list_names_each_trace_and_its_first_span)
     ck_assert(trace_draw_list(&line, 1, "http://h/traces/", true, &out));
     assert_has(out.bytes, "<a href=\"/traces/" TRACE "\">POST /v1/card-requests</a>");
 }
-END_TEST
 
-SUITE(traces)
-{
-    TCase *tests = tcase_create("traces");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_test(tests, a_tree_has_each_span_below_its_parent_with_its_time_and_its_wait);
-    tcase_add_test(tests, the_order_in_which_spans_arrive_changes_nothing);
-    tcase_add_test(tests, a_span_that_is_sent_again_is_there_once);
-    tcase_add_test(tests, a_span_without_its_parent_is_at_the_top_and_says_so);
-    tcase_add_test(tests, spans_that_are_each_others_parents_are_drawn_once_each);
-    tcase_add_test(tests, times_that_are_missing_or_turned_round_are_told);
-    tcase_add_test(tests, what_cannot_be_a_span_is_rejected_and_the_others_are_taken);
-    tcase_add_test(tests, a_body_that_is_no_export_leaves_nothing);
-    tcase_add_test(tests, unknown_members_and_all_kinds_of_attributes_are_read);
-    tcase_add_test(tests, the_texts_of_a_span_act_on_neither_terminal_nor_page);
-    tcase_add_test(tests, long_texts_are_cut_between_characters_and_what_has_no_room_is_told);
-    tcase_add_test(tests, the_last_spans_are_kept_and_all_of_them_can_be_drawn);
-    tcase_add_test(tests, a_list_names_each_trace_and_its_first_span);
-    suite_add_tcase(suite, tests);
-}
+TESTS_BETWEEN(traces, set_up, tear_down)

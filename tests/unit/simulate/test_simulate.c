@@ -14,9 +14,8 @@ START_TEST(no_schedule_breaks_an_invariant)
     ck_assert_int_gt(sim_totals.completed, 0);
     ck_assert_int_gt(sim_totals.faults, 0);
 }
-END_TEST
 
-START_TEST(a_seed_is_a_schedule)
+TEST(a_seed_is_a_schedule)
 {
     for (uint64_t seed = 1; seed <= 20; seed++) {
         ck_assert(sim_run(seed, false));
@@ -26,10 +25,9 @@ START_TEST(a_seed_is_a_schedule)
         ck_assert_int_eq(sim.now_us, now_us);
     }
 }
-END_TEST
 
 /* As schedule 398 once found: both targets were paused since the worker's start. */
-START_TEST(a_clock_that_is_set_back_before_the_first_claim_delays_no_event)
+TEST(a_clock_that_is_set_back_before_the_first_claim_delays_no_event)
 {
     sim_begin(1, false);
     sim.faults_until_us = sim.now_us;
@@ -38,11 +36,10 @@ START_TEST(a_clock_that_is_set_back_before_the_first_claim_delays_no_event)
     sim.db_offset_us -= 30 * HOUR;
     ck_assert_msg(sim_finish(), "%s", sim.failure);
 }
-END_TEST
 
 /* As seed 2035970 found: core-api was paused, so nothing was claimed meanwhile, and the event that was accepted with the
  * clock ahead waited for its time. */
-START_TEST(a_clock_that_steps_forth_and_back_during_a_pause_delays_no_event)
+TEST(a_clock_that_steps_forth_and_back_during_a_pause_delays_no_event)
 {
     sim_begin(1, false);
     sim.faults_until_us = sim.now_us;
@@ -56,23 +53,20 @@ START_TEST(a_clock_that_steps_forth_and_back_during_a_pause_delays_no_event)
     sim.db_offset_us -= 30 * HOUR;
     ck_assert_msg(sim_finish(), "%s", sim.failure);
 }
-END_TEST
 
 /* As this seed found: two attempts lost their leases at the same moment, and the second report waited for a poll, behind
  * which the worker could have ended. */
-START_TEST(two_creates_that_were_late_together_are_reported_together)
+TEST(two_creates_that_were_late_together_are_reported_together)
 {
     ck_assert_msg(sim_run(120000, false), "%s", sim.failure);
 }
-END_TEST
 
 /* As this seed found: a claim took so long that an outage began meanwhile, and answers from before it counted against the
  * event. */
-START_TEST(an_outage_that_begins_while_a_claim_is_under_way_ends_no_event)
+TEST(an_outage_that_begins_while_a_claim_is_under_way_ends_no_event)
 {
     ck_assert_msg(sim_run(33975, false), "%s", sim.failure);
 }
-END_TEST
 
 /* As these seeds found: core-api had been asked less than a millisecond after the claim was sent. */
 START_TEST(a_check_right_after_the_claim_is_one_of_this_attempt)
@@ -80,17 +74,12 @@ START_TEST(a_check_right_after_the_claim_is_one_of_this_attempt)
     static const uint64_t seeds[] = {1140, 14548};
     ck_assert_msg(sim_run(seeds[_i], false), "%s", sim.failure);
 }
-END_TEST
 
 SUITE(simulate)
 {
     TCase *tcase = tcase_create("simulate");
     tcase_add_loop_test(tcase, no_schedule_breaks_an_invariant, 0, PARTS);
-    tcase_add_test(tcase, a_seed_is_a_schedule);
-    tcase_add_test(tcase, a_clock_that_is_set_back_before_the_first_claim_delays_no_event);
-    tcase_add_test(tcase, a_clock_that_steps_forth_and_back_during_a_pause_delays_no_event);
-    tcase_add_test(tcase, two_creates_that_were_late_together_are_reported_together);
-    tcase_add_test(tcase, an_outage_that_begins_while_a_claim_is_under_way_ends_no_event);
+    ADD_TESTS(tcase);
     tcase_add_loop_test(tcase, a_check_right_after_the_claim_is_one_of_this_attempt, 0, 2);
     suite_add_tcase(suite, tcase);
 }

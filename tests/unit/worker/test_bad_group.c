@@ -235,7 +235,6 @@ START_TEST(bad_ones_that_come_first_cost_good_ones_little)
     add(sizes[_i].good, false, 1000);
     expect_quick(sizes[_i].good, 1000);
 }
-END_TEST
 
 START_TEST(bad_ones_that_come_later_cost_good_ones_little)
 {
@@ -245,7 +244,6 @@ START_TEST(bad_ones_that_come_later_cost_good_ones_little)
     add(sizes[_i].bad, true, 101);
     expect_quick(sizes[_i].good, 100);
 }
-END_TEST
 
 START_TEST(bad_ones_mixed_in_cost_good_ones_little)
 {
@@ -257,7 +255,6 @@ START_TEST(bad_ones_mixed_in_cost_good_ones_little)
     }
     expect_quick(sizes[_i].good, 0);
 }
-END_TEST
 
 START_TEST(bad_ones_that_keep_arriving_cost_good_ones_little)
 {
@@ -267,9 +264,8 @@ START_TEST(bad_ones_that_keep_arriving_cost_good_ones_little)
     add(1000, false, 5000);
     expect_quick(1000, 5000);
 }
-END_TEST
 
-START_TEST(where_all_are_refused_little_is_sent)
+TEST(where_all_are_refused_little_is_sent)
 {
     set_up();
     add(5000, true, 0);
@@ -281,7 +277,6 @@ START_TEST(where_all_are_refused_little_is_sent)
     ck_assert_int_le(calls - before, 29 * 2 + 1); /* four each probe interval */
     tear_down();
 }
-END_TEST
 
 /* Ten thousand that were refused before, by another worker, and are due: a fresh one is found behind and before them. */
 START_TEST(refused_ones_hide_no_fresh_one)
@@ -299,7 +294,6 @@ START_TEST(refused_ones_hide_no_fresh_one)
     ck_assert_int_eq(good_left, 0);
     tear_down();
 }
-END_TEST
 
 SUITE(bad_group)
 {
@@ -308,7 +302,7 @@ SUITE(bad_group)
     tcase_add_loop_test(tcase, bad_ones_that_come_later_cost_good_ones_little, 0, ARRAY_SIZE(sizes));
     tcase_add_loop_test(tcase, bad_ones_mixed_in_cost_good_ones_little, 0, ARRAY_SIZE(sizes));
     tcase_add_loop_test(tcase, bad_ones_that_keep_arriving_cost_good_ones_little, 0, 2);
-    tcase_add_test(tcase, where_all_are_refused_little_is_sent);
+    ADD_TESTS(tcase);
     tcase_add_loop_test(tcase, refused_ones_hide_no_fresh_one, 0, 2);
     suite_add_tcase(suite, tcase);
 }

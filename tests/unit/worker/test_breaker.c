@@ -29,15 +29,14 @@ static void open_it(int64_t now_ms)
     ck_assert_int_eq(breaker.state, BREAKER_OPEN);
 }
 
-START_TEST(it_begins_closed_with_its_full_capacity)
+TEST(it_begins_closed_with_its_full_capacity)
 {
     ck_assert_int_eq(breaker.state, BREAKER_CLOSED);
     ck_assert_int_eq(breaker_capacity(&breaker, 0), LIMIT);
     ck_assert(!breaker_rejects(&breaker, 0));
 }
-END_TEST
 
-START_TEST(capacity_shrinks_with_each_call_in_flight_and_comes_back)
+TEST(capacity_shrinks_with_each_call_in_flight_and_comes_back)
 {
     uint32_t epochs[LIMIT];
     for (int i = 0; i < LIMIT; i++) {
@@ -49,9 +48,8 @@ START_TEST(capacity_shrinks_with_each_call_in_flight_and_comes_back)
     breaker_end(&breaker, epochs[0], BREAKER_GOOD, NULL, 1);
     ck_assert_int_eq(breaker_capacity(&breaker, 1), 1);
 }
-END_TEST
 
-START_TEST(the_last_failure_of_a_row_opens_it_and_none_before)
+TEST(the_last_failure_of_a_row_opens_it_and_none_before)
 {
     for (int i = 0; i < FAILURES - 1; i++) {
         run_one(BREAKER_BAD, 10);
@@ -62,9 +60,8 @@ START_TEST(the_last_failure_of_a_row_opens_it_and_none_before)
     ck_assert_int_eq(breaker_capacity(&breaker, 10), 0);
     ck_assert(breaker_rejects(&breaker, 10));
 }
-END_TEST
 
-START_TEST(a_good_answer_ends_a_row_of_failures)
+TEST(a_good_answer_ends_a_row_of_failures)
 {
     for (int round = 0; round < 3; round++) {
         for (int i = 0; i < FAILURES - 1; i++)
@@ -74,9 +71,8 @@ START_TEST(a_good_answer_ends_a_row_of_failures)
     ck_assert_int_eq(breaker.state, BREAKER_CLOSED);
     ck_assert_int_eq(breaker.failures, 0);
 }
-END_TEST
 
-START_TEST(a_call_that_never_started_does_not_count)
+TEST(a_call_that_never_started_does_not_count)
 {
     for (int i = 0; i < FAILURES - 1; i++)
         run_one(BREAKER_BAD, 0);
@@ -88,9 +84,8 @@ START_TEST(a_call_that_never_started_does_not_count)
     run_one(BREAKER_BAD, 0);
     ck_assert_int_eq(breaker.state, BREAKER_OPEN);
 }
-END_TEST
 
-START_TEST(refused_calls_are_answered)
+TEST(refused_calls_are_answered)
 {
     for (int i = 0; i < 10 * FAILURES; i++)
         run_one(BREAKER_REFUSED, 0);
@@ -99,9 +94,8 @@ START_TEST(refused_calls_are_answered)
     run_one(BREAKER_REFUSED, PROBE_MS);
     ck_assert_int_eq(breaker.state, BREAKER_CLOSED);
 }
-END_TEST
 
-START_TEST(a_410_opens_it_at_once)
+TEST(a_410_opens_it_at_once)
 {
     run_one(BREAKER_GONE, 0);
     ck_assert_int_eq(breaker.state, BREAKER_OPEN);
@@ -110,9 +104,8 @@ START_TEST(a_410_opens_it_at_once)
     run_one(BREAKER_GOOD, 2 * PROBE_MS);
     ck_assert_int_eq(breaker.state, BREAKER_CLOSED);
 }
-END_TEST
 
-START_TEST(a_ramp_begins_with_few_calls_and_ends_where_it_was)
+TEST(a_ramp_begins_with_few_calls_and_ends_where_it_was)
 {
     breaker_init(&breaker, FAILURES, PROBE_MS, 64, 0);
     breaker.limit = 20;
@@ -130,9 +123,8 @@ START_TEST(a_ramp_begins_with_few_calls_and_ends_where_it_was)
     breaker_ramp(&breaker, 101);
     ck_assert_int_eq(breaker.since_ms, 100);
 }
-END_TEST
 
-START_TEST(the_probe_is_due_exactly_when_its_interval_has_passed)
+TEST(the_probe_is_due_exactly_when_its_interval_has_passed)
 {
     open_it(1000);
     ck_assert_int_eq(breaker_capacity(&breaker, 1000 + PROBE_MS - 1), 0);
@@ -140,9 +132,8 @@ START_TEST(the_probe_is_due_exactly_when_its_interval_has_passed)
     ck_assert_int_eq(breaker_capacity(&breaker, 1000 + PROBE_MS), 1);
     ck_assert(!breaker_rejects(&breaker, 1000 + PROBE_MS));
 }
-END_TEST
 
-START_TEST(only_one_probe_is_in_flight_at_a_time)
+TEST(only_one_probe_is_in_flight_at_a_time)
 {
     open_it(0);
     (void)breaker_start(&breaker, PROBE_MS);
@@ -151,9 +142,8 @@ START_TEST(only_one_probe_is_in_flight_at_a_time)
     ck_assert_int_eq(breaker_capacity(&breaker, PROBE_MS * 100), 0);
     ck_assert(breaker_rejects(&breaker, PROBE_MS * 100));
 }
-END_TEST
 
-START_TEST(failed_probes_double_the_interval_up_to_half_a_minute)
+TEST(failed_probes_double_the_interval_up_to_half_a_minute)
 {
     static const int64_t intervals[] = {2000, 4000, 8000, 16000, 30000, 30000, 30000};
     int64_t now_ms = 5000;
@@ -170,9 +160,8 @@ START_TEST(failed_probes_double_the_interval_up_to_half_a_minute)
     open_it(now_ms); /* a good probe forgets the long intervals */
     ck_assert_int_eq(breaker_capacity(&breaker, now_ms + PROBE_MS), 1);
 }
-END_TEST
 
-START_TEST(after_a_probe_that_was_not_sent_the_next_may_start_at_once)
+TEST(after_a_probe_that_was_not_sent_the_next_may_start_at_once)
 {
     open_it(0);
     run_one(BREAKER_NOTHING, PROBE_MS);
@@ -182,9 +171,8 @@ START_TEST(after_a_probe_that_was_not_sent_the_next_may_start_at_once)
     ck_assert_int_eq(breaker_capacity(&breaker, PROBE_MS + 2 * PROBE_MS), 1); /* doubled once, not twice */
     ck_assert_int_eq(breaker_capacity(&breaker, PROBE_MS + 2 * PROBE_MS - 1), 0);
 }
-END_TEST
 
-START_TEST(recovery_begins_with_one_call_and_doubles_each_round_trip)
+TEST(recovery_begins_with_one_call_and_doubles_each_round_trip)
 {
     open_it(0);
     run_one(BREAKER_GOOD, PROBE_MS);
@@ -200,9 +188,8 @@ START_TEST(recovery_begins_with_one_call_and_doubles_each_round_trip)
     }
     ck_assert_int_eq(breaker_capacity(&breaker, PROBE_MS), LIMIT); /* and never past the full limit */
 }
-END_TEST
 
-START_TEST(calls_from_before_a_change_say_nothing_about_what_came_after)
+TEST(calls_from_before_a_change_say_nothing_about_what_came_after)
 {
     uint32_t old[LIMIT - 1];
     for (int i = 0; i < LIMIT - 1; i++)
@@ -224,9 +211,8 @@ START_TEST(calls_from_before_a_change_say_nothing_about_what_came_after)
     breaker_end(&breaker, old[5], BREAKER_GOOD, NULL, PROBE_MS); /* nor does an old success ramp up */
     ck_assert_int_eq(breaker.limit, 1);
 }
-END_TEST
 
-START_TEST(too_many_requests_halve_the_limit_once_for_all_that_were_in_flight)
+TEST(too_many_requests_halve_the_limit_once_for_all_that_were_in_flight)
 {
     uint32_t epochs[LIMIT];
     for (int i = 0; i < LIMIT; i++)
@@ -239,9 +225,8 @@ START_TEST(too_many_requests_halve_the_limit_once_for_all_that_were_in_flight)
         run_one(BREAKER_BUSY, 2);
     ck_assert_int_eq(breaker.limit, 1);
 }
-END_TEST
 
-START_TEST(after_too_many_requests_one_call_goes_at_a_time_until_one_is_answered)
+TEST(after_too_many_requests_one_call_goes_at_a_time_until_one_is_answered)
 {
     run_one(BREAKER_BUSY, 0);
     uint32_t epoch = breaker_start(&breaker, 1);
@@ -251,9 +236,8 @@ START_TEST(after_too_many_requests_one_call_goes_at_a_time_until_one_is_answered
     run_one(BREAKER_GOOD, 1);
     ck_assert_int_eq(breaker_capacity(&breaker, 1), LIMIT / 2);
 }
-END_TEST
 
-START_TEST(above_the_halved_limit_it_grows_by_one_a_window)
+TEST(above_the_halved_limit_it_grows_by_one_a_window)
 {
     run_one(BREAKER_BUSY, 0);
     for (int limit = LIMIT / 2; limit < LIMIT; limit++) {
@@ -266,9 +250,8 @@ START_TEST(above_the_halved_limit_it_grows_by_one_a_window)
     run_one(BREAKER_GOOD, 1);
     ck_assert_int_eq(breaker.limit, LIMIT);
 }
-END_TEST
 
-START_TEST(a_probe_that_is_answered_429_closes_it)
+TEST(a_probe_that_is_answered_429_closes_it)
 {
     open_it(0);
     run_one(BREAKER_BUSY, PROBE_MS);
@@ -276,9 +259,8 @@ START_TEST(a_probe_that_is_answered_429_closes_it)
     ck_assert_int_eq(breaker.limit, 1);
     ck_assert_int_eq(breaker_capacity(&breaker, PROBE_MS), 1);
 }
-END_TEST
 
-START_TEST(whatever_happens_in_flight_is_what_was_started_less_what_ended)
+TEST(whatever_happens_in_flight_is_what_was_started_less_what_ended)
 {
     enum { CALLS = 64 };
     struct {
@@ -314,10 +296,9 @@ START_TEST(whatever_happens_in_flight_is_what_was_started_less_what_ended)
     }
     ck_assert_int_gt(changes, 100);
 }
-END_TEST
 
 /* Operators read since when, and because of what; a probe that fails does not make the outage younger. */
-START_TEST(it_tells_since_when_it_is_open_and_the_last_cause)
+TEST(it_tells_since_when_it_is_open_and_the_last_cause)
 {
     ck_assert_str_eq(breaker.cause, "");
     open_it(10);
@@ -333,9 +314,8 @@ START_TEST(it_tells_since_when_it_is_open_and_the_last_cause)
     ck_assert_int_eq(breaker.since_ms, 30 + 3 * PROBE_MS);
     ck_assert_str_eq(breaker.cause, "");
 }
-END_TEST
 
-START_TEST(a_probe_may_be_hastened_and_nothing_else_is)
+TEST(a_probe_may_be_hastened_and_nothing_else_is)
 {
     breaker_hasten(&breaker, 5);
     ck_assert_int_eq(breaker_capacity(&breaker, 5), LIMIT);
@@ -351,32 +331,5 @@ START_TEST(a_probe_may_be_hastened_and_nothing_else_is)
     breaker_end(&breaker, epoch, BREAKER_BAD, "issuer_http_503", 14);
     ck_assert_int_eq(breaker.probe_at_ms, 14 + 2 * PROBE_MS);
 }
-END_TEST
 
-SUITE(breaker)
-{
-    TCase *tcase = tcase_create("breaker");
-    tcase_add_checked_fixture(tcase, set_up, NULL);
-    tcase_add_test(tcase, it_begins_closed_with_its_full_capacity);
-    tcase_add_test(tcase, capacity_shrinks_with_each_call_in_flight_and_comes_back);
-    tcase_add_test(tcase, the_last_failure_of_a_row_opens_it_and_none_before);
-    tcase_add_test(tcase, a_good_answer_ends_a_row_of_failures);
-    tcase_add_test(tcase, a_call_that_never_started_does_not_count);
-    tcase_add_test(tcase, refused_calls_are_answered);
-    tcase_add_test(tcase, a_410_opens_it_at_once);
-    tcase_add_test(tcase, a_ramp_begins_with_few_calls_and_ends_where_it_was);
-    tcase_add_test(tcase, the_probe_is_due_exactly_when_its_interval_has_passed);
-    tcase_add_test(tcase, only_one_probe_is_in_flight_at_a_time);
-    tcase_add_test(tcase, failed_probes_double_the_interval_up_to_half_a_minute);
-    tcase_add_test(tcase, after_a_probe_that_was_not_sent_the_next_may_start_at_once);
-    tcase_add_test(tcase, recovery_begins_with_one_call_and_doubles_each_round_trip);
-    tcase_add_test(tcase, calls_from_before_a_change_say_nothing_about_what_came_after);
-    tcase_add_test(tcase, too_many_requests_halve_the_limit_once_for_all_that_were_in_flight);
-    tcase_add_test(tcase, after_too_many_requests_one_call_goes_at_a_time_until_one_is_answered);
-    tcase_add_test(tcase, above_the_halved_limit_it_grows_by_one_a_window);
-    tcase_add_test(tcase, a_probe_that_is_answered_429_closes_it);
-    tcase_add_test(tcase, it_tells_since_when_it_is_open_and_the_last_cause);
-    tcase_add_test(tcase, a_probe_may_be_hastened_and_nothing_else_is);
-    tcase_add_test(tcase, whatever_happens_in_flight_is_what_was_started_less_what_ended);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(breaker, set_up, NULL)

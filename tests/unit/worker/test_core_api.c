@@ -55,7 +55,7 @@ static void expect(enum outcome_kind kind, enum outcome_advice advice, const cha
     ck_assert_str_eq(outcome.code, code);
 }
 
-START_TEST(a_clear_yes_is_a_yes)
+TEST(a_clear_yes_is_a_yes)
 {
     check(200, "{\"eligible\":true}");
     ck_assert_int_eq(outcome.kind, OUTCOME_EXECUTED);
@@ -65,7 +65,6 @@ START_TEST(a_clear_yes_is_a_yes)
     check(200, "{\"name\":\"Ana \\ud83d\",\"id\":18446744073709551616,\"id\":1e400,\"eligible\":true}");
     ck_assert_int_eq(outcome.kind, OUTCOME_EXECUTED);
 }
-END_TEST
 
 static bool is_told_apart(bool is_made, const char *text)
 {
@@ -76,7 +75,7 @@ static bool is_told_apart(bool is_made, const char *text)
 }
 
 /* Story: a gateway answered one question twice. The next user, who may have no card, got one. */
-START_TEST(an_answer_that_names_somebody_else_decides_nothing)
+TEST(an_answer_that_names_somebody_else_decides_nothing)
 {
     static const char *const others[] = {
         "{\"eligible\":true,\"user_id\":\"bob\"}", "{\"eligible\":true,\"user_id\":null}",
@@ -103,9 +102,8 @@ START_TEST(an_answer_that_names_somebody_else_decides_nothing)
     expect(OUTCOME_UNKNOWN, ADVICE_RETRY, "core_unreadable");
     call.is_anothers = false;
 }
-END_TEST
 
-START_TEST(a_no_brings_its_reason_or_ours)
+TEST(a_no_brings_its_reason_or_ours)
 {
     check(200, "{\"eligible\":false,\"reason\":\"kyc_missing\"}");
     expect(OUTCOME_REFUSED, ADVICE_REJECT, "kyc_missing");
@@ -122,9 +120,8 @@ START_TEST(a_no_brings_its_reason_or_ours)
         expect(OUTCOME_REFUSED, ADVICE_REJECT, "core_refused");
     }
 }
-END_TEST
 
-START_TEST(an_answer_without_a_decision_is_retried)
+TEST(an_answer_without_a_decision_is_retried)
 {
     static const char *const unclear[] = {"",
                                           "{}",
@@ -144,9 +141,8 @@ START_TEST(an_answer_without_a_decision_is_retried)
     check(201, "{\"eligible\":true}"); /* nothing was created by a question */
     ck_assert_int_eq(outcome.advice, ADVICE_RETRY);
 }
-END_TEST
 
-START_TEST(each_status_of_a_check_has_the_meaning_in_the_table)
+TEST(each_status_of_a_check_has_the_meaning_in_the_table)
 {
     check(404, "{\"code\":\"whatever\"}");
     expect(OUTCOME_REFUSED, ADVICE_REJECT, "user_not_found");
@@ -182,18 +178,16 @@ START_TEST(each_status_of_a_check_has_the_meaning_in_the_table)
         ck_assert_int_eq(outcome.health, BREAKER_BAD);
     }
 }
-END_TEST
 
-START_TEST(only_a_200_can_say_yes)
+TEST(only_a_200_can_say_yes)
 {
     for (int status = 100; status < 600; status++) {
         check(status, "{\"eligible\":true}");
         ck_assert_msg((outcome.kind == OUTCOME_EXECUTED) == (status == 200), "%d", status);
     }
 }
-END_TEST
 
-START_TEST(no_answer_is_retried_and_counts_against_core_api)
+TEST(no_answer_is_retried_and_counts_against_core_api)
 {
     static const enum http_result fates[] = {HTTP_NOT_SENT, HTTP_LOST};
     for (size_t i = 0; i < ARRAY_SIZE(fates); i++) {
@@ -209,18 +203,16 @@ START_TEST(no_answer_is_retried_and_counts_against_core_api)
         ck_assert_int_ne(outcome.kind, OUTCOME_EXECUTED);
     }
 }
-END_TEST
 
-START_TEST(a_link_is_made_by_200_or_201_and_by_nothing_else)
+TEST(a_link_is_made_by_200_or_201_and_by_nothing_else)
 {
     for (int status = 100; status < 600; status++) {
         link_(status, "");
         ck_assert_msg((outcome.kind == OUTCOME_EXECUTED) == (status == 200 || status == 201), "%d", status);
     }
 }
-END_TEST
 
-START_TEST(a_refused_link_brings_core_apis_code_or_ours)
+TEST(a_refused_link_brings_core_apis_code_or_ours)
 {
     static const int refused[] = {400, 404, 409, 410, 422};
     for (size_t i = 0; i < ARRAY_SIZE(refused); i++) {
@@ -233,18 +225,16 @@ START_TEST(a_refused_link_brings_core_apis_code_or_ours)
         expect(OUTCOME_REFUSED, ADVICE_REJECT, "link_refused");
     }
 }
-END_TEST
 
-START_TEST(a_409_in_progress_waits_and_is_no_refusal)
+TEST(a_409_in_progress_waits_and_is_no_refusal)
 {
     link_(409, "{\"code\":\"in_progress\"}");
     expect(OUTCOME_NOT_EXECUTED, ADVICE_WAIT_IN_PROGRESS, "core_http_409");
     link_(422, "{\"code\":\"in_progress\"}"); /* only as a 409 does the word mean that */
     expect(OUTCOME_REFUSED, ADVICE_REJECT, "in_progress");
 }
-END_TEST
 
-START_TEST(each_other_status_of_a_link_has_the_meaning_in_the_table)
+TEST(each_other_status_of_a_link_has_the_meaning_in_the_table)
 {
     link_(408, "");
     expect(OUTCOME_UNKNOWN, ADVICE_RETRY, "core_http_408");
@@ -270,9 +260,8 @@ START_TEST(each_other_status_of_a_link_has_the_meaning_in_the_table)
     link_(202, "");
     ck_assert_int_eq(outcome.advice, ADVICE_RETRY);
 }
-END_TEST
 
-START_TEST(the_question_names_the_user_encoded_and_the_kind)
+TEST(the_question_names_the_user_encoded_and_the_kind)
 {
     ck_assert(core_build_check(&call, "http://core", "alice", false));
     ck_assert_str_eq(call.method, "GET");
@@ -282,9 +271,8 @@ START_TEST(the_question_names_the_user_encoded_and_the_kind)
     ck_assert(core_build_check(&call, "http://core", "../a b/%?#&+~_-.", true));
     expect_line(0, "http://core/v1/users/..%2Fa%20b%2F%25%3F%23%26%2B~_-./card-eligibility?kind=reissue");
 }
-END_TEST
 
-START_TEST(no_user_changes_the_path)
+TEST(no_user_changes_the_path)
 {
     static const char *const users[] = {"", ".", ".."};
     for (size_t i = 0; i < ARRAY_SIZE(users); i++) {
@@ -307,9 +295,8 @@ START_TEST(no_user_changes_the_path)
     ck_assert(core_build_check(&call, "http://core", ".a", false));
     expect_line(0, "http://core/v1/users/.a/card-eligibility?kind=new");
 }
-END_TEST
 
-START_TEST(a_link_carries_what_core_api_may_know_and_nothing_else)
+TEST(a_link_carries_what_core_api_may_know_and_nothing_else)
 {
     ck_assert(core_build_link(&call, "http://core", "a/b", &link_of_card));
     ck_assert_str_eq(call.method, "POST");
@@ -326,9 +313,8 @@ START_TEST(a_link_carries_what_core_api_may_know_and_nothing_else)
     ck_assert_ptr_nonnull(strstr(call.body.bytes, "\"kind\":\"reissue\",\"replaces\":\"" OLD_CARD "\"}"));
     ck_assert(json_strict_check(call.body.bytes, call.body.length, NULL));
 }
-END_TEST
 
-START_TEST(an_unlink_names_the_card_and_has_a_key_of_its_own)
+TEST(an_unlink_names_the_card_and_has_a_key_of_its_own)
 {
     struct uuid event, card;
     ck_assert(uuid_parse(REQUEST, strlen(REQUEST), &event) && uuid_parse(CARD, strlen(CARD), &card));
@@ -339,11 +325,10 @@ START_TEST(an_unlink_names_the_card_and_has_a_key_of_its_own)
     expect_line(2, NULL);
     ck_assert_uint_eq(call.body.length, 0);
 }
-END_TEST
 
 /* The story: an end that was written before core-api had forgotten the card leaves a dead card in the user's
  * account. */
-START_TEST(only_a_core_api_without_the_link_ends_an_unlink)
+TEST(only_a_core_api_without_the_link_ends_an_unlink)
 {
     static const int gone[] = {200, 204, 404, 410}, open[] = {201, 400, 401, 403, 405, 409, 422, 425, 429, 500, 503};
     for (size_t i = 0; i < ARRAY_SIZE(gone); i++) {
@@ -362,9 +347,8 @@ START_TEST(only_a_core_api_without_the_link_ends_an_unlink)
     outcome_of_unlink(&call, &outcome);
     ck_assert_int_eq(outcome.kind, OUTCOME_UNKNOWN);
 }
-END_TEST
 
-START_TEST(what_does_not_fit_is_no_call)
+TEST(what_does_not_fit_is_no_call)
 {
     call.body.max = 8;
     ck_assert(!core_build_link(&call, "http://core", "alice", &link_of_card));
@@ -373,13 +357,12 @@ START_TEST(what_does_not_fit_is_no_call)
     ck_assert(!core_build_check(&call, "http://core", "alice", false));
     ck_assert(!core_build_link(&call, "http://core", "alice", &link_of_card));
 }
-END_TEST
 
 /* ---- what core-api tells of the user, for the issuer ---- */
 
 #define ALLOWED(object) "{\"eligible\":true,\"issuer\":" object "}"
 
-START_TEST(parameters_are_read_beside_either_answer)
+TEST(parameters_are_read_beside_either_answer)
 {
     profile = &issuer_stripe;
     check(200, ALLOWED("{\"cardholder\":\"ich_1\",\"other\":\"x\"}"));
@@ -397,7 +380,6 @@ START_TEST(parameters_are_read_beside_either_answer)
     ck_assert_str_eq(outcome.code, "user_not_found");
     ck_assert(!eligibility.has_parameters);
 }
-END_TEST
 
 /* A holder that is cut, or of another type, is not the user's: nothing may be sent for it. */
 static const char *const broken[] = {
@@ -422,30 +404,12 @@ START_TEST(parameters_that_break_their_limits_make_the_answer_unreadable)
     ck_assert_int_ne(outcome.kind, OUTCOME_UNKNOWN);
     ck_assert(!eligibility.has_parameters);
 }
-END_TEST
 
 SUITE(core_api)
 {
     TCase *tcase = tcase_create("core_api");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, a_clear_yes_is_a_yes);
-    tcase_add_test(tcase, an_answer_that_names_somebody_else_decides_nothing);
-    tcase_add_test(tcase, a_no_brings_its_reason_or_ours);
-    tcase_add_test(tcase, an_answer_without_a_decision_is_retried);
-    tcase_add_test(tcase, each_status_of_a_check_has_the_meaning_in_the_table);
-    tcase_add_test(tcase, only_a_200_can_say_yes);
-    tcase_add_test(tcase, no_answer_is_retried_and_counts_against_core_api);
-    tcase_add_test(tcase, a_link_is_made_by_200_or_201_and_by_nothing_else);
-    tcase_add_test(tcase, a_refused_link_brings_core_apis_code_or_ours);
-    tcase_add_test(tcase, a_409_in_progress_waits_and_is_no_refusal);
-    tcase_add_test(tcase, each_other_status_of_a_link_has_the_meaning_in_the_table);
-    tcase_add_test(tcase, the_question_names_the_user_encoded_and_the_kind);
-    tcase_add_test(tcase, no_user_changes_the_path);
-    tcase_add_test(tcase, a_link_carries_what_core_api_may_know_and_nothing_else);
-    tcase_add_test(tcase, an_unlink_names_the_card_and_has_a_key_of_its_own);
-    tcase_add_test(tcase, only_a_core_api_without_the_link_ends_an_unlink);
-    tcase_add_test(tcase, what_does_not_fit_is_no_call);
-    tcase_add_test(tcase, parameters_are_read_beside_either_answer);
+    ADD_TESTS(tcase);
     tcase_add_loop_test(tcase, parameters_that_break_their_limits_make_the_answer_unreadable, 0, ARRAY_SIZE(broken));
     suite_add_tcase(suite, tcase);
 }

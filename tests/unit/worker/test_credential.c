@@ -59,7 +59,7 @@ static void expect_refused(const struct credential_form *form, const void *bytes
     ck_assert_msg(!strstr(err.message, SECRET), "%s", err.message);
 }
 
-START_TEST(each_form_is_written_as_its_issuer_documents_it)
+TEST(each_form_is_written_as_its_issuer_documents_it)
 {
     expect_header(&credential_bearer, SECRET "\n", "Authorization: Bearer " SECRET);
     expect_header(&bare, SECRET "\r\n", "Authorization: " SECRET);
@@ -72,9 +72,8 @@ START_TEST(each_form_is_written_as_its_issuer_documents_it)
     expect_header(&basic, "key:", "Authorization: Basic a2V5Og==");
     expect_header(&basic, ":", "Authorization: Basic Og==");
 }
-END_TEST
 
-START_TEST(a_file_that_is_not_one_line_is_refused_in_every_form)
+TEST(a_file_that_is_not_one_line_is_refused_in_every_form)
 {
     static const struct credential_form *const forms[] = {&credential_bearer, &bare, &api_key, &basic};
     static char large[4097 + 1];
@@ -90,16 +89,14 @@ START_TEST(a_file_that_is_not_one_line_is_refused_in_every_form)
         expect_refused(forms[i], "", 0, "empty");
     }
 }
-END_TEST
 
-START_TEST(basic_needs_a_name_and_a_password_with_a_colon_between)
+TEST(basic_needs_a_name_and_a_password_with_a_colon_between)
 {
     expect_refused(&basic, SECRET, strlen(SECRET), "name:password");
     expect_refused(&basic, "QWxhZGRpbjpvcGVuIHNlc2FtZQ==", 28, "name:password"); /* encoded already */
 }
-END_TEST
 
-START_TEST(the_largest_credential_has_room_in_every_form)
+TEST(the_largest_credential_has_room_in_every_form)
 {
     static const struct credential_form *const forms[] = {&credential_bearer, &bare, &api_key, &basic};
     static char large[4096 + 1];
@@ -114,9 +111,8 @@ START_TEST(the_largest_credential_has_room_in_every_form)
         credential_release(credential);
     }
 }
-END_TEST
 
-START_TEST(a_credential_lives_as_long_as_its_last_user)
+TEST(a_credential_lives_as_long_as_its_last_user)
 {
     struct credential *credential = NULL;
     write_file("a:b", 3);
@@ -129,7 +125,6 @@ START_TEST(a_credential_lives_as_long_as_its_last_user)
     ck_assert_ptr_null(credential_header(NULL));
     credential_release(NULL);
 }
-END_TEST
 
 static void expect_hidden(const struct credential_form *form, const char *file, const char *words, const char *wanted)
 {
@@ -144,7 +139,7 @@ static void expect_hidden(const struct credential_form *form, const char *file, 
     credential_release(credential);
 }
 
-START_TEST(a_peers_words_do_not_repeat_it)
+TEST(a_peers_words_do_not_repeat_it)
 {
     expect_hidden(&bare, SECRET, "no such key: " SECRET "!", "no such key: **************!");
     expect_hidden(&api_key, SECRET, "cut: sk_never_s", "cut: **********");
@@ -154,17 +149,5 @@ START_TEST(a_peers_words_do_not_repeat_it)
     expect_hidden(&bare, SECRET, "sk_ne", "sk_ne");
     credential_hide(NULL, (char[]){"nothing"});
 }
-END_TEST
 
-SUITE(credential)
-{
-    TCase *tcase = tcase_create("credential");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, each_form_is_written_as_its_issuer_documents_it);
-    tcase_add_test(tcase, a_file_that_is_not_one_line_is_refused_in_every_form);
-    tcase_add_test(tcase, basic_needs_a_name_and_a_password_with_a_colon_between);
-    tcase_add_test(tcase, the_largest_credential_has_room_in_every_form);
-    tcase_add_test(tcase, a_credential_lives_as_long_as_its_last_user);
-    tcase_add_test(tcase, a_peers_words_do_not_repeat_it);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(credential, set_up, tear_down)

@@ -26,23 +26,21 @@ static void set_up(void)
     ck_assert_int_eq(note(0, MS, 0), DB_CLOCK_STEADY);
 }
 
-START_TEST(nothing_is_known_at_first)
+TEST(nothing_is_known_at_first)
 {
     struct db_clock fresh = {0};
     ck_assert_int_eq(db_clock_steady_ms(&fresh, HOUR), 0);
     ck_assert_int_eq(db_clock_steady_ms(&watched, 11 * MS), 10);
 }
-END_TEST
 
-START_TEST(a_clock_that_runs_evenly_stays_steady)
+TEST(a_clock_that_runs_evenly_stays_steady)
 {
     for (int64_t at_us = SECOND; at_us < HOUR; at_us += SECOND)
         ck_assert_int_eq(note(at_us, at_us % 7 * MS, at_us / 2000), DB_CLOCK_STEADY); /* slewed by 500 ppm */
     ck_assert_int_eq(db_clock_steady_ms(&watched, HOUR + MS), 3600000);
 }
-END_TEST
 
-START_TEST(a_step_begins_a_new_steady_time)
+TEST(a_step_begins_a_new_steady_time)
 {
     ck_assert_int_eq(note(10 * SECOND, MS, HOUR), DB_CLOCK_SET_FORWARD);
     ck_assert_int_eq(db_clock_steady_ms(&watched, 12 * SECOND + MS), 2000);
@@ -51,30 +49,17 @@ START_TEST(a_step_begins_a_new_steady_time)
     ck_assert_int_eq(db_clock_steady_ms(&watched, 21 * SECOND + MS), 1000);
     ck_assert_int_eq(note(30 * SECOND, MS, -HOUR + 700 * MS), DB_CLOCK_SET_FORWARD);
 }
-END_TEST
 
-START_TEST(a_slow_answer_is_no_step_and_hides_none)
+TEST(a_slow_answer_is_no_step_and_hides_none)
 {
     ck_assert_int_eq(note(10 * SECOND, 30 * SECOND, 0), DB_CLOCK_STEADY);
     ck_assert_int_eq(note(50 * SECOND, MS, 5 * SECOND), DB_CLOCK_SET_FORWARD);
 }
-END_TEST
 
-START_TEST(a_suspended_machine_shows_as_a_step)
+TEST(a_suspended_machine_shows_as_a_step)
 {
     /* Our clock stood still for an hour, the database's did not. */
     ck_assert_int_eq(note(SECOND, MS, HOUR), DB_CLOCK_SET_FORWARD);
 }
-END_TEST
 
-SUITE(db_clock)
-{
-    TCase *tcase = tcase_create("db_clock");
-    tcase_add_checked_fixture(tcase, set_up, NULL);
-    tcase_add_test(tcase, nothing_is_known_at_first);
-    tcase_add_test(tcase, a_clock_that_runs_evenly_stays_steady);
-    tcase_add_test(tcase, a_step_begins_a_new_steady_time);
-    tcase_add_test(tcase, a_slow_answer_is_no_step_and_hides_none);
-    tcase_add_test(tcase, a_suspended_machine_shows_as_a_step);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(db_clock, set_up, NULL)

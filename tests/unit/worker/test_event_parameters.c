@@ -56,7 +56,7 @@ static void expect(const char *holder, const char *account)
     ck_assert_str_eq(parameters.values.values[ACCOUNT], account);
 }
 
-START_TEST(the_word_of_core_api_wins_over_the_configuration)
+TEST(the_word_of_core_api_wins_over_the_configuration)
 {
     set(&env.fixed, HOLDER, "everybody");
     set(&env.fixed, ACCOUNT, "ours");
@@ -65,9 +65,8 @@ START_TEST(the_word_of_core_api_wins_over_the_configuration)
     take(true, "h-1", NULL);
     expect("h-1", "ours");
 }
-END_TEST
 
-START_TEST(what_the_event_keeps_wins_over_both)
+TEST(what_the_event_keeps_wins_over_both)
 {
     set(&env.fixed, HOLDER, "everybody");
     start("{\"holder\":\"h-first\"}");
@@ -75,9 +74,8 @@ START_TEST(what_the_event_keeps_wins_over_both)
     expect("h-first", ""); /* the first request had no account, so its repeat has none */
     ck_assert_str_eq(written(), "");
 }
-END_TEST
 
-START_TEST(a_required_parameter_that_is_not_kept_is_filled_in)
+TEST(a_required_parameter_that_is_not_kept_is_filled_in)
 {
     start("{\"account\":\"a-first\",\"forgotten\":\"x\"}");
     ck_assert(event_parameters_must_ask(&parameters, &env, ISSUER_LOOKUP));
@@ -85,9 +83,8 @@ START_TEST(a_required_parameter_that_is_not_kept_is_filled_in)
     expect("h-2", "a-first");
     ck_assert(!event_parameters_must_ask(&parameters, &env, ISSUER_LOOKUP));
 }
-END_TEST
 
-START_TEST(what_cannot_be_read_counts_as_not_kept)
+TEST(what_cannot_be_read_counts_as_not_kept)
 {
     static const char *const texts[] = {"", "{", "[]", "{\"holder\":1}", "{\"holder\":\"\"}"};
     for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
@@ -97,7 +94,6 @@ START_TEST(what_cannot_be_read_counts_as_not_kept)
         expect("h-2", "");
     }
 }
-END_TEST
 
 /* What may be kept: core-api's own word, whole. */
 static const struct {
@@ -119,10 +115,9 @@ START_TEST(only_what_core_api_gave_and_whole_is_kept)
         take(words[_i].is_eligible, words[_i].holder, words[_i].account);
     ck_assert_str_eq(written(), words[_i].kept);
 }
-END_TEST
 
 /* A user whom core-api has forgotten: the default by the user id is a guess. */
-START_TEST(a_guess_is_never_kept)
+TEST(a_guess_is_never_kept)
 {
     profile.parameter_from_user = "holder";
     start(NULL);
@@ -133,9 +128,8 @@ START_TEST(a_guess_is_never_kept)
     take(true, NULL, NULL); /* the user is known, and core-api names no other holder */
     ck_assert_str_eq(written(), "{\"holder\":\"user-1\"}");
 }
-END_TEST
 
-START_TEST(core_api_is_asked_once_before_a_call_that_it_could_change)
+TEST(core_api_is_asked_once_before_a_call_that_it_could_change)
 {
     start(NULL);
     ck_assert(event_parameters_must_ask(&parameters, &env, ISSUER_LOOKUP));
@@ -146,10 +140,9 @@ START_TEST(core_api_is_asked_once_before_a_call_that_it_could_change)
     start("{\"holder\":\"h\"}");
     ck_assert(!event_parameters_must_ask(&parameters, &env, ISSUER_LOOKUP));
 }
-END_TEST
 
 /* A header of every call, even an optional one: the card may be in another account. A segment of the path, too. */
-START_TEST(a_parameter_in_a_header_or_in_a_path_counts)
+TEST(a_parameter_in_a_header_or_in_a_path_counts)
 {
     static const struct issuer_field headers[] = {PARAMETER("Account", "account", .when = IF_GIVEN), {0}};
     start(NULL);
@@ -162,10 +155,9 @@ START_TEST(a_parameter_in_a_header_or_in_a_path_counts)
     profile.calls[ISSUER_RETRIEVE] = (struct issuer_call_shape){0}; /* there is no such call */
     ck_assert(!event_parameters_must_ask(&parameters, &env, ISSUER_RETRIEVE));
 }
-END_TEST
 
 /* Only optional ones, and none is given: that, too, is what the first request was. */
-START_TEST(that_nothing_was_given_is_kept)
+TEST(that_nothing_was_given_is_kept)
 {
     static const char *const optional[] = {"?holder", "?account", NULL};
     profile.parameters = optional;
@@ -178,9 +170,8 @@ START_TEST(that_nothing_was_given_is_kept)
     expect("", "");
     ck_assert(!event_parameters_must_keep(&parameters, &env));
 }
-END_TEST
 
-START_TEST(an_issuer_without_parameters_is_never_asked_about)
+TEST(an_issuer_without_parameters_is_never_asked_about)
 {
     env.profile = &issuer_generic;
     start("{\"holder\":\"h\"}");
@@ -191,19 +182,17 @@ START_TEST(an_issuer_without_parameters_is_never_asked_about)
     ck_assert_str_eq(written(), "");
     ck_assert(!event_parameters_must_keep(&parameters, &env));
 }
-END_TEST
 
-START_TEST(a_peers_words_do_not_repeat_the_holder)
+TEST(a_peers_words_do_not_repeat_the_holder)
 {
     start("{\"holder\":\"ich_123456\",\"account\":\"eur\"}");
     char text[] = "No such holder: 'ich_123456' in eur (ich_123456)";
     event_parameters_hide(&parameters, text);
     ck_assert_str_eq(text, "No such holder: '**********' in eur (**********)");
 }
-END_TEST
 
 /* A detail is ASCII, and at most so long (outcome_read_detail()). */
-START_TEST(a_name_that_was_made_ascii_or_cut_is_not_repeated_either)
+TEST(a_name_that_was_made_ascii_or_cut_is_not_repeated_either)
 {
     start("{\"holder\":\"J\u00fcrgen Gro\u00df\",\"account\":\"J\u00fcrgen\"}");
     char whole[] = "J??rgen Gro?? may not have a card, J??rgen", cut[] = "refused for J??rgen G", begun[] = "J??rg, or";
@@ -214,23 +203,12 @@ START_TEST(a_name_that_was_made_ascii_or_cut_is_not_repeated_either)
     event_parameters_hide(&parameters, begun);
     ck_assert_str_eq(begun, "J??rg, or");
 }
-END_TEST
 
 SUITE(event_parameters)
 {
     TCase *tcase = tcase_create("event_parameters");
     tcase_add_checked_fixture(tcase, set_up, NULL);
-    tcase_add_test(tcase, the_word_of_core_api_wins_over_the_configuration);
-    tcase_add_test(tcase, what_the_event_keeps_wins_over_both);
-    tcase_add_test(tcase, a_required_parameter_that_is_not_kept_is_filled_in);
-    tcase_add_test(tcase, what_cannot_be_read_counts_as_not_kept);
+    ADD_TESTS(tcase);
     tcase_add_loop_test(tcase, only_what_core_api_gave_and_whole_is_kept, 0, ARRAY_SIZE(words));
-    tcase_add_test(tcase, a_guess_is_never_kept);
-    tcase_add_test(tcase, core_api_is_asked_once_before_a_call_that_it_could_change);
-    tcase_add_test(tcase, a_parameter_in_a_header_or_in_a_path_counts);
-    tcase_add_test(tcase, that_nothing_was_given_is_kept);
-    tcase_add_test(tcase, an_issuer_without_parameters_is_never_asked_about);
-    tcase_add_test(tcase, a_peers_words_do_not_repeat_the_holder);
-    tcase_add_test(tcase, a_name_that_was_made_ascii_or_cut_is_not_repeated_either);
     suite_add_tcase(suite, tcase);
 }

@@ -22,48 +22,43 @@ static void expect_boundary(int64_t lifetime_ms, int64_t timeout_ms, int64_t bou
     ck_assert(attempt_key_expired(INT64_MAX / 2, lifetime_ms, timeout_ms, 0));
 }
 
-START_TEST(a_long_lifetime_has_a_margin_of_five_minutes)
+TEST(a_long_lifetime_has_a_margin_of_five_minutes)
 {
     expect_boundary(24 * HOUR, 3 * SECOND, 24 * HOUR - 5 * MINUTE);
     expect_boundary(HOUR, 3 * SECOND, 55 * MINUTE);
     expect_boundary(50 * MINUTE, 3 * SECOND, 45 * MINUTE); /* a tenth is exactly five minutes */
 }
-END_TEST
 
-START_TEST(a_shorter_lifetime_has_a_margin_of_its_tenth)
+TEST(a_shorter_lifetime_has_a_margin_of_its_tenth)
 {
     expect_boundary(40 * MINUTE, 3 * SECOND, 36 * MINUTE);
     expect_boundary(60 * SECOND, 3 * SECOND, 54 * SECOND);
     expect_boundary(30 * SECOND, 3 * SECOND, 27 * SECOND); /* the tenth and the timeout are equal */
 }
-END_TEST
 
-START_TEST(the_margin_is_never_shorter_than_one_call)
+TEST(the_margin_is_never_shorter_than_one_call)
 {
     expect_boundary(10 * SECOND, 3 * SECOND, 7 * SECOND);
     expect_boundary(60 * SECOND, 20 * SECOND, 40 * SECOND);
     expect_boundary(24 * HOUR, 10 * MINUTE, 24 * HOUR - 5 * MINUTE); /* but at most five minutes */
 }
-END_TEST
 
-START_TEST(a_lifetime_shorter_than_one_call_is_over_at_once)
+TEST(a_lifetime_shorter_than_one_call_is_over_at_once)
 {
     ck_assert(attempt_key_expired(0, 2 * SECOND, 3 * SECOND, 0));
     ck_assert(attempt_key_expired(0, 3 * SECOND, 3 * SECOND, 0));
     ck_assert(!attempt_key_expired(0, 3 * SECOND + 1, 3 * SECOND, 0));
     ck_assert(attempt_key_expired(0, 0, 0, 0));
 }
-END_TEST
 
-START_TEST(the_margin_is_never_shorter_than_the_settling_time)
+TEST(the_margin_is_never_shorter_than_the_settling_time)
 {
     ck_assert(!attempt_key_expired(50 * SECOND - 1, 80 * SECOND, 3 * SECOND, 30 * SECOND));
     ck_assert(attempt_key_expired(50 * SECOND, 80 * SECOND, 3 * SECOND, 30 * SECOND));
     ck_assert(attempt_key_expired(14 * HOUR, 24 * HOUR, 3 * SECOND, 10 * HOUR)); /* also above the five minutes */
 }
-END_TEST
 
-START_TEST(a_send_settles_after_its_time_by_both_clocks)
+TEST(a_send_settles_after_its_time_by_both_clocks)
 {
     const int64_t settle_ms = 30 * SECOND, lease_ms = 20 * SECOND, long_steady = 24 * HOUR;
     ck_assert_int_eq(attempt_settle_left_ms(-1, 0, settle_ms, lease_ms), 0); /* nothing was sent */
@@ -75,10 +70,9 @@ START_TEST(a_send_settles_after_its_time_by_both_clocks)
     ck_assert_int_eq(attempt_settle_left_ms(2 * HOUR, 49 * SECOND, settle_ms, lease_ms), SECOND);
     ck_assert_int_eq(attempt_settle_left_ms(2 * HOUR, 50 * SECOND, settle_ms, lease_ms), 0);
 }
-END_TEST
 
 /* The age is of the moment at which the claim was executed, which may be that of its answer. */
-START_TEST(a_claim_that_took_long_makes_no_send_older)
+TEST(a_claim_that_took_long_makes_no_send_older)
 {
     const struct attempt attempt = {.settle_age_ms = 20 * SECOND, .claimed_ms = HOUR, .claim_took_ms = 5 * SECOND};
     struct view view = {.rules = {.settle_time_ms = 30 * SECOND}, .steady_ms = 24 * HOUR, .now_ms = HOUR + 14 * SECOND};
@@ -86,16 +80,14 @@ START_TEST(a_claim_that_took_long_makes_no_send_older)
     view.now_ms += SECOND;
     ck_assert_int_eq(attempt_unsettled_ms(&attempt, &view), 0);
 }
-END_TEST
 
-START_TEST(what_was_sent_just_now_is_not_expired)
+TEST(what_was_sent_just_now_is_not_expired)
 {
     ck_assert(!attempt_key_expired(0, 24 * HOUR, 3 * SECOND, 0));
     ck_assert(!attempt_key_expired(1, 24 * HOUR, 3 * SECOND, 0));
 }
-END_TEST
 
-START_TEST(every_step_calls_a_peer_or_writes_and_has_a_name_of_its_own)
+TEST(every_step_calls_a_peer_or_writes_and_has_a_name_of_its_own)
 {
     struct peers peers;
     struct flow_env env = {.peers = &peers};
@@ -116,10 +108,9 @@ START_TEST(every_step_calls_a_peer_or_writes_and_has_a_name_of_its_own)
     flow.attempt.step = STEP_LINK;
     ck_assert_ptr_eq(flow_peer(&flow), &peers.core);
 }
-END_TEST
 
 /* A held end is stored by its word: another worker must find the same reason again. */
-START_TEST(the_word_of_a_held_end_leads_back_to_its_reason)
+TEST(the_word_of_a_held_end_leads_back_to_its_reason)
 {
     int words = 0;
     for (int i = 0; i < LOOKUP_REASONS; i++) {
@@ -136,28 +127,11 @@ START_TEST(the_word_of_a_held_end_leads_back_to_its_reason)
     ck_assert_int_eq(lookup_reason_parse(""), LOOKUP_NONE);
     ck_assert_int_eq(lookup_reason_parse("in_outage"), LOOKUP_NONE);
 }
-END_TEST
 
-START_TEST(every_wait_has_a_name)
+TEST(every_wait_has_a_name)
 {
     for (int i = 0; i < FLOW_WAITS; i++)
         ck_assert_ptr_nonnull(flow_wait_name((enum flow_wait)i));
 }
-END_TEST
 
-SUITE(flow)
-{
-    TCase *tcase = tcase_create("flow");
-    tcase_add_test(tcase, a_long_lifetime_has_a_margin_of_five_minutes);
-    tcase_add_test(tcase, a_shorter_lifetime_has_a_margin_of_its_tenth);
-    tcase_add_test(tcase, the_margin_is_never_shorter_than_one_call);
-    tcase_add_test(tcase, a_lifetime_shorter_than_one_call_is_over_at_once);
-    tcase_add_test(tcase, the_margin_is_never_shorter_than_the_settling_time);
-    tcase_add_test(tcase, a_send_settles_after_its_time_by_both_clocks);
-    tcase_add_test(tcase, a_claim_that_took_long_makes_no_send_older);
-    tcase_add_test(tcase, what_was_sent_just_now_is_not_expired);
-    tcase_add_test(tcase, every_step_calls_a_peer_or_writes_and_has_a_name_of_its_own);
-    tcase_add_test(tcase, the_word_of_a_held_end_leads_back_to_its_reason);
-    tcase_add_test(tcase, every_wait_has_a_name);
-    suite_add_tcase(suite, tcase);
-}
+TESTS(flow)

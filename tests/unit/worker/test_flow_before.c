@@ -74,7 +74,6 @@ START_TEST(a_repeat_is_looked_up_first_where_the_profile_asks_for_it)
     flow.attempt.is_looked_up = true;
     expect(FLOW_GO, STEP_ISSUE, LOOKUP_NONE);
 }
-END_TEST
 
 START_TEST(past_its_lifetime_a_key_is_looked_up_and_never_sent)
 {
@@ -86,9 +85,8 @@ START_TEST(past_its_lifetime_a_key_is_looked_up_and_never_sent)
     flow.attempt.deferred_age_ms = HOUR;
     expect(FLOW_GO, STEP_LOOKUP, LOOKUP_EXHAUSTED);
 }
-END_TEST
 
-START_TEST(an_event_that_is_older_than_its_key_may_be_is_looked_up_first)
+TEST(an_event_that_is_older_than_its_key_may_be_is_looked_up_first)
 {
     sent_before(HOUR);
     wall_us += 48 * HOUR * 1000;
@@ -97,7 +95,6 @@ START_TEST(an_event_that_is_older_than_its_key_may_be_is_looked_up_first)
     profile.looks_first = true;
     expect(FLOW_GO, STEP_LOOKUP, LOOKUP_BEFORE_SENDING);
 }
-END_TEST
 
 /* By either clock: after a restore the sends of the time between are not on record. */
 START_TEST(an_event_that_was_never_sent_and_is_older_than_its_key_is_looked_up_first)
@@ -116,7 +113,6 @@ START_TEST(an_event_that_was_never_sent_and_is_older_than_its_key_is_looked_up_f
     config.issuer.key_lifetime_ms = ISSUER_KEY_FOREVER_MS;
     expect(FLOW_GO, STEP_ISSUE, LOOKUP_NONE);
 }
-END_TEST
 
 START_TEST(an_attempt_too_many_is_looked_up_once_and_to_the_end)
 {
@@ -125,7 +121,6 @@ START_TEST(an_attempt_too_many_is_looked_up_once_and_to_the_end)
     flow.attempt.number = 11;
     expect(FLOW_GO, STEP_LOOKUP, LOOKUP_EXHAUSTED);
 }
-END_TEST
 
 /* It was found by the look-up behind the last attempt, and core-api was away then. */
 START_TEST(a_stored_card_is_linked_however_many_attempts_it_took)
@@ -139,10 +134,9 @@ START_TEST(a_stored_card_is_linked_however_many_attempts_it_took)
     if (_i)
         ck_assert_int_eq(verdict.step, STEP_LINK);
 }
-END_TEST
 
 /* Another worker says less, or more: only one of the two can be right. */
-START_TEST(the_shorter_lifetime_and_the_longer_settling_of_two_workers_count)
+TEST(the_shorter_lifetime_and_the_longer_settling_of_two_workers_count)
 {
     struct attempt_rules own = flow_rules(&flow);
     struct mark_env marks = {.config = &config, .peers = &peers};
@@ -158,7 +152,6 @@ START_TEST(the_shorter_lifetime_and_the_longer_settling_of_two_workers_count)
     ck_assert_int_eq(flow_rules(&flow).settle_time_ms, own.settle_time_ms);
     peers.least_key_lifetime_ms = peers.most_settle_time_ms = 0;
 }
-END_TEST
 
 START_TEST(no_create_leaves_after_a_step_of_a_clock)
 {
@@ -167,16 +160,14 @@ START_TEST(no_create_leaves_after_a_step_of_a_clock)
     wall_us -= _i ? 2 : -2;
     expect(FLOW_GO, STEP_ISSUE, LOOKUP_NONE);
 }
-END_TEST
 
-START_TEST(an_old_eligibility_is_asked_for_again)
+TEST(an_old_eligibility_is_asked_for_again)
 {
     flow.attempt.checked_ms = NOW_MS - 3 * SECOND;
     expect(FLOW_GO, STEP_ISSUE, LOOKUP_NONE);
     flow.attempt.checked_ms--;
     expect(FLOW_GO, STEP_CHECK, LOOKUP_NONE);
 }
-END_TEST
 
 /* ---- what the call is built from ---- */
 
@@ -188,7 +179,7 @@ static void is_told(const char *holder)
 
 /* Else a card would lie hidden behind the holder whom core-api names next. It is the last of the checks: what must be
  * looked up or asked for first comes first, with nothing written. */
-START_TEST(what_a_look_up_is_built_from_is_kept_once_and_before_the_create)
+TEST(what_a_look_up_is_built_from_is_kept_once_and_before_the_create)
 {
     is_told("h");
     expect(FLOW_GO, STEP_KEEP, LOOKUP_NONE);
@@ -201,9 +192,8 @@ START_TEST(what_a_look_up_is_built_from_is_kept_once_and_before_the_create)
     sent_before(HOUR);
     expect(FLOW_GO, STEP_LOOKUP, LOOKUP_FIRST);
 }
-END_TEST
 
-START_TEST(a_create_is_kept_before_it_waits_for_its_turn)
+TEST(a_create_is_kept_before_it_waits_for_its_turn)
 {
     is_told("h");
     ck_assert_int_eq(flow_before_call(&flow, NOW_MS, wall_us, &outcome).step, STEP_KEEP);
@@ -213,11 +203,10 @@ START_TEST(a_create_is_kept_before_it_waits_for_its_turn)
     wall_us += 2 * SECOND * 1000; /* a clock was set: the queue's check defers the attempt, and nothing is written */
     ck_assert_int_eq(flow_before_call(&flow, NOW_MS, wall_us, &outcome).step, STEP_ISSUE);
 }
-END_TEST
 
 /* generic, lithic and marqeta: the reference finds the card, whatever the issuer was told. A parameter in the path or in
  * a header of the look-up counts as one in its query. */
-START_TEST(nothing_is_kept_before_the_create_where_the_reference_finds_the_card)
+TEST(nothing_is_kept_before_the_create_where_the_reference_finds_the_card)
 {
     static const struct issuer_field query[] = {FIELD("reference", FROM_EVENT), {0}};
     static const struct issuer_field headers[] = {PARAMETER("Account", "account", .when = IF_GIVEN), {0}};
@@ -231,14 +220,13 @@ START_TEST(nothing_is_kept_before_the_create_where_the_reference_finds_the_card)
     profile.headers = headers;
     expect(FLOW_GO, STEP_KEEP, LOOKUP_NONE);
 }
-END_TEST
 
 static struct flow_verdict before_call(void)
 {
     return flow_before_call(&flow, NOW_MS, wall_us, &outcome);
 }
 
-START_TEST(core_api_is_asked_first_and_once)
+TEST(core_api_is_asked_first_and_once)
 {
     flow.attempt.step = STEP_LOOKUP;
     flow.parameters.is_kept = false;
@@ -249,7 +237,6 @@ START_TEST(core_api_is_asked_first_and_once)
     ck_assert_int_eq(before_call().kind, FLOW_GO);
     ck_assert_int_eq(before_call().step, STEP_LOOKUP);
 }
-END_TEST
 
 START_TEST(a_look_up_without_its_holder_is_retried_while_the_key_lives_and_then_a_question)
 {
@@ -262,7 +249,6 @@ START_TEST(a_look_up_without_its_holder_is_retried_while_the_key_lives_and_then_
     ck_assert_str_eq(verdict.code, _i ? "outcome_unknown" : "core_unreadable");
     ck_assert_str_eq(outcome.detail, "no issuer.holder");
 }
-END_TEST
 
 /* A day, less the margin, where issuer.key_lifetime says that keys live for ever: else it would be retried for ever. */
 START_TEST(a_look_up_without_its_holder_is_a_question_after_a_day_where_keys_live_for_ever)
@@ -278,14 +264,12 @@ START_TEST(a_look_up_without_its_holder_is_a_question_after_a_day_where_keys_liv
     flow.attempt.unknown = false; /* only a question where a card may be */
     ck_assert_int_eq(before_call().kind, FLOW_RETRY);
 }
-END_TEST
 
-START_TEST(a_call_without_parameters_needs_nobody)
+TEST(a_call_without_parameters_needs_nobody)
 {
     flow.attempt.step = STEP_CANCEL;
     ck_assert_int_eq(before_call().step, STEP_CANCEL);
 }
-END_TEST
 
 SUITE(flow_before)
 {
@@ -293,19 +277,12 @@ SUITE(flow_before)
     tcase_add_checked_fixture(tcase, set_up, NULL);
     tcase_add_loop_test(tcase, a_repeat_is_looked_up_first_where_the_profile_asks_for_it, 0, 4);
     tcase_add_loop_test(tcase, past_its_lifetime_a_key_is_looked_up_and_never_sent, 0, 2);
-    tcase_add_test(tcase, an_event_that_is_older_than_its_key_may_be_is_looked_up_first);
+    ADD_TESTS(tcase);
     tcase_add_loop_test(tcase, an_event_that_was_never_sent_and_is_older_than_its_key_is_looked_up_first, 0, 2);
     tcase_add_loop_test(tcase, an_attempt_too_many_is_looked_up_once_and_to_the_end, 0, 2);
     tcase_add_loop_test(tcase, a_stored_card_is_linked_however_many_attempts_it_took, 0, 2);
-    tcase_add_test(tcase, the_shorter_lifetime_and_the_longer_settling_of_two_workers_count);
     tcase_add_loop_test(tcase, no_create_leaves_after_a_step_of_a_clock, 0, 2);
-    tcase_add_test(tcase, an_old_eligibility_is_asked_for_again);
-    tcase_add_test(tcase, what_a_look_up_is_built_from_is_kept_once_and_before_the_create);
-    tcase_add_test(tcase, a_create_is_kept_before_it_waits_for_its_turn);
-    tcase_add_test(tcase, nothing_is_kept_before_the_create_where_the_reference_finds_the_card);
-    tcase_add_test(tcase, core_api_is_asked_first_and_once);
     tcase_add_loop_test(tcase, a_look_up_without_its_holder_is_retried_while_the_key_lives_and_then_a_question, 0, 2);
     tcase_add_loop_test(tcase, a_look_up_without_its_holder_is_a_question_after_a_day_where_keys_live_for_ever, 0, 2);
-    tcase_add_test(tcase, a_call_without_parameters_needs_nobody);
     suite_add_tcase(suite, tcase);
 }

@@ -68,7 +68,6 @@ START_TEST(the_look_up_comes_first_and_may_end_it)
     expect_end(ends[_i].end, ends[_i].code);
     ck_assert_int_eq(world.request_count, 1);
 }
-END_TEST
 
 /* The one card, and what is left to do for it. */
 static const struct {
@@ -100,7 +99,6 @@ START_TEST(exactly_one_card_decides)
     answer(1, 418, "{}");
     expect_end(OUTBOX_FAILED, ways[_i].cancel_code[0] ? "cancel_failed" : "core_http_418");
 }
-END_TEST
 
 /* An attempt that could not look up, or not use what it found, says to the next one where to begin. */
 START_TEST(until_the_card_is_stored_each_attempt_begins_at_the_look_up)
@@ -117,9 +115,8 @@ START_TEST(until_the_card_is_stored_each_attempt_begins_at_the_look_up)
     ck_assert_str_eq(op->end->held_end, "duplicate");
     expect_end(OUTBOX_PENDING, _i == 1 ? "write_failed" : "issuer_http_503");
 }
-END_TEST
 
-START_TEST(once_the_card_is_stored_and_alone_the_next_attempt_links_it)
+TEST(once_the_card_is_stored_and_alone_the_next_attempt_links_it)
 {
     start(true, "", HOUR);
     answer(0, 200, ours(LIST(ONE)));
@@ -129,7 +126,6 @@ START_TEST(once_the_card_is_stored_and_alone_the_next_attempt_links_it)
     ck_assert_ptr_null(op->end->held_end);
     expect_end(OUTBOX_PENDING, "core_http_503");
 }
-END_TEST
 
 /* The key is not honoured, so a create that is still under way makes another card. */
 START_TEST(nothing_is_believed_before_the_last_send_has_settled)
@@ -141,7 +137,6 @@ START_TEST(nothing_is_believed_before_the_last_send_has_settled)
     ck_assert_str_eq(op->end->held_end, "duplicate");
     expect_end(OUTBOX_PENDING, "settling");
 }
-END_TEST
 
 SUITE(flow_duplicate)
 {
@@ -150,7 +145,7 @@ SUITE(flow_duplicate)
     tcase_add_loop_test(tcase, the_look_up_comes_first_and_may_end_it, 0, (int)ARRAY_SIZE(ends));
     tcase_add_loop_test(tcase, exactly_one_card_decides, 0, (int)ARRAY_SIZE(ways));
     tcase_add_loop_test(tcase, until_the_card_is_stored_each_attempt_begins_at_the_look_up, 0, 3);
-    tcase_add_test(tcase, once_the_card_is_stored_and_alone_the_next_attempt_links_it);
+    ADD_TESTS(tcase);
     tcase_add_loop_test(tcase, nothing_is_believed_before_the_last_send_has_settled, 0, 3);
     suite_add_tcase(suite, tcase);
 }

@@ -50,7 +50,6 @@ START_TEST(each_verdict_has_its_status_and_only_a_deferral_gives_the_attempt_bac
     ck_assert_str_eq(end.step, "issue");
     ck_assert_int_eq(end.took_ms, NOW_MS - CLAIMED_MS);
 }
-END_TEST
 
 START_TEST(only_an_event_that_sent_nothing_is_stored_as_not_sent)
 {
@@ -63,7 +62,6 @@ START_TEST(only_an_event_that_sent_nothing_is_stored_as_not_sent)
     flow.attempt.may_arrive = true;
     ck_assert(build((struct flow_verdict){.kind = FLOW_DEFER, .code = "drain"}).may_arrive);
 }
-END_TEST
 
 START_TEST(a_held_end_is_written_with_every_pending_end)
 {
@@ -78,9 +76,8 @@ START_TEST(a_held_end_is_written_with_every_pending_end)
     ck_assert_str_eq(build((struct flow_verdict){.kind = FLOW_FAIL, .code = "outcome_unknown"}).held_end,
                      "before_sending");
 }
-END_TEST
 
-START_TEST(the_delay_and_the_streak_are_the_verdicts)
+TEST(the_delay_and_the_streak_are_the_verdicts)
 {
     struct write_end end =
         build((struct flow_verdict){.kind = FLOW_DEFER, .code = "drain", .wait_ms = 1234, .keeps_streak = true});
@@ -90,9 +87,8 @@ START_TEST(the_delay_and_the_streak_are_the_verdicts)
     ck_assert_str_eq(end.last_error, "issue: drain");
     ck_assert(!build((struct flow_verdict){.kind = FLOW_DEFER, .code = "drain"}).deferred);
 }
-END_TEST
 
-START_TEST(a_failure_has_its_reason_and_the_peers_answer_as_its_cause)
+TEST(a_failure_has_its_reason_and_the_peers_answer_as_its_cause)
 {
     set_outcome("issuer_http_500", "boom");
     flow.attempt.lookup_reason = LOOKUP_EXHAUSTED;
@@ -105,9 +101,8 @@ START_TEST(a_failure_has_its_reason_and_the_peers_answer_as_its_cause)
     end = build((struct flow_verdict){.kind = FLOW_FAIL, .code = "payload_invalid"});
     ck_assert_str_eq(end.cause, "payload_invalid");
 }
-END_TEST
 
-START_TEST(the_usual_end_has_nothing_beside_its_status)
+TEST(the_usual_end_has_nothing_beside_its_status)
 {
     flow.attempt.step = STEP_LINK;
     flow.attempt.is_saved = true;
@@ -118,9 +113,8 @@ START_TEST(the_usual_end_has_nothing_beside_its_status)
     ck_assert_str_eq(end.outcome, usual.outcome);
     ck_assert(!end.clear_sent && !end.unknown && !end.card_status && !end.replaces && !end.last_error[0]);
 }
-END_TEST
 
-START_TEST(a_completed_reissue_replaces_the_old_card)
+TEST(a_completed_reissue_replaces_the_old_card)
 {
     static const char old[] = "01890a5d-ac96-774b-bcce-b302099a8057";
     flow.attempt.step = STEP_LINK;
@@ -134,10 +128,9 @@ START_TEST(a_completed_reissue_replaces_the_old_card)
     ck_assert_str_eq(text, old);
     ck_assert(!build((struct flow_verdict){.kind = FLOW_REJECT, .code = "no"}).replaces);
 }
-END_TEST
 
 /* The old card of a reissue could not be closed: COMPLETED all the same, and the operators see it. */
-START_TEST(a_completion_with_a_note_says_what_the_issuer_said)
+TEST(a_completion_with_a_note_says_what_the_issuer_said)
 {
     flow.attempt.step = STEP_RETIRE;
     flow.attempt.is_saved = true;
@@ -154,16 +147,14 @@ START_TEST(a_completion_with_a_note_says_what_the_issuer_said)
     ck_assert(!end.cause[0] && !end.last_error[0]);
     ck_assert_int_eq(flow_end_level(&flow, &end), LOG_DEBUG);
 }
-END_TEST
 
-START_TEST(a_card_that_was_seen_keeps_its_outcome_unknown)
+TEST(a_card_that_was_seen_keeps_its_outcome_unknown)
 {
     flow.attempt.step = STEP_REVEAL;
     flow.attempt.unknown = flow.attempt.card_is_seen = true;
     struct write_end end = build((struct flow_verdict){.kind = FLOW_FAIL, .code = "reveal_refused"});
     ck_assert(end.unknown && !end.clear_sent);
 }
-END_TEST
 
 START_TEST(an_end_over_an_unknown_outcome_needs_a_look_up_or_the_card)
 {
@@ -171,19 +162,17 @@ START_TEST(an_end_over_an_unknown_outcome_needs_a_look_up_or_the_card)
     flow.attempt.unknown = true;
     (void)build((struct flow_verdict){.kind = FLOW_FAIL, .code = "reveal_refused"}); /* an assertion fails */
 }
-END_TEST
 
-START_TEST(a_saved_card_that_was_cancelled_is_marked_so)
+TEST(a_saved_card_that_was_cancelled_is_marked_so)
 {
     flow.attempt.is_saved = flow.attempt.was_cancelled = true;
     ck_assert_str_eq(build((struct flow_verdict){.kind = FLOW_REJECT, .code = "no"}).card_status, "cancelled");
     flow.attempt.is_saved = false; /* there is no row */
     ck_assert_ptr_null(build((struct flow_verdict){.kind = FLOW_REJECT, .code = "no"}).card_status);
 }
-END_TEST
 
 /* Story: a completion with a detail was written by the statement for plain ones, and its detail was lost. */
-START_TEST(only_a_completion_with_nothing_to_add_is_written_by_the_short_statement)
+TEST(only_a_completion_with_nothing_to_add_is_written_by_the_short_statement)
 {
     const struct write_end plain = {.status = OUTBOX_COMPLETED, .step = "link"};
     struct write_end end = plain;
@@ -203,7 +192,6 @@ START_TEST(only_a_completion_with_nothing_to_add_is_written_by_the_short_stateme
     end.status = OUTBOX_REJECTED;
     ck_assert_int_eq(write_end_kind(&end), WRITE_END);
 }
-END_TEST
 
 SUITE(flow_end)
 {
@@ -213,14 +201,7 @@ SUITE(flow_end)
                         ARRAY_SIZE(kinds));
     tcase_add_loop_test(tcase, only_an_event_that_sent_nothing_is_stored_as_not_sent, 0, 4);
     tcase_add_loop_test(tcase, a_held_end_is_written_with_every_pending_end, 0, 2);
-    tcase_add_test(tcase, the_delay_and_the_streak_are_the_verdicts);
-    tcase_add_test(tcase, a_failure_has_its_reason_and_the_peers_answer_as_its_cause);
-    tcase_add_test(tcase, the_usual_end_has_nothing_beside_its_status);
-    tcase_add_test(tcase, a_completed_reissue_replaces_the_old_card);
-    tcase_add_test(tcase, a_completion_with_a_note_says_what_the_issuer_said);
-    tcase_add_test(tcase, a_card_that_was_seen_keeps_its_outcome_unknown);
-    tcase_add_test(tcase, a_saved_card_that_was_cancelled_is_marked_so);
-    tcase_add_test(tcase, only_a_completion_with_nothing_to_add_is_written_by_the_short_statement);
+    ADD_TESTS(tcase);
     suite_add_tcase(suite, tcase);
     tcase = tcase_create("assertions");
     tcase_set_tags(tcase, "no_valgrind"); /* which runs all tests in one process */

@@ -60,7 +60,7 @@ static void begin(void)
 }
 
 /* A worker that dies from here on leaves a card that is found where it was made. */
-START_TEST(what_the_look_up_is_built_from_is_kept_before_the_create_leaves)
+TEST(what_the_look_up_is_built_from_is_kept_before_the_create_leaves)
 {
     flow_run_start(&world.flow, true);
     expect_request(0, CHECK);
@@ -77,10 +77,9 @@ START_TEST(what_the_look_up_is_built_from_is_kept_before_the_create_leaves)
     ck_assert_ptr_null(op->parameters); /* once is enough */
     op->on_written(op, WRITE_DONE, "");
 }
-END_TEST
 
 /* The write took so long that the user may have been blocked since; what was kept stays, and is not written again. */
-START_TEST(a_slow_write_is_followed_by_another_check_and_by_no_other_write)
+TEST(a_slow_write_is_followed_by_another_check_and_by_no_other_write)
 {
     flow_run_start(&world.flow, true);
     expect_request(0, CHECK);
@@ -97,7 +96,6 @@ START_TEST(a_slow_write_is_followed_by_another_check_and_by_no_other_write)
     answer(2, 422, "{\"code\":\"no\"}");
     expect_end(OUTBOX_REJECTED, "no");
 }
-END_TEST
 
 /* Nothing has left: another worker has the event, or the next attempt tries again. */
 START_TEST(without_the_write_no_create_leaves)
@@ -120,9 +118,8 @@ START_TEST(without_the_write_no_create_leaves)
     ck_assert_int_eq(world.reported, 0);
     ck_assert_int_eq(world.request_count, 1);
 }
-END_TEST
 
-START_TEST(a_holder_that_the_event_keeps_is_not_written_again)
+TEST(a_holder_that_the_event_keeps_is_not_written_again)
 {
     static const char kept[] = "{\"holder\":\"h-first\"}";
     struct flow *flow = &world.flow;
@@ -137,9 +134,8 @@ START_TEST(a_holder_that_the_event_keeps_is_not_written_again)
     answer(1, 422, "{\"code\":\"no\"}");
     expect_end(OUTBOX_REJECTED, "no");
 }
-END_TEST
 
-START_TEST(a_card_is_activated_before_it_is_stored)
+TEST(a_card_is_activated_before_it_is_stored)
 {
     begin();
     answer(1, 200, card("card-1", "new"));
@@ -151,7 +147,6 @@ START_TEST(a_card_is_activated_before_it_is_stored)
     expect_end(OUTBOX_COMPLETED, "");
     ck_assert_ptr_null(world.writes[0]->parameters);
 }
-END_TEST
 
 /* The repeat must be the same request. */
 START_TEST(what_the_issuer_was_told_is_kept_with_an_unknown_outcome)
@@ -170,9 +165,8 @@ START_TEST(what_the_issuer_was_told_is_kept_with_an_unknown_outcome)
     op->on_written(op, WRITE_DONE, "");
     ck_assert_ptr_null(world.flow.kept.bytes);
 }
-END_TEST
 
-START_TEST(what_the_issuer_was_told_is_kept_with_the_mark)
+TEST(what_the_issuer_was_told_is_kept_with_the_mark)
 {
     profile.calls[ISSUER_LOOKUP].query = reference_query;
     flow_run_start(&world.flow, true);
@@ -190,11 +184,10 @@ START_TEST(what_the_issuer_was_told_is_kept_with_the_mark)
     answer(3, 200, "{}");
     expect_end(OUTBOX_REJECTED, "blocked");
 }
-END_TEST
 
 /* The worker that sent the create died before it could keep the holder: core-api is asked only for that, also when the
  * user may have no card. */
-START_TEST(a_look_up_asks_core_api_for_the_holder_first)
+TEST(a_look_up_asks_core_api_for_the_holder_first)
 {
     struct flow *flow = &world.flow;
     was_sent(HOUR);
@@ -207,9 +200,8 @@ START_TEST(a_look_up_asks_core_api_for_the_holder_first)
     answer(1, 200, page("", false));
     expect_end(OUTBOX_FAILED, "worker_lost");
 }
-END_TEST
 
-START_TEST(a_holder_that_the_event_keeps_needs_no_question)
+TEST(a_holder_that_the_event_keeps_needs_no_question)
 {
     static const char kept[] = "{\"holder\":\"h-first\"}";
     struct flow *flow = &world.flow;
@@ -222,7 +214,6 @@ START_TEST(a_holder_that_the_event_keeps_needs_no_question)
     answer(0, 200, page("", false));
     expect_end(OUTBOX_FAILED, "worker_lost");
 }
-END_TEST
 
 /* Past the key's lifetime nothing else will ever tell. */
 START_TEST(a_look_up_whose_holder_nobody_knows_decides_nothing)
@@ -236,9 +227,8 @@ START_TEST(a_look_up_whose_holder_nobody_knows_decides_nothing)
     expect_end(_i ? OUTBOX_FAILED : OUTBOX_PENDING, _i ? "outcome_unknown" : "core_unreadable");
     ck_assert_int_eq(world.request_count, 1);
 }
-END_TEST
 
-START_TEST(an_unknown_outcome_is_looked_up_before_the_create_is_repeated)
+TEST(an_unknown_outcome_is_looked_up_before_the_create_is_repeated)
 {
     profile.looks_first = true;
     was_sent(SECOND); /* with a trusted key nothing must settle */
@@ -256,7 +246,6 @@ START_TEST(an_unknown_outcome_is_looked_up_before_the_create_is_repeated)
     answer(3, 200, page("", false));
     expect_end(OUTBOX_PENDING, "settling");
 }
-END_TEST
 
 START_TEST(without_a_trusted_key_a_repeat_waits_until_the_last_send_has_settled)
 {
@@ -285,7 +274,6 @@ START_TEST(without_a_trusted_key_a_repeat_waits_until_the_last_send_has_settled)
     answer(4, 200, body);
     expect_end(OUTBOX_FAILED, "issuer_duplicate");
 }
-END_TEST
 
 /* A page is a call of its own: it waits for its turn and its lease, and a worker that drains makes no other one. */
 START_TEST(a_worker_that_drains_reads_no_further_page)
@@ -314,7 +302,6 @@ START_TEST(a_worker_that_drains_reads_no_further_page)
     answer(2, 500, "{}");
     expect_end(OUTBOX_PENDING, "issuer_http_500");
 }
-END_TEST
 
 START_TEST(an_answer_that_would_stay_the_same_leads_to_a_look_up)
 {
@@ -335,23 +322,15 @@ START_TEST(an_answer_that_would_stay_the_same_leads_to_a_look_up)
         op->on_written(op, WRITE_DONE, "");
     }
 }
-END_TEST
 
 SUITE(flow_profile)
 {
     TCase *tcase = tcase_create("flow_profile");
     tcase_add_checked_fixture(tcase, set_up_fake, tear_down);
-    tcase_add_test(tcase, what_the_look_up_is_built_from_is_kept_before_the_create_leaves);
-    tcase_add_test(tcase, a_slow_write_is_followed_by_another_check_and_by_no_other_write);
+    ADD_TESTS(tcase);
     tcase_add_loop_test(tcase, without_the_write_no_create_leaves, 0, 2);
-    tcase_add_test(tcase, a_holder_that_the_event_keeps_is_not_written_again);
-    tcase_add_test(tcase, a_card_is_activated_before_it_is_stored);
     tcase_add_loop_test(tcase, what_the_issuer_was_told_is_kept_with_an_unknown_outcome, 0, 2);
-    tcase_add_test(tcase, what_the_issuer_was_told_is_kept_with_the_mark);
-    tcase_add_test(tcase, a_look_up_asks_core_api_for_the_holder_first);
-    tcase_add_test(tcase, a_holder_that_the_event_keeps_needs_no_question);
     tcase_add_loop_test(tcase, a_look_up_whose_holder_nobody_knows_decides_nothing, 0, 2);
-    tcase_add_test(tcase, an_unknown_outcome_is_looked_up_before_the_create_is_repeated);
     tcase_add_loop_test(tcase, without_a_trusted_key_a_repeat_waits_until_the_last_send_has_settled, 0, 2);
     tcase_add_loop_test(tcase, a_worker_that_drains_reads_no_further_page, 0, 2);
     tcase_add_loop_test(tcase, an_answer_that_would_stay_the_same_leads_to_a_look_up, 0, 2);

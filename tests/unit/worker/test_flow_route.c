@@ -304,7 +304,6 @@ START_TEST(no_answer_in_any_state_breaks_a_rule)
             }
     ck_assert_int_gt(seen, 3000);
 }
-END_TEST
 
 /* ---- single ends ---- */
 
@@ -360,9 +359,8 @@ START_TEST(an_answer_leads_to_its_end)
     ck_assert_int_eq(end.verdict.kind, ends[_i].kind);
     ck_assert_str_eq(end.code, ends[_i].code);
 }
-END_TEST
 
-START_TEST(an_end_that_waits_for_late_deliveries_is_held)
+TEST(an_end_that_waits_for_late_deliveries_is_held)
 {
     const struct state state = {.attempt = 2, .has_lookup = true, .is_unknown = true};
     struct end end;
@@ -372,9 +370,8 @@ START_TEST(an_end_that_waits_for_late_deliveries_is_held)
     ck_assert_int_ge(end.verdict.wait_ms, 29 * SECOND);
     ck_assert_int_le(end.verdict.wait_ms, 31 * SECOND); /* the settling time of the route, not of the issuer */
 }
-END_TEST
 
-START_TEST(an_outage_that_outlasts_the_attempts_is_asked_about_and_goes_on)
+TEST(an_outage_that_outlasts_the_attempts_is_asked_about_and_goes_on)
 {
     const struct state state = {.attempt = ATTEMPTS, .has_lookup = true};
     struct end end;
@@ -385,11 +382,10 @@ START_TEST(an_outage_that_outlasts_the_attempts_is_asked_about_and_goes_on)
     ck_assert_str_eq(end.code, "route_http_503");
     ck_assert_ptr_null(end.written.held_end);
 }
-END_TEST
 
 /* By the time in the id it is old: the database's clock may have been set back, so the key may be older than it seems.
  * Without a look-up only the database's clock can tell. */
-START_TEST(a_key_that_may_be_older_is_asked_about_before_it_is_sent_again)
+TEST(a_key_that_may_be_older_is_asked_about_before_it_is_sent_again)
 {
     struct state state = {.attempt = 2, .has_lookup = true, .is_unknown = true, .is_settled = true, .is_old = true};
     struct end end;
@@ -402,7 +398,6 @@ START_TEST(a_key_that_may_be_older_is_asked_about_before_it_is_sent_again)
     ck_assert_int_eq(end.deliveries, 1);
     ck_assert_int_eq(end.verdict.kind, FLOW_COMPLETE);
 }
-END_TEST
 
 START_TEST(no_delivery_leaves_when_a_clock_was_set)
 {
@@ -414,9 +409,8 @@ START_TEST(no_delivery_leaves_when_a_clock_was_set)
     ck_assert_int_eq(verdict.kind, FLOW_DEFER);
     ck_assert_str_eq(verdict.code, "clock_stepped");
 }
-END_TEST
 
-START_TEST(an_unsteady_clock_of_the_database_settles_nothing)
+TEST(an_unsteady_clock_of_the_database_settles_nothing)
 {
     const struct state state = {.attempt = 2, .has_lookup = true, .is_unknown = true, .is_settled = true};
     struct end end;
@@ -425,7 +419,6 @@ START_TEST(an_unsteady_clock_of_the_database_settles_nothing)
     ck_assert_int_eq(end.verdict.kind, FLOW_DEFER);
     ck_assert_str_eq(end.code, "settling");
 }
-END_TEST
 
 SUITE(flow_route)
 {
@@ -433,10 +426,7 @@ SUITE(flow_route)
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_loop_test(tcase, no_answer_in_any_state_breaks_a_rule, 0, ARRAY_SIZE(answers));
     tcase_add_loop_test(tcase, an_answer_leads_to_its_end, 0, ARRAY_SIZE(ends));
-    tcase_add_test(tcase, an_end_that_waits_for_late_deliveries_is_held);
-    tcase_add_test(tcase, an_outage_that_outlasts_the_attempts_is_asked_about_and_goes_on);
-    tcase_add_test(tcase, a_key_that_may_be_older_is_asked_about_before_it_is_sent_again);
+    ADD_TESTS(tcase);
     tcase_add_loop_test(tcase, no_delivery_leaves_when_a_clock_was_set, 0, 2);
-    tcase_add_test(tcase, an_unsteady_clock_of_the_database_settles_nothing);
     suite_add_tcase(suite, tcase);
 }

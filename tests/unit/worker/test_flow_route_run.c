@@ -65,7 +65,7 @@ static void expect_question(int number)
     ck_assert_int_eq(world.requests[number]->method, HTTP_GET);
 }
 
-START_TEST(an_event_is_delivered_and_its_answer_is_kept)
+TEST(an_event_is_delivered_and_its_answer_is_kept)
 {
     start(true);
     expect_delivery(0);
@@ -80,9 +80,8 @@ START_TEST(an_event_is_delivered_and_its_answer_is_kept)
     ck_assert_int_eq(world.ended, 1);
     ck_assert_int_eq(world.reported, 0);
 }
-END_TEST
 
-START_TEST(an_answer_that_is_not_wanted_is_not_kept)
+TEST(an_answer_that_is_not_wanted_is_not_kept)
 {
     configured()->keep_result = false;
     start(true);
@@ -91,9 +90,8 @@ START_TEST(an_answer_that_is_not_wanted_is_not_kept)
     ck_assert_ptr_null(expect_write(WRITE_COMPLETE)->result);
     world.writes[0]->on_written(world.writes[0], WRITE_DONE, "");
 }
-END_TEST
 
-START_TEST(the_key_and_the_body_are_the_same_on_every_attempt)
+TEST(the_key_and_the_body_are_the_same_on_every_attempt)
 {
     start(true);
     expect_delivery(0);
@@ -104,7 +102,6 @@ START_TEST(the_key_and_the_body_are_the_same_on_every_attempt)
     answer(1, 200, "{}");
     expect_end(OUTBOX_COMPLETED, "");
 }
-END_TEST
 
 START_TEST(a_key_past_its_lifetime_is_asked_about_and_never_sent)
 {
@@ -124,7 +121,6 @@ START_TEST(a_key_past_its_lifetime_is_asked_about_and_never_sent)
     }
     ck_assert_int_eq(world.request_count, 1);
 }
-END_TEST
 
 /* It may be this worker that was cut off, or this event that stops workers. */
 START_TEST(what_lost_attempts_have_done_is_asked_and_not_done_again)
@@ -141,7 +137,6 @@ START_TEST(what_lost_attempts_have_done_is_asked_and_not_done_again)
     expect_end(OUTBOX_FAILED, "worker_lost");
     ck_assert_int_eq(world.request_count, _i ? 0 : 1);
 }
-END_TEST
 
 /* An earlier attempt was refused behind an unknown one; its end waits, and then the look-up was configured away. */
 START_TEST(a_held_end_that_cannot_be_asked_about_any_more_is_a_question)
@@ -159,7 +154,6 @@ START_TEST(a_held_end_that_cannot_be_asked_about_any_more_is_a_question)
     }
     expect_end(_i ? OUTBOX_FAILED : OUTBOX_REJECTED, "no_funds");
 }
-END_TEST
 
 START_TEST(a_refusal_is_what_its_route_says)
 {
@@ -169,7 +163,6 @@ START_TEST(a_refusal_is_what_its_route_says)
     answer(0, 422, "{\"code\":\"no_funds\"}");
     expect_end(_i ? OUTBOX_FAILED : OUTBOX_REJECTED, "no_funds");
 }
-END_TEST
 
 START_TEST(a_delivery_that_may_not_leave_is_given_back)
 {
@@ -197,9 +190,8 @@ START_TEST(a_delivery_that_may_not_leave_is_given_back)
     op->on_written(op, WRITE_DONE, "");
     ck_assert_int_eq(world.request_count, 0);
 }
-END_TEST
 
-START_TEST(a_code_that_repeats_the_credential_is_no_reason)
+TEST(a_code_that_repeats_the_credential_is_no_reason)
 {
     struct err err = {0};
     char path[64];
@@ -217,9 +209,8 @@ START_TEST(a_code_that_repeats_the_credential_is_no_reason)
     ck_assert_ptr_null(strstr(expect_write(WRITE_END)->end->last_error, "c0ffee"));
     expect_end(OUTBOX_REJECTED, "route_refused");
 }
-END_TEST
 
-START_TEST(a_lease_that_is_lost_drops_the_attempt)
+TEST(a_lease_that_is_lost_drops_the_attempt)
 {
     start(true);
     expect_delivery(0);
@@ -230,9 +221,8 @@ START_TEST(a_lease_that_is_lost_drops_the_attempt)
     ck_assert_int_eq(world.reported, 0); /* no card was made */
     ck_assert_ptr_null(world.flow.body.bytes);
 }
-END_TEST
 
-START_TEST(a_longer_lease_is_written_before_a_delivery_that_could_outlast_it)
+TEST(a_longer_lease_is_written_before_a_delivery_that_could_outlast_it)
 {
     world.flow.lease_until_ms = clock_mono_ms() + SECOND;
     start(true);
@@ -244,7 +234,6 @@ START_TEST(a_longer_lease_is_written_before_a_delivery_that_could_outlast_it)
     answer(0, 204, "");
     expect_end(OUTBOX_COMPLETED, "");
 }
-END_TEST
 
 START_TEST(a_payload_that_cannot_be_delivered_ends_the_event_without_a_call)
 {
@@ -257,9 +246,8 @@ START_TEST(a_payload_that_cannot_be_delivered_ends_the_event_without_a_call)
     expect_end(OUTBOX_FAILED, "payload_invalid");
     ck_assert_int_eq(world.request_count, 0);
 }
-END_TEST
 
-START_TEST(a_slot_serves_a_card_after_a_delivery)
+TEST(a_slot_serves_a_card_after_a_delivery)
 {
     start(true);
     expect_delivery(0);
@@ -274,24 +262,17 @@ START_TEST(a_slot_serves_a_card_after_a_delivery)
     answer(1, 200, INELIGIBLE);
     expect_end(OUTBOX_REJECTED, "blocked");
 }
-END_TEST
 
 SUITE(flow_route_run)
 {
     TCase *tcase = tcase_create("delivery");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, an_event_is_delivered_and_its_answer_is_kept);
-    tcase_add_test(tcase, an_answer_that_is_not_wanted_is_not_kept);
-    tcase_add_test(tcase, the_key_and_the_body_are_the_same_on_every_attempt);
+    ADD_TESTS(tcase);
     tcase_add_loop_test(tcase, a_key_past_its_lifetime_is_asked_about_and_never_sent, 0, 2);
     tcase_add_loop_test(tcase, what_lost_attempts_have_done_is_asked_and_not_done_again, 0, 2);
     tcase_add_loop_test(tcase, a_held_end_that_cannot_be_asked_about_any_more_is_a_question, 0, 3);
     tcase_add_loop_test(tcase, a_refusal_is_what_its_route_says, 0, 2);
     tcase_add_loop_test(tcase, a_delivery_that_may_not_leave_is_given_back, 0, 4);
-    tcase_add_test(tcase, a_code_that_repeats_the_credential_is_no_reason);
-    tcase_add_test(tcase, a_lease_that_is_lost_drops_the_attempt);
-    tcase_add_test(tcase, a_longer_lease_is_written_before_a_delivery_that_could_outlast_it);
     tcase_add_loop_test(tcase, a_payload_that_cannot_be_delivered_ends_the_event_without_a_call, 0, 2);
-    tcase_add_test(tcase, a_slot_serves_a_card_after_a_delivery);
     suite_add_tcase(suite, tcase);
 }

@@ -31,14 +31,13 @@ static void start_and_expect_check(struct flow *flow)
     expect_request(0, "/v1/users/user-0/card-eligibility");
 }
 
-START_TEST(a_create_follows_when_core_api_agrees)
+TEST(a_create_follows_when_core_api_agrees)
 {
     start_and_expect_check(&world.flow);
     ck_assert_int_eq(world.peers.issuer.target.breaker.in_flight, 0);
     answer(0, 200, ELIGIBLE);
     refuse_create(1);
 }
-END_TEST
 
 /* An attempt that finds its lease lost after a create reports the event: it may have ended over a look-up that could
  * not see the card. An attempt that has sent nothing reports nothing. */
@@ -57,7 +56,6 @@ START_TEST(a_lease_that_is_lost_after_a_create_is_reported)
     ck_assert_int_eq(world.ended, 1);
     ck_assert_int_eq(world.reported, _i);
 }
-END_TEST
 
 static const struct {
     int status;
@@ -78,15 +76,13 @@ START_TEST(an_answer_of_core_api_ends_the_attempt)
     expect_end(answers[_i].end, answers[_i].code);
     ck_assert_int_eq(world.request_count, 1);
 }
-END_TEST
 
-START_TEST(a_payload_that_cannot_be_read_ends_the_event_without_a_call)
+TEST(a_payload_that_cannot_be_read_ends_the_event_without_a_call)
 {
     flow_run_start(&world.flow, false);
     expect_end(OUTBOX_FAILED, "payload_invalid");
     ck_assert_int_eq(world.request_count, 0);
 }
-END_TEST
 
 /* Also where it would be looked up, cancelled or ended at once. */
 START_TEST(nothing_is_done_for_an_event_of_another_issuer)
@@ -111,7 +107,6 @@ START_TEST(nothing_is_done_for_an_event_of_another_issuer)
     world.writes[0]->on_written(world.writes[0], WRITE_DONE, NULL);
     ck_assert_int_eq(world.request_count, 0);
 }
-END_TEST
 
 /* Also where it was sent before, by a newer worker, or its attempts are used up. */
 START_TEST(a_request_of_a_newer_api_waits_for_a_newer_worker)
@@ -129,16 +124,14 @@ START_TEST(a_request_of_a_newer_api_waits_for_a_newer_worker)
     world.writes[0]->on_written(world.writes[0], WRITE_DONE, NULL);
     ck_assert_int_eq(world.request_count, 0);
 }
-END_TEST
 
-START_TEST(an_attempt_too_many_ends_the_event_without_a_call)
+TEST(an_attempt_too_many_ends_the_event_without_a_call)
 {
     world.flow.attempt.number = 11;
     flow_run_start(&world.flow, true);
     expect_end(OUTBOX_FAILED, "attempts_exhausted");
     ck_assert_int_eq(world.request_count, 0);
 }
-END_TEST
 
 /* Attempts that start at another step than check. */
 static const struct {
@@ -172,9 +165,8 @@ START_TEST(an_attempt_goes_on_at_the_step_that_the_row_shows)
     answer(0, others[_i].status, others[_i].body);
     expect_end(others[_i].end, others[_i].code);
 }
-END_TEST
 
-START_TEST(a_longer_lease_is_written_before_a_call_that_could_outlast_it)
+TEST(a_longer_lease_is_written_before_a_call_that_could_outlast_it)
 {
     struct flow *flow = &world.flow;
     flow->lease_until_ms = clock_mono_ms() + SECOND;
@@ -187,13 +179,12 @@ START_TEST(a_longer_lease_is_written_before_a_call_that_could_outlast_it)
     answer(0, 200, ELIGIBLE);
     refuse_create(1);
 }
-END_TEST
 
 /* ---- a machine that was suspended ---- */
 
 #define SLEPT_US (86400 * INT64_C(1000000))
 
-START_TEST(no_create_leaves_when_the_machine_slept_after_the_claim)
+TEST(no_create_leaves_when_the_machine_slept_after_the_claim)
 {
     struct flow *flow = &world.flow;
     flow_run_start(flow, true);
@@ -209,9 +200,8 @@ START_TEST(no_create_leaves_when_the_machine_slept_after_the_claim)
     expect_dropped(1);
     clock_release();
 }
-END_TEST
 
-START_TEST(no_create_leaves_when_the_machine_slept_while_the_call_was_queued)
+TEST(no_create_leaves_when_the_machine_slept_while_the_call_was_queued)
 {
     struct flow *flow = &world.flow;
     struct target_ticket blocker = {.on_admitted = NULL};
@@ -230,7 +220,6 @@ START_TEST(no_create_leaves_when_the_machine_slept_while_the_call_was_queued)
     expect_dropped(1);
     clock_release();
 }
-END_TEST
 
 START_TEST(an_attempt_that_may_not_call_is_given_back)
 {
@@ -242,11 +231,10 @@ START_TEST(an_attempt_that_may_not_call_is_given_back)
     expect_end(OUTBOX_PENDING, _i == 0 ? "drain" : "breaker_open");
     ck_assert_int_eq(world.request_count, 0);
 }
-END_TEST
 
 /* ---- peers that are away or rest ---- */
 
-START_TEST(an_event_that_failed_a_probe_comes_back_after_the_next_probe)
+TEST(an_event_that_failed_a_probe_comes_back_after_the_next_probe)
 {
     struct flow *flow = &world.flow;
     struct breaker *breaker = &world.peers.core.target.breaker;
@@ -260,9 +248,8 @@ START_TEST(an_event_that_failed_a_probe_comes_back_after_the_next_probe)
     ck_assert(end->give_back);
     ck_assert_int_gt(clock_mono_ms() + end->delay_ms, breaker->probe_at_ms);
 }
-END_TEST
 
-START_TEST(core_api_is_not_called_while_the_issuer_rests)
+TEST(core_api_is_not_called_while_the_issuer_rests)
 {
     struct flow *flow = &world.flow;
     world.peers.issuer.target.rest_until_ms = clock_mono_ms() + 60 * SECOND;
@@ -273,9 +260,8 @@ START_TEST(core_api_is_not_called_while_the_issuer_rests)
     expect_end(OUTBOX_PENDING, "target_resting");
     ck_assert_int_eq(world.request_count, 0);
 }
-END_TEST
 
-START_TEST(core_api_is_not_called_while_the_issuer_is_paused)
+TEST(core_api_is_not_called_while_the_issuer_is_paused)
 {
     target_set_paused(&world.peers.issuer.target, true);
     flow_run_start(&world.flow, true);
@@ -283,7 +269,6 @@ START_TEST(core_api_is_not_called_while_the_issuer_is_paused)
     expect_end(OUTBOX_PENDING, "target_paused");
     ck_assert_int_eq(world.request_count, 0);
 }
-END_TEST
 
 /* The operator pauses the issuer while core-api answers, while the call waits in the queue, or while the lease of the
  * admitted call is extended: no create leaves, and no attempt is used up. */
@@ -317,10 +302,9 @@ START_TEST(a_pause_holds_back_a_create_at_the_last_moment)
         target_leave(issuer, &blocker, BREAKER_GOOD, NULL, -1);
     ck_assert_int_eq(issuer->breaker.in_flight, 0);
 }
-END_TEST
 
 /* The waits of an attempt are visible: one at a time, each for what is in flight. */
-START_TEST(an_attempt_shows_what_it_waits_for)
+TEST(an_attempt_shows_what_it_waits_for)
 {
     struct flow *flow = &world.flow;
     struct target_ticket blocker = {.on_admitted = NULL};
@@ -341,28 +325,18 @@ START_TEST(an_attempt_shows_what_it_waits_for)
     ck_assert_int_eq(flow->wait, FLOW_WAIT_END);
     expect_end(OUTBOX_REJECTED, "blocked");
 }
-END_TEST
 
 SUITE(flow_run)
 {
     TCase *tcase = tcase_create("attempt");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, a_create_follows_when_core_api_agrees);
+    ADD_TESTS(tcase);
     tcase_add_loop_test(tcase, a_lease_that_is_lost_after_a_create_is_reported, 0, 2);
     tcase_add_loop_test(tcase, an_answer_of_core_api_ends_the_attempt, 0, ARRAY_SIZE(answers));
     tcase_add_loop_test(tcase, nothing_is_done_for_an_event_of_another_issuer, 0, 5);
     tcase_add_loop_test(tcase, a_request_of_a_newer_api_waits_for_a_newer_worker, 0, 3);
-    tcase_add_test(tcase, a_payload_that_cannot_be_read_ends_the_event_without_a_call);
-    tcase_add_test(tcase, an_attempt_too_many_ends_the_event_without_a_call);
     tcase_add_loop_test(tcase, an_attempt_goes_on_at_the_step_that_the_row_shows, 0, ARRAY_SIZE(others));
-    tcase_add_test(tcase, a_longer_lease_is_written_before_a_call_that_could_outlast_it);
     tcase_add_loop_test(tcase, an_attempt_that_may_not_call_is_given_back, 0, 2);
-    tcase_add_test(tcase, no_create_leaves_when_the_machine_slept_after_the_claim);
-    tcase_add_test(tcase, no_create_leaves_when_the_machine_slept_while_the_call_was_queued);
-    tcase_add_test(tcase, an_event_that_failed_a_probe_comes_back_after_the_next_probe);
-    tcase_add_test(tcase, core_api_is_not_called_while_the_issuer_rests);
-    tcase_add_test(tcase, core_api_is_not_called_while_the_issuer_is_paused);
     tcase_add_loop_test(tcase, a_pause_holds_back_a_create_at_the_last_moment, 0, 3);
-    tcase_add_test(tcase, an_attempt_shows_what_it_waits_for);
     suite_add_tcase(suite, tcase);
 }

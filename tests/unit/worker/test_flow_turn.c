@@ -44,7 +44,7 @@ static void expect_create(int number)
     ck_assert_int_eq(issuer->breaker.in_flight, 0);
 }
 
-START_TEST(a_question_waits_for_the_turn_of_its_create)
+TEST(a_question_waits_for_the_turn_of_its_create)
 {
     limit();
     block();
@@ -57,9 +57,8 @@ START_TEST(a_question_waits_for_the_turn_of_its_create)
     answer(0, 200, ELIGIBLE);
     expect_create(1);
 }
-END_TEST
 
-START_TEST(an_issuer_that_takes_all_it_may_costs_a_question_no_turn)
+TEST(an_issuer_that_takes_all_it_may_costs_a_question_no_turn)
 {
     block();
     flow_run_start(&world.flow, true);
@@ -69,9 +68,8 @@ START_TEST(an_issuer_that_takes_all_it_may_costs_a_question_no_turn)
     unblock();
     expect_create(1);
 }
-END_TEST
 
-START_TEST(an_eligibility_that_became_too_old_is_asked_for_again_with_the_turn)
+TEST(an_eligibility_that_became_too_old_is_asked_for_again_with_the_turn)
 {
     block();
     flow_run_start(&world.flow, true);
@@ -85,9 +83,8 @@ START_TEST(an_eligibility_that_became_too_old_is_asked_for_again_with_the_turn)
     answer(1, 200, ELIGIBLE);
     expect_create(2);
 }
-END_TEST
 
-START_TEST(a_turn_that_is_not_used_is_given_back)
+TEST(a_turn_that_is_not_used_is_given_back)
 {
     limit();
     flow_run_start(&world.flow, true);
@@ -97,9 +94,8 @@ START_TEST(a_turn_that_is_not_used_is_given_back)
     ck_assert_int_eq(issuer->breaker.in_flight, 0);
     ck_assert(!world.flow.holds_turn);
 }
-END_TEST
 
-START_TEST(a_429_meanwhile_ends_the_reserved_turn)
+TEST(a_429_meanwhile_ends_the_reserved_turn)
 {
     issuer->breaker.limit_max = 3;
     issuer->breaker.limit = 2;
@@ -113,7 +109,6 @@ START_TEST(a_429_meanwhile_ends_the_reserved_turn)
     ck_assert_int_eq(issuer->breaker.in_flight, 0);
     expect_create(1);
 }
-END_TEST
 
 static void suspect(struct target *target, enum flow_step step)
 {
@@ -132,9 +127,8 @@ START_TEST(no_card_is_begun_while_a_call_that_it_needs_is_suspected)
     expect_end(OUTBOX_PENDING, "breaker_open");
     ck_assert_int_eq(world.request_count, 0);
 }
-END_TEST
 
-START_TEST(a_create_is_held_back_when_links_become_suspected_meanwhile)
+TEST(a_create_is_held_back_when_links_become_suspected_meanwhile)
 {
     flow_run_start(&world.flow, true);
     expect_question(0);
@@ -144,9 +138,8 @@ START_TEST(a_create_is_held_back_when_links_become_suspected_meanwhile)
     ck_assert_int_eq(world.request_count, 1);
     ck_assert_int_eq(issuer->breaker.in_flight, 0);
 }
-END_TEST
 
-START_TEST(a_create_that_waited_is_held_back_when_links_become_suspected_meanwhile)
+TEST(a_create_that_waited_is_held_back_when_links_become_suspected_meanwhile)
 {
     block();
     flow_run_start(&world.flow, true);
@@ -159,9 +152,8 @@ START_TEST(a_create_that_waited_is_held_back_when_links_become_suspected_meanwhi
     ck_assert_int_eq(world.request_count, 1);
     ck_assert_int_eq(issuer->breaker.in_flight, 0);
 }
-END_TEST
 
-START_TEST(an_event_that_was_claimed_as_a_probe_goes_on)
+TEST(an_event_that_was_claimed_as_a_probe_goes_on)
 {
     suspect(issuer, STEP_ISSUE);
     suspect(core, STEP_LINK);
@@ -173,7 +165,6 @@ START_TEST(an_event_that_was_claimed_as_a_probe_goes_on)
     ck_assert_int_eq(issuer->suspected, 0);
     ck_assert_int_eq(core->suspected, 1);
 }
-END_TEST
 
 /* The story: ten events whose links were refused, some of which the opened breaker had turned away before. Each of them
  * put the probe with another event off four times as long as the one before, up to minutes. */
@@ -208,7 +199,6 @@ START_TEST(a_link_that_cost_no_card_puts_no_probe_with_another_event_off)
     expect_end(OUTBOX_PENDING, "core_http_403");
     ck_assert_int_eq(suspicion_fresh_is_due(links, clock_mono_ms()), !is_new);
 }
-END_TEST
 
 /* The story: the first creates of 25 events were executed and answered 503, their repeats were refused, and the worker
  * paused the issuer because "none was executed". */
@@ -228,21 +218,13 @@ START_TEST(only_a_refusal_with_nothing_unknown_counts_towards_the_pause)
         expect_request(2, "/v1/cards");
     ck_assert_int_eq(issuer->refused.count, _i == 0);
 }
-END_TEST
 
 SUITE(flow_turn)
 {
     TCase *tcase = tcase_create("flow_turn");
     tcase_add_checked_fixture(tcase, set_up_targets, tear_down);
-    tcase_add_test(tcase, a_question_waits_for_the_turn_of_its_create);
-    tcase_add_test(tcase, an_issuer_that_takes_all_it_may_costs_a_question_no_turn);
-    tcase_add_test(tcase, an_eligibility_that_became_too_old_is_asked_for_again_with_the_turn);
-    tcase_add_test(tcase, a_turn_that_is_not_used_is_given_back);
-    tcase_add_test(tcase, a_429_meanwhile_ends_the_reserved_turn);
+    ADD_TESTS(tcase);
     tcase_add_loop_test(tcase, no_card_is_begun_while_a_call_that_it_needs_is_suspected, 0, 2);
-    tcase_add_test(tcase, a_create_is_held_back_when_links_become_suspected_meanwhile);
-    tcase_add_test(tcase, a_create_that_waited_is_held_back_when_links_become_suspected_meanwhile);
-    tcase_add_test(tcase, an_event_that_was_claimed_as_a_probe_goes_on);
     tcase_add_loop_test(tcase, a_link_that_cost_no_card_puts_no_probe_with_another_event_off, 0, 2);
     tcase_add_loop_test(tcase, only_a_refusal_with_nothing_unknown_counts_towards_the_pause, 0, 2);
     suite_add_tcase(suite, tcase);

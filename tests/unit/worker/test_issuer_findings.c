@@ -92,7 +92,7 @@ static void answer(enum issuer_call which, int status, const char *text)
     answers(which, status, text, NULL);
 }
 
-START_TEST(a_look_up_that_finds_nothing_is_right)
+TEST(a_look_up_that_finds_nothing_is_right)
 {
     answer(ISSUER_LOOKUP, 200, "{\"data\":[],\"has_more\":false}");
     expect("\"check\":\"credential\",\"level\":\"ok\"");
@@ -100,9 +100,8 @@ START_TEST(a_look_up_that_finds_nothing_is_right)
     end(ISSUER_LOOKUP);
     ck_assert(!findings.has_failure);
 }
-END_TEST
 
-START_TEST(the_account_is_compared_with_its_name_and_the_line_to_set_is_told)
+TEST(the_account_is_compared_with_its_name_and_the_line_to_set_is_told)
 {
     static const struct {
         const char *account, *body, *level, *found;
@@ -132,9 +131,8 @@ START_TEST(the_account_is_compared_with_its_name_and_the_line_to_set_is_told)
         end(ISSUER_CALLS);
     }
 }
-END_TEST
 
-START_TEST(a_refused_credential_names_file_and_form_and_shows_no_word_of_the_peer)
+TEST(a_refused_credential_names_file_and_form_and_shows_no_word_of_the_peer)
 {
     answer(ISSUER_LOOKUP, 401,
            "{\"error\":{\"type\":\"invalid_request_error\",\"message\":\"Invalid API Key provided: " KEY "\"}}");
@@ -147,9 +145,8 @@ START_TEST(a_refused_credential_names_file_and_form_and_shows_no_word_of_the_pee
     end(ISSUER_LOOKUP);
     ck_assert(findings.has_failure);
 }
-END_TEST
 
-START_TEST(words_in_which_our_credential_may_be_are_left_out_whatever_the_status)
+TEST(words_in_which_our_credential_may_be_are_left_out_whatever_the_status)
 {
     static const int statuses[] = {400, 402, 404, 422, 500};
     for (size_t i = 0; i < ARRAY_SIZE(statuses); i++) {
@@ -164,9 +161,8 @@ START_TEST(words_in_which_our_credential_may_be_are_left_out_whatever_the_status
     expect("30_031");
     expect_not(KEY);
 }
-END_TEST
 
-START_TEST(numbers_of_cards_and_control_characters_of_a_peer_are_harmless)
+TEST(numbers_of_cards_and_control_characters_of_a_peer_are_harmless)
 {
     answer(ISSUER_LOOKUP, 400, "{\"error\":{\"message\":\"card 4000003212345674 \\u001b[31m\\u0000 \\\"x\"}}");
     expect_not("4000003212345674");
@@ -174,11 +170,10 @@ START_TEST(numbers_of_cards_and_control_characters_of_a_peer_are_harmless)
     expect_not("\\u0000");
     end(ISSUER_LOOKUP);
 }
-END_TEST
 
 #define MISSING "{\"error_code\":\"404001\",\"error_message\":\"card not found\"}"
 
-START_TEST(a_404_is_no_such_card_only_in_the_issuers_own_words)
+TEST(a_404_is_no_such_card_only_in_the_issuers_own_words)
 {
     begin(&issuer_marqeta);
     answers(ISSUER_LOOKUP, 404, MISSING, "{\"error_code\":\"404000\",\"error_message\":\"no handler\"}");
@@ -200,9 +195,8 @@ START_TEST(a_404_is_no_such_card_only_in_the_issuers_own_words)
     answer(ISSUER_RETRIEVE, 404, "<html>not found</html>");
     expect("\"check\":\"look-up\",\"level\":\"fail\"");
 }
-END_TEST
 
-START_TEST(an_answer_that_shows_nothing_of_the_credential_does_not_call_it_right)
+TEST(an_answer_that_shows_nothing_of_the_credential_does_not_call_it_right)
 {
     static const int statuses[] = {302, 400, 404, 405, 418, 429, 500, 503};
     for (size_t i = 0; i < ARRAY_SIZE(statuses); i++) {
@@ -218,9 +212,8 @@ START_TEST(an_answer_that_shows_nothing_of_the_credential_does_not_call_it_right
     expect("issuer.timeout");
     expect_not("\"check\":\"credential\"");
 }
-END_TEST
 
-START_TEST(a_card_for_a_reference_that_was_never_used_is_a_failure)
+TEST(a_card_for_a_reference_that_was_never_used_is_a_failure)
 {
     struct issuer_lookup found = {.live = 1};
     struct outcome executed;
@@ -232,9 +225,8 @@ START_TEST(a_card_for_a_reference_that_was_never_used_is_a_failure)
     answer(ISSUER_RETRIEVE, 200, "{\"id\":\"ic_1\"}");
     expect("\"check\":\"look-up\",\"level\":\"fail\"");
 }
-END_TEST
 
-START_TEST(parameters_are_named_with_their_origin_and_never_shown)
+TEST(parameters_are_named_with_their_origin_and_never_shown)
 {
     begin(&issuer_adyen);
     answered(200, "{\"eligible\":true,\"issuer\":{\"balanceAccountId\":\"BA1\",\"cardholderName\":\"S. Hopper\","
@@ -253,9 +245,8 @@ START_TEST(parameters_are_named_with_their_origin_and_never_shown)
     end(ISSUER_LOOKUP);
     expect("whether the issuer takes the values of cardholderName; ");
 }
-END_TEST
 
-START_TEST(many_names_and_long_ones_end_in_a_text_that_is_still_json)
+TEST(many_names_and_long_ones_end_in_a_text_that_is_still_json)
 {
     char text[4096] = "{\"eligible\":false,\"reason\":\"blocked\",\"issuer\":{";
     for (int i = 0; i < 16; i++)
@@ -271,21 +262,5 @@ START_TEST(many_names_and_long_ones_end_in_a_text_that_is_still_json)
     issuer_findings_add_uncalled(&findings, "x", "y");
     end(ISSUER_CALLS);
 }
-END_TEST
 
-SUITE(issuer_findings)
-{
-    TCase *tcase = tcase_create("issuer_findings");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, a_look_up_that_finds_nothing_is_right);
-    tcase_add_test(tcase, the_account_is_compared_with_its_name_and_the_line_to_set_is_told);
-    tcase_add_test(tcase, a_refused_credential_names_file_and_form_and_shows_no_word_of_the_peer);
-    tcase_add_test(tcase, words_in_which_our_credential_may_be_are_left_out_whatever_the_status);
-    tcase_add_test(tcase, numbers_of_cards_and_control_characters_of_a_peer_are_harmless);
-    tcase_add_test(tcase, a_404_is_no_such_card_only_in_the_issuers_own_words);
-    tcase_add_test(tcase, an_answer_that_shows_nothing_of_the_credential_does_not_call_it_right);
-    tcase_add_test(tcase, a_card_for_a_reference_that_was_never_used_is_a_failure);
-    tcase_add_test(tcase, parameters_are_named_with_their_origin_and_never_shown);
-    tcase_add_test(tcase, many_names_and_long_ones_end_in_a_text_that_is_still_json);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(issuer_findings, set_up, tear_down)

@@ -13,7 +13,7 @@
 #include "common/lib/base/uuid7.h"
 #include "tests/support/suite.h"
 
-START_TEST(only_what_is_known_as_a_test_mode_is_one)
+TEST(only_what_is_known_as_a_test_mode_is_one)
 {
     static const struct {
         const struct issuer_profile *profile;
@@ -39,7 +39,6 @@ START_TEST(only_what_is_known_as_a_test_mode_is_one)
         ck_assert_msg(issuer_trial_is_test(rows[i].profile, rows[i].url, rows[i].header) == rows[i].is_test, "row %zu",
                       i);
 }
-END_TEST
 
 static struct issuer_parameters known;
 static struct issuer_trial trial;
@@ -90,7 +89,7 @@ static const char *found(void)
     return (const char *)findings.text.bytes;
 }
 
-START_TEST(a_refused_create_ends_the_trial_without_our_secrets)
+TEST(a_refused_create_ends_the_trial_without_our_secrets)
 {
     struct credential *credential = NULL;
     struct err err;
@@ -113,7 +112,6 @@ START_TEST(a_refused_create_ends_the_trial_without_our_secrets)
     ck_assert_ptr_null(strstr(text, "0123456789"));
     credential_release(credential);
 }
-END_TEST
 
 #define CARD(status)                                                                                               \
     "{\"id\":\"card_1\",\"idempotency_key\":\"%s\",\"last4\":\"1111\",\"expiration_month\":1,\"expiration_year\":" \
@@ -136,7 +134,7 @@ static void freeze(const char *shown)
     ck_assert_int_eq(issuer_trial_call(&trial), ISSUER_CANCEL);
 }
 
-START_TEST(a_settle_time_that_is_too_short_and_a_frozen_card_that_is_shown_as_active_are_named)
+TEST(a_settle_time_that_is_too_short_and_a_frozen_card_that_is_shown_as_active_are_named)
 {
     freeze(CARD("active"));
     ck_assert(findings.has_failure);
@@ -145,9 +143,8 @@ START_TEST(a_settle_time_that_is_too_short_and_a_frozen_card_that_is_shown_as_ac
     ck_assert_ptr_nonnull(strstr(text, "\"warn\""));
     ck_assert_ptr_nonnull(strstr(text, "issuer.settle_time = 70s"));
 }
-END_TEST
 
-START_TEST(each_question_is_answered_and_every_card_is_closed)
+TEST(each_question_is_answered_and_every_card_is_closed)
 {
     static const char refused[] = "{\"type\":\"object_not_found_error\",\"status\":404,\"title\":\"%s\"}";
     freeze(CARD("disabled"));
@@ -172,7 +169,6 @@ START_TEST(each_question_is_answered_and_every_card_is_closed)
     ck_assert_ptr_nonnull(strstr(text, "how soon a card shows by key: 7000 ms after the create"));
     ck_assert_ptr_nonnull(strstr(text, "the key while its first call runs: not answered"));
 }
-END_TEST
 
 /* From the create until the create that must be refused is. */
 static void refuse_the_strange_holder(void)
@@ -184,7 +180,7 @@ static void refuse_the_strange_holder(void)
     ck_assert_int_eq(issuer_trial_call(&trial), ISSUER_CREATE);
 }
 
-START_TEST(the_card_of_a_create_without_a_definite_answer_is_looked_for_and_closed_or_named)
+TEST(the_card_of_a_create_without_a_definite_answer_is_looked_for_and_closed_or_named)
 {
     char named[UUID_TEXT_SIZE];
     static const char found_none[] = "{\"data\":[],\"next_cursor\":null,\"for\":\"%s\"}";
@@ -214,9 +210,8 @@ START_TEST(the_card_of_a_create_without_a_definite_answer_is_looked_for_and_clos
     ck_assert_ptr_nonnull(strstr(text, named));
     ck_assert_ptr_nonnull(strstr(text, "close it by hand"));
 }
-END_TEST
 
-START_TEST(a_trial_in_a_hurry_closes_what_it_has_made_and_names_what_it_may_have_left)
+TEST(a_trial_in_a_hurry_closes_what_it_has_made_and_names_what_it_may_have_left)
 {
     char named[UUID_TEXT_SIZE];
     snprintf(known.values[0], sizeof(known.values[0]), "account_1");
@@ -233,17 +228,5 @@ START_TEST(a_trial_in_a_hurry_closes_what_it_has_made_and_names_what_it_may_have
     ck_assert_ptr_nonnull(strstr(text, named));
     ck_assert_ptr_nonnull(strstr(text, "cut short"));
 }
-END_TEST
 
-SUITE(issuer_trial)
-{
-    TCase *tests = tcase_create("issuer_trial");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_test(tests, only_what_is_known_as_a_test_mode_is_one);
-    tcase_add_test(tests, a_refused_create_ends_the_trial_without_our_secrets);
-    tcase_add_test(tests, a_settle_time_that_is_too_short_and_a_frozen_card_that_is_shown_as_active_are_named);
-    tcase_add_test(tests, each_question_is_answered_and_every_card_is_closed);
-    tcase_add_test(tests, the_card_of_a_create_without_a_definite_answer_is_looked_for_and_closed_or_named);
-    tcase_add_test(tests, a_trial_in_a_hurry_closes_what_it_has_made_and_names_what_it_may_have_left);
-    suite_add_tcase(suite, tests);
-}
+TESTS_BETWEEN(issuer_trial, set_up, tear_down)

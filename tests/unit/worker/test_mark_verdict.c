@@ -33,7 +33,7 @@ static void expect(struct mark_verdict verdict, enum mark_step step, const char 
 #define ends(facts, found, ours, result) expect(mark_verdict_after_lookup(&(facts), found, ours), MARK_END, result)
 #define goes(facts, found, ours, step) expect(mark_verdict_after_lookup(&(facts), found, ours), step, NULL)
 
-START_TEST(an_event_that_is_open_or_done_needs_no_look_up)
+TEST(an_event_that_is_open_or_done_needs_no_look_up)
 {
     struct mark_facts gone = {0}, pending = facts_of(OUTBOX_PENDING), held = facts_of(OUTBOX_PROCESSING);
     struct mark_facts completed = facts_of(OUTBOX_COMPLETED);
@@ -48,9 +48,8 @@ START_TEST(an_event_that_is_open_or_done_needs_no_look_up)
     completed.card_is_active = true;
     expect(mark_verdict_first(&completed), MARK_LOOK_UP, NULL);
 }
-END_TEST
 
-START_TEST(a_failed_event_goes_on_with_its_card)
+TEST(a_failed_event_goes_on_with_its_card)
 {
     struct mark_facts facts = facts_of(OUTBOX_FAILED);
     ends(facts, ONE, false, "found");
@@ -70,9 +69,8 @@ START_TEST(a_failed_event_goes_on_with_its_card)
     facts.was_unlinked = true;
     ends(facts, DEAD, false, "cancelled_at_issuer");
 }
-END_TEST
 
-START_TEST(a_live_card_of_a_rejected_event_is_cancelled_and_then_unlinked)
+TEST(a_live_card_of_a_rejected_event_is_cancelled_and_then_unlinked)
 {
     struct mark_facts facts = facts_of(OUTBOX_REJECTED);
     ends(facts, NONE, false, "ok");
@@ -91,9 +89,8 @@ START_TEST(a_live_card_of_a_rejected_event_is_cancelled_and_then_unlinked)
     ends(facts, DEAD, false, "orphan_cancelled");
     goes(facts, ONE, true, MARK_CANCEL);
 }
-END_TEST
 
-START_TEST(the_card_of_a_completed_event_has_the_state_that_the_issuer_shows)
+TEST(the_card_of_a_completed_event_has_the_state_that_the_issuer_shows)
 {
     struct mark_facts facts = facts_of(OUTBOX_COMPLETED);
     with_card(&facts);
@@ -108,9 +105,8 @@ START_TEST(the_card_of_a_completed_event_has_the_state_that_the_issuer_shows)
     ends(facts, ONE, true, "frozen");
     ends(facts, ONE, false, "duplicate");
 }
-END_TEST
 
-START_TEST(a_reissue_is_made_over_nothing_but_a_settled_nothing)
+TEST(a_reissue_is_made_over_nothing_but_a_settled_nothing)
 {
     static const enum outbox_status others[] = {OUTBOX_PENDING, OUTBOX_PROCESSING, OUTBOX_COMPLETED, OUTBOX_REJECTED};
     for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
@@ -130,10 +126,9 @@ START_TEST(a_reissue_is_made_over_nothing_but_a_settled_nothing)
     with_card(&facts);
     expect(mark_verdict_first(&facts), MARK_END, "refused");
 }
-END_TEST
 
 /* The receiver of a route says whether it has executed the event; "no" counts once no delivery can arrive any more. */
-START_TEST(a_receiver_that_was_asked_decides_once_the_last_delivery_has_settled)
+TEST(a_receiver_that_was_asked_decides_once_the_last_delivery_has_settled)
 {
     struct mark_facts facts = facts_of(OUTBOX_FAILED);
     expect(mark_verdict_first(&facts), MARK_LOOK_UP, NULL);
@@ -145,9 +140,8 @@ START_TEST(a_receiver_that_was_asked_decides_once_the_last_delivery_has_settled)
     facts.is_reissue = true;
     expect(mark_verdict_after_ask(&facts, false), MARK_END, "refused");
 }
-END_TEST
 
-START_TEST(an_event_of_another_issuer_is_not_looked_up)
+TEST(an_event_of_another_issuer_is_not_looked_up)
 {
     struct mark_facts failed = facts_of(OUTBOX_FAILED), rejected = facts_of(OUTBOX_REJECTED);
     failed.is_elsewhere = rejected.is_elsewhere = true;
@@ -161,17 +155,5 @@ START_TEST(an_event_of_another_issuer_is_not_looked_up)
     failed.is_elsewhere = false;
     expect(mark_verdict_first(&failed), MARK_LOOK_UP, NULL);
 }
-END_TEST
 
-SUITE(mark_verdict)
-{
-    TCase *tcase = tcase_create("mark_verdict");
-    tcase_add_test(tcase, an_event_that_is_open_or_done_needs_no_look_up);
-    tcase_add_test(tcase, an_event_of_another_issuer_is_not_looked_up);
-    tcase_add_test(tcase, a_failed_event_goes_on_with_its_card);
-    tcase_add_test(tcase, a_live_card_of_a_rejected_event_is_cancelled_and_then_unlinked);
-    tcase_add_test(tcase, the_card_of_a_completed_event_has_the_state_that_the_issuer_shows);
-    tcase_add_test(tcase, a_reissue_is_made_over_nothing_but_a_settled_nothing);
-    tcase_add_test(tcase, a_receiver_that_was_asked_decides_once_the_last_delivery_has_settled);
-    suite_add_tcase(suite, tcase);
-}
+TESTS(mark_verdict)

@@ -120,23 +120,21 @@ START_TEST(waiting_calls_go_on_by_themselves_when_a_rest_is_over)
     ck_assert_int_eq(admitted, 1);
     target_leave(target, &ticket, BREAKER_GOOD, NULL, -1);
 }
-END_TEST
 
 static double gauge(const char *name)
 {
     return metric_value(metrics_series(metrics, WORKER_METRIC_BREAKER_STATE, name, NULL));
 }
 
-START_TEST(each_peer_shows_its_own_breaker)
+TEST(each_peer_shows_its_own_breaker)
 {
     for (int i = 0; i < 5; i++)
         leave(&peers.core.target, BREAKER_BAD);
     ck_assert_int_eq((int)gauge("core"), BREAKER_OPEN);
     ck_assert_int_eq((int)gauge("issuer"), BREAKER_CLOSED);
 }
-END_TEST
 
-START_TEST(a_credential_that_cannot_be_used_leaves_the_old_one_in_force)
+TEST(a_credential_that_cannot_be_used_leaves_the_old_one_in_force)
 {
     struct err err = {0};
     ck_assert(!peer_load_credential(&peers.issuer, &err)); /* there is no file yet */
@@ -150,9 +148,8 @@ START_TEST(a_credential_that_cannot_be_used_leaves_the_old_one_in_force)
     ck_assert(peer_load_credential(&peers.issuer, &err));
     ck_assert_str_eq(credential_header(peers.issuer.credential), "Authorization: Bearer second");
 }
-END_TEST
 
-START_TEST(the_issuer_gets_its_credential_in_its_own_form_and_core_api_as_ever)
+TEST(the_issuer_gets_its_credential_in_its_own_form_and_core_api_as_ever)
 {
     static const struct credential_form basic = {.prefix = "Authorization: Basic ", .is_base64 = true};
     struct err err = {0};
@@ -169,9 +166,8 @@ START_TEST(the_issuer_gets_its_credential_in_its_own_form_and_core_api_as_ever)
     ck_assert_ptr_eq(strstr(err.message, "issuer.credential_file: /tmp/test_peer."), err.message);
     ck_assert_str_eq(credential_header(peers.issuer.credential), "Authorization: Basic bmFtZTpwYXNzd29yZA==");
 }
-END_TEST
 
-START_TEST(a_peer_without_a_credential_is_called_without_one)
+TEST(a_peer_without_a_credential_is_called_without_one)
 {
     struct err err = {0};
     ck_assert(peer_load_credential(&peers.core, &err));
@@ -179,9 +175,8 @@ START_TEST(a_peer_without_a_credential_is_called_without_one)
     ck_assert_ptr_null(credential_header(peers.core.credential));
     ck_assert_str_eq(peers.core.url, "http://127.0.0.1:2");
 }
-END_TEST
 
-START_TEST(an_origin_has_one_form)
+TEST(an_origin_has_one_form)
 {
     static const struct {
         const char *url, *origin;
@@ -202,17 +197,12 @@ START_TEST(an_origin_has_one_form)
     peer_origin(url, origin);
     ck_assert_str_eq(origin, "");
 }
-END_TEST
 
 SUITE(peer)
 {
     TCase *tcase = tcase_create("peer");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_loop_test(tcase, waiting_calls_go_on_by_themselves_when_a_rest_is_over, 0, 2);
-    tcase_add_test(tcase, an_origin_has_one_form);
-    tcase_add_test(tcase, each_peer_shows_its_own_breaker);
-    tcase_add_test(tcase, a_credential_that_cannot_be_used_leaves_the_old_one_in_force);
-    tcase_add_test(tcase, the_issuer_gets_its_credential_in_its_own_form_and_core_api_as_ever);
-    tcase_add_test(tcase, a_peer_without_a_credential_is_called_without_one);
+    ADD_TESTS(tcase);
     suite_add_tcase(suite, tcase);
 }

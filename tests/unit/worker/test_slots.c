@@ -50,7 +50,7 @@ static int capacity(void)
     return slots_capacity(&slots, cards, NOW_MS);
 }
 
-START_TEST(each_slot_is_taken_once_and_comes_back)
+TEST(each_slot_is_taken_once_and_comes_back)
 {
     struct flow *taken[SLOTS];
     for (int i = 0; i < SLOTS; i++) {
@@ -73,7 +73,6 @@ START_TEST(each_slot_is_taken_once_and_comes_back)
     slots_settle(&slots, cards);
     ck_assert(slots_are_empty(&slots));
 }
-END_TEST
 
 /* So many of its events are held. */
 static void hold(struct slots_share *share, int count)
@@ -82,7 +81,7 @@ static void hold(struct slots_share *share, int count)
         ck_assert_ptr_nonnull(slots_take(&slots, share, false));
 }
 
-START_TEST(as_many_events_wait_as_the_slower_peer_works_on)
+TEST(as_many_events_wait_as_the_slower_peer_works_on)
 {
     ck_assert_int_eq(capacity(), 2 * ISSUER_MAX);
     hold(cards, 10);
@@ -94,9 +93,8 @@ START_TEST(as_many_events_wait_as_the_slower_peer_works_on)
     core.breaker.limit = core.breaker.limit_max = 1000;
     ck_assert_int_eq(capacity(), SLOTS);
 }
-END_TEST
 
-START_TEST(a_peer_that_recovers_gets_no_queue)
+TEST(a_peer_that_recovers_gets_no_queue)
 {
     issuer.breaker.limit = 3;
     ck_assert_int_eq(capacity(), 3);
@@ -105,9 +103,8 @@ START_TEST(a_peer_that_recovers_gets_no_queue)
     hold(cards, 1);
     ck_assert_int_eq(capacity(), 0);
 }
-END_TEST
 
-START_TEST(a_peer_that_is_away_gets_its_probe_and_nothing_else)
+TEST(a_peer_that_is_away_gets_its_probe_and_nothing_else)
 {
     struct breaker *breaker = &core.breaker;
     breaker->state = BREAKER_OPEN;
@@ -120,7 +117,6 @@ START_TEST(a_peer_that_is_away_gets_its_probe_and_nothing_else)
     breaker->state = BREAKER_HALF_OPEN;
     ck_assert_int_eq(capacity(), 0);
 }
-END_TEST
 
 static void suspect(struct target *target, int64_t fresh_at_ms, int64_t again_at_ms)
 {
@@ -139,7 +135,7 @@ static void expect_probe(enum slots_choice choice)
     ck_assert_int_eq(slots_target_is_open(cards, NOW_MS), choice != SLOTS_NONE);
 }
 
-START_TEST(a_peer_that_refuses_gets_a_probe_of_the_kind_that_is_due)
+TEST(a_peer_that_refuses_gets_a_probe_of_the_kind_that_is_due)
 {
     ck_assert_int_eq(slots_choose(cards, NOW_MS), SLOTS_OLDEST);
     hold(cards, 1); /* what began before does not delay it */
@@ -165,27 +161,24 @@ START_TEST(a_peer_that_refuses_gets_a_probe_of_the_kind_that_is_due)
     ck_assert_int_eq(slots_choose(cards, NOW_MS), SLOTS_FRESH_FIRST);
     ck_assert_int_eq(capacity(), 2 * ISSUER_MAX - 1);
 }
-END_TEST
 
-START_TEST(nothing_is_claimed_while_a_peer_is_paused)
+TEST(nothing_is_claimed_while_a_peer_is_paused)
 {
     core.is_paused = true;
     ck_assert_int_eq(capacity(), 0);
     core.is_paused = false;
     ck_assert_int_eq(capacity(), 2 * ISSUER_MAX);
 }
-END_TEST
 
-START_TEST(nothing_is_claimed_while_a_peer_rests)
+TEST(nothing_is_claimed_while_a_peer_rests)
 {
     issuer.rest_until_ms = NOW_MS + 1;
     ck_assert_int_eq(capacity(), 0);
     issuer.rest_until_ms = NOW_MS;
     ck_assert_int_eq(capacity(), 2 * ISSUER_MAX);
 }
-END_TEST
 
-START_TEST(the_claim_threshold_is_a_part_of_the_slots_and_one_during_recovery)
+TEST(the_claim_threshold_is_a_part_of_the_slots_and_one_during_recovery)
 {
     ck_assert_int_eq(slots_claim_threshold(&slots, cards, 0), SLOTS / 8);
     open_slots(4, 1, 0);
@@ -196,7 +189,6 @@ START_TEST(the_claim_threshold_is_a_part_of_the_slots_and_one_during_recovery)
     core.breaker.limit--;
     ck_assert_int_eq(slots_claim_threshold(&slots, cards, 0), 1);
 }
-END_TEST
 
 /* ---- several types ---- */
 
@@ -217,7 +209,7 @@ static void starve(int type)
     slots.shares[type].is_hungry = slots.shares[type].has_backlog = true;
 }
 
-START_TEST(an_idle_route_costs_cards_its_small_part_and_no_more)
+TEST(an_idle_route_costs_cards_its_small_part_and_no_more)
 {
     static const struct {
         int count, types, cards_get;
@@ -228,9 +220,8 @@ START_TEST(an_idle_route_costs_cards_its_small_part_and_no_more)
         ck_assert_int_eq(capacity(), cases[i].cards_get);
     }
 }
-END_TEST
 
-START_TEST(a_route_that_is_away_costs_cards_nothing)
+TEST(a_route_that_is_away_costs_cards_nothing)
 {
     open_wide(128, 2);
     starve(0);
@@ -243,9 +234,8 @@ START_TEST(a_route_that_is_away_costs_cards_nothing)
     ck_assert_int_eq(capacity(), 127);
     ck_assert_int_eq(capacity_of(1), 1); /* the probe */
 }
-END_TEST
 
-START_TEST(a_slow_route_that_took_everything_gives_cards_their_half_back)
+TEST(a_slow_route_that_took_everything_gives_cards_their_half_back)
 {
     open_wide(128, 2);
     starve(1);
@@ -268,9 +258,8 @@ START_TEST(a_slow_route_that_took_everything_gives_cards_their_half_back)
     ck_assert_int_eq(capacity_of(1), 1); /* now the route has less than its half */
     ck_assert_int_eq(capacity(), 0);
 }
-END_TEST
 
-START_TEST(a_claim_that_may_find_nothing_takes_no_more_than_a_small_part)
+TEST(a_claim_that_may_find_nothing_takes_no_more_than_a_small_part)
 {
     open_wide(128, 33);
     cards->is_hungry = true;
@@ -289,9 +278,8 @@ START_TEST(a_claim_that_may_find_nothing_takes_no_more_than_a_small_part)
     slots.shares[1].is_hungry = false;
     ck_assert_int_eq(capacity(), 112);
 }
-END_TEST
 
-START_TEST(what_a_claim_in_flight_may_take_is_nobody_elses)
+TEST(what_a_claim_in_flight_may_take_is_nobody_elses)
 {
     open_wide(128, 2);
     starve(0);
@@ -301,7 +289,6 @@ START_TEST(what_a_claim_in_flight_may_take_is_nobody_elses)
     slots_grant(&slots, &slots.shares[1], 16);
     ck_assert_int_eq(capacity_of(0), 0);
 }
-END_TEST
 
 /* libcheck notes each assertion that holds in a file: in these loops that takes longer than the test. */
 static void expect(bool holds, const char *what, int found)
@@ -404,25 +391,12 @@ START_TEST(no_demand_starves_a_type_and_the_slots_are_never_overrun)
         expect(held <= count, "held", held);
     }
 }
-END_TEST
 
 SUITE(slots)
 {
     TCase *tcase = tcase_create("slots");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, each_slot_is_taken_once_and_comes_back);
-    tcase_add_test(tcase, as_many_events_wait_as_the_slower_peer_works_on);
-    tcase_add_test(tcase, a_peer_that_recovers_gets_no_queue);
-    tcase_add_test(tcase, a_peer_that_is_away_gets_its_probe_and_nothing_else);
-    tcase_add_test(tcase, a_peer_that_refuses_gets_a_probe_of_the_kind_that_is_due);
-    tcase_add_test(tcase, nothing_is_claimed_while_a_peer_is_paused);
-    tcase_add_test(tcase, nothing_is_claimed_while_a_peer_rests);
-    tcase_add_test(tcase, the_claim_threshold_is_a_part_of_the_slots_and_one_during_recovery);
-    tcase_add_test(tcase, an_idle_route_costs_cards_its_small_part_and_no_more);
-    tcase_add_test(tcase, a_route_that_is_away_costs_cards_nothing);
-    tcase_add_test(tcase, a_slow_route_that_took_everything_gives_cards_their_half_back);
-    tcase_add_test(tcase, a_claim_that_may_find_nothing_takes_no_more_than_a_small_part);
-    tcase_add_test(tcase, what_a_claim_in_flight_may_take_is_nobody_elses);
+    ADD_TESTS(tcase);
     tcase_add_loop_test(tcase, no_demand_starves_a_type_and_the_slots_are_never_overrun, 0, 20);
     suite_add_tcase(suite, tcase);
 }

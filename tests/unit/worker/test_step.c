@@ -189,18 +189,16 @@ START_TEST(each_answer_leads_to_one_step_or_one_end)
     bool is_before = row->step == STEP_ISSUE || row->step == STEP_ACTIVATE || row->step == STEP_REVEAL;
     ck_assert(!is_before || flow.attempt.unknown);
 }
-END_TEST
 
-START_TEST(a_card_that_cannot_be_activated_goes_with_the_issuers_reason)
+TEST(a_card_that_cannot_be_activated_goes_with_the_issuers_reason)
 {
     flow.attempt.unknown = true;
     struct flow_verdict verdict = answered(STEP_ACTIVATE, 422, "{\"code\":\"holder_blocked\"}");
     ck_assert_int_eq(verdict.step, STEP_MARK);
     ck_assert_str_eq(flow.attempt.pending_code, "holder_blocked");
 }
-END_TEST
 
-START_TEST(a_number_that_was_revealed_is_the_cards)
+TEST(a_number_that_was_revealed_is_the_cards)
 {
     flow.attempt.unknown = true;
     (void)answered(STEP_REVEAL, 200, "{\"pan\":\"4111111111111111\"}");
@@ -208,11 +206,10 @@ START_TEST(a_number_that_was_revealed_is_the_cards)
     (void)answered(STEP_REVEAL, 200, "{\"pan\":\"4242424242424242\"}"); /* another card's */
     ck_assert_str_eq(flow.card.number, "");
 }
-END_TEST
 
 /* ---- look-ups ---- */
 
-START_TEST(the_card_of_a_page_is_found_when_all_pages_are_read)
+TEST(the_card_of_a_page_is_found_when_all_pages_are_read)
 {
     flow.attempt.unknown = true;
     flow.attempt.lookup_reason = LOOKUP_EXHAUSTED;
@@ -225,9 +222,8 @@ START_TEST(the_card_of_a_page_is_found_when_all_pages_are_read)
     ck_assert(flow.attempt.card_is_seen);
     ck_assert_int_eq(flow.lookup.pages, 0); /* the next look-up begins anew */
 }
-END_TEST
 
-START_TEST(a_page_that_fails_decides_nothing)
+TEST(a_page_that_fails_decides_nothing)
 {
     flow.attempt.unknown = true;
     flow.attempt.lookup_reason = LOOKUP_KEY_EXPIRED;
@@ -236,7 +232,6 @@ START_TEST(a_page_that_fails_decides_nothing)
     ck_assert_int_eq(flow.lookup.pages, 0);
     ck_assert_int_eq(answered(STEP_LOOKUP, 200, PAGE("false", "")).kind, FLOW_FAIL); /* issuer_key_expired */
 }
-END_TEST
 
 /* What "not found" means while a send may still arrive, and when none can. */
 static const struct {
@@ -266,10 +261,9 @@ START_TEST(nothing_found_is_an_end_only_when_no_send_can_arrive)
         ck_assert_int_eq(verdict.step, not_found[_i].settled_step);
     ck_assert(flow.attempt.unknown);
 }
-END_TEST
 
 /* Else an operator may cancel the request as one that was never sent, with a live card. */
-START_TEST(a_card_that_was_found_is_unknown_until_it_is_stored)
+TEST(a_card_that_was_found_is_unknown_until_it_is_stored)
 {
     flow.attempt.lookup_reason = LOOKUP_FIRST;
     ck_assert_int_eq(answered(STEP_LOOKUP, 200, PAGE("false", "")).step, STEP_ISSUE);
@@ -278,7 +272,6 @@ START_TEST(a_card_that_was_found_is_unknown_until_it_is_stored)
     ck_assert_int_eq(answered(STEP_LOOKUP, 200, PAGE("false", CARD("card-1", "live"))).kind, FLOW_GO);
     ck_assert(flow.attempt.unknown);
 }
-END_TEST
 
 /* A create was executed behind an unknown one, and the key is not trusted: card-1 is ours. */
 static const struct {
@@ -306,11 +299,10 @@ START_TEST(a_second_card_of_a_repeat_is_a_question)
         ck_assert_int_eq(verdict.step, STEP_SAVE);
     ck_assert_str_eq(flow.card.id, "card-1");
 }
-END_TEST
 
 /* ---- check ---- */
 
-START_TEST(a_required_parameter_that_nobody_gives_is_an_unreadable_answer)
+TEST(a_required_parameter_that_nobody_gives_is_an_unreadable_answer)
 {
     struct flow_verdict verdict = answered(STEP_CHECK, 200, "{\"eligible\":true,\"issuer\":{\"account\":\"a\"}}");
     ck_assert_int_eq(verdict.kind, FLOW_RETRY);
@@ -321,7 +313,6 @@ START_TEST(a_required_parameter_that_nobody_gives_is_an_unreadable_answer)
     snprintf(parameters.fixed.values[0], sizeof(parameters.fixed.values[0]), "everybody");
     ck_assert_int_eq(answered(STEP_CHECK, 200, "{\"eligible\":true}").step, STEP_ISSUE);
 }
-END_TEST
 
 static const struct {
     int status;
@@ -355,7 +346,6 @@ START_TEST(a_check_for_the_parameters_leads_to_the_step_that_needs_them)
         ck_assert_int_eq(flow.attempt.asks_for, STEP_LOOKUP); /* for flow_verdict.c */
     }
 }
-END_TEST
 
 /* ---- what calls are made of ---- */
 
@@ -373,9 +363,8 @@ START_TEST(a_create_with_an_untrusted_key_is_never_sent_twice_by_the_client)
     ck_assert(flow_steps[STEP_LOOKUP].prepare(&flow));
     ck_assert(!flow.call.must_not_resend);
 }
-END_TEST
 
-START_TEST(a_retire_is_of_the_old_card_and_all_else_of_ours)
+TEST(a_retire_is_of_the_old_card_and_all_else_of_ours)
 {
     static const struct {
         enum flow_step step, verifies;
@@ -396,10 +385,9 @@ START_TEST(a_retire_is_of_the_old_card_and_all_else_of_ours)
         ck_assert_str_eq(flow.call.lines.bytes, calls[i].url);
     }
 }
-END_TEST
 
 /* No vendor's step may lead to one that the vendor has no call for. */
-START_TEST(every_profile_has_the_calls_that_its_declarations_lead_to)
+TEST(every_profile_has_the_calls_that_its_declarations_lead_to)
 {
     for (int i = 0; issuer_profiles[i]; i++) {
         const struct issuer_profile *known = issuer_profiles[i];
@@ -411,24 +399,16 @@ START_TEST(every_profile_has_the_calls_that_its_declarations_lead_to)
         ck_assert_msg(!issuer_profile_has(known, ISSUER_REVEAL) || known->revealed_number, "%s", known->name);
     }
 }
-END_TEST
 
 SUITE(step)
 {
     TCase *tcase = tcase_create("step");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_loop_test(tcase, each_answer_leads_to_one_step_or_one_end, 0, ARRAY_SIZE(rows));
-    tcase_add_test(tcase, a_card_that_cannot_be_activated_goes_with_the_issuers_reason);
-    tcase_add_test(tcase, a_number_that_was_revealed_is_the_cards);
-    tcase_add_test(tcase, the_card_of_a_page_is_found_when_all_pages_are_read);
-    tcase_add_test(tcase, a_page_that_fails_decides_nothing);
+    ADD_TESTS(tcase);
     tcase_add_loop_test(tcase, nothing_found_is_an_end_only_when_no_send_can_arrive, 0, ARRAY_SIZE(not_found));
-    tcase_add_test(tcase, a_card_that_was_found_is_unknown_until_it_is_stored);
     tcase_add_loop_test(tcase, a_second_card_of_a_repeat_is_a_question, 0, ARRAY_SIZE(repeats));
-    tcase_add_test(tcase, a_required_parameter_that_nobody_gives_is_an_unreadable_answer);
     tcase_add_loop_test(tcase, a_check_for_the_parameters_leads_to_the_step_that_needs_them, 0, ARRAY_SIZE(asked));
     tcase_add_loop_test(tcase, a_create_with_an_untrusted_key_is_never_sent_twice_by_the_client, 0, 4);
-    tcase_add_test(tcase, a_retire_is_of_the_old_card_and_all_else_of_ours);
-    tcase_add_test(tcase, every_profile_has_the_calls_that_its_declarations_lead_to);
     suite_add_tcase(suite, tcase);
 }

@@ -39,7 +39,7 @@ static void make_suspected(void)
     ck_assert(suspicion.is_suspected);
 }
 
-START_TEST(enough_refusals_of_three_different_events_make_it_suspected)
+TEST(enough_refusals_of_three_different_events_make_it_suspected)
 {
     for (int n = 0; n < 100; n++)
         ck_assert(!refuse(n % 2));
@@ -50,9 +50,8 @@ START_TEST(enough_refusals_of_three_different_events_make_it_suspected)
     set_up();
     make_suspected();
 }
-END_TEST
 
-START_TEST(a_good_answer_begins_the_row_anew_and_counts_for_a_second)
+TEST(a_good_answer_begins_the_row_anew_and_counts_for_a_second)
 {
     for (int i = 0; i < FAILURES - 1; i++)
         refuse(i);
@@ -63,16 +62,14 @@ START_TEST(a_good_answer_begins_the_row_anew_and_counts_for_a_second)
     now_ms++;
     ck_assert(refuse(0));
 }
-END_TEST
 
-START_TEST(so_many_in_a_row_that_a_recent_good_answer_does_not_matter)
+TEST(so_many_in_a_row_that_a_recent_good_answer_does_not_matter)
 {
     suspicion_note_good(&suspicion, now_ms);
     for (int i = 0; i < FAILURES * SUSPICION_FACTOR - 1; i++)
         ck_assert(!refuse(i));
     ck_assert(refuse(FAILURES * SUSPICION_FACTOR - 1));
 }
-END_TEST
 
 /* For how long no fresh probe is due. */
 static int64_t fresh_pause_ms(void)
@@ -83,7 +80,7 @@ static int64_t fresh_pause_ms(void)
     return now_ms - begun_ms;
 }
 
-START_TEST(fresh_probes_come_quickly_then_at_a_quarter_of_the_interval)
+TEST(fresh_probes_come_quickly_then_at_a_quarter_of_the_interval)
 {
     make_suspected();
     for (int64_t pause_ms = INTERVAL_MS / 100, n = 0; n < 20; n++) {
@@ -93,9 +90,8 @@ START_TEST(fresh_probes_come_quickly_then_at_a_quarter_of_the_interval)
     }
     ck_assert_str_eq(suspicion.cause, "issuer_http_401");
 }
-END_TEST
 
-START_TEST(a_refused_event_is_a_probe_once_an_interval_and_puts_no_fresh_one_off)
+TEST(a_refused_event_is_a_probe_once_an_interval_and_puts_no_fresh_one_off)
 {
     make_suspected();
     for (int n = 0; n < 10; n++) {
@@ -106,27 +102,24 @@ START_TEST(a_refused_event_is_a_probe_once_an_interval_and_puts_no_fresh_one_off
         ck_assert(suspicion_fresh_is_due(&suspicion, now_ms));
     }
 }
-END_TEST
 
-START_TEST(calls_that_began_before_put_no_probe_off)
+TEST(calls_that_began_before_put_no_probe_off)
 {
     make_suspected();
     for (int i = 0; i < FAILURES * SUSPICION_FACTOR; i++)
         ck_assert(!refuse(i));
     ck_assert_int_eq(fresh_pause_ms(), INTERVAL_MS / 100);
 }
-END_TEST
 
-START_TEST(one_probe_at_a_time)
+TEST(one_probe_at_a_time)
 {
     make_suspected();
     now_ms += 10 * INTERVAL_MS;
     suspicion.probes = 1;
     ck_assert(!suspicion_fresh_is_due(&suspicion, now_ms) && !suspicion_again_is_due(&suspicion, now_ms));
 }
-END_TEST
 
-START_TEST(a_good_answer_ends_it_and_it_stays_wary_while_refusals_come)
+TEST(a_good_answer_ends_it_and_it_stays_wary_while_refusals_come)
 {
     make_suspected();
     ck_assert(suspicion_note_good(&suspicion, now_ms));
@@ -140,9 +133,8 @@ START_TEST(a_good_answer_ends_it_and_it_stays_wary_while_refusals_come)
     refuse(0);
     ck_assert_int_le(suspicion.wary_until_ms, now_ms);
 }
-END_TEST
 
-START_TEST(where_a_probe_leaves_a_card_behind_the_pauses_grow_to_minutes)
+TEST(where_a_probe_leaves_a_card_behind_the_pauses_grow_to_minutes)
 {
     for (int i = 0; i < FAILURES; i++)
         suspicion_note_refused(&suspicion, &(struct refusal){.event_id = events[i], .is_dear = true}, now_ms);
@@ -153,29 +145,12 @@ START_TEST(where_a_probe_leaves_a_card_behind_the_pauses_grow_to_minutes)
     ck_assert_int_eq(suspicion.pause_ms, SUSPICION_DEAR_PAUSE_MAX_MS);
     ck_assert(suspicion_again_is_due(&suspicion, now_ms)); /* once an interval all the same */
 }
-END_TEST
 
-START_TEST(an_operator_makes_both_probes_due)
+TEST(an_operator_makes_both_probes_due)
 {
     make_suspected();
     suspicion_hasten(&suspicion, now_ms);
     ck_assert(suspicion_fresh_is_due(&suspicion, now_ms) && suspicion_again_is_due(&suspicion, now_ms));
 }
-END_TEST
 
-SUITE(suspicion)
-{
-    TCase *tcase = tcase_create("suspicion");
-    tcase_add_checked_fixture(tcase, set_up, NULL);
-    tcase_add_test(tcase, enough_refusals_of_three_different_events_make_it_suspected);
-    tcase_add_test(tcase, a_good_answer_begins_the_row_anew_and_counts_for_a_second);
-    tcase_add_test(tcase, so_many_in_a_row_that_a_recent_good_answer_does_not_matter);
-    tcase_add_test(tcase, fresh_probes_come_quickly_then_at_a_quarter_of_the_interval);
-    tcase_add_test(tcase, a_refused_event_is_a_probe_once_an_interval_and_puts_no_fresh_one_off);
-    tcase_add_test(tcase, calls_that_began_before_put_no_probe_off);
-    tcase_add_test(tcase, one_probe_at_a_time);
-    tcase_add_test(tcase, a_good_answer_ends_it_and_it_stays_wary_while_refusals_come);
-    tcase_add_test(tcase, where_a_probe_leaves_a_card_behind_the_pauses_grow_to_minutes);
-    tcase_add_test(tcase, an_operator_makes_both_probes_due);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(suspicion, set_up, NULL)

@@ -63,7 +63,7 @@ static struct course walk(const struct world *world, int64_t before_ms, int64_t 
 
 static const int64_t ages_ms[] = {3 * SECOND_MS, 60 * SECOND_MS, HOUR_MS, 10 * DAY_MS, 100 * DAY_MS};
 
-START_TEST(a_look_that_costs_the_same_whatever_it_finds_delays_nothing)
+TEST(a_look_that_costs_the_same_whatever_it_finds_delays_nothing)
 {
     static const int64_t costs_ms[] = {0, 10, 30, 100, 300, 1000, 3000};
     for (size_t i = 0; i < ARRAY_SIZE(costs_ms); i++)
@@ -73,10 +73,9 @@ START_TEST(a_look_that_costs_the_same_whatever_it_finds_delays_nothing)
             ck_assert_int_le(course.seen_after_ms, 2 * POLL_MS + 8 * costs_ms[i]);
         }
 }
-END_TEST
 
 /* The planner takes another plan for what is old, or the server is busy whenever it is asked that. */
-START_TEST(a_cost_that_the_young_looks_do_not_show_delays_nothing_for_long)
+TEST(a_cost_that_the_young_looks_do_not_show_delays_nothing_for_long)
 {
     static const int64_t costs_ms[] = {10, 30, 100, 300, 1000, 3000, 8000};
     for (size_t i = 0; i < ARRAY_SIZE(costs_ms); i++)
@@ -86,12 +85,11 @@ START_TEST(a_cost_that_the_young_looks_do_not_show_delays_nothing_for_long)
             ck_assert_int_le(course.seen_after_ms, 180 * SECOND_MS);
         }
 }
-END_TEST
 
 /* A snapshot is held for six hours, in which each second left entries that take 6 ms to pass over: the look at all of it
  * is never answered. What is due since an hour is found after an hour and a half at most, since the walk is twice as
  * fast as events age; and the looks take a tenth of the time at most. */
-START_TEST(behind_a_snapshot_that_is_held_the_walk_is_cut_and_moves_on)
+TEST(behind_a_snapshot_that_is_held_the_walk_is_cut_and_moves_on)
 {
     struct world world = {.empty_ms = 1, .dense_us = 6000, .dense_until_ms = 6 * HOUR_MS};
     struct course before = walk(&world, 6 * HOUR_MS, 0), course = walk(&world, 6 * HOUR_MS, HOUR_MS);
@@ -100,20 +98,18 @@ START_TEST(behind_a_snapshot_that_is_held_the_walk_is_cut_and_moves_on)
     course = walk(&world, 6 * HOUR_MS, 60 * SECOND_MS);
     ck_assert_int_le(course.seen_after_ms, 2 * HOUR_MS);
 }
-END_TEST
 
 /* A minute of such entries. */
-START_TEST(a_short_snapshot_is_hardly_noticed)
+TEST(a_short_snapshot_is_hardly_noticed)
 {
     struct world world = {.empty_ms = 1, .dense_us = 6000, .dense_until_ms = 60 * SECOND_MS};
     struct course course = walk(&world, HOUR_MS, 50 * SECOND_MS);
     ck_assert_int_le(course.seen_after_ms, 60 * SECOND_MS);
     ck_assert_int_le(course.spent_ms, HOUR_MS / 10);
 }
-END_TEST
 
 /* However slow every look is, the walk moves on. */
-START_TEST(the_width_never_comes_to_nothing)
+TEST(the_width_never_comes_to_nothing)
 {
     struct sweep_pace pace;
     int64_t now_ms = 0, age_ms;
@@ -129,15 +125,5 @@ START_TEST(the_width_never_comes_to_nothing)
     (void)sweep_pace_old(&pace, now_ms, 100, false);
     ck_assert_int_gt(pace.age_ms, age_ms);
 }
-END_TEST
 
-SUITE(sweep_pace)
-{
-    TCase *tcase = tcase_create("sweep_pace");
-    tcase_add_test(tcase, a_look_that_costs_the_same_whatever_it_finds_delays_nothing);
-    tcase_add_test(tcase, a_cost_that_the_young_looks_do_not_show_delays_nothing_for_long);
-    tcase_add_test(tcase, behind_a_snapshot_that_is_held_the_walk_is_cut_and_moves_on);
-    tcase_add_test(tcase, a_short_snapshot_is_hardly_noticed);
-    tcase_add_test(tcase, the_width_never_comes_to_nothing);
-    suite_add_tcase(suite, tcase);
-}
+TESTS(sweep_pace)

@@ -93,7 +93,7 @@ static int capacity(void)
     return breaker_capacity(&target.breaker, clock_mono_ms());
 }
 
-START_TEST(calls_within_the_limit_are_admitted_and_the_rest_wait)
+TEST(calls_within_the_limit_are_admitted_and_the_rest_wait)
 {
     fill();
     for (int i = CONCURRENCY; i < TICKETS; i++) {
@@ -102,9 +102,8 @@ START_TEST(calls_within_the_limit_are_admitted_and_the_rest_wait)
     }
     ck_assert_int_eq(notified, 0);
 }
-END_TEST
 
-START_TEST(a_call_that_leaves_admits_the_one_that_waited_longest)
+TEST(a_call_that_leaves_admits_the_one_that_waited_longest)
 {
     fill();
     for (int i = CONCURRENCY; i < TICKETS; i++)
@@ -124,9 +123,8 @@ START_TEST(a_call_that_leaves_admits_the_one_that_waited_longest)
     ck_assert_ptr_null(target.last);
     ck_assert_int_eq(changes, TICKETS);
 }
-END_TEST
 
-START_TEST(when_it_opens_every_waiting_call_is_rejected_at_once)
+TEST(when_it_opens_every_waiting_call_is_rejected_at_once)
 {
     fill();
     for (int i = CONCURRENCY; i < TICKETS; i++)
@@ -143,9 +141,8 @@ START_TEST(when_it_opens_every_waiting_call_is_rejected_at_once)
     ck_assert_int_eq(notified, TICKETS - CONCURRENCY);
     ck_assert_int_eq(target.breaker.state, BREAKER_OPEN);
 }
-END_TEST
 
-START_TEST(while_it_is_open_a_call_is_rejected_and_owes_nothing)
+TEST(while_it_is_open_a_call_is_rejected_and_owes_nothing)
 {
     ck_assert_int_eq(enter(0), TARGET_ADMITTED);
     trip(0);
@@ -154,9 +151,8 @@ START_TEST(while_it_is_open_a_call_is_rejected_and_owes_nothing)
     ck_assert_int_eq(target.breaker.in_flight, 0);
     ck_assert_int_eq(capacity(), 0);
 }
-END_TEST
 
-START_TEST(after_the_interval_one_probe_is_admitted_and_the_others_are_still_rejected)
+TEST(after_the_interval_one_probe_is_admitted_and_the_others_are_still_rejected)
 {
     ck_assert_int_eq(enter(0), TARGET_ADMITTED);
     trip(0);
@@ -174,9 +170,8 @@ START_TEST(after_the_interval_one_probe_is_admitted_and_the_others_are_still_rej
     ck_assert_int_eq(callers[5].admitted, 1);
     ck_assert_int_eq(capacity(), 1); /* two at a time now, one of them is in flight */
 }
-END_TEST
 
-START_TEST(no_call_overtakes_the_queue)
+TEST(no_call_overtakes_the_queue)
 {
     fill();
     ck_assert_int_eq(enter(3), TARGET_QUEUED);
@@ -186,9 +181,8 @@ START_TEST(no_call_overtakes_the_queue)
     ck_assert_int_eq(callers[3].order, 1);
     ck_assert_int_eq(callers[4].order, 2);
 }
-END_TEST
 
-START_TEST(a_ticket_that_is_given_back_at_once_goes_to_the_next_call)
+TEST(a_ticket_that_is_given_back_at_once_goes_to_the_next_call)
 {
     fill();
     for (int i = CONCURRENCY; i < TICKETS; i++)
@@ -202,7 +196,6 @@ START_TEST(a_ticket_that_is_given_back_at_once_goes_to_the_next_call)
     ck_assert_ptr_null(target.first);
     ck_assert_ptr_null(target.last);
 }
-END_TEST
 
 /* ---- evidence ---- */
 
@@ -232,15 +225,14 @@ static void refuse(int kind, int first, int count)
         answer(i % TICKETS, kind, BREAKER_REFUSED);
 }
 
-START_TEST(one_event_that_is_refused_for_ever_opens_nothing)
+TEST(one_event_that_is_refused_for_ever_opens_nothing)
 {
     for (int n = 0; n < 100; n++)
         answer(n % 2, ISSUE, BREAKER_REFUSED); /* nor do two */
     ck_assert_int_eq(state(), BREAKER_CLOSED);
 }
-END_TEST
 
-START_TEST(suspicion_of_different_events_in_a_row_open_it_for_this_kind_of_call)
+TEST(suspicion_of_different_events_in_a_row_open_it_for_this_kind_of_call)
 {
     refuse(ISSUE, 0, FAILURES);
     ck_assert_int_eq(state(), BREAKER_OPEN);
@@ -251,9 +243,8 @@ START_TEST(suspicion_of_different_events_in_a_row_open_it_for_this_kind_of_call)
     answer(1, LINK, BREAKER_GOOD);
     ck_assert_int_eq(state(), BREAKER_OPEN);
 }
-END_TEST
 
-START_TEST(a_good_answer_of_one_kind_begins_the_suspicion_of_no_other_anew)
+TEST(a_good_answer_of_one_kind_begins_the_suspicion_of_no_other_anew)
 {
     for (int n = 0; n < FAILURES; n++) {
         ck_assert_int_eq(state(), BREAKER_CLOSED);
@@ -264,16 +255,14 @@ START_TEST(a_good_answer_of_one_kind_begins_the_suspicion_of_no_other_anew)
     answer(0, CHECK, BREAKER_GOOD);
     ck_assert_int_eq(state(), BREAKER_OPEN);
 }
-END_TEST
 
-START_TEST(suspicion_of_calls_aside_open_nothing)
+TEST(suspicion_of_calls_aside_open_nothing)
 {
     refuse(LOOKUP, 0, 100);
     ck_assert_int_eq(state(), BREAKER_CLOSED);
 }
-END_TEST
 
-START_TEST(while_a_kind_is_suspected_its_calls_are_probes_one_at_a_time)
+TEST(while_a_kind_is_suspected_its_calls_are_probes_one_at_a_time)
 {
     refuse(ISSUE, 0, FAILURES);
     callers[1].ticket.may_probe = true;
@@ -293,9 +282,8 @@ START_TEST(while_a_kind_is_suspected_its_calls_are_probes_one_at_a_time)
     ck_assert(target_is_wary(&target, clock_mono_ms()));
     ck_assert_int_eq(target.suspected, 0);
 }
-END_TEST
 
-START_TEST(calls_that_wait_for_a_kind_that_becomes_suspected_are_rejected_and_others_are_not)
+TEST(calls_that_wait_for_a_kind_that_becomes_suspected_are_rejected_and_others_are_not)
 {
     for (int n = 0; n < FAILURES - 1; n++)
         answer(n + 4, ISSUE, BREAKER_REFUSED);
@@ -307,9 +295,8 @@ START_TEST(calls_that_wait_for_a_kind_that_becomes_suspected_are_rejected_and_ot
     ck_assert_int_eq(callers[CONCURRENCY].rejected, 1);
     ck_assert_int_eq(callers[CONCURRENCY + 1].admitted, 1);
 }
-END_TEST
 
-START_TEST(a_good_answer_to_a_call_that_began_before_ends_the_suspicion)
+TEST(a_good_answer_to_a_call_that_began_before_ends_the_suspicion)
 {
     for (int n = 0; n < FAILURES - 2; n++)
         answer(n + 4, ISSUE, BREAKER_REFUSED);
@@ -320,9 +307,8 @@ START_TEST(a_good_answer_to_a_call_that_began_before_ends_the_suspicion)
     leave(2, BREAKER_GOOD);
     ck_assert_int_eq(state(), BREAKER_CLOSED);
 }
-END_TEST
 
-START_TEST(a_probe_of_an_operator_is_due_at_once)
+TEST(a_probe_of_an_operator_is_due_at_once)
 {
     refuse(ISSUE, 0, FAILURES);
     int64_t now_ms = clock_mono_ms();
@@ -334,9 +320,8 @@ START_TEST(a_probe_of_an_operator_is_due_at_once)
     ck_assert(fresh && again);
     ck_assert_int_eq(target_next_ms(&target, now_ms), INT64_MAX);
 }
-END_TEST
 
-START_TEST(two_suspected_kinds_must_agree_on_a_probe)
+TEST(two_suspected_kinds_must_agree_on_a_probe)
 {
     refuse(ISSUE, 0, FAILURES);
     later(PROBE_MS / 100);
@@ -348,9 +333,8 @@ START_TEST(two_suspected_kinds_must_agree_on_a_probe)
     target_probes_due(&target, clock_mono_ms(), &fresh, &again);
     ck_assert(fresh && !again);
 }
-END_TEST
 
-START_TEST(others_are_answered_well_only_when_another_event_is)
+TEST(others_are_answered_well_only_when_another_event_is)
 {
     int64_t begun_ms = clock_mono_ms();
     ck_assert(!others_since(0, ISSUE, INT64_MIN));
@@ -369,9 +353,8 @@ START_TEST(others_are_answered_well_only_when_another_event_is)
     ck_assert(others_since(2, ISSUE, begun_ms + 20));
     ck_assert(!others_since(2, ISSUE, begun_ms + 21));
 }
-END_TEST
 
-START_TEST(evidence_is_of_one_kind_of_call_unless_any_kind_counts)
+TEST(evidence_is_of_one_kind_of_call_unless_any_kind_counts)
 {
     int64_t begun_ms = clock_mono_ms();
     answer(0, LOOKUP, BREAKER_GOOD);
@@ -380,7 +363,6 @@ START_TEST(evidence_is_of_one_kind_of_call_unless_any_kind_counts)
     ck_assert(others_since(1, -1, begun_ms));
     ck_assert(!others_since(0, -1, begun_ms));
 }
-END_TEST
 
 START_TEST(only_good_answers_are_evidence)
 {
@@ -388,7 +370,6 @@ START_TEST(only_good_answers_are_evidence)
     answer(0, ISSUE, others[_i]);
     ck_assert(!others_since(1, ISSUE, INT64_MIN));
 }
-END_TEST
 
 /* ---- rest ---- */
 
@@ -404,7 +385,7 @@ static void busy(int i, int64_t retry_after_ms)
     target_leave(&target, &callers[i].ticket, BREAKER_BUSY, "issuer_http_429", retry_after_ms);
 }
 
-START_TEST(the_first_429_rests_for_a_moment_and_the_next_for_its_retry_after)
+TEST(the_first_429_rests_for_a_moment_and_the_next_for_its_retry_after)
 {
     busy(0, 60 * 1000);
     ck_assert_int_eq(rest_ms(), TARGET_REST_LEAST_MS);
@@ -419,9 +400,8 @@ START_TEST(the_first_429_rests_for_a_moment_and_the_next_for_its_retry_after)
     ck_assert_int_eq(rest_ms(), TARGET_REST_MAX_MS);
     ck_assert_int_eq(target.breaker.state, BREAKER_CLOSED);
 }
-END_TEST
 
-START_TEST(one_users_429_rests_the_others_for_a_moment_only)
+TEST(one_users_429_rests_the_others_for_a_moment_only)
 {
     for (int n = 0; n < 10; n++) {
         busy(0, 60 * 1000);
@@ -430,9 +410,8 @@ START_TEST(one_users_429_rests_the_others_for_a_moment_only)
         answer(1, ISSUE, BREAKER_GOOD);
     }
 }
-END_TEST
 
-START_TEST(without_a_retry_after_the_rests_grow_and_a_good_answer_ends_that)
+TEST(without_a_retry_after_the_rests_grow_and_a_good_answer_ends_that)
 {
     int64_t expected_ms = TARGET_REST_LEAST_MS;
     for (int n = 0; n < 12; n++) {
@@ -446,9 +425,8 @@ START_TEST(without_a_retry_after_the_rests_grow_and_a_good_answer_ends_that)
     busy(1, -1);
     ck_assert_int_eq(rest_ms(), TARGET_REST_LEAST_MS);
 }
-END_TEST
 
-START_TEST(a_rest_is_never_shorter_than_a_moment_nor_made_shorter)
+TEST(a_rest_is_never_shorter_than_a_moment_nor_made_shorter)
 {
     busy(0, 0);
     ck_assert_int_eq(rest_ms(), TARGET_REST_LEAST_MS);
@@ -456,9 +434,8 @@ START_TEST(a_rest_is_never_shorter_than_a_moment_nor_made_shorter)
     busy(0, 0);
     ck_assert_int_eq(rest_ms(), TARGET_REST_LEAST_MS);
 }
-END_TEST
 
-START_TEST(waiting_calls_go_on_one_at_a_time_when_a_short_rest_is_over)
+TEST(waiting_calls_go_on_one_at_a_time_when_a_short_rest_is_over)
 {
     fill();
     for (int i = CONCURRENCY; i < TICKETS; i++)
@@ -476,9 +453,8 @@ START_TEST(waiting_calls_go_on_one_at_a_time_when_a_short_rest_is_over)
     leave(CONCURRENCY, BREAKER_GOOD);
     ck_assert_int_eq(callers[CONCURRENCY + 1].admitted, 1);
 }
-END_TEST
 
-START_TEST(no_call_waits_for_the_end_of_a_long_rest)
+TEST(no_call_waits_for_the_end_of_a_long_rest)
 {
     busy(0, -1);
     later(TARGET_REST_LEAST_MS);
@@ -493,11 +469,10 @@ START_TEST(no_call_waits_for_the_end_of_a_long_rest)
     target_wake(&target);
     ck_assert_int_eq(callers[4].admitted, 1);
 }
-END_TEST
 
 /* ---- controls of operators ---- */
 
-START_TEST(a_paused_target_gets_no_new_call_and_those_in_flight_end_as_usual)
+TEST(a_paused_target_gets_no_new_call_and_those_in_flight_end_as_usual)
 {
     fill();
     ck_assert_int_eq(enter(CONCURRENCY), TARGET_QUEUED);
@@ -516,9 +491,8 @@ START_TEST(a_paused_target_gets_no_new_call_and_those_in_flight_end_as_usual)
     ck_assert_ptr_null(target_closed_by(&target, clock_mono_ms()));
     fill();
 }
-END_TEST
 
-START_TEST(a_410_stops_every_call_until_it_is_resumed)
+TEST(a_410_stops_every_call_until_it_is_resumed)
 {
     ck_assert_int_eq(enter(0), TARGET_ADMITTED);
     leave(0, BREAKER_GONE);
@@ -529,7 +503,6 @@ START_TEST(a_410_stops_every_call_until_it_is_resumed)
     target_set_paused(&target, false);
     ck_assert_int_eq(enter(1), TARGET_ADMITTED);
 }
-END_TEST
 
 static void refuse_creates(int count, const char *code)
 {
@@ -540,7 +513,7 @@ static void refuse_creates(int count, const char *code)
     }
 }
 
-START_TEST(creates_that_are_all_refused_with_one_code_stop_as_long_as_none_was_executed)
+TEST(creates_that_are_all_refused_with_one_code_stop_as_long_as_none_was_executed)
 {
     struct uuid id = uuid7_make();
     refuse_creates(TARGET_REFUSALS_MAX - 1, "bad_currency");
@@ -557,9 +530,8 @@ START_TEST(creates_that_are_all_refused_with_one_code_stop_as_long_as_none_was_e
     refuse_creates(10 * TARGET_REFUSALS_MAX, "holder_blocked");
     ck_assert(!target.is_paused);
 }
-END_TEST
 
-START_TEST(a_pause_hides_neither_an_open_breaker_nor_a_rest)
+TEST(a_pause_hides_neither_an_open_breaker_nor_a_rest)
 {
     ck_assert_int_eq(enter(0), TARGET_ADMITTED);
     trip(0);
@@ -571,9 +543,8 @@ START_TEST(a_pause_hides_neither_an_open_breaker_nor_a_rest)
     ck_assert_int_eq(target.breaker.state, BREAKER_HALF_OPEN);
     ck_assert_int_eq(enter(2), TARGET_REJECTED);
 }
-END_TEST
 
-START_TEST(a_probe_ends_a_rest_and_lets_one_call_through_an_open_breaker)
+TEST(a_probe_ends_a_rest_and_lets_one_call_through_an_open_breaker)
 {
     busy(0, -1);
     ck_assert_int_eq(enter(1), TARGET_QUEUED);
@@ -587,9 +558,8 @@ START_TEST(a_probe_ends_a_rest_and_lets_one_call_through_an_open_breaker)
     leave(2, BREAKER_GOOD);
     ck_assert_int_eq(target.breaker.state, BREAKER_CLOSED);
 }
-END_TEST
 
-START_TEST(a_probe_does_nothing_to_a_target_that_takes_calls)
+TEST(a_probe_does_nothing_to_a_target_that_takes_calls)
 {
     fill();
     ck_assert_int_eq(enter(CONCURRENCY), TARGET_QUEUED);
@@ -597,42 +567,12 @@ START_TEST(a_probe_does_nothing_to_a_target_that_takes_calls)
     ck_assert_int_eq(notified, 0);
     ck_assert_int_eq(target.breaker.in_flight, CONCURRENCY);
 }
-END_TEST
 
 SUITE(target)
 {
     TCase *tcase = tcase_create("target");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, calls_within_the_limit_are_admitted_and_the_rest_wait);
-    tcase_add_test(tcase, a_call_that_leaves_admits_the_one_that_waited_longest);
-    tcase_add_test(tcase, when_it_opens_every_waiting_call_is_rejected_at_once);
-    tcase_add_test(tcase, while_it_is_open_a_call_is_rejected_and_owes_nothing);
-    tcase_add_test(tcase, after_the_interval_one_probe_is_admitted_and_the_others_are_still_rejected);
-    tcase_add_test(tcase, no_call_overtakes_the_queue);
-    tcase_add_test(tcase, a_ticket_that_is_given_back_at_once_goes_to_the_next_call);
-    tcase_add_test(tcase, one_event_that_is_refused_for_ever_opens_nothing);
-    tcase_add_test(tcase, suspicion_of_different_events_in_a_row_open_it_for_this_kind_of_call);
-    tcase_add_test(tcase, a_good_answer_of_one_kind_begins_the_suspicion_of_no_other_anew);
-    tcase_add_test(tcase, suspicion_of_calls_aside_open_nothing);
-    tcase_add_test(tcase, while_a_kind_is_suspected_its_calls_are_probes_one_at_a_time);
-    tcase_add_test(tcase, calls_that_wait_for_a_kind_that_becomes_suspected_are_rejected_and_others_are_not);
-    tcase_add_test(tcase, a_good_answer_to_a_call_that_began_before_ends_the_suspicion);
-    tcase_add_test(tcase, a_probe_of_an_operator_is_due_at_once);
-    tcase_add_test(tcase, two_suspected_kinds_must_agree_on_a_probe);
-    tcase_add_test(tcase, others_are_answered_well_only_when_another_event_is);
-    tcase_add_test(tcase, evidence_is_of_one_kind_of_call_unless_any_kind_counts);
+    ADD_TESTS(tcase);
     tcase_add_loop_test(tcase, only_good_answers_are_evidence, 0, 4);
-    tcase_add_test(tcase, the_first_429_rests_for_a_moment_and_the_next_for_its_retry_after);
-    tcase_add_test(tcase, one_users_429_rests_the_others_for_a_moment_only);
-    tcase_add_test(tcase, without_a_retry_after_the_rests_grow_and_a_good_answer_ends_that);
-    tcase_add_test(tcase, a_rest_is_never_shorter_than_a_moment_nor_made_shorter);
-    tcase_add_test(tcase, waiting_calls_go_on_one_at_a_time_when_a_short_rest_is_over);
-    tcase_add_test(tcase, no_call_waits_for_the_end_of_a_long_rest);
-    tcase_add_test(tcase, a_paused_target_gets_no_new_call_and_those_in_flight_end_as_usual);
-    tcase_add_test(tcase, a_410_stops_every_call_until_it_is_resumed);
-    tcase_add_test(tcase, creates_that_are_all_refused_with_one_code_stop_as_long_as_none_was_executed);
-    tcase_add_test(tcase, a_pause_hides_neither_an_open_breaker_nor_a_rest);
-    tcase_add_test(tcase, a_probe_ends_a_rest_and_lets_one_call_through_an_open_breaker);
-    tcase_add_test(tcase, a_probe_does_nothing_to_a_target_that_takes_calls);
     suite_add_tcase(suite, tcase);
 }

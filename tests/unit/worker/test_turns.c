@@ -58,13 +58,12 @@ static void try_alone(int type, int64_t took_ms)
     slots_give_back(&slots, flow);
 }
 
-START_TEST(without_lost_events_all_types_claim)
+TEST(without_lost_events_all_types_claim)
 {
     expect(TURNS_TAKE, TURNS_TAKE, TURNS_TAKE);
 }
-END_TEST
 
-START_TEST(a_lost_event_of_one_type_waits_until_the_slots_of_all_are_free)
+TEST(a_lost_event_of_one_type_waits_until_the_slots_of_all_are_free)
 {
     struct flow *flow = slots_take(&slots, &slots.shares[2], false);
     members[1].has_lost = true;
@@ -75,9 +74,8 @@ START_TEST(a_lost_event_of_one_type_waits_until_the_slots_of_all_are_free)
     slots_settle(&slots, &slots.shares[0]);
     expect(TURNS_WAIT, TURNS_TAKE_ALONE, TURNS_WAIT);
 }
-END_TEST
 
-START_TEST(after_it_the_others_have_a_pause_that_is_longer_than_its_turn_was)
+TEST(after_it_the_others_have_a_pause_that_is_longer_than_its_turn_was)
 {
     members[1].has_lost = true;
     expect(TURNS_WAIT, TURNS_TAKE_ALONE, TURNS_WAIT);
@@ -88,9 +86,8 @@ START_TEST(after_it_the_others_have_a_pause_that_is_longer_than_its_turn_was)
     now_ms += 20;
     expect(TURNS_WAIT, TURNS_TAKE_ALONE, TURNS_WAIT);
 }
-END_TEST
 
-START_TEST(types_with_lost_events_take_turns)
+TEST(types_with_lost_events_take_turns)
 {
     int tried[TYPES] = {0};
     members[0].has_lost = members[2].has_lost = true;
@@ -109,9 +106,8 @@ START_TEST(types_with_lost_events_take_turns)
     ck_assert_int_eq(tried[1], 0);
     ck_assert_int_eq(tried[2], 3);
 }
-END_TEST
 
-START_TEST(nobody_waits_for_a_lost_event_whose_target_is_away)
+TEST(nobody_waits_for_a_lost_event_whose_target_is_away)
 {
     members[1].has_lost = true;
     targets[1].breaker.state = BREAKER_OPEN;
@@ -126,9 +122,8 @@ START_TEST(nobody_waits_for_a_lost_event_whose_target_is_away)
     now_ms += 1000;
     expect(TURNS_TAKE, TURNS_TAKE, TURNS_TAKE);
 }
-END_TEST
 
-START_TEST(a_target_that_closes_while_the_slots_become_empty_stops_nobody)
+TEST(a_target_that_closes_while_the_slots_become_empty_stops_nobody)
 {
     struct flow *flow = slots_take(&slots, &slots.shares[0], false);
     members[1].has_lost = true;
@@ -137,9 +132,8 @@ START_TEST(a_target_that_closes_while_the_slots_become_empty_stops_nobody)
     expect(TURNS_TAKE, TURNS_TAKE, TURNS_TAKE);
     slots_give_back(&slots, flow);
 }
-END_TEST
 
-START_TEST(a_full_target_is_not_away)
+TEST(a_full_target_is_not_away)
 {
     members[1].has_lost = true;
     struct flow *flows[8];
@@ -150,18 +144,5 @@ START_TEST(a_full_target_is_not_away)
         slots_give_back(&slots, flows[i]);
     expect(TURNS_WAIT, TURNS_TAKE_ALONE, TURNS_WAIT);
 }
-END_TEST
 
-SUITE(turns)
-{
-    TCase *tcase = tcase_create("turns");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, without_lost_events_all_types_claim);
-    tcase_add_test(tcase, a_lost_event_of_one_type_waits_until_the_slots_of_all_are_free);
-    tcase_add_test(tcase, after_it_the_others_have_a_pause_that_is_longer_than_its_turn_was);
-    tcase_add_test(tcase, types_with_lost_events_take_turns);
-    tcase_add_test(tcase, nobody_waits_for_a_lost_event_whose_target_is_away);
-    tcase_add_test(tcase, a_target_that_closes_while_the_slots_become_empty_stops_nobody);
-    tcase_add_test(tcase, a_full_target_is_not_away);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(turns, set_up, tear_down)

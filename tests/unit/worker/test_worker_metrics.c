@@ -44,7 +44,7 @@ static size_t lines(void)
     return count;
 }
 
-START_TEST(counters_of_every_known_reason_are_zero_at_the_start)
+TEST(counters_of_every_known_reason_are_zero_at_the_start)
 {
     static const char *const wanted[] = {
         "issuing_events_ended_total{type=\"CARD_ISSUE\",status=\"COMPLETED\",reason=\"\"} 0",
@@ -64,9 +64,8 @@ START_TEST(counters_of_every_known_reason_are_zero_at_the_start)
     for (size_t i = 0; i < ARRAY_SIZE(wanted); i++)
         ck_assert_msg(shows(wanted[i]), "no %s", wanted[i]);
 }
-END_TEST
 
-START_TEST(a_reason_has_a_bounded_label)
+TEST(a_reason_has_a_bounded_label)
 {
     static const struct {
         const char *code, *label;
@@ -90,9 +89,8 @@ START_TEST(a_reason_has_a_bounded_label)
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
         ck_assert_str_eq(worker_metrics_reason(cases[i].code), cases[i].label);
 }
-END_TEST
 
-START_TEST(words_of_a_peer_make_no_series)
+TEST(words_of_a_peer_make_no_series)
 {
     size_t before = lines();
     for (int i = 0; i < 1000; i++) {
@@ -106,9 +104,8 @@ START_TEST(words_of_a_peer_make_no_series)
     ck_assert(shows("issuing_retries_total{reason=\"other\"} 1000"));
     ck_assert(shows("issuing_request_seconds_count 0"));
 }
-END_TEST
 
-START_TEST(an_end_counts_its_time_since_the_acceptance)
+TEST(an_end_counts_its_time_since_the_acceptance)
 {
     worker_series_count_end(&series, OUTBOX_EVENT_TYPE, OUTBOX_COMPLETED, "", 40);
     worker_series_count_end(&series, OUTBOX_EVENT_TYPE, OUTBOX_FAILED, "issuer_http_418", 90000);
@@ -118,9 +115,8 @@ START_TEST(an_end_counts_its_time_since_the_acceptance)
     ck_assert(shows("issuing_request_seconds_bucket{le=\"60\"} 1"));
     ck_assert(shows("issuing_request_seconds_bucket{le=\"300\"} 2"));
 }
-END_TEST
 
-START_TEST(calls_are_counted_by_code_and_the_codes_are_bounded)
+TEST(calls_are_counted_by_code_and_the_codes_are_bounded)
 {
     struct call_series calls = {0};
     struct http_call call = {.result = HTTP_ANSWERED, .took_us = 2000};
@@ -141,16 +137,5 @@ START_TEST(calls_are_counted_by_code_and_the_codes_are_bounded)
     ck_assert(shows("issuing_call_seconds_count{target=\"issuer\",code=\"other\"} 605"));
     ck_assert(shows("issuing_call_seconds_bucket{target=\"issuer\",code=\"201\",le=\"0.0025\"} 1"));
 }
-END_TEST
 
-SUITE(worker_metrics)
-{
-    TCase *tcase = tcase_create("worker_metrics");
-    tcase_add_checked_fixture(tcase, start, stop);
-    tcase_add_test(tcase, counters_of_every_known_reason_are_zero_at_the_start);
-    tcase_add_test(tcase, a_reason_has_a_bounded_label);
-    tcase_add_test(tcase, words_of_a_peer_make_no_series);
-    tcase_add_test(tcase, an_end_counts_its_time_since_the_acceptance);
-    tcase_add_test(tcase, calls_are_counted_by_code_and_the_codes_are_bounded);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(worker_metrics, start, stop)

@@ -25,7 +25,7 @@ static void use_utc(void)
     tzset();
 }
 
-START_TEST(a_backlog_is_shown_once_it_is_known)
+TEST(a_backlog_is_shown_once_it_is_known)
 {
     struct worker_status status = {.in_flight = 3, .targets = {{.name = "issuer"}, {.name = "core"}}};
     ck_assert_str_eq(line(&status, NOON_US), "3 in flight");
@@ -35,9 +35,8 @@ START_TEST(a_backlog_is_shown_once_it_is_known)
     status.oldest_ms = 4200;
     ck_assert_str_eq(line(&status, NOON_US), "3 in flight, 12 pending (oldest 4 s)");
 }
-END_TEST
 
-START_TEST(an_age_is_short_and_never_negative)
+TEST(an_age_is_short_and_never_negative)
 {
     static const struct {
         int64_t age_ms;
@@ -59,9 +58,8 @@ START_TEST(an_age_is_short_and_never_negative)
         ck_assert_ptr_nonnull(strstr(line(&status, NOON_US), rows[i].wanted));
     }
 }
-END_TEST
 
-START_TEST(an_open_breaker_is_shown_with_its_time_until_it_closes)
+TEST(an_open_breaker_is_shown_with_its_time_until_it_closes)
 {
     struct worker_status status = {.targets = {{.name = "issuer"}, {.name = "core"}}};
     int64_t since_us = NOON_US - 9 * 3600 * INT64_C(1000000) - 46 * 60 * INT64_C(1000000);
@@ -77,9 +75,8 @@ START_TEST(an_open_breaker_is_shown_with_its_time_until_it_closes)
     worker_status_note(&status.targets[0], true, NOON_US);
     ck_assert_str_eq(line(&status, NOON_US), "0 in flight, core open since 12:00");
 }
-END_TEST
 
-START_TEST(a_line_that_is_too_long_is_cut)
+TEST(a_line_that_is_too_long_is_cut)
 {
     struct worker_status status = {
         .in_flight = 3,
@@ -94,14 +91,5 @@ START_TEST(a_line_that_is_too_long_is_cut)
         ck_assert_uint_lt(strlen(small), size);
     }
 }
-END_TEST
 
-SUITE(worker_status)
-{
-    TCase *tests = tcase_create("worker_status");
-    tcase_add_test(tests, a_backlog_is_shown_once_it_is_known);
-    tcase_add_test(tests, an_age_is_short_and_never_negative);
-    tcase_add_test(tests, an_open_breaker_is_shown_with_its_time_until_it_closes);
-    tcase_add_test(tests, a_line_that_is_too_long_is_cut);
-    suite_add_tcase(suite, tests);
-}
+TESTS(worker_status)

@@ -78,7 +78,7 @@ static void expect(const char *text, const char *words)
     ck_assert_msg(strstr(text, words), "no %s in %s", words, text);
 }
 
-START_TEST(a_receiver_that_takes_it_is_right_and_what_was_not_seen_is_said)
+TEST(a_receiver_that_takes_it_is_right_and_what_was_not_seen_is_said)
 {
     const char *text = answer(204, "");
     expect(text, "MAIL to https://hooks.example:443, not signed. Sent by worker host:17");
@@ -87,9 +87,8 @@ START_TEST(a_receiver_that_takes_it_is_right_and_what_was_not_seen_is_said)
     expect(text, "\"check\":\"not checked\",\"level\":\"note\"");
     ck_assert(!findings.has_failure);
 }
-END_TEST
 
-START_TEST(each_answer_says_what_an_event_would_be)
+TEST(each_answer_says_what_an_event_would_be)
 {
     static const struct {
         int status;
@@ -113,9 +112,8 @@ START_TEST(each_answer_says_what_an_event_would_be)
         ck_assert_msg(findings.has_failure == rows[i].is_failure, "%d", rows[i].status);
     }
 }
-END_TEST
 
-START_TEST(a_refused_signature_names_the_secret_and_the_clocks)
+TEST(a_refused_signature_names_the_secret_and_the_clocks)
 {
     sign();
     for (int status = 400; status <= 401; status++) {
@@ -125,18 +123,16 @@ START_TEST(a_refused_signature_names_the_secret_and_the_clocks)
         expect(text, status == 400 ? "an event would be FAILED, a question" : "the breaker open");
     }
 }
-END_TEST
 
-START_TEST(no_finding_has_a_secret_that_the_receiver_repeats)
+TEST(no_finding_has_a_secret_that_the_receiver_repeats)
 {
     sign();
     const char *text = answer(400, "{\"detail\": \"your secret is " SECRET "\"}");
     expect(text, "your secret is *");
     ck_assert_ptr_null(strstr(text, SECRET));
 }
-END_TEST
 
-START_TEST(a_receiver_that_is_not_there_is_named_by_its_origin_only)
+TEST(a_receiver_that_is_not_there_is_named_by_its_origin_only)
 {
     call.result = HTTP_NOT_SENT;
     snprintf(call.error, sizeof(call.error), "Could not resolve host");
@@ -147,16 +143,5 @@ START_TEST(a_receiver_that_is_not_there_is_named_by_its_origin_only)
     expect(text, "https://hooks.example:443: Could not resolve host");
     ck_assert(findings.has_failure);
 }
-END_TEST
 
-SUITE(route_findings)
-{
-    TCase *tcase = tcase_create("route_findings");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, a_receiver_that_takes_it_is_right_and_what_was_not_seen_is_said);
-    tcase_add_test(tcase, each_answer_says_what_an_event_would_be);
-    tcase_add_test(tcase, a_refused_signature_names_the_secret_and_the_clocks);
-    tcase_add_test(tcase, no_finding_has_a_secret_that_the_receiver_repeats);
-    tcase_add_test(tcase, a_receiver_that_is_not_there_is_named_by_its_origin_only);
-    suite_add_tcase(suite, tcase);
-}
+TESTS_BETWEEN(route_findings, set_up, tear_down)

@@ -64,15 +64,14 @@ static void expect_signature(const char *expected)
     ck_assert_str_eq(signature, expected);
 }
 
-START_TEST(the_published_vector_is_signed_as_published)
+TEST(the_published_vector_is_signed_as_published)
 {
     load("whsec_" SECRET "\n");
     expect_signature(SIGNATURE);
     expect_signature(SIGNATURE); /* the first one has changed nothing */
 }
-END_TEST
 
-START_TEST(the_end_of_the_file_does_not_matter)
+TEST(the_end_of_the_file_does_not_matter)
 {
     static const char *const ends[] = {"", "\n", "\r\n"};
     for (size_t i = 0; i < ARRAY_SIZE(ends); i++) {
@@ -90,9 +89,8 @@ START_TEST(the_end_of_the_file_does_not_matter)
     }
     signer = NULL;
 }
-END_TEST
 
-START_TEST(two_secrets_both_sign_in_their_order)
+TEST(two_secrets_both_sign_in_their_order)
 {
     char first[ROUTE_SIGNATURE_SIZE], both[2 * ROUTE_SIGNATURE_SIZE];
     load("whsec_" OTHER);
@@ -104,10 +102,9 @@ START_TEST(two_secrets_both_sign_in_their_order)
     ck_assert_uint_lt(strlen(both), ROUTE_SIGNATURE_SIZE);
     expect_signature(both);
 }
-END_TEST
 
 /* HMAC of the whole message at once, which is another way through OpenSSL. */
-START_TEST(any_key_and_any_body_is_signed_as_one_message)
+TEST(any_key_and_any_body_is_signed_as_one_message)
 {
     static char body[64 * 1024];
     static const size_t lengths[] = {0, 1, 55, 56, 63, 64, 65, 127, 128, 4096, sizeof(body)};
@@ -134,9 +131,8 @@ START_TEST(any_key_and_any_body_is_signed_as_one_message)
     }
     signer = NULL;
 }
-END_TEST
 
-START_TEST(each_part_of_the_message_counts)
+TEST(each_part_of_the_message_counts)
 {
     char signature[ROUTE_SIGNATURE_SIZE];
     load("whsec_" SECRET);
@@ -153,17 +149,15 @@ START_TEST(each_part_of_the_message_counts)
     ck_assert(!route_sign(signer, longest, TIMESTAMP, SLICE(BODY), signature));
     ck_assert_str_eq(signature, "untouched");
 }
-END_TEST
 
-START_TEST(the_shortest_and_the_longest_secret_are_accepted)
+TEST(the_shortest_and_the_longest_secret_are_accepted)
 {
     load("whsec_" OTHER);
     route_signer_free(signer);
     load("whsec_" LONGEST);
 }
-END_TEST
 
-START_TEST(a_file_that_is_not_wholly_right_is_refused_with_its_line_and_without_its_bytes)
+TEST(a_file_that_is_not_wholly_right_is_refused_with_its_line_and_without_its_bytes)
 {
     static const struct {
         const char *text, *why;
@@ -208,9 +202,8 @@ START_TEST(a_file_that_is_not_wholly_right_is_refused_with_its_line_and_without_
     ck_assert(!route_signer_load(path, &other, &err));
     ck_assert_ptr_null(other);
 }
-END_TEST
 
-START_TEST(a_secret_that_a_peer_repeats_is_hidden)
+TEST(a_secret_that_a_peer_repeats_is_hidden)
 {
     char text[] = "expected whsec_" OTHER " or " SECRET ", not abc";
     load("whsec_" OTHER "\nwhsec_" SECRET);
@@ -225,19 +218,5 @@ START_TEST(a_secret_that_a_peer_repeats_is_hidden)
     ck_assert_ptr_nonnull(strstr(text, ", not abc"));
     route_signer_hide(NULL, text);
 }
-END_TEST
 
-SUITE(route_sign)
-{
-    TCase *tests = tcase_create("all");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_test(tests, the_published_vector_is_signed_as_published);
-    tcase_add_test(tests, the_end_of_the_file_does_not_matter);
-    tcase_add_test(tests, two_secrets_both_sign_in_their_order);
-    tcase_add_test(tests, any_key_and_any_body_is_signed_as_one_message);
-    tcase_add_test(tests, each_part_of_the_message_counts);
-    tcase_add_test(tests, the_shortest_and_the_longest_secret_are_accepted);
-    tcase_add_test(tests, a_file_that_is_not_wholly_right_is_refused_with_its_line_and_without_its_bytes);
-    tcase_add_test(tests, a_secret_that_a_peer_repeats_is_hidden);
-    suite_add_tcase(suite, tests);
-}
+TESTS_BETWEEN(route_sign, set_up, tear_down)
