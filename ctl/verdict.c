@@ -158,7 +158,7 @@ static void advise_target(struct verdict *verdict, const struct cluster_target *
 
 static void say_target(struct verdict *verdict, const struct cluster_target *target, int64_t now_us)
 {
-    char span[PRINT_SPAN_SIZE], behind[80], until[PRINT_TIME_SIZE];
+    char span[PRINT_SPAN_SIZE], behind[96], until[PRINT_TIME_SIZE];
     write_behind(target, behind, sizeof(behind));
     advise_target(verdict, target);
     verdict->is_grave |= target->paused_us == 0 && target->open + target->half_open > 0;
