@@ -14,7 +14,7 @@ void server_span_begin(struct exporter *exporter, const struct http_request *req
 {
     struct trace trace;
     trace_of_event(header_read_trace(request), (struct slice){0}, proposed_id, &trace);
-    if (!exporter_wants(exporter, proposed_id, &trace, ret_span->parent))
+    if (!exporter_wants(exporter, &trace, ret_span->parent))
         return;
     memcpy(ret_span->text, trace.parent, sizeof(trace.parent));
     span_make_id(ret_span->text + SPAN_ID_AT);

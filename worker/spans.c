@@ -85,7 +85,7 @@ void spans_begin_attempt(struct flow *flow)
 {
     flow->started_us = clock_mono_us();
     flow->span_id[0] = '\0';
-    if (!exporter_wants(flow->env->exporter, &flow->attempt.event_id, &flow->trace, flow->span_parent))
+    if (!exporter_wants(flow->env->exporter, &flow->trace, flow->span_parent))
         return;
     flow->span_id[SPAN_ID_SIZE - 1] = '\0';
     span_make_id(flow->span_id);

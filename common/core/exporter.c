@@ -162,14 +162,13 @@ static void on_timer(uv_timer_t *timer)
 
 /* ---- spans ---- */
 
-bool exporter_wants(const struct exporter *exporter, const struct uuid *event_id, struct trace *trace,
-                    char ret_parent[SPAN_ID_SIZE])
+bool exporter_wants(const struct exporter *exporter, struct trace *trace, char ret_parent[SPAN_ID_SIZE])
 {
     char *flags = &trace->parent[TRACE_LENGTH - 1]; /* the last digit of them: its first bit */
     ret_parent[0] = '\0';
     if (!trace->parent[0])
         return false;
-    if (trace->is_ours && span_is_sampled(event_id, exporter->options.config->trace.sample_millionths))
+    if (trace->is_ours && span_is_sampled(trace->id, exporter->options.config->trace.sample_millionths))
         *flags = '1';
     if (!trace->is_ours) {
         memcpy(ret_parent, trace->parent + SPAN_ID_AT, SPAN_ID_SIZE - 1);

@@ -31,8 +31,7 @@ must_check bool exporter_check(const struct config *config, const char *program,
 void exporter_reload(struct exporter *exporter);
 /* Whether spans of this event's trace are sent: as the sampled flag that was given says, else by trace.sample; then the
  * flag is set in the trace. ret_parent: the span that they are below; "" = none. */
-bool exporter_wants(const struct exporter *exporter, const struct uuid *event_id, struct trace *trace,
-                    char ret_parent[SPAN_ID_SIZE]);
+bool exporter_wants(const struct exporter *exporter, struct trace *trace, char ret_parent[SPAN_ID_SIZE]);
 #define EXPORTER_SPANS_BYTES (64 * 1024) /* that are put at once */
 /* An empty buffer, for spans that are put in the same turn of the loop. */
 struct buf *exporter_scratch(struct exporter *exporter);

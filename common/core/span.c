@@ -1,6 +1,7 @@
 /* See span.h. */
 #include "common/core/span.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/lib/base/backoff.h"
@@ -15,11 +16,10 @@ void span_make_id(char *ret_id)
         ret_id[i] = "0123456789abcdef"[random & 15];
 }
 
-bool span_is_sampled(const struct uuid *event_id, int64_t share_millionths)
+bool span_is_sampled(const char *trace_id, int64_t share_millionths)
 {
-    uint32_t random; /* these bytes are random in each version of a UUID that is */
-    memcpy(&random, event_id->bytes + 12, sizeof(random));
-    return (uint64_t)random * 1000000 >> 32 < (uint64_t)share_millionths;
+    uint64_t random = strtoul(trace_id + 24, NULL, 16); /* these digits are random in each version of a UUID that is */
+    return random * 1000000 >> 32 < (uint64_t)share_millionths;
 }
 
 static void put_number(struct buf *out, int64_t number)

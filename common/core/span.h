@@ -31,9 +31,9 @@ struct span {
 
 /* A new one, into the 16 bytes at ret_id; no NUL follows. */
 void span_make_id(char *ret_id);
-/* Whether the spans of an event whose client gave no traceparent are sent: so large a share of all ids are. The api and
- * the workers come to the same answer. */
-bool span_is_sampled(const struct uuid *event_id, int64_t share_millionths);
+/* Whether the spans of a trace that no client began are sent: so large a share of all ids are. The api and the workers
+ * come to the same answer. trace_id: 32 digits, which are an event's id. */
+bool span_is_sampled(const char *trace_id, int64_t share_millionths);
 
 /* Behind those that are in the buffer. */
 void span_begin(struct buf *out, const struct span *span);

@@ -134,6 +134,12 @@ BEGIN
 END
 $$;
 
+-- The traceparent of what follows from an event. Where nobody gave the event one, the event's id is its trace; a parent
+-- of zeros, which no client can give, says so (common/lib/base/trace.h).
+CREATE OR REPLACE FUNCTION issuing.trace_below(parent text, event_id uuid) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN coalesce(parent, '00-' || replace(event_id::text, '-', '') || '-0000000000000000-00');
+
 -- Tells listeners on a channel that there is something to look at.
 CREATE OR REPLACE FUNCTION issuing.hint(channel text) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, issuing, pg_temp

@@ -138,7 +138,8 @@ BEGIN
                     ELSE us END + d.i AS us,
                utc_text(d.created_at) AS created_text, utc_text(d.updated_at) AS updated_text
         FROM (
-            SELECT a.i, a.ended_at, e.id, e.user_id, e.traceparent, e.tracestate, e.created_at,
+            SELECT a.i, a.ended_at, e.id, e.user_id, trace_below(e.traceparent, e.id) AS traceparent, e.tracestate,
+                   e.created_at,
                    CASE WHEN pg_column_size(e.payload) <= 262144 THEN left(e.payload ->> 'kind', 64) END AS kind,
                    coalesce(a.number, e.ends + 1, 1) AS number,
                    -- guard: an end that was FAILED is told as it was

@@ -370,7 +370,8 @@ BEGIN
     -- Only now, when the old event is REJECTED, does the trigger give the place of its card to the new one.
     INSERT INTO outbox_events (id, event_type, user_id, idempotency_key, payload, traceparent, tracestate, deferral_code)
     VALUES (made, before.event_type, before.user_id, before.idempotency_key,
-            before.payload || jsonb_strip_nulls(jsonb_build_object('reason', c.because)), before.traceparent,
+            before.payload || jsonb_strip_nulls(jsonb_build_object('reason', c.because)),
+            trace_below(before.traceparent, before.id),
             before.tracestate, 'operator_reissued');
     PERFORM note_mark('reissue', before, after, c, jsonb_strip_nulls(jsonb_build_object(
         'new_id', made, 'because', c.because)));

@@ -2,7 +2,7 @@
 a log and by each view of its event."""
 import json
 
-from assertions import assert_equal, assert_true
+from assertions import assert_equal, assert_true, wait_until
 from console import Console
 from harness import test
 from receiver import insert, receiver, route, wait_ends
@@ -73,6 +73,25 @@ def a_reissued_request_and_an_operators_question_stay_in_the_trace(world):
     calls = world.sandbox.calls()
     assert_true({"lookup", "link"} <= {call["call"] for call in calls}, "calls")
     assert_equal({(call["traceparent"], call["tracestate"]) for call in calls}, {(PARENT, STATE)}, "all calls")
+
+
+@test
+def what_follows_from_a_request_without_a_trace_is_of_its_trace(world):
+    with receiver(world, "/ends") as ends:
+        route(world, ends, "CARD_REQUEST_ENDED")
+        world.up()
+        world.sandbox.fault("create", "status", user="alice", status=418, count=1)
+        request = world.accept("alice")
+        world.wait_status(request, "FAILED")
+        assert_equal(world.ctl("reissue", request, "--reason", "test", "--confirm").returncode, 0, "reissue")
+        wait_until(lambda: len(ends.delivered()) == 3, "the ends: FAILED, REJECTED, and of the new request")
+        world.settle()
+        id = request.replace("-", "")
+        trace = "00-%s-%s-00" % (id, id[16:])
+        assert_equal({call["traceparent"] for call in world.sandbox.calls()}, {trace}, "calls for both requests")
+        assert_equal({call.headers.get("traceparent") for call in ends.deliveries()}, {trace}, "ends of both")
+        assert_equal(json.loads(world.ctl("list", "--trace", id, "--json").stdout.splitlines()[0])["id"][:8],
+                     world.sql("SELECT new_id FROM event_reissues")[:8], "found by the trace")
 
 
 @test

@@ -76,8 +76,7 @@ void mark_row_read(const struct pg_rows *rows, int row, struct mark *mark)
     uuid_format(&mark->event_id, mark->event_text);
     trace_of_event(pg_bytes(rows, row, COL_TRACEPARENT), pg_bytes(rows, row, COL_TRACESTATE), &mark->event_id,
                    &mark->trace);
-    mark->is_traced =
-        mark->env->exporter && exporter_wants(mark->env->exporter, &mark->event_id, &mark->trace, mark->span_parent);
+    mark->is_traced = mark->env->exporter && exporter_wants(mark->env->exporter, &mark->trace, mark->span_parent);
     mark->route = route_of(mark, rows, row);
     mark->attempts = (int)pg_int8(rows, row, COL_ATTEMPTS);
     mark->seen_us = pg_is_null(rows, row, COL_SEEN) ? 0 : pg_int8(rows, row, COL_SEEN);

@@ -20,12 +20,16 @@ static bool is_id(const char *text, size_t length)
     return is_hex(text, length) && memcmp(text, zeros, length) != 0;
 }
 
-bool trace_is_valid(struct slice text)
+static bool has_trace_id(struct slice text)
 {
     return text.bytes && text.length == TRACE_LENGTH && memcmp(text.bytes, "00-", TRACE_ID_AT) == 0 &&
-           is_id(text.bytes + TRACE_ID_AT, TRACE_ID_LENGTH) && text.bytes[SPAN_ID_AT - 1] == '-' &&
-           is_id(text.bytes + SPAN_ID_AT, SPAN_ID_LENGTH) && text.bytes[FLAGS_AT - 1] == '-' &&
-           is_hex(text.bytes + FLAGS_AT, TRACE_LENGTH - FLAGS_AT);
+           is_id(text.bytes + TRACE_ID_AT, TRACE_ID_LENGTH);
+}
+
+bool trace_is_valid(struct slice text)
+{
+    return has_trace_id(text) && text.bytes[SPAN_ID_AT - 1] == '-' && is_id(text.bytes + SPAN_ID_AT, SPAN_ID_LENGTH) &&
+           text.bytes[FLAGS_AT - 1] == '-' && is_hex(text.bytes + FLAGS_AT, TRACE_LENGTH - FLAGS_AT);
 }
 
 /* ---- tracestate ---- */
@@ -75,7 +79,7 @@ bool trace_state_is_valid(struct slice text)
 void trace_id_of(struct slice parent, const struct uuid *event_id, char ret_id[TRACE_ID_SIZE])
 {
     ret_id[0] = ret_id[TRACE_ID_LENGTH] = '\0';
-    if (trace_is_valid(parent))
+    if (has_trace_id(parent))
         memcpy(ret_id, parent.bytes + TRACE_ID_AT, TRACE_ID_LENGTH);
     else if (event_id)
         for (size_t i = 0; i < sizeof(event_id->bytes); i++) {

@@ -28,9 +28,11 @@ bool trace_is_valid(struct slice text);
 /* At most 512 bytes and 32 members key=value. What is not valid must be ignored as a whole. */
 bool trace_state_is_valid(struct slice text);
 /* The trace of an event: what its client gave, as it is; common/core/exporter.h adds the spans below it. Where the
- * client gave none that is valid: a trace whose id is the event's id, not sampled; the same in each attempt. */
+ * client gave none that is valid: a trace whose id is the event's id, not sampled; the same in each attempt. What
+ * follows from such an event has the event's trace id with a parent of zeros (issuing.trace_below), which is not valid
+ * either: its trace id is used, and it is sampled as the event was. */
 void trace_of_event(struct slice parent, struct slice state, const struct uuid *event_id, struct trace *ret_trace);
-/* The trace id within a valid traceparent, else that of the event; event_id NULL: else "". */
+/* The trace id within a traceparent, else that of the event; event_id NULL: else "". */
 void trace_id_of(struct slice parent, const struct uuid *event_id, char ret_id[TRACE_ID_SIZE]);
 
 #endif

@@ -117,12 +117,20 @@ TEST(an_event_without_a_trace_has_one_of_its_own_that_is_not_sampled)
     of_event("", "");
     ck_assert_str_eq(trace.id, "0190b5a87c1e7cc398c4dc0c0c07398f");
     ck_assert_str_eq(trace.parent, "00-0190b5a87c1e7cc398c4dc0c0c07398f-98c4dc0c0c07398f-00");
-    of_event("00-" TRACE_ID "-0000000000000000-01", "a=b");
-    ck_assert_str_eq(trace.id, "0190b5a87c1e7cc398c4dc0c0c07398f");
+    of_event("00-" TRACE_ID "-00f067aa0ba902b7-0g", "a=b");
     ck_assert_str_eq(trace.state, ""); /* it is of the trace that is no trace */
     memset(&event_id, 0, sizeof(event_id));
     trace_of_event((struct slice){0}, (struct slice){0}, &event_id, &trace);
     ck_assert_str_eq(trace.parent, "");
+}
+
+TEST(what_follows_from_an_event_without_a_trace_is_of_its_trace)
+{
+    of_event("00-" TRACE_ID "-0000000000000000-00", "a=b");
+    ck_assert_str_eq(trace.id, TRACE_ID);
+    ck_assert_str_eq(trace.parent, "00-" TRACE_ID "-a3ce929d0e0e4736-00");
+    ck_assert_str_eq(trace.state, "");
+    ck_assert(trace.is_ours);
 }
 
 SUITE(trace)
