@@ -46,7 +46,7 @@ BEGIN
         UNION ALL
         SELECT format('DELETE FROM %s', c.oid::regclass) FROM pg_class c
         WHERE c.relnamespace::regnamespace::text ~ '^issuing' AND c.relkind IN ('r', 'p') AND NOT c.relispartition
-          AND c.relname NOT IN ('schema_migration', 'places', 'place_states', 'ceilings', 'retentions', 'lock_salt', 'turns',
+          AND c.relname NOT IN ('schema_migration', 'places', 'place_states', 'ceilings', 'retentions', 'lock_salt', 'job_locks',
                                 'partitions', 'housekeeping_clock')
     LOOP
         EXECUTE statement;
