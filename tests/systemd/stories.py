@@ -405,7 +405,7 @@ def a_reload_names_the_credentials_that_only_a_restart_takes_up(machine):
 def card_numbers_are_sealed_again_by_the_line_of_the_page(machine):
     """Story: the file of the keys is root's, and the role is its owner's alone."""
     page = (pathlib.Path(__file__).parents[2] / "docs" / "run.md").read_text()
-    line = re.search(r"`(sudo systemd-run\s+--pipe -q [^`]*keys rewrap)`", page).group(1)
+    line = re.search(r"`(sudo systemd-run\s+--pipe -q [^`]*keys\s+rewrap)`", page).group(1)
     machine.run(" ".join(line.split()).replace("sudo ", "", 1))
 
 
