@@ -275,12 +275,11 @@ static void free_keys(void)
     EVP_PKEY_free(ed);
 }
 
-void auth_tests(Suite *suite, const TTest *const *tests, size_t count)
+TCase *auth_case(Suite *suite)
 {
     TCase *cases = tcase_create("auth");
     tcase_add_unchecked_fixture(cases, make_keys, free_keys);
     tcase_add_checked_fixture(cases, set_up, tear_down);
-    for (size_t i = 0; i < count; i++)
-        tcase_add_test(cases, tests[i]);
     suite_add_tcase(suite, cases);
+    return cases;
 }

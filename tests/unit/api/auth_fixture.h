@@ -44,7 +44,7 @@ bool check_value(const char *bytes, size_t length);
 bool check_token(const char *text);
 void expect_accepted(const char *text);
 void expect_refused(const char *text, const char *because);
-/* The tests as one case, with keys that are made once. */
-void auth_tests(Suite *suite, const TTest *const *tests, size_t count);
+/* A case of the suite, for tests that share keys which are made once. */
+TCase *auth_case(Suite *suite);
 
 #endif

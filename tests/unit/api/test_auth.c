@@ -25,7 +25,7 @@
 
 /* ---- what is good ---- */
 
-START_TEST(a_token_of_each_algorithm_is_accepted)
+TEST(a_token_of_each_algorithm_is_accepted)
 {
     expect_accepted(hs256(GOOD_CLAIMS));
     expect_accepted(token(rsa, "{\"alg\":\"RS256\",\"kid\":\"r\",\"typ\":\"JWT\"}", GOOD_CLAIMS));
@@ -35,9 +35,8 @@ START_TEST(a_token_of_each_algorithm_is_accepted)
     expect_refused(token(ed, "{\"alg\":\"Ed448\",\"kid\":\"d\"}", GOOD_CLAIMS), "algorithm");
     expect_accepted(token(ed, "{\"alg\":\"EdDSA\",\"kid\":\"d\",\"typ\":\"application/AT+JWT\"}", GOOD_CLAIMS));
 }
-END_TEST
 
-START_TEST(a_minted_token_is_accepted_and_carries_what_was_asked_for)
+TEST(a_minted_token_is_accepted_and_carries_what_was_asked_for)
 {
     struct secret key;
     struct buf out;
@@ -66,9 +65,8 @@ START_TEST(a_minted_token_is_accepted_and_carries_what_was_asked_for)
     buf_done(&out);
     secret_done(&key);
 }
-END_TEST
 
-START_TEST(users_of_every_length_keep_their_names)
+TEST(users_of_every_length_keep_their_names)
 {
     char name[AUTH_USER_SIZE + 1], claims[400];
     for (size_t length = 1; length <= 129; length++) {
@@ -83,18 +81,16 @@ START_TEST(users_of_every_length_keep_their_names)
     ck_assert(check_token(hs256("{\"sub\":\" a\\\"~\\u0041/..\",\"exp\":1795176100}")));
     ck_assert_str_eq(user, " a\"~A/..");
 }
-END_TEST
 
-START_TEST(without_a_kid_all_keys_of_the_algorithm_are_tried)
+TEST(without_a_kid_all_keys_of_the_algorithm_are_tried)
 {
     expect_accepted(token(rsa, "{\"alg\":\"RS256\"}", GOOD_CLAIMS));
     expect_accepted(token(other_rsa, "{\"alg\":\"RS256\"}", GOOD_CLAIMS));
     expect_accepted(token(ec, "{\"alg\":\"ES256\"}", GOOD_CLAIMS));
     expect_accepted(token(ed, "{\"alg\":\"EdDSA\"}", GOOD_CLAIMS));
 }
-END_TEST
 
-START_TEST(a_kid_means_that_key_and_no_other)
+TEST(a_kid_means_that_key_and_no_other)
 {
     expect_refused(token(other_rsa, "{\"alg\":\"RS256\",\"kid\":\"r\"}", GOOD_CLAIMS), "signature does not fit");
     expect_refused(token(other_rsa, "{\"alg\":\"RS256\",\"kid\":\"x\"}", GOOD_CLAIMS), "key is unknown");
@@ -105,9 +101,8 @@ START_TEST(a_kid_means_that_key_and_no_other)
     expect_accepted(token(NULL, "{\"alg\":\"HS256\",\"kid\":\"the secret's own\"}", GOOD_CLAIMS));
     expect_refused(token(NULL, "{\"alg\":\"HS256\",\"kid\":\"r\"}", GOOD_CLAIMS), "key is unknown");
 }
-END_TEST
 
-START_TEST(a_kid_is_only_ever_compared)
+TEST(a_kid_is_only_ever_compared)
 {
     char header[12000], long_kid[5001];
     static const char *const kids[] = {"../../etc/passwd", "' OR 1=1 --", "/dev/null", "%s%n"};
@@ -122,11 +117,10 @@ START_TEST(a_kid_is_only_ever_compared)
     snprintf(header, sizeof(header), "{\"alg\":\"RS256\",\"kid\":\"%s%s\"}", long_kid, long_kid);
     expect_refused(token(rsa, header, GOOD_CLAIMS), "too long");
 }
-END_TEST
 
 /* ---- the header ---- */
 
-START_TEST(the_header_never_chooses_the_algorithm)
+TEST(the_header_never_chooses_the_algorithm)
 {
     static const char *const headers[] = {
         "{\"alg\":\"none\"}",  "{\"alg\":\"None\"}",
@@ -146,7 +140,6 @@ START_TEST(the_header_never_chooses_the_algorithm)
     expect_refused(token(ec, "{\"alg\":\"RS256\",\"kid\":\"e\"}", GOOD_CLAIMS), "key is unknown");
     expect_refused(token(ed, "{\"alg\":\"RS256\"}", GOOD_CLAIMS), "signature does not fit");
 }
-END_TEST
 
 /* Signs as HS256 with any key. */
 static const char *hmac_with(const void *key, size_t key_length, const char *header)
@@ -158,7 +151,7 @@ static const char *hmac_with(const void *key, size_t key_length, const char *hea
     return join(base64url_text(header), base64url_text(GOOD_CLAIMS), base64url(mac, length));
 }
 
-START_TEST(a_public_key_is_no_secret)
+TEST(a_public_key_is_no_secret)
 {
     unsigned char *der = NULL;
     int length = i2d_PUBKEY(rsa, &der);
@@ -186,9 +179,8 @@ START_TEST(a_public_key_is_no_secret)
     expect_refused(hs256(GOOD_CLAIMS), "key is unknown");
     OPENSSL_free(der);
 }
-END_TEST
 
-START_TEST(a_token_cannot_bring_its_own_key)
+TEST(a_token_cannot_bring_its_own_key)
 {
     EVP_PKEY *mine = EVP_RSA_gen(2048);
     char header[4096];
@@ -202,9 +194,8 @@ START_TEST(a_token_cannot_bring_its_own_key)
     expect_accepted(token(rsa, header, GOOD_CLAIMS)); /* ours; the member is not looked at */
     EVP_PKEY_free(mine);
 }
-END_TEST
 
-START_TEST(headers_that_ask_for_more_are_refused)
+TEST(headers_that_ask_for_more_are_refused)
 {
     expect_refused(token(NULL, "{\"alg\":\"HS256\",\"crit\":[\"b64\"],\"b64\":false}", GOOD_CLAIMS), "critical");
     expect_refused(token(NULL, "{\"alg\":\"HS256\",\"crit\":[\"x\"]}", GOOD_CLAIMS), "critical");
@@ -214,19 +205,17 @@ START_TEST(headers_that_ask_for_more_are_refused)
     expect_refused(token(NULL, "{\"alg\":\"HS256\",\"typ\":\"secevent+jwt\"}", GOOD_CLAIMS), "another type");
     expect_refused(token(NULL, "{\"alg\":\"HS256\",\"typ\":1}", GOOD_CLAIMS), "another type");
 }
-END_TEST
 
-START_TEST(members_may_not_be_there_twice)
+TEST(members_may_not_be_there_twice)
 {
     expect_refused(token(NULL, "{\"alg\":\"HS256\",\"alg\":\"HS256\"}", GOOD_CLAIMS), "malformed");
     expect_refused(token(NULL, "{\"alg\":\"none\",\"\\u0061lg\":\"HS256\"}", GOOD_CLAIMS), "malformed");
     expect_refused(hs256("{\"sub\":\"alice\",\"exp\":1795176100,\"sub\":\"bob\"}"), "malformed");
     expect_refused(hs256("{\"sub\":\"alice\",\"exp\":1795176100,\"jti\":1,\"jti\":2}"), "malformed");
 }
-END_TEST
 
 /* Story: the provider cut a name in the middle of a character, and that user was refused for ever. */
-START_TEST(what_nobody_reads_in_a_token_makes_it_no_worse)
+TEST(what_nobody_reads_in_a_token_makes_it_no_worse)
 {
     static const char *const others[] = {
         "\"name\":\"Ana \\ud83d\"",        "\"note\":\"a\\u0000b\"",
@@ -242,10 +231,9 @@ START_TEST(what_nobody_reads_in_a_token_makes_it_no_worse)
     expect_refused(hs256("{\"sub\":\"alice\",\"exp\":1e400}"), "exp");
     expect_refused(hs256("{\"sub\":\"alice\",\"exp\":1795176100,\"name\":\"Ana \xff\"}"), "malformed");
 }
-END_TEST
 
 /* Story: a proxy that chooses by `sub` found none in a token that was accepted here, and sent that user elsewhere. */
-START_TEST(the_names_of_registered_claims_are_spelled_without_escapes)
+TEST(the_names_of_registered_claims_are_spelled_without_escapes)
 {
     static const char *const claims[] = {
         "{\"\\u0073ub\":\"alice\",\"exp\":1795176100}",
@@ -266,11 +254,10 @@ START_TEST(the_names_of_registered_claims_are_spelled_without_escapes)
     ck_assert(check_token(hs256("{\"sub\":\"al\\u0069ce\",\"exp\":1795176100,\"x\":{\"\\u0073ub\":1}}")));
     ck_assert(check_token(hs256("{\"sub\":\"alice\",\"exp\":1795176100,\"\\u0053ub\":\"S\",\"s\\u0075\":1}")));
 }
-END_TEST
 
 /* ---- the form ---- */
 
-START_TEST(only_bearer_and_a_token_is_read)
+TEST(only_bearer_and_a_token_is_read)
 {
     char value[2048];
     const char *good = hs256(GOOD_CLAIMS);
@@ -293,9 +280,8 @@ START_TEST(only_bearer_and_a_token_is_read)
     ck_assert(!check_value("Bearer", 6));
     ck_assert(!check_value("Bearer ", 7));
 }
-END_TEST
 
-START_TEST(a_token_has_three_parts_of_strict_base64url)
+TEST(a_token_has_three_parts_of_strict_base64url)
 {
     const char *header = base64url_text("{\"alg\":\"HS256\"}");
     const char *good = hs256(GOOD_CLAIMS);
@@ -325,9 +311,8 @@ START_TEST(a_token_has_three_parts_of_strict_base64url)
     expect_refused(hs256("{\"sub\":\"alice\",\"exp\":1795176100}{}"), "malformed");
     expect_refused(hs256("{\"sub\":\"alice\",\"exp\":NaN}"), "malformed");
 }
-END_TEST
 
-START_TEST(a_second_spelling_of_the_same_signature_is_refused)
+TEST(a_second_spelling_of_the_same_signature_is_refused)
 {
     /* 32 bytes leave two bits over; 3 of 4 last characters would decode to the same bytes. */
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
@@ -340,9 +325,8 @@ START_TEST(a_second_spelling_of_the_same_signature_is_refused)
     }
     ck_assert_int_eq(accepted, 1);
 }
-END_TEST
 
-START_TEST(base64url_follows_the_letter)
+TEST(base64url_follows_the_letter)
 {
     static const struct {
         const char *text;
@@ -384,9 +368,8 @@ START_TEST(base64url_follows_the_letter)
     ck_assert(auth_base64url((struct slice){.bytes = text, .length = strlen(text)}, decoded, sizeof(decoded), &length));
     ck_assert_mem_eq(decoded, all, sizeof(all));
 }
-END_TEST
 
-START_TEST(a_token_of_more_than_eight_kib_is_not_looked_at)
+TEST(a_token_of_more_than_eight_kib_is_not_looked_at)
 {
     static char claims[7000];
     for (int padding = 6080; padding <= 6120; padding += 40) {
@@ -401,29 +384,9 @@ START_TEST(a_token_of_more_than_eight_kib_is_not_looked_at)
         ck_assert_int_eq(strlen(text) <= AUTH_TOKEN_MAX, padding == 6080);
     }
 }
-END_TEST
 
 SUITE(auth)
 {
-    const TTest *const tests[] = {
-        a_token_of_each_algorithm_is_accepted,
-        a_minted_token_is_accepted_and_carries_what_was_asked_for,
-        users_of_every_length_keep_their_names,
-        without_a_kid_all_keys_of_the_algorithm_are_tried,
-        a_kid_means_that_key_and_no_other,
-        a_kid_is_only_ever_compared,
-        the_header_never_chooses_the_algorithm,
-        a_public_key_is_no_secret,
-        a_token_cannot_bring_its_own_key,
-        headers_that_ask_for_more_are_refused,
-        members_may_not_be_there_twice,
-        what_nobody_reads_in_a_token_makes_it_no_worse,
-        the_names_of_registered_claims_are_spelled_without_escapes,
-        only_bearer_and_a_token_is_read,
-        a_token_has_three_parts_of_strict_base64url,
-        a_second_spelling_of_the_same_signature_is_refused,
-        base64url_follows_the_letter,
-        a_token_of_more_than_eight_kib_is_not_looked_at,
-    };
-    auth_tests(suite, tests, ARRAY_SIZE(tests));
+    TCase *tests = auth_case(suite);
+    ADD_TESTS(tests);
 }

@@ -24,7 +24,7 @@
 
 /* ---- signatures ---- */
 
-START_TEST(a_signature_with_any_bit_flipped_does_not_fit)
+TEST(a_signature_with_any_bit_flipped_does_not_fit)
 {
     EVP_PKEY *const keys[] = {NULL, rsa, ec, ed};
     static const char *const headers[] = {"{\"alg\":\"HS256\"}", "{\"alg\":\"RS256\"}", "{\"alg\":\"ES256\"}",
@@ -53,9 +53,8 @@ START_TEST(a_signature_with_any_bit_flipped_does_not_fit)
         expect_accepted(good);
     }
 }
-END_TEST
 
-START_TEST(claims_and_header_are_signed)
+TEST(claims_and_header_are_signed)
 {
     static const char other[] = "{\"sub\":\"mallo\",\"exp\":1795176100}";
     const char *good = hs256(GOOD_CLAIMS);
@@ -65,9 +64,8 @@ START_TEST(claims_and_header_are_signed)
     expect_refused(join(base64url_text("{\"alg\":\"HS256\" }"), base64url_text(GOOD_CLAIMS), signature),
                    "signature does not fit");
 }
-END_TEST
 
-START_TEST(es256_signatures_are_raw_and_in_range)
+TEST(es256_signatures_are_raw_and_in_range)
 {
     static const char header[] = "{\"alg\":\"ES256\",\"kid\":\"e\"}";
     static const unsigned char order[32] = {0xff, 0xff, 0xff, 0xff, 0x00, 0x00, 0x00, 0x00, 0xff, 0xff, 0xff,
@@ -97,11 +95,10 @@ START_TEST(es256_signatures_are_raw_and_in_range)
     bent[31] = bent[63] = 1;
     expect_refused(join(h, c, base64url(bent, 64)), "signature does not fit");
 }
-END_TEST
 
 /* ---- claims ---- */
 
-START_TEST(exp_must_be_there_and_a_sensible_number)
+TEST(exp_must_be_there_and_a_sensible_number)
 {
     static const char *const unusable[] = {
         "{\"sub\":\"alice\"}",
@@ -125,9 +122,8 @@ START_TEST(exp_must_be_there_and_a_sensible_number)
     expect_accepted(hs256("{\"sub\":\"alice\",\"exp\":1795176100.5}"));
     expect_accepted(hs256("{\"sub\":\"alice\",\"exp\":1.7951761e9}"));
 }
-END_TEST
 
-START_TEST(a_token_expires_thirty_seconds_after_exp_also_when_it_is_cached)
+TEST(a_token_expires_thirty_seconds_after_exp_also_when_it_is_cached)
 {
     const char *good = hs256("{\"sub\":\"alice\",\"exp\":1795176000}");
     clock_freeze((NOW_S + 30) * 1000000 - 1, 0);
@@ -140,9 +136,8 @@ START_TEST(a_token_expires_thirty_seconds_after_exp_also_when_it_is_cached)
     clock_freeze((NOW_S + 29) * 1000000, 0);
     expect_accepted(good);
 }
-END_TEST
 
-START_TEST(a_token_starts_thirty_seconds_before_nbf_also_when_it_is_cached)
+TEST(a_token_starts_thirty_seconds_before_nbf_also_when_it_is_cached)
 {
     const char *good = hs256("{\"sub\":\"alice\",\"exp\":1795179600,\"nbf\":1795176000}");
     clock_freeze((NOW_S - 30) * 1000000 - 1, 0);
@@ -157,9 +152,8 @@ START_TEST(a_token_starts_thirty_seconds_before_nbf_also_when_it_is_cached)
     expect_refused(hs256("{\"sub\":\"alice\",\"exp\":1795179600,\"nbf\":null}"), "no usable nbf");
     expect_refused(hs256("{\"sub\":\"alice\",\"exp\":1795179600,\"nbf\":1e18}"), "no usable nbf");
 }
-END_TEST
 
-START_TEST(a_user_is_printable_ascii)
+TEST(a_user_is_printable_ascii)
 {
     static const char *const subs[] = {
         "\"\"",         "null",        "7",  "[\"alice\"]", "\"a\\nb\"", "\"\\u0000\"", "\"a\\u007f\"",
@@ -171,9 +165,8 @@ START_TEST(a_user_is_printable_ascii)
     }
     expect_refused(hs256("{\"exp\":1795176100}"), "no usable sub");
 }
-END_TEST
 
-START_TEST(a_token_may_not_live_longer_than_configured)
+TEST(a_token_may_not_live_longer_than_configured)
 {
     static const char far_away[] = "{\"sub\":\"alice\",\"exp\":999999999999}";
     expect_accepted(hs256(far_away));
@@ -187,10 +180,9 @@ START_TEST(a_token_may_not_live_longer_than_configured)
     clock_freeze((NOW_S - 60) * 1000000, 0); /* the clock was set back: also for what is cached */
     expect_refused(good, "for longer than is accepted");
 }
-END_TEST
 
 /* Without a kid each key of the algorithm costs a signature check. */
-START_TEST(a_token_without_a_kid_is_refused_where_one_is_required)
+TEST(a_token_without_a_kid_is_refused_where_one_is_required)
 {
     config.auth.require_kid = true;
     reopen();
@@ -201,10 +193,9 @@ START_TEST(a_token_without_a_kid_is_refused_where_one_is_required)
     expect_accepted(token(rsa, "{\"alg\":\"RS256\",\"kid\":\"r\"}", GOOD_CLAIMS));
     expect_accepted(token(NULL, "{\"alg\":\"HS256\",\"kid\":\"any\"}", GOOD_CLAIMS));
 }
-END_TEST
 
 /* Three P-256 keys and no kid: 168 us of the api for each bad token, as often as somebody likes. */
-START_TEST(a_bad_token_that_comes_again_costs_no_signature_check)
+TEST(a_bad_token_that_comes_again_costs_no_signature_check)
 {
     static char bad[4096];
     snprintf(bad, sizeof(bad), "%s", token(rsa, "{\"alg\":\"RS256\",\"kid\":\"r\"}", GOOD_CLAIMS));
@@ -221,10 +212,9 @@ START_TEST(a_bad_token_that_comes_again_costs_no_signature_check)
     ck_assert_uint_eq(auth_signatures_checked(auth), 2);
     expect_accepted(token(rsa, "{\"alg\":\"RS256\",\"kid\":\"r\"}", GOOD_CLAIMS));
 }
-END_TEST
 
 /* A refusal that time heals is never remembered, and none outlives the keys that it was made with. */
-START_TEST(a_remembered_refusal_never_refuses_what_has_become_valid)
+TEST(a_remembered_refusal_never_refuses_what_has_become_valid)
 {
     static char early[4096], stranger[4096], nameless[4096];
     snprintf(early, sizeof(early), "%s", hs256("{\"sub\":\"alice\",\"exp\":1795179600,\"nbf\":1795176031}"));
@@ -243,9 +233,8 @@ START_TEST(a_remembered_refusal_never_refuses_what_has_become_valid)
     expect_accepted(stranger);
     expect_accepted(nameless);
 }
-END_TEST
 
-START_TEST(issuer_and_audience_are_checked_where_they_are_configured)
+TEST(issuer_and_audience_are_checked_where_they_are_configured)
 {
     expect_accepted(hs256("{\"sub\":\"alice\",\"exp\":1795176100,\"iss\":\"anybody\",\"aud\":\"anything\"}"));
     config.auth.issuer = "us";
@@ -277,9 +266,8 @@ START_TEST(issuer_and_audience_are_checked_where_they_are_configured)
         expect_refused(hs256(claims), bad[i].because);
     }
 }
-END_TEST
 
-START_TEST(the_cache_never_mixes_users_up)
+TEST(the_cache_never_mixes_users_up)
 {
     /* Many more tokens than slots, in two rounds: every slot is taken over and over. */
     static char tokens[6000][160];
@@ -294,24 +282,9 @@ START_TEST(the_cache_never_mixes_users_up)
         ck_assert_str_eq(user, name);
     }
 }
-END_TEST
 
 SUITE(auth_claims)
 {
-    const TTest *const tests[] = {
-        a_signature_with_any_bit_flipped_does_not_fit,
-        claims_and_header_are_signed,
-        es256_signatures_are_raw_and_in_range,
-        exp_must_be_there_and_a_sensible_number,
-        a_token_expires_thirty_seconds_after_exp_also_when_it_is_cached,
-        a_token_starts_thirty_seconds_before_nbf_also_when_it_is_cached,
-        a_user_is_printable_ascii,
-        a_token_may_not_live_longer_than_configured,
-        a_token_without_a_kid_is_refused_where_one_is_required,
-        a_bad_token_that_comes_again_costs_no_signature_check,
-        a_remembered_refusal_never_refuses_what_has_become_valid,
-        issuer_and_audience_are_checked_where_they_are_configured,
-        the_cache_never_mixes_users_up,
-    };
-    auth_tests(suite, tests, ARRAY_SIZE(tests));
+    TCase *tests = auth_case(suite);
+    ADD_TESTS(tests);
 }

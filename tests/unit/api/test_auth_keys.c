@@ -35,7 +35,7 @@ static void refuse_jwks(const char *says)
     ck_assert_msg(strstr(open_err.message, jwks_path), "%s", open_err.message);
 }
 
-START_TEST(weak_and_wrong_keys_stop_the_start)
+TEST(weak_and_wrong_keys_stop_the_start)
 {
     EVP_PKEY *weak = EVP_RSA_gen(1024);
     char jwk[2048];
@@ -82,9 +82,8 @@ START_TEST(weak_and_wrong_keys_stop_the_start)
     refuse_jwks("kid");
     EVP_PKEY_free(weak);
 }
-END_TEST
 
-START_TEST(an_ed25519_key_of_small_order_stops_the_start)
+TEST(an_ed25519_key_of_small_order_stops_the_start)
 {
     /* Orders 4, 1, 8, 8, 2, and spellings of 0 and 1 that are not canonical; each with both signs. */
     static const char *const keys[] = {
@@ -108,9 +107,8 @@ START_TEST(an_ed25519_key_of_small_order_stops_the_start)
         }
     }
 }
-END_TEST
 
-START_TEST(a_file_that_is_no_key_set_stops_the_start)
+TEST(a_file_that_is_no_key_set_stops_the_start)
 {
     static const struct {
         const char *text, *says;
@@ -142,9 +140,8 @@ START_TEST(a_file_that_is_no_key_set_stops_the_start)
     ck_assert_int_eq(open_err.kind, ERR_CONFIG);
     write_file(jwks_path, "");
 }
-END_TEST
 
-START_TEST(a_key_set_has_limits)
+TEST(a_key_set_has_limits)
 {
     char more[300];
     for (int i = 0; i < 32; i++) {
@@ -167,9 +164,8 @@ START_TEST(a_key_set_has_limits)
     refuse_jwks("more than 262144 bytes");
     memset(text_of, 0, sizeof(text_of));
 }
-END_TEST
 
-START_TEST(keys_that_are_not_for_us_are_passed_over)
+TEST(keys_that_are_not_for_us_are_passed_over)
 {
     put_rsa(rsa, ",\"kid\":\"r\",\"use\":\"enc\"");
     put_rsa(rsa, ",\"kid\":\"r512\",\"alg\":\"RS512\"");
@@ -184,7 +180,6 @@ START_TEST(keys_that_are_not_for_us_are_passed_over)
     expect_refused(token(ec, "{\"alg\":\"ES256\",\"kid\":\"e\"}", GOOD_CLAIMS), "key is unknown");
     expect_accepted(token(ed, "{\"alg\":\"EdDSA\",\"kid\":\"d\"}", GOOD_CLAIMS));
 }
-END_TEST
 
 /* A real key, as a key set would name it. */
 static void put_curve(const char *type, const char *curve, const char *more)
@@ -206,7 +201,7 @@ static void put_curve(const char *type, const char *curve, const char *more)
 }
 
 /* An identity provider adds a key of another kind, and the next start of the api ends with 78. */
-START_TEST(keys_of_other_curves_and_algorithms_are_passed_over)
+TEST(keys_of_other_curves_and_algorithms_are_passed_over)
 {
     struct auth *opened = NULL;
     for (int with_ours = 0; with_ours < 2; with_ours++) {
@@ -235,10 +230,9 @@ START_TEST(keys_of_other_curves_and_algorithms_are_passed_over)
     ck_assert_uint_eq(auth_unused_keys(opened), 14);
     auth_close(opened);
 }
-END_TEST
 
 /* Who may write the key set is every user. */
-START_TEST(a_key_set_that_others_may_write_stops_the_start)
+TEST(a_key_set_that_others_may_write_stops_the_start)
 {
     static const mode_t bad[] = {0620, 0602, 0664, 0646, 0666};
     struct auth *opened = NULL;
@@ -260,10 +254,9 @@ START_TEST(a_key_set_that_others_may_write_stops_the_start)
     ck_assert(!auth_open(&config, &opened, &open_err));
     ck_assert_int_eq(unlink(link_path), 0);
 }
-END_TEST
 
 /* 32 zeros of a command that failed, blanks of an empty field, a word that a template holds: everybody's secret. */
-START_TEST(a_secret_without_entropy_stops_the_start)
+TEST(a_secret_without_entropy_stops_the_start)
 {
     static const char zeros[64];
     static const struct {
@@ -291,9 +284,8 @@ START_TEST(a_secret_without_entropy_stops_the_start)
     write_file(secret_path, "abcdefghabcdefghabcdefghabcdefgh"); /* 8 */
     reopen();
 }
-END_TEST
 
-START_TEST(a_secret_that_is_short_or_open_to_all_stops_the_start)
+TEST(a_secret_that_is_short_or_open_to_all_stops_the_start)
 {
     struct auth *opened = NULL;
     config.auth.jwks_file = NULL;
@@ -311,7 +303,6 @@ START_TEST(a_secret_that_is_short_or_open_to_all_stops_the_start)
     ck_assert_ptr_nonnull(strstr(open_err.message, "auth.jwks_file"));
     ck_assert_ptr_null(opened);
 }
-END_TEST
 
 /* ---- reading the files again ---- */
 
@@ -322,7 +313,7 @@ static void on_error(const char *message)
     strncat(told, message, sizeof(told) - strlen(told) - 1);
 }
 
-START_TEST(after_a_reload_the_new_keys_count_and_the_old_ones_do_not)
+TEST(after_a_reload_the_new_keys_count_and_the_old_ones_do_not)
 {
     static char old[4096];
     snprintf(old, sizeof(old), "%s", hs256(GOOD_CLAIMS));
@@ -340,9 +331,8 @@ START_TEST(after_a_reload_the_new_keys_count_and_the_old_ones_do_not)
     ck_assert(auth_reload(auth, &config, on_error));
     expect_accepted(old);
 }
-END_TEST
 
-START_TEST(a_file_that_cannot_be_used_leaves_the_old_keys_in_force)
+TEST(a_file_that_cannot_be_used_leaves_the_old_keys_in_force)
 {
     static char good[4096];
     snprintf(good, sizeof(good), "%s", hs256(GOOD_CLAIMS));
@@ -362,22 +352,9 @@ START_TEST(a_file_that_cannot_be_used_leaves_the_old_keys_in_force)
     write_file(secret_path, SECRET_TEXT "\n"); /* for the end of the test */
     write_file(jwks_path, "");
 }
-END_TEST
 
 SUITE(auth_keys)
 {
-    const TTest *const tests[] = {
-        weak_and_wrong_keys_stop_the_start,
-        an_ed25519_key_of_small_order_stops_the_start,
-        a_file_that_is_no_key_set_stops_the_start,
-        a_key_set_has_limits,
-        keys_that_are_not_for_us_are_passed_over,
-        keys_of_other_curves_and_algorithms_are_passed_over,
-        a_key_set_that_others_may_write_stops_the_start,
-        a_secret_without_entropy_stops_the_start,
-        a_secret_that_is_short_or_open_to_all_stops_the_start,
-        after_a_reload_the_new_keys_count_and_the_old_ones_do_not,
-        a_file_that_cannot_be_used_leaves_the_old_keys_in_force,
-    };
-    auth_tests(suite, tests, ARRAY_SIZE(tests));
+    TCase *tests = auth_case(suite);
+    ADD_TESTS(tests);
 }

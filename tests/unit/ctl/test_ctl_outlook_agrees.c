@@ -164,7 +164,6 @@ START_TEST(what_explain_announces_is_what_the_worker_does)
                 look(&row, _i);
             }
 }
-END_TEST
 
 SUITE(ctl_outlook_agrees)
 {

@@ -26,7 +26,6 @@ START_TEST(every_input_of_the_corpus_is_read_as_it_must_be)
         fuzz_run(harness, corpus.inputs[i].bytes, corpus.inputs[i].length);
     corpus_done(&corpus);
 }
-END_TEST
 
 START_TEST(all_corpora_together_are_small)
 {
@@ -39,7 +38,6 @@ START_TEST(all_corpora_together_are_small)
     }
     ck_assert_uint_lt(bytes, BYTES_MAX);
 }
-END_TEST
 
 SUITE(fuzz_corpora)
 {

@@ -84,7 +84,7 @@ static void expect_result(const char *path, enum http_result result)
 
 /* ---- what is sent ---- */
 
-START_TEST(an_answer_comes_with_status_and_body)
+TEST(an_answer_comes_with_status_and_body)
 {
     struct http_call call;
     call_path(&call, "/ok");
@@ -100,9 +100,8 @@ START_TEST(an_answer_comes_with_status_and_body)
     ck_assert_int_eq(peer.requests, 1);
     http_call_done(&call);
 }
-END_TEST
 
-START_TEST(a_post_carries_its_headers_and_body_and_nothing_unasked)
+TEST(a_post_carries_its_headers_and_body_and_nothing_unasked)
 {
     struct http_call call;
     prepare(&call, "POST", url_of("/v1/users/../x%20y?q=1"));
@@ -126,9 +125,8 @@ START_TEST(a_post_carries_its_headers_and_body_and_nothing_unasked)
     ck_assert_ptr_null(call.body.bytes);
     http_call_done(&call);
 }
-END_TEST
 
-START_TEST(a_post_without_a_body_is_empty_and_a_get_after_it_has_none)
+TEST(a_post_without_a_body_is_empty_and_a_get_after_it_has_none)
 {
     struct http_call call;
     prepare(&call, "POST", url_of("/ok"));
@@ -143,9 +141,8 @@ START_TEST(a_post_without_a_body_is_empty_and_a_get_after_it_has_none)
     ck_assert_str_eq(call.answer.bytes, "connection 00001");
     http_call_done(&call);
 }
-END_TEST
 
-START_TEST(a_delete_has_headers_and_no_body)
+TEST(a_delete_has_headers_and_no_body)
 {
     struct http_call call;
     prepare(&call, "DELETE", url_of("/ok"));
@@ -159,9 +156,8 @@ START_TEST(a_delete_has_headers_and_no_body)
     ck_assert_ptr_nonnull(strstr(peer.last_request, "GET /ok "));
     http_call_done(&call);
 }
-END_TEST
 
-START_TEST(a_large_body_is_sent_at_once_without_asking_first)
+TEST(a_large_body_is_sent_at_once_without_asking_first)
 {
     static char body[5000];
     memset(body, 'b', sizeof(body));
@@ -174,9 +170,8 @@ START_TEST(a_large_body_is_sent_at_once_without_asking_first)
     ck_assert_ptr_null(strstr(peer.last_request, "Expect"));
     http_call_done(&call);
 }
-END_TEST
 
-START_TEST(a_proxy_in_the_environment_is_not_used)
+TEST(a_proxy_in_the_environment_is_not_used)
 {
     static const char *const names[] = {"http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"};
     for (size_t i = 0; i < ARRAY_SIZE(names); i++)
@@ -185,9 +180,8 @@ START_TEST(a_proxy_in_the_environment_is_not_used)
     for (size_t i = 0; i < ARRAY_SIZE(names); i++)
         unsetenv(names[i]);
 }
-END_TEST
 
-START_TEST(a_redirect_is_an_answer_and_is_not_followed)
+TEST(a_redirect_is_an_answer_and_is_not_followed)
 {
     struct http_call call;
     call_path(&call, "/redirect");
@@ -196,9 +190,8 @@ START_TEST(a_redirect_is_an_answer_and_is_not_followed)
     ck_assert_int_eq(peer.requests, 1);
     http_call_done(&call);
 }
-END_TEST
 
-START_TEST(interim_answers_are_passed_over)
+TEST(interim_answers_are_passed_over)
 {
     struct http_call call;
     call_path(&call, "/interim");
@@ -208,9 +201,8 @@ START_TEST(interim_answers_are_passed_over)
     ck_assert_int_eq(call.retry_after_ms, -1);
     http_call_done(&call);
 }
-END_TEST
 
-START_TEST(chunks_are_joined_and_trailers_say_nothing)
+TEST(chunks_are_joined_and_trailers_say_nothing)
 {
     struct http_call call;
     call_path(&call, "/chunked");
@@ -219,9 +211,8 @@ START_TEST(chunks_are_joined_and_trailers_say_nothing)
     ck_assert_int_eq(call.retry_after_ms, -1);
     http_call_done(&call);
 }
-END_TEST
 
-START_TEST(a_body_may_end_with_the_connection)
+TEST(a_body_may_end_with_the_connection)
 {
     struct http_call call;
     call_path(&call, "/until-close");
@@ -230,9 +221,8 @@ START_TEST(a_body_may_end_with_the_connection)
     ck_assert(call.answer_is_json);
     http_call_done(&call);
 }
-END_TEST
 
-START_TEST(an_encoded_body_is_handed_over_as_it_came)
+TEST(an_encoded_body_is_handed_over_as_it_came)
 {
     struct http_call call;
     call_path(&call, "/encoded");
@@ -241,11 +231,10 @@ START_TEST(an_encoded_body_is_handed_over_as_it_came)
     ck_assert_mem_eq(call.answer.bytes, "\x1f\x8b\x08!", 4);
     http_call_done(&call);
 }
-END_TEST
 
 /* ---- results ---- */
 
-START_TEST(a_refused_connection_sent_nothing)
+TEST(a_refused_connection_sent_nothing)
 {
     /* The port stays taken, so that nobody else listens there meanwhile. */
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -261,9 +250,8 @@ START_TEST(a_refused_connection_sent_nothing)
     ck_assert_ptr_nonnull(strstr(call.error, "onnect"));
     http_call_done(&call);
 }
-END_TEST
 
-START_TEST(an_unusable_address_sent_nothing)
+TEST(an_unusable_address_sent_nothing)
 {
     static const char *const urls[] = {
         /* with the scheme before a colon */
@@ -292,9 +280,8 @@ START_TEST(an_unusable_address_sent_nothing)
         http_call_done(&call);
     }
 }
-END_TEST
 
-START_TEST(a_connection_that_is_never_made_sent_nothing)
+TEST(a_connection_that_is_never_made_sent_nothing)
 {
     /* A full backlog: the kernel answers no SYN. */
     int port, fd = http_peer_listen(&port);
@@ -316,9 +303,8 @@ START_TEST(a_connection_that_is_never_made_sent_nothing)
         close(fillers[i]);
     close(fd);
 }
-END_TEST
 
-START_TEST(a_header_with_a_line_break_is_not_sent)
+TEST(a_header_with_a_line_break_is_not_sent)
 {
     struct http_call call;
     prepare(&call, "GET", url_of("/ok"));
@@ -330,18 +316,16 @@ START_TEST(a_header_with_a_line_break_is_not_sent)
     ck_assert_int_eq(call.result, HTTP_ANSWERED);
     http_call_done(&call);
 }
-END_TEST
 
-START_TEST(a_peer_that_closes_without_an_answer_may_have_read_the_request)
+TEST(a_peer_that_closes_without_an_answer_may_have_read_the_request)
 {
     expect_result("/close", HTTP_LOST);
     expect_result("/drop", HTTP_LOST);
     expect_result("/reset", HTTP_LOST);
     ck_assert_int_eq(peer.requests, 3);
 }
-END_TEST
 
-START_TEST(half_an_answer_is_none)
+TEST(half_an_answer_is_none)
 {
     expect_result("/partial", HTTP_LOST);
     expect_result("/partial-header", HTTP_LOST);
@@ -350,9 +334,8 @@ START_TEST(half_an_answer_is_none)
     expect_result("/garbage", HTTP_LOST);
     expect_result("/upgrade", HTTP_LOST);
 }
-END_TEST
 
-START_TEST(a_header_that_begins_folded_hurts_no_call)
+TEST(a_header_that_begins_folded_hurts_no_call)
 {
     struct http_call call;
     for (int i = 0; i < 3; i++) {
@@ -364,9 +347,8 @@ START_TEST(a_header_that_begins_folded_hurts_no_call)
         http_call_done(&call);
     }
 }
-END_TEST
 
-START_TEST(a_peer_that_hangs_is_given_up_at_the_timeout)
+TEST(a_peer_that_hangs_is_given_up_at_the_timeout)
 {
     static const char *const paths[] = {"/hang", "/hang-in-body"};
     for (size_t i = 0; i < ARRAY_SIZE(paths); i++) {
@@ -383,9 +365,8 @@ START_TEST(a_peer_that_hangs_is_given_up_at_the_timeout)
     }
     ck_assert_int_eq(peer.requests, 4);
 }
-END_TEST
 
-START_TEST(an_answer_over_the_maximum_is_lost_and_one_at_it_is_not)
+TEST(an_answer_over_the_maximum_is_lost_and_one_at_it_is_not)
 {
     expect_result("/large", HTTP_LOST);
     expect_result("/endless", HTTP_LOST);
@@ -396,9 +377,8 @@ START_TEST(an_answer_over_the_maximum_is_lost_and_one_at_it_is_not)
     ck_assert_uint_eq(call.answer.length, 4096);
     http_call_done(&call);
 }
-END_TEST
 
-START_TEST(a_calls_own_maximum_counts_too)
+TEST(a_calls_own_maximum_counts_too)
 {
     struct http_call call;
     prepare(&call, "GET", url_of("/ok"));
@@ -408,9 +388,8 @@ START_TEST(a_calls_own_maximum_counts_too)
     ck_assert_str_eq(call.error, "the answer is too large");
     http_call_done(&call);
 }
-END_TEST
 
-START_TEST(a_failed_call_leaves_nothing_of_the_answer_behind)
+TEST(a_failed_call_leaves_nothing_of_the_answer_behind)
 {
     struct http_call call;
     call_path(&call, "/partial");
@@ -418,11 +397,10 @@ START_TEST(a_failed_call_leaves_nothing_of_the_answer_behind)
     ck_assert_ptr_null(call.answer.bytes); /* wiped and freed */
     http_call_done(&call);
 }
-END_TEST
 
 /* ---- pooled connections ---- */
 
-START_TEST(a_connection_is_used_again)
+TEST(a_connection_is_used_again)
 {
     struct http_call call;
     prepare(&call, "POST", url_of("/ok"));
@@ -434,9 +412,8 @@ START_TEST(a_connection_is_used_again)
     ck_assert_int_eq(peer.accepted, 1);
     http_call_done(&call);
 }
-END_TEST
 
-START_TEST(a_pooled_connection_that_the_peer_closed_is_replaced)
+TEST(a_pooled_connection_that_the_peer_closed_is_replaced)
 {
     struct http_call call;
     prepare(&call, "POST", url_of("/ok-then-close"));
@@ -453,9 +430,8 @@ START_TEST(a_pooled_connection_that_the_peer_closed_is_replaced)
     ck_assert_int_eq(peer.accepted, answered);
     http_call_done(&call);
 }
-END_TEST
 
-START_TEST(a_connection_that_died_while_it_was_idle_is_replaced)
+TEST(a_connection_that_died_while_it_was_idle_is_replaced)
 {
     static const enum http_peer_end ends[] = {HTTP_PEER_CLOSES, HTTP_PEER_DROPS, HTTP_PEER_RESETS};
     struct http_call call;
@@ -470,9 +446,8 @@ START_TEST(a_connection_that_died_while_it_was_idle_is_replaced)
     }
     http_call_done(&call);
 }
-END_TEST
 
-START_TEST(a_request_that_was_sent_once_more_reports_it)
+TEST(a_request_that_was_sent_once_more_reports_it)
 {
     struct http_call call;
     prepare(&call, "POST", url_of("/ok"));
@@ -486,9 +461,8 @@ START_TEST(a_request_that_was_sent_once_more_reports_it)
     ck_assert(!call.was_resent);
     http_call_done(&call);
 }
-END_TEST
 
-START_TEST(on_a_fresh_connection_nothing_is_sent_twice)
+TEST(on_a_fresh_connection_nothing_is_sent_twice)
 {
     struct http_call call;
     call_path(&call, "/close-once");
@@ -497,9 +471,8 @@ START_TEST(on_a_fresh_connection_nothing_is_sent_twice)
     ck_assert_int_eq(peer.requests, 1);
     http_call_done(&call);
 }
-END_TEST
 
-START_TEST(a_request_that_left_on_a_dead_connection_is_lost_though_the_second_try_was_refused)
+TEST(a_request_that_left_on_a_dead_connection_is_lost_though_the_second_try_was_refused)
 {
     /* The peer stops listening; it reads one more request on the pooled connection and dies with it. */
     struct http_call call;
@@ -512,7 +485,6 @@ START_TEST(a_request_that_left_on_a_dead_connection_is_lost_though_the_second_tr
     ck_assert_msg(call.result == HTTP_LOST, "%s", call.error);
     http_call_done(&call);
 }
-END_TEST
 
 /* ---- many, and the end ---- */
 
@@ -528,7 +500,7 @@ static void count_done(struct http_call *call)
     call->on_done = NULL; /* a second end would crash */
 }
 
-START_TEST(five_hundred_calls_at_once_each_get_their_own_answer)
+TEST(five_hundred_calls_at_once_each_get_their_own_answer)
 {
     answered = 0;
     for (int round = 1; round <= 2; round++) {
@@ -547,7 +519,6 @@ START_TEST(five_hundred_calls_at_once_each_get_their_own_answer)
     for (int i = 0; i < CALLS; i++)
         http_call_done(&calls[i]);
 }
-END_TEST
 
 static int chain_left;
 
@@ -560,7 +531,7 @@ static void start_again(struct http_call *call)
         start(call);
 }
 
-START_TEST(a_call_may_be_started_again_from_its_own_end)
+TEST(a_call_may_be_started_again_from_its_own_end)
 {
     struct http_call call;
     prepare(&call, "GET", url_of("/ok"));
@@ -572,9 +543,8 @@ START_TEST(a_call_may_be_started_again_from_its_own_end)
     ck_assert_int_eq(peer.accepted, 1);
     http_call_done(&call);
 }
-END_TEST
 
-START_TEST(closing_ends_every_call_once_and_the_loop_is_empty_after_it)
+TEST(closing_ends_every_call_once_and_the_loop_is_empty_after_it)
 {
     static struct http_call hanging[20], fresh[5];
     for (size_t i = 0; i < ARRAY_SIZE(hanging); i++) {
@@ -602,7 +572,6 @@ START_TEST(closing_ends_every_call_once_and_the_loop_is_empty_after_it)
     for (size_t i = 0; i < ARRAY_SIZE(fresh); i++)
         http_call_done(&fresh[i]);
 }
-END_TEST
 
 /* One address, written in as many ways as a test may need. */
 static const char *nth_url(int n, const char *path)
@@ -616,7 +585,7 @@ static const char *nth_url(int n, const char *path)
 #define ADDRESSES_AT_ONCE \
     72 /* so that 32 routes, each with a look-up elsewhere, the issuer and core-api have one each */
 
-START_TEST(an_idle_address_gives_its_place_to_a_new_one_and_a_busy_one_does_not)
+TEST(an_idle_address_gives_its_place_to_a_new_one_and_a_busy_one_does_not)
 {
     static struct http_call hanging[ADDRESSES];
     struct http_call call;
@@ -647,9 +616,8 @@ START_TEST(an_idle_address_gives_its_place_to_a_new_one_and_a_busy_one_does_not)
     ck_assert_int_eq(call.result, HTTP_ANSWERED);
     http_call_done(&call);
 }
-END_TEST
 
-START_TEST(a_call_that_was_not_made_is_not_sent)
+TEST(a_call_that_was_not_made_is_not_sent)
 {
     struct http_call call;
     prepare(&call, "GET", url_of("/ok"));
@@ -678,7 +646,6 @@ START_TEST(a_call_that_was_not_made_is_not_sent)
     ck_assert_ptr_null(call.answer.bytes);
     http_call_done(&call);
 }
-END_TEST
 
 static struct http_call late;
 
@@ -689,7 +656,7 @@ static void close_and_start_another(struct http_call *call)
     start(&late);
 }
 
-START_TEST(a_call_started_while_closing_is_not_sent_and_ends_from_the_loop)
+TEST(a_call_started_while_closing_is_not_sent_and_ends_from_the_loop)
 {
     struct http_call call;
     prepare(&late, "GET", url_of("/ok"));
@@ -705,18 +672,16 @@ START_TEST(a_call_started_while_closing_is_not_sent_and_ends_from_the_loop)
     http_call_done(&call);
     http_call_done(&late);
 }
-END_TEST
 
-START_TEST(a_client_that_was_never_used_closes)
+TEST(a_client_that_was_never_used_closes)
 {
     http_client_close(client, on_closed, &closed);
     ck_assert_int_eq(closed, 0);
     uv_run(&loop, UV_RUN_DEFAULT);
     ck_assert_int_eq(closed, 1);
 }
-END_TEST
 
-START_TEST(the_answers_header_is_read)
+TEST(the_answers_header_is_read)
 {
     struct http_call call;
     snprintf(peer.answer_header, sizeof(peer.answer_header),
@@ -735,48 +700,12 @@ START_TEST(the_answers_header_is_read)
     ck_assert(!call.answer_is_json);
     http_call_done(&call);
 }
-END_TEST
 
 static void add_tests(Suite *suite, const char *name, void (*set_up_peer)(void))
 {
     TCase *tests = tcase_create(name);
     tcase_add_checked_fixture(tests, set_up_peer, tear_down);
-    tcase_add_test(tests, an_answer_comes_with_status_and_body);
-    tcase_add_test(tests, a_post_carries_its_headers_and_body_and_nothing_unasked);
-    tcase_add_test(tests, a_post_without_a_body_is_empty_and_a_get_after_it_has_none);
-    tcase_add_test(tests, a_delete_has_headers_and_no_body);
-    tcase_add_test(tests, a_large_body_is_sent_at_once_without_asking_first);
-    tcase_add_test(tests, a_proxy_in_the_environment_is_not_used);
-    tcase_add_test(tests, a_redirect_is_an_answer_and_is_not_followed);
-    tcase_add_test(tests, interim_answers_are_passed_over);
-    tcase_add_test(tests, chunks_are_joined_and_trailers_say_nothing);
-    tcase_add_test(tests, a_body_may_end_with_the_connection);
-    tcase_add_test(tests, an_encoded_body_is_handed_over_as_it_came);
-    tcase_add_test(tests, a_refused_connection_sent_nothing);
-    tcase_add_test(tests, an_unusable_address_sent_nothing);
-    tcase_add_test(tests, a_connection_that_is_never_made_sent_nothing);
-    tcase_add_test(tests, a_header_with_a_line_break_is_not_sent);
-    tcase_add_test(tests, a_peer_that_closes_without_an_answer_may_have_read_the_request);
-    tcase_add_test(tests, half_an_answer_is_none);
-    tcase_add_test(tests, a_header_that_begins_folded_hurts_no_call);
-    tcase_add_test(tests, a_peer_that_hangs_is_given_up_at_the_timeout);
-    tcase_add_test(tests, an_answer_over_the_maximum_is_lost_and_one_at_it_is_not);
-    tcase_add_test(tests, a_calls_own_maximum_counts_too);
-    tcase_add_test(tests, a_failed_call_leaves_nothing_of_the_answer_behind);
-    tcase_add_test(tests, a_connection_is_used_again);
-    tcase_add_test(tests, a_pooled_connection_that_the_peer_closed_is_replaced);
-    tcase_add_test(tests, a_connection_that_died_while_it_was_idle_is_replaced);
-    tcase_add_test(tests, a_request_that_was_sent_once_more_reports_it);
-    tcase_add_test(tests, on_a_fresh_connection_nothing_is_sent_twice);
-    tcase_add_test(tests, a_request_that_left_on_a_dead_connection_is_lost_though_the_second_try_was_refused);
-    tcase_add_test(tests, five_hundred_calls_at_once_each_get_their_own_answer);
-    tcase_add_test(tests, a_call_may_be_started_again_from_its_own_end);
-    tcase_add_test(tests, closing_ends_every_call_once_and_the_loop_is_empty_after_it);
-    tcase_add_test(tests, an_idle_address_gives_its_place_to_a_new_one_and_a_busy_one_does_not);
-    tcase_add_test(tests, a_call_that_was_not_made_is_not_sent);
-    tcase_add_test(tests, a_call_started_while_closing_is_not_sent_and_ends_from_the_loop);
-    tcase_add_test(tests, a_client_that_was_never_used_closes);
-    tcase_add_test(tests, the_answers_header_is_read);
+    ADD_TESTS(tests);
     suite_add_tcase(suite, tests);
 }
 

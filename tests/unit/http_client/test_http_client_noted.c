@@ -50,7 +50,7 @@ static void expect_noted(const struct http_call *call, const char *const values[
                       values[i], peer.answer_header);
 }
 
-START_TEST(each_named_header_has_its_value_by_the_index_of_its_name)
+TEST(each_named_header_has_its_value_by_the_index_of_its_name)
 {
     struct http_call call;
     snprintf(peer.answer_header, sizeof(peer.answer_header),
@@ -60,9 +60,8 @@ START_TEST(each_named_header_has_its_value_by_the_index_of_its_name)
     expect_noted(&call, (const char *const[]){"false", "as Sent", "true", "4"});
     http_call_done(&call);
 }
-END_TEST
 
-START_TEST(a_value_is_what_the_header_states_once_and_clearly)
+TEST(a_value_is_what_the_header_states_once_and_clearly)
 {
     static const struct {
         const char *header, *value;
@@ -110,9 +109,8 @@ START_TEST(a_value_is_what_the_header_states_once_and_clearly)
         http_call_done(&call);
     }
 }
-END_TEST
 
-START_TEST(a_longer_name_that_begins_like_one_is_another)
+TEST(a_longer_name_that_begins_like_one_is_another)
 {
     struct http_call call;
     snprintf(peer.answer_header, sizeof(peer.answer_header),
@@ -121,9 +119,8 @@ START_TEST(a_longer_name_that_begins_like_one_is_another)
     expect_noted(&call, (const char *const[]){"", "", "", ""});
     http_call_done(&call);
 }
-END_TEST
 
-START_TEST(interim_answers_trailers_and_redirects_set_nothing)
+TEST(interim_answers_trailers_and_redirects_set_nothing)
 {
     static const char *const paths[] = {"/noted-interim", "/noted-trailer"};
     struct http_call call;
@@ -138,9 +135,8 @@ START_TEST(interim_answers_trailers_and_redirects_set_nothing)
     expect_noted(&call, (const char *const[]){"", "", "", ""});
     http_call_done(&call);
 }
-END_TEST
 
-START_TEST(a_trailer_that_looks_like_a_status_begins_no_answer)
+TEST(a_trailer_that_looks_like_a_status_begins_no_answer)
 {
     struct http_call call;
     call_path(&call, "/noted-false-status"); /* a name with a blank in it is no HTTP */
@@ -148,18 +144,16 @@ START_TEST(a_trailer_that_looks_like_a_status_begins_no_answer)
     expect_noted(&call, (const char *const[]){"", "", "", ""});
     http_call_done(&call);
 }
-END_TEST
 
-START_TEST(a_folded_line_leaves_no_value_that_it_might_belong_to)
+TEST(a_folded_line_leaves_no_value_that_it_might_belong_to)
 {
     struct http_call call;
     call_path(&call, "/noted-folded"); /* that is no answer */
     expect_noted(&call, (const char *const[]){"", "", "", ""});
     http_call_done(&call);
 }
-END_TEST
 
-START_TEST(a_value_is_gone_with_the_answer_that_it_came_with)
+TEST(a_value_is_gone_with_the_answer_that_it_came_with)
 {
     struct http_call call;
     snprintf(peer.answer_header, sizeof(peer.answer_header), "Transient-Error: true");
@@ -187,9 +181,8 @@ START_TEST(a_value_is_gone_with_the_answer_that_it_came_with)
     expect_noted(&call, (const char *const[]){"", "", "", ""});
     http_call_done(&call);
 }
-END_TEST
 
-START_TEST(a_call_that_names_no_header_notes_none)
+TEST(a_call_that_names_no_header_notes_none)
 {
     static const char *const none[] = {NULL};
     struct http_call call;
@@ -204,9 +197,8 @@ START_TEST(a_call_that_names_no_header_notes_none)
         http_call_done(&call);
     }
 }
-END_TEST
 
-START_TEST(headers_without_end_note_nothing)
+TEST(headers_without_end_note_nothing)
 {
     struct http_call call;
     call_path(&call, "/flood-headers");
@@ -214,21 +206,12 @@ START_TEST(headers_without_end_note_nothing)
     expect_noted(&call, (const char *const[]){"", "", "", ""});
     http_call_done(&call);
 }
-END_TEST
 
 static void add_tests(Suite *suite, const char *name, void (*set_up_peer)(void))
 {
     TCase *tests = tcase_create(name);
     tcase_add_checked_fixture(tests, set_up_peer, tear_down);
-    tcase_add_test(tests, each_named_header_has_its_value_by_the_index_of_its_name);
-    tcase_add_test(tests, a_value_is_what_the_header_states_once_and_clearly);
-    tcase_add_test(tests, a_longer_name_that_begins_like_one_is_another);
-    tcase_add_test(tests, interim_answers_trailers_and_redirects_set_nothing);
-    tcase_add_test(tests, a_trailer_that_looks_like_a_status_begins_no_answer);
-    tcase_add_test(tests, a_folded_line_leaves_no_value_that_it_might_belong_to);
-    tcase_add_test(tests, a_value_is_gone_with_the_answer_that_it_came_with);
-    tcase_add_test(tests, a_call_that_names_no_header_notes_none);
-    tcase_add_test(tests, headers_without_end_note_nothing);
+    ADD_TESTS(tests);
     suite_add_tcase(suite, tests);
 }
 

@@ -66,7 +66,7 @@ static void expect_lost(const struct http_call *call, int requests)
     ck_assert_int_eq(peer.requests, requests);
 }
 
-START_TEST(a_request_that_was_read_on_a_pooled_connection_is_lost_and_not_sent_again)
+TEST(a_request_that_was_read_on_a_pooled_connection_is_lost_and_not_sent_again)
 {
     static const char *const methods[] = {"POST", "PATCH"};
     static const char *const paths[] = {"/close", "/drop", "/reset"};
@@ -89,9 +89,8 @@ START_TEST(a_request_that_was_read_on_a_pooled_connection_is_lost_and_not_sent_a
     ck_assert_int_eq(peer.requests, requests + 3);
     http_call_done(&call);
 }
-END_TEST
 
-START_TEST(a_pooled_connection_that_died_costs_no_second_sending)
+TEST(a_pooled_connection_that_died_costs_no_second_sending)
 {
     static const enum http_peer_end ends[] = {HTTP_PEER_CLOSES, HTTP_PEER_DROPS, HTTP_PEER_RESETS};
     int requests = 0;
@@ -110,9 +109,8 @@ START_TEST(a_pooled_connection_that_died_costs_no_second_sending)
         http_call_done(&call);
     }
 }
-END_TEST
 
-START_TEST(a_request_that_never_left_a_dead_pooled_connection_is_sent_on_a_new_one)
+TEST(a_request_that_never_left_a_dead_pooled_connection_is_sent_on_a_new_one)
 {
     struct http_call call;
     init(&call);
@@ -124,9 +122,8 @@ START_TEST(a_request_that_never_left_a_dead_pooled_connection_is_sent_on_a_new_o
     ck_assert_int_eq(peer.requests, 2);
     http_call_done(&call);
 }
-END_TEST
 
-START_TEST(a_call_that_may_be_sent_again_is_so_after_one_that_must_not)
+TEST(a_call_that_may_be_sent_again_is_so_after_one_that_must_not)
 {
     struct http_call call;
     init(&call);
@@ -139,11 +136,10 @@ START_TEST(a_call_that_may_be_sent_again_is_so_after_one_that_must_not)
     ck_assert(call.was_resent);
     http_call_done(&call);
 }
-END_TEST
 
 /* ---- PATCH ---- */
 
-START_TEST(a_patch_carries_its_headers_and_its_body)
+TEST(a_patch_carries_its_headers_and_its_body)
 {
     struct http_call call;
     init(&call);
@@ -170,9 +166,8 @@ START_TEST(a_patch_carries_its_headers_and_its_body)
     ck_assert_ptr_null(strstr(peer.last_request, "Content-Length"));
     http_call_done(&call);
 }
-END_TEST
 
-START_TEST(a_patch_of_eight_kib_is_whole_also_when_it_is_sent_a_second_time)
+TEST(a_patch_of_eight_kib_is_whole_also_when_it_is_sent_a_second_time)
 {
     struct http_call call;
     init(&call);
@@ -186,11 +181,10 @@ START_TEST(a_patch_of_eight_kib_is_whole_also_when_it_is_sent_a_second_time)
     ck_assert_uint_eq(strspn(body + 4, "b"), HTTP_CALL_TEXT_MAX);
     http_call_done(&call);
 }
-END_TEST
 
 /* ---- PUT, and large bodies ---- */
 
-START_TEST(a_put_carries_its_headers_and_its_body)
+TEST(a_put_carries_its_headers_and_its_body)
 {
     struct http_call call;
     init(&call);
@@ -208,11 +202,10 @@ START_TEST(a_put_carries_its_headers_and_its_body)
     ck_assert_ptr_null(strstr(request, "Transfer-Encoding"));
     http_call_done(&call);
 }
-END_TEST
 
 #define BODY (64 * 1024) /* of the largest payload; other calls may have less */
 
-START_TEST(a_body_of_64_kib_is_whole_where_it_was_allowed_also_when_it_is_sent_a_second_time)
+TEST(a_body_of_64_kib_is_whole_where_it_was_allowed_also_when_it_is_sent_a_second_time)
 {
     static const char *const methods[] = {"POST", "PUT"};
     static char body[BODY + 1];
@@ -235,9 +228,8 @@ START_TEST(a_body_of_64_kib_is_whole_where_it_was_allowed_also_when_it_is_sent_a
         http_call_done(&call);
     }
 }
-END_TEST
 
-START_TEST(an_answer_that_is_too_large_is_one_without_a_body_where_the_status_is_enough)
+TEST(an_answer_that_is_too_large_is_one_without_a_body_where_the_status_is_enough)
 {
     static const char *const paths[] = {"/large", "/largest", "/ok"};
     struct http_call call;
@@ -260,9 +252,8 @@ START_TEST(an_answer_that_is_too_large_is_one_without_a_body_where_the_status_is
     ck_assert_int_eq(peer.requests, 5);
     http_call_done(&call);
 }
-END_TEST
 
-START_TEST(a_body_is_bounded_by_what_its_own_call_was_allowed)
+TEST(a_body_is_bounded_by_what_its_own_call_was_allowed)
 {
     static char body[BODY + 1];
     struct http_call call;
@@ -279,7 +270,6 @@ START_TEST(a_body_is_bounded_by_what_its_own_call_was_allowed)
     ck_assert_int_eq(peer.requests, 0);
     http_call_done(&call);
 }
-END_TEST
 
 static TCase *add_case(Suite *suite, const char *name, void (*set_up_peer)(void))
 {
@@ -291,16 +281,7 @@ static TCase *add_case(Suite *suite, const char *name, void (*set_up_peer)(void)
 
 static void add_tests(TCase *tests)
 {
-    tcase_add_test(tests, a_request_that_was_read_on_a_pooled_connection_is_lost_and_not_sent_again);
-    tcase_add_test(tests, a_pooled_connection_that_died_costs_no_second_sending);
-    tcase_add_test(tests, a_request_that_never_left_a_dead_pooled_connection_is_sent_on_a_new_one);
-    tcase_add_test(tests, a_call_that_may_be_sent_again_is_so_after_one_that_must_not);
-    tcase_add_test(tests, a_patch_carries_its_headers_and_its_body);
-    tcase_add_test(tests, a_patch_of_eight_kib_is_whole_also_when_it_is_sent_a_second_time);
-    tcase_add_test(tests, a_put_carries_its_headers_and_its_body);
-    tcase_add_test(tests, a_body_of_64_kib_is_whole_where_it_was_allowed_also_when_it_is_sent_a_second_time);
-    tcase_add_test(tests, a_body_is_bounded_by_what_its_own_call_was_allowed);
-    tcase_add_test(tests, an_answer_that_is_too_large_is_one_without_a_body_where_the_status_is_enough);
+    ADD_TESTS(tests);
 }
 
 SUITE(http_client_once)

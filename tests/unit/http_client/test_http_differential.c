@@ -385,7 +385,6 @@ START_TEST(what_is_an_answer_to_us_is_the_same_answer_to_libcurl)
     ck_assert_int_gt(both, answers / 10);
     ck_assert_int_lt(ours, answers * 9 / 10);
 }
-END_TEST
 
 static void add_test(Suite *suite, const char *scheme, void (*set_up)(void))
 {

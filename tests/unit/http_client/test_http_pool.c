@@ -54,7 +54,7 @@ static void send_fails_at(int n, int with, size_t each)
     send_instead = send_and_fail;
 }
 
-START_TEST(a_request_that_leaves_in_pieces_arrives_whole)
+TEST(a_request_that_leaves_in_pieces_arrives_whole)
 {
     static char whole[SCRIPTED_REQUEST_SIZE];
     int fd = -1;
@@ -80,9 +80,8 @@ START_TEST(a_request_that_leaves_in_pieces_arrives_whole)
     ck_assert(!scripted_has_connection());
     scripted_close(fd);
 }
-END_TEST
 
-START_TEST(a_kernel_that_takes_nothing_at_first_is_tried_again)
+TEST(a_kernel_that_takes_nothing_at_first_is_tried_again)
 {
     static const int errors[] = {EAGAIN, EINTR};
     int fd = pool_one_connection();
@@ -100,9 +99,8 @@ START_TEST(a_kernel_that_takes_nothing_at_first_is_tried_again)
     send_instead = NULL;
     scripted_close(fd);
 }
-END_TEST
 
-START_TEST(a_request_that_waits_for_the_kernel_is_not_sent_until_a_byte_has_left)
+TEST(a_request_that_waits_for_the_kernel_is_not_sent_until_a_byte_has_left)
 {
     struct scripted_call call;
     send_fails_at(1, EAGAIN, INPUT_SIZE);
@@ -117,9 +115,8 @@ START_TEST(a_request_that_waits_for_the_kernel_is_not_sent_until_a_byte_has_left
     expect_result(&call, HTTP_NOT_SENT);
     scripted_close(fd);
 }
-END_TEST
 
-START_TEST(what_a_peer_sends_before_a_byte_of_the_request_has_left_is_no_answer)
+TEST(what_a_peer_sends_before_a_byte_of_the_request_has_left_is_no_answer)
 {
     static const bool is_pooled[] = {true, false};
     for (size_t i = 0; i < ARRAY_SIZE(is_pooled); i++) {
@@ -142,9 +139,8 @@ START_TEST(what_a_peer_sends_before_a_byte_of_the_request_has_left_is_no_answer)
         scripted_close(fd);
     }
 }
-END_TEST
 
-START_TEST(a_pooled_connection_that_takes_no_byte_is_replaced_and_nothing_was_sent_twice)
+TEST(a_pooled_connection_that_takes_no_byte_is_replaced_and_nothing_was_sent_twice)
 {
     static const int errors[] = {EPIPE, ECONNRESET, ENOBUFS};
     for (size_t i = 0; i < ARRAY_SIZE(errors); i++) {
@@ -160,9 +156,8 @@ START_TEST(a_pooled_connection_that_takes_no_byte_is_replaced_and_nothing_was_se
         scripted_close(fd);
     }
 }
-END_TEST
 
-START_TEST(nothing_was_sent_when_no_connection_took_a_byte)
+TEST(nothing_was_sent_when_no_connection_took_a_byte)
 {
     int fd = pool_one_connection();
     struct scripted_call call;
@@ -174,9 +169,8 @@ START_TEST(nothing_was_sent_when_no_connection_took_a_byte)
     expect_result(&call, HTTP_NOT_SENT);
     scripted_close(fd);
 }
-END_TEST
 
-START_TEST(a_new_connection_that_takes_no_byte_sent_nothing)
+TEST(a_new_connection_that_takes_no_byte_sent_nothing)
 {
     struct scripted_call call;
     send_fails_at(1, EPIPE, INPUT_SIZE);
@@ -187,9 +181,8 @@ START_TEST(a_new_connection_that_takes_no_byte_sent_nothing)
     expect_result(&call, HTTP_NOT_SENT);
     scripted_close(fd);
 }
-END_TEST
 
-START_TEST(one_byte_that_left_is_a_request_that_may_be_known)
+TEST(one_byte_that_left_is_a_request_that_may_be_known)
 {
     /* On a new connection the call is lost; on a pooled one it is sent again, and reports it; and it stays lost when
      * the second try finds no listener. */
@@ -225,9 +218,8 @@ START_TEST(one_byte_that_left_is_a_request_that_may_be_known)
     scripted_wait(&call);
     expect_result(&call, HTTP_LOST);
 }
-END_TEST
 
-START_TEST(a_request_that_is_too_large_is_not_sent_and_costs_no_other_call)
+TEST(a_request_that_is_too_large_is_not_sent_and_costs_no_other_call)
 {
     static char header[HTTP_REQUEST_MAX];
     memset(header, 'x', sizeof(header) - 1);
@@ -247,9 +239,8 @@ START_TEST(a_request_that_is_too_large_is_not_sent_and_costs_no_other_call)
     fd = pool_one_connection();
     scripted_close(fd);
 }
-END_TEST
 
-START_TEST(an_answer_may_come_before_the_whole_request_left_and_its_connection_is_not_used_again)
+TEST(an_answer_may_come_before_the_whole_request_left_and_its_connection_is_not_used_again)
 {
     struct scripted_call call;
     int fd = pool_one_connection();
@@ -270,7 +261,6 @@ START_TEST(an_answer_may_come_before_the_whole_request_left_and_its_connection_i
     fd = pool_one_connection();
     scripted_close(fd);
 }
-END_TEST
 
 /* A part, nothing for now, and EPIPE for the rest. */
 static ssize_t send_a_part(int fd, const void *bytes, size_t length, int flags)
@@ -281,7 +271,7 @@ static ssize_t send_a_part(int fd, const void *bytes, size_t length, int flags)
     return -1;
 }
 
-START_TEST(a_peer_that_reads_no_further_may_have_answered)
+TEST(a_peer_that_reads_no_further_may_have_answered)
 {
     struct scripted_call call;
     send_fails_at(0, 0, 10);
@@ -296,7 +286,6 @@ START_TEST(a_peer_that_reads_no_further_may_have_answered)
     SCRIPTED_UNTIL(scripted_is_closed(fd));
     scripted_close(fd);
 }
-END_TEST
 
 /* ---- receiving ---- */
 
@@ -321,7 +310,7 @@ static ssize_t receive_one_byte(int fd, void *bytes, size_t length, int flags)
     return real_recv(fd, bytes, length > 1 ? 1 : length, flags);
 }
 
-START_TEST(an_answer_that_comes_byte_by_byte_is_one_answer)
+TEST(an_answer_that_comes_byte_by_byte_is_one_answer)
 {
     int fd = -1;
     recv_instead = receive_one_byte;
@@ -339,10 +328,9 @@ START_TEST(an_answer_that_comes_byte_by_byte_is_one_answer)
     ck_assert(!scripted_has_connection());
     scripted_close(fd);
 }
-END_TEST
 
 /* Zeros before the size of a chunk are no header and no body, and the reader of answers skips them. */
-START_TEST(a_peer_that_sends_without_end_is_given_up_by_size)
+TEST(a_peer_that_sends_without_end_is_given_up_by_size)
 {
     static char zeros[8192];
     struct scripted_call call;
@@ -360,9 +348,8 @@ START_TEST(a_peer_that_sends_without_end_is_given_up_by_size)
     expect_result(&call, HTTP_LOST);
     scripted_close(fd);
 }
-END_TEST
 
-START_TEST(an_answer_in_pieces_of_one_byte_is_one_answer)
+TEST(an_answer_in_pieces_of_one_byte_is_one_answer)
 {
     static const char answer[] = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nyes\r\n0\r\n\r\n";
     struct scripted_call call;
@@ -376,9 +363,8 @@ START_TEST(an_answer_in_pieces_of_one_byte_is_one_answer)
     expect_answer(&call, "yes");
     scripted_close(fd);
 }
-END_TEST
 
-START_TEST(a_reset_before_an_answer_is_lost_on_a_new_connection_and_sent_again_on_a_pooled_one)
+TEST(a_reset_before_an_answer_is_lost_on_a_new_connection_and_sent_again_on_a_pooled_one)
 {
     struct scripted_call call;
     scripted_reset(call_and_receive(&call, "/reset"));
@@ -401,9 +387,8 @@ START_TEST(a_reset_before_an_answer_is_lost_on_a_new_connection_and_sent_again_o
     answer_on_new_connection(&call, true);
     scripted_close(fd);
 }
-END_TEST
 
-START_TEST(a_byte_of_an_answer_forbids_to_send_again)
+TEST(a_byte_of_an_answer_forbids_to_send_again)
 {
     static const char *const beginnings[] = {"H", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhal",
                                              "HTTP/1.1 100 Continue\r\n\r\n", "no HTTP", "\r\n"};
@@ -425,9 +410,8 @@ START_TEST(a_byte_of_an_answer_forbids_to_send_again)
         ck_assert(!scripted_has_connection());
     }
 }
-END_TEST
 
-START_TEST(a_body_without_a_length_that_a_reset_ends_is_none)
+TEST(a_body_without_a_length_that_a_reset_ends_is_none)
 {
     static const bool is_seen[] = {true, false};
     for (size_t i = 0; i < ARRAY_SIZE(is_seen); i++) {
@@ -441,9 +425,8 @@ START_TEST(a_body_without_a_length_that_a_reset_ends_is_none)
         expect_result(&call, HTTP_LOST);
     }
 }
-END_TEST
 
-START_TEST(a_reset_while_the_request_leaves_is_lost_or_sent_again)
+TEST(a_reset_while_the_request_leaves_is_lost_or_sent_again)
 {
     for (int i = 0; i < 4; i++) {
         bool is_pooled = i % 2, is_seen = i / 2;
@@ -468,7 +451,6 @@ START_TEST(a_reset_while_the_request_leaves_is_lost_or_sent_again)
         }
     }
 }
-END_TEST
 
 static int dying; /* the peer's end of the connection that is written to */
 
@@ -482,7 +464,7 @@ static ssize_t send_to_the_dying(int fd, const void *bytes, size_t length, int f
     return real_send(fd, bytes, length, flags);
 }
 
-START_TEST(a_broken_pipe_ends_no_program)
+TEST(a_broken_pipe_ends_no_program)
 {
     struct scripted_call call;
     dying = pool_one_connection();
@@ -490,9 +472,8 @@ START_TEST(a_broken_pipe_ends_no_program)
     scripted_call(&call, "/dying");
     answer_on_new_connection(&call, false);
 }
-END_TEST
 
-START_TEST(a_call_goes_twice_at_most)
+TEST(a_call_goes_twice_at_most)
 {
     int fd = pool_one_connection();
     struct scripted_call call;
@@ -506,9 +487,8 @@ START_TEST(a_call_goes_twice_at_most)
     expect_result(&call, HTTP_LOST);
     ck_assert(!scripted_has_connection());
 }
-END_TEST
 
-START_TEST(a_call_on_a_dead_connection_goes_to_a_new_one_though_others_are_idle)
+TEST(a_call_on_a_dead_connection_goes_to_a_new_one_though_others_are_idle)
 {
     int fds[3];
     keep(fds, 3);
@@ -525,9 +505,8 @@ START_TEST(a_call_on_a_dead_connection_goes_to_a_new_one_though_others_are_idle)
         scripted_close(fds[i]);
     answer_on_new_connection(&call, true);
 }
-END_TEST
 
-START_TEST(a_call_that_waits_for_a_new_connection_does_not_take_one_that_served_another)
+TEST(a_call_that_waits_for_a_new_connection_does_not_take_one_that_served_another)
 {
     int fds[2];
     keep(fds, 2);
@@ -548,9 +527,8 @@ START_TEST(a_call_that_waits_for_a_new_connection_does_not_take_one_that_served_
     answer_on_new_connection(&again, true);
     scripted_close(fds[0]);
 }
-END_TEST
 
-START_TEST(a_call_whose_second_try_is_refused_is_lost)
+TEST(a_call_whose_second_try_is_refused_is_lost)
 {
     int fds[3];
     keep(fds, 3);
@@ -567,35 +545,12 @@ START_TEST(a_call_whose_second_try_is_refused_is_lost)
         expect_result(&calls[i], HTTP_LOST);
     }
 }
-END_TEST
 
 static void add_tests(Suite *suite, const char *scheme, void (*set_up)(void))
 {
     TCase *tests = tcase_create(scheme);
     tcase_add_checked_fixture(tests, set_up, scripted_tear_down);
-    tcase_add_test(tests, a_request_that_leaves_in_pieces_arrives_whole);
-    tcase_add_test(tests, a_kernel_that_takes_nothing_at_first_is_tried_again);
-    tcase_add_test(tests, a_request_that_waits_for_the_kernel_is_not_sent_until_a_byte_has_left);
-    tcase_add_test(tests, what_a_peer_sends_before_a_byte_of_the_request_has_left_is_no_answer);
-    tcase_add_test(tests, a_pooled_connection_that_takes_no_byte_is_replaced_and_nothing_was_sent_twice);
-    tcase_add_test(tests, nothing_was_sent_when_no_connection_took_a_byte);
-    tcase_add_test(tests, a_new_connection_that_takes_no_byte_sent_nothing);
-    tcase_add_test(tests, one_byte_that_left_is_a_request_that_may_be_known);
-    tcase_add_test(tests, a_request_that_is_too_large_is_not_sent_and_costs_no_other_call);
-    tcase_add_test(tests, an_answer_may_come_before_the_whole_request_left_and_its_connection_is_not_used_again);
-    tcase_add_test(tests, a_peer_that_reads_no_further_may_have_answered);
-    tcase_add_test(tests, an_answer_that_comes_byte_by_byte_is_one_answer);
-    tcase_add_test(tests, a_peer_that_sends_without_end_is_given_up_by_size);
-    tcase_add_test(tests, an_answer_in_pieces_of_one_byte_is_one_answer);
-    tcase_add_test(tests, a_reset_before_an_answer_is_lost_on_a_new_connection_and_sent_again_on_a_pooled_one);
-    tcase_add_test(tests, a_byte_of_an_answer_forbids_to_send_again);
-    tcase_add_test(tests, a_body_without_a_length_that_a_reset_ends_is_none);
-    tcase_add_test(tests, a_reset_while_the_request_leaves_is_lost_or_sent_again);
-    tcase_add_test(tests, a_broken_pipe_ends_no_program);
-    tcase_add_test(tests, a_call_goes_twice_at_most);
-    tcase_add_test(tests, a_call_on_a_dead_connection_goes_to_a_new_one_though_others_are_idle);
-    tcase_add_test(tests, a_call_that_waits_for_a_new_connection_does_not_take_one_that_served_another);
-    tcase_add_test(tests, a_call_whose_second_try_is_refused_is_lost);
+    ADD_TESTS(tests);
     suite_add_tcase(suite, tests);
 }
 

@@ -145,7 +145,6 @@ START_TEST(a_connection_in_clear_text_that_is_cut_behind_any_byte_gives_a_true_r
 {
     cut_everywhere(50);
 }
-END_TEST
 
 START_TEST(a_connection_over_tls_that_is_cut_behind_any_byte_gives_a_true_result)
 {
@@ -153,7 +152,6 @@ START_TEST(a_connection_over_tls_that_is_cut_behind_any_byte_gives_a_true_result
     SSL_CTX_set_num_tickets(scripted.tls, 0);
     cut_everywhere(500);
 }
-END_TEST
 
 START_TEST(a_connection_of_tls_1_2_that_is_cut_behind_any_byte_gives_a_true_result)
 {
@@ -166,7 +164,6 @@ START_TEST(a_connection_of_tls_1_2_that_is_cut_behind_any_byte_gives_a_true_resu
         at++;
     ck_assert_uint_ge(at, 500);
 }
-END_TEST
 
 /* Before each call one that is answered leaves a session. */
 START_TEST(a_connection_that_takes_up_a_session_and_is_cut_gives_a_true_result)
@@ -181,7 +178,6 @@ START_TEST(a_connection_that_takes_up_a_session_and_is_cut_gives_a_true_result)
     ck_assert_uint_ge(at, 200);
     ck_assert_int_eq(handshake, HTTP_HANDSHAKE_RESUMED); /* else it was a whole handshake that was cut */
 }
-END_TEST
 
 SUITE(http_pool_cut)
 {

@@ -46,7 +46,7 @@ static void expect_lost(struct scripted_call *call)
     ck_assert(!scripted_has_connection());
 }
 
-START_TEST(a_pooled_connection_that_ends_behind_the_request_loses_the_call)
+TEST(a_pooled_connection_that_ends_behind_the_request_loses_the_call)
 {
     for (int i = 0; i < 2; i++) {
         struct scripted_call call;
@@ -60,9 +60,8 @@ START_TEST(a_pooled_connection_that_ends_behind_the_request_loses_the_call)
         expect_lost(&call);
     }
 }
-END_TEST
 
-START_TEST(a_pooled_connection_that_takes_no_byte_is_replaced)
+TEST(a_pooled_connection_that_takes_no_byte_is_replaced)
 {
     struct scripted_call call;
     int fd = pool_one_connection();
@@ -75,9 +74,8 @@ START_TEST(a_pooled_connection_that_takes_no_byte_is_replaced)
     ck_assert_ptr_eq(strstr(text, "PATCH /once HTTP/1.1\r\n"), text);
     scripted_close(fd);
 }
-END_TEST
 
-START_TEST(one_byte_on_a_pooled_connection_that_dies_loses_the_call)
+TEST(one_byte_on_a_pooled_connection_that_dies_loses_the_call)
 {
     struct scripted_call call;
     int fd = pool_one_connection();
@@ -90,9 +88,8 @@ START_TEST(one_byte_on_a_pooled_connection_that_dies_loses_the_call)
     scripted_close(fd);
     expect_lost(&call);
 }
-END_TEST
 
-START_TEST(a_rest_without_memory_loses_the_call_from_the_loop)
+TEST(a_rest_without_memory_loses_the_call_from_the_loop)
 {
     /* One byte left with the start, and there is no memory for the rest of the request. */
     struct scripted_call call;
@@ -112,16 +109,12 @@ START_TEST(a_rest_without_memory_loses_the_call_from_the_loop)
     expect_lost(&call);
     scripted_close(fd);
 }
-END_TEST
 
 static void add_tests(Suite *suite, const char *scheme, void (*set_up)(void))
 {
     TCase *tests = tcase_create(scheme);
     tcase_add_checked_fixture(tests, set_up, scripted_tear_down);
-    tcase_add_test(tests, a_pooled_connection_that_ends_behind_the_request_loses_the_call);
-    tcase_add_test(tests, a_pooled_connection_that_takes_no_byte_is_replaced);
-    tcase_add_test(tests, one_byte_on_a_pooled_connection_that_dies_loses_the_call);
-    tcase_add_test(tests, a_rest_without_memory_loses_the_call_from_the_loop);
+    ADD_TESTS(tests);
     suite_add_tcase(suite, tests);
 }
 

@@ -44,7 +44,7 @@ static int accept_connect(void)
     return fd;
 }
 
-START_TEST(a_proxy_is_asked_for_a_connection_that_is_used_again)
+TEST(a_proxy_is_asked_for_a_connection_that_is_used_again)
 {
     struct scripted_call call;
     ck_assert_int_eq(setenv("NO_PROXY", "*", 1), 0); /* a variable of the environment is not for us */
@@ -64,9 +64,8 @@ START_TEST(a_proxy_is_asked_for_a_connection_that_is_used_again)
     ck_assert(!scripted_has_connection());
     scripted_close(fd);
 }
-END_TEST
 
-START_TEST(a_call_without_the_proxy_does_not_take_its_connections)
+TEST(a_call_without_the_proxy_does_not_take_its_connections)
 {
     struct scripted_call call;
     start_through_proxy(&call, 60000);
@@ -85,9 +84,8 @@ START_TEST(a_call_without_the_proxy_does_not_take_its_connections)
     expect_result(&call, HTTP_NOT_SENT);
     scripted_close(fd);
 }
-END_TEST
 
-START_TEST(a_proxy_that_makes_no_connection_sent_nothing)
+TEST(a_proxy_that_makes_no_connection_sent_nothing)
 {
     static const struct {
         const char *answer, *why;
@@ -119,9 +117,8 @@ START_TEST(a_proxy_that_makes_no_connection_sent_nothing)
         scripted_settle();
     }
 }
-END_TEST
 
-START_TEST(a_proxy_that_connects_may_say_so_in_many_ways)
+TEST(a_proxy_that_connects_may_say_so_in_many_ways)
 {
     static const char *const heads[] = {
         "HTTP/1.0 200 Connection established\r\n\r\n",
@@ -149,9 +146,8 @@ START_TEST(a_proxy_that_connects_may_say_so_in_many_ways)
         scripted_settle();
     }
 }
-END_TEST
 
-START_TEST(another_peer_behind_the_proxy_gets_nothing)
+TEST(another_peer_behind_the_proxy_gets_nothing)
 {
     struct scripted_call call;
     if (!scripted.tls)
@@ -167,7 +163,6 @@ START_TEST(another_peer_behind_the_proxy_gets_nothing)
     expect_result(&call, HTTP_NOT_SENT);
     scripted_close(fd);
 }
-END_TEST
 
 /* ---- without end ---- */
 
@@ -229,7 +224,7 @@ static void end_flood(pthread_t thread, uv_timer_t *timer)
     scripted_settle();
 }
 
-START_TEST(a_proxy_that_sends_without_end_does_not_stop_the_loop)
+TEST(a_proxy_that_sends_without_end_does_not_stop_the_loop)
 {
 #define REFUSED "HTTP/1.1 407 A\r\nProxy-Authenticate: Basic realm=\"x\"\r\n"
 #define LARGE "Content-Length: 999999999\r\n\r\n"
@@ -261,9 +256,8 @@ START_TEST(a_proxy_that_sends_without_end_does_not_stop_the_loop)
         end_flood(thread, &timer);
     }
 }
-END_TEST
 
-START_TEST(a_proxy_that_does_not_answer_costs_the_time_of_the_call)
+TEST(a_proxy_that_does_not_answer_costs_the_time_of_the_call)
 {
     struct scripted_call call;
     start_through_proxy(&call, 300);
@@ -272,19 +266,12 @@ START_TEST(a_proxy_that_does_not_answer_costs_the_time_of_the_call)
     expect_result(&call, HTTP_NOT_SENT);
     scripted_close(fd);
 }
-END_TEST
 
 static void add_tests(Suite *suite, const char *scheme, void (*set_up)(void))
 {
     TCase *tests = tcase_create(scheme);
     tcase_add_checked_fixture(tests, set_up, scripted_tear_down);
-    tcase_add_test(tests, a_proxy_is_asked_for_a_connection_that_is_used_again);
-    tcase_add_test(tests, a_call_without_the_proxy_does_not_take_its_connections);
-    tcase_add_test(tests, a_proxy_that_makes_no_connection_sent_nothing);
-    tcase_add_test(tests, a_proxy_that_connects_may_say_so_in_many_ways);
-    tcase_add_test(tests, another_peer_behind_the_proxy_gets_nothing);
-    tcase_add_test(tests, a_proxy_that_sends_without_end_does_not_stop_the_loop);
-    tcase_add_test(tests, a_proxy_that_does_not_answer_costs_the_time_of_the_call);
+    ADD_TESTS(tests);
     suite_add_tcase(suite, tests);
 }
 

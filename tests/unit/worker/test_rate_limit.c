@@ -175,7 +175,6 @@ START_TEST(calls_come_down_to_what_the_issuer_grants_and_go_on_at_that_rate)
         tear_down();
     }
 }
-END_TEST
 
 SUITE(rate_limit)
 {

@@ -100,7 +100,6 @@ START_TEST(a_delivery_has_the_headers_of_cloudevents_in_binary_mode)
     ck_assert(call.status_is_enough);
     ck_assert_ptr_null(http_call_check(&call));
 }
-END_TEST
 
 START_TEST(a_delivery_that_is_built_again_is_the_same)
 {
@@ -114,7 +113,6 @@ START_TEST(a_delivery_that_is_built_again_is_the_same)
     ck_assert_uint_eq(call.body.length, again.body.length);
     http_call_done(&again);
 }
-END_TEST
 
 START_TEST(a_signed_delivery_has_the_headers_of_standard_webhooks)
 {
@@ -131,7 +129,6 @@ START_TEST(a_signed_delivery_has_the_headers_of_standard_webhooks)
     expect_line(13, NULL);
     ck_assert_ptr_null(http_call_check(&call));
 }
-END_TEST
 
 START_TEST(a_delivery_whose_secret_is_missing_is_not_sent_unsigned)
 {
@@ -139,7 +136,6 @@ START_TEST(a_delivery_whose_secret_is_missing_is_not_sent_unsigned)
     ck_assert(!route_build_deliver(&route, &event, NOW_MS, &call));
     ck_assert_ptr_nonnull(http_call_check(&call));
 }
-END_TEST
 
 /* CloudEvents, binding to HTTP 1.0.2, 3.1.3.2; the last rows are its own examples. */
 START_TEST(a_user_is_percent_encoded_as_cloudevents_says)
@@ -163,7 +159,6 @@ START_TEST(a_user_is_percent_encoded_as_cloudevents_says)
         ck_assert_ptr_null(http_call_check(&call));
     }
 }
-END_TEST
 
 START_TEST(the_time_has_milliseconds_and_is_utc)
 {
@@ -181,7 +176,6 @@ START_TEST(the_time_has_milliseconds_and_is_utc)
         expect_header(rows[i].header);
     }
 }
-END_TEST
 
 START_TEST(a_payload_of_64_kib_is_delivered_and_a_larger_one_is_not)
 {
@@ -196,7 +190,6 @@ START_TEST(a_payload_of_64_kib_is_delivered_and_a_larger_one_is_not)
     ck_assert(route_build_deliver(&route, &event, NOW_MS, &call));
     ck_assert_uint_eq(call.body.length, 0);
 }
-END_TEST
 
 START_TEST(a_look_up_asks_for_the_event)
 {
@@ -222,7 +215,6 @@ START_TEST(a_look_up_asks_for_the_event)
     expect_line(1, "traceparent: " TRACEPARENT);
     expect_line(2, NULL);
 }
-END_TEST
 
 /* ---- what is read ---- */
 
@@ -244,7 +236,6 @@ START_TEST(any_2xx_is_executed_whatever_its_body_is)
         ck_assert_int_eq(outcome.health, BREAKER_GOOD);
     }
 }
-END_TEST
 
 START_TEST(everything_else_is_the_table_of_outcomes)
 {
@@ -294,7 +285,6 @@ START_TEST(everything_else_is_the_table_of_outcomes)
     ck_assert_int_eq(outcome.kind, OUTCOME_NOT_EXECUTED);
     ck_assert_str_eq(outcome.code, "route_unreachable");
 }
-END_TEST
 
 START_TEST(a_look_up_says_yes_no_or_nothing)
 {
@@ -322,7 +312,6 @@ START_TEST(a_look_up_says_yes_no_or_nothing)
     outcome_of_question(&call, &was_executed, &outcome);
     ck_assert_int_eq(outcome.kind, OUTCOME_NOT_EXECUTED);
 }
-END_TEST
 
 /* ---- the kept result ---- */
 
@@ -377,7 +366,6 @@ START_TEST(a_json_answer_is_kept_where_the_route_says_so)
     call.result = HTTP_LOST;
     ck_assert_uint_eq(route_read_result(&call, &route).length, 0);
 }
-END_TEST
 
 START_TEST(a_result_of_8_kib_is_kept_and_a_longer_one_is_not)
 {
@@ -392,7 +380,6 @@ START_TEST(a_result_of_8_kib_is_kept_and_a_longer_one_is_not)
     text[ROUTE_RESULT_MAX + 1] = '\0';
     expect_kept(text, false);
 }
-END_TEST
 
 START_TEST(a_result_that_repeats_a_secret_of_ours_is_not_kept)
 {
@@ -414,7 +401,6 @@ START_TEST(a_result_that_repeats_a_secret_of_ours_is_not_kept)
     credential_release(route.peer.credential);
     route.peer.credential = NULL;
 }
-END_TEST
 
 /* ---- over the wire ---- */
 
@@ -515,7 +501,6 @@ START_TEST(a_delivery_is_the_same_over_both_transports)
         ck_assert_int_eq(outcome.kind, OUTCOME_EXECUTED);
     }
 }
-END_TEST
 
 START_TEST(a_payload_of_64_kib_arrives_whole)
 {
@@ -531,7 +516,6 @@ START_TEST(a_payload_of_64_kib_arrives_whole)
     ck_assert_mem_eq(body + 4, payload, sizeof(payload));
     ck_assert_ptr_null(strstr(peer.last_request, "Expect"));
 }
-END_TEST
 
 START_TEST(a_look_up_is_the_same_over_both_transports)
 {
@@ -542,7 +526,6 @@ START_TEST(a_look_up_is_the_same_over_both_transports)
     run(&call);
     expect_request("GET /ok" EVENT, headers, (int)ARRAY_SIZE(headers), "", 0);
 }
-END_TEST
 
 SUITE(route_call)
 {
