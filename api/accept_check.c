@@ -32,9 +32,9 @@ static void note(struct accept_check *check, const char *sqlstate, const char *w
     snprintf(check->why_not, sizeof(check->why_not), "%s%s", is_refused ? "requests cannot be recorded: " : "",
              is_refused ? why_not : "");
     if (is_refused && !was_refused)
-        log_error("the database refuses every request", LOG_NUMBER("place", check->place), LOG_TEXT("why", why_not));
+        log_error("the database refuses every request", LOG_TEXT("why", why_not));
     else if (was_refused && !is_refused)
-        log_info("the database takes requests again", LOG_NUMBER("place", check->place));
+        log_info("the database takes requests again");
 }
 
 static void on_timer(uv_timer_t *timer);
@@ -75,7 +75,6 @@ static void submit(struct accept_check *check, const struct sql_statement *state
 {
     check->is_in_flight = true;
     check->query.statement = statement;
-    check->query.place = check->place;
     check->query.timeout_ms = TIMEOUT_MS;
     check->query.is_slow = true;
     check->query.on_result = on_result;
@@ -97,10 +96,8 @@ static void on_timer(uv_timer_t *timer)
         return;
     if (check->why_not[0])
         accept_check_start(check);
-    else if (check->place < pg_pool_places(check->pool))
-        submit(check, &sql_accept_probe);
     else
-        check_again(check);
+        submit(check, &sql_accept_probe);
 }
 
 void accept_check_open(struct accept_check *check, uv_loop_t *loop)

@@ -3,7 +3,7 @@
  * (issuing.try_accept), and what stands in the way of all and may be removed is removed before (issuing.withdraw_plans).
  * While that fails it is tried again every second, and the api is not ready: nobody would send requests that could show
  * that it works again. A probe now and then finds out what no request has met; it removes only what is about to stand in
- * the way. Each place (pg_place.h) has a check of its own. */
+ * the way. */
 #ifndef ISSUING_ACCEPT_CHECK_H
 #define ISSUING_ACCEPT_CHECK_H
 
@@ -16,11 +16,10 @@
 struct accept_check {
     /* in */
     struct pg_pool *pool;
-    int place; /* whose requests it is about */
     /* From the loop, after each check, also a failed one. */
     void (*on_checked)(struct accept_check *check);
     /* out */
-    char why_not[200]; /* why no request of this place can be recorded; "" = they can, as far as is known */
+    char why_not[200]; /* why nobody's request can be recorded; "" = they can, as far as is known */
     /* private */
     uv_timer_t timer;
     struct pg_query query;

@@ -16,7 +16,6 @@
 #include "common/lib/base/closing.h"
 #include "common/lib/base/log.h"
 #include "common/lib/pg/pg_batch.h"
-#include "common/lib/pg/pg_place.h"
 #include "statements.h"
 
 #define BATCH_MAX 64
@@ -36,14 +35,11 @@ struct acceptor {
     struct acceptor_options options;
     struct accept_queue queue;
     struct pg_batcher *batcher;
-    struct place {
-        struct acceptor *acceptor;
-        struct accept_check check;
-        struct acceptance *refused; /* by the schema; they are sent once more after the check */
-    } places[PG_PLACES_MAX];
-    struct again busy;    /* those whose users' locks are taken */
-    int user_locks;       /* requests given up for it, none of them NOTE_FOR_MS after the one before */
-    int64_t user_lock_ms; /* the last */
+    struct accept_check check;
+    struct acceptance *refused; /* by the schema; they are sent once more after the check */
+    struct again busy;          /* those whose users' locks are taken */
+    int user_locks;             /* requests given up for it, none of them NOTE_FOR_MS after the one before */
+    int64_t user_lock_ms;       /* the last */
     char note[120];
     int64_t given_up_logged_ms; /* when the log got the last line about requests that were given up */
     struct closing closing;
@@ -99,11 +95,6 @@ static void add_row(void *context, struct pg_columns *columns, const struct pg_b
     pg_columns_set_scalar(columns, pg_param_int8(config->limit.window_ms));
     pg_columns_set_scalar(columns, pg_param_bool(config->limit.counts == LIMIT_COUNTS_ATTEMPTS));
     pg_columns_set_scalar(columns, pg_param_int8(config->idempotency.retention_ms));
-}
-
-static int place_of(void *context, const struct pg_batch_item *item)
-{
-    return pg_pool_place_of(((struct acceptor *)context)->options.pool, acceptance_of(item)->user_id);
 }
 
 static enum acceptance_verdict verdict_of(struct slice text)
@@ -228,25 +219,20 @@ static bool is_of_schema(const char *sqlstate)
     return false;
 }
 
-static struct place *place_for(struct acceptor *acceptor, const struct acceptance *acceptance)
-{
-    return &acceptor->places[pg_pool_place_of(acceptor->options.pool, acceptance->user_id)];
-}
-
 /* A full lock table, disk or memory: the requests are tried again, and readiness follows the check. */
-static void on_transient(void *context, const struct pg_batch_item *first, const char sqlstate[6])
+static void on_transient(void *context, const char sqlstate[6])
 {
+    struct acceptor *acceptor = context;
     if (accept_check_is_needed(sqlstate))
-        accept_check_start(&place_for(context, acceptance_of(first))->check);
+        accept_check_start(&acceptor->check);
 }
 
 static bool on_refused(void *context, struct pg_batch_item *item, const struct pg_query_result *result)
 {
     struct acceptor *acceptor = context;
     struct acceptance *acceptance = acceptance_of(item);
-    struct place *place = place_for(acceptor, acceptance);
     bool is_schema = is_of_schema(result->sqlstate);
-    /* guard: a place that is not served is told from a database that is away */
+    /* guard: a user that is not served is told from a database that is away */
     if (pg_sqlstate_is_moved(result->sqlstate))
         return fail(acceptor, acceptance, ACCEPTANCE_MOVED);
     /* unique_violation: another service inserted a row between the look and the insert. The next look finds it. */
@@ -257,31 +243,31 @@ static bool on_refused(void *context, struct pg_batch_item *item, const struct p
     /* guard: what the schema refuses is sent once more after the check */
     if (is_schema && !acceptance->was_checked) {
         acceptance->was_checked = true;
-        acceptance->next_refused = place->refused;
-        place->refused = acceptance;
-        accept_check_start(&place->check);
+        acceptance->next_refused = acceptor->refused;
+        acceptor->refused = acceptance;
+        accept_check_start(&acceptor->check);
         return false;
     }
     if (accept_check_is_needed(result->sqlstate))
-        accept_check_start(&place->check);
+        accept_check_start(&acceptor->check);
     char trace_id[TRACE_ID_SIZE];
     trace_id_of(acceptance->traceparent, &acceptance->proposed_id, trace_id);
     log_error("a request could not be recorded", LOG_TEXT("trace_id", trace_id), LOG_TEXT("sqlstate", result->sqlstate),
               LOG_TEXT("why", result->message));
     return fail(acceptor, acceptance,
-                strcmp(result->sqlstate, "55P03") == 0 ? ACCEPTANCE_LOCK
-                : is_schema || place->check.why_not[0] ? ACCEPTANCE_SCHEMA
-                                                       : ACCEPTANCE_OTHER);
+                strcmp(result->sqlstate, "55P03") == 0    ? ACCEPTANCE_LOCK
+                : is_schema || acceptor->check.why_not[0] ? ACCEPTANCE_SCHEMA
+                                                          : ACCEPTANCE_OTHER);
 }
 
 /* What was refused before the check is sent once more: the check may have removed what was in the way. */
 static void on_checked(struct accept_check *check)
 {
-    struct place *place = container_of(check, struct place, check);
-    while (place->refused) {
-        struct acceptance *acceptance = place->refused;
-        place->refused = acceptance->next_refused;
-        pg_batcher_add(place->acceptor->batcher, &acceptance->item);
+    struct acceptor *acceptor = container_of(check, struct acceptor, check);
+    while (acceptor->refused) {
+        struct acceptance *acceptance = acceptor->refused;
+        acceptor->refused = acceptance->next_refused;
+        pg_batcher_add(acceptor->batcher, &acceptance->item);
     }
 }
 
@@ -291,8 +277,7 @@ static void on_given_up(void *context, struct pg_batch_item *item, const char *w
 {
     struct acceptor *acceptor = context;
     int64_t now_ms = clock_mono_ms();
-    if (pg_pool_ready_for(acceptor->options.pool, place_of(acceptor, item)) &&
-        now_ms - acceptor->given_up_logged_ms >= LOG_GAP_MS) {
+    if (pg_pool_ready(acceptor->options.pool) && now_ms - acceptor->given_up_logged_ms >= LOG_GAP_MS) {
         acceptor->given_up_logged_ms = now_ms;
         log_error("requests could not be recorded in time", LOG_TEXT("why", why));
     }
@@ -305,7 +290,6 @@ static const struct pg_batcher_hooks hooks = {
     .on_refused = on_refused,
     .on_transient = on_transient,
     .on_given_up = on_given_up,
-    .place_of = place_of,
 };
 
 /* ---- open, close ---- */
@@ -341,12 +325,8 @@ bool acceptor_open(const struct acceptor_options *options, struct acceptor **ret
     acceptor->busy =
         (struct again){.base_ms = BUSY_BASE_MS, .cap_ms = BUSY_CAP_MS, .on_due = on_due, .context = acceptor};
     again_open(&acceptor->busy, options->loop);
-    for (int i = 0; i < PG_PLACES_MAX; i++) {
-        struct place *place = &acceptor->places[i];
-        place->acceptor = acceptor;
-        place->check = (struct accept_check){.pool = options->pool, .place = i, .on_checked = on_checked};
-        accept_check_open(&place->check, options->loop);
-    }
+    acceptor->check = (struct accept_check){.pool = options->pool, .on_checked = on_checked};
+    accept_check_open(&acceptor->check, options->loop);
     *ret_acceptor = acceptor;
     return true;
 }
@@ -368,30 +348,20 @@ int acceptor_held(const struct acceptor *acceptor)
 
 const char *acceptor_why_not(const struct acceptor *acceptor)
 {
-    const char *why_not = "";
-    for (int i = 0; i < pg_pool_places(acceptor->options.pool); i++) {
-        why_not = acceptor->places[i].check.why_not;
-        /* guard: a place that takes no requests does not stop those of the others */
-        if (!why_not[0])
-            break;
-    }
-    return why_not;
+    return acceptor->check.why_not;
 }
 
 bool acceptor_is_idle(const struct acceptor *acceptor)
 {
-    for (int i = 0; i < PG_PLACES_MAX; i++)
-        if (!accept_check_is_idle(&acceptor->places[i].check))
-            return false;
-    return acceptor->queue.held_count == 0 && pg_batcher_is_idle(acceptor->batcher);
+    return acceptor->queue.held_count == 0 && accept_check_is_idle(&acceptor->check) &&
+           pg_batcher_is_idle(acceptor->batcher);
 }
 
 void acceptor_close(struct acceptor *acceptor, void (*on_closed)(void *context), void *context)
 {
     assert(acceptor_is_idle(acceptor));
     closing_start(&acceptor->closing, free, acceptor, on_closed, context);
-    for (int i = 0; i < PG_PLACES_MAX; i++)
-        accept_check_close(&acceptor->places[i].check, &acceptor->closing);
+    accept_check_close(&acceptor->check, &acceptor->closing);
     again_close(&acceptor->busy, &acceptor->closing);
     pg_batcher_close(acceptor->batcher, closing_part_closed, closing_part(&acceptor->closing));
     closing_end(&acceptor->closing);

@@ -31,7 +31,7 @@ enum acceptance_verdict {
     ACCEPTANCE_LIMITED,
     ACCEPTANCE_IN_PROGRESS, /* an earlier try for this request, or one with its key, has not ended */
     ACCEPTANCE_USER_BUSY,   /* another session has had the user's lock all the time; nothing was recorded */
-    ACCEPTANCE_USER_MOVING, /* no database that is known serves the user's place at the moment */
+    ACCEPTANCE_USER_MOVING, /* the database does not serve this user, at the moment */
     ACCEPTANCE_UNAVAILABLE, /* not recorded, or unknown: a repeat with the same key finds out */
 };
 
@@ -72,7 +72,7 @@ enum acceptance_failure {
     ACCEPTANCE_LOCK,      /* another lock was waited for too long: somebody holds a table or a row */
     ACCEPTANCE_SCHEMA,    /* a constraint, a right, a missing function */
     ACCEPTANCE_LATE,      /* not in time: the database is away, or refuses for a reason that passes */
-    ACCEPTANCE_MOVED,     /* the user's place has left the database that was asked */
+    ACCEPTANCE_MOVED,     /* the database does not serve this user */
     ACCEPTANCE_OTHER,
     ACCEPTANCE_FAILURES,
 };

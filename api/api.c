@@ -55,8 +55,8 @@ bool api_open(struct api *api, struct err *err)
         .refused = metrics_series(api->env.metrics, API_METRIC_READS_REFUSED, NULL, NULL),
     };
     return acceptor_open(&acceptor, &api->env.acceptor, err) && reads_open(&reads, &api->env.reads, err) &&
-           waiters_open(api->env.loop, api->env.pool, &api->env.users, config_database_url(api->env.config, 0),
-                        &api->env.waiters, err) &&
+           waiters_open(api->env.loop, api->env.pool, &api->env.users, api->env.config->database.url, &api->env.waiters,
+                        err) &&
            issuer_events_open(&api->issuer_events, api->env.loop, api->env.pool, &api->wakeup, api->env.metrics,
                               api->env.config, err);
 }

@@ -151,7 +151,6 @@ void api_call_unavailable(struct api_call *call, const struct pg_query_result *r
 static void on_read_turn(struct reading *reading)
 {
     struct api_call *call = container_of(reading, struct api_call, reading);
-    call->query.place = pg_pool_place_of(call->env->pool, call->user_id);
     call->query.timeout_ms = reads_left_ms(call->env->reads, reading);
     pg_pool_submit(call->env->pool, &call->query);
 }
@@ -159,11 +158,6 @@ static void on_read_turn(struct reading *reading)
 static void on_query_result(struct pg_query *query, const struct pg_query_result *result)
 {
     struct api_call *call = container_of(query, struct api_call, query);
-    bool had_place = query->place != PG_PLACE_UNKNOWN || pg_pool_places(call->env->pool) <= 1;
-    if (result->kind == PG_NOT_SENT && !had_place) { /* it is known now */
-        on_read_turn(&call->reading);
-        return;
-    }
     reads_finish(call->env->reads, &call->reading);
     call->on_result(query, result);
 }

@@ -1,5 +1,4 @@
-/* See issuer_events.h. One delivery is noted card by card, in each place: an issuer's id does not tell whose card it
- * is. */
+/* See issuer_events.h. One delivery is noted card by card. */
 #include "api/issuer_events.h"
 
 #include <assert.h>
@@ -18,7 +17,6 @@
 #define PER_ADDRESS_MAX 64
 #define BUSY_MAX 64
 #define TIMEOUT_MS 5000
-#define FAILURES_MAX 2 /* places that do not answer, before the issuer has to send again */
 #define LOG_GAP_MS 1000
 
 struct delivery {
@@ -26,8 +24,7 @@ struct delivery {
     struct http_request *request;
     struct pg_query query;
     unsigned char digest[DIGEST_SIZE];
-    int place, card, card_count;
-    int failures; /* of places, for this card */
+    int card, card_count;
     bool was_noted;
     struct issuer_event_card cards[ISSUER_EVENT_CARDS_MAX];
 };
@@ -85,28 +82,16 @@ static enum issuer_event_result result_of(const struct pg_query_result *result)
 static void on_noted(struct pg_query *query, const struct pg_query_result *result)
 {
     struct delivery *delivery = container_of(query, struct delivery, query);
-    enum issuer_event_result came_to = ISSUER_EVENT_RESULT_unknown;
-    if (result->kind == PG_DONE) {
-        came_to = result_of(result);
-    } else { /* another place may have the card */
+    if (result->kind != PG_DONE) {
         log_refused(delivery->events, result->message);
-        delivery->failures++;
-    }
-    bool is_last = delivery->place + 1 >= pg_pool_places(delivery->events->pool);
-    bool is_found = came_to != ISSUER_EVENT_RESULT_unknown;
-    delivery->was_noted |= came_to == ISSUER_EVENT_RESULT_noted;
-    if (!is_found && delivery->failures > 0 && (is_last || delivery->failures == FAILURES_MAX)) {
         count(delivery->events, ISSUER_EVENT_RESULT_failed);
         end(delivery, 503);
         return;
     }
-    if (is_found || is_last) {
-        count(delivery->events, came_to);
-        delivery->card++;
-        delivery->place = delivery->failures = 0;
-    } else {
-        delivery->place++;
-    }
+    enum issuer_event_result came_to = result_of(result);
+    delivery->was_noted |= came_to == ISSUER_EVENT_RESULT_noted;
+    count(delivery->events, came_to);
+    delivery->card++;
     note_next(delivery);
 }
 
@@ -122,7 +107,6 @@ static void note_next(struct delivery *delivery)
         .params = {pg_param_text((const char *)delivery->digest, sizeof(delivery->digest)),
                    pg_param_uuid(card->has_reference ? &card->reference : NULL),
                    pg_param_text(card->id, strlen(card->id))},
-        .place = delivery->place,
         .timeout_ms = TIMEOUT_MS,
         .yields = true, /* a connection is left to acceptance */
         .on_result = on_noted,
@@ -170,7 +154,7 @@ static void refuse(struct issuer_events *events, struct http_request *request, e
 static void take(struct issuer_events *events, struct http_request *request, const unsigned char digest[DIGEST_SIZE])
 {
     struct delivery *delivery = events->busy_count < BUSY_MAX ? calloc(1, sizeof(*delivery)) : NULL;
-    if (!delivery || pg_pool_places(events->pool) == 0) {
+    if (!delivery || !pg_pool_ready(events->pool)) {
         refuse(events, request, ISSUER_EVENT_RESULT_failed, 503, "the database is away, or too many events are noted");
         free(delivery);
         return;

@@ -152,8 +152,7 @@ static void on_accept_pauses(void *context, int error)
 /* No more clients than there are file descriptors for, so that some are left to the admin listener and the database. */
 static void limit_connections(const struct config *config, struct http_server_options *options)
 {
-    int64_t limit = daemon_file_limit(),
-            beside = DAEMON_FILES + 2 * config->database.connections * config->database_count;
+    int64_t limit = daemon_file_limit(), beside = DAEMON_FILES + 2 * config->database.connections;
     int64_t files = limit > 2 * beside ? limit - beside : limit / 2, surplus = options->surplus_max;
     if (surplus > files / 8)
         surplus = files / 8;

@@ -34,9 +34,7 @@ static void on_told(struct pg_query *query, const struct pg_query_result *result
     }
     int64_t before_ms = pg_int8(result->rows, 0, COL_KEYS_BEFORE), keys_ms = pg_int8(result->rows, 0, COL_KEYS);
     retention->is_noted = true;
-    retention->left &= ~(UINT64_C(1) << query->database);
-    if (retention->left == 0)
-        uv_timer_stop(&retention->timer);
+    uv_timer_stop(&retention->timer);
     if (keys_ms > before_ms)
         log_info("idempotency.retention was raised; keys that were older than the former retention are already deleted",
                  LOG_NUMBER("before_s", before_ms / 1000), LOG_NUMBER("now_s", keys_ms / 1000));
@@ -45,15 +43,10 @@ static void on_told(struct pg_query *query, const struct pg_query_result *result
 static void on_timer(uv_timer_t *timer)
 {
     struct retention *retention = container_of(timer, struct retention, timer);
-    int database = -1;
-    for (int i = pg_pool_databases(retention->pool) - 1; i >= 0; i--)
-        if ((retention->left >> i & 1) && pg_pool_ready(pg_pool_database(retention->pool, i)))
-            database = i;
-    if (retention->is_in_flight || database < 0)
+    if (retention->is_in_flight || !pg_pool_ready(retention->pool))
         return;
     retention->is_in_flight = true;
     retention->query = (struct pg_query){
-        .database = database,
         .statement = &sql_promise_retentions,
         .params = {pg_param_int8(retention->config->idempotency.retention_ms),
                    pg_param_int8(retention->config->limit.window_ms)},
@@ -71,7 +64,6 @@ void retention_open(struct retention *retention, uv_loop_t *loop, struct pg_pool
 
 void retention_tell(struct retention *retention)
 {
-    retention->left = UINT64_MAX >> (64 - pg_pool_databases(retention->pool));
     if (!retention->is_stopped)
         uv_timer_start(&retention->timer, on_timer, 0, AGAIN_MS);
 }

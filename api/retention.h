@@ -16,7 +16,6 @@ struct retention {
     uv_timer_t timer; /* runs until the database has noted it */
     struct pg_query query;
     bool is_in_flight, is_stopped;
-    uint64_t left;     /* bits of the databases that are still to be told */
     bool is_noted;     /* since the start of this process */
     int64_t logged_ms; /* monotonic, of the last failure; 0 = never */
     struct closing closing;

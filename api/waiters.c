@@ -88,22 +88,9 @@ static void unlink_leader(struct waiters *waiters, struct waiter *waiter)
         waiters->last = waiter->previous;
 }
 
-/* The same ids in the next database. */
-static void query_next(struct waiters *waiters)
-{
-    waiters->is_querying = true;
-    waiters->query.database++;
-    pg_pool_submit(waiters->pool, &waiters->query);
-}
-
 static void on_result(struct pg_query *query, const struct pg_query_result *result)
 {
     struct waiters *waiters = container_of(query, struct waiters, query);
-    bool is_last = query->database == pg_pool_databases(waiters->pool) - 1;
-    if (!is_last && result->kind != PG_DONE) { /* one that is away does not stop the others */
-        query_next(waiters);
-        return;
-    }
     waiters->is_querying = false;
     if (result->kind != PG_DONE) { /* the next query is the poll's: not one at every turn while the database is away */
         waiters->ids_left = 0;
@@ -116,8 +103,6 @@ static void on_result(struct pg_query *query, const struct pg_query_result *resu
         while ((link = find_leader(waiters, &id)))
             finish(waiters, *link);
     }
-    if (!is_last)
-        query_next(waiters);
 }
 
 /* Queries the ids of the first leaders and moves these to the end of the line, so that each has its turn. */
@@ -142,7 +127,6 @@ static void query_some(struct waiters *waiters)
     waiters->ids_left -= count;
     waiters->is_querying = true;
     waiters->query.statement = &sql_requests_final;
-    waiters->query.database = 0;
     waiters->query.params[0] = pg_array_param(&ids);
     waiters->query.timeout_ms = QUERY_TIMEOUT_MS;
     waiters->query.on_result = on_result;

@@ -23,7 +23,6 @@ import issue
 import latency
 import limiters
 import memory
-import places
 import plots
 import routes
 import slow
@@ -37,7 +36,7 @@ from statements import SETTINGS
 from table import Table
 
 PARTS = {"accept": accept, "issue": issue, "latency": latency, "fair": fair, "memory": memory, "slow": slow,
-         "routes": routes, "traces": traces, "places": places, "growth": growth, "views": views, "snapshot": snapshot,
+         "routes": routes, "traces": traces, "growth": growth, "views": views, "snapshot": snapshot,
          "wal": wal, "soak": soak, "limiters": limiters}
 
 

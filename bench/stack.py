@@ -129,12 +129,11 @@ class Stack:
                          END LOOP; END $$""")
             self.sql("CHECKPOINT")
 
-    def fresh_database(self, places=1):
+    def fresh_database(self):
         database = self.settings["dbname"]
         self.run(["psql", "-Xq", "-d", "postgres", "-c", f'DROP DATABASE IF EXISTS "{database}" WITH (FORCE)',
                   "-c", f'CREATE DATABASE "{database}"'])
-        self.run([BUILD / "issuing-ctl", "migrate", "--places", places,
-                  f"--database.url={self.conninfo} user=postgres"])
+        self.run([BUILD / "issuing-ctl", "migrate", f"--database.url={self.conninfo} user=postgres"])
         self.sql("CHECKPOINT")
 
     def setting(self, name, value=None):

@@ -13,8 +13,6 @@ enum ctl_exit { CTL_DONE = 0, CTL_REFUSED = 1, CTL_USAGE = 2, CTL_AWAY = 75, CTL
 struct ctl {
     const struct config *config;
     bool json;          /* --json: one object a line on standard output */
-    int64_t place;      /* --place: of what is said and done; -1 = all places */
-    int database;       /* the number of the one that is connected to (config.h) */
     struct pg_sync *db; /* owned; NULL until ctl_connect */
 };
 
@@ -26,25 +24,19 @@ struct ctl_command {
     /* Returns the exit code, and has printed what went wrong. arguments: what stood after the word, without --json. */
     int (*run)(struct ctl *ctl, char **arguments, int count);
     bool ignores_config; /* runs also with a bad configuration */
-    bool takes_place;    /* --place limits it to one place */
-    bool is_of_first;    /* of several databases it is run in the first one only, else in each */
 };
 
 extern const struct ctl_command ctl_migrate, ctl_status, ctl_list, ctl_show, ctl_explain, ctl_replay, ctl_resend,
     ctl_cancel, ctl_adopt, ctl_resolve, ctl_reissue, ctl_reconcile, ctl_audit, ctl_limits, ctl_keys, ctl_console,
-    ctl_doctor, ctl_workers, ctl_targets, ctl_pause, ctl_resume, ctl_probe, ctl_route, ctl_stats, ctl_sender, ctl_place,
-    ctl_citus, ctl_prove, ctl_accept_history;
+    ctl_doctor, ctl_workers, ctl_targets, ctl_pause, ctl_resume, ctl_probe, ctl_route, ctl_stats, ctl_sender, ctl_prove,
+    ctl_accept_history;
 
-/* Opens ctl->db, the database ctl->database of the configuration, with our own search_path. A command reads its arguments before: a
- * wrong command line is exit 2 whether or not there is a database. ERR_CONFIG: the role, its password or the database's
+/* Opens ctl->db with our own search_path. A command reads its arguments before: a wrong command line is exit 2 whether
+ * or not there is a database. ERR_CONFIG: the role, its password or the database's
  * name is wrong; or the schema is missing, of another version, or not for this role. */
 must_check bool ctl_connect(struct ctl *ctl, struct err *err);
 /* The same without looking at the schema. */
 must_check bool ctl_connect_only(struct ctl *ctl, struct err *err);
-/* Closes it, and opens this one, whose schema is not looked at. */
-must_check bool ctl_reconnect(struct ctl *ctl, int database, struct err *err);
-/* From now on the session acts as the owner of the tables. */
-must_check bool ctl_become_owner(struct ctl *ctl, struct err *err);
 /* What usually helps after such a refusal of the database; NULL = nothing is known. */
 const char *ctl_hint(const struct err *err);
 /* Prints "issuing-ctl: <message>" on standard error, with a hint where the database's refusal has a usual cause.

@@ -36,8 +36,6 @@ static const struct {
      "the issuer is paused, so it is not called; issuing-ctl resume issuer. Pausing core as well as the issuer "
      "beforehand keeps events from being sent",
      CTL_REFUSED},
-    {"split", "other databases have the events of a part of the users, so the list cannot be compared here",
-     CTL_REFUSED},
     {"busy", "5 lists are asked for already; wait until they are over", CTL_AWAY},
 };
 

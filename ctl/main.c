@@ -13,11 +13,8 @@
 #include "common/core/config/config_value.h"
 #include "common/lib/base/log.h"
 #include "common/lib/base/secret.h"
-#include "common/lib/base/uuid7.h"
 #include "common/lib/pg/pg_conninfo.h"
-#include "common/lib/pg/pg_place.h"
 #include "ctl/event.h"
-#include "ctl/options.h"
 #include "ctl/print.h"
 #include "ctl/role.h"
 #include "migrations.h"
@@ -29,11 +26,11 @@
 
 static const struct ctl_command help_command, version_command;
 static const struct ctl_command *const commands[] = {
-    &ctl_migrate,        &ctl_status,   &ctl_list,        &ctl_show,    &ctl_explain,   &ctl_replay,  &ctl_resend,
-    &ctl_cancel,         &ctl_resolve,  &ctl_adopt,       &ctl_reissue, &ctl_reconcile, &ctl_workers, &ctl_targets,
-    &ctl_pause,          &ctl_resume,   &ctl_probe,       &ctl_route,   &ctl_sender,    &ctl_audit,   &ctl_limits,
-    &ctl_stats,          &ctl_keys,     &ctl_place,       &ctl_citus,   &ctl_console,   &ctl_doctor,  &ctl_prove,
-    &ctl_accept_history, &help_command, &version_command,
+    &ctl_migrate, &ctl_status,  &ctl_list,           &ctl_show,     &ctl_explain,     &ctl_replay,
+    &ctl_resend,  &ctl_cancel,  &ctl_resolve,        &ctl_adopt,    &ctl_reissue,     &ctl_reconcile,
+    &ctl_workers, &ctl_targets, &ctl_pause,          &ctl_resume,   &ctl_probe,       &ctl_route,
+    &ctl_sender,  &ctl_audit,   &ctl_limits,         &ctl_stats,    &ctl_keys,        &ctl_console,
+    &ctl_doctor,  &ctl_prove,   &ctl_accept_history, &help_command, &version_command,
 };
 
 /* libpq takes PGUSER only where neither database.url nor a service names a user. */
@@ -51,7 +48,7 @@ static bool is_role_refused(const struct err *err)
 
 bool ctl_connect_only(struct ctl *ctl, struct err *err)
 {
-    const char *url = config_database_url(ctl->config, ctl->database);
+    const char *url = config_database_url(ctl->config, 0);
     choose_role();
     if (!pg_conninfo_check(url, err) || !pg_conninfo_prove(url, ctl->config->database.allow_insecure, err))
         return err_prefix(err, "database.url");
@@ -65,42 +62,6 @@ bool ctl_connect_only(struct ctl *ctl, struct err *err)
            pg_sync_query(ctl->db, &sql_operator_lock_timeout, NULL, NULL, err);
 }
 
-bool ctl_reconnect(struct ctl *ctl, int database, struct err *err)
-{
-    pg_sync_close(ctl->db);
-    ctl->db = NULL;
-    ctl->database = database;
-    return ctl_connect_only(ctl, err);
-}
-
-bool ctl_become_owner(struct ctl *ctl, struct err *err)
-{
-    pg_rows_scope struct pg_rows *rows = NULL;
-    if (!pg_sync_query(ctl->db, &sql_operator_migrate_state, NULL, &rows, err))
-        return false;
-    struct slice owner = pg_bytes(rows, 0, 2);
-    if (!owner.bytes)
-        return err_set(err, ERR_CONFIG, "this needs the owner of the tables, or a superuser, as migrate does");
-    const struct pg_param as[] = {pg_param_text(owner.bytes, owner.length)};
-    return pg_sync_query(ctl->db, &sql_operator_migrate_as, as, NULL, err);
-}
-
-static bool use_place(struct ctl *ctl, int64_t places, struct err *err)
-{
-    if (ctl->place >= places)
-        return err_set(err, ERR_USAGE, "there is no place %" PRId64 ": the database has %" PRId64 "%s", ctl->place,
-                       places, places > 1 ? ", the first is 0" : ", which is 0");
-    pg_rows_scope struct pg_rows *rows = NULL;
-    if (!pg_sync_query(ctl->db, &sql_operator_place_states, NULL, &rows, err))
-        return false;
-    /* guard: nobody looks at a place that is not served */
-    if (places > 1 && !pg_bool(rows, (int)ctl->place, 5))
-        return err_set(err, ERR_REFUSED, "this database does not serve place %" PRId64 ": issuing-ctl place list",
-                       ctl->place);
-    pg_sync_narrow(ctl->db, (int)ctl->place, (int)places);
-    return true;
-}
-
 bool ctl_connect(struct ctl *ctl, struct err *err)
 {
     pg_rows_scope struct pg_rows *rows = NULL;
@@ -109,7 +70,7 @@ bool ctl_connect(struct ctl *ctl, struct err *err)
     if (pg_sync_query(ctl->db, &sql_schema_version, NULL, &rows, err)) {
         int64_t version = pg_int8(rows, 0, 0);
         if (version == migrations_count)
-            return ctl->place < 0 || use_place(ctl, pg_int8(rows, 0, 5), err);
+            return true;
         return err_set(err, ERR_CONFIG, "the schema has version %" PRId64 ", this program expects %d: %s", version,
                        migrations_count,
                        version < migrations_count ? "run issuing-ctl migrate" : "use the newer issuing-ctl");
@@ -174,9 +135,7 @@ static void print_commands(FILE *out)
 static void print_help(FILE *out)
 {
     print_commands(out);
-    fputs("--json prints one JSON object a line, for programs. --place N is for status, list, stats, audit and what "
-          "acts\n"
-          "by filters: users of place N only.\n"
+    fputs("--json prints one JSON object a line, for programs.\n"
           "Exit codes: 0 done, 1 failed or refused, 2 usage, 75 database away (try again later), 78 configuration.\n"
           "\nConfiguration (--section.key=value, ISSUING_SECTION_KEY, or the file; " CONFIG_DEFAULT_PATH
           " by default):\n",
@@ -234,7 +193,6 @@ static const struct ctl_command help_command = {
     .summary = "all commands and options, or one command",
     .help = "Without a command: all commands, the exit codes and the options of the configuration.\n",
     .run = run_help,
-    .is_of_first = true,
     .ignores_config = true,
 };
 
@@ -256,122 +214,30 @@ static const struct ctl_command version_command = {
     .summary = "the version of this program",
     .help = "Prints the version of this program, as --version does.\n",
     .run = run_version,
-    .is_of_first = true,
     .ignores_config = true,
 };
 
-/* Takes --json and --place out of the arguments, wherever they stand before "--", which begins plain text. */
-static bool take_common(struct ctl *ctl, char **arguments, int *count, struct err *err)
+/* Takes --json out of the arguments, wherever it stands before "--", which begins plain text. */
+static void take_json(struct ctl *ctl, char **arguments, int *count)
 {
-    const struct option_spec place = {.name = "place", .number = &ctl->place, .max = PG_PLACES_MAX - 1};
-    const struct option_spec specs[] = {place, {.name = NULL}};
     int left = 0;
+    bool is_text = false;
     for (int i = 0; i < *count; i++) {
-        if (strcmp(arguments[i], "--") == 0) {
-            while (i < *count)
-                arguments[left++] = arguments[i++];
-            break;
-        }
-        bool is_place = strcmp(arguments[i], "--place") == 0 || strncmp(arguments[i], "--place=", 8) == 0;
-        if (strcmp(arguments[i], "--json") == 0)
+        is_text = is_text || strcmp(arguments[i], "--") == 0;
+        if (!is_text && strcmp(arguments[i], "--json") == 0)
             ctl->json = true;
-        else if (!is_place)
+        else
             arguments[left++] = arguments[i];
-        else if (arguments[i][7] == '=' ? !options_set(specs, "place", arguments[i] + 8, err)
-                                        : !options_set(specs, "place", i + 1 < *count ? arguments[++i] : "", err))
-            return false;
     }
     *count = left;
-    return true;
-}
-
-/* ---- several databases ---- */
-
-/* Where the event is that an argument names; -1: it names none, or one that is nowhere. */
-static bool find_event(struct ctl *ctl, const char *argument, int *database, struct err *err)
-{
-    pg_rows_scope struct pg_rows *rows = NULL;
-    struct uuid id;
-    if (!uuid_parse(argument, strlen(argument), &id))
-        return true;
-    const struct pg_param params[] = {pg_param_uuid(&id)};
-    if (!pg_sync_query(ctl->db, &sql_operator_has_event, params, &rows, err))
-        return false;
-    if (pg_bool(rows, 0, 0))
-        *database = ctl->database;
-    return true;
-}
-
-/* Connects to each. are_used: those that are there, and are no replicas. */
-static int find_databases(struct ctl *ctl, char **arguments, int count, int *events, bool *are_used)
-{
-    int code = CTL_DONE;
-    for (int database = 0; database < ctl->config->database_count; database++) {
-        pg_rows_scope struct pg_rows *rows = NULL;
-        struct err err;
-        bool is_done =
-            ctl_reconnect(ctl, database, &err) && pg_sync_query(ctl->db, &sql_session_server, NULL, &rows, &err);
-        are_used[database] = is_done && !pg_bool(rows, 0, 1);
-        if (is_done && !are_used[database])
-            fprintf(stderr, "issuing-ctl: database %d is a replica, and is left out\n", database);
-        for (int i = 0; i < count && are_used[database] && is_done; i++)
-            is_done = find_event(ctl, arguments[i], &events[i], &err) || err_is_sqlstate(&err, "42P01");
-        if (!is_done)
-            code = ctl_fail(&err); /* one that is away does not stop the others */
-    }
-    return code;
-}
-
-/* In each database; an argument that is an event is given to the one that has it. */
-static int run_in_each(struct ctl *ctl, const struct ctl_command *command, char **arguments, int count)
-{
-    bool are_used[CONFIG_PLACES_MAX] = {false};
-    int *events = calloc((size_t)count + 1, sizeof(*events));
-    char **given = calloc((size_t)count + 1, sizeof(*given));
-    for (int i = 0; i < count && events; i++)
-        events[i] = -1;
-    int code = events && given ? find_databases(ctl, arguments, count, events, are_used) : CTL_REFUSED;
-    for (int database = 0; events && given && database < ctl->config->database_count && code != CTL_USAGE; database++) {
-        int left = 0;
-        bool has_others = false, has_own = false;
-        for (int i = 0; i < count; i++) {
-            has_own |= events[i] == database;
-            has_others |= events[i] >= 0 && events[i] != database;
-            /* guard: an event is given to the database that has it */
-            if (events[i] < 0 || events[i] == database)
-                given[left++] = arguments[i];
-        }
-        if (!are_used[database] || (has_others && !has_own))
-            continue;
-        pg_sync_close(ctl->db);
-        ctl->db = NULL;
-        ctl->database = database;
-        fprintf(stderr, "issuing-ctl: database %d\n", database);
-        int of_this = command->run(ctl, given, left);
-        fflush(stdout);
-        code = code == CTL_DONE || of_this == CTL_USAGE ? of_this : code;
-    }
-    free(events);
-    free(given);
-    return code;
-}
-
-static int run_command(struct ctl *ctl, const struct ctl_command *command, char **arguments, int count)
-{
-    if (ctl->place >= 0)
-        ctl->database = config_database_of(ctl->config, (int)ctl->place);
-    return ctl->config->database_count <= 1 || command->is_of_first || ctl->place >= 0
-               ? command->run(ctl, arguments, count)
-               : run_in_each(ctl, command, arguments, count);
 }
 
 static int run(struct config *config)
 {
     int count = config->argument_count;
-    struct ctl ctl = {.config = config, .place = -1};
+    struct ctl ctl = {.config = config};
     struct err err;
-    if (!take_common(&ctl, config->arguments, &count, &err))
-        return ctl_fail(&err);
+    take_json(&ctl, config->arguments, &count);
     if (count == 0) {
         if (!config->help)
             print_commands(stderr);
@@ -386,14 +252,10 @@ static int run(struct config *config)
         print_command_help(command, stdout);
         return CTL_DONE;
     }
-    if (ctl.place >= 0 && !command->takes_place) {
-        err_set(&err, ERR_USAGE, "%s is about all places: it takes no --place", command->word);
-        return ctl_fail(&err);
-    }
     if (!command->ignores_config && !config_check(config, CONFIG_CTL, &err))
         return ctl_fail(&err);
     event_set_trace_link(config->trace.link);
-    int code = run_command(&ctl, command, config->arguments + 1, count - 1);
+    int code = command->run(&ctl, config->arguments + 1, count - 1);
     if (code == CTL_USAGE)
         fprintf(stderr, "usage: issuing-ctl %s%s%s\n", command->word, command->usage[0] ? " " : "", command->usage);
     pg_sync_close(ctl.db);

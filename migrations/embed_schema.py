@@ -13,10 +13,8 @@ import pathlib
 import re
 import sys
 
-import places
-
 # Run in a new database only: from then on tables change by upgrades.
-ONCE = ("01_place.sql", "02_shared_tables.sql", "02_tables.sql", "15_triggers.sql")
+ONCE = ("02_tables.sql", "18_triggers.sql")
 TABLES = "02_tables.sql"
 
 HEADER = """/* Made by migrations/embed_schema.py. Do not edit. */
@@ -25,13 +23,10 @@ HEADER = """/* Made by migrations/embed_schema.py. Do not edit. */
 
 #include <stdbool.h>
 
-/* Texts about a place have the marks of common/lib/pg/pg_place.h. */
 struct schema_file {
     const char *file; /* "schema/03_accept.sql" */
     const char *text;
-    bool is_once;        /* run in a new database only */
-    bool is_shared;      /* run once and not for each place; has no marks */
-    bool is_over_places; /* run last, and only where there are several places */
+    bool is_once; /* run in a new database only */
 };
 
 /* In the order in which they run. */
@@ -44,7 +39,6 @@ struct migration {
     const char *file;   /* "upgrades/0002_why.sql" */
     const char *sha256; /* 64 hex digits: of the file's bytes; of version 1: of the tables */
     const char *text;   /* NULL: version 1 */
-    bool is_shared;     /* as of a file; its first line is "-- shared" */
 };
 
 /* In order of their versions, which are 1, 2, 3, ... */
@@ -52,12 +46,7 @@ extern const struct migration migrations[];
 extern const int migrations_count;
 extern const char *const schema_roles;
 extern const char *const schema_grants;
-/* On a Citus cluster: once, and in each place. */
-extern const char *const schema_citus_shared;
-extern const char *const schema_citus_place;
-extern const char *const schema_citus;
-/* What grants.sql grants, as JSON: [[role, "schema" | "table" | "function", object, column or null, right], ...]; an
- * object of a place has PG_MARK_PLACE in its name. */
+/* What grants.sql grants, as JSON: [[role, "schema" | "table" | "function", object, column or null, right], ...] */
 extern const char *const schema_rights;
 
 #endif
@@ -107,7 +96,7 @@ def pieces(text):
     return [" ".join(piece.split()) for piece in found]
 
 
-def rights(path, text, of_place):
+def rights(path, text):
     """The rows of what the GRANT statements of the file grant. One that is not understood is an error: doctor would not
     know it."""
     text = re.sub(r"--[^\n]*", "", text)
@@ -125,7 +114,6 @@ def rights(path, text, of_place):
             for thing in pieces(match[3]):
                 if kind != "schema" and not thing.startswith("issuing."):
                     sys.exit(f"{path}: expected an object of the schema issuing; found: {thing}")
-                thing = thing + places.PLACE if kind == "schema" else places.mark(thing, of_place)
                 for column in pieces(columns[2]) if columns[2] else [None]:
                     rows.append([match[4], kind, thing, column, columns[1]])
     if len(grants) != len(re.findall(r"\bGRANT\b", text)) or not rows:
@@ -140,32 +128,25 @@ def main():
     schema = {path.name: path for path in paths if path.parent.name == "schema"}
     parts = ["/* Made by migrations/embed_schema.py. Do not edit. */", f'#include "{out_h.name}"', "#include <stddef.h>",
              ""]
-    of_place = places.names({name: read(path).decode() for name, path in schema.items()})
-    marked = {name: places.mark(read(path).decode(), of_place).encode() for name, path in schema.items()}
-    for name, text in (("roles", read(schema["roles.sql"])), ("grants", marked["grants.sql"]),
-                       ("citus_shared", read(schema["citus_shared.sql"])), ("citus_place", marked["citus_place.sql"]), ("citus", marked["citus.sql"])):
-        parts += [array(f"{name}_text", text), f"const char *const schema_{name} = {name}_text;", ""]
+    for name in ("roles", "grants"):
+        parts += [array(f"{name}_text", read(schema[f"{name}.sql"])), f"const char *const schema_{name} = {name}_text;", ""]
     grants = schema["grants.sql"]
-    parts += [array("rights_text", rights(grants, read(grants).decode(), of_place)),
+    parts += [array("rights_text", rights(grants, read(grants).decode())),
               "const char *const schema_rights = rights_text;", ""]
     files = []
     for name, path in sorted(schema.items()):
         if name[0].isdigit():
-            is_shared = name in places.SHARED
             variable = f"schema_{path.stem}"
-            parts += [array(variable, read(path) if is_shared else marked[name]), ""]
-            flags = (name in ONCE, is_shared, name == places.OVER_PLACES)
-            files.append(f'    {{"schema/{name}", {variable}, {", ".join(str(flag).lower() for flag in flags)}}},')
+            parts += [array(variable, read(path)), ""]
+            files.append(f'    {{"schema/{name}", {variable}, {str(name in ONCE).lower()}}},')
     parts += ["const struct schema_file schema_files[] = {", *files, "};",
               f"const int schema_files_count = {len(files)};", ""]
-    rows = [f'    {{1, "schema", "schema/{TABLES}", "{hashlib.sha256(read(schema[TABLES])).hexdigest()}", NULL, false}},']
+    rows = [f'    {{1, "schema", "schema/{TABLES}", "{hashlib.sha256(read(schema[TABLES])).hexdigest()}", NULL}},']
     for version, name, path in upgrades([path for path in paths if path.parent.name != "schema"]):
         text = read(path)
-        is_shared = text.startswith(b"-- shared\n")
-        body = text if is_shared else places.mark(text.decode(), of_place).encode()
-        parts += [array(f"upgrade_{version:04}", body), ""]
+        parts += [array(f"upgrade_{version:04}", text), ""]
         rows.append(f'    {{{version}, "{name}", "upgrades/{path.name}", "{hashlib.sha256(text).hexdigest()}",'
-                    f" upgrade_{version:04}, {str(is_shared).lower()}}},")
+                    f" upgrade_{version:04}}},")
     parts += ["const struct migration migrations[] = {", *rows, "};", f"const int migrations_count = {len(rows)};", ""]
     out_h.write_text(HEADER)
     out_c.write_text("\n".join(parts))

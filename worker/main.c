@@ -234,8 +234,8 @@ static bool open_modules(void *context, struct err *err)
     name_targets(program);
     uv_timer_init(&daemon->loop, &program->retire);
     return open_http(program, err) && open_generation(program, program->now, err) &&
-           pg_listen_open(&daemon->loop, config_database_url(&daemon->config, 0), OUTBOX_WAKE_CHANNEL, on_wakeup,
-                          program, &program->listen, err);
+           pg_listen_open(&daemon->loop, daemon->config.database.url, OUTBOX_WAKE_CHANNEL, on_wakeup, program,
+                          &program->listen, err);
 }
 
 /* The unit passes on what is in /etc/credstore and does not report what is missing there; the peer's 401 would be the

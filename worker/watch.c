@@ -1,4 +1,4 @@
-/* See watch.h. The places are asked one after the other. */
+/* See watch.h. */
 #include "worker/watch.h"
 
 #include <assert.h>
@@ -10,7 +10,6 @@
 #include "common/lib/base/log.h"
 #include "statements.h"
 #include "worker/flow/claims.h"
-#include "worker/places.h"
 #include "worker/questions/issuer_check.h"
 #include "worker/questions/issuer_listing.h"
 #include "worker/questions/reconcile.h"
@@ -26,7 +25,6 @@ struct watch {
     uv_timer_t timer;
     struct pg_query query;
     struct buf types; /* its parameter */
-    int place;        /* that is asked */
     bool is_in_flight;
     bool is_poll; /* it is about events and marks too */
     int64_t poll_due_ms, sent_us;
@@ -36,7 +34,6 @@ struct watch {
 
 enum { COL_WHAT, COL_COST, COL_NOW, COL_IS_ASKED };
 
-static void ask(struct watch *watch);
 static void on_timer(uv_timer_t *timer);
 
 static int64_t every_ms(const struct watch *watch)
@@ -64,9 +61,9 @@ static void wake_all(struct watch *watch, bool is_poll)
 {
     const struct watch_options *options = &watch->options;
     claims_unwatch(options->claims);
-    for (int place = 0; place < places_count(options->pool) && is_poll; place++) {
-        claims_poll(options->claims, place, (struct slice){.bytes = NULL});
-        reconcile_wake(options->reconcile, place);
+    if (is_poll) {
+        claims_poll(options->claims, (struct slice){.bytes = NULL});
+        reconcile_wake(options->reconcile);
     }
     statistics_wake(options->statistics);
     wake_what_was_asked(watch);
@@ -79,9 +76,9 @@ static void wake(struct watch *watch, struct slice what)
     else if (!watch->is_poll)
         return;
     else if (slice_is(what, "marks"))
-        reconcile_wake(watch->options.reconcile, watch->place);
+        reconcile_wake(watch->options.reconcile);
     else
-        claims_poll(watch->options.claims, watch->place, what);
+        claims_poll(watch->options.claims, what);
 }
 
 static void read_answer(struct watch *watch, const struct pg_rows *rows)
@@ -105,15 +102,13 @@ static void on_answered(struct pg_query *query, const struct pg_query_result *re
         return;
     if (result->kind != PG_DONE) {
         if (result->kind == PG_REFUSED && !pg_sqlstate_is_moved(result->sqlstate))
-            log_warning("what there is to do cannot be asked", LOG_NUMBER("place", watch->place),
-                        LOG_TEXT("sqlstate", result->sqlstate), LOG_TEXT("why", result->message));
+            log_warning("what there is to do cannot be asked", LOG_TEXT("sqlstate", result->sqlstate),
+                        LOG_TEXT("why", result->message));
         /* guard: a question that is refused stops nothing */
         wake_all(watch, watch->is_poll);
         return;
     }
     read_answer(watch, result->rows);
-    if (++watch->place < places_count(watch->options.pool))
-        ask(watch);
 }
 
 static void ask(struct watch *watch)
@@ -122,7 +117,6 @@ static void ask(struct watch *watch)
     watch->is_in_flight = true;
     watch->sent_us = clock_mono_us();
     query->statement = &sql_what_waits;
-    query->place = watch->place;
     query->timeout_ms = QUERY_TIMEOUT_MS;
     query->is_slow = true;
     query->on_result = on_answered;
@@ -146,12 +140,11 @@ static void on_timer(uv_timer_t *timer)
     struct pg_array types;
     watch->is_poll = is_poll;
     pg_array_start(&types, &watch->types, PG_TEXT);
-    if (is_poll)
+    if (is_poll) {
         claims_add_watched(options->claims, &types);
-    for (int place = 0; place < places_count(options->pool) && is_poll; place++)
-        claims_poll(options->claims, place, (struct slice){.bytes = NULL});
+        claims_poll(options->claims, (struct slice){.bytes = NULL});
+    }
     watch->query.params[0] = pg_array_param(&types);
-    watch->place = 0;
     if (watch->types.failed)
         wake_all(watch, is_poll);
     else

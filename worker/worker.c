@@ -66,10 +66,10 @@ static void on_flow_ended(void *context, struct flow *flow)
     claims_event_ended(worker->claims, flow->share);
 }
 
-static void on_create_lost(void *context, int place, const struct uuid *event_id)
+static void on_create_lost(void *context, const struct uuid *event_id)
 {
     struct worker *worker = context;
-    reconcile_report(worker->reconcile, place, event_id);
+    reconcile_report(worker->reconcile, event_id);
 }
 
 static void submit_write(void *context, struct write_op *op)

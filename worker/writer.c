@@ -1,6 +1,6 @@
-/* See writer.h. A lane for each kind of write: a batcher with its statement, whose batches are each about one place.
- * Completions have two lanes, one for cards and one for deliveries, since all rows of a batch have the same step, and so
- * that neither waits for the other's locks. */
+/* See writer.h. A lane for each kind of write: a batcher with its statement. Completions have two lanes, one for cards
+ * and one for deliveries, since all rows of a batch have the same step, and so that neither waits for the other's
+ * locks. */
 #include "worker/writer.h"
 
 #include <assert.h>
@@ -13,8 +13,7 @@
 #include "statements.h"
 
 #define BATCH_MAX 256
-#define BATCHES 10
-#define BATCHES_OF_PLACE 2
+#define BATCHES 2
 #define GATHER_MS 25
 #define GATHER_MAX 128 /* items */
 #define GATHER_PART 8  /* of the events in flight: the others keep the peers busy */
@@ -232,25 +231,19 @@ static void on_given_up(void *context, struct pg_batch_item *item, const char *w
     op_of(item)->on_written(op_of(item), WRITE_GIVEN_UP, why);
 }
 
-static int place_of(void *context, const struct pg_batch_item *item)
-{
-    (void)context;
-    return op_of(item)->place;
-}
-
 /* ---- open, close ---- */
 
 static const struct {
     const struct sql_statement *statement;
     struct pg_batcher_hooks hooks;
 } lanes[LANES] = {
-    [WRITE_SAVE] = {&sql_outbox_save, {add_save, on_done, on_refused, on_given_up, place_of}},
-    [WRITE_EXTEND] = {&sql_outbox_extend, {add_extend, on_done, on_refused, on_given_up, place_of}},
-    [WRITE_KEEP] = {&sql_outbox_keep, {add_keep, on_done, on_refused, on_given_up, place_of}},
-    [WRITE_MARK] = {&sql_outbox_mark, {add_mark, on_done, on_refused, on_given_up, place_of}},
-    [WRITE_END] = {&sql_outbox_end, {add_end, on_done, on_refused, on_given_up, place_of}},
-    [WRITE_COMPLETE] = {&sql_outbox_complete, {add_complete, on_done, on_refused, on_given_up, place_of}},
-    [LANE_DELIVERED] = {&sql_outbox_complete, {add_complete, on_done, on_refused, on_given_up, place_of}},
+    [WRITE_SAVE] = {&sql_outbox_save, {add_save, on_done, on_refused, on_given_up, NULL}},
+    [WRITE_EXTEND] = {&sql_outbox_extend, {add_extend, on_done, on_refused, on_given_up, NULL}},
+    [WRITE_KEEP] = {&sql_outbox_keep, {add_keep, on_done, on_refused, on_given_up, NULL}},
+    [WRITE_MARK] = {&sql_outbox_mark, {add_mark, on_done, on_refused, on_given_up, NULL}},
+    [WRITE_END] = {&sql_outbox_end, {add_end, on_done, on_refused, on_given_up, NULL}},
+    [WRITE_COMPLETE] = {&sql_outbox_complete, {add_complete, on_done, on_refused, on_given_up, NULL}},
+    [LANE_DELIVERED] = {&sql_outbox_complete, {add_complete, on_done, on_refused, on_given_up, NULL}},
 };
 
 bool writer_open(const struct writer_options *options, struct writer **ret_writer, struct err *err)
@@ -271,7 +264,6 @@ bool writer_open(const struct writer_options *options, struct writer **ret_write
             .hooks = &lanes[i].hooks,
             .context = lane,
             .batch_count = BATCHES,
-            .place_batches = BATCHES_OF_PLACE,
             .items_max = BATCH_MAX,
             .array_bytes_max = ARRAY_BYTES_MAX,
             .growth = 2,

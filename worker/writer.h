@@ -78,7 +78,6 @@ static inline enum write_kind write_end_kind(const struct write_end *end)
 
 struct write_op {
     enum write_kind kind;
-    int place; /* of the event */
     struct uuid event_id, token;
     int64_t deadline_ms;     /* monotonic: the lease's end */
     struct write_save *save; /* WRITE_SAVE */

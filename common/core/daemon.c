@@ -70,10 +70,9 @@ static bool check_options(const struct daemon *daemon, struct err *err)
     const struct config *config = &daemon->config;
     if (!config_check(config, daemon->program, err))
         return false;
-    for (int i = 0; i < config->database_count; i++)
-        if (!pg_conninfo_check(config_database_url(config, i), err) ||
-            !pg_conninfo_prove(config_database_url(config, i), config->database.allow_insecure, err))
-            return err_prefix(err, "database.url");
+    if (!pg_conninfo_check(config->database.url, err) ||
+        !pg_conninfo_prove(config->database.url, config->database.allow_insecure, err))
+        return err_prefix(err, "database.url");
     daemon_reload_log_options(daemon); /* what follows may warn */
     if (config->passed_over > 0)
         log_debug("variables that Kubernetes sets for Services are passed over",
@@ -122,24 +121,14 @@ static void reply_text(struct http_request *request, int status, const char *tex
     http_reply(request, &reply);
 }
 
-/* "" = ready. With several databases one that is there is enough: who needs another one gets 503 from it alone. */
-static const char *why_not_ready(struct daemon *daemon)
+/* "" = ready. */
+static const char *why_not_ready(const struct daemon *daemon)
 {
-    int count = daemon->config.database_count;
-    for (int i = 0; i < count; i++)
-        if (pg_pool_ready(daemon->databases[i].pool))
-            /* guard: an api that cannot accept is not ready */
-            /* guard: an api is not ready before its retention is noted */
-            return daemon->why_not_ready && !daemon->are_modules_closed ? daemon->why_not_ready(daemon->context) : "";
-    return daemon->databases[0].why_away;
-}
-
-/* Those that are away, a line each. */
-static void write_away(const struct daemon *daemon, struct buf *out)
-{
-    for (int i = 0; i < daemon->config.database_count && daemon->config.database_count > 1; i++)
-        if (daemon->databases[i].why_away[0])
-            buf_put_format(out, "database %s: %s\n", daemon->databases[i].name, daemon->databases[i].why_away);
+    if (!pg_pool_ready(daemon->pool))
+        return daemon->why_away;
+    /* guard: an api that cannot accept is not ready */
+    /* guard: an api is not ready before its retention is noted */
+    return daemon->why_not_ready && !daemon->are_modules_closed ? daemon->why_not_ready(daemon->context) : "";
 }
 
 static void reply_ready(struct daemon *daemon, struct http_request *request)
@@ -147,7 +136,6 @@ static void reply_ready(struct daemon *daemon, struct http_request *request)
     const char *why = why_not_ready(daemon);
     buf_reset(&daemon->text);
     buf_put_format(&daemon->text, "%s\n", why[0] ? why : "ok");
-    write_away(daemon, &daemon->text);
     const char *note = daemon->note && !daemon->are_modules_closed ? daemon->note(daemon->context) : "";
     if (note[0])
         buf_put_format(&daemon->text, "%s\n", note);
@@ -159,9 +147,7 @@ static void reply_metrics(struct daemon *daemon, struct http_request *request)
     metric_set(metrics_series(daemon->metrics, DAEMON_METRIC_LOOP_LAG, NULL, NULL),
                (double)peak_highest(&daemon->lag, clock_mono_ms()) / 1e6);
     daemon_metrics_update(daemon->metrics, daemon->pool);
-    for (int i = 0; i < daemon->config.database_count; i++)
-        metric_set(metrics_series(daemon->metrics, DAEMON_METRIC_DB_READY, daemon->databases[i].name, NULL),
-                   pg_pool_ready(daemon->databases[i].pool));
+    metric_set(metrics_series(daemon->metrics, DAEMON_METRIC_DB_READY, NULL, NULL), pg_pool_ready(daemon->pool));
     metric_set(metrics_series(daemon->metrics, DAEMON_METRIC_READY, NULL, NULL), why_not_ready(daemon)[0] == '\0');
     outbox_gauges_update_age(daemon->gauges);
     daemon->on_scrape(daemon->context);
@@ -224,25 +210,24 @@ static void tell_status(struct daemon *daemon)
 /* ---- the database ---- */
 
 /* A pooler is no fault, but whoever wonders why cards take a second longer finds the reason here. */
-static void log_database_ready(const struct daemon_database *database)
+static void log_database_ready(const struct daemon *daemon)
 {
     const char *pooler =
-        pg_pool_is_behind_pooler(database->pool)
+        pg_pool_is_behind_pooler(daemon->pool)
             ? "a pooler is in between: wake-ups may be lost, and work is then found by polling; migrate "
               "needs a direct connection"
             : NULL;
-    log_info("database ready", LOG_TEXT("database", database->name), LOG_TEXT("pooler", pooler));
+    log_info("database ready", LOG_TEXT("pooler", pooler));
 }
 
 static void on_pool_state(void *context, bool ready, const char *error_text)
 {
-    struct daemon_database *database = context;
-    struct daemon *daemon = database->daemon;
-    snprintf(database->why_away, sizeof(database->why_away), "%s", ready ? "" : error_text);
+    struct daemon *daemon = context;
+    snprintf(daemon->why_away, sizeof(daemon->why_away), "%s", ready ? "" : error_text);
     if (ready)
-        log_database_ready(database);
+        log_database_ready(daemon);
     else
-        log_warning("database away", LOG_TEXT("database", database->name), LOG_TEXT("why", error_text));
+        log_warning("database away", LOG_TEXT("why", error_text));
     tell_status(daemon);
     if (ready && daemon->on_database_ready)
         daemon->on_database_ready(daemon->context);
@@ -251,14 +236,13 @@ static void on_pool_state(void *context, bool ready, const char *error_text)
 /* Poolers and administrators do it; it is no fault while a new session can be made. */
 static void on_session_ended(void *context, const char *why)
 {
-    const struct daemon_database *database = context;
-    log_info("an idle database session was ended, and is replaced", LOG_TEXT("database", database->name),
-             LOG_TEXT("why", why));
+    (void)context;
+    log_info("an idle database session was ended, and is replaced", LOG_TEXT("why", why));
 }
 
 static void on_db_error(void *context, const char sqlstate[6])
 {
-    struct daemon *daemon = ((struct daemon_database *)context)->daemon;
+    struct daemon *daemon = context;
     /* guard: a refusal by our own functions is no failure of the database */
     if (strncmp(sqlstate, "IS", 2) == 0)
         return;
@@ -266,14 +250,12 @@ static void on_db_error(void *context, const char sqlstate[6])
     metric_add(metrics_series(daemon->metrics, DAEMON_METRIC_DB_ERRORS, class, NULL), 1);
 }
 
-static bool open_pool(struct daemon *daemon, int number, struct err *err)
+static bool open_pool(struct daemon *daemon, struct err *err)
 {
-    const struct config *config = &daemon->config;
-    struct daemon_database *database = &daemon->databases[number];
     struct pg_pool_options pool = {
-        .conninfo = config_database_url(config, number),
+        .conninfo = daemon->config.database.url,
         .application_name = daemon->name,
-        .connections = (int)config->database.connections,
+        .connections = (int)daemon->config.database.connections,
         .pipeline = daemon->pipeline,
         .waiting_max = daemon->waiting_max,
         .schema_least = SCHEMA_LEAST,
@@ -281,52 +263,22 @@ static bool open_pool(struct daemon *daemon, int number, struct err *err)
         .on_state = on_pool_state,
         .on_error = on_db_error,
         .on_ended = on_session_ended,
-        .context = database,
+        .context = daemon,
     };
-    database->daemon = daemon;
-    snprintf(database->name, sizeof(database->name), "database.url");
-    for (int i = config->place_count - 1; i >= 0; i--)
-        if (config->places[i].database == number)
-            snprintf(database->name, sizeof(database->name), "place.%d", config->places[i].first);
-    snprintf(database->why_away, sizeof(database->why_away), "not connected yet");
-    return pg_pool_open(&daemon->loop, &pool, &database->pool, err);
-}
-
-static bool open_pools(struct daemon *daemon, struct err *err)
-{
-    const struct config *config = &daemon->config;
-    struct pg_pool *pools[CONFIG_PLACES_MAX];
-    int database_of[CONFIG_PLACES_MAX];
-    for (int i = 0; i < config->database_count; i++) {
-        if (!open_pool(daemon, i, err))
-            return false;
-        pools[i] = daemon->databases[i].pool;
-    }
-    for (int place = 0; place < config_places(config); place++)
-        database_of[place] = config_database_of(config, place);
-    daemon->pool = pools[0];
-    if (config->place_count > 0)
-        pg_pool_join(daemon->pool, pools, config->database_count, database_of, config_places(config));
-    return true;
+    snprintf(daemon->why_away, sizeof(daemon->why_away), "not connected yet");
+    return pg_pool_open(&daemon->loop, &pool, &daemon->pool, err);
 }
 
 static bool open_gauges(struct daemon *daemon, struct err *err)
 {
-    for (int i = 0; i < daemon->config.database_count; i++) {
-        struct outbox_gauges_options options = {
-            .loop = &daemon->loop,
-            .pool = daemon->pool,
-            .database = i,
-            .first = daemon->gauges,
-            .metrics = daemon->metrics,
-            .has_breaker_states = daemon->program == CONFIG_API,
-            .has_one_connection = daemon->config.database.connections == 1,
-        };
-        if (!outbox_gauges_open(&options, &daemon->databases[i].gauges, err))
-            return false;
-        daemon->gauges = daemon->databases[0].gauges;
-    }
-    return true;
+    struct outbox_gauges_options options = {
+        .loop = &daemon->loop,
+        .pool = daemon->pool,
+        .metrics = daemon->metrics,
+        .has_breaker_states = daemon->program == CONFIG_API,
+        .has_one_connection = daemon->config.database.connections == 1,
+    };
+    return outbox_gauges_open(&options, &daemon->gauges, err);
 }
 
 /* ---- the end ---- */
@@ -349,7 +301,7 @@ static void block_end_signals(void)
 }
 
 /* The loop then ends by itself. */
-static void on_pools_closed(void *context)
+static void on_pool_closed(void *context)
 {
     struct daemon *daemon = context;
     struct closing *closing = &daemon->own;
@@ -361,18 +313,14 @@ static void on_pools_closed(void *context)
     closing_handle(closing, &daemon->tick);
     closing_handle(closing, &daemon->drain);
     http_server_close(daemon->admin, closing_part_closed, closing_part(closing));
-    for (int i = 0; i < daemon->config.database_count; i++)
-        outbox_gauges_close(daemon->databases[i].gauges, closing_part_closed, closing_part(closing));
+    outbox_gauges_close(daemon->gauges, closing_part_closed, closing_part(closing));
     closing_end(closing);
 }
 
 static void on_modules_closed(void *context)
 {
     struct daemon *daemon = context;
-    closing_start(&daemon->pools, NULL, NULL, on_pools_closed, daemon);
-    for (int i = 0; i < daemon->config.database_count; i++)
-        pg_pool_close(daemon->databases[i].pool, closing_part_closed, closing_part(&daemon->pools));
-    closing_end(&daemon->pools);
+    pg_pool_close(daemon->pool, on_pool_closed, daemon);
 }
 
 static void on_drained(struct daemon *daemon)
@@ -431,8 +379,7 @@ static void stop(struct daemon *daemon, int signal_number)
     daemon->drain_until_ms = clock_mono_ms() + longest_call_ms(&daemon->config) + DRAIN_EXTRA_MS;
     extend_timeout(daemon);
     daemon->on_stop(daemon->context);
-    for (int i = 0; i < daemon->config.database_count; i++)
-        outbox_gauges_stop(daemon->databases[i].gauges);
+    outbox_gauges_stop(daemon->gauges);
     uv_timer_start(&daemon->drain, on_drain_poll, 0, DRAIN_POLL_MS);
 }
 
@@ -501,7 +448,7 @@ static bool start(struct daemon *daemon, struct err *err)
         return err_set(err, ERR_MEMORY, "no memory for the metrics");
     daemon_metrics_start(daemon->metrics);
     const struct exporter_options spans = {&daemon->loop, &daemon->config, daemon->name, daemon->metrics};
-    if (!open_pools(daemon, err) || !open_gauges(daemon, err) || !exporter_open(&spans, &daemon->exporter, err) ||
+    if (!open_pool(daemon, err) || !open_gauges(daemon, err) || !exporter_open(&spans, &daemon->exporter, err) ||
         !daemon->open(daemon->context, err))
         return false;
     buf_init(&daemon->text, METRICS_MAX);

@@ -62,25 +62,19 @@ struct daemon {
     struct config config; /* log.level and routes change with SIGHUP */
     uv_loop_t loop;
     struct metrics *metrics;
-    struct pg_pool *pool;      /* of the first database; all go through it (pg_pool_join) */
+    struct pg_pool *pool;
     struct exporter *exporter; /* of spans; NULL = nobody wants them */
     /* private */
     uv_signal_t sigterm, sigint;
     uv_timer_t tick, drain;
     int64_t tick_due_us, drain_until_ms, extended_ms;
     struct peak lag; /* of the loop, in us */
-    struct daemon_database {
-        struct daemon *daemon;
-        struct pg_pool *pool;
-        struct outbox_gauges *gauges;
-        char name[16];      /* "place.4": its first place, for people; or "database.url" */
-        char why_away[320]; /* "" = it is there */
-    } databases[CONFIG_PLACES_MAX];
-    struct outbox_gauges *gauges; /* of the first database */
+    struct outbox_gauges *gauges;
     struct daemon_status status;
     struct http_server *admin;
-    struct closing modules, pools, own;
+    struct closing modules, own;
     bool is_stopping, are_modules_closed; /* closed, or about to be: they are not to be asked any more */
+    char why_away[320];                   /* the database; "" = it is there */
     struct buf text;
     int argc; /* the command line, for SIGHUP */
     char **argv;

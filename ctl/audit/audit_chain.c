@@ -22,9 +22,9 @@ static void hash_of(const char *bytes, size_t length, char ret_hash[AUDIT_HASH_S
         snprintf(ret_hash + 2 * i, 3, "%02x", digest[i]);
 }
 
-struct audit_link audit_chain_start(int64_t place, int64_t id)
+struct audit_link audit_chain_start(int64_t id)
 {
-    struct audit_link link = {.place = place, .id = id};
+    struct audit_link link = {.id = id};
     memset(link.hash, '0', AUDIT_HASH_SIZE - 1);
     return link;
 }
@@ -66,7 +66,6 @@ void audit_chain_write(struct buf *out, const struct audit_row *row, struct audi
     memcpy(link->previous, link->hash, sizeof(link->previous));
     json_open_object(&writer, NULL);
     json_add_integer(&writer, "form", FORM);
-    json_add_integer(&writer, "place", link->place);
     json_add_integer(&writer, "sequence", link->sequence);
     json_add_integer(&writer, "id", row->cursor.id);
     json_add_time(&writer, "at", row->cursor.at_us);
@@ -90,8 +89,8 @@ void audit_chain_write(struct buf *out, const struct audit_row *row, struct audi
 
 const char *audit_chain_read(const char *line, size_t length, struct audit_link *link)
 {
-    enum { FORM_NUMBER, PLACE, SEQUENCE, ID, AT, PREVIOUS, HASH, COUNT };
-    static const char *const names[COUNT] = {"form", "place", "sequence", "id", "at", "previous", "hash"};
+    enum { FORM_NUMBER, SEQUENCE, ID, AT, PREVIOUS, HASH, COUNT };
+    static const char *const names[COUNT] = {"form", "sequence", "id", "at", "previous", "hash"};
     struct json_value values[COUNT];
     struct audit_link found;
     char hash[AUDIT_HASH_SIZE];
@@ -101,7 +100,6 @@ const char *audit_chain_read(const char *line, size_t length, struct audit_link 
         return "it is no line of an export";
     json_members(json_value_of(line, length), COUNT, names, values);
     if (!json_integer(values[FORM_NUMBER], 1, INT64_MAX, &form) ||
-        !json_integer(values[PLACE], 0, INT64_MAX, &found.place) ||
         !json_integer(values[SEQUENCE], 1, INT64_MAX, &found.sequence) ||
         !json_integer(values[ID], INT64_MIN, INT64_MAX, &found.id) ||
         !json_string(values[AT], found.at, sizeof(found.at), NULL) ||
@@ -120,7 +118,7 @@ const char *audit_chain_read(const char *line, size_t length, struct audit_link 
 
 bool audit_chain_fits(const struct audit_row *row, const struct audit_link *link, struct buf *ret_line)
 {
-    struct audit_link made = audit_chain_start(link->place, 0);
+    struct audit_link made = audit_chain_start(0);
     made.sequence = link->sequence - 1;
     memcpy(made.hash, link->previous, sizeof(made.hash));
     buf_reset(ret_line);

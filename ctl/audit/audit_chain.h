@@ -18,13 +18,13 @@
 
 /* What a line says of its place in the chain. */
 struct audit_link {
-    int64_t place, sequence, id; /* id: of the row; 0 = before all */
-    char at[AUDIT_AT_SIZE];      /* when the row was written */
+    int64_t sequence, id;   /* id: of the row; 0 = before all */
+    char at[AUDIT_AT_SIZE]; /* when the row was written */
     char previous[AUDIT_HASH_SIZE], hash[AUDIT_HASH_SIZE];
 };
 
 /* Where a chain begins: before the first row whose id is above this one. */
-struct audit_link audit_chain_start(int64_t place, int64_t id);
+struct audit_link audit_chain_start(int64_t id);
 /* Appends the line of `row` that follows `link`, with its line end, and moves link to it. A failure is buf's. */
 void audit_chain_write(struct buf *out, const struct audit_row *row, struct audit_link *link);
 /* Reads one line, without its line end. NULL: it is one, and its hash fits. Else what is wrong; link->sequence is 0

@@ -106,8 +106,6 @@ static bool check_last(const struct audit_export *export, const struct audit_lin
     struct buf line;
     if (link->sequence == 0)
         return true;
-    if (link->place != export->place)
-        return err_set(err, ERR_USAGE, "the last line is of place %" PRId64, link->place);
     if (!audit_export_read(export, link->id - 1, 1, &rows, err))
         return false;
     bool is_there = pg_rows_count(rows) > 0 && audit_row(rows, 0, &row) && row.cursor.id == link->id;
@@ -160,7 +158,7 @@ static bool write_all(const struct audit_export *export, FILE *out, struct audit
                                           pg_param_int8(export->settled)};
         if (!pg_sync_query(export->ctl->db, &sql_operator_audit_begin, params, &rows, err))
             return false;
-        *link = audit_chain_start(export->place, pg_int8(rows, 0, 0));
+        *link = audit_chain_start(pg_int8(rows, 0, 0));
         is_over = export->held[0] != '\0'; /* before which row may theirs come? */
     }
     while (!is_over && !stop_is_requested())
@@ -184,7 +182,7 @@ static bool ask_settled(struct audit_export *export, struct err *err)
 
 static bool export_to(struct audit_export *export, struct err *err)
 {
-    struct audit_link link = audit_chain_start(export->place, 0);
+    struct audit_link link = audit_chain_start(0);
     FILE *out = stdout;
     if (export->append && !open_file(export, &link, &out, err))
         return false;
@@ -199,21 +197,11 @@ static bool export_to(struct audit_export *export, struct err *err)
     return done;
 }
 
-static bool choose_place(struct audit_export *export, struct err *err)
-{
-    pg_rows_scope struct pg_rows *rows = NULL;
-    if (!pg_sync_query(export->ctl->db, &sql_schema_version, NULL, &rows, err))
-        return false;
-    export->place = export->ctl->place < 0 ? 0 : export->ctl->place;
-    return pg_int8(rows, 0, 5) <= 1 || export->ctl->place >= 0 ||
-           err_set(err, ERR_USAGE, "each place has a chain of its own: --place N");
-}
-
 int audit_export_run(struct audit_export *export)
 {
     struct err err;
     bool is_same = true;
-    if (!ctl_connect(export->ctl, &err) || !choose_place(export, &err))
+    if (!ctl_connect(export->ctl, &err))
         return ctl_fail(&err);
     stop_watch();
     if (!(export->verify ? ask_settled(export, &err) && audit_verify(export, &is_same, &err) : export_to(export, &err)))

@@ -17,7 +17,7 @@ struct audit_export {
     const char *append;                /* the file that is continued; NULL = standard output */
     const char *verify;                /* the file that is compared, and nothing is exported; or NULL */
     /* What the database says. */
-    int64_t place, now_us;
+    int64_t now_us;
     int64_t settled;               /* up to this number the trail is decided, */
     char held[200];                /* but for the rows of these transactions; "" = there are none */
     char kept_from[AUDIT_AT_SIZE]; /* what is older may have left with its time */

@@ -107,14 +107,12 @@ static bool take_line(struct verify *verify, const char *line, size_t length, st
     }
     if (verify->first == 0) {
         verify->first = link.sequence;
-        *last = audit_chain_start(verify->export->place, link.id - 1);
+        *last = audit_chain_start(link.id - 1);
         verify->behind = last->id;
         last->sequence = link.sequence - 1;
         if (link.sequence > 1)
             memcpy(last->hash, link.previous, sizeof(last->hash));
     }
-    if (link.place != verify->export->place)
-        return err_set(err, ERR_USAGE, "line %" PRId64 " is of place %" PRId64, verify->line, link.place);
     bool is_behind = link.id > last->id;
     if (!wrong && link.sequence != last->sequence + 1)
         wrong = "its sequence does not follow that of the line before";
@@ -186,7 +184,7 @@ bool audit_verify(const struct audit_export *export, bool *ret_is_same, struct e
     if (!file)
         return err_set(err, ERR_SYSTEM, "%.200s: %s", export->verify, strerror(errno));
     buf_init(&verify.text, AUDIT_LINE_MAX);
-    verify.last = audit_chain_start(export->place, 0);
+    verify.last = audit_chain_start(0);
     bool done = read_lines(&verify, file, err) && (stop_is_requested() || conclude(&verify, err));
     *ret_is_same = verify.findings == 0;
     buf_done(&verify.text);

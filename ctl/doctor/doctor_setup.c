@@ -56,8 +56,7 @@ void doctor_check_setup(struct doctor *doctor)
 {
     const struct ctl *ctl = doctor->ctl;
     char text[PG_EXPOSED_SIZE];
-    if (ctl->config->database.allow_insecure &&
-        pg_conninfo_is_exposed(config_database_url(ctl->config, ctl->database), text))
+    if (ctl->config->database.allow_insecure && pg_conninfo_is_exposed(config_database_url(ctl->config, 0), text))
         doctor_warn(doctor, "transport", "set sslmode=verify-full and sslrootcert in database.url of all programs",
                     "database.allow_insecure permits it: %s", text);
     check_keys(doctor);

@@ -255,5 +255,4 @@ const struct ctl_command ctl_audit = {
         "  --after FILE   continues after the last line of FILE; - is standard input\n"
         "  --verify FILE  checks the chain in FILE, and compares it with the database; exit 1 if they do not agree\n",
     .run = run_audit,
-    .takes_place = true,
 };

@@ -70,5 +70,4 @@ const struct ctl_command ctl_cancel = {
             "cancelled too. Given filters, at least one, the oldest event comes first:\n\n"
             "  --status S     PENDING, the only status that can be cancelled\n" FILTER_HELP BULK_HELP BULK_NOTE,
     .run = run_cancel,
-    .takes_place = true,
 };

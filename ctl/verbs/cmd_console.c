@@ -63,5 +63,4 @@ const struct ctl_command ctl_console = {
             "                 address is refused without it, since the console speaks clear text\n\n"
             "docs/console.md describes the pages.\n",
     .run = run_console,
-    .is_of_first = true,
 };

@@ -239,7 +239,6 @@ const struct ctl_command ctl_pause = {
             "before.\n\n"
             "  --for DURATION  the pause ends by itself after this time, e.g. 2h\n" CONTROL_HELP,
     .run = run_pause,
-    .is_of_first = true,
 };
 
 const struct ctl_command ctl_resume = {
@@ -248,7 +247,6 @@ const struct ctl_command ctl_resume = {
     .summary = "let calls to a paused target go on",
     .help = "Ends a pause: the events that waited continue at once.\n" CONTROL_HELP,
     .run = run_resume,
-    .is_of_first = true,
 };
 
 const struct ctl_command ctl_probe = {
@@ -259,5 +257,4 @@ const struct ctl_command ctl_probe = {
             "probe, and after a good answer the others follow. No effect on a target that gets calls already;\n"
             "refused while it is paused.\n" CONTROL_HELP,
     .run = run_probe,
-    .is_of_first = true,
 };

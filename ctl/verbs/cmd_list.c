@@ -147,5 +147,4 @@ const struct ctl_command ctl_list = {
             "                 its user (user id, client key, trace, last digits)\n" FILTER_COSTS
             "Ctrl-C ends the search (exit 1); what was found until then is printed.\n",
     .run = run_list,
-    .takes_place = true,
 };

@@ -13,11 +13,9 @@
 
 #include "common/core/schema.h"
 #include "common/lib/base/clock.h"
-#include "common/lib/pg/pg_place.h"
 #include "ctl/ctl.h"
 #include "ctl/options.h"
 #include "ctl/print.h"
-#include "ctl/schema_run.h"
 #include "migrations.h"
 #include "statements.h"
 
@@ -29,10 +27,7 @@
 
 struct state {
     bool has_table;
-    bool has_buckets;                 /* its users are divided by buckets: made by a version that was never released */
-    bool has_places;                  /* else the same, of a later time */
-    bool is_on_citus;                 /* issuing-ctl citus apply */
-    struct schema_places places;      /* of 0: it is a new database, and nobody has said */
+    bool is_divided;                  /* by buckets or over schemas: made by a version that was never released */
     char connected_as[64], owner[64]; /* owner "" = not allowed to become the owner */
     struct pg_rows *applied;          /* owned; NULL without a table */
 };
@@ -66,16 +61,14 @@ static bool read_state(struct ctl *ctl, struct state *ret_state, struct err *err
     if (!pg_sync_query(ctl->db, &sql_operator_migrate_state, NULL, &rows, err))
         return false;
     state.has_table = pg_bool(rows, 0, 0);
-    state.has_buckets = pg_bool(rows, 0, 3);
+    state.is_divided = pg_bool(rows, 0, 3);
     snprintf(state.connected_as, sizeof(state.connected_as), "%s", pg_bytes(rows, 0, 1).bytes);
-    state.has_places = pg_bool(rows, 0, 4);
-    state.is_on_citus = pg_bool(rows, 0, 5);
     const char *owner = pg_bytes(rows, 0, 2).bytes;
     snprintf(state.owner, sizeof(state.owner), "%s", owner ? owner : "");
     if (state.has_table && !pg_sync_query(ctl->db, &sql_operator_migrate_applied, NULL, &state.applied, err))
         return false;
     *ret_state = state;
-    return !state.has_places || schema_read_places(ctl, &ret_state->places, err);
+    return true;
 }
 
 static const struct migration *find_migration(int64_t version)
@@ -100,11 +93,11 @@ static bool checksum_fits(const struct state *state, int row, const struct migra
 
 static bool check_applied(const struct state *state, struct err *err)
 {
-    /* guard: a database that is divided by buckets is not migrated */
-    if (state->has_buckets || state->has_table != state->has_places)
+    /* guard: a database that was divided is not migrated */
+    if (state->is_divided)
         return err_set(err, ERR_CONFIG,
-                       "an unreleased version made this database%s: it cannot be migrated, make a new one",
-                       state->has_buckets ? ", and divided its users by buckets" : "");
+                       "an unreleased version made this database, and divides users by buckets or over schemas: it "
+                       "cannot be migrated, make a new one");
     for (int row = 0; row < pg_rows_count(state->applied); row++) {
         int64_t version = pg_int8(state->applied, row, VERSION);
         const struct migration *migration = find_migration(version);
@@ -172,45 +165,15 @@ static bool note_version(struct ctl *ctl, const struct migration *migration, int
     return pg_sync_query(ctl->db, &sql_operator_migrate_note, note, NULL, err);
 }
 
-/* Of a new database, as roles.sql makes the schema issuing: the owner of the tables may have no right to make one. */
-static const char make_schema[] = "DO $$ BEGIN\n"
-                                  "    CREATE SCHEMA IF NOT EXISTS issuing\1 AUTHORIZATION issuing_owner;\n"
-                                  "EXCEPTION WHEN insufficient_privilege OR undefined_object THEN NULL;\n"
-                                  "END $$;";
+static bool run_text(struct ctl *ctl, const char *file, const char *text, struct err *err)
+{
+    return pg_sync_exec(ctl->db, text, err) || err_prefix(err, "%s", file);
+}
 
 static bool run_roles(struct ctl *ctl, const struct state *state, struct err *err)
 {
-    return schema_run_text(ctl, "roles.sql", schema_roles, err) &&
-           (state->has_table || state->places.count == 1 ||
-            schema_run_in_places(ctl, "the schemas of the places", make_schema, &state->places, err));
-}
-
-static bool run_upgrade(struct ctl *ctl, const struct migration *migration, const struct schema_places *places,
-                        struct err *err)
-{
-    return migration->is_shared ? schema_run_text(ctl, migration->file, migration->text, err)
-                                : schema_run_in_places(ctl, migration->file, migration->text, places, err);
-}
-
-/* What all places share comes first, then each place, then what stands for all of them. */
-static bool run_files(struct ctl *ctl, bool is_new, const struct schema_places *places, struct err *err)
-{
-    const struct pg_param count[] = {pg_param_int8(places->count)};
-    for (int i = 0; i < schema_files_count; i++) {
-        const struct schema_file *file = &schema_files[i];
-        if (file->is_shared && !file->is_over_places && (is_new || !file->is_once) &&
-            !schema_run_text(ctl, file->file, file->text, err))
-            return false;
-    }
-    if (is_new && !pg_sync_query(ctl->db, &sql_operator_migrate_divide, count, NULL, err))
-        return false;
-    for (int i = 0; i < schema_files_count; i++) {
-        const struct schema_file *file = &schema_files[i];
-        if (!file->is_shared && (is_new || !file->is_once) &&
-            !schema_run_in_places(ctl, file->file, file->text, places, err))
-            return false;
-    }
-    return schema_join_places(ctl, places, err);
+    (void)state;
+    return run_text(ctl, "roles.sql", schema_roles, err);
 }
 
 /* The upgrades that the database lacks, the functions as they are now, the rights. A new database gets the tables as
@@ -223,12 +186,14 @@ static bool run_schema(struct ctl *ctl, const struct state *state, struct err *e
         if (find_applied(state, migrations[i].version) >= 0)
             continue;
         int64_t upgrade_ms = clock_mono_ms();
-        if (!run_upgrade(ctl, &migrations[i], &state->places, err) ||
+        if (!run_text(ctl, migrations[i].file, migrations[i].text, err) ||
             !note_version(ctl, &migrations[i], clock_mono_ms() - upgrade_ms, err))
             return false;
     }
-    if (!run_files(ctl, is_new, &state->places, err) ||
-        (state->is_on_citus && !schema_run_citus(ctl, &state->places, err)))
+    for (int i = 0; i < schema_files_count; i++)
+        if ((is_new || !schema_files[i].is_once) && !run_text(ctl, schema_files[i].file, schema_files[i].text, err))
+            return false;
+    if (!run_text(ctl, "grants.sql", schema_grants, err))
         return false;
     for (int i = 0; i < migrations_count && is_new; i++)
         if (!note_version(ctl, &migrations[i], clock_mono_ms() - started_ms, err))
@@ -300,40 +265,21 @@ static bool become_owner(struct ctl *ctl, struct state *state, struct err *err)
     return true;
 }
 
-/* wanted: 0 = as it is. The number of places of a database never changes. */
-static bool check_places(struct state *state, int wanted, int database, struct err *err)
-{
-    /* guard: the number of places never changes */
-    if (state->has_table && wanted > 0 && wanted != state->places.count)
-        return err_set(err, ERR_REFUSED, "the database has %d place%s, for ever: a user's place would be another one",
-                       state->places.count, state->places.count == 1 ? "" : "s");
-    /* guard: a further database is a replica that was promoted */
-    if (!state->has_table && database > 0)
-        return err_set(err, ERR_REFUSED,
-                       "database %d is new: it has to be made as a replica of the one that has its "
-                       "places (docs/scaling.md)",
-                       database);
-    if (!state->has_table)
-        state->places.count = wanted > 0 ? wanted : 1;
-    return true;
-}
-
-static bool migrate(struct ctl *ctl, struct state *state, int places, int *ret_applied, struct err *err)
+static bool migrate(struct ctl *ctl, struct state *state, int *ret_applied, struct err *err)
 {
     if (!lock_migrations(ctl, err) || !read_state(ctl, state, err) || !check_applied(state, err) ||
-        !check_places(state, places, ctl->database, err) || !run_transaction(ctl, "roles", run_roles, state, err) ||
-        !warn_about_missing_roles(ctl, err) || !become_owner(ctl, state, err))
+        !run_transaction(ctl, "roles", run_roles, state, err) || !warn_about_missing_roles(ctl, err) ||
+        !become_owner(ctl, state, err))
         return false;
     *ret_applied = migrations_count - pg_rows_count(state->applied);
-    return check_places(state, places, ctl->database, err) &&
-           run_transaction(ctl, "tables, functions and rights", run_schema, state, err);
+    return run_transaction(ctl, "tables, functions and rights", run_schema, state, err);
 }
 
-static int run_all(struct ctl *ctl, int places, struct err *err)
+static int run_all(struct ctl *ctl, struct err *err)
 {
     struct state state = {0};
     int applied = 0;
-    bool done = migrate(ctl, &state, places, &applied, err);
+    bool done = migrate(ctl, &state, &applied, err);
     state_done(&state);
     if (!done)
         return ctl_fail(err);
@@ -436,18 +382,17 @@ static bool print_plan(const struct ctl *ctl, const struct state *state)
         if (find_applied(state, migrations[i].version) < 0)
             whole = plan_file(ctl, migrations[i].file);
     for (int i = 0; i < schema_files_count && whole; i++)
-        if ((!state->has_table || !schema_files[i].is_once) &&
-            (!schema_files[i].is_over_places || state->places.count > 1))
+        if (!state->has_table || !schema_files[i].is_once)
             whole = plan_file(ctl, schema_files[i].file);
     return whole && plan_file(ctl, "grants.sql");
 }
 
-static int run_read_only(struct ctl *ctl, bool plan, int places, struct err *err)
+static int run_read_only(struct ctl *ctl, bool plan, struct err *err)
 {
     struct state state = {0};
     if (!read_state(ctl, &state, err))
         return ctl_fail(err);
-    bool fits = check_applied(&state, err) && check_places(&state, places, ctl->database, err);
+    bool fits = check_applied(&state, err);
     bool whole = plan ? !fits || print_plan(ctl, &state) : print_status(ctl, &state);
     state_done(&state);
     if (!whole)
@@ -490,11 +435,8 @@ static bool prepare_session(struct ctl *ctl, struct err *err)
 static int run_migrate(struct ctl *ctl, char **arguments, int count)
 {
     bool status = false, plan = false;
-    int64_t places = 0;
-    const struct option_spec specs[] = {{.name = "status", .flag = &status},
-                                        {.name = "plan", .flag = &plan},
-                                        {.name = "places", .number = &places, .min = 1, .max = PG_PLACES_MAX},
-                                        {.name = NULL}};
+    const struct option_spec specs[] = {
+        {.name = "status", .flag = &status}, {.name = "plan", .flag = &plan}, {.name = NULL}};
     struct err err;
     if (!options_read(specs, arguments, count, &count, &err))
         return ctl_fail(&err);
@@ -506,12 +448,12 @@ static int run_migrate(struct ctl *ctl, char **arguments, int count)
         return ctl_fail(&err);
     if (!check_direct(ctl, &err) || !prepare_session(ctl, &err))
         return ctl_fail(&err);
-    return status || plan ? run_read_only(ctl, plan, (int)places, &err) : run_all(ctl, (int)places, &err);
+    return status || plan ? run_read_only(ctl, plan, &err) : run_all(ctl, &err);
 }
 
 const struct ctl_command ctl_migrate = {
     .word = "migrate",
-    .usage = "[--places P] [--status | --plan]",
+    .usage = "[--status | --plan]",
     .summary = "bring the schema to what this program expects",
     .help =
         "Creates the roles where it may; then, in one transaction, applies the upgrades that are missing, replaces\n"
@@ -519,9 +461,8 @@ const struct ctl_command ctl_migrate = {
         "database; twice does no harm, two at once wait for each other. It needs a direct connection, and is\n"
         "refused (exit 78) when a pooler is in between, when the database is not UTF8, when PostgreSQL is older than\n"
         "15, or when a version that was never released made it.\n\n"
-        "  --places P  of a new database: divides its users over P schemas, 1 to 64, for ever (1)\n"
-        "  --status    which versions are applied, and which are pending\n"
-        "  --plan      which files would be run\n\n"
+        "  --status  which versions are applied, and which are pending\n"
+        "  --plan    which files would be run\n\n"
         "Refused (exit 1) when an applied upgrade was edited since, or when the database is newer than this\n"
         "program.\n",
     .run = run_migrate,

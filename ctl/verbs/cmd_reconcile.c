@@ -333,10 +333,10 @@ static bool check_from_issuer(struct reconcile *reconcile, bool has_more, struct
     filter->since = NULL;
     bool is_alone = filter_is_empty(filter) && filter->limit == 0 && !reconcile->dry_run && !has_more;
     filter->since = since;
-    if (!since || !is_alone || reconcile->ctl->place >= 0)
+    if (!since || !is_alone)
         return err_set(err, ERR_USAGE,
                        "--from-issuer needs --since, and takes --timeout and --reason besides: the "
-                       "issuer lists the cards of all users and places");
+                       "issuer lists the cards of all users");
     if (!filter_check(filter, err))
         return false;
     /* An empty list would look as if all were well. */
@@ -484,5 +484,4 @@ const struct ctl_command ctl_reconcile = {
         "another operator's reissue of an event is not finished. After Ctrl-C the marks of the events in progress\n"
         "remain: workers finish them within the timeout.\n" FILTER_COSTS,
     .run = run_reconcile,
-    .takes_place = true,
 };

@@ -90,5 +90,4 @@ const struct ctl_command ctl_replay = {
         "Given filters, at least one, the oldest event comes first:\n\n"
         "  --status S     FAILED; with the --type of a route also REJECTED\n" FILTER_HELP BULK_HELP BULK_NOTE,
     .run = run_replay,
-    .takes_place = true,
 };

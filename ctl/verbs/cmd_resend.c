@@ -66,5 +66,4 @@ const struct ctl_command ctl_resend = {
             "Given filters, at least one, the oldest event comes first:\n\n"
             "  --status S     COMPLETED, the only status that can be sent again\n" FILTER_HELP BULK_HELP BULK_NOTE,
     .run = run_resend,
-    .takes_place = true,
 };

@@ -225,5 +225,4 @@ const struct ctl_command ctl_stats = {
         "events that the housekeeping has deleted (outbox.retention). --exact counts only events that are still\n"
         "there, so a rebuild loses the others: with --since, only hours from D on are rebuilt.\n",
     .run = run_stats,
-    .takes_place = true,
 };

@@ -288,5 +288,4 @@ const struct ctl_command ctl_status = {
         "\"well\": B, \"verdict\": TEXT, \"todo\": TEXT, \"overdue\": n, \"unknown\": n, \"first_key_ends_at\": "
         "TIME}\n",
     .run = run_status,
-    .takes_place = true,
 };

@@ -83,5 +83,4 @@ const struct ctl_command ctl_targets = {
             "--json adds who paused it and why (paused_at, paused_by, paused_why, paused_until), and how many workers\n"
             "obey (paused_workers).\n",
     .run = run_targets,
-    .is_of_first = true,
 };

@@ -80,5 +80,4 @@ const struct ctl_command ctl_workers = {
             "draining (it ends when its calls are answered), or dead: no heartbeat for 60 s. A worker that has\n"
             "drained is not listed any more, a dead one for a day.\n",
     .run = run_workers,
-    .is_of_first = true,
 };

@@ -52,17 +52,6 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN ('x' || substr(encode(sha256(decode(replace(user_id, '\', '\\'), 'escape')), 'hex'), 1, 4))::bit(16)::int4
        % 1024;
 
--- Whether this database serves the place.
-CREATE OR REPLACE FUNCTION issuing.is_served(of_place int8) RETURNS bool
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
-AS $$
-BEGIN
-    RETURN EXISTS (SELECT FROM place_states s
-                   WHERE s.place = of_place AND s.state = 'served'
-                     AND (s.owner IS NULL OR s.owner = current_setting('cluster_name')));
-END
-$$;
-
 -- Time-ordered ids (RFC 9562, version 7) for events that other services insert; our programs make their own. The 12
 -- bits behind the milliseconds are the fraction of the millisecond (6.2, method 3): where events of one user are
 -- delivered in the order of their ids, those of one transaction have to be in order too.

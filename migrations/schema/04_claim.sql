@@ -546,7 +546,6 @@ BEGIN
         due := issuing.due_oldest(of_type, CASE WHEN makes_ends THEN (most + (random() < 0.5)::int) / 2 ELSE most END,
                                   since, slack, inserted, looks);
     END IF;
-    -- Also where there is none: the statement asks whether the place is served.
     events := issuing.take_due(due.ids, due.were_sent, due.changed_ats, new_token, lease_ms, worker, of_type,
                                speaks_to);
     IF makes_ends AND NOT is_ordered THEN

@@ -97,8 +97,7 @@ BEGIN
         INSERT INTO event_keys (event_type, key, event_id) VALUES (of_type, of_key, new_id) ON CONFLICT DO NOTHING;
         EXIT WHEN FOUND;
         SELECT k.event_id, e.user_id, e.payload INTO held, found_user, found_body
-        -- In quotes: the events of all places.
-        FROM event_keys k LEFT JOIN issuing."outbox_events" e ON e.id = k.event_id
+        FROM event_keys k LEFT JOIN outbox_events e ON e.id = k.event_id
         WHERE k.event_type = of_type AND k.key = of_key;
         IF found_user = of_user AND found_body = body THEN
             RETURN held;
@@ -243,8 +242,8 @@ BEGIN
     -- A sender may hold a row for long.
     PERFORM set_config('lock_timeout', '1s', true);
     -- guard: a key outlives its event no longer than a pass of housekeeping
-    gone := expire_default('event_keys', 'r.created_at < $1 AND NOT EXISTS (SELECT FROM issuing."outbox_events" e
-                                                                         WHERE e.id = r.event_id)',
+    gone := expire_default('event_keys', 'r.created_at < $1 AND NOT EXISTS (SELECT FROM outbox_events e
+                                                                               WHERE e.id = r.event_id)',
                         now() - (SELECT r.kept FROM retentions r WHERE r.name = 'events'));
     RETURN QUERY SELECT 'expired', 'event_keys', gone, NULL::text, gone >= 1000 WHERE gone > 0;
 END

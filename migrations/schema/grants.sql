@@ -11,8 +11,7 @@ BEGIN
         CROSS JOIN LATERAL (SELECT x.grantee FROM aclexplode(c.relacl) x
                             UNION SELECT x.grantee FROM pg_attribute t CROSS JOIN LATERAL aclexplode(t.attacl) x
                                   WHERE t.attrelid = c.oid AND NOT t.attisdropped) a
-        WHERE c.relnamespace IN ('issuing'::regnamespace, (SELECT n.oid FROM pg_namespace n WHERE n.nspname = 'issuing'))
-          AND c.relowner <> a.grantee
+        WHERE c.relnamespace = 'issuing'::regnamespace AND c.relowner <> a.grantee
           AND a.grantee IN (SELECT r.oid FROM pg_roles r
                             WHERE r.rolname IN ('issuing_api', 'issuing_worker', 'issuing_operator', 'issuing_viewer'))
     LOOP
@@ -21,7 +20,7 @@ BEGIN
     END LOOP;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_api') THEN
         GRANT USAGE ON SCHEMA issuing TO issuing_api;
-        GRANT SELECT ON issuing.schema_migration, issuing.places, issuing.place_states TO issuing_api;
+        GRANT SELECT ON issuing.schema_migration TO issuing_api;
         GRANT SELECT, INSERT ON issuing.idempotency_keys, issuing.rate_limit_log TO issuing_api;
         GRANT SELECT ON issuing.outbox_events, issuing.card_reissues, issuing.event_reissues TO issuing_api;
         GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, issuer_card_id,
@@ -44,7 +43,7 @@ BEGIN
     END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_worker') THEN
         GRANT USAGE ON SCHEMA issuing TO issuing_worker;
-        GRANT SELECT ON issuing.schema_migration, issuing.places, issuing.place_states TO issuing_worker;
+        GRANT SELECT ON issuing.schema_migration TO issuing_worker;
         GRANT SELECT ON issuing.outbox_events TO issuing_worker;
         GRANT UPDATE (status, retry_count, next_attempt_at, lease_token, lease_owner, lease_until, first_sent_at,
                       deferred_since, last_sent_at, lost_count, deferral_count, deferral_code, held_end, held_end_code,
@@ -97,8 +96,7 @@ BEGIN
     END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_operator') THEN
         GRANT USAGE ON SCHEMA issuing TO issuing_operator;
-        GRANT SELECT ON issuing.schema_migration, issuing.places, issuing.place_states, issuing.outbox_events,
-            issuing.outbox_attempts,
+        GRANT SELECT ON issuing.schema_migration, issuing.outbox_events, issuing.outbox_attempts,
             issuing.operator_actions, issuing.idempotency_keys, issuing.rate_limit_log, issuing.card_reissues,
             issuing.partitions, issuing.marks, issuing.event_reissues TO issuing_operator;
         GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, issuer_card_id,
@@ -138,8 +136,7 @@ BEGIN
     END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_viewer') THEN
         GRANT USAGE ON SCHEMA issuing TO issuing_viewer;
-        GRANT SELECT ON issuing.schema_migration, issuing.places, issuing.place_states, issuing.outbox_events,
-            issuing.outbox_attempts,
+        GRANT SELECT ON issuing.schema_migration, issuing.outbox_events, issuing.outbox_attempts,
             issuing.operator_actions, issuing.idempotency_keys, issuing.rate_limit_log, issuing.card_reissues,
             issuing.partitions, issuing.marks, issuing.event_reissues TO issuing_viewer;
         GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, issuer_card_id,
@@ -163,46 +160,5 @@ BEGIN
     PERFORM issuing.grant_sender(s.role)
     -- guard: migrate grants nothing to a role that was created again
     FROM (SELECT DISTINCT r.role FROM issuing.senders r WHERE r.role_oid = to_regrole(quote_ident(r.role))) s;
-END
-$$;
-
--- Where there are several places: what stands in `issuing` for all of them (17_places.sql) has the rights of what it
--- stands for.
-DO $$
-DECLARE
-    statement text;
-    whole oid := (SELECT n.oid FROM pg_namespace n WHERE n.nspname = 'issuing');
-    first oid;
-BEGIN
-    IF (SELECT p.count FROM issuing.places p) = 1 THEN
-        RETURN;
-    END IF;
-    first := to_regnamespace(format('issuing_p%s', issuing.first_place()));
-    FOR statement IN
-        WITH placed AS (
-            SELECT c.oid AS place_oid, v.oid, c.relname AS name, c.relowner AS owner, c.relacl AS acl
-            FROM pg_class c JOIN pg_class v ON v.relname = c.relname AND v.relnamespace = whole
-            WHERE c.relnamespace = first AND v.relkind = 'v'
-        )
-        SELECT format('grant %s ON %I.%I TO %s', x.privilege_type, 'issuing', p.name, x.grantee::regrole)
-        FROM placed p CROSS JOIN LATERAL aclexplode(p.acl) x
-        WHERE x.grantee <> p.owner AND x.grantee <> 0
-        UNION ALL
-        SELECT format('grant %s (%I) ON %I.%I TO %s', x.privilege_type, t.attname, 'issuing', p.name,
-                      x.grantee::regrole)
-        FROM placed p JOIN pg_attribute t ON t.attrelid = p.place_oid AND NOT t.attisdropped
-        CROSS JOIN LATERAL aclexplode(t.attacl) x
-        WHERE x.grantee <> p.owner AND x.grantee <> 0
-        UNION ALL
-        SELECT format('grant EXECUTE ON FUNCTION %s TO %s', v.oid::regprocedure,
-                      CASE x.grantee WHEN 0 THEN 'PUBLIC' ELSE x.grantee::regrole::text END)
-        FROM pg_proc f
-        JOIN pg_proc v ON v.proname = f.proname AND v.proargtypes = f.proargtypes
-                      AND v.pronamespace = whole
-        CROSS JOIN LATERAL aclexplode(coalesce(f.proacl, acldefault('f', f.proowner))) x
-        WHERE f.pronamespace = first AND x.grantee <> f.proowner
-    LOOP
-        EXECUTE statement;
-    END LOOP;
 END
 $$;

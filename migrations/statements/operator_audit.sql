@@ -125,7 +125,7 @@ SELECT count(*)::int8, min(o.at), max(o.at),
 FROM issuing.operator_actions o
 WHERE o.batch = $1::uuid AND o.db_role = $2::text AND o.actor = $3::text AND o.action = $4::text;
 
--- name: operator_audit_settled :one place
+-- name: operator_audit_settled :one
 -- why: up to where the trail is decided, before it is exported: issuing.audit_settled. It waits up to 3 s for those
 -- that write. No lock.
 SELECT a.number, a.held, a.kept_from, a.asked_at FROM issuing.audit_settled() a;

@@ -205,7 +205,7 @@ WITH locked AS MATERIALIZED (
     SELECT coalesce(l.pid, 0) AS pid, l.granted, c.relname
     FROM pg_locks l
     JOIN pg_class c ON c.oid = l.relation AND c.relkind IN ('r', 'p')
-    JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname ~ '^issuing(_p[0-9]+)?$'
+    JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'issuing'
     WHERE l.mode = 'AccessExclusiveLock'
       AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
 ), holding AS MATERIALIZED (
@@ -235,46 +235,34 @@ ORDER BY w.n;
 
 -- name: operator_rights :many
 -- why: rights that differ from those of grants.sql, missing or too many, of our roles and of PUBLIC. Needs the schema.
--- No lock. What a place has is wanted in each place, and of what stands in issuing for all of them. $1 what grants.sql
--- grants, as embed_schema.py lists it.
-WITH spaces AS MATERIALIZED (
-    SELECT '' AS suffix, to_regnamespace('issuing')::oid AS space, p.count > 1 AS is_over_places FROM issuing.places p
-    UNION ALL
-    SELECT '_p' || n, to_regnamespace('issuing_p' || n)::oid, false
-    FROM issuing.places p, generate_series(0, p.count - 1) n
-    WHERE p.count > 1 AND to_regnamespace('issuing_p' || n) IS NOT NULL
-), listed AS MATERIALIZED (
-    SELECT r.oid AS role, w.value ->> 1 AS kind, w.value ->> 3 AS col, w.value ->> 4 AS granted,
-           replace(w.value ->> 2, chr(1), s.suffix) AS name,
-           s.is_over_places AND strpos(w.value ->> 2, chr(1)) > 0 AS may_be_missing
+-- No lock. $1 what grants.sql grants, as embed_schema.py lists it.
+WITH listed AS MATERIALIZED (
+    SELECT r.oid AS role, w.value ->> 1 AS kind, w.value ->> 2 AS name, w.value ->> 3 AS col, w.value ->> 4 AS granted
     FROM jsonb_array_elements($1::text::jsonb) w
     JOIN pg_roles r ON r.rolname = w.value ->> 0 AND NOT r.rolsuper
-    JOIN spaces s ON s.suffix = '' OR strpos(w.value ->> 2, chr(1)) > 0
 ), wanted AS MATERIALIZED (
-    SELECT l.role, l.kind, l.col, l.granted, l.name, t.thing
+    SELECT l.*, CASE l.kind WHEN 'table' THEN to_regclass(l.name)::oid
+                            WHEN 'function' THEN to_regprocedure(l.name)::oid
+                            ELSE to_regnamespace(l.name)::oid END AS thing
     FROM listed l
-    CROSS JOIN LATERAL (SELECT CASE l.kind WHEN 'table' THEN to_regclass(l.name)::oid
-                                           WHEN 'function' THEN to_regprocedure(l.name)::oid
-                                           ELSE to_regnamespace(l.name)::oid END AS thing) t
-    WHERE NOT (l.may_be_missing AND t.thing IS NULL)
 ), has AS MATERIALIZED (
     SELECT x.grantee AS role, 'table' AS kind, NULL::text AS col, x.privilege_type AS granted, c.oid AS thing
     FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) x
     -- guard: doctor sees a right too many
-    WHERE c.relnamespace IN (SELECT s.space FROM spaces s) AND x.grantee <> c.relowner
+    WHERE c.relnamespace = 'issuing'::regnamespace AND x.grantee <> c.relowner
     UNION
     SELECT x.grantee, 'table', t.attname, x.privilege_type, c.oid
     FROM pg_class c JOIN pg_attribute t ON t.attrelid = c.oid AND NOT t.attisdropped
     CROSS JOIN LATERAL aclexplode(t.attacl) x
-    WHERE c.relnamespace IN (SELECT s.space FROM spaces s) AND x.grantee <> c.relowner
+    WHERE c.relnamespace = 'issuing'::regnamespace AND x.grantee <> c.relowner
     UNION
     SELECT x.grantee, 'function', NULL, x.privilege_type, p.oid
     FROM pg_proc p CROSS JOIN LATERAL aclexplode(p.proacl) x
-    WHERE p.pronamespace IN (SELECT s.space FROM spaces s) AND x.grantee NOT IN (p.proowner, 0)
+    WHERE p.pronamespace = 'issuing'::regnamespace AND x.grantee NOT IN (p.proowner, 0)
     UNION
     SELECT x.grantee, 'schema', NULL, x.privilege_type, n.oid
     FROM pg_namespace n CROSS JOIN LATERAL aclexplode(n.nspacl) x
-    WHERE n.oid IN (SELECT s.space FROM spaces s) AND x.grantee <> n.nspowner
+    WHERE n.nspname = 'issuing' AND x.grantee <> n.nspowner
 )
 SELECT (SELECT r.rolname FROM pg_roles r WHERE r.oid = w.role)::text, w.name, w.col, w.granted, true
 FROM wanted w
@@ -305,22 +293,17 @@ WITH ours AS MATERIALIZED (
     SELECT n.oid, n.nspowner AS owner, r.rolname AS owner_name, r.rolsuper
     FROM pg_namespace n JOIN pg_roles r ON r.oid = n.nspowner
     WHERE n.nspname = 'issuing'
-), spaces AS MATERIALIZED ( -- and those of the places
-    SELECT n.oid, n.nspname AS name,
-           format('search_path=pg_catalog, %sissuing, pg_temp', CASE WHEN n.nspname <> 'issuing'
-                                                                     THEN n.nspname || ', ' END) AS path
-    FROM pg_namespace n WHERE n.nspname ~ '^issuing(_p[0-9]+)?$'
 ), programs AS MATERIALIZED (
     SELECT r.* FROM pg_roles r
     WHERE r.rolname IN ('issuing_api', 'issuing_worker', 'issuing_operator', 'issuing_viewer') AND NOT r.rolsuper
 ), things AS MATERIALIZED (
-    SELECT c.oid::regclass::text AS name, c.relowner AS owner FROM pg_class c JOIN spaces o ON c.relnamespace = o.oid
+    SELECT c.oid::regclass::text AS name, c.relowner AS owner FROM pg_class c JOIN ours o ON c.relnamespace = o.oid
     WHERE c.relkind <> 'i' AND c.relkind <> 'I'
-    UNION ALL SELECT p.oid::regprocedure::text, p.proowner FROM pg_proc p JOIN spaces o ON p.pronamespace = o.oid
-    UNION ALL SELECT p.oid::regoperator::text, p.oprowner FROM pg_operator p JOIN spaces o ON p.oprnamespace = o.oid
-    UNION ALL SELECT t.oid::regtype::text, t.typowner FROM pg_type t JOIN spaces o ON t.typnamespace = o.oid
-    UNION ALL SELECT c.collname, c.collowner FROM pg_collation c JOIN spaces o ON c.collnamespace = o.oid
-    UNION ALL SELECT c.opcname, c.opcowner FROM pg_opclass c JOIN spaces o ON c.opcnamespace = o.oid
+    UNION ALL SELECT p.oid::regprocedure::text, p.proowner FROM pg_proc p JOIN ours o ON p.pronamespace = o.oid
+    UNION ALL SELECT p.oid::regoperator::text, p.oprowner FROM pg_operator p JOIN ours o ON p.oprnamespace = o.oid
+    UNION ALL SELECT t.oid::regtype::text, t.typowner FROM pg_type t JOIN ours o ON t.typnamespace = o.oid
+    UNION ALL SELECT c.collname, c.collowner FROM pg_collation c JOIN ours o ON c.collnamespace = o.oid
+    UNION ALL SELECT c.opcname, c.opcowner FROM pg_opclass c JOIN ours o ON c.opcnamespace = o.oid
 ), faults AS (
     SELECT 1 AS n, false AS is_warning,
            format('%s belongs to %s and not to %s', t.name, pg_get_userbyid(t.owner), o.owner_name) AS what,
@@ -335,22 +318,17 @@ WITH ours AS MATERIALIZED (
     WHERE o.rolsuper
        OR o.owner_name <> 'issuing_owner' AND EXISTS (SELECT FROM pg_roles r WHERE r.rolname = 'issuing_owner')
     UNION ALL
-    SELECT 3, false, format('%s may create in the schema %s', coalesce(r.rolname, 'PUBLIC'), o.name),
-           format('REVOKE CREATE ON SCHEMA %s FROM it', o.name)
-    FROM spaces o JOIN pg_namespace s ON s.oid = o.oid CROSS JOIN LATERAL aclexplode(s.nspacl) x
+    SELECT 3, false, format('%s may create in the schema issuing', coalesce(r.rolname, 'PUBLIC')),
+           'REVOKE CREATE ON SCHEMA issuing FROM it'
+    FROM ours o JOIN pg_namespace s ON s.oid = o.oid CROSS JOIN LATERAL aclexplode(s.nspacl) x
     LEFT JOIN pg_roles r ON r.oid = x.grantee
     WHERE x.privilege_type = 'CREATE' AND x.grantee <> s.nspowner
     UNION ALL
-    SELECT 0, false, format('the schema %s belongs to %s and not to %s', o.name, pg_get_userbyid(s.nspowner),
-                            w.owner_name),
-           'ALTER SCHEMA ... OWNER TO the owner of the schema issuing'
-    FROM spaces o JOIN pg_namespace s ON s.oid = o.oid CROSS JOIN ours w WHERE s.nspowner <> w.owner
-    UNION ALL
     SELECT 4, false, format('%s has no fixed search_path', p.oid::regprocedure),
            'run issuing-ctl migrate, or ALTER FUNCTION ... SET search_path = pg_catalog, issuing, pg_temp'
-    FROM pg_proc p CROSS JOIN ours o LEFT JOIN spaces s ON s.oid = p.pronamespace
-    WHERE (s.oid IS NOT NULL OR p.prosecdef AND p.proowner = o.owner)
-      AND NOT coalesce(p.proconfig && ARRAY[coalesce(s.path, 'search_path=pg_catalog, issuing, pg_temp'),
+    FROM pg_proc p CROSS JOIN ours o
+    WHERE (p.pronamespace = o.oid OR p.prosecdef AND p.proowner = o.owner)
+      AND NOT coalesce(p.proconfig && ARRAY['search_path=pg_catalog, issuing, pg_temp',
                                                 'search_path=pg_catalog, pg_temp'], false)
       AND p.prosqlbody IS NULL -- parsed when it was made
     UNION ALL
@@ -380,19 +358,19 @@ WITH ours AS MATERIALIZED (
     SELECT 8, false, format('%s can read encrypted card numbers in %s', r.rolname, t.name),
            'REVOKE it; numbers are for issuing.take_number only'
     FROM programs r
-    CROSS JOIN (SELECT s.name || '.cards' FROM spaces s UNION ALL SELECT 'public.cards') AS t (name)
+    CROSS JOIN (VALUES ('issuing.cards'), ('public.cards')) AS t (name)
     JOIN pg_attribute a ON a.attrelid = to_regclass(t.name) AND a.attname = 'number_record'
     WHERE has_column_privilege(r.oid, a.attrelid, a.attnum, 'SELECT')
     UNION ALL
     SELECT 9, false, format('the trigger %s of %s is switched off', t.tgname, t.tgrelid::regclass),
            'ALTER TABLE ... ENABLE TRIGGER'
-    FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN spaces o ON o.oid = c.relnamespace
+    FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN ours o ON o.oid = c.relnamespace
     WHERE t.tgenabled = 'D'
     UNION ALL
     SELECT 10, false,
-           format('%s.cards has lost cards_one_per_request: two cards of one request could be stored', o.name),
-           format('ALTER TABLE %s.cards ADD CONSTRAINT cards_one_per_request UNIQUE (request_id)', o.name)
-    FROM pg_class c JOIN spaces o ON o.oid = c.relnamespace
+           'issuing.cards has lost cards_one_per_request: two cards of one request could be stored',
+           'ALTER TABLE issuing.cards ADD CONSTRAINT cards_one_per_request UNIQUE (request_id)'
+    FROM pg_class c JOIN ours o ON o.oid = c.relnamespace
     WHERE c.relname = 'cards' AND c.relkind IN ('r', 'p')
       AND NOT EXISTS (SELECT FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
                       WHERE i.indrelid = c.oid AND x.relname = 'cards_one_per_request' AND i.indisunique

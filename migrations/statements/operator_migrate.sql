@@ -1,4 +1,4 @@
--- What `migrate`, `keys rewrap`, `place` and `accept-history` do beside the schema itself.
+-- What `migrate`, `keys rewrap` and `accept-history` do beside the schema itself.
 
 -- name: operator_migrate_lock :one
 -- why: one migrate at a time. Session-scoped, because several transactions run under it, and tried instead of waited
@@ -6,84 +6,16 @@
 SELECT pg_try_advisory_lock(4711, 3);
 
 -- name: operator_migrate_state :one
--- why: whether there is a schema, who owns it, as which role to go on, whether it is divided by buckets, as a version
--- that was never released made it, and whether it is on Citus. The role is the owner of the existing tables, or issuing_owner; null when
+-- why: whether there is a schema, who owns it, as which role to go on, and whether a version that was never released
+-- divided its users by buckets or over schemas. The role is the owner of the existing tables, or issuing_owner; null when
 -- the connected role may not become it. From PostgreSQL 16 on membership alone does not allow SET ROLE.
-SELECT m.oid IS NOT NULL, current_user::text, r.rolname::text, to_regclass('issuing.cell_buckets') IS NOT NULL,
-       to_regclass('issuing.places') IS NOT NULL, to_regproc('issuing.stay_here') IS NOT NULL
+SELECT m.oid IS NOT NULL, current_user::text, r.rolname::text,
+       coalesce(to_regclass('issuing.cell_buckets'), to_regclass('issuing.places')) IS NOT NULL
 FROM (SELECT to_regclass('issuing.schema_migration')::oid AS oid) m
 LEFT JOIN pg_class c ON c.oid = m.oid
 LEFT JOIN pg_roles r ON (CASE WHEN c.oid IS NULL THEN r.rolname = 'issuing_owner' ELSE r.oid = c.relowner END)
     AND pg_has_role(current_user, r.oid,
                     CASE WHEN current_setting('server_version_num')::int >= 160000 THEN 'SET' ELSE 'MEMBER' END);
-
--- name: operator_migrate_places :one
--- why: over how many places the users are divided, and the bits of those that were dropped here. No lock.
-SELECT p.count::int8,
-       (SELECT coalesce(bit_or(1::int8 << s.place), 0) FROM issuing.place_states s
-        WHERE to_regnamespace(format('issuing_p%s', s.place)) IS NULL)
-FROM issuing.places p;
-
--- name: operator_has_event :one
--- why: whether the event is in this database, where there are several. No lock. $1 event.
-SELECT EXISTS (SELECT FROM issuing.outbox_events e WHERE e.id = $1::uuid);
-
--- name: operator_place_server :one
--- why: what the server is, before a place goes from it or to it: its name, the cluster that it was made with, and
--- whether it is a replica. No lock.
-SELECT current_setting('cluster_name'), c.system_identifier, pg_is_in_recovery()
-FROM pg_control_system() c;
-
--- name: operator_place_states :many
--- why: which places the database serves, and what became of the others. A replica can be asked. No lock.
-SELECT s.place::int8, s.state, s.owner, s.next_owner, s.since, issuing.is_served(s.place),
-       to_regnamespace(format('issuing_p%s', s.place)) IS NOT NULL, s.release_id::text
-FROM issuing.place_states s
-ORDER BY s.place;
-
--- name: operator_citus_places :many
--- why: the node and the bytes of each place: issuing.citus_places. No row where the database is not on Citus. No lock.
-SELECT place, node, bytes
-FROM issuing.citus_places();
-
--- name: owner_citus_faults :many
--- why: what would stop a move between nodes: issuing.citus_faults.
-SELECT fault, fix
-FROM issuing.citus_faults();
-
--- name: owner_place_release :one
--- why: the places are refused from its commit on: issuing.release_places. null = done, else why not. $1 first, $2 last
--- place, $3 cluster_name of the database that may take them, $4 to $7 who and why.
-SELECT issuing.release_places($1::int8, $2::int8, $3::text, $4::text, $5::text, $6::text, $7::text);
-
--- name: owner_place_undo :one
--- why: issuing.undo_release. null = done, else why not. $1 first, $2 last place, $3 to $6 who and why.
-SELECT issuing.undo_release($1::int8, $2::int8, $3::text, $4::text, $5::text, $6::text);
-
--- name: owner_place_transactions :one
--- why: who may have looked at the fence before it fell: issuing.transactions_now.
-SELECT array_to_string(issuing.transactions_now(), ' ');
-
--- name: owner_place_waits :one
--- why: how many of these transactions still run. $1 their names, with blanks between.
-SELECT count(*)::int8 FROM unnest(issuing.transactions_now()) t WHERE t = ANY (string_to_array($1::text, ' '));
-
--- name: owner_place_move :one
--- why: a step of a release: issuing.move_places. null = done, else why not. $1 first, $2 last place, $3 the state
--- before, $4 the state after.
-SELECT issuing.move_places($1::int8, $2::int8, $3::text, $4::text);
-
--- name: owner_place_take :one
--- why: issuing.take_places. null = done, else why not. $1 first, $2 last place, $3 to $6 who and why.
-SELECT issuing.take_places($1::int8, $2::int8, $3::text, $4::text, $5::text, $6::text);
-
--- name: owner_place_drop :one
--- why: issuing.drop_place, with its audit row. False: there was nothing. $1 place, $2 to $5 who and why.
-SELECT issuing.drop_place($1::int8, $2::text, $3::text, $4::text, $5::text);
-
--- name: operator_migrate_divide :none
--- why: says so, in a new database. $1 how many.
-INSERT INTO issuing.places (count) SELECT $1::int8 WHERE NOT EXISTS (SELECT FROM issuing.places);
 
 -- name: operator_migrate_as :one
 -- why: SET ROLE with a parameter, for the rest of the session. $1 role.

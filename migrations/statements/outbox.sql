@@ -1,10 +1,10 @@
--- name: what_waits :many place
--- why: at every poll, whether there is anything to take: issuing.what_waits, and issuing.asks_wait of what the places
--- share. No lock. $1 types of events.
+-- name: what_waits :many
+-- why: at every poll, whether there is anything to take: issuing.what_waits and issuing.asks_wait. No lock. $1
+-- types of events.
 SELECT what, cost_ms, now_us, issuing.asks_wait()
 FROM issuing.what_waits($1::text[]);
 
--- name: outbox_claim :many place
+-- name: outbox_claim :many
 -- why: leases events that are due to this worker, under a new token. Locks, order, fence and bookmark are explained at
 -- issuing.claim. Each row has one event and then the columns of the claim; no event = one row without an id. $1
 -- token, $2 limit, $3 lease in ms, $4 worker, $5 bookmark or null, $6 slack in ms, $7 alone, $8 event type, $9 whether
@@ -18,7 +18,7 @@ FROM issuing.claim($1::uuid, $2::int8, $3::int8, $4::text, $5::int8, $6::int8, $
                    $11::text, $12::text, $13::bool, $14::int8)
 LEFT JOIN unnest(events) ON true;
 
--- name: outbox_sweep :one place
+-- name: outbox_sweep :one
 -- why: finds events behind the claims' bookmark: events whose lease ran out (their worker died, hung or lost its
 -- connection), and PENDING ones that became visible late. The former return to PENDING. The lost attempt counts as lost
 -- and not as an attempt of the event, first_sent_at stays, and a row of outbox_attempts records the loss for its
@@ -96,7 +96,7 @@ SELECT (SELECT count(*) FROM freed),
        (extract(epoch FROM clock_timestamp() - statement_timestamp()) * 1000)::int8, -- time of this statement
        (SELECT count(*) FROM freed f WHERE f.lost_count >= $5::int8);
 
--- name: outbox_rebase :one place
+-- name: outbox_rebase :one
 -- why: after the database's clock was set back: open events with times in the future, which were written while the
 -- clock was ahead. All times of such a row move back by as much as its last write is ahead, so each wait and each lease
 -- lasts as long as intended. A difference of one second is ignored, because the clocks of a cluster differ by that
@@ -127,13 +127,13 @@ WITH ahead AS MATERIALIZED (
 )
 SELECT count(*) FROM moved;
 
--- name: outbox_save :many place
+-- name: outbox_save :many
 -- why: stores the cards of attempts that hold their lease, and nothing for those that do not: issuing.save.
 SELECT id, card_id, issuing.acknowledged()
 FROM issuing.save($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::int8[], $7::int8[], $8::bytea[],
                   $9::uuid[]);
 
--- name: outbox_extend :many place
+-- name: outbox_extend :many
 -- why: extends the lease of attempts that still hold theirs; same fence. $1 ids, $2 tokens, $3 lease in ms.
 UPDATE issuing.outbox_events e
 SET lease_until = now() + $3::int8 * interval '1 millisecond'
@@ -142,7 +142,7 @@ FROM unnest($1::uuid[], $2::uuid[]) AS a (id, token)
 WHERE e.id = a.id AND e.lease_token = a.token
 RETURNING e.id;
 
--- name: outbox_keep :many place
+-- name: outbox_keep :many
 -- why: what the issuer is told of the user outlives a worker that dies with its create, so that the card is looked up
 -- where it was made; same fence. What was kept first stays. $1 ids, $2 tokens, $3 the parameters, as JSON.
 UPDATE issuing.outbox_events e
@@ -153,7 +153,7 @@ FROM unnest($1::uuid[], $2::uuid[], $3::text[]) AS a (id, token, parameters)
 WHERE e.id = a.id AND e.lease_token = a.token
 RETURNING e.id;
 
--- name: outbox_mark :many place
+-- name: outbox_mark :many
 -- why: the intention to cancel a card outlives the worker, so that no later attempt links or completes a card that may
 -- be cancelled already; same fence. The parameters that the first one kept stay. $1 ids, $2 tokens, $3 codes, $4 what
 -- the issuer was told of the user, as JSON, or null.
@@ -163,13 +163,13 @@ FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[]) AS a (id, token, cod
 WHERE e.id = a.id AND e.lease_token = a.token
 RETURNING e.id;
 
--- name: outbox_complete :many place
+-- name: outbox_complete :many
 -- why: the usual end, guarded by the tokens: issuing.complete. $1 ids, $2 tokens, $3 worker, $4 durations in ms, $5 the
 -- step, $6 answers to keep, as JSON, or null.
 SELECT id, issuing.acknowledged()
 FROM issuing.complete($1::uuid[], $2::uuid[], $3::text, $4::int8[], $5::text, $6::text[]);
 
--- name: outbox_end :many place
+-- name: outbox_end :many
 -- why: every other end of attempts, guarded by their tokens: issuing.end_attempts. One array for each column of
 -- issuing.attempt_end, in its order; $24 worker.
 SELECT id, issuing.acknowledged()
@@ -181,7 +181,7 @@ FROM issuing.end_attempts(
                       $23::text[]) a),
     $24::text);
 
--- name: keep_rows :many place
+-- name: keep_rows :many
 -- why: the first call of a pass: deletes rows past their retention one by one, and decides which partitions are
 -- settled. One worker of the cluster at a time: issuing.keep_rows. $1 keys, $2 limit
 -- rows, $3 events; all in ms, and never less than the database's own retentions.
@@ -189,7 +189,7 @@ SELECT action, table_name, amount, detail, again
 FROM issuing.keep_rows($1::int8 * interval '1 millisecond', $2::int8 * interval '1 millisecond',
                        $3::int8 * interval '1 millisecond');
 
--- name: run_housekeeping :many place
+-- name: run_housekeeping :many
 -- why: the second call of a pass: makes or drops one partition: issuing.run_housekeeping. $1
 -- keys, $2 limit rows, $3 events, $4 least length of a partition; all in ms.
 SELECT action, table_name, amount, detail, again
@@ -197,19 +197,19 @@ FROM issuing.run_housekeeping($1::int8 * interval '1 millisecond', $2::int8 * in
                         $3::int8 * interval '1 millisecond',
                         $4::int8 * interval '1 millisecond');
 
--- name: check_default_partitions :many place
+-- name: check_default_partitions :many
 -- why: the third call of a pass: reads a large `_default` partition before a partition is made beside it, under a lock
 -- that no other session waits for: issuing.check_default_partitions.
 SELECT action, table_name, amount, detail, again
 FROM issuing.check_default_partitions();
 
--- name: erase_numbers :many place
+-- name: erase_numbers :many
 -- why: the fourth call of a pass: numbers of cards that ended longer ago than card.number_retention are erased, a piece
 -- of the table at a time: issuing.erase_numbers. $1 the retention in ms, never less than the database's own.
 SELECT action, table_name, amount, detail, again
 FROM issuing.erase_numbers($1::int8 * interval '1 millisecond');
 
--- name: forget_keys :many place
+-- name: forget_keys :many
 -- why: the last call of a pass: keys of senders whose events are gone: issuing.forget_keys.
 SELECT action, table_name, amount, detail, again
 FROM issuing.forget_keys();

@@ -1,14 +1,14 @@
 -- Marks of operators and of workers: "look this event up at the issuer, or at the receiver of its route, and act". The
--- functions are in migrations/schema/10_marks.sql; the role is issuing_worker, which has no right on the table. Each
+-- functions are in migrations/schema/12_marks.sql; the role is issuing_worker, which has no right on the table. Each
 -- statement may run again: the token makes all runs but the first ineffective.
 
--- name: reconcile_ask :many place
+-- name: reconcile_ask :many
 -- why: the worker requests a look-up for its own events, beside the marks of operators. False: there is no such event.
 -- $1 events, $2 why.
 SELECT issuing.add_mark(i.id, $2::text)
 FROM unnest($1::uuid[]) AS i (id);
 
--- name: reconcile_take :many place
+-- name: reconcile_take :many
 -- why: leases marks that are due, under a token, by marks_due. SKIP LOCKED: two workers never get the same mark.
 -- $1 token, $2 limit, $3 lease in ms, $4 worker, $5 types of events that this worker can look up now, $6 profile and $7
 -- address of its issuer: an event that belongs to another one is not looked up here.
@@ -22,21 +22,21 @@ SELECT t.id, t.event_id, t.action, t.attempts, t.has_orphan, t.status, t.user_id
        (SELECT e.tracestate FROM issuing.outbox_events e WHERE e.id = t.event_id)
 FROM issuing.take_marks($1::uuid, $2::int8, $3::int8, $4::text, $5::text[]) t;
 
--- name: reconcile_put_back :many place
+-- name: reconcile_put_back :many
 -- why: the try decided nothing, or the worker drains. Guarded by the token. $1 mark, $2 token, $3 delay in ms, $4 why.
 SELECT issuing.put_mark_back($1::uuid, $2::uuid, $3::int8, $4::text)::text;
 
--- name: reconcile_note_orphan :one place
+-- name: reconcile_note_orphan :one
 -- why: records that a card is being cancelled, so that the worker that goes on after a crash knows it. Guarded by the
 -- token. $1 mark, $2 token.
 SELECT issuing.note_orphan($1::uuid, $2::uuid);
 
--- name: reconcile_end :one place
+-- name: reconcile_end :one
 -- why: the result and its consequences are one transaction. Guarded by the token and by the state of the event that was
 -- judged. $1 mark, $2 token, $3 updated_at of that state in us, $4 result, $5 detail.
 SELECT issuing.end_mark($1::uuid, $2::uuid, $3::int8, $4::text, $5::text);
 
--- name: reconcile_end_executed :one place
+-- name: reconcile_end_executed :one
 -- why: the same where the receiver of a route says that it has executed the event. $1 mark, $2 token, $3 updated_at of
 -- that state in us, $4 its answer or null.
 SELECT issuing.end_executed_mark($1::uuid, $2::uuid, $3::int8, $4::text);

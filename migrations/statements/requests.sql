@@ -1,4 +1,4 @@
--- name: request_get :many place
+-- name: request_get :many
 -- why: one card request of one user, with its card. No lock. user_id is in the condition, so another user's id finds
 -- nothing, and so does the id of an event of another type. issuing.make_ends writes the same
 -- answer into an event. $1 request, $2 user.
@@ -9,9 +9,9 @@ SELECT e.id, e.payload ->> 'kind', e.status, e.created_at, e.updated_at, e.next_
                                                   WHERE r.old_id = e.id) END
 FROM issuing.outbox_events e
 LEFT JOIN issuing.cards c ON c.request_id = e.id
-WHERE e.id = $1::uuid AND e.user_id = $2::text AND e.event_type = 'CARD_ISSUE' AND issuing.check_served();
+WHERE e.id = $1::uuid AND e.user_id = $2::text AND e.event_type = 'CARD_ISSUE';
 
--- name: request_list :many place
+-- name: request_list :many
 -- why: newest first by id (time-ordered), keyset paging on outbox_events_user, where events of other types are passed
 -- over. No lock. $1 user, $2 the last id of the
 -- previous page or null, $3 limit.
@@ -23,7 +23,7 @@ SELECT e.id, e.payload ->> 'kind', e.status, e.created_at, e.updated_at, e.next_
 FROM issuing.outbox_events e
 LEFT JOIN issuing.cards c ON c.request_id = e.id
 WHERE e.user_id = $1::text AND e.id < coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)
-  AND e.event_type = 'CARD_ISSUE' AND issuing.check_served()
+  AND e.event_type = 'CARD_ISSUE'
 ORDER BY e.id DESC
 LIMIT $3::int8;
 
@@ -35,35 +35,35 @@ FROM issuing.outbox_events e
 WHERE e.id = ANY ($1::uuid[]) AND e.status IN ('COMPLETED', 'REJECTED', 'FAILED')
 ORDER BY e.id;
 
--- name: card_get :many place
+-- name: card_get :many
 -- why: one card of one user. A card belongs to its user only when its request has completed; a cancelled card is shown
 -- as cancelled. $1 card, $2 user.
 SELECT c.id, c.last4, c.exp_month, c.exp_year, c.status
 FROM issuing.cards c
-WHERE c.id = $1::uuid AND c.user_id = $2::text AND issuing.check_served()
+WHERE c.id = $1::uuid AND c.user_id = $2::text
   AND (c.status = 'cancelled' OR NOT EXISTS (SELECT FROM issuing.outbox_events e
                                              WHERE e.id = c.request_id AND e.status <> 'COMPLETED'));
 
--- name: card_list :many place
+-- name: card_list :many
 -- why: like card_get; newest first, keyset paging on the primary key. $1 user, $2 the last id of the previous page or
 -- null, $3 limit.
 SELECT c.id, c.last4, c.exp_month, c.exp_year, c.status
 FROM issuing.cards c
-WHERE c.user_id = $1::text AND c.id < coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid) AND issuing.check_served()
+WHERE c.user_id = $1::text AND c.id < coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)
   AND (c.status = 'cancelled' OR NOT EXISTS (SELECT FROM issuing.outbox_events e
                                              WHERE e.id = c.request_id AND e.status <> 'COMPLETED'))
 ORDER BY c.id DESC
 LIMIT $3::int8;
 
--- name: card_ask_reveal :many place
+-- name: card_ask_reveal :many
 -- why: the audit row of a disclosure, its count and a ticket: issuing.ask_reveal;
--- 11_numbers.sql explains the lock and the races. The ticket is null when none of the keys in $3 opens the number, and
+-- 13_numbers.sql explains the lock and the races. The ticket is null when none of the keys in $3 opens the number, and
 -- when frees_in_ms is set, because too many numbers were shown to this user. $1 card, $2 user, $3 ids of the keys that
 -- this api can open, $4 the most numbers in a minute, at most the database's ceiling.
 SELECT id, ticket, key_id, frees_in_ms, is_erased
 FROM issuing.ask_reveal($1::uuid, $2::text, $3::int8[], $4::int8);
 
--- name: card_take_number :many place
+-- name: card_take_number :many
 -- why: the encrypted number, in a transaction of its own: issuing.take_number gives it only once the audit row is
 -- committed. No row: the ticket is too old. $1 ticket.
 SELECT id, exp_month, exp_year, number_record
@@ -87,7 +87,7 @@ SELECT issuing.hint('issuing_wake')::text;
 -- same reason.
 SELECT issuing.hint('issuing_final')::text;
 
--- name: note_issuer_event :one place
+-- name: note_issuer_event :one
 -- why: an event of the issuer, verified by the api, is a mark for a worker: see issuing.note_issuer_event. $1 the
 -- SHA-256 of its body, $2 the event that the card was made for or null, $3 the issuer's id of the card.
 SELECT issuing.note_issuer_event($1::bytea, $2::uuid, $3::text);

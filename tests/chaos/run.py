@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""run.py [SECONDS] [--seed N] [--issuer NAME] [--routes] [--places P]: the long campaign. Load from clients that repeat themselves,
+"""run.py [SECONDS] [--seed N] [--issuer NAME] [--routes]: the long campaign. Load from clients that repeat themselves,
 while programs are killed with -9, stopped, suspended and sent SIGTERM, clocks of the database, of workers and apis are
 set by hours, the database is restarted or crashed, its synchronous standby goes away, its sessions are ended, and the
 issuer, core-api and with --routes the receiver misbehave, also late.
@@ -20,7 +20,7 @@ with the tables: each charge once, notes in order, no type starved (services.py)
 
 The issuer is the one that --issuer names, or one that the seed chooses. --short is for ./dev test: each incident once
 with the issuer of the project's own, in an order that the seed chooses, some phases with each of the others, and some
-with routes, in a database with three places.
+with routes.
 
 The last line is "chaos: N passed, N failed", counting checks. The files stay in <build>/run/chaos-<pid>
 until the next run.
@@ -59,9 +59,9 @@ SETTINGS = {
 class Campaign:
     """One world, from its start to the last check."""
 
-    def __init__(self, suite, seed, checks, name, workers, pace, issuer="generic", has_routes=False, places=None):
+    def __init__(self, suite, seed, checks, name, workers, pace, issuer="generic", has_routes=False):
         self.suite, self.seed, self.checks, self.name = suite, seed, checks, name
-        self.world = suite.world({**SETTINGS, "issuer": issuer, "places": places or suite.PLACES},
+        self.world = suite.world({**SETTINGS, "issuer": issuer},
                                  label="%s_%s" % (name, issuer.replace("-", "_")))
         self.world.tokens = load.Tokens(self.world.secret)
         self.history = load.History(self.world.dir / "history.jsonl")
@@ -203,7 +203,6 @@ def main():
     parser.add_argument("--issuer", choices=(*harness.EVERY, "random"), default="random",
                         help="random (the default): the seed chooses")
     parser.add_argument("--routes", action="store_true", help="three other event types beside the cards")
-    parser.add_argument("--places", type=int, default=1, help="in a database with so many places")
     parser.add_argument("--short", action="store_true", help="each incident once (some 40 s), then each issuer")
     options = parser.parse_args()
     seed = options.seed
@@ -214,7 +213,6 @@ def main():
         issuer = random.Random("%s-issuer" % seed).choice(harness.EVERY)
     print("chaos: seed %d (the same choices again: --seed %d --issuer %s)" % (seed, seed, issuer), flush=True)
     checks = ends.Checks()
-    harness.Suite.PLACES = options.places
     with harness.Suite("chaos") as suite:
         suite.keep = True
         if options.short:
@@ -223,7 +221,7 @@ def main():
                     Campaign(suite, seed, checks, "tour", 3, 0.15, name).run(40, tour)
                 else:
                     Campaign(suite, seed, checks, "phases", 2, 0.15, name).run(SHORT_SECONDS, everything(None))
-            Campaign(suite, seed, checks, "routes", 3, 0.15, has_routes=True, places=3).run(4 * SHORT_SECONDS, everything(None))
+            Campaign(suite, seed, checks, "routes", 3, 0.15, has_routes=True).run(4 * SHORT_SECONDS, everything(None))
         else:
             drops = 0 if options.phase is not None else max(1, min(60, options.seconds // 6))
             if drops:

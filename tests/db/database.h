@@ -40,11 +40,12 @@ static inline void database_exec(struct pg_sync *db, const char *format, ...)
     free(text);
 }
 
-static inline struct pg_sync *database_open_at(const char *conninfo, const char *role)
+/* role NULL = as the conninfo says. */
+static inline struct pg_sync *database_open(const char *role)
 {
     struct pg_sync *db = NULL;
     struct err err = {.kind = ERR_NONE};
-    ck_assert_msg(pg_sync_open(conninfo, "test", &db, &err), "%s", err.message);
+    ck_assert_msg(pg_sync_open(database_conninfo(), "test", &db, &err), "%s", err.message);
     database_run(db, "SET client_min_messages = warning");
     struct pg_rows *rows = NULL; /* what each session of a program sets, whatever the server is set to */
     ck_assert_msg(pg_sync_query(db, &sql_schema_version, NULL, &rows, &err), "%s", err.message);
@@ -53,22 +54,6 @@ static inline struct pg_sync *database_open_at(const char *conninfo, const char 
     if (role)
         database_exec(db, "SET ROLE %s", role);
     return db;
-}
-
-/* role NULL = as the conninfo says. */
-static inline struct pg_sync *database_open(const char *role)
-{
-    return database_open_at(database_conninfo(), role);
-}
-
-#define DATABASE_PLACES 3
-
-/* The database with so many places, for the suites that one_check names. */
-static inline struct pg_sync *database_open_places(const char *role)
-{
-    const char *conninfo = getenv("ISSUING_TEST_PLACES");
-    ck_assert_msg(conninfo != NULL, "ISSUING_TEST_PLACES is not set");
-    return database_open_at(conninfo, role);
 }
 
 static inline struct pg_rows *database_query(struct pg_sync *db, const struct sql_statement *statement,

@@ -1,7 +1,7 @@
 /* The story: between the HTTP request and the row there is one module that must give every request its own verdict,
  * exactly once, wake the workers when there is something new to do and only then, and keep two requests of one user
- * apart. The rules of the verdicts themselves are tested in test_accept*.c. Needs a database, and one with several
- * places: their conninfos in ISSUING_TEST_DATABASE and ISSUING_TEST_PLACES. */
+ * apart. The rules of the verdicts themselves are tested in test_accept*.c. Needs a database: its conninfo in
+ * ISSUING_TEST_DATABASE. */
 #include "api/acceptor.h"
 #include "common/lib/base/clock.h"
 #include "common/lib/pg/pg_listen.h"
@@ -92,14 +92,16 @@ static void on_closed(void *context)
     closed++;
 }
 
-static void open_all(const char *conninfo)
+static void set_up(void)
 {
     struct err err = {0};
+    db = database_open(NULL);
+    database_run(db, "DELETE FROM outbox_events; DELETE FROM rate_limit_log; DELETE FROM idempotency_keys");
     decided = hints = closed = 0;
     config = (struct config){.database.connections = 3,
                              .limit = {.count = 2, .window_ms = 3600000, .counts = LIMIT_COUNTS_ACCEPTED},
                              .idempotency.retention_ms = INT64_C(86400000) * 60};
-    struct pg_pool_options options = {.conninfo = conninfo,
+    struct pg_pool_options options = {.conninfo = database_conninfo(),
                                       .application_name = "test_acceptor",
                                       .connections = 3,
                                       .pipeline = 4,
@@ -109,7 +111,7 @@ static void open_all(const char *conninfo)
     ck_assert_int_eq(uv_loop_init(&loop), 0);
     metrics = metrics_new(families, ARRAY_SIZE(families));
     ck_assert_msg(pg_pool_open(&loop, &options, &pool, &err), "%s", err.message);
-    ck_assert(pg_listen_open(&loop, conninfo, "test_acceptor", on_hint, NULL, &listener, &err));
+    ck_assert(pg_listen_open(&loop, database_conninfo(), "test_acceptor", on_hint, NULL, &listener, &err));
     ck_assert(wakeup_open(&wakeup, &loop, pool, &notify, &err));
     struct acceptor_options acceptor_options = {.loop = &loop,
                                                 .pool = pool,
@@ -119,27 +121,8 @@ static void open_all(const char *conninfo)
     for (int i = 0; i < ACCEPTANCE_FAILURES; i++)
         acceptor_options.failures[i] = failures[i] = metrics_series(metrics, 1, reasons[i], NULL);
     ck_assert_msg(acceptor_open(&acceptor_options, &acceptor, &err), "%s", err.message);
-}
-
-static void set_up(void)
-{
-    db = database_open(NULL);
-    database_run(db, "DELETE FROM outbox_events; DELETE FROM rate_limit_log; DELETE FROM idempotency_keys");
-    open_all(database_conninfo());
     run_until(pg_pool_ready(pool) && hints == 1); /* the hint that every new connection gives */
     hints = 0;
-}
-
-/* No connection is up yet. */
-static void set_up_places(void)
-{
-    db = database_open_places(NULL);
-    for (int place = 0; place < DATABASE_PLACES; place++)
-        database_exec(db,
-                      "DELETE FROM issuing_p%d.outbox_events; DELETE FROM issuing_p%d.rate_limit_log; DELETE FROM "
-                      "issuing_p%d.idempotency_keys",
-                      place, place, place);
-    open_all(getenv("ISSUING_TEST_PLACES"));
 }
 
 static void tear_down(void)
@@ -382,86 +365,23 @@ TEST(no_lock_that_a_stranger_can_take_stops_a_user)
     database_run(db, "SELECT pg_advisory_unlock_all()");
 }
 
-/* Users whose places are 0, 1, 2. */
-static const char *const users_of_places[DATABASE_PLACES] = {"erin", "judy", "alice"};
-
-/* The first batch waits for a connection before it is known how many places there are. */
-START_TEST(every_request_reaches_the_place_of_its_user)
+/* Another database does, or will soon: the client is told to come back, and nobody else. */
+TEST(a_user_that_the_database_does_not_serve_is_told_and_the_others_pass)
 {
-    char user[32];
-    ck_assert(!pg_pool_ready(pool));
-    for (int i = 0; i < REQUESTS; i++) {
-        snprintf(user, sizeof(user), "user-%d", i / 3);
-        submit(i, user, i % 3 == 1 ? "key-1" : "key-0", 1);
-    }
-    run_until(decided == REQUESTS);
-    for (int i = 0; i < REQUESTS; i++)
-        expect(i, i % 3 == 2 ? ACCEPTANCE_REPLAYED : ACCEPTANCE_ACCEPTED);
-    for (int i = 0; i < ACCEPTANCE_FAILURES; i++)
-        expect_failures((enum acceptance_failure)i, 0);
-    ck_assert_int_eq(database_int(db, "SELECT count(*) FROM issuing.outbox_events WHERE user_id LIKE 'user-%%'"),
-                     2 * REQUESTS / 3);
-    ck_assert_int_eq(database_int(db, "SELECT count(DISTINCT place) FROM issuing.idempotency_keys"), DATABASE_PLACES);
-}
-
-START_TEST(a_place_that_refuses_every_request_does_not_stop_the_others)
-{
-    config.limit.count = 10;
-    for (int place = DATABASE_PLACES - 1; place >= 0; place--) {
-        char key[16];
-        snprintf(key, sizeof(key), "key-%d", place);
-        database_exec(db, "ALTER TABLE issuing_p%d.rate_limit_log ADD CONSTRAINT nobody CHECK (user_id = '') NOT VALID",
-                      place);
-        decided = 0;
-        for (int i = 0; i < DATABASE_PLACES; i++)
-            submit(i, users_of_places[i], key, 1);
-        run_until(decided == DATABASE_PLACES);
-        for (int i = 0; i < DATABASE_PLACES; i++)
-            expect(i, i >= place ? ACCEPTANCE_UNAVAILABLE : ACCEPTANCE_ACCEPTED);
-        ck_assert_int_eq(acceptor_why_not(acceptor)[0] == '\0', place > 0);
-    }
-    database_run(db, "ALTER TABLE issuing_p1.rate_limit_log DROP CONSTRAINT nobody");
-    run_until(!acceptor_why_not(acceptor)[0]); /* found by the check of that place, which no request led to */
-    decided = 0;
-    submit(0, users_of_places[1], "key-3", 1);
-    run_until(decided == 1);
+    database_run(db, "CREATE FUNCTION elsewhere() RETURNS trigger LANGUAGE plpgsql AS "
+                     "'BEGIN RAISE ''not here'' USING ERRCODE = ''ISPLC''; END'; "
+                     "CREATE TRIGGER elsewhere BEFORE INSERT ON issuing.rate_limit_log FOR EACH ROW "
+                     "WHEN (NEW.user_id = 'berta') EXECUTE FUNCTION elsewhere()");
+    submit(0, "anna", "key-0", 1);
+    submit(1, "berta", "key-0", 1);
+    submit(2, "clara", "key-0", 1);
+    run_until(decided == 3);
+    database_run(db, "DROP FUNCTION elsewhere() CASCADE");
     expect(0, ACCEPTANCE_ACCEPTED);
-    database_run(db, "ALTER TABLE issuing_p0.rate_limit_log DROP CONSTRAINT nobody; "
-                     "ALTER TABLE issuing_p2.rate_limit_log DROP CONSTRAINT nobody");
+    expect(1, ACCEPTANCE_USER_MOVING);
+    expect(2, ACCEPTANCE_ACCEPTED);
+    expect_failures(ACCEPTANCE_MOVED, 1);
+    ck_assert_str_eq(acceptor_why_not(acceptor), "");
 }
 
-/* A plan that the check removes is one of the place whose request was refused. */
-START_TEST(the_check_is_about_the_place_of_the_request)
-{
-    for (int place = 0; place < DATABASE_PLACES; place++) {
-        database_exec(db,
-                      "DO $$ DECLARE p text; BEGIN FOR p IN SELECT name FROM issuing_p%d.partitions LOOP "
-                      "EXECUTE format('DROP TABLE issuing_p%d.%%I', p); END LOOP; DELETE FROM issuing_p%d.partitions; "
-                      "END $$; INSERT INTO issuing_p%d.partition_plans (parent, from_at, to_at, planned_at) VALUES "
-                      "('rate_limit_log', now() - interval '1 min', now() + interval '1 h', now() - interval '1 day'); "
-                      "SELECT issuing_p%d.default_promise(parent || '_default', from_at, to_at) FROM "
-                      "issuing_p%d.partition_plans",
-                      place, place, place, place, place, place);
-    }
-    for (int i = 0; i < DATABASE_PLACES; i++)
-        submit(i, users_of_places[i], "key-0", 1);
-    run_until(decided == DATABASE_PLACES);
-    for (int i = 0; i < DATABASE_PLACES; i++)
-        expect(i, ACCEPTANCE_ACCEPTED);
-    ck_assert_int_eq(database_int(db, "SELECT count(*) FROM issuing.partition_plans"), 0);
-}
-
-SUITE(acceptor)
-{
-    TCase *tcase = tcase_create("acceptor");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    ADD_TESTS(tcase);
-    suite_add_tcase(suite, tcase);
-
-    TCase *places = tcase_create("places");
-    tcase_add_checked_fixture(places, set_up_places, tear_down);
-    tcase_add_test(places, every_request_reaches_the_place_of_its_user);
-    tcase_add_test(places, a_place_that_refuses_every_request_does_not_stop_the_others);
-    tcase_add_test(places, the_check_is_about_the_place_of_the_request);
-    suite_add_tcase(suite, places);
-}
+TESTS_BETWEEN(acceptor, set_up, tear_down)

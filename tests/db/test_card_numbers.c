@@ -7,7 +7,6 @@
 #include <pthread.h>
 
 #include "common/core/keyring.h"
-#include "common/lib/pg/pg_place.h"
 #include "statements.h"
 #include "migrations.h"
 #include "tests/support/suite.h"
@@ -525,10 +524,7 @@ TEST(grants_of_an_older_release_are_taken_back)
                  "GRANT SELECT ON cards TO issuing_api, issuing_worker; GRANT SELECT (number_record) ON cards TO "
                  "issuing_operator; GRANT INSERT ON operator_actions TO issuing_api; GRANT SELECT ON cards TO "
                  "pg_monitor");
-    char *grants = pg_place_text(schema_grants, 0, 1);
-    ck_assert_ptr_nonnull(grants);
-    database_run(owner, grants);
-    free(grants);
+    database_run(owner, schema_grants);
     for (size_t i = 0; i < 3; i++) {
         static const char *const roles[] = {"issuing_api", "issuing_worker", "issuing_operator"};
         ck_assert_int_eq(database_int(owner,

@@ -21,7 +21,7 @@ static void set_up(void)
 
 static void tear_down(void)
 {
-    database_run(owner, "DELETE FROM issuing.issuers; DELETE FROM place_states WHERE state = 'released'");
+    database_run(owner, "DELETE FROM issuing.issuers");
     pg_sync_closep(&owner);
     pg_sync_closep(&operating);
     pg_sync_closep(&worker);
@@ -276,8 +276,6 @@ TEST(no_list_is_asked_for_that_cannot_be_compared)
     for (int i = 1; i <= 5; i++)
         ck_assert_str_eq(ask(HOUR_AGO * 48 * i, 30000), "");
     ck_assert_str_eq(ask(HOUR_AGO * 48 * 9, 30000), "busy");
-    database_run(owner, "INSERT INTO place_states (place, state, next_owner) VALUES (63, 'released', 'other')");
-    ck_assert_str_eq(ask(HOUR_AGO, 30000), "split");
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM operator_actions"), 5);
 }
 

@@ -302,20 +302,6 @@ TEST(closing_before_the_first_turn_is_clean)
     ck_assert_int_eq(states, 0);
 }
 
-TEST(a_database_with_another_number_of_places_is_not_used)
-{
-    open_pool("", (struct pg_pool_options){
-                      .connections = 2, .pipeline = 2, .waiting_max = 10, .schema_least = 1, .schema_most = INT32_MAX});
-    run_until(ready);
-    ck_assert_int_eq(pg_pool_places(pool), 1);
-    execute("UPDATE issuing.places SET count = 2");
-    execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '" APPLICATION "'");
-    run_until(!ready && strstr(reason, "places"));
-    ck_assert_str_eq(reason, "the database has 2 places, and had 1 when this program started: start it again");
-    execute("UPDATE issuing.places SET count = 1");
-    run_until(ready);
-}
-
 TEST(a_schema_that_does_not_fit_keeps_the_pool_down_until_it_does)
 {
     execute("ALTER TABLE issuing.schema_migration RENAME TO schema_migration_kept");

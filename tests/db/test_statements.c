@@ -4,7 +4,6 @@
  * back. */
 #include "tests/db/database.h"
 
-#include "common/lib/pg/pg_place.h"
 #include "statements.h"
 #include "migrations.h"
 #include "tests/support/suite.h"
@@ -207,26 +206,6 @@ TEST(every_statement_runs_in_the_role_that_uses_it_and_gives_its_shape)
         const char *const *roles = roles_of(sql_statements[i]);
         for (int r = 0; r < 4 && roles[r]; r++)
             execute(sql_statements[i], roles[r]);
-    }
-}
-
-static void use_places(void)
-{
-    pg_sync_closep(&db);
-    db = database_open_places(NULL);
-}
-
-/* As it is sent to the place of the user that they name, or about what places share. */
-TEST(every_statement_runs_where_there_are_several_places)
-{
-    use_places();
-    int place = pg_place_of(text_value, strlen(text_value), DATABASE_PLACES);
-    for (size_t i = 0; i < sql_statements_count; i++) {
-        const struct sql_statement *sent = pg_place_statement(sql_statements[i], place, DATABASE_PLACES);
-        const char *const *roles = roles_of(sql_statements[i]);
-        ck_assert_ptr_nonnull(sent);
-        for (int r = 0; r < 4 && roles[r]; r++)
-            execute(sent, roles[r]);
     }
 }
 
@@ -449,16 +428,6 @@ TEST(doctors_list_of_rights_is_satisfied_and_notices_every_change)
         database_run(db, "ROLLBACK");
         ck_assert_msg(count == 1, "%s: %d lines", changed_rights[i], count);
     }
-    use_places();
-    ck_assert_int_eq(count_rights(), 0);
-    for (int place = 0; place < DATABASE_PLACES; place++) {
-        database_exec(db, "BEGIN; GRANT SELECT ON issuing_p%d.cards TO issuing_operator", place);
-        ck_assert_int_eq(count_rights(), 1);
-        database_run(db, "ROLLBACK");
-    }
-    database_run(db, "BEGIN; REVOKE SELECT ON issuing.outbox_events FROM issuing_operator");
-    ck_assert_int_eq(count_rights(), 1);
-    database_run(db, "ROLLBACK");
 }
 
 /* What a superuser has done by hand, and how doctor's words begin. */

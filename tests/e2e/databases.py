@@ -18,7 +18,7 @@ def sorted_by(world, language):
     world.drop_database()
     world.suite.sql("CREATE DATABASE %s TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE '%s' LOCALE 'C.UTF-8'"
                     % (world.database, language))
-    done = world.ctl("migrate", "--places", str(world.places), role="postgres")
+    done = world.ctl("migrate", role="postgres")
     assert_equal(done.returncode, 0, done.stdout + done.stderr)
 
 

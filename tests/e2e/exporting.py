@@ -15,14 +15,13 @@ from harness import assert_equal, assert_true, slow, test
 from restoring import History
 
 PAN = "4111 1111 1111 1111"
-PLACES = 2
 
 
-def act(world, *reasons, columns="", values="", schema="issuing"):
+def act(world, *reasons, columns="", values=""):
     for reason in reasons:
-        world.sql("INSERT INTO %s.operator_actions (actor, action, reason, before%s) VALUES ('olga', 'replay', '%s',"
+        world.sql("INSERT INTO issuing.operator_actions (actor, action, reason, before%s) VALUES ('olga', 'replay', '%s',"
                   " '{\"status\": \"FAILED\", \"a\": [1, 2.50, null], \"text\": \"\\u00e4\\\"\\n\"}'%s)"
-                  % (schema, columns, reason, values))
+                  % (columns, reason, values))
 
 
 class Trail:
@@ -284,17 +283,3 @@ def an_export_after_a_restore_says_that_the_history_went_back(world):
     trail.append()
     assert_equal(trail.reasons()[:2], ["kept", "another"], "a new chain")
     trail.is_whole()
-
-
-@test(places=PLACES)
-def each_place_has_a_chain_of_its_own(world):
-    world.start_sandbox()
-    done = world.ctl("audit", "--export")
-    assert_true(done.returncode == 2 and "--place N" in done.stderr, done.stderr)
-    for place in range(PLACES):
-        act(world, "of %d" % place, schema="issuing_p%d" % place)
-        trail = Trail(world, "%d.jsonl" % place)
-        trail.append("--place", str(place))
-        assert_equal((trail.reasons(), trail.records()[0]["place"]), (["of %d" % place], place), "place %d" % place)
-        assert_equal(trail.verify("--place", str(place))[1], [], "place %d" % place)
-    assert_equal(world.ctl("audit", "--verify", trail.path, "--place", "0").returncode, 2, "of another place")

@@ -16,10 +16,10 @@ from assertions import assert_equal, assert_true, Failed, Skipped, STUCK_AFTER_S
 from processes import (BUILD, Clock, CLOCKS, CLUSTER, Daemon, ENVIRONMENT, environment, free_port, Program, psql,
                        psql_program, release_ports, ROOT, run, Sandbox)
 from profiles import EVERY, PROFILES, those, VENDORS
-from suite import again_in, alone, core, core_at, slow, slow_but_at, Suite, test, TESTS
+from suite import alone, core, core_at, slow, slow_but_at, Suite, test, TESTS
 from world import ms, World
 
-__all__ = ["again_in", "alone", "assert_equal", "assert_true", "BUILD", "Clock", "CLOCKS", "CLUSTER", "core", "core_at",
+__all__ = ["alone", "assert_equal", "assert_true", "BUILD", "Clock", "CLOCKS", "CLUSTER", "core", "core_at",
            "Daemon", "ENVIRONMENT", "environment", "EVERY", "Failed", "free_port", "http_date", "ms", "PROFILES", "Program", "psql", "psql_program",
            "release_ports", "ROOT", "run", "Sandbox", "Skipped", "slow", "slow_but_at", "STUCK_AFTER_S", "Suite",
            "test", "TESTS", "those", "VENDORS", "wait_until", "World"]

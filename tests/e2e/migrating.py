@@ -153,8 +153,9 @@ def migrate_refuses_a_schema_that_is_not_ours_and_changes_nothing(world):
 @test
 def a_database_that_an_unreleased_version_made_is_refused_and_stays_as_it_is(world):
     """With the tables of such a version the functions of this one would lose sight of users who are elsewhere."""
-    for statement, words in (("CREATE TABLE issuing.cell_buckets ()", "divided its users by buckets"),
-                             ("DROP TABLE issuing.cell_buckets; UPDATE issuing.schema_migration SET name = 'outbox'",
+    for statement, words in (("CREATE TABLE issuing.cell_buckets ()", "divides users by buckets or over schemas"),
+                             ("DROP TABLE issuing.cell_buckets; CREATE TABLE issuing.places ()", "over schemas"),
+                             ("DROP TABLE issuing.places; UPDATE issuing.schema_migration SET name = 'outbox'",
                               "an unreleased version made this database (outbox)")):
         world.sql(statement)
         dump = schema_dump(world)

@@ -1,14 +1,14 @@
 #!/usr/bin/python3
-"""run.py [--short | --ci] [--jobs N] [--durations] [--places P] [--missed FILE] [NAME-FILTER...]: the end-to-end tests.
+"""run.py [--short | --ci] [--jobs N] [--durations] [--missed FILE] [NAME-FILTER...]: the end-to-end tests.
 
 A filter is part of "file: sentence" (spaces or underscores); several are any of them; "=SENTENCE" is exactly that test.
---list names them all; --short takes the files in SHORT, without the tests that are marked @slow; --ci all files, without
-those that are @slow and not @core; --durations ends with the slowest ones and the sum of each file; --places runs the
-stories in databases with so many places. Prints each test with ok or FAILED and its time; the last line is "e2e: N
-passed, N failed". The programs come from $ISSUING_BUILD (./build otherwise). --jobs run side by side (two for each core
-by default), each with a cluster, ports and a folder of its own: most of a test is waiting. Those that are marked @slow
-begin first, so that none of them is still running when all others have ended; those that are marked @alone run after the
-others, one after the other. At $BEGIN_UNTIL (seconds since 1970), no test begins any more, and what has not begun has failed.
+--list names them all; --short takes the files in SHORT, without the tests that are marked @slow; --ci all files,
+without those that are @slow and not @core; --durations ends with the slowest ones and the sum of each file. Prints each
+test with ok or FAILED and its time; the last line is "e2e: N passed, N failed". The programs come from $ISSUING_BUILD
+(./build otherwise). --jobs run side by side (two for each core by default), each with a cluster, ports and a folder of
+its own: most of a test is waiting. Those that are marked @slow begin first, so that none of them is still running when
+all others have ended; those that are marked @alone run after the others, one after the other. At $BEGIN_UNTIL (seconds
+since 1970), no test begins any more, and what has not begun has failed.
 
 A test may miss its moment on a busy machine. It is printed as "again" and runs a second time when no other does; that
 result counts. What the ledgers or the logs say, and a program that crashed, is never asked twice, and where more than
@@ -229,11 +229,9 @@ def main():
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--ci", action="store_true")
     parser.add_argument("--durations", action="store_true")
-    parser.add_argument("--places", type=int, default=1)
     parser.add_argument("--missed", type=pathlib.Path)
     parser.add_argument("filters", nargs="*", metavar="NAME-FILTER")
     options = parser.parse_args()
-    harness.Suite.PLACES = options.places
     for path in sorted(HERE.glob("*.py")):
         if path.stem not in NO_TESTS:
             importlib.import_module(path.stem)

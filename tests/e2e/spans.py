@@ -474,19 +474,6 @@ def over_https_spans_go_only_to_who_proves_to_be_their_receiver(world):
         traces.wait(1, "SERVER")
 
 
-@test(places=2)
-def requests_of_each_place_are_trees_of_one_kind(world):
-    with collector(world) as traces:
-        world.up(workers=2)
-        requests = [world.accept("user-%d" % i) for i in range(12)]
-        for request in requests:
-            world.wait_status(request, "COMPLETED")
-        traces.wait_idle(world)
-        assert_whole(traces, "all trees")
-        assert_equal({request: shape(traces.spans(trace=request.replace("-", ""))) for request in requests},
-                     {request: WHOLE for request in requests}, "the tree of each")
-
-
 @test
 def what_cannot_be_used_stops_the_start_with_its_place(world):
     headers = world.dir / "headers"

@@ -39,17 +39,6 @@ def _variant(function, issuer):
     return story
 
 
-def again_in(places, *stories):
-    """Stories of other files once more, in a database with so many places."""
-    for function in stories:
-        @functools.wraps(function)
-        def story(world, function=function):
-            return function(world)
-        story.__name__ = "%s_in_%d_places" % (function.__name__, places)
-        story.settings = {**function.settings, "places": places}
-        TESTS.append(story)
-
-
 def slow(function):
     """Marks a test, above @test, that ./dev test leaves to ./dev test e2e: it takes more than some seconds."""
     return slow_but_at()(function)
@@ -88,12 +77,9 @@ def slow_but_at(*issuers):
 class Suite:
     """One run. Use as a context manager; what it started is ended whatever happens."""
 
-    PLACES = 1  # of each world that says nothing else
-
     def __init__(self, kind="e2e"):
         self.kind = kind
         self.dir = BUILD / "run" / ("%s-%d" % (kind, os.getpid()))
-        self.templates = {}  # by the number of places
         self.base = None
         self.worlds = []
         self.keep = False
@@ -162,21 +148,12 @@ class Suite:
             raise SystemExit("%s: no PostgreSQL: %s" % (self.kind, started.stderr))
         self.base = started.stdout.strip()
         self._ctl("keys", "generate", self.keys_file)
-        self.template(self.PLACES)
+        self._ctl("migrate", "--database.url=" + self.conninfo("issuing", "postgres"))
 
     def _ctl(self, *words):
         done = run([BUILD / "issuing-ctl", "--config=%s" % self.empty_file, *words])
         if done.returncode != 0:
             raise SystemExit("%s: issuing-ctl %s: %s%s" % (self.kind, words[0], done.stdout, done.stderr))
-
-    def template(self, places):
-        """The name of a migrated database to copy."""
-        if places not in self.templates:
-            name = "issuing_%d" % places
-            self.sql("CREATE DATABASE " + name)
-            self._ctl("migrate", "--places", str(places), "--database.url=" + self.conninfo(name, "postgres"))
-            self.templates[places] = name
-        return self.templates[places]
 
     @property
     def clocked(self):
@@ -191,15 +168,14 @@ class Suite:
             raise Failed("no cluster: " + started.stderr)
         return started.stdout.strip()
 
-    def clocked_copy(self, base, database, places):
+    def clocked_copy(self, base, database):
         """The conninfo of a new migrated database there."""
         def conninfo(name):
             return re.sub(r"dbname=\S+", "dbname=" + name, base)
-        server, template = conninfo("postgres") + " user=postgres", "issuing_%d" % places
-        if psql("SELECT count(*) FROM pg_database WHERE datname = '%s'" % template, server) == "0":
-            psql("CREATE DATABASE " + template, server)
-            self._ctl("migrate", "--places", str(places), "--database.url=%s user=postgres" % conninfo(template))
-        psql("CREATE DATABASE %s TEMPLATE %s STRATEGY file_copy" % (database, template), server)
+        server = conninfo("postgres") + " user=postgres"
+        if psql("SELECT to_regclass('issuing.schema_migration') IS NULL", base + " user=postgres") == "t":
+            self._ctl("migrate", "--database.url=%s user=postgres" % base)
+        psql("CREATE DATABASE %s TEMPLATE issuing STRATEGY file_copy" % database, server)
         return conninfo(database)
 
     def stop_clocked(self):

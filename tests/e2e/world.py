@@ -46,7 +46,6 @@ class World:
         self.database = "e2e_" + re.sub(r"[^0-9]", "", label) if suite.numbered(label) else label
         self.programs, self.sessions, self.lookers = [], [], {}  # lookers: by conninfo
         settings = dict(settings or {})
-        self.places = settings.pop("places", suite.PLACES)
         self.issuer = PROFILES[settings.pop("issuer", "generic")]
         self.settings = {**self.DEFAULTS, "auth.hs256_secret_file": suite.secret_file,
                          "card.keys_file": suite.keys_file, **self.issuer_settings(), **settings}
@@ -73,8 +72,7 @@ class World:
     # ---- the database ------------------------------------------------------------------------------------------------
 
     def create_database(self):
-        self.suite.sql("CREATE DATABASE %s TEMPLATE %s STRATEGY file_copy"
-                       % (self.database, self.suite.template(self.places)))
+        self.suite.sql("CREATE DATABASE %s TEMPLATE issuing STRATEGY file_copy" % self.database)
         return self
 
     def drop_database(self):
@@ -93,7 +91,7 @@ class World:
             raise Failed("no cluster: " + started.stderr)
         self.base = started.stdout.strip()
         done = run([BUILD / "issuing-ctl", "--config=%s" % self.suite.empty_file,
-                    "--database.url=" + self.conninfo("postgres"), "migrate", "--places", str(self.places)])
+                    "--database.url=" + self.conninfo("postgres"), "migrate"])
         if done.returncode != 0:
             raise Failed("issuing-ctl migrate: %s%s" % (done.stdout, done.stderr))
         return clock
@@ -104,7 +102,7 @@ class World:
         clock = self.clock("database")
         self.stop_own = self.suite.stop_clocked
         self.base = self.suite.start_clocked(clock)
-        self.base = self.suite.clocked_copy(self.base, self.database, self.places)
+        self.base = self.suite.clocked_copy(self.base, self.database)
         return clock
 
     def conninfo(self, role):

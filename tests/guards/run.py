@@ -167,7 +167,7 @@ class Job:
                                 PGOPTIONS="-c default_transaction_read_only=off"))
 
     @contextlib.contextmanager
-    def database(self, places=1):
+    def database(self):
         """A fresh database with the schema of the copy as it is built now. With it ends what still runs in it."""
         if not self.settings:
             conninfo = subprocess.run([CLUSTER, "start", str(self.run)], check=True, capture_output=True,
@@ -180,8 +180,7 @@ class Job:
                  f"CREATE DATABASE {name}")
         try:
             conninfo = f"host={self.settings['host']} dbname={name} user=postgres"
-            status, out = self.call([self.out / "issuing-ctl", "migrate", "--places", str(places),
-                                     f"--database.url={conninfo}"])
+            status, out = self.call([self.out / "issuing-ctl", "migrate", f"--database.url={conninfo}"])
             yield conninfo, (status, out) if status else None
         finally:
             self.sql(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
@@ -200,13 +199,9 @@ class Job:
         command, environment = [self.out / program, name], dict(built, CK_DEFAULT_TIMEOUT=str(int(timeout)))
         if kind == "unit":
             return self.call(command, timeout=timeout, cwd=self.run, env=environment)
-        opens_places = "database_open_places" in (self.copy / "tests" / "db" / f"test_{name}.c").read_text()
-        with contextlib.ExitStack() as stack:
-            for variable, places in (("ISSUING_TEST_DATABASE", 1), ("ISSUING_TEST_PLACES", 3))[:1 + opens_places]:
-                environment[variable], refused = stack.enter_context(self.database(places))
-                if refused:
-                    return refused
-            return self.call(command, timeout=timeout, cwd=self.run, env=environment)
+        with self.database() as (conninfo, refused):
+            environment["ISSUING_TEST_DATABASE"] = conninfo
+            return refused or self.call(command, timeout=timeout, cwd=self.run, env=environment)
 
     def without(self, guard, timeout):
         """What is wrong, or None. The mutant is taken back."""

@@ -2,7 +2,7 @@
  * C changes its mind, and a worker reports a create that it sent without its lease. tests/model/README.md says how to
  * read it.
  *
- * It stands for migrations/schema/10_marks.sql (ask_reconcile, ask_reissue, withdraw_mark, add_mark, end_mark) and
+ * It stands for migrations/schema/12_marks.sql (ask_reconcile, ask_reissue, withdraw_mark, add_mark, end_mark) and
  * worker/questions/mark.c. Left out: what a look finds besides "a card" and "none", the settling time (protocol.pml),
  * and how a mark is retried: a look that fails is one that comes later. WITHOUT_...: a guard is taken out. */
 

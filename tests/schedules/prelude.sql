@@ -15,7 +15,7 @@ DECLARE
     name text;
 BEGIN
     FOR name IN SELECT c.relname FROM pg_class c
-                WHERE c.relnamespace = 'issuing_pP'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition LOOP
+                WHERE c.relnamespace = 'issuing'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition LOOP
         EXECUTE format('CREATE TABLE hostile.%I ()', name);
     END LOOP;
 END
@@ -45,18 +45,17 @@ BEGIN
         FROM pg_constraint c WHERE c.conname = 'default_promise'
         UNION ALL
         SELECT format('DELETE FROM %s', c.oid::regclass) FROM pg_class c
-        WHERE c.relnamespace::regnamespace::text ~ '^issuing' AND c.relkind IN ('r', 'p') AND NOT c.relispartition
-          AND c.relname NOT IN ('schema_migration', 'places', 'place_states', 'ceilings', 'retentions', 'lock_salt', 'job_locks',
-                                'partitions', 'housekeeping_clock')
+        WHERE c.relnamespace = 'issuing'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition
+          AND c.relname NOT IN ('schema_migration', 'ceilings', 'retentions', 'lock_salt', 'job_locks', 'partitions',
+                                'housekeeping_clock')
     LOOP
         EXECUTE statement;
     END LOOP;
-    DELETE FROM issuing_pP.partitions p WHERE p.name NOT IN (SELECT b.name FROM schedule.partitions b);
-    UPDATE issuing_pP.partitions p SET settled_at = NULL, still_open = '{}'
+    DELETE FROM issuing.partitions p WHERE p.name NOT IN (SELECT b.name FROM schedule.partitions b);
+    UPDATE issuing.partitions p SET settled_at = NULL, still_open = '{}'
     WHERE p.settled_at IS NOT NULL OR p.still_open <> '{}';
-    UPDATE issuing_pP.housekeeping_clock SET passed_at = NULL, steady_from = NULL, clock_at = NULL
+    UPDATE issuing.housekeeping_clock SET passed_at = NULL, steady_from = NULL, clock_at = NULL
     WHERE passed_at IS NOT NULL;
-    UPDATE issuing.place_states SET state = 'served', owner = NULL, next_owner = NULL, release_id = NULL;
     UPDATE schedule.begun SET at = clock_timestamp() - interval '1 second';
 END
 $body$;
@@ -68,7 +67,7 @@ DECLARE
     f regprocedure;
 BEGIN
     FOR f IN SELECT p.oid FROM pg_proc p
-             WHERE p.pronamespace::regnamespace::text ~ '^issuing' AND p.proconfig && '{lock_timeout=2s,lock_timeout=200ms}' LOOP
+             WHERE p.pronamespace = 'issuing'::regnamespace AND p.proconfig && '{lock_timeout=2s,lock_timeout=200ms}' LOOP
         EXECUTE format('ALTER FUNCTION %s SET lock_timeout = ''60s''', f);
     END LOOP;
 END
@@ -81,7 +80,7 @@ SELECT schedule.be_patient();
 CREATE FUNCTION schedule.event(n int, of_type text DEFAULT 'CARD_ISSUE', who text DEFAULT 'alice',
                                body text DEFAULT '{"kind": "new"}') RETURNS void LANGUAGE sql
 AS $$
-    INSERT INTO issuing_pP.outbox_events (id, event_type, user_id, payload, idempotency_key, next_attempt_at, created_at,
+    INSERT INTO issuing.outbox_events (id, event_type, user_id, payload, idempotency_key, next_attempt_at, created_at,
                                        updated_at)
     SELECT schedule.id(n), of_type, who, body::jsonb, CASE WHEN of_type = 'CARD_ISSUE' THEN 'key' || n END, b.at, b.at,
            b.at
@@ -93,7 +92,7 @@ CREATE FUNCTION schedule.held(n int, of_type text DEFAULT 'CARD_ISSUE', lease_ms
     RETURNS void LANGUAGE sql
 AS $$
     SELECT schedule.event(n, of_type, who);
-    UPDATE issuing_pP.outbox_events e
+    UPDATE issuing.outbox_events e
     SET status = 'PROCESSING', lease_token = schedule.token(n), lease_owner = 'first',
         lease_until = now() + lease_ms * interval '1 millisecond', retry_count = 1, first_sent_at = b.at
     FROM schedule.begun b WHERE e.id = schedule.id(n)
@@ -104,14 +103,14 @@ CREATE FUNCTION schedule.failed(n int, of_type text DEFAULT 'CARD_ISSUE', body t
     RETURNS void LANGUAGE sql
 AS $$
     SELECT schedule.event(n, of_type, 'alice', body);
-    UPDATE issuing_pP.outbox_events e SET status = 'FAILED', completed_at = b.at, reason_code = 'attempts_exhausted'
+    UPDATE issuing.outbox_events e SET status = 'FAILED', completed_at = b.at, reason_code = 'attempts_exhausted'
     FROM schedule.begun b WHERE e.id = schedule.id(n)
 $$;
 
 -- The card that was made for the event n.
 CREATE FUNCTION schedule.card(n int, who text DEFAULT 'alice') RETURNS void LANGUAGE sql
 AS $$
-    INSERT INTO issuing_pP.cards (id, request_id, exp_month, exp_year, user_id, issuer_card_id, last4)
+    INSERT INTO issuing.cards (id, request_id, exp_month, exp_year, user_id, issuer_card_id, last4)
     VALUES (schedule.token(n), schedule.id(n), 1, 2030, who, 'card' || n, '1234')
 $$;
 
@@ -127,7 +126,7 @@ $$;
 CREATE FUNCTION schedule.accept(n int, who text, key text, most int DEFAULT 3, body text DEFAULT '{"kind": "new"}')
     RETURNS text LANGUAGE sql SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT a.verdict FROM issuing_pP.accept(ARRAY[schedule.id(n)], ARRAY[who], ARRAY[key], ARRAY[sha256(body::bytea)],
+    SELECT a.verdict FROM issuing.accept(ARRAY[schedule.id(n)], ARRAY[who], ARRAY[key], ARRAY[sha256(body::bytea)],
                                             ARRAY[body], ARRAY[NULL], ARRAY[NULL], most, interval '1 hour', false,
                                             interval '1 day') a
 $$;
@@ -139,7 +138,7 @@ CREATE FUNCTION schedule.claim(n int, of_type text DEFAULT 'CARD_ISSUE', is_orde
 AS $$
     SELECT coalesce((SELECT string_agg(right(u.id::text, 12)::int8::text, ' ' ORDER BY u.id) FROM unnest(c.events) u),
                     'nothing')
-    FROM issuing_pP.claim(schedule.token(n), most, 60000, 'worker' || n, NULL, 0, alone, of_type, is_ordered) c
+    FROM issuing.claim(schedule.token(n), most, 60000, 'worker' || n, NULL, 0, alone, of_type, is_ordered) c
 $$;
 
 -- The end of the attempt under the token n, as the worker writes it.
@@ -147,22 +146,22 @@ CREATE FUNCTION schedule.end_attempt(event int, n int, status text, reason text 
     RETURNS text LANGUAGE sql SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT count(*)::text
-    FROM issuing_pP.end_attempts(ARRAY[ROW(schedule.id(event), schedule.token(n), status, 0, status = 'PENDING', clear_sent,
+    FROM issuing.end_attempts(ARRAY[ROW(schedule.id(event), schedule.token(n), status, 0, status = 'PENDING', clear_sent,
                                         false, reason, NULL, NULL, 'issue', lower(status), reason, NULL, false, 5, NULL,
-                                        NULL, false, NULL, NULL, NULL, NULL)::issuing_pP.attempt_end], 'worker' || n)
+                                        NULL, false, NULL, NULL, NULL, NULL)::issuing.attempt_end], 'worker' || n)
 $$;
 
 CREATE FUNCTION schedule.complete(event int, n int, step text DEFAULT 'link') RETURNS text LANGUAGE sql
     SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT count(*)::text FROM issuing_pP.complete(ARRAY[schedule.id(event)], ARRAY[schedule.token(n)], 'worker' || n,
+    SELECT count(*)::text FROM issuing.complete(ARRAY[schedule.id(event)], ARRAY[schedule.token(n)], 'worker' || n,
                                                 ARRAY[5], step, ARRAY[NULL])
 $$;
 
 -- Stores the card n.
 CREATE FUNCTION schedule.save(event int, n int) RETURNS text LANGUAGE sql SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT count(*)::text FROM issuing_pP.save(ARRAY[schedule.id(event)], ARRAY[schedule.token(n)], ARRAY[schedule.token(n)],
+    SELECT count(*)::text FROM issuing.save(ARRAY[schedule.id(event)], ARRAY[schedule.token(n)], ARRAY[schedule.token(n)],
                                             ARRAY['card' || n], ARRAY['1234'], ARRAY[1], ARRAY[2030], ARRAY[NULL::bytea],
                                             ARRAY[NULL::uuid])
 $$;
@@ -172,7 +171,7 @@ CREATE FUNCTION schedule.accept_two(n int, one text, two text, key text) RETURNS
     SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT string_agg(a.verdict, ' ')
-    FROM issuing_pP.accept(ARRAY[schedule.id(n), schedule.id(n + 1)], ARRAY[one, two], ARRAY[key, key],
+    FROM issuing.accept(ARRAY[schedule.id(n), schedule.id(n + 1)], ARRAY[one, two], ARRAY[key, key],
                            ARRAY[sha256(''), sha256('')], ARRAY['{"kind": "new"}', '{"kind": "new"}'], ARRAY[NULL, NULL],
                            ARRAY[NULL, NULL], 1, interval '1 hour', false, interval '1 day') a
 $$;
@@ -186,13 +185,13 @@ CREATE FUNCTION schedule.claim_card(n int) RETURNS text LANGUAGE sql SET search_
 AS $$
     SELECT CASE WHEN cardinality(c.events) = 0 THEN 'nothing' WHEN c.events[1].card_id IS NULL THEN 'no card'
                 ELSE 'card' END
-    FROM issuing_pP.claim(schedule.token(n), 1, 60000, 'worker' || n, NULL, 0, false, 'CARD_ISSUE', false) c
+    FROM issuing.claim(schedule.token(n), 1, 60000, 'worker' || n, NULL, 0, false, 'CARD_ISSUE', false) c
 $$;
 
 -- The unfinished mark n of the event n; token: of the worker that has it, NULL = none.
 CREATE FUNCTION schedule.mark(n int, action text, token int) RETURNS void LANGUAGE sql
 AS $$
-    INSERT INTO issuing_pP.marks (id, event_id, deadline_at, action, actor, lease_token, due_at)
+    INSERT INTO issuing.marks (id, event_id, deadline_at, action, actor, lease_token, due_at)
     VALUES (schedule.token(n), schedule.id(n), now() + interval '1 hour', action, 'op', schedule.token(token),
             now() + CASE WHEN token IS NULL THEN interval '-1 minute' ELSE interval '1 minute' END)
 $$;
@@ -201,7 +200,7 @@ $$;
 CREATE FUNCTION schedule.end_mark(n int, token int, result text) RETURNS text LANGUAGE sql
     SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT issuing_pP.end_mark(schedule.token(n), schedule.token(token), (extract(epoch FROM b.at) * 1000000)::int8, result,
+    SELECT issuing.end_mark(schedule.token(n), schedule.token(token), (extract(epoch FROM b.at) * 1000000)::int8, result,
                              'detail')
     FROM schedule.begun b
 $$;
@@ -210,20 +209,20 @@ $$;
 CREATE FUNCTION schedule.told(n int, most int) RETURNS text LANGUAGE sql SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT string_agg(u.payload::jsonb #>> '{data,end}', ' ')
-    FROM issuing_pP.claim(schedule.token(n), most, 60000, 'worker' || n, NULL, 0, false, 'CARD_REQUEST_ENDED', false) c,
+    FROM issuing.claim(schedule.token(n), most, 60000, 'worker' || n, NULL, 0, false, 'CARD_REQUEST_ENDED', false) c,
          unnest(c.events) u
 $$;
 
 -- The tickets that there are, also those of this transaction.
 CREATE FUNCTION schedule.tickets() RETURNS SETOF uuid LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$ SELECT t.id FROM issuing_pP.reveal_tickets t $$;
+AS $$ SELECT t.id FROM issuing.reveal_tickets t $$;
 
 -- The key of the event n, as its acceptance wrote it.
 CREATE FUNCTION schedule.key_of(n int) RETURNS void LANGUAGE sql
 AS $$
-    INSERT INTO issuing_pP.idempotency_keys (event_id, created_at, user_id, key, fingerprint)
+    INSERT INTO issuing.idempotency_keys (event_id, created_at, user_id, key, fingerprint)
     SELECT e.id, e.created_at, e.user_id, e.idempotency_key, sha256('{"kind": "new"}')
-    FROM issuing_pP.outbox_events e WHERE e.id = schedule.id(n)
+    FROM issuing.outbox_events e WHERE e.id = schedule.id(n)
 $$;
 
 -- The event n, and its key, become those of a year ago, in partitions that are settled. Its id changes.
@@ -234,16 +233,16 @@ DECLARE
     old uuid := (left(issuing.uuid7_least(day + interval '1 hour')::text, 24) || lpad(n::text, 12, '0'))::uuid;
     young uuid := schedule.id(n);
 BEGIN
-    PERFORM issuing_pP.partition_add('outbox_events', day, day + interval '1 day'),
-            issuing_pP.partition_add('idempotency_keys', day, day + interval '1 day');
+    PERFORM issuing.partition_add('outbox_events', day, day + interval '1 day'),
+            issuing.partition_add('idempotency_keys', day, day + interval '1 day');
     UPDATE schedule.begun SET at = day + interval '1 hour';
-    UPDATE issuing_pP.outbox_events SET id = old, created_at = day + interval '1 hour' WHERE id = young;
-    UPDATE issuing_pP.idempotency_keys SET event_id = old, created_at = day + interval '1 hour' WHERE event_id = young;
+    UPDATE issuing.outbox_events SET id = old, created_at = day + interval '1 hour' WHERE id = young;
+    UPDATE issuing.idempotency_keys SET event_id = old, created_at = day + interval '1 hour' WHERE event_id = young;
 END
 $$;
 
 CREATE FUNCTION schedule.drop_old(of_parent text) RETURNS int8 LANGUAGE sql
 AS $$
-    SELECT issuing_pP.partition_drop(p.name, now() - interval '100 days') FROM issuing_pP.partitions p
+    SELECT issuing.partition_drop(p.name, now() - interval '100 days') FROM issuing.partitions p
     WHERE p.parent = of_parent AND p.to_at < now() - interval '100 days'
 $$;

@@ -37,7 +37,7 @@ BUILD = pathlib.Path(os.environ.pop("ISSUING_BUILD", None) or specs.ROOT / "buil
 RUN = BUILD / "run" / "schedules"
 CLUSTER = specs.ROOT / "tests" / "support" / "cluster"
 # Of the server. A deadlock is found soon, and nothing but the sessions takes locks.
-SETTINGS = ("autovacuum=off", "fsync=off", "deadlock_timeout=100ms", "cluster_name=first")
+SETTINGS = ("autovacuum=off", "fsync=off", "deadlock_timeout=100ms")
 PREPARED = psycopg2.extensions.TRANSACTION_STATUS_IDLE
 
 
@@ -89,12 +89,11 @@ class Connection:
 class Stage:
     """A database with what the schedules need, and the sessions of one schedule."""
 
-    def __init__(self, conninfo, has_places):
-        self.conninfo, self.has_places = conninfo, has_places
+    def __init__(self, conninfo):
+        self.conninfo = conninfo
         self.control = Connection(f"{conninfo} user=postgres")
         self.sessions = []
-        prelude = (HERE / "prelude.sql").read_text(encoding="utf-8")
-        self.control.run(prelude.replace("issuing_pP", "issuing_p0" if has_places else "issuing"))
+        self.control.run((HERE / "prelude.sql").read_text(encoding="utf-8"))
         self.named = specs.statements()
 
     def open(self, spec, options):
@@ -108,8 +107,7 @@ class Stage:
             self.named = specs.statements(None if back else mutant)
             return
         text = specs.TEXTS[mutant.path.name] if back else mutant.text
-        for run in specs.runs_of(mutant.path.name, text, self.has_places):
-            self.control.run("SET search_path = pg_catalog, issuing, pg_temp;" + run + ";RESET search_path")
+        self.control.run("SET search_path = pg_catalog, issuing, pg_temp;" + text + ";RESET search_path")
         self.control.run("SELECT schedule.be_patient()")
 
     def settle(self):
@@ -258,46 +256,41 @@ def prove(stage, spec, show):
     return f"{count} orders, {more} hostile, {len(spec.mutants)} mutants", wrong
 
 
-def work(number, conninfos, tasks, results, show):
-    stages = {}
-    for name, has_places in iter(tasks.get, None):
+def work(number, conninfo, tasks, results, show):
+    stage = None
+    for name in iter(tasks.get, None):
         begun = time.monotonic()
         try:
             spec = specs.Spec(HERE / "specs" / f"{name}.spec")
-            if has_places not in stages:
-                stages[has_places] = Stage(copy(conninfos[has_places], number), has_places)
-            done, wrong = prove(stages[has_places], spec, show)
+            stage = stage or Stage(copy(conninfo, number))
+            done, wrong = prove(stage, spec, show)
         except Exception:  # noqa: BLE001 - the other schedules go on
             done, wrong = "", [traceback.format_exc(limit=-6)]
-            stages.pop(has_places, None)
+            stage = None
         results.put((name, done, wrong, time.monotonic() - begun))
 
 
 def copy(conninfo, number):
     """A database of its own: a copy of the migrated one."""
-    name = re.search(r"dbname=(\w+)", conninfo)[1]
-    control = Connection(conninfo.replace(f"dbname={name}", "dbname=postgres") + " user=postgres")
-    control.run(f"DROP DATABASE IF EXISTS {name}_{number} WITH (FORCE)")
-    control.run(f"CREATE DATABASE {name}_{number} TEMPLATE {name}")
+    control = Connection(conninfo.replace("dbname=issuing", "dbname=postgres") + " user=postgres")
+    control.run(f"DROP DATABASE IF EXISTS issuing_{number} WITH (FORCE)")
+    control.run(f"CREATE DATABASE issuing_{number} TEMPLATE issuing")
     control.connection.close()
-    return conninfo.replace(f"dbname={name}", f"dbname={name}_{number}")
+    return conninfo.replace("dbname=issuing", f"dbname=issuing_{number}")
 
 
 def start():
-    """A cluster with two migrated databases; returns their conninfos: with one place, with two."""
+    """A cluster with a migrated database; returns its conninfo."""
     RUN.mkdir(parents=True, exist_ok=True)
     subprocess.run([CLUSTER, "stop", RUN / "pg"], check=True)
     shutil.rmtree(RUN / "pg", ignore_errors=True)
-    one = subprocess.run([CLUSTER, "start", RUN / "pg", *SETTINGS], check=True, capture_output=True,
-                         text=True).stdout.strip()
-    two = one.replace("dbname=issuing", "dbname=issuing_places")
-    Connection(one.replace("dbname=issuing", "dbname=postgres") + " user=postgres").run("CREATE DATABASE issuing_places")
+    conninfo = subprocess.run([CLUSTER, "start", RUN / "pg", *SETTINGS], check=True, capture_output=True,
+                              text=True).stdout.strip()
     empty = RUN / "empty.conf"
     empty.write_text("", encoding="utf-8")
-    for conninfo, more in ((one, ()), (two, ("--places", str(specs.PLACES)))):
-        subprocess.run([BUILD / "issuing-ctl", f"--config={empty}", "migrate", *more,
-                        f"--database.url={conninfo} user=postgres"], check=True, capture_output=True)
-    return {False: one, True: two}
+    subprocess.run([BUILD / "issuing-ctl", f"--config={empty}", "migrate", f"--database.url={conninfo} user=postgres"],
+                   check=True, capture_output=True)
+    return conninfo
 
 
 def main():
@@ -313,13 +306,13 @@ def main():
     tasks, results = context.SimpleQueue(), context.SimpleQueue()
     jobs = []
     try:
-        conninfos = start()
-        jobs = [context.Process(target=work, args=(number, conninfos, tasks, results, options.show), daemon=True)
+        conninfo = start()
+        jobs = [context.Process(target=work, args=(number, conninfo, tasks, results, options.show), daemon=True)
                 for number in range(min(options.jobs, len(wanted)))]
         for job in jobs:
             job.start()
         for path in wanted:
-            tasks.put((path.stem, bool(re.search("^places", path.read_text(encoding="utf-8"), re.M))))
+            tasks.put(path.stem)
         for _ in jobs:
             tasks.put(None)
         for _ in wanted:

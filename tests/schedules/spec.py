@@ -1,7 +1,6 @@
 """A schedule's file, and the mutants that it names.
 
     # The story: the comment of the SQL that the schedule examines.
-    places                          the database has two places; else it has one
     without NAME                    a guard of tests/guards/migrations.txt: without it an order must fail
     without FUNCTION: WHAT          the same of a line that is no guard: what is taken out of FUNCTION stands below
         - the text
@@ -25,17 +24,15 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests" / "guards"), str(ROOT / "migrations")]
+sys.path.insert(0, str(ROOT / "tests" / "guards"))
 
 import guards  # noqa: E402
-import places as place_marks  # noqa: E402
 
 SCHEMA = ROOT / "migrations" / "schema"
 STATEMENTS = ROOT / "migrations" / "statements"
-ONCE = ("roles.sql", "01_place.sql", "02_shared_tables.sql", "02_tables.sql", "15_triggers.sql")
+ONCE = ("roles.sql", "02_tables.sql", "18_triggers.sql")
 TEXTS = {path.name: path.read_text(encoding="utf-8") for path in sorted(SCHEMA.glob("*.sql"))}
 GUARDS = {guard.name: guard for guard in guards.load() if guard.file and guard.file.startswith("migrations/")}
-PLACES = 2
 
 
 class Bad(Exception):
@@ -57,7 +54,7 @@ class Session:
 class Spec:
     def __init__(self, path):
         self.name, self.path = path.stem, path
-        self.has_places, self.setup = False, ""
+        self.setup = ""
         self.sessions, self.sql, self.checks, self.mutants = [], {}, [], []
         self.waits, self.fails = set(), {}
         words, body = None, []
@@ -74,9 +71,7 @@ class Spec:
 
     def take(self, line, body):
         word, _, rest = line.partition(" ")
-        if word == "places":
-            self.has_places = True
-        elif word == "without":
+        if word == "without":
             self.mutants.append(mutant(rest, body))
         elif word == "setup":
             self.setup = body
@@ -127,15 +122,6 @@ def taken_out(text, begin, was, becomes):
     end = text.find("\nCREATE OR REPLACE FUNCTION", at)
     found = re.compile(r"\s+".join(map(re.escape, was.split()))).search(text, at, len(text) if end < 0 else end)
     return found and text[:found.start()] + becomes + text[found.end():]
-
-
-def runs_of(name, text, has_places):
-    """What migrate makes of a file of schema/: its text, once or for each place."""
-    if not has_places or name in place_marks.SHARED:
-        return [text.replace("1 /* places */", str(PLACES if has_places else 1))]
-    marked = place_marks.mark(text, place_marks.names(TEXTS))
-    return [marked.replace(place_marks.PLACE, f"_p{n}").replace(place_marks.PATH, f"_p{n}, issuing")
-            .replace(place_marks.NUMBER, str(n)).replace(place_marks.PLACES, str(PLACES)) for n in range(PLACES)]
 
 
 def statements(instead=None):

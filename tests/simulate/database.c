@@ -394,39 +394,9 @@ void __wrap_pg_pool_submit(struct pg_pool *pool, struct pg_query *query)
     dispatch(statement, sim_between(100, 5 * MS));
 }
 
-int __wrap_pg_pool_places(const struct pg_pool *pool);
-int __wrap_pg_pool_places(const struct pg_pool *pool)
-{
-    (void)pool;
-    return 1;
-}
-
-int __wrap_pg_pool_databases(const struct pg_pool *pool);
-int __wrap_pg_pool_databases(const struct pg_pool *pool)
-{
-    (void)pool;
-    return 1;
-}
-
-int __wrap_pg_pool_database_of(const struct pg_pool *pool, int place);
-int __wrap_pg_pool_database_of(const struct pg_pool *pool, int place)
-{
-    (void)pool;
-    (void)place;
-    return 0;
-}
-
 bool __wrap_pg_pool_ready(const struct pg_pool *pool);
 bool __wrap_pg_pool_ready(const struct pg_pool *pool)
 {
     (void)pool;
-    return true;
-}
-
-bool __wrap_pg_pool_ready_for(const struct pg_pool *pool, int place);
-bool __wrap_pg_pool_ready_for(const struct pg_pool *pool, int place)
-{
-    (void)pool;
-    (void)place;
     return true;
 }

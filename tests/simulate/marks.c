@@ -1,4 +1,4 @@
-/* Marks: "look this event up at the issuer, and act", as migrations/schema/10_marks.sql has them. */
+/* Marks: "look this event up at the issuer, and act", as migrations/schema/12_marks.sql has them. */
 #include <stdio.h>
 #include <string.h>
 

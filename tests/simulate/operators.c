@@ -1,4 +1,4 @@
-/* What operators do, as migrations/schema/09_operators.sql has it. */
+/* What operators do, as migrations/schema/10_operators.sql has it. */
 #include <stdio.h>
 #include <string.h>
 

@@ -99,7 +99,7 @@ PORTS
     # shellcheck disable=SC2086 # a list
     conninfo=$("$top/tests/support/cluster" start "$run/pg" ${database_settings:-}) || die "PostgreSQL did not start"
     write_configuration "$@"
-    ctl "--database.url=$conninfo user=postgres" migrate --places "$places" >"$run/migrate.log" 2>&1 || failed_start "migrate failed" "$run/migrate.log"
+    ctl "--database.url=$conninfo user=postgres" migrate >"$run/migrate.log" 2>&1 || failed_start "migrate failed" "$run/migrate.log"
     ctl keys generate "$run/card.keys" >"$run/keys.log" 2>&1 || failed_start "no key for the card numbers" "$run/keys.log"
     set -- --issuer-listen "127.0.0.1:$issuer_port" --core-listen "127.0.0.1:$core_port" \
         --control-listen "127.0.0.1:$control_port" --route-listen "127.0.0.1:$route_port"

@@ -1,7 +1,7 @@
 # shellcheck shell=sh
 # ./dev test: counts every test, goes on after a failure; the last line is "N passed, N failed". Sourced by dev.
 
-test_groups='unit db model limiters schedules e2e monitoring console issuers chaos failover citus asan guards deb systemd hosts debian13 image'
+test_groups='unit db model limiters schedules e2e monitoring console issuers chaos failover asan guards deb systemd hosts debian13 image'
 default_groups='unit db limiters e2e' # of e2e the short part only
 checks_at_a_time=4 # suites of unit and db: most of them wait
 wanted=     # names from the command line, "" = the default groups
@@ -27,7 +27,6 @@ NAME is one of:
   issuers    profiles, dialects, signed deliveries and traces against the libraries of vendors and receivers (npm, below build/)
   chaos      each kind of trouble once
   failover   a database of three hosts with Patroni and etcd: one switchover, one killed primary; as root
-  citus      places that move between the nodes of a Citus cluster; CITUS_BIN names the folder of a PostgreSQL with Citus
   asan       the unit and database tests with AddressSanitizer and UndefinedBehaviorSanitizer; the latter on clusters
              with hostile settings (DateStyle, TimeZone, planner, JIT ...)
   guards     the guards of the tests that are listed as SHORT in tests/guards/run.py
@@ -278,13 +277,8 @@ start_test_clusters() {
         base=$("$top/tests/support/cluster" start "$run/$1-pg$slot" $settings \
             ${settings:+"search_path=hostile, issuing, public, pg_catalog"}) || return 1
         : >"$run/empty.conf" # whatever is in /etc is not meant for this
-        {
-            limited 120 "$build/issuing-ctl" "--config=$run/empty.conf" "--database.url=$base user=postgres" migrate &&
-                PGOPTIONS='-c client_min_messages=warning' "$("$top/tests/support/postgres_bin")/psql" -XAtq \
-                    -d "$base user=postgres" -c "CREATE DATABASE issuing_places" &&
-                limited 120 "$build/issuing-ctl" "--config=$run/empty.conf" migrate --places 3 \
-                    "--database.url=${base% *} dbname=issuing_places user=postgres"
-        } >"$run/logs/migrate.log" 2>&1 || {
+        limited 120 "$build/issuing-ctl" "--config=$run/empty.conf" "--database.url=$base user=postgres" migrate \
+            >"$run/logs/migrate.log" 2>&1 || {
             note FAILED migrate '' '' "$run/logs/migrate.log" 1
             return 1
         }
@@ -411,8 +405,6 @@ others() {
     ! group monitoring || run_python monitoring 1800
     ! group failover || run_python failover 1800 --short
     sed -n 's/^failover: not run: /failover not run: /p' "$run/logs/failover.log" 2>/dev/null
-    ! group citus || run_python citus 3600
-    sed -n 's/^citus: not run: /citus not run: /p' "$run/logs/citus.log" 2>/dev/null
     ! group issuers || run_python issuers 1800
     ! group console || run_python console 2700
     ! group chaos || run_python chaos 2700 --short

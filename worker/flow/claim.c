@@ -13,7 +13,6 @@
 #include "worker/flow/claim_rows.h"
 #include "worker/flow/flow_run.h"
 #include "worker/flow/turns.h"
-#include "worker/places.h"
 
 #define CLAIM_MAX 256    /* events by one statement */
 #define SLACK_MIN_MS 100 /* an event that becomes visible so long after its time is still claimed without the sweep */
@@ -33,7 +32,7 @@ enum demand {
     DEMAND_POLL,
 };
 
-/* The events of one source in one place. */
+/* The events of one source. */
 struct lane {
     enum demand demand;
     bool has_backlog;      /* its last claim was filled: more are due */
@@ -46,13 +45,9 @@ struct claim {
     struct claim_options options;
     uv_prepare_t prepare; /* the end of a loop turn */
     bool is_stopped;
-    /* lanes_count() of them: those of the first place, then those of the next. */
-    struct lane lanes[PG_PLACES_MAX * CLAIM_SOURCES];
-    int demands;                  /* lanes that have a demand */
-    struct lane *lane;            /* of the last claim */
-    bool has_begun;               /* it has chosen the place where its turns begin */
-    bool has_lost[PG_PLACES_MAX]; /* the place has events of the type that are tried alone */
-    struct turns_member lost;     /* those of all places */
+    struct lane lanes[CLAIM_SOURCES]; /* of a route's events there is only the first, for all of them */
+    struct lane *lane;                /* of the last claim */
+    struct turns_member lost;         /* events of the type that are tried alone */
 
     struct pg_query query;
     bool is_in_flight;
@@ -67,60 +62,28 @@ struct claim {
     struct closing closing;
 };
 
-/* In each place; of a route's events all are one. */
-static int sources_count(const struct claim *claim)
+static int lanes_count(const struct claim *claim)
 {
     return claim->options.route ? 1 : CLAIM_SOURCES;
 }
 
-static int lanes_count(const struct claim *claim)
-{
-    return places_count(claim->options.pool) * sources_count(claim);
-}
-
-static int place_of(const struct claim *claim, const struct lane *lane)
-{
-    return (int)(lane - claim->lanes) / sources_count(claim);
-}
-
-static enum claim_source source_of(const struct claim *claim, const struct lane *lane)
-{
-    return (enum claim_source)((lane - claim->lanes) % sources_count(claim));
-}
-
-static int lane_number(const struct claim *claim, int place, enum claim_source source)
-{
-    return place * sources_count(claim) + (int)source;
-}
-
 static bool has_demand(const struct claim *claim)
 {
-    return claim->demands > 0;
+    return claim->lanes[CLAIM_CLIENTS].demand != DEMAND_NONE || claim->lanes[CLAIM_SERVICES].demand != DEMAND_NONE;
 }
 
 /* The others leave room for a type that has something to claim and may. */
 static void set_demand(struct claim *claim, struct lane *lane, enum demand demand)
 {
-    claim->demands += (demand != DEMAND_NONE) - (lane->demand != DEMAND_NONE);
     lane->demand = demand;
     claim->options.share->is_hungry = has_demand(claim) && !claim->is_in_flight && !claim->is_stopped;
 }
 
 static void note_backlog(struct claim *claim, bool is_filled)
 {
-    struct slots_share *share = claim->options.share;
     claim->lane->has_backlog = is_filled;
-    share->has_backlog = false;
-    for (int i = 0; i < lanes_count(claim); i++)
-        share->has_backlog |= claim->lanes[i].has_backlog;
-}
-
-static void note_lost(struct claim *claim, bool has_lost)
-{
-    claim->has_lost[place_of(claim, claim->lane)] = has_lost;
-    claim->lost.has_lost = false;
-    for (int place = 0; place < PG_PLACES_MAX; place++)
-        claim->lost.has_lost |= claim->has_lost[place];
+    claim->options.share->has_backlog =
+        claim->lanes[CLAIM_CLIENTS].has_backlog || claim->lanes[CLAIM_SERVICES].has_backlog;
 }
 
 static void wake(struct claim *claim, struct lane *lane)
@@ -133,7 +96,6 @@ static void start_attempt(struct claim *claim, const struct pg_rows *rows, int r
 {
     struct flow *flow = slots_take(claim->options.slots, claim->options.share, claim->is_probe);
     assert(flow); /* the limit was granted of the free slots */
-    flow->place = place_of(claim, claim->lane);
     flow->token = claim->token;
     flow->attempt.claimed_ms = claim->sent_ms;
     flow->attempt.claim_took_ms = clock_mono_ms() - claim->sent_ms;
@@ -170,7 +132,7 @@ static void note_claim(struct claim *claim, const struct pg_rows *rows, int coun
         claim->lane->bookmark_us = claim_rows_bookmark_us(rows);
     if (!claim->is_alone)
         claim->lane->answered_ms = now_ms;
-    note_lost(claim, claim_rows_has_lost(rows));
+    claim->lost.has_lost = claim_rows_has_lost(rows);
     if (claim->is_alone && count > 0)
         turns_note_taken(claim->options.turns);
     else if (claim->is_alone) /* another worker has them */
@@ -190,8 +152,7 @@ static void on_claimed(struct pg_query *query, const struct pg_query_result *res
         /* Unknown: events may be leased without a worker; their leases run out. The poll comes back. */
         if (result->kind != PG_NOT_SENT && !pg_sqlstate_is_moved(result->sqlstate))
             log_warning("a claim failed", LOG_TEXT("type", claim->options.event_type),
-                        LOG_NUMBER("place", query->place), LOG_TEXT("sqlstate", result->sqlstate),
-                        LOG_TEXT("why", result->message));
+                        LOG_TEXT("sqlstate", result->sqlstate), LOG_TEXT("why", result->message));
         /* guard: a claim for one event alone that fails is followed by one for the others */
         if (claim->is_alone) /* ordinary events are next, also when such a claim always fails */
             turns_end(claim->options.turns, clock_mono_ms());
@@ -224,13 +185,11 @@ static const char *choice_word(enum slots_choice choice)
     return words[choice];
 }
 
-/* The other source of the place may have any number of events where this one's lie; or nobody knows yet. */
+/* The other source may have any number of events where this one's lie; or nobody knows yet. */
 static bool is_beside_many(const struct claim *claim)
 {
-    if (sources_count(claim) == 1)
-        return false;
-    const struct lane *other = claim->lane + (source_of(claim, claim->lane) == CLAIM_CLIENTS ? 1 : -1);
-    return other->has_backlog || other->answered_ms == 0;
+    const struct lane *other = &claim->lanes[claim->lane == claim->lanes];
+    return lanes_count(claim) > 1 && (other->has_backlog || other->answered_ms == 0);
 }
 
 static void set_params(struct claim *claim, int limit, enum slots_choice choice)
@@ -254,7 +213,7 @@ static void set_params(struct claim *claim, int limit, enum slots_choice choice)
         params[10] = pg_param_text(options->issuer_address, strlen(options->issuer_address));
     }
     params[11] = pg_param_text(choice_word(choice), strlen(choice_word(choice)));
-    params[12] = claim_source_param(options->route, source_of(claim, lane));
+    params[12] = claim_source_param(options->route, (enum claim_source)(lane - claim->lanes));
     params[13] = is_bounded ? pg_param_int8(LOOKS_MAX) : pg_param_null();
 }
 
@@ -279,7 +238,6 @@ static void send_claim(struct claim *claim, struct lane *lane, int capacity, boo
     lane->bookmark_is_void = false;
     claim->token = uuid4_make();
     query->statement = &sql_outbox_claim;
-    query->place = place_of(claim, lane);
     set_params(claim, limit, choice);
     query->timeout_ms = CLAIM_TIMEOUT_MS;
     query->on_result = on_claimed;
@@ -295,42 +253,12 @@ static bool is_worth_it(const struct claim *claim, const struct lane *lane, int 
     return capacity >= (may_wait ? slots_claim_threshold(claim->options.slots, share, now_ms) : 1);
 }
 
-/* Workers begin at different places, so that they do not stand at the same front. */
-static void begin_somewhere(struct claim *claim)
+/* The sources take turns. */
+static struct lane *next_lane(struct claim *claim)
 {
-    int places = pg_pool_places(claim->options.pool);
-    if (claim->has_begun || places == 0)
-        return;
-    claim->has_begun = true;
-    int place = (int)(backoff_random() % (uint64_t)places);
-    claim->lane = &claim->lanes[lane_number(claim, place, source_of(claim, claim->lane))];
-}
-
-/* In the next place that has events that are tried alone. */
-static struct lane *next_lost_lane(struct claim *claim)
-{
-    int places = places_count(claim->options.pool), place = place_of(claim, claim->lane);
-    for (int i = 0; i < places; i++) {
-        place = (place + 1) % places;
-        if (claim->has_lost[place])
-            break;
-    }
-    return &claim->lanes[lane_number(claim, place, source_of(claim, claim->lane))];
-}
-
-/* The places and the sources take turns. */
-static struct lane *next_lane(struct claim *claim, bool is_alone)
-{
-    int count = lanes_count(claim);
-    begin_somewhere(claim);
-    int last = (int)(claim->lane - claim->lanes);
+    struct lane *other = &claim->lanes[claim->lane == claim->lanes];
     /* guard: clients and services take turns in the claims of cards */
-    for (int i = 1; i <= count; i++) {
-        struct lane *lane = &claim->lanes[(last + i) % count];
-        if (lane->demand != DEMAND_NONE && (!is_alone || claim->has_lost[place_of(claim, lane)]))
-            return lane;
-    }
-    return next_lost_lane(claim);
+    return other->demand != DEMAND_NONE ? other : claim->lane;
 }
 
 static void on_loop_turn(uv_prepare_t *prepare)
@@ -346,32 +274,32 @@ static void on_loop_turn(uv_prepare_t *prepare)
     bool is_alone = turn == TURNS_TAKE_ALONE; /* then the slots are all free */
     int capacity =
         is_alone ? slots_target_room(options->share, now_ms) : slots_capacity(options->slots, options->share, now_ms);
-    struct lane *lane = next_lane(claim, is_alone);
+    struct lane *lane = next_lane(claim);
     if (is_worth_it(claim, lane, capacity, now_ms)) /* else the demand stays */
         send_claim(claim, lane, capacity, is_alone);
 }
 
-void claim_poll(struct claim *claim, int place)
+void claim_poll(struct claim *claim)
 {
-    for (int i = 0; i < sources_count(claim) && !claim->is_stopped; i++)
-        set_demand(claim, &claim->lanes[lane_number(claim, place, (enum claim_source)i)], DEMAND_POLL);
+    for (int i = 0; i < lanes_count(claim) && !claim->is_stopped; i++)
+        set_demand(claim, &claim->lanes[i], DEMAND_POLL);
     if (claim->slack_ms > SLACK_MIN_MS && clock_mono_ms() - claim->late_ms >= SLACK_HELD_MS) {
         claim->slack_ms /= 2;
         claim->late_ms = clock_mono_ms();
     }
 }
 
-int64_t claim_bookmark_us(const struct claim *claim, int place, enum claim_source source)
+int64_t claim_bookmark_us(const struct claim *claim, enum claim_source source)
 {
-    const struct lane *lane = &claim->lanes[lane_number(claim, place, source)];
+    const struct lane *lane = &claim->lanes[source];
     /* When nothing could be claimed for long, the bookmark of a dead worker may have been ahead of ours. */
     bool is_fresh = clock_mono_ms() - lane->answered_ms < claim->options.config->worker.lease_ms;
     return is_fresh ? lane->bookmark_us : -1;
 }
 
-void claim_go_back(struct claim *claim, int place, enum claim_source source, int64_t due_us)
+void claim_go_back(struct claim *claim, enum claim_source source, int64_t due_us)
 {
-    struct lane *lane = &claim->lanes[lane_number(claim, place, source)];
+    struct lane *lane = &claim->lanes[source];
     wake(claim, lane);
     if (lane->bookmark_us < 0 || due_us >= lane->bookmark_us)
         return;
@@ -385,8 +313,7 @@ void claim_go_back(struct claim *claim, int place, enum claim_source source, int
 
 void claim_wake_source(struct claim *claim, enum claim_source source)
 {
-    for (int place = 0; place < places_count(claim->options.pool); place++)
-        wake(claim, &claim->lanes[lane_number(claim, place, source)]);
+    wake(claim, &claim->lanes[source]);
 }
 
 void claim_wake(struct claim *claim)
@@ -416,8 +343,7 @@ bool claim_open(const struct claim_options *options, struct claim **ret_claim, s
         return err_set(err, ERR_MEMORY, "no memory for the claims");
     claim->options = *options;
     claim->lane = claim->lanes;
-    for (size_t i = 0; i < ARRAY_SIZE(claim->lanes); i++)
-        claim->lanes[i].bookmark_us = -1;
+    claim->lanes[CLAIM_CLIENTS].bookmark_us = claim->lanes[CLAIM_SERVICES].bookmark_us = -1;
     claim->slack_ms = SLACK_MIN_MS;
     turns_join(options->turns, &claim->lost, options->share);
     uv_prepare_init(options->loop, &claim->prepare);

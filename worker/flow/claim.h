@@ -6,8 +6,7 @@
  * filled, or for the poll.
  *
  * Card requests come from two sources: clients, and services, which may send any number at once. The claims of the two
- * take turns, each from a bookmark of its own, so that neither waits for the other's backlog. Where the database has
- * several places (common/lib/pg/pg_place.h), a claim is about one of them, and the places take turns in the same way.
+ * take turns, each from a bookmark of its own, so that neither waits for the other's backlog.
  *
  * A claim begins at the bookmark, where the last one ended, and so never walks over what was finished before. What
  * becomes visible behind the bookmark is found by the sweep (sweep.h).
@@ -54,17 +53,17 @@ struct claim_options {
 must_check bool claim_open(const struct claim_options *options, struct claim **ret_claim, struct err *err);
 /* New events may be due. Cheap; acts at the end of the loop turn. */
 void claim_wake(struct claim *claim);
-/* At a poll: the place may have something due, whatever the claims know. */
-void claim_poll(struct claim *claim, int place);
-/* The same as claim_wake of one source of card requests, in all places. */
+/* At a poll: something may be due, whatever the claims know. */
+void claim_poll(struct claim *claim);
+/* The same as claim_wake of one source of card requests. */
 void claim_wake_source(struct claim *claim, enum claim_source source);
 /* A slot became free, or a peer takes more calls. Cheap; acts at the end of the loop turn. */
 void claim_capacity_changed(struct claim *claim);
-/* The time until which everything due of the source in the place is claimed, in microseconds since 1970 by the
- * database's clock; -1 = not known, or not recently. */
-int64_t claim_bookmark_us(const struct claim *claim, int place, enum claim_source source);
+/* The time until which everything due of the source is claimed, in microseconds since 1970 by the database's clock;
+ * -1 = not known, or not recently. */
+int64_t claim_bookmark_us(const struct claim *claim, enum claim_source source);
 /* Something due lies there, behind the bookmark. */
-void claim_go_back(struct claim *claim, int place, enum claim_source source, int64_t due_us);
+void claim_go_back(struct claim *claim, enum claim_source source, int64_t due_us);
 /* The source as the statements take it; of a route's events all are one. */
 struct pg_param claim_source_param(const struct route *route, enum claim_source source);
 /* What the database's clock said to a statement that was sent then, by ours. Also while no claim may start it is looked

@@ -5,9 +5,7 @@
 #include <string.h>
 
 #include "common/lib/base/closing.h"
-#include "common/lib/base/log.h"
 #include "worker/flow/sweep.h"
-#include "worker/places.h"
 
 /* One type. */
 struct kind {
@@ -15,8 +13,7 @@ struct kind {
     const char *event_type;
     struct slots_share *share;
     struct claim *claim;
-    /* sweeps_count of them, for each source of the first place, then of the next. */
-    struct sweep *sweeps[PG_PLACES_MAX * CLAIM_SOURCES];
+    struct sweep *sweeps[CLAIM_SOURCES]; /* sweeps_count of them, one for each source */
     int sweeps_count;
     bool is_watched; /* its claims and sweeps wait until something is due, instead of looking by themselves */
 };
@@ -27,7 +24,6 @@ struct claims {
     int sweeps_in_flight;
     struct kind kinds[1 + CONFIG_ROUTES_MAX]; /* count of them; the first is card requests */
     int count;
-    bool is_stopped;
     struct closing closing;
 };
 
@@ -62,12 +58,6 @@ static void set_targets(struct claims *claims, struct kind *kind)
     kind->share->targets[1] = &claims->options.peers->core.target;
 }
 
-/* How long after the first one of so many this one polls first, so that their statements do not come at once. */
-static int64_t turn_ms(const struct claims *claims, int number, int count)
-{
-    return 1 + claims->options.config->worker.poll_interval_ms * number / count;
-}
-
 static bool open_claim(struct claims *claims, struct kind *kind, struct err *err)
 {
     const struct claims_options *options = &claims->options;
@@ -98,8 +88,7 @@ static bool open_sweep(struct claims *claims, struct kind *kind, int64_t first_m
         .claim = kind->claim,
         .event_type = kind->event_type,
         .route = kind->route,
-        .place = kind->sweeps_count / sources_of(kind),
-        .source = (enum claim_source)(kind->sweeps_count % sources_of(kind)),
+        .source = (enum claim_source)kind->sweeps_count,
         .in_flight = &claims->sweeps_in_flight,
         .first_ms = first_ms,
         .series = claims->options.series,
@@ -111,24 +100,11 @@ static bool open_sweep(struct claims *claims, struct kind *kind, int64_t first_m
     return true;
 }
 
-/* As soon as the number of places is known. What failed is tried again. */
-static void open_more_sweeps(struct claims *claims, struct kind *kind)
-{
-    int places = places_count(claims->options.pool), count = places * sources_of(kind);
-    struct err err = {0};
-    while (kind->sweeps_count < count && !claims->is_stopped) {
-        int place = kind->sweeps_count / sources_of(kind);
-        if (!open_sweep(claims, kind, turn_ms(claims, place, places), &err)) {
-            log_error("leases of a place are not taken back", LOG_TEXT("type", kind->event_type),
-                      LOG_NUMBER("place", place), LOG_TEXT("why", err.message));
-            return;
-        }
-    }
-}
-
 static bool open_kind(struct claims *claims, struct route *route, struct err *err)
 {
-    int64_t first_ms = turn_ms(claims, claims->count, claims_types(claims->options.routes));
+    int64_t poll_ms = claims->options.config->worker.poll_interval_ms;
+    /* One type after the other, so that their statements do not come at once. */
+    int64_t first_ms = 1 + poll_ms * claims->count / claims_types(claims->options.routes);
     struct kind *kind = &claims->kinds[claims->count];
     *kind = (struct kind){
         .route = route,
@@ -138,7 +114,7 @@ static bool open_kind(struct claims *claims, struct route *route, struct err *er
     claims->count++;
     set_targets(claims, kind);
     bool is_open = open_claim(claims, kind, err);
-    while (is_open && kind->sweeps_count < sources_of(kind)) /* of the first place */
+    while (is_open && kind->sweeps_count < sources_of(kind))
         is_open = open_sweep(claims, kind, first_ms, err);
     return is_open;
 }
@@ -165,8 +141,6 @@ bool claims_open(const struct claims_options *options, struct claims **ret_claim
 
 void claims_wake(struct claims *claims, const char *type)
 {
-    for (int i = 0; i < claims->count; i++)
-        open_more_sweeps(claims, &claims->kinds[i]);
     if (type && type[0] == '\0')
         claim_wake_source(claims->kinds[0].claim, CLAIM_CLIENTS);
     else if (type && strcmp(type, OUTBOX_EVENT_TYPE) == 0)
@@ -221,15 +195,14 @@ void claims_add_watched(struct claims *claims, struct pg_array *types)
     }
 }
 
-void claims_poll(struct claims *claims, int place, struct slice type)
+void claims_poll(struct claims *claims, struct slice type)
 {
     for (int i = 0; i < claims->count; i++) {
         struct kind *kind = &claims->kinds[i];
         if (type.bytes ? !slice_is(type, kind->event_type) : kind->is_watched)
             continue;
-        claim_poll(kind->claim, place);
-        int first = place * sources_of(kind);
-        for (int number = first; number < first + sources_of(kind) && number < kind->sweeps_count; number++)
+        claim_poll(kind->claim);
+        for (int number = 0; number < kind->sweeps_count; number++)
             /* guard: what is due behind the bookmark wakes the sweep */
             sweep_wake(kind->sweeps[number]);
     }
@@ -250,7 +223,6 @@ void claims_note_clock(struct claims *claims, int64_t db_us, int64_t sent_us)
 
 void claims_stop(struct claims *claims)
 {
-    claims->is_stopped = true;
     for (int i = 0; i < claims->count; i++) {
         claim_stop(claims->kinds[i].claim);
         for (int number = 0; number < claims->kinds[i].sweeps_count; number++)

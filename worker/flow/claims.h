@@ -1,6 +1,5 @@
 /* The claims and the sweeps of each type of events that the worker handles: card requests, and the type of each
- * route. The sweeps of all places but the first are opened by the first wakeup after the number of places is known
- * (worker/places.h). */
+ * route. */
 #ifndef ISSUING_CLAIMS_H
 #define ISSUING_CLAIMS_H
 
@@ -27,9 +26,8 @@ must_check bool claims_open(const struct claims_options *options, struct claims 
 /* New events of this type may be due; "" = card requests of clients, CARD_ISSUE = those of services; NULL = any type. A
  * type without a route is ignored. */
 void claims_wake(struct claims *claims, const char *type);
-/* Of the place, at each poll: events of this type are due, or may be; a type without bytes = of all types that are not
- * watched. */
-void claims_poll(struct claims *claims, int place, struct slice type);
+/* At each poll: events of this type are due, or may be; a type without bytes = of all types that are not watched. */
+void claims_poll(struct claims *claims, struct slice type);
 /* Adds the types that are watched: those whose sweeps see that everything due can be looked at for little. Their claims
  * and sweeps rest until claims_poll(), or a wakeup. */
 void claims_add_watched(struct claims *claims, struct pg_array *types);

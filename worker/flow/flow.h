@@ -88,7 +88,7 @@ struct flow_env {
     void (*on_ended)(void *context, struct flow *flow);
     /* The lease was lost after a create was sent: the event may have ended over a look-up that could not see the
      * card. */
-    void (*on_create_lost)(void *context, int place, const struct uuid *event_id);
+    void (*on_create_lost)(void *context, const struct uuid *event_id);
     void *context;
 };
 
@@ -113,7 +113,6 @@ struct flow {
     struct route *route;       /* that delivers the event; NULL = the event is a card request */
 
     /* The event, as claimed. Ages are in ms, at the claim. */
-    int place; /* of the database, where it lies */
     struct uuid token;
     char event_text[UUID_TEXT_SIZE];
     char user_id[OUTBOX_USER_ID_MAX + 1];

@@ -61,7 +61,7 @@ static void end_with_lost_lease(struct flow *flow, const char *at)
     /* The event may have ended since, over a look-up that could not see the card that this attempt has made. */
     /* guard: a create of an attempt that had lost its lease is reported */
     if (flow->sent_create)
-        flow->env->on_create_lost(flow->env->context, flow->place, &flow->attempt.event_id);
+        flow->env->on_create_lost(flow->env->context, &flow->attempt.event_id);
     free_slot(flow, "lease_lost");
 }
 
@@ -88,7 +88,6 @@ static void submit_write(struct flow *flow, enum write_kind kind, enum flow_wait
 {
     flow->write = (struct write_op){
         .kind = kind,
-        .place = flow->place,
         .event_id = flow->attempt.event_id,
         .token = flow->token,
         .deadline_ms = flow->lease_until_ms,

@@ -68,7 +68,6 @@ static void submit(struct sweep *sweep)
 {
     sweep->is_in_flight = true;
     ++*sweep->options.in_flight;
-    sweep->query.place = sweep->options.place;
     pg_pool_submit(sweep->options.pool, &sweep->query);
 }
 
@@ -89,7 +88,7 @@ static bool note_look(struct sweep *sweep, const struct pg_rows *rows)
         claim_wake(claim);
     }
     if (!pg_is_null(rows, 0, COL_LATE))
-        claim_go_back(claim, sweep->options.place, sweep->options.source, pg_int8(rows, 0, COL_LATE));
+        claim_go_back(claim, sweep->options.source, pg_int8(rows, 0, COL_LATE));
     for (int64_t i = 0; i < ended; i++)
         worker_series_count_end(sweep->options.series, sweep->options.event_type, OUTBOX_FAILED, "worker_lost", -1);
     if (ended > 0)
@@ -138,7 +137,7 @@ static void on_rebased(struct pg_query *query, const struct pg_query_result *res
     if (moved > 0) {
         log_warning("events bore times of a clock that was ahead; their waits begin now",
                     LOG_TEXT("type", sweep->options.event_type), LOG_NUMBER("events", moved));
-        claim_go_back(sweep->options.claim, sweep->options.place, sweep->options.source, -1);
+        claim_go_back(sweep->options.claim, sweep->options.source, -1);
     }
     wait_for_next(sweep, now_ms);
 }
@@ -189,7 +188,7 @@ bool sweep_is_cheap(const struct sweep *sweep)
 
 static void look(struct sweep *sweep, int64_t now_ms)
 {
-    int64_t bookmark_us = claim_bookmark_us(sweep->options.claim, sweep->options.place, sweep->options.source);
+    int64_t bookmark_us = claim_bookmark_us(sweep->options.claim, sweep->options.source);
     int64_t to_ms = sweep->is_young ? 0 : sweep->pace.age_ms;
     bool is_last = !sweep->is_young && sweep->pace.width_ms == SWEEP_UNBOUNDED;
     struct pg_query *query = &sweep->query;

@@ -1,4 +1,4 @@
-/* Finds what lies behind the bookmark of a type's claims in one place and should not: leases that ran out, and events that became
+/* Finds what lies behind the bookmark of a type's claims and should not: leases that ran out, and events that became
  * visible late.
  *
  * The claims walk the index of due events from their bookmark on and never look back. The sweep does: at the last two
@@ -30,7 +30,6 @@ struct sweep_options {
     struct claim *claim; /* of the type */
     const char *event_type;
     const struct route *route;
-    int place;                /* of the events */
     enum claim_source source; /* of card requests */
     int *in_flight;           /* statements of the sweeps of all types; 0 at first */
     int64_t first_ms;         /* before the first look: the sweeps of several types look one after the other */

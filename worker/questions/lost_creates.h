@@ -1,6 +1,6 @@
 /* Events whose attempt found its lease lost after it had sent a create: the event may have ended since, over a look-up
- * that could not see the card. Each is reported to its place in the database, where it becomes a mark to look it up
- * (issuing.add_mark). A place that does not answer does not hold up the others. */
+ * that could not see the card. Each is reported to the database, where it becomes a mark to look it up
+ * (issuing.add_mark). */
 #ifndef ISSUING_LOST_CREATES_H
 #define ISSUING_LOST_CREATES_H
 
@@ -11,25 +11,19 @@
 
 #define LOST_CREATES_MAX 256 /* that wait to be reported */
 
-struct lost_create {
-    struct uuid event_id;
-    int place;
-    bool is_sent; /* it is in flight to the database */
-};
-
 struct lost_creates {
     struct pg_pool *pool;
-    struct lost_create events[LOST_CREATES_MAX];
+    struct uuid event_ids[LOST_CREATES_MAX];
     int count;
-    bool is_sending;
+    int sent_count; /* so many of the first are in flight to the database */
     struct pg_query query;
     struct buf ids;
 };
 
 void lost_creates_init(struct lost_creates *lost, struct pg_pool *pool);
 /* Adds one and sends it. When there are too many already, it is logged instead, for an operator. */
-void lost_creates_add(struct lost_creates *lost, int place, const struct uuid *event_id);
-/* Sends what waits, one place after the other, unless a statement is in flight. To be called by a timer: what was not answered is sent once
+void lost_creates_add(struct lost_creates *lost, const struct uuid *event_id);
+/* Sends what waits, unless a statement is in flight. To be called by a timer: what was not answered is sent once
  * more. */
 void lost_creates_send(struct lost_creates *lost);
 /* No statement is in flight. */

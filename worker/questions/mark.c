@@ -68,7 +68,6 @@ static void submit(struct mark *mark, const struct sql_statement *statement,
                    void (*on_result)(struct pg_query *query, const struct pg_query_result *result))
 {
     mark->query.statement = statement;
-    mark->query.place = mark->place;
     mark->query.params[0] = pg_param_uuid(&mark->id);
     mark->query.params[1] = pg_param_uuid(&mark->token);
     mark->query.timeout_ms = QUERY_TIMEOUT_MS;
@@ -524,11 +523,10 @@ static void apply_verdict(struct mark *mark, struct mark_verdict verdict)
     }
 }
 
-void mark_start(struct mark *mark, int place, const struct uuid *token, const struct pg_rows *rows, int row)
+void mark_start(struct mark *mark, const struct uuid *token, const struct pg_rows *rows, int row)
 {
     assert(!mark->is_busy);
     mark->is_busy = true;
-    mark->place = place;
     mark->token = *token;
     mark->cancels = 0;
     mark_row_read(rows, row, mark);

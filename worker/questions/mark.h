@@ -54,7 +54,6 @@ struct mark {
     struct mark_env *env;
     bool is_busy;
     struct route *route; /* that delivers the event; NULL = the event is a card request */
-    int place;           /* of the mark and its event */
     struct uuid id, event_id, token, card_id;
     char event_text[UUID_TEXT_SIZE];
     struct trace trace; /* its calls go on with it */
@@ -95,8 +94,8 @@ void mark_done(struct mark *mark);
 int64_t mark_settle_ms(const struct mark *mark);
 /* mark_row.c: what a row of reconcile_take tells of a mark and its event. The token stays. */
 void mark_row_read(const struct pg_rows *rows, int row, struct mark *mark);
-/* Starts work on a mark that was taken in the place (a row of reconcile_take) under this token. Ends exactly once, from
+/* Starts work on a mark that was taken (a row of reconcile_take) under this token. Ends exactly once, from
  * the loop, with env->on_released. */
-void mark_start(struct mark *mark, int place, const struct uuid *token, const struct pg_rows *rows, int row);
+void mark_start(struct mark *mark, const struct uuid *token, const struct pg_rows *rows, int row);
 
 #endif

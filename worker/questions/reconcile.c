@@ -8,7 +8,6 @@
 #include "common/lib/base/clock.h"
 #include "common/lib/base/closing.h"
 #include "statements.h"
-#include "worker/places.h"
 #include "worker/questions/lost_creates.h"
 #include "worker/questions/mark.h"
 
@@ -24,9 +23,8 @@ struct reconcile {
     struct buf types;      /* its parameter: what this worker can look up now */
     struct uuid token;
     bool is_taking;
-    int taking_count;           /* how many may be taken */
-    int place;                  /* of the last take */
-    bool is_due[PG_PLACES_MAX]; /* the place may have marks: somebody said so, or its last take was filled */
+    int taking_count; /* how many may be taken */
+    bool is_due;      /* there may be marks: somebody said so, or the last take was filled */
     struct mark_env env;
     struct mark marks[MARKS_MAX];
     int busy_count;
@@ -50,12 +48,12 @@ static void on_taken(struct pg_query *query, const struct pg_query_result *resul
     struct reconcile *reconcile = container_of(query, struct reconcile, query);
     int count = result->kind == PG_DONE ? pg_rows_count(result->rows) : 0; /* leases that may be there run out */
     reconcile->is_taking = false;
-    reconcile->is_due[reconcile->place] = count > 0 && count == reconcile->taking_count;
+    reconcile->is_due = count > 0 && count == reconcile->taking_count;
     for (int row = 0; row < count; row++) {
         struct mark *mark = free_mark(reconcile);
         assert(mark); /* the limit was the free ones, and only a take fills them */
         reconcile->busy_count++;
-        mark_start(mark, reconcile->place, &reconcile->token, result->rows, row);
+        mark_start(mark, &reconcile->token, result->rows, row);
     }
     take(reconcile);
 }
@@ -89,30 +87,16 @@ static bool fill_types(struct reconcile *reconcile)
     return count > 0 && !reconcile->types.failed;
 }
 
-/* The places that are due take turns. -1: none is due. */
-static int next_place(const struct reconcile *reconcile)
-{
-    int places = places_count(reconcile->options.pool);
-    for (int i = 1; i <= places; i++) {
-        int place = (reconcile->place + i) % places;
-        if (reconcile->is_due[place])
-            return place;
-    }
-    return -1;
-}
-
 static void take(struct reconcile *reconcile)
 {
     const struct reconcile_options *options = &reconcile->options;
     struct pg_query *query = &reconcile->query;
-    int place = next_place(reconcile);
-    if (place < 0 || reconcile->is_taking || reconcile->env.is_draining || reconcile->busy_count >= MARKS_MAX)
+    if (!reconcile->is_due || reconcile->is_taking || reconcile->env.is_draining || reconcile->busy_count >= MARKS_MAX)
         return;
     if (!fill_types(reconcile))
         return;
     reconcile->is_taking = true;
-    reconcile->place = query->place = place;
-    reconcile->is_due[place] = false;
+    reconcile->is_due = false;
     reconcile->token = uuid4_make();
     reconcile->taking_count = MARKS_MAX - reconcile->busy_count;
     query->statement = &sql_reconcile_take;
@@ -149,20 +133,19 @@ static void on_timer(uv_timer_t *timer)
     if (now_ms - reconcile->tidied_ms < TIDY_MS)
         return;
     reconcile->tidied_ms = now_ms;
-    for (int place = 0; place < places_count(reconcile->options.pool); place++)
-        reconcile_wake(reconcile, place);
+    reconcile_wake(reconcile);
 }
 
-void reconcile_wake(struct reconcile *reconcile, int place)
+void reconcile_wake(struct reconcile *reconcile)
 {
-    if (!reconcile->is_taking || place != reconcile->place) /* else it is looked at now */
-        reconcile->is_due[place] = true;
+    if (!reconcile->is_taking) /* else it is looked at now */
+        reconcile->is_due = true;
     take(reconcile);
 }
 
-void reconcile_report(struct reconcile *reconcile, int place, const struct uuid *event_id)
+void reconcile_report(struct reconcile *reconcile, const struct uuid *event_id)
 {
-    lost_creates_add(&reconcile->lost_creates, place, event_id);
+    lost_creates_add(&reconcile->lost_creates, event_id);
 }
 
 /* ---- open, drain, close ---- */

@@ -4,13 +4,13 @@
  *     take -> [look-up] -> decide -> end
  *                            \-> note the orphan -> cancel -> look-up ... -> unlink -> end
  *
- * Marks are taken when the poll finds some (watch.h), in one place of the database after the other. A mark is taken
- * under a lease and a token, and ended by one function of the database that checks the token and the state of the event
- * that was judged, and makes every change in one transaction. So a worker that dies anywhere leaves a mark that another
- * one takes up, and nothing is done twice. Calls go through the targets as those of attempts do. While a breaker is
- * open a mark may go as its probe, now and then, because there may be no event to probe with; but its answer does not
- * close the breaker. While the issuer or the route is paused no mark of its events is taken. A worker holds few marks
- * at a time, so that a bulk reconcile does not stop the cards.
+ * Marks are taken when the poll finds some (watch.h). A mark is taken under a lease and a token, and ended by one
+ * function of the database that checks the token and the state of the event that was judged, and makes every change in
+ * one transaction. So a worker that dies anywhere leaves a mark that another one takes up, and nothing is done twice.
+ * Calls go through the targets as those of attempts do. While a breaker is open a mark may go as its probe, now and
+ * then, because there may be no event to probe with; but its answer does not close the breaker. While the issuer or the
+ * route is paused no mark of its events is taken. A worker holds few marks at a time, so that a bulk reconcile does not
+ * stop the cards.
  *
  * mark.[ch] with mark_row.c is one mark, mark_verdict.[ch] decides, lost_creates.[ch] are the marks that a worker
  * leaves itself. */
@@ -51,9 +51,9 @@ must_check bool reconcile_open(const struct reconcile_options *options, struct r
                                struct err *err);
 /* An attempt that had lost its lease may have made a card: soon the event is looked up. What cannot be noted before the
  * process ends is logged. */
-void reconcile_report(struct reconcile *reconcile, int place, const struct uuid *event_id);
-/* The place may have marks. */
-void reconcile_wake(struct reconcile *reconcile, int place);
+void reconcile_report(struct reconcile *reconcile, const struct uuid *event_id);
+/* There may be marks. */
+void reconcile_wake(struct reconcile *reconcile);
 /* No mark is taken after it; those that are held are put back before their next call. */
 void reconcile_stop(struct reconcile *reconcile);
 /* No mark is held and no statement is in flight. */

@@ -93,8 +93,6 @@ struct heartbeat {
     enum phase phase;
     bool routes_are_noted; /* once */
     int beats;             /* since the last note */
-    bool may_beat;         /* the first database has noted them, or had before */
-    bool has_changed;      /* the last heartbeat has brought a control */
     int failures;          /* in a row */
     bool was_noted;
     struct closing closing;
@@ -196,25 +194,12 @@ static void submit(struct heartbeat *heartbeat, const struct sql_statement *stat
     struct pg_query *query = &heartbeat->query;
     heartbeat->is_in_flight = true;
     query->statement = statement;
-    query->database = 0;
     query->params[0] = pg_param_text(options->worker_name, strlen(options->worker_name));
     query->timeout_ms = QUERY_TIMEOUT_MS;
     query->is_slow = true;
     query->yields = true;
     query->on_result = on_result;
     pg_pool_submit(options->pool, query);
-}
-
-/* The same in the next database, whose answer means nothing: the controls are in the first one. false: there is none. */
-static bool repeat_in_next(struct heartbeat *heartbeat)
-{
-    struct pg_query *query = &heartbeat->query;
-    if (query->database + 1 >= pg_pool_databases(heartbeat->options.pool))
-        return false;
-    heartbeat->is_in_flight = true;
-    query->database++;
-    pg_pool_submit(heartbeat->options.pool, query);
-    return true;
 }
 
 static void send_beat(struct heartbeat *heartbeat)
@@ -320,25 +305,20 @@ static void on_routes_noted(struct pg_query *query, const struct pg_query_result
 {
     struct heartbeat *heartbeat = container_of(query, struct heartbeat, query);
     heartbeat->is_in_flight = false;
-    if (query->database == 0) {
-        heartbeat->may_beat = result->kind == PG_DONE || heartbeat->phase != PHASE_STARTING;
-        if (result->kind == PG_DONE && !heartbeat->routes_are_noted) {
-            heartbeat->routes_are_noted = true;
-            if (heartbeat->phase == PHASE_WORKING)
-                work_without_controls(heartbeat);
-        }
-        if (result->kind == PG_DONE)
-            forget_stops(heartbeat);
-        if (!heartbeat->may_beat)
-            note_failure(heartbeat, result);
-        heartbeat->query.params[FIRST_ROUTE_ARRAY + STOPPED] = pg_param_null(); /* pauses are in the first one */
+    bool is_done = result->kind == PG_DONE;
+    if (is_done && !heartbeat->routes_are_noted) {
+        heartbeat->routes_are_noted = true;
+        if (heartbeat->phase == PHASE_WORKING)
+            work_without_controls(heartbeat);
     }
-    if (repeat_in_next(heartbeat))
-        return;
-    if (heartbeat->may_beat)
+    if (is_done)
+        forget_stops(heartbeat);
+    if (is_done || heartbeat->phase != PHASE_STARTING) {
         send_beat(heartbeat);
-    else
-        beat_in(heartbeat, heartbeat->phase == PHASE_STARTING ? FIRST_PAUSE_MS : HEARTBEAT_INTERVAL_MS);
+        return;
+    }
+    note_failure(heartbeat, result);
+    beat_in(heartbeat, heartbeat->phase == PHASE_STARTING ? FIRST_PAUSE_MS : HEARTBEAT_INTERVAL_MS);
 }
 
 static bool has_note(const struct heartbeat *heartbeat)
@@ -467,16 +447,12 @@ static void on_beat(struct pg_query *query, const struct pg_query_result *result
 {
     struct heartbeat *heartbeat = container_of(query, struct heartbeat, query);
     heartbeat->is_in_flight = false;
-    if (query->database == 0) {
-        heartbeat->has_changed = result->kind == PG_DONE && note_answer(heartbeat, result->rows);
-        if (result->kind != PG_DONE)
-            note_failure(heartbeat, result);
-        if (heartbeat->has_changed)
-            heartbeat->options.on_obeyed(heartbeat->options.context);
-    }
-    if (repeat_in_next(heartbeat))
-        return;
-    if (heartbeat->phase == PHASE_DRAINING || heartbeat->has_changed) /* others wait to see it */
+    bool has_changed = result->kind == PG_DONE && note_answer(heartbeat, result->rows);
+    if (result->kind != PG_DONE)
+        note_failure(heartbeat, result);
+    if (has_changed)
+        heartbeat->options.on_obeyed(heartbeat->options.context);
+    if (heartbeat->phase == PHASE_DRAINING || has_changed) /* others wait to see it */
         beat_in(heartbeat, 0);
     else if (heartbeat->phase == PHASE_STARTING)
         beat_in(heartbeat, FIRST_PAUSE_MS);
@@ -491,7 +467,6 @@ static void on_left(struct pg_query *query, const struct pg_query_result *result
     (void)result; /* ignoring: without it the worker counts as dead in a minute */
     struct heartbeat *heartbeat = container_of(query, struct heartbeat, query);
     heartbeat->is_in_flight = false;
-    (void)repeat_in_next(heartbeat);
 }
 
 static void leave(struct heartbeat *heartbeat)
@@ -503,7 +478,6 @@ static void leave(struct heartbeat *heartbeat)
         return;
     heartbeat->is_in_flight = true;
     query->statement = &sql_heartbeat_leave;
-    query->database = 0;
     query->params[0] = pg_param_text(options->worker_name, strlen(options->worker_name));
     query->timeout_ms = LEAVE_TIMEOUT_MS;
     query->is_slow = true;

@@ -1,5 +1,5 @@
-/* See housekeeping.h. A pass is four statements for each place and one for all, each a transaction, so that one that
- * fails does not undo the others; at most one of them is in flight. */
+/* See housekeeping.h. A pass is five statements, each a transaction, so that one that fails does not undo the others; at
+ * most one of them is in flight. */
 #include "worker/upkeep/housekeeping.h"
 
 #include <assert.h>
@@ -10,7 +10,6 @@
 #include "common/lib/base/closing.h"
 #include "common/lib/base/log.h"
 #include "statements.h"
-#include "worker/places.h"
 #include "worker/worker_metrics.h"
 
 #define PASS_INTERVAL_MS 30000
@@ -31,18 +30,14 @@ struct housekeeping {
     struct closing closing;
 };
 
-/* Of a pass: these for each place, then sql_forget_keys for each database, since its places share the keys. */
-static const struct sql_statement *const place_statements[] = {&sql_keep_rows, &sql_run_housekeeping,
-                                                               &sql_check_default_partitions, &sql_erase_numbers};
-#define PLACE_STATEMENTS ((int)ARRAY_SIZE(place_statements))
+/* Of a pass. */
+static const struct sql_statement *const statements[] = {
+    &sql_keep_rows, &sql_run_housekeeping, &sql_check_default_partitions, &sql_erase_numbers, &sql_forget_keys,
+};
+#define STATEMENTS ((int)ARRAY_SIZE(statements))
 
 /* Columns of all of them. */
 enum { COL_ACTION, COL_TABLE, COL_AMOUNT, COL_DETAIL, COL_HAS_MORE };
-
-static int statements_count(const struct housekeeping *housekeeping)
-{
-    return places_count(housekeeping->options.pool) * PLACE_STATEMENTS + pg_pool_databases(housekeeping->options.pool);
-}
 
 /* What one statement did, a row each: counted, and logged where an operator would want to know. Returns whether there
  * is more to do. */
@@ -97,12 +92,11 @@ static void on_statement_done(struct pg_query *query, const struct pg_query_resu
         bool is_refused = result->kind == PG_REFUSED;
         metric_add(metrics_series(metrics, WORKER_METRIC_HOUSEKEEPING_FAILURES, "all", NULL), 1);
         log_warning("housekeeping failed", LOG_TEXT("statement", query->statement->name),
-                    LOG_NUMBER("place", query->place), LOG_TEXT("sqlstate", is_refused ? result->sqlstate : ""),
+                    LOG_TEXT("sqlstate", is_refused ? result->sqlstate : ""),
                     LOG_TEXT("why", is_refused ? result->message : "no answer in time, or the connection was lost"));
     }
     housekeeping->statement++;
-    bool may_go_on = result->kind != PG_NOT_SENT || pg_pool_databases(housekeeping->options.pool) > 1;
-    if (may_go_on && housekeeping->statement < statements_count(housekeeping) && !housekeeping->is_stopped) {
+    if (result->kind != PG_NOT_SENT && housekeeping->statement < STATEMENTS && !housekeeping->is_stopped) {
         send_statement(housekeeping);
         return;
     }
@@ -119,23 +113,12 @@ static int64_t longer_ms(int64_t left_ms, int64_t right_ms)
     return left_ms > right_ms ? left_ms : right_ms;
 }
 
-/* That the database has; 0 where it has none at the moment. */
-static int first_place(const struct housekeeping *housekeeping, int database)
-{
-    for (int place = 0; place < places_count(housekeeping->options.pool); place++)
-        if (pg_pool_database_of(housekeeping->options.pool, place) == database)
-            return place;
-    return 0;
-}
-
 static void send_statement(struct housekeeping *housekeeping)
 {
     const struct config *config = housekeeping->options.config;
     int64_t keys_ms = config->idempotency.retention_ms;
     struct pg_query *query = &housekeeping->pass_query;
-    int beyond = housekeeping->statement - places_count(housekeeping->options.pool) * PLACE_STATEMENTS;
-    query->statement = beyond >= 0 ? &sql_forget_keys : place_statements[housekeeping->statement % PLACE_STATEMENTS];
-    query->place = beyond >= 0 ? first_place(housekeeping, beyond) : housekeeping->statement / PLACE_STATEMENTS;
+    query->statement = statements[housekeeping->statement];
     query->params[0] =
         pg_param_int8(query->statement == &sql_erase_numbers ? config->card.number_retention_ms : keys_ms);
     /* The api may run with a longer window than this worker knows: the retention is a second bound. */

@@ -1,5 +1,5 @@
 /* What runs beside the attempts: the pass that makes the next partitions and drops those whose retention is over; by one
- * worker of the cluster at a time, in short transactions, one place after the other. */
+ * worker of the cluster at a time, in short transactions. */
 #ifndef ISSUING_HOUSEKEEPING_H
 #define ISSUING_HOUSEKEEPING_H
 

@@ -8,7 +8,6 @@
 #include "common/lib/base/closing.h"
 #include "common/lib/base/log.h"
 #include "statements.h"
-#include "worker/places.h"
 
 #define FOLD_GAP_MS 500 /* between two, so that frequent polls do not multiply them */
 #define FOLD_CONTINUES_MS 50
@@ -19,10 +18,8 @@ struct statistics {
     struct statistics_options options;
     uv_timer_t timer;
     struct pg_query query;
-    int place; /* that is folded, or is next */
     bool is_folding;
-    bool has_more;                  /* one of the places before it has */
-    bool is_failing[PG_PLACES_MAX]; /* the last fold of the place was refused, and this was logged */
+    bool is_failing; /* the last fold was refused, and this was logged */
     int64_t folded_ms;
     bool is_stopped;
     struct closing closing;
@@ -42,43 +39,34 @@ static void on_timer(uv_timer_t *timer)
 /* Logged once, not every second: the statistics are late, and nothing else is wrong. */
 static void note_failure(struct statistics *statistics, const struct pg_query_result *result)
 {
-    bool *is_failing = &statistics->is_failing[statistics->place];
     bool is_refused = result->kind == PG_REFUSED && !pg_sqlstate_is_moved(result->sqlstate);
-    if (is_refused && !*is_failing)
-        log_warning("the statistics cannot follow the events", LOG_NUMBER("place", statistics->place),
-                    LOG_TEXT("sqlstate", result->sqlstate), LOG_TEXT("why", result->message));
-    *is_failing = is_refused;
+    if (is_refused && !statistics->is_failing)
+        log_warning("the statistics cannot follow the events", LOG_TEXT("sqlstate", result->sqlstate),
+                    LOG_TEXT("why", result->message));
+    statistics->is_failing = is_refused;
 }
 
 static void on_folded(struct pg_query *query, const struct pg_query_result *result)
 {
     struct statistics *statistics = container_of(query, struct statistics, query);
+    bool has_more = false;
     note_failure(statistics, result);
     if (result->kind == PG_DONE) {
-        statistics->has_more |= pg_bool(result->rows, 0, COL_HAS_MORE);
+        has_more = pg_bool(result->rows, 0, COL_HAS_MORE);
         if (pg_int8(result->rows, 0, COL_REFUSED) > 0)
             log_warning("changes were left out of the statistics: see statistics_changes.refused",
                         LOG_NUMBER("changes", pg_int8(result->rows, 0, COL_REFUSED)));
     }
     statistics->is_folding = false;
-    statistics->place = (statistics->place + 1) % places_count(statistics->options.pool);
-    if (statistics->is_stopped)
-        return;
-    if (statistics->place > 0 && (result->kind != PG_NOT_SENT || pg_pool_databases(statistics->options.pool) > 1)) {
-        fold(statistics);
-        return;
-    }
     statistics->folded_ms = clock_mono_ms();
-    if (statistics->has_more)
+    if (has_more && !statistics->is_stopped)
         (void)uv_timer_start(&statistics->timer, on_timer, FOLD_CONTINUES_MS, 0);
-    statistics->has_more = false;
 }
 
 static void fold(struct statistics *statistics)
 {
     struct pg_query *query = &statistics->query;
     statistics->is_folding = true;
-    query->place = statistics->place;
     query->statement = &sql_statistics_fold;
     query->params[0] = pg_param_int8(CHANGES_MOST);
     query->timeout_ms = QUERY_TIMEOUT_MS;

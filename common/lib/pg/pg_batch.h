@@ -12,9 +12,6 @@
  *   those items whose deadline has not passed. So a statement must do no harm when it runs twice for an item.
  * - A batch that the database refuses is split: each of its items goes alone, so that one bad item does not hurt its
  *   neighbours.
- * - A batch is about one place (pg_place.h). Where items are of several, each place has a queue, and a free batch takes
- *   from the one whose first item was added first. All places share the batches and the rule when one starts: as many
- *   batches are out as with one place.
  *
  * Each added item ends exactly once, from the loop: in on_done or on_given_up, or when on_refused returns false. */
 #ifndef ISSUING_PG_BATCH_H
@@ -37,7 +34,6 @@ struct pg_batch_item {
     bool goes_alone;  /* in; set by pg_batcher_add_again() only */
     /* private */
     struct pg_batch_item *next;
-    int64_t number; /* in the order of pg_batcher_add() */
 };
 
 /* Called from the loop. An item that a hook ends belongs to the owner again, who may free it or add it again from
@@ -51,21 +47,17 @@ struct pg_batcher_hooks {
     bool (*on_refused)(void *context, struct pg_batch_item *item, const struct pg_query_result *result);
     /* Ends an item that could not be written in time. */
     void (*on_given_up)(void *context, struct pg_batch_item *item, const char *why);
-    /* Whose schema an item is about: pg_pool_place_of(). NULL: options.place for all. */
-    int (*place_of)(void *context, const struct pg_batch_item *item);
     /* The database refuses a batch for a reason that may pass, and it is sent again. NULL: nothing to do. */
-    void (*on_transient)(void *context, const struct pg_batch_item *first, const char sqlstate[6]);
+    void (*on_transient)(void *context, const char sqlstate[6]);
 };
 
 struct pg_batcher_options {
     uv_loop_t *loop;
     struct pg_pool *pool;
     const struct sql_statement *statement;
-    int place; /* of the statement, without hooks->place_of */
     const struct pg_batcher_hooks *hooks;
     void *context;                       /* of the hooks */
     int batch_count;                     /* batches that may be out at once */
-    int place_batches;                   /* and of one place; 0 = all of them */
     int items_max;                       /* in one batch */
     size_t array_bytes_max;              /* of one parameter */
     int growth;                          /* beside n others a batch starts when it has >= growth * n times as many items
@@ -74,7 +66,8 @@ struct pg_batcher_options {
     int gather_items;                    /* this many items do not wait for more */
     int64_t timeout_ms;                  /* of the statement */
     int64_t retry_base_ms, retry_cap_ms; /* backoff between tries of a batch */
-    /* 0: an item that could not be sent is tried until its deadline, and each item is tried at least once.
+    /* 0: an item that could not be sent, or whose user the database does not serve (pg_sqlstate_is_moved()), is tried
+     * until its deadline, and each item is tried at least once.
      *
      * > 0: a caller waits for each item and can repeat its request. An item that could not be sent is given up at once;
      * so is every other item that has waited this long while no connection is up, and every item whose deadline passes

@@ -227,7 +227,7 @@ void pg_connection_flush(struct pg_connection *connection)
 /* name NULL: by its text. */
 static bool send_statement(struct pg_connection *connection, struct pg_query *query, struct pg_name *name)
 {
-    const struct sql_statement *statement = query->sent_as;
+    const struct sql_statement *statement = query->statement;
     struct pg_values values;
     pg_values_fill(&values, query->params, statement->parameters);
     if (!name) {
@@ -255,11 +255,10 @@ static void put_in_flight(struct pg_connection *connection, struct pg_query *que
         pg_connection_lose(connection, NULL);
 }
 
-bool pg_connection_send(struct pg_connection *connection, struct pg_query *query, const struct sql_statement *as)
+bool pg_connection_send(struct pg_connection *connection, struct pg_query *query)
 {
     assert(connection->state == PG_STATE_UP);
-    query->sent_as = as;
-    if (!send_statement(connection, query, pg_names_find(&connection->names, as)))
+    if (!send_statement(connection, query, pg_names_find(&connection->names, query->statement)))
         return false;
     put_in_flight(connection, query);
     return true;
@@ -311,7 +310,7 @@ static void report_first(struct pg_connection *connection)
         pg_result_sqlstate(libpq_result, result.sqlstate);
         pg_result_message(libpq_result, query->statement->name, result.message, sizeof(result.message));
         bool is_by_name = query->method != PG_BY_TEXT && !query->is_given_up;
-        if (is_by_name && pg_names_refused(&connection->names, query->sent_as, result.sqlstate)) {
+        if (is_by_name && pg_names_refused(&connection->names, query->statement, result.sqlstate)) {
             PQclear(libpq_result);
             send_by_text(connection, query);
             return;
@@ -336,7 +335,7 @@ static bool take_result(struct pg_connection *connection, PGresult *result)
             break;
         if (query->method == PG_PREPARING) { /* the result of the Parse; that of the query follows */
             query->method = PG_BY_NAME;
-            pg_names_prepared(&connection->names, query->sent_as);
+            pg_names_prepared(&connection->names, query->statement);
             PQclear(result);
             return true;
         }

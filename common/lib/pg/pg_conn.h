@@ -79,8 +79,7 @@ void pg_connection_wake(struct pg_connection *connection, int64_t delay_ms);
 void pg_connection_settle(struct pg_connection *connection);
 /* UP only. false: nothing of it was sent, the query is still the caller's, and the connection is not usable any more:
  * lose it. true: it is in flight, or was answered PG_UNKNOWN inside. Only from the loop. */
-must_check bool pg_connection_send(struct pg_connection *connection, struct pg_query *query,
-                                   const struct sql_statement *as);
+must_check bool pg_connection_send(struct pg_connection *connection, struct pg_query *query);
 /* After sending: writes what is buffered, and waits for space where it did not all go out. */
 void pg_connection_flush(struct pg_connection *connection);
 /* `replacement` takes the place of `query`, which is in flight: the on_result of `replacement` gets the result. `query`

@@ -46,7 +46,7 @@ static void apply_wanted(struct pg_listen *listen)
     listen->is_listening = listen->is_wanted;
     listen->is_changing = true;
     listen->query = (struct pg_query){.statement = listen->is_wanted ? &listen->start : &listen->stop};
-    if (pg_connection_send(connection, &listen->query, listen->query.statement))
+    if (pg_connection_send(connection, &listen->query))
         pg_connection_flush(connection);
     else
         pg_connection_lose(connection, NULL);

@@ -10,7 +10,7 @@
 #include "common/lib/base/base.h"
 #include "common/lib/pg/pg_statement.h"
 
-#define PG_NAMES_MAX 256
+#define PG_NAMES_MAX 64
 #define PG_NAME_SIZE 40
 
 struct pg_name {

@@ -18,7 +18,6 @@
 
 #include "common/lib/base/clock.h"
 #include "common/lib/pg/pg_conninfo.h"
-#include "common/lib/pg/pg_place.h"
 #include "common/lib/pg/pg_pool_internal.h"
 
 #define PIDS_MAX 4096
@@ -43,7 +42,6 @@ void pg_pool_request_turn(struct pg_pool *pool)
 void pg_pool_report_result(struct pg_pool *pool, struct pg_query *query, const struct pg_query_result *result)
 {
     pool->in_flight_count--;
-    pg_pool_note_result(pool, query, result);
     if (result->kind == PG_REFUSED && pool->options.on_error)
         pool->options.on_error(pool->options.context, result->sqlstate);
     query->on_result(query, result);
@@ -247,15 +245,13 @@ void pg_pool_submit(struct pg_pool *pool, struct pg_query *query)
 {
     assert(query->statement && query->on_result && query->timeout_ms > 0 &&
            query->statement->parameters <= PG_PARAMS_MAX);
-    pool = pg_pool_of_query(pool, query);
     query->sent = false;
     query->deadline_ms = clock_mono_ms() + query->timeout_ms;
     pool->in_flight_count++;
     int waiting = pg_pool_waiting(pool);
     bool is_full = waiting >= pool->options.waiting_max && waiting >= pool->options.waiting_max + capacity(pool);
     /* guard: when all sessions hang no query waits */
-    /* The last: a database that is away holds up none of the others. */
-    if (pool->is_closing || is_full || pg_pool_is_hung(pool) || pg_pool_is_left_out(pool)) {
+    if (pool->is_closing || is_full || pg_pool_is_hung(pool)) {
         pg_queries_append(&pool->rejected, query);
     } else {
         /* guard: queries that yield go after the others */
@@ -291,10 +287,9 @@ static void report_rejected(struct pg_pool *pool)
     (void)pg_pool_find_cause(pool, "", hung, sizeof(hung));
     while ((query = pg_queries_take(&queries)))
         report_not_sent(pool, query,
-                        pool->is_closing            ? CLOSING_TEXT
-                        : pg_pool_is_hung(pool)     ? hung
-                        : pg_pool_is_left_out(pool) ? "no connection to the database"
-                                                    : "too many statements are waiting");
+                        pool->is_closing        ? CLOSING_TEXT
+                        : pg_pool_is_hung(pool) ? hung
+                                                : "too many statements are waiting");
 }
 
 /* ---- sending ---- */
@@ -337,8 +332,7 @@ static void send_first(struct pg_pool *pool, struct pg_queries *queries, struct 
     struct pg_query *query = pg_queries_take(queries);
     slot->is_unflushed = true;
     slot->yielding_count += query->yields; /* first, because sending may report its result */
-    const struct sql_statement *as = pg_place_statement(query->statement, query->place, pool->places);
-    if (as && pg_connection_send(&slot->connection, query, as))
+    if (pg_connection_send(&slot->connection, query))
         return;
     const char *why = why_not_sent(slot);
     slot->yielding_count -= query->yields;
@@ -353,14 +347,10 @@ static void send_waiting(struct pg_pool *pool, struct pg_queries *queries, int64
 {
     struct slot *slot;
     while (queries->first && (slot = choose_slot(pool, queries == &pool->yielding))) {
-        const struct pg_query *first = queries->first;
-        if (send_by_ms(first) <= now_ms)
-            report_not_sent(pool, pg_queries_take(queries), why_too_late(pool));
-        /* guard: nothing is sent before its place is known */
-        else if (first->place == PG_PLACE_UNKNOWN && pg_place_matters(first->statement, pool->places))
-            report_not_sent(pool, pg_queries_take(queries), "its place was not known when it was submitted");
-        else
+        if (send_by_ms(queries->first) > now_ms)
             send_first(pool, queries, slot);
+        else
+            report_not_sent(pool, pg_queries_take(queries), why_too_late(pool));
     }
 }
 

@@ -52,29 +52,10 @@ struct pg_pool_options {
 /* Starts connecting; never waits. */
 must_check bool pg_pool_open(uv_loop_t *loop, const struct pg_pool_options *options, struct pg_pool **ret_pool,
                              struct err *err);
-/* Several databases: `first` has what they all share, and is the one that modules know; database_of has where each of so
- * many places is to be. From now on a query about a place that is submitted to `first` goes to the place's database; where
- * that one is a replica yet, or says that it does not serve the place (any more), the next one is asked. A
- * query about what places share goes to query->database. What goes to a database that is away is answered PG_NOT_SENT at
- * once, so that it holds up nothing. Precondition: nothing was submitted. Each is closed by its owner. */
-void pg_pool_join(struct pg_pool *first, struct pg_pool *const databases[], int count, const int database_of[],
-                  int places);
-/* How many there are; 1 without pg_pool_join(). */
-int pg_pool_databases(const struct pg_pool *pool);
-const struct pg_pool *pg_pool_database(const struct pg_pool *pool, int database);
-/* Where a query about the place goes now. */
-int pg_pool_database_of(const struct pg_pool *pool, int place);
-/* As pg_pool_ready(), of the place's database. */
-bool pg_pool_ready_for(const struct pg_pool *pool, int place);
 void pg_pool_submit(struct pg_pool *pool, struct pg_query *query);
 /* At least one connection is up and the schema fits, or one that the server ended while it was idle is being
  * replaced. */
 bool pg_pool_ready(const struct pg_pool *pool);
-/* How many places the database has (pg_place.h); 0 = no connection has told it yet. It never changes. 1 where the schema
- * is not checked. */
-int pg_pool_places(const struct pg_pool *pool);
-/* PG_PLACE_UNKNOWN while that is 0. */
-int pg_pool_place_of(const struct pg_pool *pool, const char *user_id);
 /* The newest session that was checked runs in another process than the connection was told: a pooler is in between.
  * Only where the schema is checked. */
 bool pg_pool_is_behind_pooler(const struct pg_pool *pool);

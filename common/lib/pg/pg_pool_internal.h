@@ -8,7 +8,6 @@
 #include "common/lib/pg/pg_abandoned.h"
 #include "common/lib/pg/pg_conn.h"
 #include "common/lib/pg/pg_history.h"
-#include "common/lib/pg/pg_place.h"
 #include "common/lib/pg/pg_pool.h"
 #include "common/lib/pg/pg_servers.h"
 
@@ -72,12 +71,6 @@ struct pg_pool {
     char reason[256];    /* why it is down, as reported */
     enum pg_cause cause; /* the same in one word; PG_CAUSE_COUNT = it is ready */
     bool is_behind_pooler;
-    int places; /* 0 = not known */
-    /* pg_pool_join(): of the first pool the databases, and of each the first; else 0 and NULL. */
-    struct pg_pool *databases[PG_PLACES_MAX];
-    int database_count, database_of[PG_PLACES_MAX];
-    bool is_known[PG_PLACES_MAX]; /* that database has answered about the place */
-    struct pg_pool *first;
     bool is_closing, are_connections_closed;
     void (*on_closed)(void *context);
     void *closed_context;
@@ -96,15 +89,6 @@ void pg_pool_reject_waiting(struct pg_pool *pool);
 void pg_pool_watch_deadline(struct pg_pool *pool, int64_t deadline_ms);
 /* The query is a copy without an owner, which keeps the place of one that was late. */
 bool pg_pool_is_orphan(const struct pg_query *query);
-
-/* ---- pg_pool_join.c ---- */
-/* The pool that the query goes to. */
-struct pg_pool *pg_pool_of_query(struct pg_pool *pool, const struct pg_query *query);
-/* It is one of several databases, and away. */
-bool pg_pool_is_left_out(const struct pg_pool *pool);
-/* Whether this database serves the place. */
-void pg_pool_note_result(const struct pg_pool *pool, const struct pg_query *query,
-                         const struct pg_query_result *result);
 
 /* ---- pg_pool_slots.c ---- */
 extern const struct pg_connection_hooks pg_pool_slot_hooks;

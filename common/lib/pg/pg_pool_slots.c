@@ -15,7 +15,6 @@
 #include <string.h>
 
 #include "common/lib/base/backoff.h"
-#include "common/lib/pg/pg_place.h"
 #include "common/lib/pg/pg_pool_internal.h"
 #include "common/lib/pg/pg_settings.h"
 #include "statements.h"
@@ -39,16 +38,6 @@ bool pg_pool_ready(const struct pg_pool *pool)
         if (pool->slots[i].state == SLOT_UP)
             return true;
     return false;
-}
-
-int pg_pool_places(const struct pg_pool *pool)
-{
-    return pool->places;
-}
-
-int pg_pool_place_of(const struct pg_pool *pool, const char *user_id)
-{
-    return pool->places == 0 ? PG_PLACE_UNKNOWN : pg_place_of(user_id, strlen(user_id), pool->places);
 }
 
 bool pg_pool_is_behind_pooler(const struct pg_pool *pool)
@@ -165,7 +154,7 @@ static void set_up(struct slot *slot)
 static void send_check(struct slot *slot, struct pg_query *query)
 {
     query->deadline_ms = INT64_MAX;
-    if (pg_connection_send(&slot->connection, query, query->statement))
+    if (pg_connection_send(&slot->connection, query))
         pg_connection_flush(&slot->connection);
     else
         pg_connection_lose(&slot->connection, NULL);
@@ -222,29 +211,12 @@ static void check_pooler(struct slot *slot, const struct pg_rows *rows)
     slot->pool->is_behind_pooler = pg_rows_count(rows) == 1 && pg_int8(rows, 0, 2) != process;
 }
 
-/* Another number would be another database in the old one's stead: users would be looked for in wrong places. */
-static void check_places(struct slot *slot, int64_t places)
-{
-    struct pg_pool *pool = slot->pool;
-    char text[160];
-    if (pool->places == 0 && places >= 1 && places <= PG_PLACES_MAX)
-        pool->places = (int)places;
-    /* guard: a database with another number of places is not used */
-    if (pool->places == places)
-        return; /* the result of the server's query follows */
-    snprintf(text, sizeof(text), "the database has %lld places, and had %d when this program started: start it again",
-             (long long)places, pool->places);
-    pg_connection_lose(&slot->connection, text);
-}
-
 static void on_schema(struct slot *slot, const struct pg_query_result *result)
 {
     switch (result->kind) {
     case PG_DONE:
         check_pooler(slot, result->rows);
         check_schema(slot, pg_rows_count(result->rows) == 1 ? pg_int8(result->rows, 0, 0) : 0);
-        if (slot->state == SLOT_CHECKING) /* the schema fits */
-            check_places(slot, pg_int8(result->rows, 0, 5));
         break;
     case PG_REFUSED:
         if (strcmp(result->sqlstate, "42P01") == 0)
@@ -357,7 +329,6 @@ static void on_up(struct pg_connection *connection)
     slot->timeline = 0;
     slot->history = (struct pg_history){0};
     if (slot->pool->options.schema_least <= 0) {
-        slot->pool->places = 1;
         check_waits(slot);
         return;
     }

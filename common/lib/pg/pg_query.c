@@ -44,3 +44,8 @@ bool pg_sqlstate_is_transient(const char sqlstate[6])
             return true;
     return false;
 }
+
+bool pg_sqlstate_is_moved(const char sqlstate[6])
+{
+    return strcmp(sqlstate, "ISPLC") == 0;
+}

@@ -24,11 +24,6 @@ struct pg_query_result {
     char message[200];          /* for the log; never holds parameter values */
 };
 
-/* The place of a query about one user while the pool does not know yet how many places there are. Where there turn out
- * to be several, the query is answered PG_NOT_SENT at the moment at which it could be sent, and its owner submits it
- * again for the place that is known then. */
-#define PG_PLACE_UNKNOWN (-1)
-
 /* Embedded in the module that needs the result. Its memory and that of its parameters must live until on_result.
  * on_result is called exactly once, from the loop, never inside the call that submitted the query; the query may be
  * submitted again from inside it. */
@@ -38,12 +33,9 @@ struct pg_query {
     int64_t timeout_ms;                    /* from submitting to the result, waiting included; > 0 */
     void (*on_result)(struct pg_query *query, const struct pg_query_result *result);
     bool is_slow; /* may take long: no other query is sent behind it on its connection */
-    int place;    /* whose schema it is about, or PG_PLACE_UNKNOWN; of a statement that places share it means nothing */
-    int database; /* of several (pg_pool_join), where the statement is about what places share; 0 = the first */
     bool yields;  /* leaves a connection to those that do not (pg_pool.h) */
     /* private */
     struct pg_query *next;
-    const struct sql_statement *sent_as; /* the statement of its place */
     int64_t deadline_ms;
     bool sent;
     bool is_given_up; /* its owner already has PG_UNKNOWN: it is never sent again by its text */
@@ -62,7 +54,7 @@ struct pg_query *pg_queries_take(struct pg_queries *queries); /* the first; NULL
 
 /* Running the same transaction again may succeed: 40001, 40P01, 25006, 53xxx, 57P0x, 08xxx. */
 bool pg_sqlstate_is_transient(const char sqlstate[6]);
-/* The database does not serve the place (ISPLC): another one does, or will soon. */
+/* The database does not serve this user (ISPLC): another one does, or will soon. */
 bool pg_sqlstate_is_moved(const char sqlstate[6]);
 
 #endif

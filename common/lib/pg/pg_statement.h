@@ -9,8 +9,6 @@ enum sql_shape { SQL_NONE, SQL_ONE, SQL_MANY };
 struct sql_statement {
     const char *name;
     const char *text;
-    const char *marked_text; /* with marks (pg_place.h) */
-    bool is_of_place;        /* it is about one place, and is sent to its schema; else about all of them */
     int parameters;
     enum sql_shape shape;
     bool by_name; /* a session may prepare it under a name: its plan depends on no table */

@@ -16,7 +16,6 @@
 #include "common/lib/pg/pg_conninfo.h"
 #include "common/lib/pg/pg_dial.h"
 #include "common/lib/pg/pg_libpq.h"
-#include "common/lib/pg/pg_place.h"
 #include "common/lib/pg/pg_settings.h"
 #include "statements.h"
 
@@ -26,7 +25,6 @@ struct pg_sync {
     bool is_pooled;
     bool is_late;              /* an answer did not come in time: the connection is of no use any more */
     struct pg_notices notices; /* its doubt is about the commit of the current call */
-    int place, places;         /* statements are about this one of so many; places 0 = about all of them */
 };
 
 bool pg_sync_open(const char *conninfo, const char *application_name, struct pg_sync **ret_db, struct err *err)
@@ -129,22 +127,12 @@ static PGresult *ask_in_time(struct pg_sync *db, const struct sql_statement *sta
     return result;
 }
 
-void pg_sync_narrow(struct pg_sync *db, int place, int places)
-{
-    db->place = place;
-    db->places = places;
-}
-
 bool pg_sync_query(struct pg_sync *db, const struct sql_statement *statement, const struct pg_param *params,
                    struct pg_rows **ret_rows, struct err *err)
 {
     struct pg_values values;
     if (db->is_late)
         return err_set(err, ERR_AWAY, "the connection was given up");
-    if (db->places > 0)
-        statement = pg_place_narrowed(statement, db->place, db->places);
-    if (!statement)
-        return err_set(err, ERR_MEMORY, "out of memory");
     pg_values_fill(&values, params, statement->parameters);
     db->notices.doubt = (struct pg_doubt){.is_there = false};
     if (db->answer_ms > 0) {

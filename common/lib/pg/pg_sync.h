@@ -20,8 +20,6 @@ void pg_sync_closep(struct pg_sync **db);
 /* From now on a call that gets no answer for so long ends with ERR_AWAY, and the connection is of no use any more. The
  * server may go on with the statement: its statement_timeout is to be shorter. 0 = waits for ever, as at first. */
 void pg_sync_limit(struct pg_sync *db, int64_t answer_ms);
-/* From now on, statements that are about all places are about this one of `places`. */
-void pg_sync_narrow(struct pg_sync *db, int place, int places);
 /* rows stay valid until pg_rows_free. ret_rows may be NULL. ERR_DATABASE with the server's SQLSTATE and message,
  * ERR_AWAY when the connection is lost. */
 must_check bool pg_sync_query(struct pg_sync *db, const struct sql_statement *statement, const struct pg_param *params,

@@ -17,7 +17,7 @@
 #define SECOND INT64_C(1000)
 #define HOUR (3600 * SECOND)
 
-enum { REQUESTS = 8, WRITES = 8, PLACE = 3 };
+enum { REQUESTS = 8, WRITES = 8 };
 #define ELIGIBLE "{\"eligible\":true}"
 #define INELIGIBLE "{\"eligible\":false,\"reason\":\"blocked\"}"
 
@@ -48,7 +48,6 @@ static void submit_write(void *context, struct write_op *op)
 {
     (void)context;
     ck_assert_int_lt(world.write_count, WRITES);
-    ck_assert_int_eq(op->place, PLACE);
     world.writes[world.write_count++] = op;
 }
 
@@ -61,10 +60,9 @@ static void on_ended(void *context, struct flow *flow)
     world.ended++;
 }
 
-static void on_create_lost(void *context, int place, const struct uuid *event_id)
+static void on_create_lost(void *context, const struct uuid *event_id)
 {
     (void)context;
-    ck_assert_int_eq(place, PLACE);
     ck_assert(uuid_equal(event_id, &world.flow.attempt.event_id));
     world.reported++;
 }
@@ -182,7 +180,6 @@ static void set_up(void)
     flow->attempt.event_id = uuid7_make();
     uuid_format(&flow->attempt.event_id, flow->event_text);
     snprintf(flow->user_id, sizeof(flow->user_id), "user-0");
-    flow->place = PLACE;
     flow->attempt.number = 1;
     flow->attempt.sent_age_ms = flow->attempt.deferred_age_ms = flow->attempt.settle_age_ms = -1;
     flow->attempt.claimed_ms = clock_mono_ms();

@@ -9,8 +9,8 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$ SELECT ARRAY['no_event', 'unsent', 'rejected', 'failed', 'other_card', 'not_listed'] $$;
 
 -- An operator asks, or goes on with what was asked within a day for about the same time, also by another operator.
--- `paused`: the issuer is not to be called. `split`: other databases have the events of a part of the users. `busy`:
--- enough is asked for already. since_us: since 1970; negative = so long ago.
+-- `paused`: the issuer is not to be called. `busy`: enough is asked for already. since_us: since 1970; negative = so
+-- long ago.
 CREATE OR REPLACE FUNCTION issuing.ask_listing(since_us int8, within_ms int8, actor text, os_user text, sudo_user text,
                                                why text)
 RETURNS TABLE (refused text, listing uuid, from_us int8, goes_on bool)
@@ -24,11 +24,6 @@ BEGIN
     PERFORM check_who(ask_listing.actor, ask_listing.os_user, ask_listing.sudo_user, why);
     IF EXISTS (SELECT FROM target_controls t WHERE t.target = 'issuer' AND t.paused_at IS NOT NULL) THEN
         refused := 'paused';
-    -- guard: no list is compared with a part of the events
-    ELSIF EXISTS (SELECT FROM place_states s WHERE NOT is_served(s.place)) THEN
-        refused := 'split';
-    END IF;
-    IF refused IS NOT NULL THEN
         RETURN NEXT;
         RETURN;
     END IF;
@@ -66,8 +61,7 @@ BEGIN
         -- guard: a list is asked for regularly, by one worker
         IF EXISTS (SELECT FROM issuer_listings l
                    WHERE l.is_regular AND l.asked_at BETWEEN clock_timestamp() - every
-                                                         AND clock_timestamp() + interval '1 minute')
-           OR EXISTS (SELECT FROM place_states s WHERE NOT is_served(s.place)) THEN
+                                                         AND clock_timestamp() + interval '1 minute') THEN
             RETURN;
         END IF;
         LOCK TABLE issuer_listings IN SHARE ROW EXCLUSIVE MODE;

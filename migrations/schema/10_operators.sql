@@ -330,8 +330,7 @@ $$;
 -- Up to which number the audit trail is decided: each row up to `number` is committed, or there will be none. A
 -- transaction locks the table before it takes a number. So whoever has no such lock after `number` was read has
 -- committed what it wrote up to there, or writes above it; those that have one are waited for a moment. held: who has
--- not ended then. kept_from: older rows may have been removed. A standby does not see who writes, and on Citus the
--- numbers are times of a node.
+-- not ended then. kept_from: older rows may have been removed. A standby does not see who writes.
 CREATE OR REPLACE FUNCTION issuing.audit_settled(OUT number int8, OUT held text, OUT kept_from timestamptz,
                                                  OUT asked_at timestamptz)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
@@ -346,8 +345,6 @@ DECLARE
 BEGIN
     IF pg_is_in_recovery() THEN
         RAISE EXCEPTION 'the audit trail is exported and verified at the primary' USING ERRCODE = '25006';
-    ELSIF EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = trail AND t.tgname = 'number_row') THEN
-        RAISE EXCEPTION 'the audit trail of a place on Citus has no numbers in order' USING ERRCODE = '0A000';
     END IF;
     number := (SELECT CASE WHEN s.is_called THEN s.last_value ELSE 0 END FROM operator_actions_number s);
     -- guard: a row that commits late is waited for

@@ -27,40 +27,6 @@ CREATE TRIGGER cards_closed BEFORE UPDATE OF status ON issuing.cards
 CREATE TRIGGER outbox_attempts_lost AFTER INSERT ON issuing.outbox_attempts
     FOR EACH ROW WHEN (NEW.outcome = 'lost') EXECUTE FUNCTION issuing.follow_lost();
 
-DO $$
-DECLARE
-    of_users text;
-BEGIN
-    IF (SELECT p.count FROM issuing.places p) = 1 THEN
-        RETURN;
-    END IF;
-    FOREACH of_users IN ARRAY ARRAY['outbox_events', 'idempotency_keys', 'rate_limit_log', 'cards'] LOOP
-        -- guard: a place takes no row of a user of another place
-        EXECUTE format('ALTER TABLE issuing.%I ADD CONSTRAINT of_this_place CHECK (issuing.is_mine(user_id))',
-                       of_users);
-    END LOOP;
-END
-$$;
-
--- Each statement that writes to a place asks whether the place is served here (15_fence.sql). The tables that are left out
--- are written in a statement that writes to one of these too, or under a turn of the housekeeping.
-DO $$
-DECLARE
-    fenced text;
-BEGIN
-    IF 1 /* places */ = 1 THEN
-        RETURN;
-    END IF;
-    INSERT INTO issuing.place_states (place) VALUES (0 /* place */);
-    FOREACH fenced IN ARRAY ARRAY['outbox_events', 'cards', 'card_reissues', 'event_reissues', 'lost_events',
-                                  'number_reveals', 'reveal_tickets', 'operator_actions', 'marks',
-                                  'ends_to_tell', 'issuer_events'] LOOP
-        EXECUTE format('CREATE TRIGGER of_this_database BEFORE INSERT OR UPDATE OR DELETE ON issuing.%I
-                            FOR EACH STATEMENT EXECUTE FUNCTION issuing.refuse_moved()', fenced);
-    END LOOP;
-END
-$$;
-
 -- For the default configuration; the worker makes all others. No more than these: an acceptance looks for the key and
 -- the tries in each partition that can hold them, and opens its index.
 SELECT issuing.partition_add(p.parent, h.hour, h.hour + p.length)

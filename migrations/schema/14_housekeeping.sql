@@ -19,8 +19,7 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 BEGIN
     PERFORM FROM job_locks t WHERE t.name = of_work FOR UPDATE SKIP LOCKED;
-    -- guard: the housekeeping of a place that is not served does nothing
-    RETURN FOUND AND issuing.check_served();
+    RETURN FOUND;
 END
 $$;
 
@@ -257,22 +256,18 @@ END
 $$;
 
 -- Deletes rows of one `_default` partition that are over (of events, with their attempts), 1000 at most, of the next 2048
--- pages; of `cards` it erases the numbers. The condition is of `r`, $1 is the time before which they are over. The end
--- is where no row follows, and not the table's size: on Citus the table of this name is empty, and a shard has its rows.
+-- pages; of `cards` it erases the numbers. The condition is of `r`, $1 is the time before which they are over.
 CREATE OR REPLACE FUNCTION issuing.expire_default(rest text, condition text, before timestamptz) RETURNS int8
 LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 DECLARE
     most constant int8 := 1000;
     pages constant int8 := 2048;
-    page int8 := coalesce((SELECT s.next_block FROM default_scans s WHERE s.name = rest), 0);
-    rows_from constant text := format('SELECT EXISTS (SELECT FROM %I r WHERE r.ctid >= format(''(%%s,0)'', $1)::tid)',
-                                      rest);
-    has_rows bool;
+    page int8 := (SELECT s.next_block FROM default_scans s WHERE s.name = rest);
+    end_page constant int8 := pg_relation_size(rest::regclass) / current_setting('block_size')::int8;
     gone int8;
 BEGIN
-    EXECUTE rows_from INTO has_rows USING page;
-    IF NOT has_rows THEN
+    IF page IS NULL OR page >= end_page THEN
         page := 0;
     END IF;
     EXECUTE format('WITH old AS MATERIALIZED (SELECT r.ctid FROM %1$I r
@@ -290,10 +285,9 @@ BEGIN
                              THEN 'UPDATE cards r SET number_record = NULL, number_erased_at = now() FROM old'
                              ELSE format('DELETE FROM %I r USING old', rest) END)
     INTO gone USING before;
-    EXECUTE rows_from INTO has_rows USING page + pages;
     -- guard: deleting goes on where it ended
     INSERT INTO default_scans (name, next_block) VALUES (rest, CASE WHEN gone = most
-        THEN page WHEN has_rows THEN page + pages ELSE 0 END)
+        THEN page WHEN page + pages < end_page THEN page + pages ELSE 0 END)
     ON CONFLICT (name) DO UPDATE SET next_block = excluded.next_block;
     RETURN gone;
 END
@@ -753,9 +747,8 @@ BEGIN
 END
 $$;
 
--- The last call for a place: erases the numbers of cards that were closed, or have expired, longer ago than the
--- retention. Their rows stay. A piece of the table in each pass; a row that another session has locked is left for the
--- next walk.
+-- The last call: erases the numbers of cards that were closed, or have expired, longer ago than the retention. Their
+-- rows stay. A piece of the table in each pass; a row that another session has locked is left for the next walk.
 CREATE OR REPLACE FUNCTION issuing.erase_numbers(number_retention interval)
 RETURNS TABLE (action text, table_name text, amount int8, detail text, again bool)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp

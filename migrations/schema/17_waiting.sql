@@ -1,5 +1,5 @@
--- What there is for a worker to do in a place. A worker asks at every poll, and sends what takes work only where there
--- is some: so an idle worker costs one statement a poll, however many kinds of work there are.
+-- What there is for a worker to do. A worker asks at every poll, and sends what takes work only where there is some: so
+-- an idle worker costs one statement a poll, however many kinds of work there are.
 
 -- A row for each thing that waits: the types of these whose events are due, or whose lease ran out; `marks`, `changes`
 -- of the statistics. One more tells what it cost, and the time. It must never be narrower than what takes the work:
