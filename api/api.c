@@ -20,6 +20,31 @@ static void log_unused_keys(const struct api *api)
                     LOG_NUMBER("count", (int64_t)count));
 }
 
+static bool open_place(struct api_env *env, struct api_place *place, struct err *err)
+{
+    struct acceptor_options acceptor = {
+        .loop = env->loop,
+        .pool = place->pool,
+        .config = env->config,
+        .batch_size = metrics_series(env->metrics, API_METRIC_BATCH_SIZE, NULL, NULL),
+        .wakeup = &place->wakeup,
+    };
+    static const char *const failures[ACCEPTANCE_FAILURES] = {"user_lock", "lock", "schema", "late", "moved", "other"};
+    for (size_t i = 0; i < ARRAY_SIZE(failures); i++)
+        acceptor.failures[i] = metrics_series(env->metrics, API_METRIC_ACCEPT_FAILURES, failures[i], NULL);
+    struct reads_options reads = {
+        .loop = env->loop,
+        .pool = place->pool,
+        .users = &env->users,
+        .connections = (int)env->config->database.connections,
+        .refused = metrics_series(env->metrics, API_METRIC_READS_REFUSED, NULL, NULL),
+    };
+    retention_open(&place->retention, env->loop, place->pool, env->config);
+    return wakeup_open(&place->wakeup, env->loop, place->pool, &sql_notify_wake, err) &&
+           acceptor_open(&acceptor, &place->acceptor, err) && reads_open(&reads, &place->reads, err) &&
+           waiters_open(env->loop, place->pool, &env->users, place->url, &place->waiters, err);
+}
+
 bool api_open(struct api *api, struct err *err)
 {
     buf_init(&api->env.body, BODY_MAX);
@@ -30,35 +55,15 @@ bool api_open(struct api *api, struct err *err)
     api->env.limited = metrics_series(api->env.metrics, API_METRIC_LIMITED, NULL, NULL);
     cards_open(&api->env);
     refusals_open(&api->env.refusals, api->env.loop, api->env.metrics, API_METRIC_AUTH_FAILURES);
-    retention_open(&api->retention, api->env.loop, api->env.pool, api->env.config);
-    if (!wakeup_open(&api->wakeup, api->env.loop, api->env.pool, &sql_notify_wake, err) ||
-        !auth_open(api->env.config, &api->env.auth, err))
+    if (!auth_open(api->env.config, &api->env.auth, err))
         return false;
     log_unused_keys(api);
     if (api->env.config->card.keys_file && !keyring_load_over(api->env.config->card.keys_file, &api->env.keyring, err))
         return err_prefix(err, "card.keys_file");
-    struct acceptor_options acceptor = {
-        .loop = api->env.loop,
-        .pool = api->env.pool,
-        .config = api->env.config,
-        .batch_size = metrics_series(api->env.metrics, API_METRIC_BATCH_SIZE, NULL, NULL),
-        .wakeup = &api->wakeup,
-    };
-    static const char *const failures[ACCEPTANCE_FAILURES] = {"user_lock", "lock", "schema", "late", "moved", "other"};
-    for (size_t i = 0; i < ARRAY_SIZE(failures); i++)
-        acceptor.failures[i] = metrics_series(api->env.metrics, API_METRIC_ACCEPT_FAILURES, failures[i], NULL);
-    struct reads_options reads = {
-        .loop = api->env.loop,
-        .pool = api->env.pool,
-        .users = &api->env.users,
-        .connections = (int)api->env.config->database.connections,
-        .refused = metrics_series(api->env.metrics, API_METRIC_READS_REFUSED, NULL, NULL),
-    };
-    return acceptor_open(&acceptor, &api->env.acceptor, err) && reads_open(&reads, &api->env.reads, err) &&
-           waiters_open(api->env.loop, api->env.pool, &api->env.users, api->env.config->database.url, &api->env.waiters,
-                        err) &&
-           issuer_events_open(&api->issuer_events, api->env.loop, api->env.pool, &api->wakeup, api->env.metrics,
-                              api->env.config, err);
+    for (int i = 0; i < api->env.place_count; i++)
+        if (!open_place(&api->env, &api->env.places[i], err))
+            return false;
+    return issuer_events_open(&api->issuer_events, &api->env, err);
 }
 
 bool api_check_files(const struct config *config, struct err *err)
@@ -95,9 +100,13 @@ void api_reload(struct api *api)
 
 bool api_is_idle(const struct api *api)
 {
-    return api->env.busy_count == 0 && acceptor_is_idle(api->env.acceptor) && waiters_is_idle(api->env.waiters) &&
-           wakeup_is_idle(&api->wakeup) && retention_is_idle(&api->retention) &&
-           issuer_events_is_idle(&api->issuer_events);
+    for (int i = 0; i < api->env.place_count; i++) {
+        const struct api_place *place = &api->env.places[i];
+        if (!acceptor_is_idle(place->acceptor) || !waiters_is_idle(place->waiters) || !wakeup_is_idle(&place->wakeup) ||
+            !retention_is_idle(&place->retention))
+            return false;
+    }
+    return api->env.busy_count == 0 && issuer_events_is_idle(&api->issuer_events);
 }
 
 static void release(void *context)
@@ -105,7 +114,8 @@ static void release(void *context)
     struct api *api = context;
     api_call_free_unused(&api->env);
     buf_done(&api->env.body);
-    wakeup_close(&api->wakeup);
+    for (int i = 0; i < api->env.place_count; i++)
+        wakeup_close(&api->env.places[i].wakeup);
     auth_close(api->env.auth);
     keyring_free(api->env.keyring);
 }
@@ -118,9 +128,12 @@ void api_close(struct api *api, void (*on_closed)(void *context), void *context)
     again_close(&api->env.reveals, closing);
     refusals_close(&api->env.refusals, closing_part_closed, closing_part(closing));
     issuer_events_close(&api->issuer_events, closing_part_closed, closing_part(closing));
-    retention_close(&api->retention, closing_part_closed, closing_part(closing));
-    acceptor_close(api->env.acceptor, closing_part_closed, closing_part(closing));
-    reads_close(api->env.reads, closing_part_closed, closing_part(closing));
-    waiters_close(api->env.waiters, closing_part_closed, closing_part(closing));
+    for (int i = 0; i < api->env.place_count; i++) {
+        struct api_place *place = &api->env.places[i];
+        retention_close(&place->retention, closing_part_closed, closing_part(closing));
+        acceptor_close(place->acceptor, closing_part_closed, closing_part(closing));
+        reads_close(place->reads, closing_part_closed, closing_part(closing));
+        waiters_close(place->waiters, closing_part_closed, closing_part(closing));
+    }
     closing_end(closing);
 }

@@ -4,20 +4,16 @@
 
 #include "api/api_env.h"
 #include "api/issuer_events.h"
-#include "api/retention.h"
 #include "common/lib/base/closing.h"
-#include "common/lib/pg/wakeup.h"
 
 struct api {
     struct api_env env; /* in: what is borrowed */
     /* owned */
     struct issuer_events issuer_events;
-    struct retention retention;
-    struct wakeup wakeup;
     struct closing closing;
 };
 
-/* Opens the modules around an open pool. */
+/* Opens the modules around the open pools. */
 must_check bool api_open(struct api *api, struct err *err);
 /* Reads the files that the options name, as api_open() does, and forgets them: for --check-config. */
 must_check bool api_check_files(const struct config *config, struct err *err);

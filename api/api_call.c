@@ -151,14 +151,15 @@ void api_call_unavailable(struct api_call *call, const struct pg_query_result *r
 static void on_read_turn(struct reading *reading)
 {
     struct api_call *call = container_of(reading, struct api_call, reading);
-    call->query.timeout_ms = reads_left_ms(call->env->reads, reading);
-    pg_pool_submit(call->env->pool, &call->query);
+    struct api_place *place = api_place_of(call->env, call->user_id);
+    call->query.timeout_ms = reads_left_ms(place->reads, reading);
+    pg_pool_submit(place->pool, &call->query);
 }
 
 static void on_query_result(struct pg_query *query, const struct pg_query_result *result)
 {
     struct api_call *call = container_of(query, struct api_call, query);
-    reads_finish(call->env->reads, &call->reading);
+    reads_finish(api_place_of(call->env, call->user_id)->reads, &call->reading);
     call->on_result(query, result);
 }
 
@@ -179,7 +180,7 @@ void api_call_query(struct api_call *call, const struct sql_statement *statement
     call->query.on_result = on_query_result;
     call->on_result = on_result;
     call->reading = (struct reading){.on_admitted = on_read_turn, .on_refused = on_read_refused};
-    reads_submit(call->env->reads, &call->reading, call->user_id);
+    reads_submit(api_place_of(call->env, call->user_id)->reads, &call->reading, call->user_id);
 }
 
 bool api_call_read_id(struct api_call *call)

@@ -2,6 +2,7 @@
 #ifndef ISSUING_API_ENV_H
 #define ISSUING_API_ENV_H
 
+#include <string.h>
 #include <uv.h>
 
 #include "api/acceptor.h"
@@ -9,22 +10,37 @@
 #include "api/auth.h"
 #include "api/reads.h"
 #include "api/refusals.h"
+#include "api/retention.h"
 #include "api/users.h"
 #include "api/waiters.h"
 #include "common/core/config/config.h"
 #include "common/core/exporter.h"
 #include "common/core/keyring.h"
+#include "common/core/place.h"
 #include "common/lib/base/again.h"
 #include "common/lib/base/metrics.h"
 #include "common/lib/pg/pg_pool.h"
+#include "common/lib/pg/wakeup.h"
 
 struct api_call;
+
+/* What the api has of each place: the pool of its database, and what stands before it. */
+struct api_place {
+    /* in: borrowed */
+    struct pg_pool *pool;
+    const char *url;
+    /* owned */
+    struct acceptor *acceptor;
+    struct reads *reads;
+    struct waiters *waiters;
+    struct retention retention;
+    struct wakeup wakeup;
+};
 
 struct api_env {
     /* in: borrowed */
     const struct config *config;
     uv_loop_t *loop;
-    struct pg_pool *pool;
     struct metrics *metrics;   /* made by api_metrics_new() */
     struct exporter *exporter; /* of spans; NULL = nobody wants them */
     /* owned */
@@ -35,14 +51,19 @@ struct api_env {
     struct api_series series;
     struct metric_series *replays, *limited;
     char limit_policy[96]; /* the value of RateLimit-Policy */
-    struct acceptor *acceptor;
+    struct api_place places[CONFIG_PLACES_MAX];
+    int place_count;
     struct users users;
-    struct reads *reads;
-    struct waiters *waiters;
     struct again reveals; /* whose users' locks are taken */
     struct buf body;      /* of the answer that is being written */
     struct api_call *free_calls;
     int free_count, busy_count;
 };
+
+/* Where the requests, events and cards of a user are. */
+static inline struct api_place *api_place_of(struct api_env *env, const char *user_id)
+{
+    return &env->places[place_of_user(user_id, strlen(user_id), env->place_count)];
+}
 
 #endif

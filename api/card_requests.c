@@ -198,7 +198,7 @@ static void on_client_gone(struct http_request *request)
     struct api_call *call = request->user;
     if (!call->waiter.is_waiting)
         return;
-    waiters_remove(call->env->waiters, &call->waiter);
+    waiters_remove(api_place_of(call->env, call->user_id)->waiters, &call->waiter);
     api_call_answer(call, 499, NULL, (struct slice){0}, NULL); /* nothing is sent; the metrics count it as nginx does */
 }
 
@@ -208,7 +208,7 @@ static bool wait_for_final(struct api_call *call, const struct uuid *id)
     call->waiter.id = *id;
     call->waiter.deadline_ms = clock_mono_ms() + call->wait_s * 1000;
     call->waiter.on_ready = on_waited;
-    call->has_waited = waiters_add(call->env->waiters, &call->waiter, call->user_id);
+    call->has_waited = waiters_add(api_place_of(call->env, call->user_id)->waiters, &call->waiter, call->user_id);
     if (!call->has_waited)
         return false;
     call->request->user = call;
@@ -415,7 +415,7 @@ void card_requests_post(struct api_call *call)
     if (given.bytes)
         acceptance->tracestate = header_read_trace_state(call->request, call->tracestate);
     acceptance->on_decided = on_decided;
-    if (!acceptor_submit(call->env->acceptor, acceptance))
+    if (!acceptor_submit(api_place_of(call->env, call->user_id)->acceptor, acceptance))
         on_decided(acceptance, ACCEPTANCE_UNAVAILABLE);
 }
 

@@ -1,4 +1,5 @@
-/* See issuer_events.h. One delivery is noted card by card. */
+/* See issuer_events.h. One delivery is noted card by card, in each place: an issuer's id does not tell whose card it
+ * is. */
 #include "api/issuer_events.h"
 
 #include <assert.h>
@@ -17,6 +18,7 @@
 #define PER_ADDRESS_MAX 64
 #define BUSY_MAX 64
 #define TIMEOUT_MS 5000
+#define FAILURES_MAX 2 /* places that do not answer, before the issuer has to send again */
 #define LOG_GAP_MS 1000
 
 struct delivery {
@@ -24,8 +26,8 @@ struct delivery {
     struct http_request *request;
     struct pg_query query;
     unsigned char digest[DIGEST_SIZE];
-    int card, card_count;
-    bool was_noted;
+    int place, card, card_count;
+    int failures; /* of places, for this card */
     struct issuer_event_card cards[ISSUER_EVENT_CARDS_MAX];
 };
 
@@ -56,8 +58,6 @@ static void log_refused(struct issuer_events *events, const char *why)
 static void end(struct delivery *delivery, int status)
 {
     struct issuer_events *events = delivery->events;
-    if (delivery->was_noted)
-        wakeup_send(events->wakeup);
     events->busy_count--;
     reply(delivery->request, status);
     free(delivery);
@@ -82,16 +82,30 @@ static enum issuer_event_result result_of(const struct pg_query_result *result)
 static void on_noted(struct pg_query *query, const struct pg_query_result *result)
 {
     struct delivery *delivery = container_of(query, struct delivery, query);
-    if (result->kind != PG_DONE) {
+    enum issuer_event_result came_to = ISSUER_EVENT_RESULT_unknown;
+    if (result->kind == PG_DONE) {
+        came_to = result_of(result);
+    } else { /* another place may have the card */
         log_refused(delivery->events, result->message);
+        delivery->failures++;
+    }
+    struct api_env *env = delivery->events->env;
+    bool is_last = delivery->place + 1 == env->place_count;
+    bool is_found = came_to != ISSUER_EVENT_RESULT_unknown;
+    if (came_to == ISSUER_EVENT_RESULT_noted)
+        wakeup_send(&env->places[delivery->place].wakeup);
+    if (!is_found && delivery->failures > 0 && (is_last || delivery->failures == FAILURES_MAX)) {
         count(delivery->events, ISSUER_EVENT_RESULT_failed);
         end(delivery, 503);
         return;
     }
-    enum issuer_event_result came_to = result_of(result);
-    delivery->was_noted |= came_to == ISSUER_EVENT_RESULT_noted;
-    count(delivery->events, came_to);
-    delivery->card++;
+    if (is_found || is_last) {
+        count(delivery->events, came_to);
+        delivery->card++;
+        delivery->place = delivery->failures = 0;
+    } else {
+        delivery->place++;
+    }
     note_next(delivery);
 }
 
@@ -111,7 +125,7 @@ static void note_next(struct delivery *delivery)
         .yields = true, /* a connection is left to acceptance */
         .on_result = on_noted,
     };
-    pg_pool_submit(delivery->events->pool, &delivery->query);
+    pg_pool_submit(delivery->events->env->places[delivery->place].pool, &delivery->query);
 }
 
 /* ---- one request ---- */
@@ -154,9 +168,8 @@ static void refuse(struct issuer_events *events, struct http_request *request, e
 static void take(struct issuer_events *events, struct http_request *request, const unsigned char digest[DIGEST_SIZE])
 {
     struct delivery *delivery = events->busy_count < BUSY_MAX ? calloc(1, sizeof(*delivery)) : NULL;
-    if (!delivery || !pg_pool_ready(events->pool)) {
-        refuse(events, request, ISSUER_EVENT_RESULT_failed, 503, "the database is away, or too many events are noted");
-        free(delivery);
+    if (!delivery) {
+        refuse(events, request, ISSUER_EVENT_RESULT_failed, 503, "too many events are being noted");
         return;
     }
     delivery->card_count = issuer_event_read(events->profile, request->body, delivery->cards);
@@ -218,19 +231,19 @@ bool issuer_events_check_file(const struct config *config, struct err *err)
     return is_good;
 }
 
-bool issuer_events_open(struct issuer_events *events, uv_loop_t *loop, struct pg_pool *pool, struct wakeup *wakeup,
-                        struct metrics *metrics, const struct config *config, struct err *err)
+bool issuer_events_open(struct issuer_events *events, struct api_env *env, struct err *err)
 {
+    const struct config *config = env->config;
     static const char *const results[] = {
 #define X(name) #name,
         ISSUER_EVENT_RESULTS(X)
 #undef X
     };
-    *events = (struct issuer_events){.pool = pool, .wakeup = wakeup, .config = config, .profile = profile_of(config)};
+    *events = (struct issuer_events){.env = env, .profile = profile_of(config)};
     if (!config->api.issuer_events_listen)
         return true;
     for (int i = 0; i < ISSUER_EVENT_RESULT_COUNT; i++)
-        events->results[i] = metrics_series(metrics, API_METRIC_ISSUER_EVENTS, results[i], NULL);
+        events->results[i] = metrics_series(env->metrics, API_METRIC_ISSUER_EVENTS, results[i], NULL);
     if (!load(config, &events->secrets, err))
         return false;
     struct http_server_options options;
@@ -241,7 +254,7 @@ bool issuer_events_open(struct issuer_events *events, uv_loop_t *loop, struct pg
     options.body_max = BODY_MAX;
     options.on_request = on_request;
     options.context = events;
-    return http_server_open(loop, &options, &events->server, err) || err_prefix(err, "api.issuer_events_listen");
+    return http_server_open(env->loop, &options, &events->server, err) || err_prefix(err, "api.issuer_events_listen");
 }
 
 bool issuer_events_reload(struct issuer_events *events, struct err *err)
@@ -249,7 +262,7 @@ bool issuer_events_reload(struct issuer_events *events, struct err *err)
     struct issuer_event_secrets *secrets = NULL;
     if (!events->server)
         return true;
-    if (!load(events->config, &secrets, err))
+    if (!load(events->env->config, &secrets, err))
         return false;
     issuer_event_secrets_free(events->secrets);
     events->secrets = secrets;

@@ -5,15 +5,10 @@
 #ifndef ISSUING_ISSUER_EVENTS_H
 #define ISSUING_ISSUER_EVENTS_H
 
-#include <uv.h>
-
-#include "common/core/config/config.h"
+#include "api/api_env.h"
 #include "common/core/issuer/issuer_event.h"
 #include "common/lib/base/closing.h"
-#include "common/lib/base/metrics.h"
 #include "common/lib/http_server/http_server.h"
-#include "common/lib/pg/pg_pool.h"
-#include "common/lib/pg/wakeup.h"
 
 /* Why an event was taken or not: the label of the metric. */
 #define ISSUER_EVENT_RESULTS(X) X(noted) X(repeated) X(unknown) X(other) X(forged) X(late) X(unreadable) X(failed)
@@ -26,9 +21,7 @@ enum issuer_event_result {
 };
 
 struct issuer_events {
-    struct pg_pool *pool;
-    struct wakeup *wakeup;
-    const struct config *config;
+    struct api_env *env; /* borrowed */
     const struct issuer_profile *profile;
     struct issuer_event_secrets *secrets;
     struct http_server *server; /* NULL: there is no such listener */
@@ -38,10 +31,8 @@ struct issuer_events {
     struct closing closing;
 };
 
-/* Opens the listener where one is configured. All pointers are borrowed. */
-must_check bool issuer_events_open(struct issuer_events *events, uv_loop_t *loop, struct pg_pool *pool,
-                                   struct wakeup *wakeup, struct metrics *metrics, const struct config *config,
-                                   struct err *err);
+/* Opens the listener where one is configured. The places are open. */
+must_check bool issuer_events_open(struct issuer_events *events, struct api_env *env, struct err *err);
 /* The secrets can be read; also where there is no listener. */
 must_check bool issuer_events_check_file(const struct config *config, struct err *err);
 /* Reads the secrets again. False: the old ones stay in force. */

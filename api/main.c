@@ -45,49 +45,69 @@ static void count_cuts(struct program *program)
     *last = now;
 }
 
+/* In all places. */
+struct held {
+    int waiting, reads, acceptances;
+};
+
+static struct held count_held(const struct api_env *env)
+{
+    struct held held = {0};
+    for (int i = 0; i < env->place_count; i++) {
+        held.waiting += waiters_count(env->places[i].waiters);
+        held.reads += reads_waiting(env->places[i].reads);
+        held.acceptances += acceptor_held(env->places[i].acceptor);
+    }
+    return held;
+}
+
 static void on_scrape(void *context)
 {
     struct program *program = context;
-    metric_set(metrics_series(program->api.env.metrics, API_METRIC_WAITING, NULL, NULL),
-               waiters_count(program->api.env.waiters));
-    metric_set(metrics_series(program->api.env.metrics, API_METRIC_READS_WAITING, NULL, NULL),
-               reads_waiting(program->api.env.reads));
-    metric_set(metrics_series(program->api.env.metrics, API_METRIC_ACCEPT_QUEUE, NULL, NULL),
-               acceptor_held(program->api.env.acceptor));
+    struct held held = count_held(&program->api.env);
+    metric_set(metrics_series(program->api.env.metrics, API_METRIC_WAITING, NULL, NULL), held.waiting);
+    metric_set(metrics_series(program->api.env.metrics, API_METRIC_READS_WAITING, NULL, NULL), held.reads);
+    metric_set(metrics_series(program->api.env.metrics, API_METRIC_ACCEPT_QUEUE, NULL, NULL), held.acceptances);
     metric_set(metrics_series(program->api.env.metrics, API_METRIC_CONNECTIONS, NULL, NULL),
                http_server_connections(program->server));
     count_cuts(program);
 }
 
-static const char *why_not_ready(void *context)
+static const char *why_not_ready(void *context, int place)
 {
     struct program *program = context;
-    const char *why = acceptor_why_not(program->api.env.acceptor);
-    return why[0] ? why : retention_why_not_ready(&program->api.retention);
+    const struct api_place *it = &program->api.env.places[place];
+    const char *why = acceptor_why_not(it->acceptor);
+    return why[0] ? why : retention_why_not_ready(&it->retention);
 }
 
+/* Of the first place that has one. */
 static const char *note(void *context)
 {
     struct program *program = context;
-    return acceptor_note(program->api.env.acceptor);
+    const char *text = "";
+    for (int i = 0; i < program->api.env.place_count && !text[0]; i++)
+        text = acceptor_note(program->api.env.places[i].acceptor);
+    return text;
 }
 
 static void describe(void *context, char ret_text[DAEMON_STATUS_SIZE])
 {
     struct program *program = context;
+    struct held held = count_held(&program->api.env);
     struct api_status_now now = {
         .connections = http_server_connections(program->server),
         .replies = http_server_counts(program->server).replies,
-        .waiting = acceptor_held(program->api.env.acceptor) + reads_waiting(program->api.env.reads),
+        .waiting = held.acceptances + held.reads,
         .now_ms = clock_mono_ms(),
     };
     api_status_line(&program->status, &now, ret_text, DAEMON_STATUS_SIZE);
 }
 
-static void on_database_ready(void *context)
+static void on_database_ready(void *context, int place)
 {
     struct program *program = context;
-    retention_tell(&program->api.retention);
+    retention_tell(&program->api.env.places[place].retention);
 }
 
 static void on_reload(void *context)
@@ -101,8 +121,10 @@ static void on_reload(void *context)
 static void on_stop(void *context)
 {
     struct program *program = context;
-    waiters_stop(program->api.env.waiters);
-    retention_stop(&program->api.retention);
+    for (int i = 0; i < program->api.env.place_count; i++) {
+        waiters_stop(program->api.env.places[i].waiters);
+        retention_stop(&program->api.env.places[i].retention);
+    }
     issuer_events_stop(&program->api.issuer_events);
     http_server_drain(program->server);
 }
@@ -116,7 +138,8 @@ static bool is_idle(void *context)
 static void on_late(void *context)
 {
     struct program *program = context;
-    acceptor_abandon(program->api.env.acceptor);
+    for (int i = 0; i < program->api.env.place_count; i++)
+        acceptor_abandon(program->api.env.places[i].acceptor);
 }
 
 static void close_modules(void *context, struct closing *closing)
@@ -152,7 +175,8 @@ static void on_accept_pauses(void *context, int error)
 /* No more clients than there are file descriptors for, so that some are left to the admin listener and the database. */
 static void limit_connections(const struct config *config, struct http_server_options *options)
 {
-    int64_t limit = daemon_file_limit(), beside = DAEMON_FILES + 2 * config->database.connections;
+    int64_t limit = daemon_file_limit(),
+            beside = DAEMON_FILES + 2 * config->database.connections * config->database.places;
     int64_t files = limit > 2 * beside ? limit - beside : limit / 2, surplus = options->surplus_max;
     if (surplus > files / 8)
         surplus = files / 8;
@@ -206,8 +230,12 @@ static bool open_modules(void *context, struct err *err)
     program->api.env.config = &daemon->config;
     program->api.env.loop = &daemon->loop;
     program->api.env.metrics = daemon->metrics;
-    program->api.env.pool = daemon->pool;
     program->api.env.exporter = daemon->exporter;
+    program->api.env.place_count = daemon->place_count;
+    for (int i = 0; i < daemon->place_count; i++) {
+        program->api.env.places[i].pool = daemon->places[i].pool;
+        program->api.env.places[i].url = daemon->places[i].url;
+    }
     return api_open(&program->api, err) && listen_for_clients(program, err);
 }
 

@@ -14,7 +14,9 @@
 #include "common/lib/base/log.h"
 #include "common/lib/base/secret.h"
 #include "common/lib/pg/pg_conninfo.h"
+#include "common/lib/pg/pg_place.h"
 #include "ctl/event.h"
+#include "ctl/places.h"
 #include "ctl/print.h"
 #include "ctl/role.h"
 #include "migrations.h"
@@ -26,11 +28,11 @@
 
 static const struct ctl_command help_command, version_command;
 static const struct ctl_command *const commands[] = {
-    &ctl_migrate, &ctl_status,  &ctl_list,           &ctl_show,     &ctl_explain,     &ctl_replay,
-    &ctl_resend,  &ctl_cancel,  &ctl_resolve,        &ctl_adopt,    &ctl_reissue,     &ctl_reconcile,
-    &ctl_workers, &ctl_targets, &ctl_pause,          &ctl_resume,   &ctl_probe,       &ctl_route,
-    &ctl_sender,  &ctl_audit,   &ctl_limits,         &ctl_stats,    &ctl_keys,        &ctl_console,
-    &ctl_doctor,  &ctl_prove,   &ctl_accept_history, &help_command, &version_command,
+    &ctl_migrate, &ctl_status,  &ctl_list,    &ctl_show,           &ctl_explain,  &ctl_replay,
+    &ctl_resend,  &ctl_cancel,  &ctl_resolve, &ctl_adopt,          &ctl_reissue,  &ctl_reconcile,
+    &ctl_workers, &ctl_targets, &ctl_pause,   &ctl_resume,         &ctl_probe,    &ctl_route,
+    &ctl_sender,  &ctl_audit,   &ctl_limits,  &ctl_stats,          &ctl_keys,     &ctl_place,
+    &ctl_console, &ctl_doctor,  &ctl_prove,   &ctl_accept_history, &help_command, &version_command,
 };
 
 /* libpq takes PGUSER only where neither database.url nor a service names a user. */
@@ -46,13 +48,17 @@ static bool is_role_refused(const struct err *err)
     return err->kind == ERR_CONFIG && (strncmp(err->sqlstate, "28", 2) == 0 || err_is_sqlstate(err, "42501"));
 }
 
-bool ctl_connect_only(struct ctl *ctl, struct err *err)
+/* host -1: any. */
+static bool connect_to(struct ctl *ctl, int host, int *ret_hosts, struct err *err)
 {
-    const char *url = config_database_url(ctl->config, 0);
+    const char *url = config_database_url(ctl->config, ctl->place);
     choose_role();
     if (!pg_conninfo_check(url, err) || !pg_conninfo_prove(url, ctl->config->database.allow_insecure, err))
         return err_prefix(err, "database.url");
-    if (!pg_sync_open(url ? url : "", "issuing-ctl", &ctl->db, err))
+    pg_sync_close(ctl->db);
+    ctl->db = NULL;
+    if (host < 0 ? !pg_sync_open(url ? url : "", "issuing-ctl", &ctl->db, err)
+                 : !pg_sync_open_host(url ? url : "", "issuing-ctl", host, ret_hosts, &ctl->db, err))
         return err->kind == ERR_AWAY  ? err_prefix(err, "the database is away")
                : is_role_refused(err) ? err_prefix(err, "the database does not let this role in")
                : err->sqlstate[0]     ? err_prefix(err, "no connection to the database")
@@ -62,24 +68,58 @@ bool ctl_connect_only(struct ctl *ctl, struct err *err)
            pg_sync_query(ctl->db, &sql_operator_lock_timeout, NULL, NULL, err);
 }
 
-bool ctl_connect(struct ctl *ctl, struct err *err)
+bool ctl_connect_only(struct ctl *ctl, struct err *err)
+{
+    return connect_to(ctl, -1, NULL, err);
+}
+
+bool ctl_connect_host(struct ctl *ctl, int host, int *ret_hosts, struct err *err)
+{
+    return connect_to(ctl, host, ret_hosts, err);
+}
+
+/* *ret_is_elsewhere: the server is not the home of the place. */
+static bool check_schema(struct ctl *ctl, bool *ret_is_elsewhere, struct err *err)
 {
     pg_rows_scope struct pg_rows *rows = NULL;
-    if (!ctl_connect_only(ctl, err))
-        return false;
+    *ret_is_elsewhere = false;
     if (pg_sync_query(ctl->db, &sql_schema_version, NULL, &rows, err)) {
         int64_t version = pg_int8(rows, 0, 0);
-        if (version == migrations_count)
-            return true;
-        return err_set(err, ERR_CONFIG, "the schema has version %" PRId64 ", this program expects %d: %s", version,
-                       migrations_count,
-                       version < migrations_count ? "run issuing-ctl migrate" : "use the newer issuing-ctl");
+        char text[PG_FAULT_SIZE];
+        if (version != migrations_count)
+            return err_set(err, ERR_CONFIG, "the schema has version %" PRId64 ", this program expects %d: %s", version,
+                           migrations_count,
+                           version < migrations_count ? "run issuing-ctl migrate" : "use the newer issuing-ctl");
+        enum pg_place_fit fit = pg_place_check(rows, ctl->place, (int)ctl->config->database.places, text);
+        *ret_is_elsewhere = fit == PG_PLACE_ELSEWHERE;
+        return fit == PG_PLACE_FITS || err_set(err, *ret_is_elsewhere ? ERR_AWAY : ERR_CONFIG, "%s", text);
     }
     if (err_is_sqlstate(err, "42P01") || err_is_sqlstate(err, "3F000"))
         return err_set(err, ERR_CONFIG, "this database has no schema of ours: run issuing-ctl migrate");
     if (err_is_sqlstate(err, "42501"))
         return err_set(err, ERR_CONFIG, "the role may not read the schema: connect as issuing_operator");
     return false;
+}
+
+/* Among the servers of database.url. */
+static bool find_home(struct ctl *ctl)
+{
+    int hosts = 1;
+    for (int host = 0; host < hosts; host++) {
+        pg_rows_scope struct pg_rows *rows = NULL;
+        struct err err;
+        bool is_elsewhere;
+        if (connect_to(ctl, host, &hosts, &err) && check_schema(ctl, &is_elsewhere, &err) &&
+            pg_sync_query(ctl->db, &sql_session_server, NULL, &rows, &err) && !pg_bool(rows, 0, 1))
+            return true;
+    }
+    return false;
+}
+
+bool ctl_connect(struct ctl *ctl, struct err *err)
+{
+    bool is_elsewhere;
+    return ctl_connect_only(ctl, err) && (check_schema(ctl, &is_elsewhere, err) || (is_elsewhere && find_home(ctl)));
 }
 
 /* A refusal because of the role or the schema, and not because of what the command does. */
@@ -135,7 +175,8 @@ static void print_commands(FILE *out)
 static void print_help(FILE *out)
 {
     print_commands(out);
-    fputs("--json prints one JSON object a line, for programs.\n"
+    fputs("--json prints one JSON object a line, for programs. Where users are divided over places, --place N works in "
+          "one\nof them, --place all in each.\n"
           "Exit codes: 0 done, 1 failed or refused, 2 usage, 75 database away (try again later), 78 configuration.\n"
           "\nConfiguration (--section.key=value, ISSUING_SECTION_KEY, or the file; " CONFIG_DEFAULT_PATH
           " by default):\n",
@@ -217,27 +258,39 @@ static const struct ctl_command version_command = {
     .ignores_config = true,
 };
 
-/* Takes --json out of the arguments, wherever it stands before "--", which begins plain text. */
-static void take_json(struct ctl *ctl, char **arguments, int *count)
+/* Takes --json and --place out of the arguments, wherever they stand before "--", which begins plain text. */
+static bool take_common(struct ctl *ctl, char **arguments, int *count, const char **ret_place, struct err *err)
 {
     int left = 0;
-    bool is_text = false;
     for (int i = 0; i < *count; i++) {
-        is_text = is_text || strcmp(arguments[i], "--") == 0;
-        if (!is_text && strcmp(arguments[i], "--json") == 0)
+        if (strcmp(arguments[i], "--") == 0) {
+            while (i < *count)
+                arguments[left++] = arguments[i++];
+            break;
+        }
+        if (strcmp(arguments[i], "--json") == 0)
             ctl->json = true;
-        else
+        else if (strncmp(arguments[i], "--place=", 8) == 0)
+            *ret_place = arguments[i] + 8;
+        else if (strcmp(arguments[i], "--place") != 0)
             arguments[left++] = arguments[i];
+        else if (i + 1 == *count)
+            return err_set(err, ERR_USAGE, "--place needs a number, or all");
+        else
+            *ret_place = arguments[++i];
     }
     *count = left;
+    return true;
 }
 
 static int run(struct config *config)
 {
     int count = config->argument_count;
     struct ctl ctl = {.config = config};
+    const char *place = NULL;
     struct err err;
-    take_json(&ctl, config->arguments, &count);
+    if (!take_common(&ctl, config->arguments, &count, &place, &err))
+        return ctl_fail(&err);
     if (count == 0) {
         if (!config->help)
             print_commands(stderr);
@@ -255,7 +308,7 @@ static int run(struct config *config)
     if (!command->ignores_config && !config_check(config, CONFIG_CTL, &err))
         return ctl_fail(&err);
     event_set_trace_link(config->trace.link);
-    int code = command->run(&ctl, config->arguments + 1, count - 1);
+    int code = places_run(&ctl, command, place, config->arguments + 1, count - 1);
     if (code == CTL_USAGE)
         fprintf(stderr, "usage: issuing-ctl %s%s%s\n", command->word, command->usage[0] ? " " : "", command->usage);
     pg_sync_close(ctl.db);

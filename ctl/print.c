@@ -134,11 +134,19 @@ void table_done(struct table *table)
     *table = (struct table){0};
 }
 
+static int of_place = -1;
+
+void print_set_place(int place)
+{
+    of_place = place;
+}
+
 bool print_json(struct json *json, FILE *out)
 {
     struct buf line;
     buf_init(&line, JSON_LINE_MAX);
-    bool whole = json && json_write(json, &line) && buf_put_byte(&line, '\n');
+    bool whole = json && (of_place < 0 || json_set_integer(json, "place", of_place)) && json_write(json, &line) &&
+                 buf_put_byte(&line, '\n');
     if (whole)
         fwrite(line.bytes, 1, line.length, out);
     buf_done(&line);

@@ -34,6 +34,8 @@ void table_done(struct table *table);
 
 /* One line; takes ownership. False: out of memory, nothing was printed. */
 bool print_json(struct json *json, FILE *out);
+/* From now on each such object has the member `place`. */
+void print_set_place(int place);
 /* Text of others for a terminal: control characters become '?', line ends a blank. */
 void print_text(const char *text, FILE *out);
 /* RFC 3339 in UTC without the fraction; "-" for 0. */

@@ -70,8 +70,9 @@ static void describe(void *context, char ret_text[DAEMON_STATUS_SIZE])
     int64_t now_us = clock_wall_us();
     status->in_flight = in_flight(program);
     /* While the database is away the last count says nothing of now. */
-    status->knows_backlog = pg_pool_ready(program->daemon.pool) &&
-                            outbox_gauges_backlog(program->daemon.gauges, &status->pending, &status->oldest_ms);
+    status->knows_backlog =
+        pg_pool_ready(program->daemon.places[0].pool) &&
+        outbox_gauges_backlog(program->daemon.places[0].gauges, &status->pending, &status->oldest_ms);
     worker_update_metrics(program->now->worker);
     for (size_t i = 0; i < ARRAY_SIZE(status->targets) && status->targets[i].name; i++) {
         const struct metric_series *breaker =
@@ -88,8 +89,9 @@ static void on_wakeup(void *context, const char *payload)
     worker_wake(program->now->worker, payload);
 }
 
-static void on_database_ready(void *context)
+static void on_database_ready(void *context, int place)
 {
+    (void)place; /* it works in one */
     on_wakeup(context, NULL);
 }
 
@@ -215,7 +217,7 @@ static bool open_generation(struct program *program, struct generation *generati
         .loop = &program->daemon.loop,
         .config = &generation->config,
         .name = generation->name,
-        .pool = program->daemon.pool,
+        .pool = program->daemon.places[0].pool,
         .http = program->http,
         .metrics = program->daemon.metrics,
         .exporter = program->daemon.exporter,
@@ -234,7 +236,7 @@ static bool open_modules(void *context, struct err *err)
     name_targets(program);
     uv_timer_init(&daemon->loop, &program->retire);
     return open_http(program, err) && open_generation(program, program->now, err) &&
-           pg_listen_open(&daemon->loop, daemon->config.database.url, OUTBOX_WAKE_CHANNEL, on_wakeup, program,
+           pg_listen_open(&daemon->loop, daemon->places[0].url, OUTBOX_WAKE_CHANNEL, on_wakeup, program,
                           &program->listen, err);
 }
 

@@ -70,9 +70,10 @@ static bool check_options(const struct daemon *daemon, struct err *err)
     const struct config *config = &daemon->config;
     if (!config_check(config, daemon->program, err))
         return false;
-    if (!pg_conninfo_check(config->database.url, err) ||
-        !pg_conninfo_prove(config->database.url, config->database.allow_insecure, err))
-        return err_prefix(err, "database.url");
+    for (int i = 0; i < config->database.places; i++)
+        if (!pg_conninfo_check(config_database_url(config, i), err) ||
+            !pg_conninfo_prove(config_database_url(config, i), config->database.allow_insecure, err))
+            return err_prefix(err, "database.url");
     daemon_reload_log_options(daemon); /* what follows may warn */
     if (config->passed_over > 0)
         log_debug("variables that Kubernetes sets for Services are passed over",
@@ -122,13 +123,33 @@ static void reply_text(struct http_request *request, int status, const char *tex
 }
 
 /* "" = ready. */
-static const char *why_not_ready(const struct daemon *daemon)
+static const char *why_not_ready_in(struct daemon *daemon, int place)
 {
-    if (!pg_pool_ready(daemon->pool))
-        return daemon->why_away;
+    if (!pg_pool_ready(daemon->places[place].pool))
+        return daemon->places[place].why_away;
     /* guard: an api that cannot accept is not ready */
     /* guard: an api is not ready before its retention is noted */
-    return daemon->why_not_ready && !daemon->are_modules_closed ? daemon->why_not_ready(daemon->context) : "";
+    return daemon->why_not_ready && !daemon->are_modules_closed ? daemon->why_not_ready(daemon->context, place) : "";
+}
+
+/* One place that is ready is enough: the users of another one get 503 from it alone. */
+static const char *why_not_ready(struct daemon *daemon)
+{
+    const char *first = why_not_ready_in(daemon, 0);
+    for (int i = 0; i < daemon->place_count; i++)
+        if (!why_not_ready_in(daemon, i)[0])
+            return "";
+    return first;
+}
+
+/* Those that are not ready, a line each. */
+static void write_places(struct daemon *daemon, struct buf *out)
+{
+    for (int i = 0; i < daemon->place_count && daemon->place_count > 1; i++) {
+        const char *why = why_not_ready_in(daemon, i);
+        if (why[0])
+            buf_put_format(out, "%s: %s\n", daemon->places[i].name, why);
+    }
 }
 
 static void reply_ready(struct daemon *daemon, struct http_request *request)
@@ -136,6 +157,7 @@ static void reply_ready(struct daemon *daemon, struct http_request *request)
     const char *why = why_not_ready(daemon);
     buf_reset(&daemon->text);
     buf_put_format(&daemon->text, "%s\n", why[0] ? why : "ok");
+    write_places(daemon, &daemon->text);
     const char *note = daemon->note && !daemon->are_modules_closed ? daemon->note(daemon->context) : "";
     if (note[0])
         buf_put_format(&daemon->text, "%s\n", note);
@@ -146,10 +168,11 @@ static void reply_metrics(struct daemon *daemon, struct http_request *request)
 {
     metric_set(metrics_series(daemon->metrics, DAEMON_METRIC_LOOP_LAG, NULL, NULL),
                (double)peak_highest(&daemon->lag, clock_mono_ms()) / 1e6);
-    daemon_metrics_update(daemon->metrics, daemon->pool);
-    metric_set(metrics_series(daemon->metrics, DAEMON_METRIC_DB_READY, NULL, NULL), pg_pool_ready(daemon->pool));
+    daemon_metrics_update(daemon->metrics);
+    for (int i = 0; i < daemon->place_count; i++)
+        daemon_metrics_add_pool(daemon->metrics, daemon->places[i].pool, daemon->places[i].name);
     metric_set(metrics_series(daemon->metrics, DAEMON_METRIC_READY, NULL, NULL), why_not_ready(daemon)[0] == '\0');
-    outbox_gauges_update_age(daemon->gauges);
+    outbox_gauges_update_age(daemon->places[0].gauges);
     daemon->on_scrape(daemon->context);
     buf_reset(&daemon->text);
     metrics_render(daemon->metrics, &daemon->text);
@@ -210,39 +233,41 @@ static void tell_status(struct daemon *daemon)
 /* ---- the database ---- */
 
 /* A pooler is no fault, but whoever wonders why cards take a second longer finds the reason here. */
-static void log_database_ready(const struct daemon *daemon)
+static void log_database_ready(const struct daemon_place *place)
 {
     const char *pooler =
-        pg_pool_is_behind_pooler(daemon->pool)
+        pg_pool_is_behind_pooler(place->pool)
             ? "a pooler is in between: wake-ups may be lost, and work is then found by polling; migrate "
               "needs a direct connection"
             : NULL;
-    log_info("database ready", LOG_TEXT("pooler", pooler));
+    log_info("database ready", LOG_TEXT("database", place->name), LOG_TEXT("pooler", pooler));
 }
 
 static void on_pool_state(void *context, bool ready, const char *error_text)
 {
-    struct daemon *daemon = context;
-    snprintf(daemon->why_away, sizeof(daemon->why_away), "%s", ready ? "" : error_text);
+    struct daemon_place *place = context;
+    struct daemon *daemon = place->daemon;
+    snprintf(place->why_away, sizeof(place->why_away), "%s", ready ? "" : error_text);
     if (ready)
-        log_database_ready(daemon);
+        log_database_ready(place);
     else
-        log_warning("database away", LOG_TEXT("why", error_text));
+        log_warning("database away", LOG_TEXT("database", place->name), LOG_TEXT("why", error_text));
     tell_status(daemon);
     if (ready && daemon->on_database_ready)
-        daemon->on_database_ready(daemon->context);
+        daemon->on_database_ready(daemon->context, (int)(place - daemon->places));
 }
 
 /* Poolers and administrators do it; it is no fault while a new session can be made. */
 static void on_session_ended(void *context, const char *why)
 {
-    (void)context;
-    log_info("an idle database session was ended, and is replaced", LOG_TEXT("why", why));
+    const struct daemon_place *place = context;
+    log_info("an idle database session was ended, and is replaced", LOG_TEXT("database", place->name),
+             LOG_TEXT("why", why));
 }
 
 static void on_db_error(void *context, const char sqlstate[6])
 {
-    struct daemon *daemon = context;
+    struct daemon *daemon = ((struct daemon_place *)context)->daemon;
     /* guard: a refusal by our own functions is no failure of the database */
     if (strncmp(sqlstate, "IS", 2) == 0)
         return;
@@ -250,35 +275,58 @@ static void on_db_error(void *context, const char sqlstate[6])
     metric_add(metrics_series(daemon->metrics, DAEMON_METRIC_DB_ERRORS, class, NULL), 1);
 }
 
-static bool open_pool(struct daemon *daemon, struct err *err)
+static bool open_pool(struct daemon *daemon, struct daemon_place *place, struct err *err)
 {
+    const struct config *config = &daemon->config;
+    place->daemon = daemon;
+    place->url = config_database_url(config, place->number);
+    snprintf(place->name, sizeof(place->name), "database.url");
+    if (config->database.places > 1)
+        snprintf(place->name, sizeof(place->name), "place.%d", place->number);
+    snprintf(place->why_away, sizeof(place->why_away), "not connected yet");
     struct pg_pool_options pool = {
-        .conninfo = daemon->config.database.url,
+        .conninfo = place->url,
         .application_name = daemon->name,
-        .connections = (int)daemon->config.database.connections,
+        .connections = (int)config->database.connections,
         .pipeline = daemon->pipeline,
         .waiting_max = daemon->waiting_max,
         .schema_least = SCHEMA_LEAST,
         .schema_most = SCHEMA_MOST,
+        .place = place->number,
+        .places = (int)config->database.places,
         .on_state = on_pool_state,
         .on_error = on_db_error,
         .on_ended = on_session_ended,
-        .context = daemon,
+        .context = place,
     };
-    snprintf(daemon->why_away, sizeof(daemon->why_away), "not connected yet");
-    return pg_pool_open(&daemon->loop, &pool, &daemon->pool, err);
+    return pg_pool_open(&daemon->loop, &pool, &place->pool, err);
 }
 
-static bool open_gauges(struct daemon *daemon, struct err *err)
+static bool open_gauges(struct daemon *daemon, struct daemon_place *place, struct err *err)
 {
     struct outbox_gauges_options options = {
         .loop = &daemon->loop,
-        .pool = daemon->pool,
+        .pool = place->pool,
+        .first = daemon->places[0].gauges,
         .metrics = daemon->metrics,
         .has_breaker_states = daemon->program == CONFIG_API,
         .has_one_connection = daemon->config.database.connections == 1,
     };
-    return outbox_gauges_open(&options, &daemon->gauges, err);
+    return outbox_gauges_open(&options, &place->gauges, err);
+}
+
+static bool open_places(struct daemon *daemon, struct err *err)
+{
+    const struct config *config = &daemon->config;
+    bool is_of_one = daemon->program != CONFIG_API;
+    daemon->place_count = is_of_one ? 1 : (int)config->database.places;
+    for (int i = 0; i < daemon->place_count; i++) {
+        struct daemon_place *place = &daemon->places[i];
+        place->number = is_of_one && config->database.place != CONFIG_NO_PLACE ? (int)config->database.place : i;
+        if (!open_pool(daemon, place, err) || !open_gauges(daemon, place, err))
+            return false;
+    }
+    return true;
 }
 
 /* ---- the end ---- */
@@ -301,7 +349,7 @@ static void block_end_signals(void)
 }
 
 /* The loop then ends by itself. */
-static void on_pool_closed(void *context)
+static void on_pools_closed(void *context)
 {
     struct daemon *daemon = context;
     struct closing *closing = &daemon->own;
@@ -313,14 +361,18 @@ static void on_pool_closed(void *context)
     closing_handle(closing, &daemon->tick);
     closing_handle(closing, &daemon->drain);
     http_server_close(daemon->admin, closing_part_closed, closing_part(closing));
-    outbox_gauges_close(daemon->gauges, closing_part_closed, closing_part(closing));
+    for (int i = 0; i < daemon->place_count; i++)
+        outbox_gauges_close(daemon->places[i].gauges, closing_part_closed, closing_part(closing));
     closing_end(closing);
 }
 
 static void on_modules_closed(void *context)
 {
     struct daemon *daemon = context;
-    pg_pool_close(daemon->pool, on_pool_closed, daemon);
+    closing_start(&daemon->pools, NULL, NULL, on_pools_closed, daemon);
+    for (int i = 0; i < daemon->place_count; i++)
+        pg_pool_close(daemon->places[i].pool, closing_part_closed, closing_part(&daemon->pools));
+    closing_end(&daemon->pools);
 }
 
 static void on_drained(struct daemon *daemon)
@@ -379,7 +431,8 @@ static void stop(struct daemon *daemon, int signal_number)
     daemon->drain_until_ms = clock_mono_ms() + longest_call_ms(&daemon->config) + DRAIN_EXTRA_MS;
     extend_timeout(daemon);
     daemon->on_stop(daemon->context);
-    outbox_gauges_stop(daemon->gauges);
+    for (int i = 0; i < daemon->place_count; i++)
+        outbox_gauges_stop(daemon->places[i].gauges);
     uv_timer_start(&daemon->drain, on_drain_poll, 0, DRAIN_POLL_MS);
 }
 
@@ -448,7 +501,7 @@ static bool start(struct daemon *daemon, struct err *err)
         return err_set(err, ERR_MEMORY, "no memory for the metrics");
     daemon_metrics_start(daemon->metrics);
     const struct exporter_options spans = {&daemon->loop, &daemon->config, daemon->name, daemon->metrics};
-    if (!open_pool(daemon, err) || !open_gauges(daemon, err) || !exporter_open(&spans, &daemon->exporter, err) ||
+    if (!open_places(daemon, err) || !exporter_open(&spans, &daemon->exporter, err) ||
         !daemon->open(daemon->context, err))
         return false;
     buf_init(&daemon->text, METRICS_MAX);

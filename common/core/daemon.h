@@ -33,11 +33,13 @@ struct daemon {
     /* Opens the modules of the program; loop, metrics and pool are there. On failure the process ends, with the exit
      * code of the error. */
     bool (*open)(void *context, struct err *err);
-    void (*on_started)(void *context);        /* writes the line of the log */
-    void (*on_database_ready)(void *context); /* each time the database comes (back); NULL = nothing */
-    void (*on_scrape)(void *context);         /* before metrics are rendered */
-    /* Why the program cannot do its work though the database is there; "" = it can. For readyz; NULL = no such hook. */
-    const char *(*why_not_ready)(void *context);
+    void (*on_started)(void *context); /* writes the line of the log */
+    /* Each time the database of one of `places` comes (back); NULL = nothing. */
+    void (*on_database_ready)(void *context, int place);
+    void (*on_scrape)(void *context); /* before metrics are rendered */
+    /* Why the program cannot do its work in one of `places` though the database is there; "" = it can. For readyz; NULL =
+     * no such hook. */
+    const char *(*why_not_ready)(void *context, int place);
     /* What some have no use of the program for, while it is ready; "" = nothing. A line of readyz; NULL = no such hook. */
     const char *(*note)(void *context);
     /* SIGHUP, also one from before the start: the files with secrets are to be read again. Not while draining. */
@@ -62,19 +64,28 @@ struct daemon {
     struct config config; /* log.level and routes change with SIGHUP */
     uv_loop_t loop;
     struct metrics *metrics;
-    struct pg_pool *pool;
     struct exporter *exporter; /* of spans; NULL = nobody wants them */
+    /* The databases that it works in: the api in that of each place, another program in one. */
+    struct daemon_place {
+        int number;
+        const char *url; /* NULL = libpq's own environment */
+        struct pg_pool *pool;
+        struct outbox_gauges *gauges; /* those of the first one show the sums */
+        /* private */
+        struct daemon *daemon;
+        char name[16];      /* "place.4", for people; with one place "database.url" */
+        char why_away[320]; /* "" = it is there */
+    } places[CONFIG_PLACES_MAX];
+    int place_count;
     /* private */
     uv_signal_t sigterm, sigint;
     uv_timer_t tick, drain;
     int64_t tick_due_us, drain_until_ms, extended_ms;
     struct peak lag; /* of the loop, in us */
-    struct outbox_gauges *gauges;
     struct daemon_status status;
     struct http_server *admin;
-    struct closing modules, own;
+    struct closing modules, pools, own;
     bool is_stopping, are_modules_closed; /* closed, or about to be: they are not to be asked any more */
-    char why_away[320];                   /* the database; "" = it is there */
     struct buf text;
     int argc; /* the command line, for SIGHUP */
     char **argv;

@@ -25,7 +25,7 @@ static void set(struct metrics *metrics, enum daemon_metric metric, double value
         metric_set(metrics_series(metrics, metric, NULL, NULL), value);
 }
 
-void daemon_metrics_update(struct metrics *metrics, const struct pg_pool *pool)
+void daemon_metrics_update(struct metrics *metrics)
 {
     struct process_figures now;
     struct metric_series *cpu = metrics_series(metrics, DAEMON_METRIC_PROCESS_CPU, NULL, NULL);
@@ -39,8 +39,15 @@ void daemon_metrics_update(struct metrics *metrics, const struct pg_pool *pool)
     set(metrics, DAEMON_METRIC_PROCESS_RESIDENT, (double)now.resident_bytes);
     set(metrics, DAEMON_METRIC_PROCESS_VIRTUAL, (double)now.virtual_bytes);
     set(metrics, DAEMON_METRIC_PROCESS_START, now.started_s);
-    set(metrics, DAEMON_METRIC_DB_POOL_WAITING, pg_pool_waiting(pool));
+    set(metrics, DAEMON_METRIC_DB_POOL_WAITING, 0);
     for (int cause = 0; cause < PG_CAUSE_COUNT; cause++)
-        metric_set(metrics_series(metrics, DAEMON_METRIC_DB_AWAY, pg_cause_name((enum pg_cause)cause), NULL),
-                   (int)pg_pool_cause(pool) == cause);
+        metric_set(metrics_series(metrics, DAEMON_METRIC_DB_AWAY, pg_cause_name((enum pg_cause)cause), NULL), 0);
+}
+
+void daemon_metrics_add_pool(struct metrics *metrics, const struct pg_pool *pool, const char *name)
+{
+    metric_set(metrics_series(metrics, DAEMON_METRIC_DB_READY, name, NULL), pg_pool_ready(pool));
+    metric_add(metrics_series(metrics, DAEMON_METRIC_DB_POOL_WAITING, NULL, NULL), pg_pool_waiting(pool));
+    if (pg_pool_cause(pool) < PG_CAUSE_COUNT)
+        metric_set(metrics_series(metrics, DAEMON_METRIC_DB_AWAY, pg_cause_name(pg_pool_cause(pool)), NULL), 1);
 }

@@ -80,7 +80,8 @@ enum daemon_metric {
 
 /* Makes the series whose labels are known, so that the first increase of each can be seen. */
 void daemon_metrics_start(struct metrics *metrics);
-/* Before a scrape: the figures of the process and of the pool. */
-void daemon_metrics_update(struct metrics *metrics, const struct pg_pool *pool);
+/* Before a scrape: the figures of the process; then of each pool, `name` is what its database is called. */
+void daemon_metrics_update(struct metrics *metrics);
+void daemon_metrics_add_pool(struct metrics *metrics, const struct pg_pool *pool, const char *name);
 
 #endif

@@ -79,6 +79,7 @@ struct question {
 struct outbox_gauges {
     struct outbox_gauges_options options;
     struct question events, workers;
+    struct outbox_gauges *first, *next; /* of several places, in their order */
     int64_t timeout_ms;                 /* of a statement */
     struct type_count types[TYPES_MAX]; /* card requests first, then the routes by type */
     int type_count;
@@ -124,9 +125,9 @@ static int64_t pause_ms(const struct question *question)
 
 /* ---- events: the figures ---- */
 
-static void set_type(struct outbox_gauges *gauges, const char *type, const char *status, int64_t events)
+static void add_type(struct outbox_gauges *gauges, const char *type, const char *status, int64_t events)
 {
-    metric_set(metrics_series(gauges->options.metrics, DAEMON_METRIC_TYPE_EVENTS, type, status), (double)events);
+    metric_add(metrics_series(gauges->options.metrics, DAEMON_METRIC_TYPE_EVENTS, type, status), (double)events);
 }
 
 static int64_t longest(int64_t left, int64_t right)
@@ -153,35 +154,49 @@ static struct count open_of(const struct type_count *type)
 
 static void show_type(struct outbox_gauges *gauges, const struct type_count *type, const struct count *open)
 {
-    set_type(gauges, type->type, "PENDING", open->pending);
-    set_type(gauges, type->type, "PROCESSING", open->processing);
-    set_type(gauges, type->type, "FAILED", type->failed.events);
-    set_type(gauges, type->type, "SCHEDULED", open->scheduled);
-    set(gauges, DAEMON_METRIC_TYPE_OLDEST, type->type, (double)open->oldest_ms / 1e3);
+    struct metric_series *oldest = metrics_series(gauges->options.metrics, DAEMON_METRIC_TYPE_OLDEST, type->type, NULL);
+    add_type(gauges, type->type, "PENDING", open->pending);
+    add_type(gauges, type->type, "PROCESSING", open->processing);
+    add_type(gauges, type->type, "FAILED", type->failed.events);
+    add_type(gauges, type->type, "SCHEDULED", open->scheduled);
+    if ((double)open->oldest_ms / 1e3 > metric_value(oldest))
+        metric_set(oldest, (double)open->oldest_ms / 1e3);
+}
+
+/* Of one database. */
+static void add_figures(struct outbox_gauges *gauges, struct count *all, struct failed *failed, int64_t *undelivered)
+{
+    failed->events += gauges->other.events;
+    failed->unknown += gauges->other.unknown;
+    failed->unknown_oldest_ms = longest(failed->unknown_oldest_ms, gauges->other.unknown_oldest_ms);
+    for (int i = 0; i < gauges->type_count; i++) {
+        const struct type_count *type = &gauges->types[i];
+        struct count open = open_of(type);
+        show_type(gauges, type, &open);
+        all->pending += open.pending;
+        all->processing += open.processing;
+        all->unknown += open.unknown;
+        all->scheduled += open.scheduled;
+        all->oldest_ms = longest(all->oldest_ms, open.oldest_ms);
+        all->unknown_oldest_ms = longest(all->unknown_oldest_ms, open.unknown_oldest_ms);
+        failed->events += type->failed.events;
+        failed->unknown += type->failed.unknown;
+        failed->unknown_oldest_ms = longest(failed->unknown_oldest_ms, type->failed.unknown_oldest_ms);
+    }
+    add_type(gauges, OTHER_TYPE, "FAILED", gauges->other.events);
+    *undelivered += gauges->undelivered;
 }
 
 static void show_figures(struct outbox_gauges *gauges)
 {
     struct count all = {0};
-    struct failed failed = gauges->other;
+    struct failed failed = {0};
+    int64_t undelivered = 0;
     metrics_set_all(gauges->options.metrics, DAEMON_METRIC_TYPE_EVENTS, 0); /* what is no route any more */
     metrics_set_all(gauges->options.metrics, DAEMON_METRIC_TYPE_OLDEST, 0);
-    for (int i = 0; i < gauges->type_count; i++) {
-        const struct type_count *type = &gauges->types[i];
-        struct count open = open_of(type);
-        show_type(gauges, type, &open);
-        all.pending += open.pending;
-        all.processing += open.processing;
-        all.unknown += open.unknown;
-        all.scheduled += open.scheduled;
-        all.oldest_ms = longest(all.oldest_ms, open.oldest_ms);
-        all.unknown_oldest_ms = longest(all.unknown_oldest_ms, open.unknown_oldest_ms);
-        failed.events += type->failed.events;
-        failed.unknown += type->failed.unknown;
-        failed.unknown_oldest_ms = longest(failed.unknown_oldest_ms, type->failed.unknown_oldest_ms);
-    }
-    set_type(gauges, OTHER_TYPE, "FAILED", gauges->other.events);
-    set(gauges, DAEMON_METRIC_UNDELIVERED, NULL, (double)gauges->undelivered);
+    for (struct outbox_gauges *each = gauges->first; each; each = each->next)
+        add_figures(each, &all, &failed, &undelivered);
+    set(gauges, DAEMON_METRIC_UNDELIVERED, NULL, (double)undelivered);
     set(gauges, DAEMON_METRIC_OUTBOX_EVENTS, "PENDING", (double)all.pending);
     set(gauges, DAEMON_METRIC_OUTBOX_EVENTS, "PROCESSING", (double)all.processing);
     set(gauges, DAEMON_METRIC_OUTBOX_EVENTS, "FAILED", (double)failed.events);
@@ -459,7 +474,8 @@ static void open_question(struct outbox_gauges *gauges, struct question *questio
     question->gauges = gauges;
     question->answered_ms = clock_mono_ms();
     (void)uv_timer_init(gauges->options.loop, &question->timer);
-    ask_after(question, FIRST_MS, on_timer);
+    if (on_timer)
+        ask_after(question, FIRST_MS, on_timer);
 }
 
 bool outbox_gauges_open(const struct outbox_gauges_options *options, struct outbox_gauges **ret_gauges, struct err *err)
@@ -475,17 +491,26 @@ bool outbox_gauges_open(const struct outbox_gauges_options *options, struct outb
     gauges->type_count = 1;
     set(gauges, DAEMON_METRIC_TARGET_PAUSED, "issuer", 0);
     set(gauges, DAEMON_METRIC_TARGET_PAUSED, "core", 0);
+    gauges->first = options->first ? options->first : gauges;
+    if (options->first) {
+        struct outbox_gauges *last = options->first;
+        while (last->next)
+            last = last->next;
+        last->next = gauges;
+    }
     open_question(gauges, &gauges->events, on_round_timer);
-    open_question(gauges, &gauges->workers, on_workers_timer);
+    open_question(gauges, &gauges->workers, options->first ? NULL : on_workers_timer); /* they are in the first one */
     *ret_gauges = gauges;
     return true;
 }
 
 void outbox_gauges_update_age(struct outbox_gauges *gauges)
 {
-    int64_t events_ms = gauges->events.answered_ms, workers_ms = gauges->workers.answered_ms;
-    set(gauges, DAEMON_METRIC_GAUGES_AGE, NULL,
-        (double)(clock_mono_ms() - (events_ms < workers_ms ? events_ms : workers_ms)) / 1e3);
+    int64_t answered_ms = gauges->workers.answered_ms;
+    for (const struct outbox_gauges *each = gauges->first; each; each = each->next)
+        if (each->events.answered_ms < answered_ms)
+            answered_ms = each->events.answered_ms;
+    set(gauges, DAEMON_METRIC_GAUGES_AGE, NULL, (double)(clock_mono_ms() - answered_ms) / 1e3);
 }
 
 void outbox_gauges_stop(struct outbox_gauges *gauges)

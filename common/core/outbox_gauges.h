@@ -22,7 +22,8 @@ struct outbox_gauges;
 struct outbox_gauges_options {
     uv_loop_t *loop;
     struct pg_pool *pool;
-    struct metrics *metrics; /* begins with DAEMON_METRICS */
+    struct outbox_gauges *first; /* the gauges of the first place, which show the sums of all; NULL = it is these */
+    struct metrics *metrics;     /* begins with DAEMON_METRICS */
     /* issuing_breaker_state is the worst one over all workers. Not for a worker, which shows its own. */
     bool has_breaker_states;
     /* The pool has no other connection: the work waits behind each statement, so it is given up soon. */

@@ -200,6 +200,10 @@ static int run_audit(struct ctl *ctl, char **arguments, int count)
     struct err err;
     if (!read_command(&audit, arguments, count, &err))
         return ctl_fail(&err);
+    if (audit.is_export && ctl->is_in_each) {
+        err_set(&err, ERR_USAGE, "each place has a chain of its own: --place N");
+        return ctl_fail(&err);
+    }
     if (audit.is_export) {
         audit.export.ctl = ctl;
         audit.export.filter = &audit.filter;

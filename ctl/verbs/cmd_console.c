@@ -63,4 +63,5 @@ const struct ctl_command ctl_console = {
             "                 address is refused without it, since the console speaks clear text\n\n"
             "docs/console.md describes the pages.\n",
     .run = run_console,
+    .in_places = CTL_IN_ONE,
 };

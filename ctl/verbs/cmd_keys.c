@@ -11,6 +11,7 @@
 #include "common/core/keyring.h"
 #include "ctl/ctl.h"
 #include "ctl/options.h"
+#include "ctl/places.h"
 #include "ctl/print.h"
 #include "ctl/rewrap.h"
 
@@ -166,7 +167,8 @@ static bool print_keys(const struct ctl *ctl, const struct keyring *keyring, con
     return whole;
 }
 
-static int status(struct ctl *ctl, const char *path)
+/* path: of the keys file. */
+static int status(struct ctl *ctl, void *path)
 {
     struct keyring *keyring = NULL;
     pg_rows_scope struct pg_rows *counts = NULL;
@@ -217,14 +219,20 @@ static int report_rewrap(const struct ctl *ctl, const struct keyring *keyring, c
     return result->is_stopped || result->left > 0 ? CTL_REFUSED : CTL_DONE;
 }
 
-static int rewrap(struct ctl *ctl, const char *path, int64_t rate)
+struct rewrap_request {
+    const char *path;
+    int64_t rate;
+};
+
+static int rewrap(struct ctl *ctl, void *context)
 {
+    const struct rewrap_request *request = context;
     struct keyring *keyring = NULL;
     struct rewrap_result result;
     struct err err;
-    if (!keyring_load(path, &keyring, &err))
+    if (!keyring_load(request->path, &keyring, &err))
         return ctl_fail(&err);
-    bool done = ctl_connect(ctl, &err) && rewrap_run(ctl, keyring, rate, &result, &err);
+    bool done = ctl_connect(ctl, &err) && rewrap_run(ctl, keyring, request->rate, &result, &err);
     int code = done ? report_rewrap(ctl, keyring, &result) : 0;
     keyring_free(keyring);
     if (!done && err_is_sqlstate(&err, "42501"))
@@ -232,9 +240,22 @@ static int rewrap(struct ctl *ctl, const char *path, int64_t rate)
     return done ? code : ctl_fail(&err);
 }
 
+/* In all places. */
+static bool count_records(struct ctl *ctl, uint32_t key_id, int64_t *ret_records, struct err *err)
+{
+    *ret_records = 0;
+    for (ctl->place = 0; ctl->place < ctl->config->database.places; ctl->place++) {
+        pg_rows_scope struct pg_rows *counts = NULL;
+        if (!ctl_connect(ctl, err) || !rewrap_count(ctl, &counts, err))
+            return false;
+        *ret_records += records_of(counts, key_id);
+    }
+    return true;
+}
+
 static int retire(struct ctl *ctl, const char *id_text, const char *path)
 {
-    pg_rows_scope struct pg_rows *counts = NULL;
+    int64_t records;
     struct err err;
     char *end;
     unsigned long long id = strtoull(id_text, &end, 10);
@@ -242,9 +263,8 @@ static int retire(struct ctl *ctl, const char *id_text, const char *path)
         err_set(&err, ERR_USAGE, "keys retire needs the id of a key");
         return ctl_fail(&err);
     }
-    if (!ctl_connect(ctl, &err) || !rewrap_count(ctl, &counts, &err))
+    if (!count_records(ctl, (uint32_t)id, &records, &err))
         return ctl_fail(&err);
-    int64_t records = records_of(counts, (uint32_t)id);
     /* guard: a key that holds numbers is not retired */
     if (records > 0) {
         err_set(&err, ERR_REFUSED, "key %llu still holds %" PRId64 " card numbers: issuing-ctl keys rewrap first", id,
@@ -267,8 +287,9 @@ static int run_with_file(struct ctl *ctl, const char *verb, const char *id, cons
         err_set(&err, ERR_CONFIG, "card.keys_file is not set; name the file");
         return ctl_fail(&err);
     }
-    return strcmp(verb, "status") == 0   ? status(ctl, path)
-           : strcmp(verb, "rewrap") == 0 ? rewrap(ctl, path, rate)
+    struct rewrap_request request = {path, rate};
+    return strcmp(verb, "status") == 0   ? places_each(ctl, status, (void *)(uintptr_t)path)
+           : strcmp(verb, "rewrap") == 0 ? places_each(ctl, rewrap, &request)
                                          : retire(ctl, id, path);
 }
 
@@ -313,4 +334,5 @@ const struct ctl_command ctl_keys = {
         "retire ID [FILE] marks a key as not used any more; refused while it holds card numbers\n\n"
         "FILE is card.keys_file where it is not given. The order of a roll-out is in docs/run.md.\n",
     .run = run_keys,
+    .in_places = CTL_AS_A_WHOLE,
 };

@@ -176,6 +176,16 @@ static bool run_roles(struct ctl *ctl, const struct state *state, struct err *er
     return run_text(ctl, "roles.sql", schema_roles, err);
 }
 
+static bool become_place(struct ctl *ctl, struct err *err)
+{
+    pg_rows_scope struct pg_rows *rows = NULL;
+    const struct pg_param params[] = {pg_param_int8(ctl->place), pg_param_int8(ctl->config->database.places)};
+    if (!pg_sync_query(ctl->db, &sql_owner_place_become, params, &rows, err))
+        return false;
+    const char *why = pg_bytes(rows, 0, 0).bytes;
+    return !why || err_set(err, ERR_CONFIG, "%s", why);
+}
+
 /* The upgrades that the database lacks, the functions as they are now, the rights. A new database gets the tables as
  * they are now instead of the upgrades. */
 static bool run_schema(struct ctl *ctl, const struct state *state, struct err *err)
@@ -198,7 +208,7 @@ static bool run_schema(struct ctl *ctl, const struct state *state, struct err *e
     for (int i = 0; i < migrations_count && is_new; i++)
         if (!note_version(ctl, &migrations[i], clock_mono_ms() - started_ms, err))
             return false;
-    return true;
+    return become_place(ctl, err);
 }
 
 typedef bool run_fn(struct ctl *ctl, const struct state *state, struct err *err);
@@ -466,4 +476,5 @@ const struct ctl_command ctl_migrate = {
         "Refused (exit 1) when an applied upgrade was edited since, or when the database is newer than this\n"
         "program.\n",
     .run = run_migrate,
+    .is_before_schema = true,
 };

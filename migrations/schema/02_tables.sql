@@ -156,6 +156,16 @@ INSERT INTO issuing.lock_salt (salt)
 SELECT ('x' || left(encode(sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())), 'hex'), 16)
        )::bit(64)::int8;
 
+-- Where users are divided over several databases, the one row that says which of them this is (24_place.sql). Written
+-- by migrate and by `issuing-ctl place`.
+CREATE TABLE issuing.place (
+    one     bool PRIMARY KEY DEFAULT true CHECK (one),
+    number  int4 NOT NULL,
+    places  int4 NOT NULL CHECK (places BETWEEN 2 AND 64 AND number BETWEEN 0 AND places - 1),
+    home    text COLLATE "C" NOT NULL, -- cluster_name of the servers that may serve it
+    left_by text COLLATE "C"           -- of those that gave it away last; null = it never moved, or was taken back
+);
+
 -- ---- cards ----
 
 -- At most one card per request. The number is encrypted by the worker before it is stored (common/core/keyring.h).

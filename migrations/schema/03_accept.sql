@@ -301,10 +301,11 @@ CREATE OR REPLACE FUNCTION issuing.try_accept() RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 BEGIN
-    -- A user whom nobody else tries: two checks at once would find each other's lock.
-    PERFORM issuing.accept(ARRAY[gen_random_uuid()], ARRAY[concat('issuing.try_accept.', gen_random_uuid())], ARRAY['try'],
-                           ARRAY[sha256('')], ARRAY['{"kind": "new"}'], ARRAY[NULL], ARRAY[NULL], 1, interval '1 s',
-                           false, interval '1 s');
+    PERFORM issuing.accept(ARRAY[gen_random_uuid()], ARRAY[tried.id], ARRAY['try'], ARRAY[sha256('')],
+                           ARRAY['{"kind": "new"}'], ARRAY[NULL], ARRAY[NULL], 1, interval '1 s', false, interval '1 s')
+    -- A user of this place whom nobody else tries: two checks at once would find each other's lock.
+    FROM (SELECT concat('issuing.try_accept.', gen_random_uuid()) AS id FROM generate_series(0, 9999)) tried
+    WHERE NOT EXISTS (SELECT FROM place p WHERE place_of(tried.id, p.places) <> p.number) LIMIT 1;
     RAISE EXCEPTION 'undo' USING ERRCODE = 'ISUND';
 EXCEPTION
     WHEN SQLSTATE 'ISUND' THEN

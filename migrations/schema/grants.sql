@@ -20,7 +20,7 @@ BEGIN
     END LOOP;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_api') THEN
         GRANT USAGE ON SCHEMA issuing TO issuing_api;
-        GRANT SELECT ON issuing.schema_migration TO issuing_api;
+        GRANT SELECT ON issuing.schema_migration, issuing.place TO issuing_api;
         GRANT SELECT, INSERT ON issuing.idempotency_keys, issuing.rate_limit_log TO issuing_api;
         GRANT SELECT ON issuing.outbox_events, issuing.card_reissues, issuing.event_reissues TO issuing_api;
         GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, issuer_card_id,
@@ -43,7 +43,7 @@ BEGIN
     END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_worker') THEN
         GRANT USAGE ON SCHEMA issuing TO issuing_worker;
-        GRANT SELECT ON issuing.schema_migration TO issuing_worker;
+        GRANT SELECT ON issuing.schema_migration, issuing.place TO issuing_worker;
         GRANT SELECT ON issuing.outbox_events TO issuing_worker;
         GRANT UPDATE (status, retry_count, next_attempt_at, lease_token, lease_owner, lease_until, first_sent_at,
                       deferred_since, last_sent_at, lost_count, deferral_count, deferral_code, held_end, held_end_code,
@@ -96,7 +96,7 @@ BEGIN
     END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_operator') THEN
         GRANT USAGE ON SCHEMA issuing TO issuing_operator;
-        GRANT SELECT ON issuing.schema_migration, issuing.outbox_events, issuing.outbox_attempts,
+        GRANT SELECT ON issuing.schema_migration, issuing.place, issuing.outbox_events, issuing.outbox_attempts,
             issuing.operator_actions, issuing.idempotency_keys, issuing.rate_limit_log, issuing.card_reissues,
             issuing.partitions, issuing.marks, issuing.event_reissues TO issuing_operator;
         GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, issuer_card_id,
@@ -136,7 +136,7 @@ BEGIN
     END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_viewer') THEN
         GRANT USAGE ON SCHEMA issuing TO issuing_viewer;
-        GRANT SELECT ON issuing.schema_migration, issuing.outbox_events, issuing.outbox_attempts,
+        GRANT SELECT ON issuing.schema_migration, issuing.place, issuing.outbox_events, issuing.outbox_attempts,
             issuing.operator_actions, issuing.idempotency_keys, issuing.rate_limit_log, issuing.card_reissues,
             issuing.partitions, issuing.marks, issuing.event_reissues TO issuing_viewer;
         GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, issuer_card_id,

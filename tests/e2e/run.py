@@ -35,11 +35,11 @@ import harness  # noqa: E402
 import invariants  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
-NO_TESTS = ("run", "assertions", "client", "harness", "hostile", "invariants", "processes", "profiles",
+NO_TESTS = ("run", "assertions", "client", "divided", "harness", "hostile", "invariants", "processes", "profiles",
             "otlp", "receiver", "suite", "terminator", "world")
 # The promise of README, with one issuer and with routes. What an outage, a vendor or an operator adds is in the others.
 SHORT = ("accepting", "crashes", "edges", "ended", "enqueuing", "fairness", "first_event", "health", "idle",
-         "lifetimes", "limits", "outcomes", "promise", "routes", "routes_lost", "searching", "sweeping", "tokens",
+         "lifetimes", "limits", "outcomes", "places", "promise", "routes", "routes_lost", "searching", "sweeping", "tokens",
          "wire")
 PR_SET_PDEATHSIG = 1
 BEGIN_UNTIL = float(os.environ.get("BEGIN_UNTIL") or "inf")

@@ -11,6 +11,7 @@ import sys
 
 from assertions import Failed
 from processes import BUILD, CLUSTER, psql, run
+from divided import Divided
 from world import World
 
 TESTS = []
@@ -84,6 +85,7 @@ class Suite:
         self.worlds = []
         self.keep = False
         self.number = 0
+        self.templates = set()  # numbers of places of which there are migrated databases to copy
 
     def __enter__(self):
         for program in ("issuing-api", "issuing-worker", "issuing-ctl", "issuing-sandbox"):
@@ -155,6 +157,17 @@ class Suite:
         if done.returncode != 0:
             raise SystemExit("%s: issuing-ctl %s: %s%s" % (self.kind, words[0], done.stdout, done.stderr))
 
+    def template(self, places, place):
+        """The name of a migrated database to copy."""
+        name = "issuing_%d_" % places
+        if places not in self.templates:
+            for number in range(places):
+                self.sql("CREATE DATABASE %s%d" % (name, number))
+            self._ctl("migrate", "--database.places=%d" % places,
+                      "--database.url=" + self.conninfo(name + "{place}", "postgres"))
+            self.templates.add(places)
+        return "%s%d" % (name, place)
+
     @property
     def clocked(self):
         """The folder of the cluster whose clock stories set, one after the other."""
@@ -208,6 +221,7 @@ class Suite:
 
     def world(self, settings=None, label=None):
         self.number += 1
-        world = World(self, label or "test%d" % self.number, settings)
+        kind = Divided if "places" in (settings or {}) else World
+        world = kind(self, label or "test%d" % self.number, settings)
         self.worlds.append(world)
         return world.create_database()

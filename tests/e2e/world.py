@@ -14,6 +14,9 @@ from profiles import PROFILES
 from processes import BUILD, Clock, CLUSTER, Daemon, ENVIRONMENT, free_port, Looker, psql, psql_program, run, Sandbox
 
 
+ROWS = "SELECT coalesce(json_agg(q), '[]') FROM (%s) AS q"
+
+
 def ms(text):
     """A duration as the configuration writes it, in milliseconds."""
     number, unit = re.fullmatch(r"(\d+)(ms|s|m|h|d)", text).groups()
@@ -110,7 +113,9 @@ class World:
 
     def sql(self, text, role="postgres"):
         """What psql prints, columns separated by |."""
-        conninfo = self.conninfo(role)
+        return self.ask(self.conninfo(role), text)
+
+    def ask(self, conninfo, text):
         if not Looker.LOOK.fullmatch(text):
             return psql(text, conninfo)
         looker = self.lookers.pop(conninfo, None) or Looker(conninfo)
@@ -128,7 +133,7 @@ class World:
         self.lookers = {}
 
     def rows(self, query):
-        return json.loads(self.sql("SELECT coalesce(json_agg(q), '[]') FROM (%s) AS q" % query) or "[]")
+        return json.loads(self.sql(ROWS % query) or "[]")
 
     def row(self, query):
         found = self.rows(query)
@@ -136,9 +141,10 @@ class World:
         return found[0]
 
     @contextlib.contextmanager
-    def holding(self, statement, end="ROLLBACK"):
+    def holding(self, statement, end="ROLLBACK", **at):
         """Another session that did this and does not end its transaction until the block ends."""
-        session = subprocess.Popen([psql_program(), "-XAtq", "-v", "ON_ERROR_STOP=1", "-d", self.conninfo("postgres")],
+        session = subprocess.Popen([psql_program(), "-XAtq", "-v", "ON_ERROR_STOP=1", "-d",
+                                    self.conninfo("postgres", **at)],
                                    stdin=subprocess.PIPE,
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ENVIRONMENT,
                                    start_new_session=True)
@@ -285,7 +291,7 @@ class World:
     def ctl(self, *arguments, role="issuing_operator", seconds=STUCK_AFTER_S, program=BUILD / "issuing-ctl", **own):
         """The result of one issuing-ctl command: returncode, stdout, stderr. Its output goes to a log, to be searched
         for card numbers."""
-        keys = ("database.allow_insecure", "retry.max_attempts", "retry.base", "retry.cap", "issuer.timeout",
+        keys = ("database.allow_insecure", "database.places", "retry.max_attempts", "retry.base", "retry.cap", "issuer.timeout",
                 "issuer.key_lifetime", "issuer.settle_time", "issuer.profile", "issuer.keys", "card.keys_file")
         settings = {"database.url": self.conninfo(role), **{key: self.settings[key] for key in keys
                                                             if key in self.settings},

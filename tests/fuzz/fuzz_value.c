@@ -42,15 +42,12 @@ static void read_numbers(const char *text, struct err *err)
 {
     int64_t number, again;
     char written[CONFIG_VALUE_SIZE];
-    int first, last;
     if (config_value_size(text, 0, INT64_MAX, &number, err)) {
         config_value_write_size(number, written);
         fuzz_expect(config_value_size(written, 0, INT64_MAX, &again, err) && again == number);
     }
     if (config_value_integer(text, -3, INT64_MAX, &number, err))
         fuzz_expect(number >= 0);
-    if (config_read_places(text, '-', &first, &last))
-        fuzz_expect(first >= 0 && first <= last && last < CONFIG_PLACES_MAX);
 }
 
 static void read_addresses(const char *text, struct err *err)

@@ -36,6 +36,45 @@ write_route() {
     case $2 in http://*) printf 'allow_http = true\n' ;; esac
 }
 
+# database_url ROLE [PLACE]: of several places each is a database.
+database_url() {
+    if [ "$places" -eq 1 ]; then
+        printf '%s user=%s' "$conninfo" "$1"
+    else
+        printf '%s dbname=issuing_%s user=%s' "${conninfo% dbname=*}" "${2-{place\}}" "$1"
+    fi
+}
+
+# Nothing to do with one place.
+make_places() {
+    place=0
+    while [ "$places" -gt 1 ] && [ "$place" -lt "$places" ]; do
+        psql -Xq -v ON_ERROR_STOP=1 -d "$conninfo user=postgres" -c "CREATE DATABASE issuing_$place" >>"$run/migrate.log" 2>&1 ||
+            failed_start "a place was not made" "$run/migrate.log"
+        place=$((place + 1))
+    done
+}
+
+# One for each place, the first is called worker.
+start_workers() {
+    place=0
+    worker_admin_ports=
+    while [ "$place" -lt "$places" ]; do
+        name=worker
+        port=$worker_admin_port
+        if [ "$place" -gt 0 ]; then
+            name=worker_$place
+            port=$(free_ports 1) || die "no free ports"
+        fi
+        worker_admin_ports="$worker_admin_ports $port"
+        set --
+        [ "$places" -eq 1 ] || set -- "--database.place=$place"
+        start_daemon "$name" "$build/issuing-worker" --config="$run/issuing.conf" "--worker.admin_listen=127.0.0.1:$port" \
+            "--database.url=$(database_url issuing_worker)" "$@"
+        place=$((place + 1))
+    done
+}
+
 # write_configuration SECTION.KEY=VALUE...: what differs between demo and up, section by section, in sections not named
 # here.
 write_configuration() {
@@ -43,7 +82,8 @@ write_configuration() {
     cat >"$run/issuing.conf" <<CONF
 ; issuing-api and issuing-worker get a database.url of their own on the command line: each logs in as its own role.
 [database]
-url = $conninfo user=issuing_operator
+url = $(database_url issuing_operator)
+places = $places
 [api]
 listen = 127.0.0.1:$api_port
 admin_listen = 127.0.0.1:$api_admin_port
@@ -99,16 +139,19 @@ PORTS
     # shellcheck disable=SC2086 # a list
     conninfo=$("$top/tests/support/cluster" start "$run/pg" ${database_settings:-}) || die "PostgreSQL did not start"
     write_configuration "$@"
-    ctl "--database.url=$conninfo user=postgres" migrate >"$run/migrate.log" 2>&1 || failed_start "migrate failed" "$run/migrate.log"
+    make_places
+    ctl "--database.url=$(database_url postgres)" migrate >>"$run/migrate.log" 2>&1 || failed_start "migrate failed" "$run/migrate.log"
     ctl keys generate "$run/card.keys" >"$run/keys.log" 2>&1 || failed_start "no key for the card numbers" "$run/keys.log"
     set -- --issuer-listen "127.0.0.1:$issuer_port" --core-listen "127.0.0.1:$core_port" \
         --control-listen "127.0.0.1:$control_port" --route-listen "127.0.0.1:$route_port"
     [ "$issuer" = generic ] || set -- "$@" "--issuer=$issuer" --credential-file "$run/issuer.credential"
     start_daemon sandbox "$build/issuing-sandbox" "$@"
-    start_daemon worker "$build/issuing-worker" --config="$run/issuing.conf" "--database.url=$conninfo user=issuing_worker"
-    start_daemon api "$build/issuing-api" --config="$run/issuing.conf" "--database.url=$conninfo user=issuing_api"
+    start_workers
+    start_daemon api "$build/issuing-api" --config="$run/issuing.conf" "--database.url=$(database_url issuing_api)"
     await 10 sandbox /livez || failed_start "the sandbox did not start" "$run/sandbox.log"
-    await 10 fetch "http://127.0.0.1:$worker_admin_port/readyz" || failed_start "the worker did not get ready" "$run/worker.log"
+    for port in $worker_admin_ports; do
+        await 10 fetch "http://127.0.0.1:$port/readyz" || failed_start "the worker did not get ready" "$run/worker.log"
+    done
     await 10 fetch "http://127.0.0.1:$api_admin_port/readyz" || failed_start "the api did not get ready" "$run/api.log"
 }
 
@@ -143,13 +186,15 @@ EXAMPLE
 
 # make_developer: a role for the services that somebody tries, in reach of every driver.
 make_developer() {
+    home=issuing
+    [ "$places" -eq 1 ] || home=issuing_0
     password=$(od -An -N12 -tx1 /dev/urandom | tr -d ' \n')
     psql -Xq -v ON_ERROR_STOP=1 -d "$conninfo user=postgres" >"$run/developer.log" 2>&1 <<SQL || failed_start "no role for a developer" "$run/developer.log"
 CREATE ROLE developer LOGIN CREATEROLE PASSWORD '$password';
-GRANT CREATE ON DATABASE issuing TO developer;
-GRANT CONNECT ON DATABASE issuing TO developer WITH GRANT OPTION;
+GRANT CREATE ON DATABASE $home TO developer;
+GRANT CONNECT ON DATABASE $home TO developer WITH GRANT OPTION;
 SQL
-    database_url=postgresql://developer:$password@127.0.0.1:$database_port/issuing
+    database_url=postgresql://developer:$password@127.0.0.1:$database_port/$home
 }
 
 show_routes() {
@@ -184,7 +229,7 @@ issuing is up, with the issuer $issuer; Ctrl-C stops all of it.
   api          http://127.0.0.1:$api_port/v1/card-requests   (what it can: http://127.0.0.1:$api_port/openapi.json)
   admin        http://127.0.0.1:$api_admin_port/metrics   http://127.0.0.1:$worker_admin_port/metrics   (also /livez, /readyz)
   sandbox      http://127.0.0.1:$control_port/   (faults on demand; issuer on $issuer_port, core-api on $core_port, payments, /v1/charges, and webhooks, /hooks/NAME, on $route_port)
-  database     psql '$conninfo user=issuing_operator'
+  database     psql '$(database_url issuing_operator 0)'
                $database_url   (any driver; may make schemas, and roles with a password)
   logs         $folder/api.log  $folder/worker.log  $folder/sandbox.log  $folder/pg/log
 

@@ -120,6 +120,7 @@ static bool set_defaults(struct config_loading *loading)
         if (config_default_of(&config_options[i]) &&
             !config_set_option(loading, i, config_default_of(&config_options[i]), ORIGIN_DEFAULT))
             return false;
+    loading->config.database.place = CONFIG_NO_PLACE;
     loading->config.log.format = isatty(STDERR_FILENO) ? LOG_FORMAT_TEXT : LOG_FORMAT_JSON;
     return true;
 }
@@ -171,8 +172,6 @@ static bool take_option_flag(struct config_loading *loading, int argc, char **ar
     snprintf(name, sizeof(name), "%.*s", (int)strcspn(argument + 2, "="), argument + 2);
     if (strncmp(name, "route.", 6) == 0)
         return config_take_route_flag(loading, name, flag_value(argc, argv, index));
-    if (strncmp(name, "place.", 6) == 0)
-        return config_take_place_flag(loading, name, flag_value(argc, argv, index));
     if (strncmp(name, "issuer." CONFIG_MEMBER_PREFIX, strlen("issuer." CONFIG_MEMBER_PREFIX)) == 0)
         return config_take_member_flag(loading, name + strlen("issuer." CONFIG_MEMBER_PREFIX),
                                        flag_value(argc, argv, index));
@@ -245,8 +244,7 @@ static bool take_arguments(struct config_loading *loading, int argc, char **argv
 
     config->arguments = calloc((size_t)(argc > 0 ? argc : 0) + 1, sizeof(*config->arguments));
     loading->route_flags = calloc((size_t)(argc > 0 ? argc : 0) + 1, sizeof(*loading->route_flags));
-    loading->place_flags = calloc((size_t)(argc > 0 ? argc : 0) + 1, sizeof(*loading->place_flags));
-    if (!config->arguments || !loading->route_flags || !loading->place_flags)
+    if (!config->arguments || !loading->route_flags)
         return err_set(loading->err, ERR_MEMORY, "no memory for the command line");
     for (int i = 1; i < argc; i++) {
         if (!options_end && strncmp(argv[i], "--", 2) == 0 && looks_like_option(argv[i])) {
@@ -284,8 +282,7 @@ static bool set_from_flags(struct config_loading *loading)
         if (loading->flags[i] && (!config_check_argument(&config_options[i], loading->flags[i], loading->err) ||
                                   !config_set_option(loading, i, loading->flags[i], ORIGIN_FLAG)))
             return err_prefix(loading->err, "--%s.%s", config_options[i].section, config_options[i].key);
-    return config_set_routes_from_flags(loading) && config_set_places_from_flags(loading) &&
-           config_set_members_from_flags(loading);
+    return config_set_routes_from_flags(loading) && config_set_members_from_flags(loading);
 }
 
 /* ---- the environment ---- */
@@ -340,11 +337,6 @@ static bool set_from_environment(struct config_loading *loading)
         snprintf(name, sizeof(name), "%.*s", (int)(equals - *variable), *variable);
         if (strncmp(name, "ISSUING_ROUTE_", 14) == 0) {
             if (!config_set_route_from_variable(loading, name, equals + 1))
-                return false;
-            continue;
-        }
-        if (strncmp(name, "ISSUING_PLACE_", 14) == 0) {
-            if (!config_set_place_from_variable(loading, name, equals + 1))
                 return false;
             continue;
         }
@@ -403,6 +395,37 @@ static bool load(struct config_loading *loading, int argc, char **argv)
            set_from_credentials(loading) && set_profile_defaults(loading);
 }
 
+/* ---- places ---- */
+
+#define PLACE_MARK "{place}"
+
+static char *place_url(const char *url, int place)
+{
+    size_t mark = strlen(PLACE_MARK), length = 0, size = strlen(url) + 1; /* a number is shorter than its mark */
+    char *text = malloc(size);
+    const char *next;
+    for (; text && (next = strstr(url, PLACE_MARK)); url = next + mark)
+        length += (size_t)snprintf(text + length, size - length, "%.*s%d", (int)(next - url), url, place);
+    if (text)
+        snprintf(text + length, size - length, "%s", url);
+    return text;
+}
+
+static bool make_place_urls(struct config *config, struct err *err)
+{
+    for (int i = 0; i < config->database.places && config->database.places > 1 && config->database.url; i++) {
+        config->place_urls[i] = place_url(config->database.url, i);
+        if (!config->place_urls[i])
+            return err_set(err, ERR_MEMORY, "no memory for the configuration");
+    }
+    return true;
+}
+
+const char *config_database_url(const struct config *config, int place)
+{
+    return config->database.places > 1 ? config->place_urls[place] : config->database.url;
+}
+
 bool config_load(struct config *ret_config, enum config_program program, int argc, char **argv, struct err *err)
 {
     struct config_loading loading = {.program = program, .path = CONFIG_DEFAULT_PATH, .err = err};
@@ -410,13 +433,11 @@ bool config_load(struct config *ret_config, enum config_program program, int arg
     bool is_loaded = load(&loading, argc, argv);
 
     free(loading.route_flags);
-    free(loading.place_flags);
-    if (!is_loaded) {
+    if (!is_loaded || !make_place_urls(&loading.config, err)) {
         config_done(&loading.config);
         return false;
     }
     config_finish_routes(&loading.config);
-    config_finish_places(&loading.config);
     *ret_config = loading.config;
     return true;
 }
@@ -427,7 +448,8 @@ void config_done(struct config *config)
         if (config_is_text(&config_options[i]))
             free_text(config_place_of(config, &config_options[i]));
     config_routes_done(config);
-    config_places_done(config);
+    for (int i = 0; i < CONFIG_PLACES_MAX; i++)
+        free_text(&config->place_urls[i]);
     config_members_done(config);
     if (config->origins)
         free(config->origins->path);

@@ -61,22 +61,16 @@ struct config_route {
 };
 
 #define CONFIG_PLACES_MAX 64
-
-/* One section [place.N-M]: the places N to M, or the one place N, are in a database of their own. */
-struct config_place {
-    int first, last;
-    char *url;    /* NULL = not given yet */
-    int database; /* the number of the database, 0 to database_count - 1; the first has place 0 */
-    int origin;   /* private: where it came from */
-    int line;     /* private: of the section in the file, then of the url; 0 = not in it */
-};
+#define CONFIG_NO_PLACE (-1)
 
 /* Texts are owned by the configuration; an unset text is NULL. Durations are in milliseconds. */
 struct config {
     struct {
-        char *url;
+        char *url; /* with {place} in it where there are several places */
         int64_t connections;
         bool allow_insecure;
+        int64_t places;
+        int64_t place; /* CONFIG_NO_PLACE = none is named */
     } database;
     struct {
         char *listen;
@@ -168,9 +162,7 @@ struct config {
     } card;
     struct config_route routes[CONFIG_ROUTES_MAX]; /* route_count of them, ordered by type */
     int route_count;
-    struct config_place places[CONFIG_PLACES_MAX]; /* place_count of them, ordered; none: all are in database.url */
-    int place_count;
-    int database_count;
+    char *place_urls[CONFIG_PLACES_MAX]; /* private: database.url for each of several places */
     struct {
         char *link;     /* http or https, with {trace_id} once */
         char *endpoint; /* spans go to <endpoint>/v1/traces; NULL = as OpenTelemetry's own variables say */
@@ -203,15 +195,9 @@ must_check bool config_load(struct config *ret_config, enum config_program progr
  * ERR_CONFIG. */
 must_check bool config_check(const struct config *config, enum config_program program, struct err *err);
 void config_done(struct config *config);
-/* The url of one of the database_count databases; of database 0, which has place 0, and database.url without sections of
- * places, is what all databases share. NULL = libpq's own environment. */
-const char *config_database_url(const struct config *config, int database);
-/* The number of the database that has the place. */
-int config_database_of(const struct config *config, int place);
-/* How many places the sections have; 0 = there are no sections. */
-int config_places(const struct config *config);
-/* "4-7", or "4": the first and the last place. false: it is none. between: what stands between the two. */
-bool config_read_places(const char *text, char between, int *ret_first, int *ret_last);
+/* The url of the database of a place: database.url, with the number in the stead of {place}. NULL = libpq's own
+ * environment. Borrowed. */
+const char *config_database_url(const struct config *config, int place);
 /* One line an option: `section.key = value  # origin`; a password inside a url of a database is masked. */
 void config_show(const struct config *config, FILE *out);
 /* Whether anything but the default gives this option ("api.listen") its value. */

@@ -284,9 +284,33 @@ static bool check_trace_link(const char *link, struct err *err)
            err_set(err, ERR_CONFIG, "trace.link is no http:// or https:// address with {trace_id} once");
 }
 
+/* A user whose place is looked for in the wrong database would get no card, or a second one's worth of tries; so what
+ * is unclear is refused. The databases know their numbers as well. */
+static bool check_places(const struct config *config, enum config_program program, struct err *err)
+{
+    long long places = config->database.places, place = config->database.place;
+    bool has_mark = config->database.url && strstr(config->database.url, "{place}");
+    if (places > 1 && !has_mark)
+        return err_set(err, ERR_CONFIG,
+                       "database.places is %lld, and database.url has no {place}: each place is a "
+                       "database of its own",
+                       places);
+    if (places == 1 && has_mark)
+        return err_set(err, ERR_CONFIG, "database.url has {place}, and database.places is 1");
+    if (place >= places)
+        return err_set(err, ERR_CONFIG, "database.place is %lld, and database.places is %lld: the last one is %lld",
+                       place, places, places - 1);
+    if (program == CONFIG_WORKER && places > 1 && place < 0)
+        return err_set(err, ERR_CONFIG,
+                       "database.places is %lld, and a worker works in one of them: database.place is "
+                       "missing",
+                       places);
+    return true;
+}
+
 bool config_check(const struct config *config, enum config_program program, struct err *err)
 {
-    if (!config_check_places(config, err))
+    if (!check_places(config, program, err))
         return false;
     switch (program) {
     case CONFIG_API:

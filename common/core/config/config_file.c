@@ -84,16 +84,6 @@ static bool set_route_from_line(struct config_loading *loading, const char *key,
            err_prefix(loading->err, "%s", name);
 }
 
-static bool set_place_from_line(struct config_loading *loading, const char *key, const char *value)
-{
-    if (strcmp(key, config_place_url.key) != 0)
-        return err_set(loading->err, ERR_CONFIG, "unknown option %.60s in [place.%s]; there is url", key,
-                       loading->place);
-    return (check_password(loading, &config_place_url, value) &&
-            config_set_place(loading, loading->place, '-', value, ORIGIN_FILE)) ||
-           err_prefix(loading->err, "place.%s.url", loading->place);
-}
-
 static int on_pair(void *user, const char *section, const char *key, const char *value)
 {
     struct config_loading *loading = user;
@@ -101,9 +91,8 @@ static int on_pair(void *user, const char *section, const char *key, const char 
     /* inih continues after a fault; only the first one is reported. */
     if (loading->has_failed)
         return 0;
-    return (loading->place[0]   ? set_place_from_line(loading, key, value)
-            : loading->route[0] ? set_route_from_line(loading, key, value)
-                                : set_from_line(loading, section, key, value)) ||
+    return (loading->route[0] ? set_route_from_line(loading, key, value)
+                              : set_from_line(loading, section, key, value)) ||
            fail_line(loading);
 }
 
@@ -123,15 +112,6 @@ static bool open_route(struct config_loading *loading, const char *type)
     return true;
 }
 
-/* range: what stands behind "place.". */
-static bool open_place(struct config_loading *loading, const char *range)
-{
-    if (!config_set_place(loading, range, '-', NULL, ORIGIN_FILE))
-        return false;
-    snprintf(loading->place, sizeof(loading->place), "%.*s", (int)sizeof(loading->place) - 1, range);
-    return true;
-}
-
 /* inih does not report sections, accepts any text behind ']' and cuts long names, so section headers are checked
  * here. */
 static bool check_header(struct config_loading *loading, const char *line)
@@ -142,9 +122,7 @@ static bool check_header(struct config_loading *loading, const char *line)
     if (line[1 + length] != ']' || line[2 + length + strspn(line + 2 + length, " \t\r")] != '\0')
         return err_set(loading->err, ERR_CONFIG, "a section is [name] and nothing else on its line");
     snprintf(name, sizeof(name), "%.*s", (int)length, line + 1);
-    loading->route[0] = loading->place[0] = '\0';
-    if (strncmp(name, "place.", 6) == 0)
-        return open_place(loading, name + 6);
+    loading->route[0] = '\0';
     if (strncmp(name, "route.", 6) == 0)
         return open_route(loading, name + 6);
     if (strcmp(name, "route") == 0)

@@ -40,7 +40,8 @@ static void write_value(const void *place, const struct config_option *option, F
         buf_done(&masked);
         break;
     case OPTION_INTEGER:
-        fprintf(out, "%" PRId64, *(const int64_t *)place);
+        if (*(const int64_t *)place >= 0) /* else it is unset */
+            fprintf(out, "%" PRId64, *(const int64_t *)place);
         break;
     case OPTION_DURATION:
         config_value_write_duration(*(const int64_t *)place, text);
@@ -116,18 +117,6 @@ void config_compare_routes(const struct config *left, const struct config *right
     }
 }
 
-/* As a whole: which places are where. */
-static void compare_places(const struct config *left, const struct config *right,
-                           void (*on_difference)(void *context, const char *name), void *context)
-{
-    bool are_same = left->place_count == right->place_count;
-    for (int i = 0; i < left->place_count && are_same; i++)
-        are_same = left->places[i].first == right->places[i].first && left->places[i].last == right->places[i].last &&
-                   is_same(&left->places[i].url, &right->places[i].url, &config_place_url);
-    if (!are_same)
-        on_difference(context, "place");
-}
-
 void config_compare(const struct config *left, const struct config *right, enum config_program program,
                     void (*on_difference)(void *context, const char *name), void *context)
 {
@@ -140,7 +129,6 @@ void config_compare(const struct config *left, const struct config *right, enum 
         config_option_name(option, name);
         on_difference(context, name);
     }
-    compare_places(left, right, on_difference, context);
     if (program & CONFIG_WORKER && config_members_differ(left, right))
         on_difference(context, "issuer.create");
 }
@@ -253,12 +241,6 @@ void config_show(const struct config *config, FILE *out)
         snprintf(name, sizeof(name), "issuer.create.%s", member->path);
         write_line(config, name, &member->value, &text, (enum config_origin)member->origin, member->line, out);
     }
-    for (int i = 0; i < config->place_count; i++) {
-        const struct config_place *place = &config->places[i];
-        config_place_name(place, name);
-        snprintf(name + strlen(name), sizeof(name) - strlen(name), ".%s", config_place_url.key);
-        write_line(config, name, &place->url, &config_place_url, (enum config_origin)place->origin, place->line, out);
-    }
     for (int i = 0; i < config->route_count; i++)
         show_route(config, i, out);
 }
@@ -366,10 +348,6 @@ void config_help(enum config_program program, FILE *out)
           "file.\n"
           "Durations have a unit: ms, s, m, h, d.\n",
           out);
-    fputs("\nPlaces in several databases (docs/scaling.md): a section [place.N-M] for each range, in place of "
-          "database.url. In the\nenvironment: ISSUING_PLACE_N_M_URL.\n",
-          out);
-    write_help(&config_place_url, "place.N-M", NULL, out);
     if (program & CONFIG_WORKER)
         fputs(
             "\nissuer.create.PATH = VALUE, or {NAME} of a parameter (docs/issuers/README.md): a further member of the "

@@ -51,6 +51,11 @@ const struct config_option config_options[] = {
     {"database", "allow_insecure", OPTION_BOOL, TO(database.allow_insecure), .default_text = "false",
      .programs = API | WORKER | CTL,
      .help = "Whether PostgreSQL may be on another machine without sslmode=verify-full."},
+    {"database", "places", OPTION_INTEGER, TO(database.places), .default_text = "1", RANGE(1, CONFIG_PLACES_MAX),
+     .programs = API | WORKER | CTL,
+     .help = "The databases over which users are divided, for ever; more than one need {place} in database.url."},
+    {"database", "place", OPTION_INTEGER, TO(database.place), RANGE(0, CONFIG_PLACES_MAX - 1), .programs = WORKER | CTL,
+     .help = "Which of several places this program works in, the first is 0. A worker needs it."},
 
     {"api", "listen", OPTION_ADDRESS, TO(api.listen), .default_text = "127.0.0.1:8080", .programs = API,
      .help = "Where clients are served."},

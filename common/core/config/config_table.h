@@ -117,13 +117,6 @@ struct config_member_flag {
     const char *value;
 };
 
-/* --place.N-M.url=value */
-#define CONFIG_PLACE_RANGE_SIZE 24
-struct config_place_flag {
-    char range[CONFIG_PLACE_RANGE_SIZE];
-    const char *url;
-};
-
 struct config_loading {
     struct config config;
     enum config_program program;
@@ -132,8 +125,6 @@ struct config_loading {
     const char *flags[CONFIG_OPTIONS_MAX]; /* values from the command line; NULL = not given */
     struct config_route_flag *route_flags; /* as many as there are arguments, at most; owned */
     int route_flag_count;
-    struct config_place_flag *place_flags; /* the same */
-    int place_flag_count;
     struct config_member_flag member_flags[CONFIG_MEMBERS_MAX];
     int member_flag_count;
     struct err *err;
@@ -143,7 +134,6 @@ struct config_loading {
     int line;
     bool section_seen[CONFIG_OPTIONS_MAX]; /* by the index of the section's first option */
     char route[CONFIG_ROUTE_TYPE_SIZE];    /* the type of the section [route.TYPE] that is being read; "" = another */
-    char place[CONFIG_PLACE_RANGE_SIZE];   /* the places of the section [place.N-M] that is being read; "" = another */
     bool has_failed;
 };
 
@@ -192,26 +182,5 @@ must_check bool config_set_routes_from_credentials(struct config_loading *loadin
 /* When everything else is read: defaults that are other options' values. */
 void config_finish_routes(struct config *config);
 void config_routes_done(struct config *config);
-
-/* ---- config_places.c ---- */
-
-extern const struct config_option config_place_url;
-
-/* "place.N-M", the name of the section. */
-void config_place_name(const struct config_place *place, char ret_name[CONFIG_NAME_SIZE]);
-/* Sets the url of the places, which are added where they are not there yet. url NULL: there is a section only.
- * between: what stands between the first and the last place. */
-must_check bool config_set_place(struct config_loading *loading, const char *range, char between, const char *url,
-                                 enum config_origin origin);
-/* Takes "place.N-M.url", the name of a flag, apart. ERR_USAGE. */
-must_check bool config_take_place_flag(struct config_loading *loading, const char *name, const char *value);
-must_check bool config_set_places_from_flags(struct config_loading *loading);
-/* Takes "ISSUING_PLACE_N_M_URL" apart. */
-must_check bool config_set_place_from_variable(struct config_loading *loading, const char *name, const char *value);
-/* When everything else is read: which sections name the same database. */
-void config_finish_places(struct config *config);
-/* Each place is in one section. */
-must_check bool config_check_places(const struct config *config, struct err *err);
-void config_places_done(struct config *config);
 
 #endif

@@ -237,7 +237,8 @@ static bool explain(struct dial *dial, struct err *err)
     return err_set_sqlstate(err, sqlstate[0] ? ERR_CONFIG : ERR_AWAY, sqlstate, "%s", text);
 }
 
-PGconn *pg_dial(const char *conninfo, const char *application_name, struct err *err)
+/* host -1: any. */
+static PGconn *dial_hosts(const char *conninfo, const char *application_name, int host, int *ret_hosts, struct err *err)
 {
     struct dial dial = {.conninfo = conninfo, .application_name = application_name};
     struct pg_host_lists lists;
@@ -248,6 +249,15 @@ PGconn *pg_dial(const char *conninfo, const char *application_name, struct err *
         dial.limit_ms = lists.timeout_ms;
         has_memory = pg_hosts_set(&dial.hosts, lists.host, lists.hostaddr, lists.port, lists.is_whole);
         pg_host_lists_done(&lists);
+    }
+    *ret_hosts = dial.hosts.count;
+    if (has_memory && host >= dial.hosts.count) {
+        pg_hosts_done(&dial.hosts);
+        return NULL;
+    }
+    if (has_memory && host >= 0) {
+        dial.hosts.list[0] = dial.hosts.list[host];
+        dial.hosts.count = 1;
     }
     if (has_memory)
         connection = dial.hosts.count > 1 ? race(&dial, &has_memory) : connect_alone(&dial, &has_memory);
@@ -261,4 +271,15 @@ PGconn *pg_dial(const char *conninfo, const char *application_name, struct err *
         PQfinish(dial.attempts[i].connection);
     pg_hosts_done(&dial.hosts);
     return connection;
+}
+
+PGconn *pg_dial(const char *conninfo, const char *application_name, struct err *err)
+{
+    int hosts;
+    return dial_hosts(conninfo, application_name, -1, &hosts, err);
+}
+
+PGconn *pg_dial_host(const char *conninfo, const char *application_name, int host, int *ret_hosts, struct err *err)
+{
+    return dial_hosts(conninfo, application_name, host, ret_hosts, err);
 }

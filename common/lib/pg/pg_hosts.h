@@ -29,6 +29,7 @@ enum pg_seen {
     PG_SEEN_REFUSED,    /* nobody listens there */
     PG_SEEN_SILENT,     /* no answer in time, or no way to the host */
     PG_SEEN_OUTDATED,   /* an older primary than that of the other sessions */
+    PG_SEEN_ELSEWHERE,  /* it is not the home of the place */
     PG_SEEN_LOST,       /* it lacks commits that were acknowledged */
     PG_SEEN_UNRESOLVED, /* of a host: its name has no address */
     PG_SEEN_OTHER,      /* `why` says what */

@@ -30,6 +30,7 @@ static const struct {
     [PG_SEEN_READ_ONLY] = {PG_CAUSE_READ_ONLY, "every host is read-only"},
     [PG_SEEN_REFUSED] = {PG_CAUSE_REFUSED, "every host refuses connections"},
     [PG_SEEN_SILENT] = {PG_CAUSE_SILENT, "no host answers"},
+    [PG_SEEN_ELSEWHERE] = {PG_CAUSE_NO_PRIMARY, "no host is the home of the place"},
     [PG_SEEN_LOST] = {PG_CAUSE_LOST, "every host lacks acknowledged commits"},
     [PG_SEEN_UNRESOLVED] = {PG_CAUSE_UNRESOLVED, "no host name has an address"},
 };
@@ -51,6 +52,8 @@ static const char *words_of(enum pg_seen seen)
         return "does not answer";
     case PG_SEEN_OUTDATED:
         return "is an older primary";
+    case PG_SEEN_ELSEWHERE:
+        return "is not the home of the place";
     case PG_SEEN_LOST:
         return "lacks acknowledged commits";
     case PG_SEEN_UNRESOLVED:
@@ -142,7 +145,8 @@ enum pg_cause pg_hosts_why(const struct pg_hosts *hosts, const char *reason, cha
         enum pg_seen seen = seen_of(hosts, i, &why);
         is_same = is_same && seen == first;
         is_lost = is_lost || seen == PG_SEEN_LOST;
-        is_answered = is_answered || seen == PG_SEEN_STANDBY || seen == PG_SEEN_READ_ONLY || seen == PG_SEEN_OUTDATED;
+        is_answered = is_answered || seen == PG_SEEN_STANDBY || seen == PG_SEEN_READ_ONLY || seen == PG_SEEN_OUTDATED ||
+                      seen == PG_SEEN_ELSEWHERE;
     }
     enum pg_cause cause = is_lost       ? PG_CAUSE_LOST
                           : is_same     ? cause_of(first)

@@ -35,6 +35,8 @@ struct pg_pool_options {
     /* The newest version of the schema must be one of these, and the server a primary that can be written; both are
      * checked on each new connection (sql_schema_version, and those of session.sql). 0 = nothing is checked. */
     int schema_least, schema_most;
+    /* Which of how many places the database must be (pg_place.h), checked with the schema; places 0 = the only one. */
+    int place, places;
     /* Both may be NULL; both are called from the loop, and may close the pool. on_state: the pool became ready or not
      * ready, or it is not ready for another reason than before (error_text, "" when ready). on_error: a query was
      * refused (for a metric). */

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "common/lib/base/backoff.h"
+#include "common/lib/pg/pg_place.h"
 #include "common/lib/pg/pg_pool_internal.h"
 #include "common/lib/pg/pg_settings.h"
 #include "statements.h"
@@ -211,12 +212,30 @@ static void check_pooler(struct slot *slot, const struct pg_rows *rows)
     slot->pool->is_behind_pooler = pg_rows_count(rows) == 1 && pg_int8(rows, 0, 2) != process;
 }
 
+static void check_place(struct slot *slot, const struct pg_rows *rows)
+{
+    const struct pg_pool_options *options = &slot->pool->options;
+    char text[PG_FAULT_SIZE];
+    switch (pg_place_check(rows, options->place, options->places > 0 ? options->places : 1, text)) {
+    case PG_PLACE_FITS:
+        return; /* the result of the server's query follows */
+    case PG_PLACE_WRONG:
+        pg_connection_lose(&slot->connection, text);
+        break;
+    case PG_PLACE_ELSEWHERE:
+        pg_connection_refuse(&slot->connection, PG_SEEN_ELSEWHERE, text);
+        break;
+    }
+}
+
 static void on_schema(struct slot *slot, const struct pg_query_result *result)
 {
     switch (result->kind) {
     case PG_DONE:
         check_pooler(slot, result->rows);
         check_schema(slot, pg_rows_count(result->rows) == 1 ? pg_int8(result->rows, 0, 0) : 0);
+        if (slot->state == SLOT_CHECKING) /* the schema fits */
+            check_place(slot, result->rows);
         break;
     case PG_REFUSED:
         if (strcmp(result->sqlstate, "42P01") == 0)
@@ -413,7 +432,9 @@ static void on_result(struct pg_connection *connection, struct pg_query *query, 
         on_waits(slot, result);
         return;
     }
-    if (slot->state == SLOT_UP && result->kind == PG_REFUSED && strcmp(result->sqlstate, "25006") == 0)
+    /* guard: a session whose server is not the home of the place any more is given up */
+    bool is_left = pg_sqlstate_is_moved(result->sqlstate) || strcmp(result->sqlstate, "25006") == 0;
+    if (slot->state == SLOT_UP && result->kind == PG_REFUSED && is_left)
         slot_set_state(slot, SLOT_RETIRING);
     if (result->kind == PG_DONE)
         pg_history_note(&pool->history, &slot->history, result->rows);

@@ -14,6 +14,11 @@ struct pg_sync;
  * name or a setting. */
 must_check bool pg_sync_open(const char *conninfo, const char *application_name, struct pg_sync **ret_db,
                              struct err *err);
+/* The same at this host of the conninfo's list only. *ret_hosts: how many there are. */
+must_check bool pg_sync_open_host(const char *conninfo, const char *application_name, int host, int *ret_hosts,
+                                  struct pg_sync **ret_db, struct err *err);
+/* "host:port", for people. */
+void pg_sync_where(const struct pg_sync *db, char *ret_text, size_t size);
 void pg_sync_close(struct pg_sync *db); /* accepts NULL */
 #define pg_sync_scope on_scope_end(pg_sync_closep)
 void pg_sync_closep(struct pg_sync **db);

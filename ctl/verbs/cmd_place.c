@@ -1,0 +1,464 @@
+/* issuing-ctl place: which server serves which place, and how places go to another one. The functions of the database
+ * (migrations/schema/24_place.sql) decide; each step here is a commit, and the same command again goes on.
+ *
+ * A place is on each server of database.url: on its home, on the standbys of it, and on servers that it has left. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/core/config/config_value.h"
+#include "common/lib/base/clock.h"
+#include "ctl/action.h"
+#include "ctl/ctl.h"
+#include "ctl/options.h"
+#include "ctl/print.h"
+#include "statements.h"
+
+#define WAIT_MS 50
+#define WAIT_NOTE_MS 1000
+#define REPLAY_MS 30000 /* for standbys to replay a step of take-back */
+#define NAME_SIZE 64
+#define WHERE_SIZE 300
+#define SERVERS_MAX 16
+
+/* What one server has of a place. */
+struct server {
+    char where[WHERE_SIZE]; /* "host:port" */
+    char name[NAME_SIZE];   /* cluster_name */
+    char home[NAME_SIZE], left_by[NAME_SIZE];
+    bool is_there, is_standby;
+    int64_t open_events, system;
+    char why[200]; /* it cannot be asked */
+};
+
+struct servers {
+    struct server list[SERVERS_MAX];
+    int count;
+};
+
+/* What the command is about. */
+struct request {
+    int places[CONFIG_PLACES_MAX], count;
+    const char *to;
+    struct action action;
+};
+
+static bool is_served_by(const struct server *server)
+{
+    return server->is_there && !server->is_standby && strcmp(server->home, server->name) == 0;
+}
+
+static void copy(char *ret_text, const struct pg_rows *rows, int column)
+{
+    const char *text = pg_bytes(rows, 0, column).bytes;
+    snprintf(ret_text, NAME_SIZE, "%s", text ? text : "");
+}
+
+static bool read_server(struct ctl *ctl, struct server *server, struct err *err)
+{
+    pg_rows_scope struct pg_rows *rows = NULL;
+    const struct pg_param params[] = {pg_param_int8(ctl->place), pg_param_int8(ctl->config->database.places)};
+    pg_sync_where(ctl->db, server->where, sizeof(server->where));
+    if (!pg_sync_query(ctl->db, &sql_operator_place_state, params, &rows, err))
+        return false;
+    if (pg_rows_count(rows) == 0 || !pg_bool(rows, 0, 6))
+        return err_set(err, ERR_CONFIG, "the database is no place, or another one: see database.url");
+    copy(server->home, rows, 0);
+    copy(server->left_by, rows, 1);
+    copy(server->name, rows, 2);
+    server->is_standby = pg_bool(rows, 0, 3);
+    server->open_events = pg_int8(rows, 0, 4);
+    server->system = pg_int8(rows, 0, 5);
+    server->is_there = true;
+    return true;
+}
+
+/* Asks each server of the place. */
+static void look(struct ctl *ctl, int place, struct servers *ret_servers)
+{
+    int hosts = 1;
+    ctl->place = place;
+    *ret_servers = (struct servers){.count = 0};
+    for (int host = 0; host < hosts && host < SERVERS_MAX; host++) {
+        struct server *server = &ret_servers->list[ret_servers->count++];
+        struct err err = {.kind = ERR_NONE};
+        if (!ctl_connect_host(ctl, host, &hosts, &err) || !read_server(ctl, server, &err))
+            snprintf(server->why, sizeof(server->why), "%.190s", err.message);
+        if (!server->where[0])
+            snprintf(server->where, sizeof(server->where), "host %d", host + 1);
+    }
+}
+
+/* Connects to that server of the place, as the owner of the tables. */
+static bool become_owner(struct ctl *ctl, int host, struct err *err)
+{
+    pg_rows_scope struct pg_rows *rows = NULL;
+    int hosts;
+    if (!ctl_connect_host(ctl, host, &hosts, err) ||
+        !pg_sync_query(ctl->db, &sql_operator_migrate_state, NULL, &rows, err))
+        return false;
+    struct slice owner = pg_bytes(rows, 0, 2);
+    if (!owner.bytes)
+        return err_set(err, ERR_CONFIG, "this needs the owner of the tables, or a superuser, as migrate does");
+    const struct pg_param as[] = {pg_param_text(owner.bytes, owner.length)};
+    return pg_sync_query(ctl->db, &sql_operator_migrate_as, as, NULL, err);
+}
+
+static void pause_a_moment(void)
+{
+    (void)nanosleep(&(struct timespec){.tv_nsec = WAIT_MS * 1000000}, NULL);
+}
+
+/* One call that answers null, or why not. */
+static bool call(struct ctl *ctl, const struct sql_statement *statement, const struct pg_param *params, struct err *err)
+{
+    pg_rows_scope struct pg_rows *rows = NULL;
+    if (!pg_sync_query(ctl->db, statement, params, &rows, err))
+        return false;
+    const char *why = pg_bytes(rows, 0, 0).bytes;
+    return !why || err_set(err, ERR_REFUSED, "%s", why);
+}
+
+/* ---- move ---- */
+
+/* Until no transaction runs that may have found the place at home. ret_position: of the write-ahead log, behind them. */
+static bool wait_for_transactions(struct ctl *ctl, char ret_position[NAME_SIZE], struct err *err)
+{
+    pg_rows_scope struct pg_rows *rows = NULL;
+    int64_t started_ms = clock_mono_ms();
+    bool was_noted = false;
+    if (!pg_sync_query(ctl->db, &sql_owner_place_transactions, NULL, &rows, err))
+        return false;
+    struct slice names = pg_bytes(rows, 0, 0);
+    const struct pg_param params[] = {pg_param_text(names.bytes, names.length)};
+    for (;;) {
+        pg_rows_scope struct pg_rows *left = NULL;
+        if (!pg_sync_query(ctl->db, &sql_owner_place_waits, params, &left, err))
+            return false;
+        copy(ret_position, left, 1);
+        /* guard: a move waits for transactions under way */
+        if (pg_int8(left, 0, 0) == 0)
+            return true;
+        if (!was_noted && clock_mono_ms() - started_ms > WAIT_NOTE_MS) {
+            fprintf(stderr,
+                    "issuing-ctl: waiting for %" PRId64
+                    " transactions that may write to place %d; end them, or end this "
+                    "command and take the place back: issuing-ctl place take-back %d\n",
+                    pg_int8(left, 0, 0), ctl->place, ctl->place);
+            was_noted = true;
+        }
+        pause_a_moment();
+    }
+}
+
+/* The server that is its home, or that has given it to the same servers before. -1: there is none. */
+static int find_giver(const struct servers *servers, const char *to)
+{
+    for (int i = 0; i < servers->count; i++) {
+        const struct server *server = &servers->list[i];
+        bool has_begun = server->is_there && !server->is_standby && strcmp(server->home, to) == 0 &&
+                         strcmp(server->left_by, server->name) == 0;
+        if (is_served_by(server) || has_begun)
+            return i;
+    }
+    return -1;
+}
+
+static bool check_taker(const struct servers *servers, const struct server *giver, const char *to, struct err *err)
+{
+    for (int i = 0; i < servers->count; i++) {
+        const struct server *server = &servers->list[i];
+        if (!server->is_there || strcmp(server->name, to) != 0)
+            continue;
+        if (server->system != giver->system)
+            return err_set(err, ERR_REFUSED, "\"%s\" at %s is no replica of \"%s\": they are different clusters", to,
+                           server->where, giver->name);
+        if (server->is_standby)
+            return true;
+        if (strcmp(giver->home, to) != 0)
+            return err_set(err, ERR_REFUSED,
+                           "\"%s\" at %s is no standby any more; places move while it is one, and it is "
+                           "promoted then",
+                           to, server->where);
+        return true;
+    }
+    return err_set(err, ERR_REFUSED, "no server of database.url that answers is called \"%s\" (cluster_name)", to);
+}
+
+static bool print_moved(struct ctl *ctl, const struct request *request, const char *position, struct err *err)
+{
+    if (!ctl->json) {
+        printf("place %d: its home is \"%s\" from now on; the write-ahead log is at %s\n", ctl->place, request->to,
+               position);
+        return true;
+    }
+    struct json *object = json_new_object();
+    if (object && json_set_integer(object, "place", ctl->place) && json_set_text(object, "home", request->to) &&
+        json_set_text(object, "position", position))
+        return print_json(object, stdout) || err_set(err, ERR_MEMORY, "out of memory");
+    json_free(object);
+    return err_set(err, ERR_MEMORY, "out of memory");
+}
+
+static bool move_one(struct ctl *ctl, const struct request *request, char ret_position[NAME_SIZE], struct err *err)
+{
+    struct servers servers;
+    struct pg_param params[1 + ACTION_PARAMS] = {pg_param_text(request->to, strlen(request->to))};
+    look(ctl, ctl->place, &servers);
+    int giver = find_giver(&servers, request->to);
+    if (giver < 0)
+        return err_set(err, ERR_REFUSED, "no server that answers serves place %d: issuing-ctl place list", ctl->place);
+    action_params(&request->action, params + 1);
+    return check_taker(&servers, &servers.list[giver], request->to, err) && become_owner(ctl, giver, err) &&
+           call(ctl, &sql_owner_place_move, params, err) && wait_for_transactions(ctl, ret_position, err);
+}
+
+static bool move(struct ctl *ctl, const struct request *request, struct err *err)
+{
+    char position[NAME_SIZE] = "";
+    for (int i = 0; i < request->count; i++) {
+        ctl->place = request->places[i];
+        if (!move_one(ctl, request, position, err) || !print_moved(ctl, request, position, err))
+            return false;
+    }
+    if (!ctl->json)
+        printf("Next: promote \"%s\" once it has replayed %s, and not before. With Patroni, on one of its hosts:\n"
+               "  patronictl edit-config %s --set standby_cluster=null\n",
+               request->to, position, request->to);
+    return true;
+}
+
+/* ---- take-back ---- */
+
+/* Whether each other server can serve the place no more, when it is promoted or as it is. */
+static bool are_others_safe(struct ctl *ctl, const struct servers *servers, int giver, bool is_forced, bool *ret_wait,
+                            struct err *err)
+{
+    *ret_wait = false;
+    for (int i = 0; i < servers->count; i++) {
+        const struct server *server = &servers->list[i];
+        if (i == giver)
+            continue;
+        if (!server->is_there && !is_forced)
+            return err_set(err, ERR_REFUSED,
+                           "%s cannot be asked whether it serves place %d (%s); --force says that it "
+                           "never will",
+                           server->where, ctl->place, server->why);
+        /* guard: a place that another server serves is not taken back */
+        if (is_served_by(server))
+            return err_set(err, ERR_REFUSED, "\"%s\" at %s serves place %d", server->name, server->where, ctl->place);
+        /* A standby that has not replayed the first step could still be promoted into the place. */
+        *ret_wait = *ret_wait || (server->is_there && server->is_standby && strcmp(server->home, server->name) == 0 &&
+                                  strcmp(server->name, servers->list[giver].name) != 0);
+    }
+    return true;
+}
+
+/* The primary that gave the place away; -1 = there is none. */
+static int find_leaver(const struct servers *servers)
+{
+    for (int i = 0; i < servers->count; i++) {
+        const struct server *server = &servers->list[i];
+        if (server->is_there && !server->is_standby && server->left_by[0] && strcmp(server->left_by, server->name) == 0)
+            return i;
+    }
+    return -1;
+}
+
+static int find_server(const struct servers *servers)
+{
+    for (int i = 0; i < servers->count; i++)
+        if (is_served_by(&servers->list[i]))
+            return i;
+    return -1;
+}
+
+static bool take_back_one(struct ctl *ctl, const struct request *request, bool is_forced, struct err *err)
+{
+    struct servers servers;
+    struct pg_param first[1 + ACTION_PARAMS] = {pg_param_bool(false)}, last[1 + ACTION_PARAMS] = {pg_param_bool(true)};
+    int64_t until_ms = clock_mono_ms() + REPLAY_MS;
+    bool must_wait;
+    action_params(&request->action, first + 1);
+    action_params(&request->action, last + 1);
+    look(ctl, ctl->place, &servers);
+    int giver = find_leaver(&servers), server = find_server(&servers);
+    if (giver < 0 && server >= 0) {
+        if (!ctl->json)
+            printf("place %d: \"%s\" serves it, and nothing is to be taken back\n", ctl->place,
+                   servers.list[server].name);
+        return true;
+    }
+    if (giver < 0)
+        return err_set(err, ERR_REFUSED, "no server that answers has given place %d away: issuing-ctl place list",
+                       ctl->place);
+    if (!are_others_safe(ctl, &servers, giver, is_forced, &must_wait, err))
+        return false;
+    if (!become_owner(ctl, giver, err) || !call(ctl, &sql_owner_place_take_back, first, err))
+        return false;
+    do {
+        look(ctl, ctl->place, &servers);
+        if (!are_others_safe(ctl, &servers, giver, is_forced, &must_wait, err))
+            return false;
+        if (must_wait && clock_mono_ms() > until_ms)
+            return err_set(err, ERR_REFUSED,
+                           "a standby has not replayed within %d s that place %d has no home; run the same "
+                           "command again",
+                           REPLAY_MS / 1000, ctl->place);
+        if (must_wait)
+            pause_a_moment();
+    } while (must_wait);
+    if (!become_owner(ctl, giver, err) || !call(ctl, &sql_owner_place_take_back, last, err))
+        return false;
+    if (!ctl->json)
+        printf("place %d: \"%s\" serves it again\n", ctl->place, servers.list[giver].name);
+    return true;
+}
+
+/* ---- list ---- */
+
+/* For people and programs. */
+static const char *state_of(const struct server *server)
+{
+    return !server->is_there                         ? "away"
+           : strcmp(server->home, server->name) != 0 ? (server->is_standby ? "standby elsewhere" : "elsewhere")
+           : server->is_standby                      ? "standby"
+                                                     : "served";
+}
+
+static bool print_server(const struct ctl *ctl, struct table *table, const struct server *server)
+{
+    if (ctl->json) {
+        struct json *object = json_new_object();
+        if (object && json_set_integer(object, "place", ctl->place) && json_set_text(object, "server", server->where) &&
+            json_set_text(object, "name", server->name) && json_set_text(object, "state", state_of(server)) &&
+            json_set_text(object, "home", server->home) &&
+            json_set_text(object, "left_by", server->left_by[0] ? server->left_by : NULL) &&
+            json_set_integer(object, "open_events", server->open_events) &&
+            json_set_text(object, "why", server->why[0] ? server->why : NULL))
+            return print_json(object, stdout);
+        json_free(object);
+        return false;
+    }
+    table_add_number(table, ctl->place);
+    table_add(table, server->where);
+    table_add(table, server->name);
+    table_add(table, state_of(server));
+    table_add(table, server->home);
+    if (server->is_there)
+        table_add_number(table, server->open_events);
+    else
+        table_add(table, NULL);
+    return !table->failed;
+}
+
+static int list(struct ctl *ctl)
+{
+    static const char *const heads[] = {"PLACE", "SERVER", "NAME", "STATE", "HOME", "OPEN", NULL};
+    struct table table;
+    bool whole = true;
+    int served[CONFIG_PLACES_MAX] = {0}, code = CTL_DONE;
+    table_init(&table, heads);
+    for (int place = 0; place < ctl->config->database.places; place++) {
+        struct servers servers;
+        look(ctl, place, &servers);
+        for (int i = 0; i < servers.count && whole; i++) {
+            whole = print_server(ctl, &table, &servers.list[i]);
+            served[place] += is_served_by(&servers.list[i]);
+        }
+    }
+    whole = (ctl->json || table_flush(&table, stdout)) && whole;
+    table_done(&table);
+    fflush(stdout);
+    for (int place = 0; place < ctl->config->database.places; place++)
+        if (served[place] != 1) {
+            fprintf(stderr, "issuing-ctl: place %d: %s\n", place,
+                    served[place] == 0 ? "no server that answers serves it" : "two servers serve it");
+            code = CTL_REFUSED;
+        }
+    return whole ? code : CTL_REFUSED;
+}
+
+/* ---- the command ---- */
+
+/* "2" or "2,3". */
+static bool read_places(const struct ctl *ctl, const char *text, struct request *request, struct err *err)
+{
+    while (request->count < CONFIG_PLACES_MAX) {
+        char number[8];
+        size_t length = strcspn(text, ",");
+        int64_t place;
+        snprintf(number, sizeof(number), "%.*s", length < sizeof(number) ? (int)length : 1,
+                 length < sizeof(number) ? text : "x");
+        if (!config_value_integer(number, 0, ctl->config->database.places - 1, &place, err))
+            return err_set(err, ERR_USAGE, "the places are N or N,M, from 0 to %" PRId64,
+                           ctl->config->database.places - 1);
+        request->places[request->count++] = (int)place;
+        if (text[length] == '\0')
+            return true;
+        text += length + 1;
+    }
+    return err_set(err, ERR_USAGE, "too many places");
+}
+
+static bool take_back(struct ctl *ctl, const struct request *request, bool is_forced, struct err *err)
+{
+    for (int i = 0; i < request->count; i++) {
+        ctl->place = request->places[i];
+        if (!take_back_one(ctl, request, is_forced, err))
+            return false;
+    }
+    return true;
+}
+
+static int run_place(struct ctl *ctl, char **arguments, int count)
+{
+    const char *reason = NULL;
+    bool is_forced = false;
+    struct request request = {.count = 0};
+    const struct option_spec specs[] = {{.name = "reason", .text = &reason},
+                                        {.name = "to", .text = &request.to},
+                                        {.name = "force", .flag = &is_forced},
+                                        {.name = NULL}};
+    struct err err;
+    if (!options_read(specs, arguments, count, &count, &err))
+        return ctl_fail(&err);
+    const char *verb = count > 0 ? arguments[0] : "";
+    bool is_move = strcmp(verb, "move") == 0 && count == 2 && request.to && !is_forced;
+    bool is_take_back = strcmp(verb, "take-back") == 0 && count == 2 && !request.to;
+    bool is_list = strcmp(verb, "list") == 0 && count == 1 && !reason && !request.to && !is_forced;
+    if (!is_move && !is_take_back && !is_list) {
+        err_set(&err, ERR_USAGE, "place takes: list; move N,M --to SCOPE --reason TEXT; take-back N,M --reason TEXT");
+        return ctl_fail(&err);
+    }
+    if (ctl->config->database.places == 1) {
+        err_set(&err, ERR_REFUSED, "there is one place: database.places is 1");
+        return ctl_fail(&err);
+    }
+    if (is_list)
+        return list(ctl);
+    if (!read_places(ctl, arguments[1], &request, &err) || !action_init(&request.action, reason, &err) ||
+        !(is_move ? move(ctl, &request, &err) : take_back(ctl, &request, is_forced, &err)))
+        return ctl_fail(&err);
+    return CTL_DONE;
+}
+
+const struct ctl_command ctl_place = {
+    .word = "place",
+    .usage = "list | move N,M --to SCOPE --reason TEXT | take-back N,M [--force] --reason TEXT",
+    .summary = "which server serves which place; moves places to other servers",
+    .help = "Places go to servers that are standbys of their home (docs/scaling.md). No row is copied. Run it as a\n"
+            "superuser, or as the owner of the tables. If a command was killed, run it again: it continues.\n\n"
+            "  list           each place on each server of database.url; exit 1 if a place is not served by one\n"
+            "  move N,M       from now on the home of these places is SCOPE, the cluster_name of a standby; waits for\n"
+            "                 transactions under way, and says when SCOPE may be promoted. Meanwhile users of these\n"
+            "                 places get 503\n"
+            "  take-back N,M  the server that they left serves them again, if no other one does\n"
+            "  --force        a server that cannot be asked is gone for ever\n"
+            "  --reason TEXT  why; stored in operator_actions\n\n"
+            "Refused: exit 1.\n",
+    .run = run_place,
+    .in_places = CTL_AS_A_WHOLE,
+};

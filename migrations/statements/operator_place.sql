@@ -1,0 +1,34 @@
+-- What `place`, and a command that works in several places, ask and do.
+
+-- name: operator_has_event :one
+-- why: whether the event is in this place. No lock. $1 event.
+SELECT EXISTS (SELECT FROM issuing.outbox_events e WHERE e.id = $1::uuid);
+
+-- name: operator_place_state :one
+-- why: what the server has of a place: its home, who gave it away, the server's own name, whether it is a standby, what
+-- is open there, and the cluster that it was made with. A standby can be asked. No lock.
+SELECT p.home, p.left_by, pg_catalog.current_setting('cluster_name'), pg_catalog.pg_is_in_recovery(),
+       (SELECT count(*)::int8 FROM issuing.outbox_events e WHERE e.status IN ('PENDING', 'PROCESSING')),
+       c.system_identifier, p.number = $1::int8 AND p.places = $2::int8
+FROM issuing.place p, pg_catalog.pg_control_system() c;
+
+-- name: owner_place_become :one
+-- why: at the end of each migrate: which of several databases this is. null = done, else why not. $1 place, $2 places.
+SELECT issuing.become_place($1::int8::int4, $2::int8::int4);
+
+-- name: owner_place_move :one
+-- why: issuing.move_place. null = done, else why not. $1 cluster_name of the new home, $2 to $5 who and why.
+SELECT issuing.move_place($1::text, $2::text, $3::text, $4::text, $5::text);
+
+-- name: owner_place_take_back :one
+-- why: issuing.take_place_back. null = done, else why not. $1 whether it is the last step, $2 to $5 who and why.
+SELECT issuing.take_place_back($1::bool, $2::text, $3::text, $4::text, $5::text);
+
+-- name: owner_place_transactions :one
+-- why: who may have asked for the home before it changed: issuing.transactions_now.
+SELECT array_to_string(issuing.transactions_now(), ' ');
+
+-- name: owner_place_waits :one
+-- why: how many of these transactions still run, and where the write-ahead log is. $1 their names, with blanks between.
+SELECT count(*)::int8, pg_catalog.pg_current_wal_insert_lsn()::text
+FROM unnest(issuing.transactions_now()) t WHERE t = ANY (string_to_array($1::text, ' '));

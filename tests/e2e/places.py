@@ -1,0 +1,180 @@
+"""Users that are divided over places, each a database: what an outsider sees is the same, and what goes on in one place
+goes on in all.
+
+Story: a second database is a second everything: a claim, a sweep, a limit, an audit trail. What is forgotten in one of
+them stops a part of the users only, and nobody sees why; and a user who is looked for in two of them gets two cards."""
+from divided import place_of
+from harness import assert_equal, assert_true, Failed, test, wait_until
+from operators import doctor, lines
+
+PLACES = 4
+USERS = ["user-%d" % number for number in range(32)]
+FOUR = {"places": PLACES}
+
+def of(place, users=USERS):
+    return [user for user in users if place_of(user, PLACES) == place]
+
+
+def refusal(world, place, text):
+    try:
+        return "done: " + world.in_place(place, text)
+    except Failed as refused:
+        return str(refused)
+
+
+def strangers(world):
+    """Rows of users of other places."""
+    return sum(int(world.in_place(place, "SELECT count(*) FROM %s WHERE issuing.place_of(user_id, %d) <> %d"
+                                  % (table, PLACES, place)))
+               for place in range(PLACES) for table in ("outbox_events", "idempotency_keys", "rate_limit_log", "cards"))
+
+
+# The kill comes sooner than the end of a call, on a busy machine too.
+@test(issuer__timeout="3s", issuer__settle_time="6s", core__timeout="3s", worker__lease="13s", **FOUR)
+def users_of_all_places_get_their_cards_though_a_worker_is_killed(world):
+    world.up()
+    world.sandbox.fault("create", "create_then_hang")
+    requests = {user: world.accept(user) for user in USERS}
+    wait_until(lambda: all(count != "0" for count in world.in_each(
+        "SELECT count(*) FROM outbox_events WHERE status = 'PROCESSING'")), "events at work everywhere")
+    world.workers()[0].kill()
+    world.sandbox.clear()
+    world.start_worker(place=0)
+    for user in USERS:
+        again = world.post(user, "k")
+        assert_equal((again.status, again.json()["id"]), (202, requests[user]), "a double tap of " + user)
+    world.settle()
+    assert_true(world.in_place(0, "SELECT count(*) FROM outbox_attempts WHERE outcome = 'lost'") != "0", "a lost attempt")
+    for user in USERS:
+        shown = world.get(user, "/v1/card-requests/" + requests[user]).json()
+        card = world.get(user, "/v1/cards/" + shown["card"]["id"]).json()
+        listed = world.get(user, "/v1/card-requests").json()
+        assert_equal((shown["status"], card["status"], len(listed["items"])), ("COMPLETED", "active", 1), user)
+        assert_equal(world.get("nobody", "/v1/card-requests/" + requests[user]).status, 404, "somebody else's")
+    assert_equal([int(count) for count in world.in_each("SELECT count(*) FROM cards")],
+                 [len(of(place)) for place in range(PLACES)], "cards in each place")
+    assert_equal(strangers(world), 0, "rows of users of other places")
+
+
+@test(**FOUR)
+def a_program_that_counts_its_places_wrongly_records_nobody(world):
+    world.start_sandbox()
+    world.suite.sql("CREATE DATABASE %s TEMPLATE %s" % (world.name_of("of_another_2"), world.suite.template(PLACES, 1)))
+    api = world.start_api(wait_ready=False, database__places=2)
+    wait_until(lambda: "the database is place 0 of 4, and not place 0 of 2" in api.get("/readyz").body.decode(), "the reason")
+    worker = world.start_worker(wait_ready=False, place=2,
+                                database__url=world.conninfo("issuing_worker", "of_another_{place}"))
+    for user in USERS[:8]:
+        assert_equal(world.post(user, "k", api=api).status, 503, user)
+    wait_until(lambda: "the database is place 1 of 4, and not place 2 of 4" in worker.get("/readyz").body.decode(),
+               "the reason")
+    assert_equal(world.sql("SELECT count(*) FROM idempotency_keys"), "0", "recorded")
+    good = world.start_api()
+    for user in USERS[:8]:
+        world.accept(user, api=good)
+    for place in range(PLACES):
+        said = refusal(world, place, "SELECT count(*) FROM issuing.accept(ARRAY[gen_random_uuid()], ARRAY['%s'],"
+                              " ARRAY['x'], ARRAY[sha256('')], ARRAY['{\"kind\": \"new\"}'], ARRAY[NULL], ARRAY[NULL], 9,"
+                              " '1 s', false, '1 h')" % of((place + 1) % PLACES)[0])
+        assert_true("and the user is one of place %d" % ((place + 1) % PLACES) in said, "place %d: %s" % (place, said))
+    assert_equal(strangers(world), 0, "rows of users of other places")
+    world.suite.sql("DROP DATABASE %s WITH (FORCE)" % world.name_of("of_another_2"))
+
+
+@test(**FOUR)
+def a_place_that_is_away_stops_its_own_users_only(world):
+    world.up()
+    world.suite.sql("ALTER DATABASE %s ALLOW_CONNECTIONS false" % world.name_of(2))
+    world.suite.sql("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = '%s'" % world.name_of(2))
+    for user in USERS:
+        assert_equal(world.post(user, "k").status, 503 if user in of(2) else 202, user)
+    ready = world.apis()[0].get("/readyz")
+    assert_true(ready.status == 200 and "place.2: " in ready.body.decode(), ready.body)
+    world.suite.sql("ALTER DATABASE %s ALLOW_CONNECTIONS true" % world.name_of(2))
+    wait_until(lambda: world.post(of(2)[0], "k").status == 202, "place 2 is back")
+    for user in USERS:
+        wait_until(lambda user=user: world.post(user, "k").status == 202, user)
+    world.settle()
+
+
+# Each is a way by which something of a place is written.
+DOORS = ("UPDATE outbox_events SET lease_token = NULL WHERE false", "DELETE FROM cards",
+         "SELECT issuing.enqueue('PAYMENT_PLACE', 'judy', '{}')",
+         "SELECT issuing.claim(gen_random_uuid(), 5, 30000, 'w', NULL, 100, false, 'CARD_ISSUE', false, 'generic',"
+         " 'https://i', 'oldest', NULL, NULL)",
+         "SELECT issuing.fold_statistics(10)", "SELECT issuing.keep_rows('1 h', '1 h', '1 d')",
+         "SELECT issuing.complete(ARRAY[gen_random_uuid()], ARRAY[gen_random_uuid()], 'w', ARRAY[1], 'link', ARRAY[NULL])",
+         "INSERT INTO operator_actions (actor, action) VALUES ('a', 'b')", "TRUNCATE marks")
+
+
+@test(**FOUR)
+def a_server_that_is_not_the_home_of_a_place_writes_nothing(world):
+    world.up()
+    world.may_send("postgres", "PAYMENT_PLACE")
+    world.accept(of(1)[0])
+    world.settle()
+    world.in_place(1, "UPDATE place SET home = 'east'")
+    for door in DOORS:
+        said = refusal(world, 1, door)
+        assert_true('place 1 is served by "east"' in said, "%s: %s" % (door, said))
+    assert_equal(world.post(of(1)[0], "other").status, 503, "a user of the place")
+    assert_equal(world.post(of(0)[0], "k").status, 202, "a user of another place")
+    refused = world.ctl("list", "--place", "1")
+    assert_true(refused.returncode == 75 and 'place 1 is served by "east"' in refused.stderr, refused.stderr)
+    world.in_place(1, "UPDATE place SET home = current_setting('cluster_name')")
+    wait_until(lambda: world.post(of(1)[0], "other").status == 202, "the place is back")
+    world.settle()
+
+
+@test(**FOUR)
+def a_table_of_a_place_that_is_new_is_fenced_by_the_next_migrate(world):
+    for done in (world.ctl("migrate", role="postgres"), world.ctl("migrate", "--place", "2", role="postgres")):
+        assert_equal(done.returncode, 0, done.stderr)
+    for open_tables in world.in_each(
+            "SELECT string_agg(c.relname, ' ' ORDER BY c.relname) FROM pg_class c"
+            " WHERE c.relnamespace = 'issuing'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition"
+            " AND NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND t.tgname = 'at_home')"):
+        assert_equal(open_tables, "place schema_migration", "tables without the trigger")
+
+
+@test(**FOUR)
+def a_database_stays_the_place_that_it_is(world):
+    for settings, told in (({"database__places": 3}, "this database is place 0 of 4 for ever"),
+                           ({"database__places": 1, "database__url": world.conninfo("postgres", 3)},
+                            "this database is place 3 of 4 for ever"),
+                           ({"database__places": 65}, "65 is outside 1 to 64"),
+                           ({"database__url": world.conninfo("postgres", 3)}, "has no {place}")):
+        done = world.ctl("migrate", role="postgres", **settings)
+        assert_true(done.returncode == 78 and told in done.stderr, "%r: %s" % (settings, done.stderr))
+    found = doctor(world, "--place", "1", code=world.ctl("doctor", "--place", "1").returncode)
+    for name in ("schema", "rights", "access"):
+        rows = [row for row in found if row["check"] == name]
+        assert_true(rows and all(row["ok"] or row["warning"] for row in rows), "%s: %r" % (name, rows))
+
+
+@test(**FOUR)
+def an_operator_looks_at_one_place_or_at_all(world):
+    world.start_sandbox()
+    world.start_api()
+    requests = {user: world.accept(user) for user in USERS}
+    counts = [len(of(place)) for place in range(PLACES)]
+    for words in (("--place", "all"), ()):
+        shown = lines(world.ctl("status", "--json", *words))
+        assert_equal([(each["place"], each["events"]["PENDING"]) for each in shown], list(enumerate(counts)), "all")
+    shown = lines(world.ctl("status", "--json", "--place=2"))
+    assert_equal([(each["place"], each["events"]["PENDING"]) for each in shown], [(2, counts[2])], "one")
+    for user in (of(0)[0], of(3)[0]):
+        shown = lines(world.ctl("show", "--json", requests[user]))
+        assert_equal([(each["place"], each["id"]) for each in shown], [(place_of(user, PLACES), requests[user])], user)
+    done = world.ctl("cancel", requests[of(3)[0]], requests[of(1)[0]], "--reason", "x")
+    assert_equal(done.returncode, 0, done.stderr)
+    assert_equal(world.in_each("SELECT count(*) FROM outbox_events WHERE status = 'REJECTED'"), ["0", "1", "0", "1"],
+                 "cancelled")
+    done = world.ctl("pause", "issuer", "--reason", "x", "--place", "3")
+    assert_equal((done.returncode, world.in_each("SELECT count(*) FROM target_controls WHERE target = 'issuer'")),
+                 (0, ["0", "0", "0", "1"]), done.stderr)
+    for words, told in ((("list", "--place", "4"), "there are 4 places, 0 to 3, or all"),
+                        (("list", "--place"), "--place needs a number"), (("list", "--place", "x"), "0 to 3, or all"),
+                        (("console",), "console works in one of the 4 places: --place N")):
+        done = world.ctl(*words)
+        assert_true(done.returncode == 2 and told in done.stderr, "%r: %s" % (words, done.stderr))
