@@ -5,29 +5,26 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/lib/json/json_strict.h"
 #include "common/lib/json/json_value.h"
 #include "common/lib/json/json_writer.h"
 
 static_assert(HTTP_SUBJECT_SIZE > OUTBOX_USER_ID_MAX, "a call can be about any user");
 
 /* core-api may repeat who or what was asked about, in any answer. What it repeats must be that. */
-static bool names_other(const struct http_call *call, const char *member)
+static bool names_other(struct http_call *call, const char *member)
 {
     char text[HTTP_SUBJECT_SIZE];
-    if (!json_grammar_check(call->answer.bytes, call->answer.length, NULL))
-        return false;
-    struct json_value named = json_member(json_value_of(call->answer.bytes, call->answer.length), member);
+    struct json_value named = json_member(outcome_first_body(call), member);
     return named.kind != JSON_MISSING &&
            (!json_string(named, text, sizeof(text), NULL) || strcmp(text, call->subject) != 0);
 }
 
-static bool names_other_user(const struct http_call *call)
+static bool names_other_user(struct http_call *call)
 {
     return names_other(call, "user_id");
 }
 
-static bool names_other_request(const struct http_call *call)
+static bool names_other_request(struct http_call *call)
 {
     return names_other(call, "request_id");
 }
@@ -95,8 +92,8 @@ void core_read_check(const struct http_call *call, const struct issuer_profile *
         return;
     }
     struct json_value answer = {.kind = JSON_MISSING};
-    if (call->status == 200 && json_grammar_check(call->answer.bytes, call->answer.length, NULL))
-        answer = json_value_of(call->answer.bytes, call->answer.length);
+    if (call->status == 200)
+        answer = outcome_body(call);
     read_eligibility(answer, ret_outcome);
     if (ret_outcome->kind == OUTCOME_UNKNOWN)
         return;

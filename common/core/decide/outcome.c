@@ -37,6 +37,24 @@ const struct outcome_peer outcome_route = {
     .unreadable = OUTBOX_CAUSE_ROUTE_UNREADABLE,
 };
 
+static enum http_body check(const struct http_call *call)
+{
+    return json_grammar_check(call->answer.bytes, call->answer.length, NULL) ? HTTP_BODY_JSON : HTTP_BODY_OTHER;
+}
+
+struct json_value outcome_body(const struct http_call *call)
+{
+    enum http_body body = call->checked != HTTP_BODY_UNCHECKED ? call->checked : check(call);
+    return body == HTTP_BODY_JSON ? json_value_of(call->answer.bytes, call->answer.length)
+                                  : (struct json_value){.kind = JSON_MISSING};
+}
+
+struct json_value outcome_first_body(struct http_call *call)
+{
+    call->checked = check(call);
+    return outcome_body(call);
+}
+
 const char *outcome_kind_name(enum outcome_kind kind)
 {
     switch (kind) {
@@ -144,9 +162,9 @@ void outcome_read_problem(const struct http_call *call, char ret_code[OUTBOX_REA
 {
     ret_code[0] = '\0';
     ret_detail[0] = '\0';
-    if (call->result != HTTP_ANSWERED || !json_grammar_check(call->answer.bytes, call->answer.length, NULL))
+    if (call->result != HTTP_ANSWERED)
         return;
-    struct json_value answer = json_value_of(call->answer.bytes, call->answer.length);
+    struct json_value answer = outcome_body(call);
     size_t length;
     if (!json_string(json_member(answer, "code"), ret_code, OUTBOX_REASON_CODE_SIZE, &length) ||
         !outcome_code_is_usable(ret_code, length))

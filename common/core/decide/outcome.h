@@ -58,6 +58,11 @@ struct outcome_peer {
 /* Of routes: route_http_<n>, route_refused, route_unreachable, route_no_answer, route_unreadable. */
 extern const struct outcome_peer outcome_issuer, outcome_core, outcome_route;
 
+/* The body of an answer, which is JSON by its grammar; JSON_MISSING = it is none. */
+struct json_value outcome_body(const struct http_call *call);
+/* The same for names_other() (http_call.h), the first reader of an answer: the others need not check it again. */
+struct json_value outcome_first_body(struct http_call *call);
+
 /* What a deferral for this answer is called: its code, or route_refuses for a refusal, whose code may be the
  * receiver's own. */
 const char *outcome_cause(const struct outcome *outcome);

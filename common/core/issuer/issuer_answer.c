@@ -5,17 +5,14 @@
 #include <string.h>
 
 #include "common/lib/base/secret.h"
-#include "common/lib/json/json_strict.h"
 #include "common/core/issuer/issuer_card.h"
 #include "common/core/issuer/issuer_rules.h"
 
 /* The body of an answer; false: it is not JSON. */
 static bool body_of(const struct http_call *call, struct json_value *ret_body)
 {
-    if (!json_grammar_check(call->answer.bytes, call->answer.length, NULL))
-        return false;
-    *ret_body = json_value_of(call->answer.bytes, call->answer.length);
-    return true;
+    *ret_body = outcome_body(call);
+    return ret_body->kind != JSON_MISSING;
 }
 
 static void unreadable(const char *why, struct outcome *ret_outcome)

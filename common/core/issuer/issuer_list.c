@@ -1,7 +1,6 @@
 /* See issuer.h: reads a page of all cards that were made since a time. Numbers are not read. */
 #include <string.h>
 
-#include "common/lib/json/json_strict.h"
 #include "common/core/issuer/issuer_card.h"
 #include "common/core/issuer/issuer_rules.h"
 
@@ -39,10 +38,10 @@ static const char *read_page(const struct issuer_profile *profile, const struct 
                              void (*on_card)(void *context, const struct issuer_listed *card), void *context,
                              char ret_next[CARD_ISSUER_ID_MAX + 1])
 {
-    if (!json_grammar_check(call->answer.bytes, call->answer.length, NULL))
+    struct json_value body = outcome_body(call);
+    if (body.kind == JSON_MISSING)
         return call->answer.length > 0 ? "a page of the list is not JSON"
                                        : "a page of the list is empty, or larger than 1 MiB";
-    struct json_value body = json_value_of(call->answer.bytes, call->answer.length);
     struct json_value cards = json_at(body, profile->list.cards), more = json_at(body, profile->list.listed_more), row;
     struct issuer_listed card = {0};
     size_t at = 0;

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/lib/json/json_strict.h"
 #include "common/core/issuer/issuer_card.h"
 #include "common/core/issuer/issuer_rules.h"
 
@@ -108,10 +107,10 @@ static const char *read_list(const struct issuer_profile *profile, struct json_v
 static const char *read_page(const struct issuer_profile *profile, const struct http_call *call,
                              const struct uuid *event_id, struct issuer_lookup *lookup)
 {
-    if (!json_grammar_check(call->answer.bytes, call->answer.length, NULL))
+    struct json_value body = outcome_body(call);
+    if (body.kind == JSON_MISSING)
         return call->answer.length > 0 ? "the look-up's answer is not JSON"
                                        : "the look-up's answer is empty, or larger than 1 MiB";
-    struct json_value body = json_value_of(call->answer.bytes, call->answer.length);
     lookup->pages++;
     if (profile->list.paging != PAGING_ONE_CARD)
         return read_list(profile, body, event_id, lookup);

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/lib/json/json_strict.h"
 #include "common/core/issuer/json_pointer.h"
 
 /* Text or number -> a code of ours. False: there is none, or it cannot be used. */
@@ -31,9 +30,7 @@ void issuer_words_read(const struct issuer_profile *profile, const struct http_c
                        struct issuer_words *ret_words)
 {
     memset(ret_words, 0, sizeof(*ret_words));
-    if (!json_grammar_check(call->answer.bytes, call->answer.length, NULL))
-        return;
-    struct json_value answer = json_value_of(call->answer.bytes, call->answer.length);
+    struct json_value answer = outcome_body(call);
     const char *const *pointers = profile->error_codes;
     for (int i = 0; pointers && pointers[i]; i++) {
         assert(i < ISSUER_CODES_MAX);

@@ -61,10 +61,11 @@ void http_call_make(struct http_call *call, const char *method, const char *base
     buf_put_text(&call->lines, base);
 }
 
-void http_call_about(struct http_call *call, const char *subject, bool (*names_other)(const struct http_call *call))
+void http_call_about(struct http_call *call, const char *subject, bool (*names_other)(struct http_call *call))
 {
-    assert(strlen(subject) < sizeof(call->subject));
-    snprintf(call->subject, sizeof(call->subject), "%s", subject);
+    size_t length = strlen(subject);
+    assert(length < sizeof(call->subject));
+    memcpy(call->subject, subject, length + 1);
     call->names_other = names_other;
 }
 
@@ -151,6 +152,8 @@ const char *http_call_check(const struct http_call *call)
 void http_call_begin_answer(struct http_call *call)
 {
     call->retry_after_ms = -1;
+    /* guard: what was found in one answer says nothing of the next one */
+    call->checked = HTTP_BODY_UNCHECKED;
     call->answer_is_json = false;
     call->noted_seen = 0;
     memset(call->noted, 0, sizeof(call->noted));

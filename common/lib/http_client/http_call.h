@@ -24,6 +24,13 @@ enum http_handshake {
     HTTP_HANDSHAKE_RESUMED, /* took up a session */
 };
 
+/* What is known of the body of an answer (outcome_body() of common/core/decide/outcome.h). */
+enum http_body {
+    HTTP_BODY_UNCHECKED,
+    HTTP_BODY_JSON, /* its grammar was checked */
+    HTTP_BODY_OTHER,
+};
+
 #define HTTP_CALL_HEADERS_MAX 40
 #define HTTP_CALL_TEXT_MAX 8192              /* bytes of URL and headers together, and of a body */
 #define HTTP_CALL_BODY_MAX (2 * 1024 * 1024) /* of a body for which http_call_allow_body() was called */
@@ -55,7 +62,7 @@ struct http_call {
     /* Whether an answer names another request than this one, whose subject is `subject`: the peer, or a gateway, has
      * answered once too often, and every answer of that connection is another's. It is called before the connection is
      * used again. NULL = an answer does not tell. */
-    bool (*names_other)(const struct http_call *call);
+    bool (*names_other)(struct http_call *call);
     const void *names_by; /* its own */
     char subject[HTTP_SUBJECT_SIZE];
     size_t answer_max;                /* as http_call_init() was told */
@@ -66,6 +73,7 @@ struct http_call {
     enum http_result result;
     int status;
     struct buf answer;      /* the body */
+    enum http_body checked; /* the body, by names_other(): who reads it afterwards need not check it again */
     int64_t retry_after_ms; /* from Retry-After (seconds or date), -1 = none; capped at 5 min */
     bool answer_is_json;    /* Content-Type application/json or application/<any>+json */
     bool is_anothers;       /* names_other() said so; the answer decides nothing */
@@ -102,7 +110,7 @@ void http_call_forget(struct http_call *call);
  * otherwise. */
 void http_call_make(struct http_call *call, const char *method, const char *base);
 /* An answer to this request may name its subject, which fits. */
-void http_call_about(struct http_call *call, const char *subject, bool (*names_other)(const struct http_call *call));
+void http_call_about(struct http_call *call, const char *subject, bool (*names_other)(struct http_call *call));
 /* The body of this request may have body_max bytes, at most HTTP_CALL_BODY_MAX. */
 void http_call_allow_body(struct http_call *call, size_t body_max);
 /* The largest answer to this request, in bytes, if the client allows it. */

@@ -213,4 +213,28 @@ TEST(a_card_number_in_a_detail_is_struck_out_before_the_cut)
     ck_assert_msg(strstr(detail, "4111") == NULL, "%s", detail);
 }
 
+/* The check of an answer is noted for its other readers: a text that is no JSON must not be walked as if it were. */
+TEST(a_body_is_checked_once_for_all_its_readers)
+{
+    static const char *const texts[] = {"{\"code\":\"a\"", "{\"code\":\"a\"}", "<html>"};
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
+        enum json_kind kind = i == 1 ? JSON_OBJECT : JSON_MISSING;
+        http_call_begin_answer(&call);
+        answered(422, texts[i]);
+        ck_assert_int_eq(outcome_body(&call).kind, kind);
+        http_call_begin_answer(&call);
+        ck_assert_int_eq(outcome_first_body(&call).kind, kind);
+        ck_assert_int_eq(outcome_body(&call).kind, kind);
+    }
+}
+
+TEST(the_next_answer_is_checked_anew)
+{
+    answered(422, "{\"code\":\"a\"}");
+    ck_assert_int_eq(outcome_first_body(&call).kind, JSON_OBJECT);
+    http_call_begin_answer(&call);
+    answered(422, "{\"code\":\"a\"");
+    ck_assert_int_eq(outcome_body(&call).kind, JSON_MISSING);
+}
+
 TESTS_BETWEEN(outcome, set_up, tear_down)

@@ -85,7 +85,7 @@ START_TEST(what_comes_behind_an_answer_is_no_answer_to_the_next_call)
     scripted_close(other);
 }
 
-static bool names_other(const struct http_call *call)
+static bool names_other(struct http_call *call)
 {
     return call->answer.length == strlen(call->subject) &&
            memcmp(call->answer.bytes, call->subject, call->answer.length) != 0;

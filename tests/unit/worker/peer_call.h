@@ -25,7 +25,7 @@ static void answered(int status, const char *text)
 {
     call.result = HTTP_ANSWERED;
     call.status = status;
-    call.retry_after_ms = -1;
+    http_call_begin_answer(&call);
     buf_reset(&call.answer);
     ck_assert(buf_put_text(&call.answer, text));
 }
