@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define FIRST_CAPACITY 256
+#define INTEGER_SIZE (sizeof("-9223372036854775808") - 1)
 
 void buf_init(struct buf *buf, size_t max)
 {
@@ -46,14 +47,11 @@ static bool fail(struct buf *buf)
     return false;
 }
 
-/* Makes capacity for `length` more bytes and the terminator. */
-static bool grow(struct buf *buf, size_t length)
+static __attribute__((noinline)) bool enlarge(struct buf *buf, size_t length)
 {
     if (buf->failed || length > buf->max - buf->length)
         return fail(buf);
     size_t wanted = buf->length + length + 1;
-    if (wanted <= buf->capacity)
-        return true;
     size_t capacity = buf->capacity > SIZE_MAX / 2 ? SIZE_MAX : buf->capacity * 2;
     if (capacity < FIRST_CAPACITY)
         capacity = FIRST_CAPACITY;
@@ -75,6 +73,13 @@ static bool grow(struct buf *buf, size_t length)
     return true;
 }
 
+/* Makes capacity for `length` more bytes and the terminator. */
+static inline bool grow(struct buf *buf, size_t length)
+{
+    bool fits = !buf->failed && length <= buf->max - buf->length && length < buf->capacity - buf->length;
+    return fits || enlarge(buf, length);
+}
+
 bool buf_put(struct buf *buf, const void *bytes, size_t length)
 {
     if (!grow(buf, length))
@@ -93,7 +98,24 @@ bool buf_put_text(struct buf *buf, const char *text)
 
 bool buf_put_byte(struct buf *buf, char byte)
 {
-    return buf_put(buf, &byte, 1);
+    if (!grow(buf, 1))
+        return false;
+    buf->bytes[buf->length++] = byte;
+    buf->bytes[buf->length] = '\0';
+    return true;
+}
+
+bool buf_put_integer(struct buf *buf, int64_t integer)
+{
+    char digits[INTEGER_SIZE], *first = digits + sizeof(digits);
+    uint64_t left = integer < 0 ? -(uint64_t)integer : (uint64_t)integer;
+    do {
+        *--first = (char)('0' + left % 10);
+        left /= 10;
+    } while (left > 0);
+    if (integer < 0)
+        *--first = '-';
+    return buf_put(buf, first, (size_t)(digits + sizeof(digits) - first));
 }
 
 bool buf_put_format(struct buf *buf, const char *format, ...)

@@ -19,6 +19,7 @@ void buf_reset(struct buf *buf); /* empties, keeps the memory, clears `failed` *
 bool buf_put(struct buf *buf, const void *bytes, size_t length);
 bool buf_put_text(struct buf *buf, const char *text);
 bool buf_put_byte(struct buf *buf, char byte);
+bool buf_put_integer(struct buf *buf, int64_t integer); /* in decimal digits */
 bool buf_put_format(struct buf *buf, const char *format, ...) printf_like(2, 3);
 /* Makes capacity for `length` more bytes and returns where to write them; the caller then adds to buf->length. NULL on
  * failure. */

@@ -61,8 +61,11 @@ static bool write_request(struct buf *request, const struct http_pool_origin *or
         put_header(request, line);
     if (call->secret_header)
         put_header(request, call->secret_header);
-    if (http_call_has_body(call))
-        buf_put_format(request, "Content-Length: %zu\r\n", call->body.length);
+    if (http_call_has_body(call)) {
+        buf_put_text(request, "Content-Length: ");
+        buf_put_integer(request, (int64_t)call->body.length);
+        buf_put(request, "\r\n", 2);
+    }
     buf_put(request, "\r\n", 2);
     if (http_call_has_body(call))
         buf_put(request, call->body.bytes, call->body.length);

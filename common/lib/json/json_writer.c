@@ -1,7 +1,6 @@
 /* See json_writer.h. */
 #include "common/lib/json/json_writer.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 #include "common/lib/base/clock.h"
@@ -74,7 +73,7 @@ void json_add_text(struct json_writer *writer, const char *name, const char *tex
 void json_add_integer(struct json_writer *writer, const char *name, int64_t integer)
 {
     start_value(writer, name);
-    buf_put_format(writer->out, "%" PRId64, integer);
+    buf_put_integer(writer->out, integer);
 }
 
 void json_add_bool(struct json_writer *writer, const char *name, bool value)

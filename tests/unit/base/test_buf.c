@@ -153,6 +153,20 @@ TEST(what_was_consumed_is_not_left_behind_the_end)
     buf_done(&buf);
 }
 
+TEST(integers_are_decimal)
+{
+    struct buf buf;
+    buf_init(&buf, 100);
+    ck_assert(buf_put_integer(&buf, 0) && buf_put_byte(&buf, ' ') && buf_put_integer(&buf, -70) &&
+              buf_put_byte(&buf, ' ') && buf_put_integer(&buf, INT64_MAX) && buf_put_byte(&buf, ' ') &&
+              buf_put_integer(&buf, INT64_MIN));
+    ck_assert_str_eq(buf.bytes, "0 -70 9223372036854775807 -9223372036854775808");
+    buf_done(&buf);
+    buf_init(&buf, 2);
+    ck_assert(!buf_put_integer(&buf, 123) && buf.failed);
+    buf_done(&buf);
+}
+
 TEST(wiping_overwrites_also_what_was_consumed_or_reset)
 {
     struct buf buf;
