@@ -16,18 +16,6 @@
 #define OBJECT_MEMBERS_MAX 1024
 #define TEXT_MAX (1u << 30) /* offsets are 32 bits */
 
-/* Whether the next eight bytes have no quote, backslash, control or non-ASCII byte, so that a string can skip them. */
-static bool all_plain(const unsigned char *at)
-{
-    const uint64_t ones = 0x0101010101010101u, highs = 0x8080808080808080u;
-    uint64_t word, quote, backslash;
-
-    memcpy(&word, at, sizeof(word));
-    quote = word ^ ones * '"';
-    backslash = word ^ ones * '\\';
-    return ((word | (word - ones * 0x20) | (quote - ones) | (backslash - ones)) & highs) == 0;
-}
-
 struct name {
     uint32_t offset; /* of the first byte after the quote */
     uint32_t length; /* raw */
@@ -66,10 +54,7 @@ static bool scan_string(struct scan *scan, struct name *ret_name)
     size_t saved = 0; /* raw bytes less decoded bytes */
 
     for (;;) {
-        while (end - at >= 8 && all_plain(at))
-            at += 8;
-        while (at < end && *at >= 0x20 && *at < 0x80 && *at != '"' && *at != '\\')
-            at++;
+        at = json_text_plain_end(at, end);
         if (at == end)
             return fail_at(scan, at, "a string has no end");
         if (*at == '"') {

@@ -2,9 +2,11 @@
 #ifndef ISSUING_JSON_TEXT_H
 #define ISSUING_JSON_TEXT_H
 
+#include <endian.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 static inline bool json_text_is_space(unsigned char c)
 {
@@ -14,6 +16,39 @@ static inline bool json_text_is_space(unsigned char c)
 static inline bool json_text_is_digit(unsigned char c)
 {
     return c >= '0' && c <= '9';
+}
+
+/* A byte of a string that stands for itself. */
+static inline bool json_text_is_plain(unsigned char c)
+{
+    return c >= 0x20 && c < 0x80 && c != '"' && c != '\\';
+}
+
+/* How many of the next eight bytes are plain before the first that is not. */
+static inline size_t json_text_plain_of_eight(const unsigned char *at)
+{
+    const uint64_t ones = 0x0101010101010101u, highs = 0x8080808080808080u;
+    uint64_t word;
+    memcpy(&word, at, sizeof(word));
+    word = le64toh(word);
+    uint64_t quote = word ^ ones * '"', backslash = word ^ ones * '\\';
+    /* The lowest bit is exact: a subtraction borrows only from bytes behind one that is not plain itself. */
+    uint64_t others = (word | (word - ones * 0x20) | (quote - ones) | (backslash - ones)) & highs;
+    return others ? (size_t)__builtin_ctzll(others) / 8 : 8;
+}
+
+/* Behind the plain bytes that begin at `at`. */
+static inline const unsigned char *json_text_plain_end(const unsigned char *at, const unsigned char *end)
+{
+    while (end - at >= 8) {
+        size_t count = json_text_plain_of_eight(at);
+        at += count;
+        if (count < 8)
+            return at;
+    }
+    while (at < end && json_text_is_plain(*at))
+        at++;
+    return at;
 }
 
 /* The length of the well-formed UTF-8 sequence at `at` (RFC 3629: no overlong forms, no surrogates, at most U+10FFFF),

@@ -14,10 +14,15 @@ static const char *space_end(const char *at, const char *end)
     return at;
 }
 
+static const char *plain_end(const char *at, const char *end)
+{
+    return (const char *)json_text_plain_end((const unsigned char *)at, (const unsigned char *)end);
+}
+
 /* `at` is the opening quote; the result is behind the closing one. */
 static const char *string_end(const char *at, const char *end)
 {
-    for (at++; at < end && *at != '"'; at++)
+    for (at = plain_end(at + 1, end); at < end && *at != '"'; at = plain_end(at + 1, end))
         if (*at == '\\' && end - at > 1)
             at++;
     return at < end ? at + 1 : end;
@@ -42,6 +47,24 @@ static const char *container_end(const char *at, const char *end)
     return at;
 }
 
+static enum json_kind kind_of(char first)
+{
+    switch (first) {
+    case '{':
+        return JSON_OBJECT;
+    case '[':
+        return JSON_ARRAY;
+    case '"':
+        return JSON_STRING;
+    case 't':
+    case 'f':
+        return JSON_BOOL;
+    case 'n':
+        return JSON_NULL;
+    }
+    return first == '-' || json_text_is_digit((unsigned char)first) ? JSON_NUMBER : JSON_MISSING;
+}
+
 static const char *scalar_end(const char *at, const char *end)
 {
     while (at < end && *at != ',' && *at != '}' && *at != ']' && !json_text_is_space((unsigned char)*at))
@@ -52,26 +75,28 @@ static const char *scalar_end(const char *at, const char *end)
 /* The value at `at`, which is no white space. */
 static struct json_value value_at(const char *at, const char *end)
 {
-    struct json_value value = {.kind = JSON_MISSING};
+    struct json_value value = {.kind = at == end ? JSON_MISSING : kind_of(*at)};
 
-    if (at == end)
+    if (value.kind == JSON_MISSING)
         return value;
-    if (*at == '{' || *at == '[') {
-        value.kind = *at == '{' ? JSON_OBJECT : JSON_ARRAY;
-        value.raw = (struct slice){at, (size_t)(container_end(at, end) - at)};
-    } else if (*at == '"') {
-        value.kind = JSON_STRING;
-        value.raw = (struct slice){at, (size_t)(string_end(at, end) - at)};
-    } else if (*at == '-' || json_text_is_digit((unsigned char)*at) || *at == 't' || *at == 'f' || *at == 'n') {
-        value.kind = *at == 'n' ? JSON_NULL : *at == 't' || *at == 'f' ? JSON_BOOL : JSON_NUMBER;
-        value.raw = (struct slice){at, (size_t)(scalar_end(at, end) - at)};
-    }
+    const char *behind = value.kind == JSON_STRING                               ? string_end(at, end)
+                         : value.kind == JSON_OBJECT || value.kind == JSON_ARRAY ? container_end(at, end)
+                                                                                 : scalar_end(at, end);
+    value.raw = (struct slice){at, (size_t)(behind - at)};
     return value;
 }
 
 struct json_value json_value_of(const char *text, size_t length)
 {
-    return value_at(space_end(text, text + length), text + length);
+    const char *end = text + length, *at = space_end(text, end);
+
+    /* A text that was checked is one value, so that it ends where the white space behind it begins. */
+    while (end > at && json_text_is_space((unsigned char)end[-1]))
+        end--;
+    struct json_value value = {.kind = at == end ? JSON_MISSING : kind_of(*at)};
+    if (value.kind != JSON_MISSING)
+        value.raw = (struct slice){at, (size_t)(end - at)};
+    return value;
 }
 
 /* Where the next element or member starts, or NULL at the end. */
@@ -123,12 +148,14 @@ bool json_next_member(struct json_value object, size_t *cursor, struct slice *re
 }
 
 /* Whether the raw name (with quotes) unescapes to `name`. */
-static bool name_is(struct slice raw, const char *name, size_t length)
+static bool name_is(struct slice raw, const char *name)
 {
+    /* Nearly always the first byte tells: it is the name's, or begins an escape. */
+    if (raw.length < 2 || (name[0] && raw.bytes[1] != name[0] && raw.bytes[1] != '\\'))
+        return false;
     struct json_text_reader reader = {.at = (const unsigned char *)raw.bytes + 1};
-    size_t inner = raw.length - 2, i = 0;
-
-    if (raw.length < 2 || inner < length)
+    size_t length = strlen(name), inner = raw.length - 2, i = 0;
+    if (inner < length)
         return false;
     if (inner == length)
         return memcmp(raw.bytes + 1, name, length) == 0;
@@ -153,7 +180,7 @@ void json_members(struct json_value object, size_t count, const char *const *nam
         ret_values[i] = (struct json_value){.kind = object.kind == JSON_TWICE ? JSON_TWICE : JSON_MISSING};
     while (json_next_member(object, &cursor, &raw, &value)) {
         for (size_t i = 0; i < count; i++) {
-            if (name_is(raw, names[i], strlen(names[i]))) {
+            if (name_is(raw, names[i])) {
                 /* guard: a member that stands in an answer twice has no value */
                 ret_values[i] = ret_values[i].kind == JSON_MISSING ? value : twice;
                 break;
@@ -318,15 +345,6 @@ static bool put_escaped(struct buf *out, unsigned char c)
     }
 }
 
-/* The bytes at the beginning that need neither an escape nor a look at their UTF-8. */
-static size_t plain_length(const char *text, size_t length)
-{
-    size_t count = 0;
-    while (count < length && text[count] >= 0x20 && text[count] < 0x7f && text[count] != '"' && text[count] != '\\')
-        count++;
-    return count;
-}
-
 static void put_text(struct buf *out, const unsigned char *at, const unsigned char *end)
 {
     while (at < end) {
@@ -349,7 +367,7 @@ static void put_text(struct buf *out, const unsigned char *at, const unsigned ch
 
 bool json_put_string(struct buf *out, const char *text, size_t length)
 {
-    size_t plain = plain_length(text, length);
+    size_t plain = (size_t)(plain_end(text, text + length) - text);
     char *place = buf_reserve(out, plain + 2);
     if (!place)
         return false;

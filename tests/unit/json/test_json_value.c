@@ -9,6 +9,7 @@
 
 #include "common/lib/base/buf.h"
 #include "common/lib/json/json_strict.h"
+#include "common/lib/json/json_text.h"
 #include "tests/support/suite.h"
 
 #define TEXT(literal)                \
@@ -237,6 +238,23 @@ TEST(a_full_buffer_makes_writing_fail)
     buf_init(&buf, 4);
     ck_assert(!json_put_string(&buf, "abc", 3));
     buf_done(&buf);
+}
+
+/* Eight bytes are looked at together: a byte that ends a string must not be passed over, wherever it is, nor one stop it
+ * that only stands before or behind such a byte. */
+TEST(plain_bytes_end_at_the_first_that_is_not)
+{
+    unsigned char text[20];
+    for (size_t at = 0; at < sizeof(text); at++) {
+        for (int byte = 0; byte < 256; byte++) {
+            memset(text, byte & 1 ? 0x7f : 0x20, sizeof(text));
+            text[at] = (unsigned char)byte;
+            size_t expected = json_text_is_plain((unsigned char)byte) ? sizeof(text) : at;
+            ck_assert_uint_eq((size_t)(json_text_plain_end(text, text + sizeof(text)) - text), expected);
+            memset(text + at, byte, sizeof(text) - at);
+            ck_assert_uint_eq((size_t)(json_text_plain_end(text, text + sizeof(text)) - text), expected);
+        }
+    }
 }
 
 TESTS(json_value)
