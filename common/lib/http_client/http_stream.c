@@ -95,7 +95,7 @@ static bool open_tls(struct http_stream *stream, struct http_tls *tls)
 
 static const char *why_broken(const struct http_stream *stream, const char *otherwise)
 {
-    const char *reason = ERR_reason_error_string(ERR_peek_last_error());
+    const char *reason = stream->ssl ? ERR_reason_error_string(ERR_peek_last_error()) : NULL;
     if (stream->left == 0)
         return "the peer sends without end";
     return reason ? reason : otherwise;
@@ -105,7 +105,8 @@ static ssize_t break_stream(struct http_stream *stream, const char *otherwise)
 {
     stream->is_broken = true;
     stream->why = why_broken(stream, otherwise);
-    ERR_clear_error();
+    if (stream->ssl)
+        ERR_clear_error();
     return HTTP_STREAM_BROKEN;
 }
 
@@ -199,7 +200,8 @@ ssize_t http_stream_read(struct http_stream *stream, char *bytes, size_t size)
 
 ssize_t http_stream_write(struct http_stream *stream, const char *bytes, size_t length)
 {
-    ERR_clear_error();
+    if (stream->ssl) /* else OpenSSL has no part in it */
+        ERR_clear_error();
     stream->is_request = true;
     ssize_t count = stream->ssl ? SSL_write(stream->ssl, bytes, (int)length) : transmit(stream, bytes, length);
     stream->is_request = false;
@@ -235,7 +237,9 @@ void http_stream_close(struct http_stream *stream, bool is_in_order)
         (void)SSL_shutdown(stream->ssl);
     else if (stream->ssl) /* else OpenSSL would not take up its session again */
         SSL_set_shutdown(stream->ssl, SSL_SENT_SHUTDOWN);
-    SSL_free(stream->ssl);
-    ERR_clear_error();
+    if (stream->ssl) {
+        SSL_free(stream->ssl);
+        ERR_clear_error();
+    }
     close(stream->fd);
 }

@@ -8,11 +8,6 @@
 #include <strings.h>
 #include <time.h>
 
-bool http_same_word(struct slice left, const char *right)
-{
-    return left.length == strlen(right) && strncasecmp(left.bytes, right, left.length) == 0;
-}
-
 static bool is_blank(char c)
 {
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
@@ -69,18 +64,25 @@ bool http_is_json(struct slice value)
            strncasecmp(type.bytes + length - end_length, end, end_length) == 0;
 }
 
+static bool is_unreserved(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || c == '-' || c == '.' ||
+           c == '_' || c == '~';
+}
+
 bool http_put_encoded(struct buf *out, const char *text, size_t length)
 {
-    static const char unreserved[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
     static const char hex[] = "0123456789ABCDEF";
-    for (size_t i = 0; i < length; i++) {
+    for (size_t i = 0, first = 0; i < length; first = ++i) {
+        while (i < length && is_unreserved(text[i]))
+            i++;
+        if (i > first)
+            buf_put(out, text + first, i - first);
+        if (i == length)
+            break;
         unsigned char byte = (unsigned char)text[i];
-        if (byte && strchr(unreserved, byte)) {
-            buf_put_byte(out, (char)byte);
-        } else {
-            const char escaped[3] = {'%', hex[byte >> 4], hex[byte & 15]};
-            buf_put(out, escaped, sizeof(escaped));
-        }
+        const char escaped[3] = {'%', hex[byte >> 4], hex[byte & 15]};
+        buf_put(out, escaped, sizeof(escaped));
     }
     return !out->failed;
 }

@@ -2,6 +2,9 @@
 #ifndef ISSUING_HTTP_VALUES_H
 #define ISSUING_HTTP_VALUES_H
 
+#include <string.h>
+#include <strings.h>
+
 #include "common/lib/base/base.h"
 #include "common/lib/base/buf.h"
 
@@ -13,7 +16,10 @@ int64_t http_retry_after_ms(struct slice value, int64_t now_ms);
 /* Content-Type: application/json or application/<any>+json, parameters ignored. */
 bool http_is_json(struct slice value);
 /* ASCII, case ignored. */
-bool http_same_word(struct slice left, const char *right);
+static inline bool http_same_word(struct slice left, const char *right)
+{
+    return left.length == strlen(right) && strncasecmp(left.bytes, right, left.length) == 0;
+}
 /* Appends text percent-encoded outside RFC 3986 unreserved. */
 bool http_put_encoded(struct buf *out, const char *text, size_t length);
 /* The same for a segment of a path. An empty segment, "." and ".." change the path, however they are encoded (RFC 3986,
