@@ -167,8 +167,10 @@ static void apply_verdict(struct flow *flow, struct flow_verdict verdict)
 {
     if (flow->review.is_on && verdict.kind != FLOW_GO && verdict.kind != FLOW_DROP)
         verdict = flow_review_end(flow);
-    const struct view view = flow_view(flow, clock_mono_ms(), clock_wall_us());
-    verdict = decide_settled(&flow->attempt, &view, verdict);
+    if (!decide_is_settled(&flow->attempt, &verdict)) {
+        const struct view view = flow_view(flow, clock_mono_ms(), clock_wall_us());
+        verdict = decide_settled(&flow->attempt, &view, verdict);
+    }
     /* guard: the card of a reissue that made none is read before the end */
     if (flow_review_begins(flow, &verdict))
         verdict = step_go(STEP_REVIEW);
@@ -330,7 +332,7 @@ static void send_call(struct flow *flow, bool is_extended)
     /* guard: a create is held back at the last moment */
     if (is_closed(flow)) /* since the call was queued */
         return;
-    if (flow->attempt.step == flow_rules(flow).send && !may_send(flow))
+    if (flow_step_sends(flow->attempt.step) && !may_send(flow))
         return;
     if (!lease_lasts(flow, peer->timeout_ms)) { /* never start a call that could outlast the lease */
         if (is_extended)                        /* the database took too long for it */

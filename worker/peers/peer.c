@@ -60,17 +60,12 @@ static void on_rest_timer(uv_timer_t *timer)
     start_rest_timer(peer, now_ms); /* it may have become longer since */
 }
 
-static struct metric_series *breaker_gauge(struct peer *peer)
-{
-    return metrics_series(peer->metrics, WORKER_METRIC_BREAKER_STATE, peer->name, NULL);
-}
-
 static void show_state(struct peer *peer)
 {
     static const char *const words[] = {
         [BREAKER_CLOSED] = "closed", [BREAKER_HALF_OPEN] = "half_open", [BREAKER_OPEN] = "open"};
     enum breaker_state now = target_state(&peer->target);
-    metric_set(breaker_gauge(peer), now);
+    metric_set(peer->gauge, now);
     if (now != peer->shown)
         worker_metrics_count(peer->metrics, WORKER_METRIC_BREAKER_TRANSITIONS, peer->name, words[now]);
     peer->shown = now;
@@ -116,7 +111,8 @@ void peer_open(struct peer *peer, const struct peer_options *peer_options, const
     peer_origin(peer->url, peer->origin);
     target_init(&peer->target, (int)config->breaker.failures, config->breaker.probe_interval_ms,
                 (int)peer_options->max_concurrency, on_target_change);
-    metric_set(breaker_gauge(peer), BREAKER_CLOSED);
+    peer->gauge = metrics_series(peer->metrics, WORKER_METRIC_BREAKER_STATE, peer->name, NULL);
+    metric_set(peer->gauge, BREAKER_CLOSED);
     uv_timer_init(options->loop, &peer->rest_timer);
 }
 

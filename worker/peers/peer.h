@@ -42,6 +42,7 @@ struct peer {
     struct http_client *http;
     struct metrics *metrics;
     struct call_series calls;         /* what answers are counted in */
+    struct metric_series *gauge;      /* of the breaker's state */
     enum breaker_state shown, logged; /* in the metrics, in the log */
     int64_t certificate_ends_s;       /* the first of its chain, since 1970; 0 = none was seen */
     uv_timer_t rest_timer;            /* until the target's rest ends, or a probe of a suspected kind is due */

@@ -77,5 +77,7 @@ struct flow_verdict decide_not_found(struct attempt *attempt, const struct view 
  * DEFER may become a look-up or a FAIL where the evidence is against the event; RETRY and DEFER get their exact delay.
  * Other verdicts pass unchanged. */
 struct flow_verdict decide_settled(const struct attempt *attempt, const struct view *view, struct flow_verdict verdict);
+/* decide_settled() would pass it unchanged, whatever the view: most of all steps were executed, and lead on. */
+bool decide_is_settled(const struct attempt *attempt, const struct flow_verdict *verdict);
 
 #endif

@@ -302,3 +302,10 @@ struct flow_verdict decide_settled(const struct attempt *attempt, const struct v
         return (struct flow_verdict){.kind = FLOW_COMPLETE, .code = outbox_cause_name(OUTBOX_CAUSE_RESEND_FAILED)};
     return verdict;
 }
+
+bool decide_is_settled(const struct attempt *attempt, const struct flow_verdict *verdict)
+{
+    /* guard: what was refused is settled by what others are answered */
+    return attempt->outcome.kind != OUTCOME_REFUSED &&
+           (verdict->kind == FLOW_GO || verdict->kind == FLOW_COMPLETE || verdict->kind == FLOW_DROP);
+}

@@ -19,6 +19,11 @@ const char *flow_step_text(enum flow_step step)
     return steps[step].text;
 }
 
+bool flow_step_sends(enum flow_step step)
+{
+    return step == STEP_ISSUE || step == STEP_DELIVER;
+}
+
 bool flow_step_is_aside(enum flow_step step)
 {
     return step != STEP_CHECK && step != STEP_ISSUE && step != STEP_LINK && step != STEP_DELIVER;

@@ -46,6 +46,8 @@ enum flow_step {
 const char *flow_step_name(enum flow_step step);
 /* What the step does, for the log. */
 const char *flow_step_text(enum flow_step step);
+/* Its call must not be executed twice; decide_before_send() comes right before it. */
+bool flow_step_sends(enum flow_step step);
 /* Not every event makes the step's call: its refusal says nothing about creates, so it must not open the breaker. */
 bool flow_step_is_aside(enum flow_step step);
 

@@ -555,6 +555,45 @@ START_TEST(an_end_that_is_decided_passes_unchanged)
     ck_assert_ptr_eq(applied.code, verdict.code);
 }
 
+/* The view of the peers is not asked for where nothing depends on it. */
+TEST(what_is_settled_passes_unchanged_whatever_others_are_answered)
+{
+    static const enum flow_verdict_kind kinds[] = {FLOW_GO,     FLOW_COMPLETE, FLOW_REJECT, FLOW_FAIL,
+                                                   FLOW_RETRY, FLOW_DEFER,    FLOW_DROP};
+    for (int n = 0; n < (int)ARRAY_SIZE(kinds) * STEP_COUNT * 32; n++) {
+        bool others = n & 1;
+        const struct view view = {.others_in_attempt = others,
+                                  .others_since_change = others,
+                                  .others_in_any_call = others,
+                                  .is_suspected = n & 2,
+                                  .rules = {.refused_is_question = n & 1}};
+        struct flow_verdict verdict = {
+            .kind = kinds[n / 32 / STEP_COUNT], .step = STEP_ASK, .code = "no", .wait_ms = 7 * SECOND};
+        flow.attempt.step = (enum flow_step)(n / 32 % STEP_COUNT);
+        flow.attempt.outcome = (struct outcome){.kind = (enum outcome_kind)(n >> 2 & 3), .code = "no"};
+        flow.attempt.is_resent = n & 16;
+        if (!decide_is_settled(&flow.attempt, &verdict))
+            continue;
+        struct flow_verdict applied = decide_settled(&flow.attempt, &view, verdict);
+        ck_assert(applied.kind == verdict.kind && applied.step == verdict.step && applied.reason == verdict.reason);
+        ck_assert(applied.code == verdict.code && applied.wait_ms == verdict.wait_ms);
+        ck_assert(applied.in_progress == verdict.in_progress && applied.keeps_streak == verdict.keeps_streak);
+    }
+    struct flow_verdict verdict = {.kind = FLOW_GO, .step = STEP_ISSUE};
+    flow.attempt.outcome = (struct outcome){.kind = OUTCOME_EXECUTED};
+    ck_assert(decide_is_settled(&flow.attempt, &verdict));
+}
+
+TEST(the_steps_that_send_are_those_of_the_rules)
+{
+    const struct config_route route = {.type = "NOTE"};
+    enum flow_step sends[] = {issuer_attempt_rules(&config, &profile).send,
+                              attempt_rules_of_route(&config, &route).send};
+    for (int step = 0; step < STEP_COUNT; step++)
+        ck_assert_int_eq(flow_step_sends((enum flow_step)step),
+                         (enum flow_step)step == sends[0] || (enum flow_step)step == sends[1]);
+}
+
 SUITE(decide_settled)
 {
     TCase *tcase = tcase_create("decide_settled");
