@@ -10,11 +10,12 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <openssl/evp.h>
-#include <openssl/rand.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+#include "common/lib/base/random_pool.h"
 
 #define KEY_SIZE 32
 #define NONCE_SIZE 12
@@ -287,33 +288,34 @@ static uint32_t get_u32(const unsigned char *bytes)
     return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
 }
 
+/* Returns how many bytes it wrote. */
+static size_t put_part(unsigned char *out, const void *bytes, size_t length)
+{
+    put_u32(out, (uint32_t)length);
+    memcpy(out + 4, bytes, length);
+    return 4 + length;
+}
+
+static bool add_bytes(EVP_CIPHER_CTX *cipher, const void *bytes, size_t length)
+{
+    int written;
+    return length <= INT_MAX && EVP_CipherUpdate(cipher, NULL, &written, bytes, (int)length) == 1;
+}
+
 /* The additional data of a record. Each part follows its length, so that "ab" + "c" is not "a" + "bc". */
 static bool add_context(EVP_CIPHER_CTX *cipher, uint32_t key_id, const char *user_id, const struct uuid *card_id)
 {
     static const char purpose[] = "issuing card number v1";
-    unsigned char id[4];
+    unsigned char id[4], before[4 + sizeof(purpose) + 4 + sizeof(id) + 4], behind[4 + sizeof(card_id->bytes)];
+    size_t user_length = strlen(user_id);
     put_u32(id, key_id);
-    const struct {
-        const void *bytes;
-        size_t length;
-    } parts[] = {
-        {purpose, sizeof(purpose) - 1},
-        {id, sizeof(id)},
-        {user_id, strlen(user_id)},
-        /* guard: a record is bound to its row */
-        {card_id->bytes, sizeof(card_id->bytes)},
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
-        unsigned char length[4];
-        int written;
-        if (parts[i].length > INT_MAX)
-            return false;
-        put_u32(length, (uint32_t)parts[i].length);
-        if (EVP_CipherUpdate(cipher, NULL, &written, length, sizeof(length)) != 1 ||
-            EVP_CipherUpdate(cipher, NULL, &written, parts[i].bytes, (int)parts[i].length) != 1)
-            return false;
-    }
-    return true;
+    size_t length = put_part(before, purpose, sizeof(purpose) - 1);
+    length += put_part(before + length, id, sizeof(id));
+    put_u32(before + length, (uint32_t)user_length);
+    /* guard: a record is bound to its row */
+    size_t behind_length = put_part(behind, card_id->bytes, sizeof(card_id->bytes));
+    return add_bytes(cipher, before, length + 4) && add_bytes(cipher, user_id, user_length) &&
+           add_bytes(cipher, behind, behind_length);
 }
 
 static bool is_number(const char *number, size_t length)
@@ -336,8 +338,7 @@ bool keyring_seal(struct keyring *keyring, const char *user_id, const struct uui
     unsigned char record[KEYRING_RECORD_MAX], *nonce = record + 5, *sealed = record + PREFIX_SIZE;
     record[0] = RECORD_VERSION;
     put_u32(record + 1, key->entry.id);
-    if (RAND_bytes(nonce, NONCE_SIZE) != 1)
-        return err_set(err, ERR_SYSTEM, "no random bytes for a nonce");
+    random_pool_take(nonce, NONCE_SIZE);
     EVP_CIPHER_CTX *cipher = EVP_CIPHER_CTX_new();
     int length = 0, rest = 0;
     bool done = cipher && EVP_EncryptInit_ex2(cipher, keyring->cipher, key->bytes, nonce, NULL) == 1 &&

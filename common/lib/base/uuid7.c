@@ -2,63 +2,20 @@
  * 6.2).
  *
  * Invariants: two ids of one process compare in the order in which they were made, also when the wall clock stands
- * still or steps back (the timestamp then waits, and a full counter borrows the next millisecond). Random bytes are
- * used once and overwritten; a child after fork(2) starts with none.
+ * still or steps back (the timestamp then waits, and a full counter borrows the next millisecond); a child after fork(2)
+ * does not repeat its parent's ids (random_pool.h).
  * Left out: threads; ids are made on the loop only. */
 #include "common/lib/base/uuid7.h"
 
-#include <errno.h>
-#include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "common/lib/base/clock.h"
+#include "common/lib/base/random_pool.h"
 
-#define POOL_SIZE 4096
 #define COUNTER_MAX 0xfff
 
-static unsigned char pool[POOL_SIZE];
-static size_t pool_left; /* unused bytes, at the end of the pool */
-static bool fork_watched;
 static uint64_t last_ms;
 static unsigned int counter;
-
-static void drop_pool(void)
-{
-    explicit_bzero(pool, sizeof(pool));
-    pool_left = 0;
-}
-
-static void fill_pool(void)
-{
-    if (!fork_watched) {
-        /* Without the handler a child would repeat its parent's ids: better no id at all. */
-        if (pthread_atfork(NULL, NULL, drop_pool) != 0)
-            abort();
-        fork_watched = true;
-    }
-    size_t have = 0;
-    while (have < sizeof(pool)) {
-        ssize_t count = getrandom(pool + have, sizeof(pool) - have, 0);
-        if (count > 0)
-            have += (size_t)count;
-        else if (errno != EINTR)
-            abort();
-    }
-    pool_left = sizeof(pool);
-}
-
-/* One system call buys some 400 ids. */
-static void take_random(unsigned char *out, size_t length)
-{
-    if (pool_left < length)
-        fill_pool();
-    unsigned char *from = pool + sizeof(pool) - pool_left;
-    memcpy(out, from, length);
-    explicit_bzero(from, length);
-    pool_left -= length;
-}
 
 struct uuid uuid7_make(void)
 {
@@ -78,7 +35,7 @@ struct uuid uuid7_make(void)
         uuid.bytes[i] = (unsigned char)(last_ms >> (40 - 8 * i));
     uuid.bytes[6] = (unsigned char)(0x70 | counter >> 8);
     uuid.bytes[7] = (unsigned char)(counter & 0xff);
-    take_random(uuid.bytes + 8, 8);
+    random_pool_take(uuid.bytes + 8, 8);
     uuid.bytes[8] = (unsigned char)((uuid.bytes[8] & 0x3f) | 0x80);
     return uuid;
 }
@@ -86,7 +43,7 @@ struct uuid uuid7_make(void)
 struct uuid uuid4_make(void)
 {
     struct uuid uuid;
-    take_random(uuid.bytes, sizeof(uuid.bytes));
+    random_pool_take(uuid.bytes, sizeof(uuid.bytes));
     uuid.bytes[6] = (unsigned char)((uuid.bytes[6] & 0x0f) | 0x40);
     uuid.bytes[8] = (unsigned char)((uuid.bytes[8] & 0x3f) | 0x80);
     return uuid;
