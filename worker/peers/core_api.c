@@ -53,27 +53,24 @@ bool core_build_check(struct http_call *call, const char *base, const char *user
 }
 
 /* Returns what is wrong with the `issuer` object of the answer; NULL = nothing. */
-static const char *read_parameters(struct json_value answer, const struct issuer_profile *profile,
+static const char *read_parameters(struct json_value object, const struct issuer_profile *profile,
                                    struct core_eligibility *ret_answer)
 {
-    struct json_value object = json_member(answer, "issuer");
     if (object.kind == JSON_MISSING || !profile->parameters || !profile->parameters[0])
         return NULL;
     ret_answer->has_parameters = true;
     return issuer_parameters_read(profile, object, &ret_answer->parameters);
 }
 
-static void read_eligibility(struct json_value answer, struct outcome *out)
+static void read_eligibility(struct json_value eligible, struct json_value reason, struct outcome *out)
 {
-    struct json_value eligible = json_member(answer, "eligible");
     if (json_is_true(eligible)) {
         outcome_executed(out);
     } else if (json_is_false(eligible)) {
-        char reason[OUTBOX_REASON_CODE_SIZE];
+        char code[OUTBOX_REASON_CODE_SIZE];
         size_t length;
-        bool usable = json_string(json_member(answer, "reason"), reason, sizeof(reason), &length) &&
-                      outcome_code_is_usable(reason, length);
-        outcome_refused(ADVICE_REJECT, usable ? reason : "core_refused", out);
+        bool usable = json_string(reason, code, sizeof(code), &length) && outcome_code_is_usable(code, length);
+        outcome_refused(ADVICE_REJECT, usable ? code : "core_refused", out);
     } else {
         outcome_unreadable(&outcome_core, "the answer does not say whether the user is eligible", out);
     }
@@ -82,6 +79,9 @@ static void read_eligibility(struct json_value answer, struct outcome *out)
 void core_read_check(const struct http_call *call, const struct issuer_profile *profile,
                      struct core_eligibility *ret_answer, struct outcome *ret_outcome)
 {
+    enum { ELIGIBLE, REASON, ISSUER, MEMBERS };
+    static const char *const names[MEMBERS] = {"eligible", "reason", "issuer"};
+    struct json_value answer = {.kind = JSON_MISSING}, values[MEMBERS];
     *ret_answer = (struct core_eligibility){0};
     /* guard: an answer about another user decides nothing */
     if (outcome_of_anothers(call, &outcome_core, ret_outcome) ||
@@ -91,13 +91,13 @@ void core_read_check(const struct http_call *call, const struct issuer_profile *
         outcome_refused(ADVICE_REJECT, "user_not_found", ret_outcome);
         return;
     }
-    struct json_value answer = {.kind = JSON_MISSING};
     if (call->status == 200)
         answer = outcome_body(call);
-    read_eligibility(answer, ret_outcome);
+    json_members(answer, MEMBERS, names, values);
+    read_eligibility(values[ELIGIBLE], values[REASON], ret_outcome);
     if (ret_outcome->kind == OUTCOME_UNKNOWN)
         return;
-    const char *wrong = read_parameters(answer, profile, ret_answer);
+    const char *wrong = read_parameters(values[ISSUER], profile, ret_answer);
     if (wrong)
         outcome_unreadable(&outcome_core, wrong, ret_outcome);
 }

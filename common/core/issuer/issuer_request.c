@@ -294,13 +294,12 @@ bool issuer_build_account(const struct issuer_profile *profile, const struct iss
     return http_call_is_made(call);
 }
 
-static bool is_of_other(const struct http_call *call, struct json_value card)
+static bool is_other(const struct http_call *call, struct json_value reference)
 {
-    const struct issuer_profile *profile = call->names_by;
     char text[UUID_TEXT_SIZE];
     struct uuid ours, named;
     size_t length;
-    return json_string(json_at(card, profile->card.reference), text, sizeof(text), &length) &&
+    return json_string(reference, text, sizeof(text), &length) &&
            strcmp(text, call->subject) != 0 && /* nearly always it is ours, as we write it */
            uuid_parse(text, length, &named) && uuid_parse(call->subject, strlen(call->subject), &ours) &&
            !uuid_equal(&named, &ours);
@@ -312,12 +311,14 @@ static bool names_other(struct http_call *call)
     const struct issuer_profile *profile = call->names_by;
     if (call->status > 299)
         return false;
-    struct json_value body = outcome_first_body(call), row;
-    struct json_value cards = json_at(body, profile->list.cards);
-    bool is_other = is_of_other(call, body);
-    for (size_t at = 0; !is_other && json_next_element(cards, &at, &row);)
-        is_other = is_of_other(call, row);
-    return is_other;
+    enum { REFERENCE, CARDS, POINTERS };
+    const char *const pointers[POINTERS] = {profile->card.reference, profile->list.cards};
+    struct json_value values[POINTERS], row;
+    json_at_each(outcome_first_body(call), POINTERS, pointers, values);
+    bool names = is_other(call, values[REFERENCE]);
+    for (size_t at = 0; !names && json_next_element(values[CARDS], &at, &row);)
+        names = is_other(call, json_at(row, profile->card.reference));
+    return names;
 }
 
 bool issuer_build(const struct issuer_profile *profile, enum issuer_call which, const struct issuer_subject *subject,
