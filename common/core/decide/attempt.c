@@ -1,7 +1,6 @@
 /* See attempt.h. */
 #include "common/core/decide/attempt.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "common/core/issuer_key.h"
@@ -52,14 +51,23 @@ enum lookup_reason lookup_reason_parse(const char *name)
     return LOOKUP_NONE;
 }
 
+/* Cut to its place; NULL = "". */
+static void copy_code(char *to, size_t size, const char *from)
+{
+    size_t length = from ? strnlen(from, size - 1) : 0;
+    if (length > 0)
+        memcpy(to, from, length);
+    to[length] = '\0';
+}
+
 void attempt_set_end(struct attempt *attempt, const char *held_end, const char *held_end_code, const char *cancel_code)
 {
     bool is_duplicate = held_end && lookup_reason_parse(held_end) == LOOKUP_DUPLICATE;
     /* guard: a card that must go is looked up first after two cards */
     bool is_held = held_end && held_end[0] && (is_duplicate || !cancel_code);
     const char *code = is_held && !is_duplicate ? held_end_code : cancel_code;
-    snprintf(attempt->held_end, sizeof(attempt->held_end), "%s", is_held ? held_end : "");
-    snprintf(attempt->pending_code, sizeof(attempt->pending_code), "%s", code ? code : "");
+    copy_code(attempt->held_end, sizeof(attempt->held_end), is_held ? held_end : NULL);
+    copy_code(attempt->pending_code, sizeof(attempt->pending_code), code);
 }
 
 enum flow_step attempt_purpose(const struct attempt *attempt)

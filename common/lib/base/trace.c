@@ -1,7 +1,6 @@
 /* See trace.h. */
 #include "common/lib/base/trace.h"
 
-#include <stdio.h>
 #include <string.h>
 
 enum { FLAGS_AT = 53, TRACE_ID_LENGTH = 32, SPAN_ID_LENGTH = 16 };
@@ -88,6 +87,16 @@ void trace_id_of(struct slice parent, const struct uuid *event_id, char ret_id[T
         }
 }
 
+/* "00-ID-END-00": the end of the trace's id is the span's. */
+static void make_parent(const char *id, char *parent)
+{
+    memcpy(parent, "00-", TRACE_ID_AT);
+    memcpy(parent + TRACE_ID_AT, id, TRACE_ID_LENGTH);
+    parent[SPAN_ID_AT - 1] = '-';
+    memcpy(parent + SPAN_ID_AT, id + TRACE_ID_LENGTH - SPAN_ID_LENGTH, SPAN_ID_LENGTH);
+    memcpy(parent + FLAGS_AT - 1, "-00", TRACE_LENGTH - FLAGS_AT + 1);
+}
+
 void trace_of_event(struct slice parent, struct slice state, const struct uuid *event_id, struct trace *ret_trace)
 {
     bool is_valid = trace_is_valid(parent);
@@ -97,8 +106,7 @@ void trace_of_event(struct slice parent, struct slice state, const struct uuid *
     if (is_valid)
         memcpy(ret_trace->parent, parent.bytes, TRACE_LENGTH);
     else
-        snprintf(ret_trace->parent, TRACE_SIZE, "00-%s-%s-00", ret_trace->id,
-                 ret_trace->id + TRACE_ID_LENGTH - SPAN_ID_LENGTH);
+        make_parent(ret_trace->id, ret_trace->parent);
     ret_trace->parent[TRACE_LENGTH] = '\0';
     if (!trace_is_valid((struct slice){ret_trace->parent, TRACE_LENGTH})) /* the event's id is 0 */
         ret_trace->parent[0] = '\0';

@@ -49,23 +49,19 @@ struct uuid uuid4_make(void)
     return uuid;
 }
 
-/* A dash stands before these bytes. */
-static bool dash_before(size_t byte)
-{
-    return byte == 4 || byte == 6 || byte == 8 || byte == 10;
-}
+/* Where the two digits of each byte stand, with a dash before the fifth, seventh, ninth and eleventh byte. */
+static const unsigned char digits_at[16] = {0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34};
 
 void uuid_format(const struct uuid *uuid, char ret_text[UUID_TEXT_SIZE])
 {
     static const char digits[] = "0123456789abcdef";
-    char *out = ret_text;
+    ret_text[8] = ret_text[13] = ret_text[18] = ret_text[23] = '-';
     for (size_t i = 0; i < sizeof(uuid->bytes); i++) {
-        if (dash_before(i))
-            *out++ = '-';
-        *out++ = digits[uuid->bytes[i] >> 4];
-        *out++ = digits[uuid->bytes[i] & 15];
+        char *out = ret_text + digits_at[i];
+        out[0] = digits[uuid->bytes[i] >> 4];
+        out[1] = digits[uuid->bytes[i] & 15];
     }
-    *out = '\0';
+    ret_text[UUID_TEXT_SIZE - 1] = '\0';
 }
 
 static int hex_value(char digit)
@@ -81,17 +77,14 @@ static int hex_value(char digit)
 
 bool uuid_parse(const char *text, size_t length, struct uuid *ret_uuid)
 {
-    if (length != UUID_TEXT_SIZE - 1)
+    if (length != UUID_TEXT_SIZE - 1 || text[8] != '-' || text[13] != '-' || text[18] != '-' || text[23] != '-')
         return false;
     struct uuid uuid;
     for (size_t i = 0; i < sizeof(uuid.bytes); i++) {
-        if (dash_before(i) && *text++ != '-')
-            return false;
-        int high = hex_value(text[0]), low = hex_value(text[1]);
+        int high = hex_value(text[digits_at[i]]), low = hex_value(text[digits_at[i] + 1]);
         if (high < 0 || low < 0)
             return false;
         uuid.bytes[i] = (unsigned char)(high << 4 | low);
-        text += 2;
     }
     *ret_uuid = uuid;
     return true;

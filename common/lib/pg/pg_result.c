@@ -23,19 +23,23 @@ int pg_rows_count(const struct pg_rows *rows)
     return rows ? PQntuples(result_of(rows)) : 0;
 }
 
+/* There is such a value, and it is not NULL. */
+static bool has_value(const struct pg_rows *rows, int row, int column)
+{
+    bool is_inside = row >= 0 && row < pg_rows_count(rows) && column >= 0 && column < PQnfields(result_of(rows));
+    assert(is_inside);
+    return is_inside && PQgetisnull(result_of(rows), row, column) == 0;
+}
+
 bool pg_is_null(const struct pg_rows *rows, int row, int column)
 {
-    assert(row >= 0 && row < pg_rows_count(rows));
-    assert(column >= 0 && column < PQnfields(result_of(rows)));
-    if (row < 0 || row >= pg_rows_count(rows) || column < 0 || column >= PQnfields(result_of(rows)))
-        return true;
-    return PQgetisnull(result_of(rows), row, column) == 1;
+    return !has_value(rows, row, column);
 }
 
 /* The bytes of a column that has a fixed width; NULL for SQL NULL. */
 static const void *fixed(const struct pg_rows *rows, int row, int column, int width)
 {
-    if (pg_is_null(rows, row, column))
+    if (!has_value(rows, row, column))
         return NULL;
     bool is_right = PQfformat(result_of(rows), column) == 1 && PQgetlength(result_of(rows), row, column) == width;
     assert(is_right);
@@ -44,11 +48,12 @@ static const void *fixed(const struct pg_rows *rows, int row, int column, int wi
 
 int64_t pg_int8(const struct pg_rows *rows, int row, int column)
 {
-    if (pg_is_null(rows, row, column))
+    if (!has_value(rows, row, column))
         return 0;
     int width = PQgetlength(result_of(rows), row, column);
-    assert(width == 2 || width == 4 || width == 8);
-    const void *bytes = fixed(rows, row, column, width);
+    bool is_right = PQfformat(result_of(rows), column) == 1 && (width == 2 || width == 4 || width == 8);
+    assert(is_right);
+    const void *bytes = is_right ? PQgetvalue(result_of(rows), row, column) : NULL;
     uint16_t two;
     uint32_t four;
     uint64_t eight;
@@ -75,7 +80,7 @@ bool pg_bool(const struct pg_rows *rows, int row, int column)
 
 struct slice pg_bytes(const struct pg_rows *rows, int row, int column)
 {
-    if (pg_is_null(rows, row, column))
+    if (!has_value(rows, row, column))
         return (struct slice){.bytes = NULL};
     return (struct slice){.bytes = PQgetvalue(result_of(rows), row, column),
                           .length = (size_t)PQgetlength(result_of(rows), row, column)};
