@@ -23,8 +23,9 @@ struct api_call {
     bool has_waited;
     bool has_static_body;    /* the answer's body lives as long as the process */
     bool has_reloaded_keys;  /* GET .../number: the query is the second one, after the keys were read again */
+    bool waits_for_keys;     /* GET .../number: they are being read */
     int64_t page_limit;      /* lists */
-    struct again_item again; /* GET .../number: waits for the user's lock, */
+    struct again_item again; /* GET .../number: waits for the user's lock or the keys, */
     int64_t again_until_ms;  /* until then */
     /* POST /v1/card-requests */
     struct server_span span;

@@ -54,7 +54,7 @@ struct api_env {
     struct api_place places[CONFIG_PLACES_MAX];
     int place_count;
     struct users users;
-    struct again reveals; /* whose users' locks are taken */
+    struct again reveals; /* that wait: for the user's lock, or for keys */
     struct buf body;      /* of the answer that is being written */
     struct api_call *free_calls;
     int free_count, busy_count;

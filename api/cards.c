@@ -4,16 +4,19 @@
  *
  * There is no ticket for a number whose key this api does not have. The key may have been added since the keys file was
  * read, so the file is read again and the question repeated once; when that does not help, the user gets 404, and the
- * log and a metric report it. */
+ * log and a metric report it. While the file does not answer, the user gets 503. */
 #include "api/cards.h"
 
 #include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "api/api_call.h"
 #include "api/paging.h"
 #include "common/lib/base/clock.h"
 #include "common/lib/base/log.h"
+#include "common/lib/base/read_ahead.h"
 #include "common/lib/base/secret.h"
 #include "common/lib/json/json_writer.h"
 #include "statements.h"
@@ -32,8 +35,10 @@ enum reveal { REVEALED, REVEAL_LIMITED, REVEAL_NOT_FOUND, REVEAL_UNREADABLE, REV
 
 #define LOCK_WITHIN_MS 2000
 #define KEYS_RELOAD_GAP_MS 1000
+#define KEYS_WITHIN_MS 2000
 
 static const struct api_header no_store[] = {{"Cache-Control", "no-store"}, {0}};
+static const struct api_header soon[] = {{"Retry-After", "1"}, {0}};
 
 static void count_reveal(struct api_env *env, enum reveal reveal, double by)
 {
@@ -133,16 +138,41 @@ static void ask_reveal(struct api_call *call)
     query_card(call, &sql_card_ask_reveal, on_asked);
 }
 
-/* At most once a second: a record that no key opens is no reason to read files all the time. All keys of the file
- * replace the old ones: an api seals nothing, so its active key may have gone. */
-static void reload_keys(struct api_env *env)
+/* ---- the keys are read again ---- */
+
+static char keys_path[PATH_MAX]; /* of the thread, which may outlive the configuration */
+
+static void read_keys(void *context)
+{
+    (void)context;
+    read_ahead_file(keys_path);
+}
+
+static struct read_ahead keys_ahead = {.read = read_keys};
+static bool is_told; /* that the file does not answer */
+
+/* At most once a second: a record that no key opens is no reason to read files all the time. False: the keys were just
+ * read. */
+static bool start_reading_keys(struct api_env *env)
 {
     int64_t now_ms = clock_mono_ms();
+    if (keys_ahead.is_running)
+        return true;
+    if (env->keys_reloaded_ms != 0 && now_ms - env->keys_reloaded_ms < KEYS_RELOAD_GAP_MS)
+        return false;
+    env->keys_reloaded_ms = now_ms;
+    snprintf(keys_path, sizeof(keys_path), "%s", env->config->card.keys_file);
+    is_told = false;
+    /* guard: a number waits for no file */
+    read_ahead_start(&keys_ahead);
+    return true;
+}
+
+/* All keys of the file replace the old ones: an api seals nothing, so its active key may have gone. */
+static void reload_keys(struct api_env *env)
+{
     struct keyring *fresh = NULL;
     struct err err;
-    if (env->keys_reloaded_ms != 0 && now_ms - env->keys_reloaded_ms < KEYS_RELOAD_GAP_MS)
-        return;
-    env->keys_reloaded_ms = now_ms;
     if (!keyring_load(env->config->card.keys_file, &fresh, &err)) {
         log_error("a file cannot be used, the old one stays in force", LOG_TEXT("why", err.message));
         return;
@@ -150,6 +180,20 @@ static void reload_keys(struct api_env *env)
     keyring_free(env->keyring);
     env->keyring = fresh;
     log_info("the card keys were read again", LOG_NUMBER("active_key", keyring_active_id(fresh)));
+}
+
+/* Until the keys were read again, or that takes too long. */
+static void wait_for_keys(struct api_call *call)
+{
+    call->waits_for_keys = true;
+    if (clock_mono_ms() < call->again_until_ms) {
+        again_add(&call->env->reveals, &call->again);
+        return;
+    }
+    if (!is_told)
+        log_error("the file of the card keys does not answer", LOG_TEXT("file", keys_path));
+    is_told = true;
+    api_call_problem(call, PROBLEM_UNAVAILABLE, "The keys of card numbers cannot be read now.", soon);
 }
 
 static void answer_unreadable(struct api_call *call, const char *id, const char *why)
@@ -167,12 +211,14 @@ static void answer_no_ticket(struct api_call *call, const char *id, const struct
     char why[64] = "its record has an unknown form";
     if (!pg_is_null(rows, 0, REVEAL_KEY)) {
         int64_t key = pg_int8(rows, 0, REVEAL_KEY);
-        if (!call->has_reloaded_keys && !keyring_can_open(env->keyring, (uint32_t)key))
-            /* guard: an api reads its keys again before it gives up */
-            reload_keys(env);
-        if (!call->has_reloaded_keys && keyring_can_open(env->keyring, (uint32_t)key)) {
+        bool has_key = keyring_can_open(env->keyring, (uint32_t)key); /* now */
+        if (!call->has_reloaded_keys && (has_key || start_reading_keys(env))) {
             call->has_reloaded_keys = true;
-            ask_reveal(call);
+            call->again_until_ms = clock_mono_ms() + KEYS_WITHIN_MS;
+            if (has_key)
+                ask_reveal(call);
+            else
+                wait_for_keys(call);
             return;
         }
         snprintf(why, sizeof(why), "key %" PRId64 " is retired or not in the key ring", key);
@@ -235,14 +281,25 @@ static void on_number(struct pg_query *query, const struct pg_query_result *resu
 static void on_due(void *context, struct again_item *item)
 {
     (void)context;
-    ask_reveal(container_of(item, struct api_call, again));
+    struct api_call *call = container_of(item, struct api_call, again);
+    if (keys_ahead.is_running && read_ahead_is_over(&keys_ahead))
+        /* guard: an api reads its keys again before it gives up */
+        reload_keys(call->env);
+    if (call->waits_for_keys && keys_ahead.is_running) {
+        wait_for_keys(call);
+        return;
+    }
+    if (call->waits_for_keys) {
+        call->waits_for_keys = false;
+        call->again.count = 0; /* what it waits for next has time of its own */
+    }
+    ask_reveal(call);
 }
 
 /* Another session has the lock of the user's reveals: another call of the user, for a moment, or a session that is not
  * ours. */
 static void wait_for_lock(struct api_call *call)
 {
-    static const struct api_header soon[] = {{"Retry-After", "1"}, {0}};
     int64_t now_ms = clock_mono_ms();
     if (call->again.count == 0)
         call->again_until_ms = now_ms + LOCK_WITHIN_MS;

@@ -1,18 +1,14 @@
 /* See daemon_reload.h. */
 #include "common/core/daemon_reload.h"
 
-#include <fcntl.h>
-#include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/lib/base/clock.h"
 #include "common/lib/base/log.h"
+#include "common/lib/base/read_ahead.h"
 
 #define READING_LONG_MS 10000
-#define READ_MAX (4 * 1024 * 1024) /* the largest file that is taken (authorities) */
 
 /* Any number of signals are one reload, at the next tick. A handler of our own and not libuv's, which removes its
  * handler with its handle: after that a late signal would end the process. */
@@ -101,71 +97,42 @@ static void reload_options(struct daemon *daemon)
 
 /* ---- the files are read ahead ---- */
 
-/* A file on a mount that hangs (NFS, FUSE) may be waited for without an end, so another thread reads all of them first,
- * and the loop only what that thread has just read. A thread of its own and not of libuv's pool, for which the end of the
- * process would wait. */
-static struct {
-    bool is_running; /* the rest has a meaning */
-    bool is_told;    /* that it takes long */
-    int64_t began_ms;
-    atomic_bool is_done; /* set by the thread */
-} reading;
-
-static void read_through(void *context, const char *name, const char *path)
+static void read_file(void *context, const char *name, const char *path)
 {
-    char bytes[4096];
-    ssize_t count = 1;
     (void)context;
     (void)name;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    for (size_t length = 0; fd >= 0 && count > 0 && length < READ_MAX; length += sizeof(bytes))
-        count = read(fd, bytes, sizeof(bytes));
-    explicit_bzero(bytes, sizeof(bytes));
-    if (fd >= 0)
-        close(fd);
+    read_ahead_file(path);
 }
 
-/* What cannot be read is no matter here: the reload will name it. The daemon may be gone when a file answers at last. */
-static void *read_ahead(void *context)
+/* The daemon may be gone when a file answers at last; nobody changes what is used of it. */
+static void read_files(void *context)
 {
-    const struct daemon *daemon = context; /* nobody changes what is used of it */
+    const struct daemon *daemon = context;
     const enum config_program program = daemon->program;
     struct config fresh;
     struct err err = {0};
     if (config_load(&fresh, program, daemon->argc, daemon->argv, &err)) {
-        config_each_file(&fresh, program, read_through, NULL);
+        config_each_file(&fresh, program, read_file, NULL);
         config_done(&fresh);
     }
-    atomic_store(&reading.is_done, true);
-    return NULL;
 }
+
+static struct read_ahead reading = {.read = read_files};
+static bool is_told; /* that it takes long */
 
 static void start_reading(struct daemon *daemon)
 {
-    pthread_t thread;
-    sigset_t all, before;
-    sigfillset(&all);
-    atomic_store(&reading.is_done, false);
-    reading.is_running = true;
-    reading.is_told = false;
-    reading.began_ms = clock_mono_ms();
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the loop's thread */
-    /* guard: a reload waits for no file */
-    if (pthread_create(&thread, NULL, read_ahead, daemon) == 0)
-        (void)pthread_detach(thread);
-    else
-        atomic_store(&reading.is_done, true);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    reading.context = daemon;
+    is_told = false;
+    read_ahead_start(&reading);
 }
 
 static bool is_read(void)
 {
-    if (atomic_load(&reading.is_done)) {
-        reading.is_running = false;
+    if (read_ahead_is_over(&reading))
         return true;
-    }
-    if (!reading.is_told && clock_mono_ms() - reading.began_ms >= READING_LONG_MS) {
-        reading.is_told = true;
+    if (!is_told && clock_mono_ms() - reading.began_ms >= READING_LONG_MS) {
+        is_told = true;
         log_error("a file of the configuration does not answer, the old ones stay in force");
     }
     return false;

@@ -1,4 +1,5 @@
 """The daemons as processes: configuration, metrics, logs, credentials, ports."""
+import concurrent.futures
 import json
 import os
 import re
@@ -488,6 +489,31 @@ def a_reload_waits_for_no_file(world):
             wait_until(lambda: worker.text().count(read_again) == 1, "the reload")
             (folder / "waits").unlink()
     assert_equal(worker.stop(), 0, "exit status")
+
+
+@test
+def a_number_under_a_new_key_waits_for_no_file(world):
+    """Story: a number was asked for whose key the api did not have. The file of keys lay on a mount whose server was away,
+    and nobody was served until it came back."""
+    folder = world.dir / "hung"
+    folder.mkdir()
+    keys, first = folder / "card.keys", world.suite.keys_file.read_text()
+    write_secret(keys, "9 active %s\n" % ("ab" * 32))
+    world.up(apis=0)
+    api = world.start_api(clock=processes.Preloaded("hung_files"), card__keys_file=keys)
+    number = "/v1/cards/%s/number" % world.issue("alice")["card"]["id"]
+    (folder / "hangs").touch()
+    write_secret(keys, first.replace(" active ", " decrypt ") + keys.read_text())
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        shown = threads.submit(world.get, "alice", number)
+        wait_until((folder / "waits").exists, "the file is waited for")
+        assert_equal(api.get("/livez").status, 200, "livez")
+        world.issue("bob")
+        assert_equal((shown.result().status, shown.result().header("Retry-After")), (503, "1"), "the number")
+    assert_equal(world.get("alice", number).status, 503, "another look does not wait for long either")
+    (folder / "hangs").unlink()
+    wait_until(lambda: world.get("alice", number).status == 200, "the keys were read again")
+    assert_equal(api.text().count("the file of the card keys does not answer"), 1, "reports")
 
 
 @test
