@@ -9,6 +9,7 @@
 #define HELD_MS_MAX (INT64_C(15) * 60 * 1000)
 #define HELD_TRANSACTIONS_MAX 1000000     /* of a session whose age in time we may not see */
 #define OLDEST_ROW_MAX (INT64_C(1) << 30) /* PostgreSQL refuses to write at 2^31 */
+#define NOTIFICATIONS_MAX 10              /* thousandths of the queue */
 
 /* Our own texts are sorted by their bytes; those of others in this database may not be. */
 static bool check_collation(struct doctor *doctor, struct err *err)
@@ -70,7 +71,27 @@ static bool check_holders(struct doctor *doctor, struct err *err)
     return true;
 }
 
+/* At 10 wake-ups end (issuing.wake_for), at 1000 every transaction of anybody that notifies fails. */
+static bool check_notifications(struct doctor *doctor, struct err *err)
+{
+    pg_rows_scope struct pg_rows *rows = NULL;
+    if (!pg_sync_query(doctor->ctl->db, &sql_operator_doctor_notifications, NULL, &rows, err))
+        return false;
+    int64_t thousandths = pg_int8(rows, 0, 0);
+    if (thousandths >= NOTIFICATIONS_MAX)
+        doctor_warn(doctor, "notifications",
+                    "end the session that used LISTEN and is idle in transaction (pg_stat_activity; PostgreSQL's log "
+                    "names it when half is full)",
+                    "%" PRId64 ".%" PRId64 " %% of their queue are full, so work is found by polling: a session that "
+                    "listens does not read",
+                    thousandths / 10, thousandths % 10);
+    else
+        doctor_report(doctor, "notifications", true, NULL, "they are read");
+    return true;
+}
+
 bool doctor_check_server(struct doctor *doctor, struct err *err)
 {
-    return check_collation(doctor, err) && check_publications(doctor, err) && check_holders(doctor, err);
+    return check_collation(doctor, err) && check_publications(doctor, err) && check_holders(doctor, err) &&
+           check_notifications(doctor, err);
 }

@@ -129,10 +129,10 @@ CREATE OR REPLACE FUNCTION issuing.trace_below(parent text, event_id uuid) RETUR
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN coalesce(parent, '00-' || replace(event_id::text, '-', '') || '-0000000000000000-00');
 
--- Tells listeners on a channel that there is something to look at.
+-- Tells listeners on a channel that there is something to look at; not while the queue fills up (wake_for).
 CREATE OR REPLACE FUNCTION issuing.hint(channel text) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, issuing, pg_temp
-AS $$ SELECT pg_notify(channel, '') $$;
+AS $$ SELECT pg_notify(channel, '') WHERE pg_notification_queue_usage() < 0.01 $$;
 
 CREATE OR REPLACE FUNCTION issuing.check_who(actor text, os_user text, sudo_user text, why text) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, issuing, pg_temp SET standard_conforming_strings = on

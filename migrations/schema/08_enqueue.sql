@@ -157,14 +157,17 @@ $$;
 
 -- A NOTIFY makes the commits of its transactions wait for each other. So at most one open transaction of a type sends
 -- one; the events of the others are found by it, by the next one, or by polling. Whoever holds this lock for long
--- delays the events of one type by a second.
+-- delays the events of one type by a second. So does a session that listens in a transaction that it does not end: what
+-- it has not read stays in the queue, and when that is full, every transaction that notifies fails at its COMMIT.
 CREATE OR REPLACE FUNCTION issuing.wake_for(event_type text, run_at timestamptz) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 BEGIN
     IF (run_at <= clock_timestamp()) IS NOT FALSE AND coalesce(current_setting('issuing.wake', true), '') <> 'off'
        -- guard: one open transaction of a type notifies
-       AND pg_try_advisory_xact_lock(4716, hashtext(event_type)) THEN
+       AND pg_try_advisory_xact_lock(4716, hashtext(event_type))
+       -- guard: a full queue of notifications fails no sender
+       AND pg_notification_queue_usage() < 0.01 THEN
         PERFORM pg_notify('issuing_wake', event_type);
     END IF;
 END

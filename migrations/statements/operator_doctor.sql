@@ -136,6 +136,11 @@ WHERE c.relkind IN ('r', 't', 'm') AND age(c.relfrozenxid) > $3::int8
 ORDER BY 4 DESC NULLS LAST
 LIMIT 20;
 
+-- name: operator_doctor_notifications :one
+-- why: how full the queue of notifications is, in thousandths. One session that listens, anywhere in the cluster, and
+-- does not end its transaction fills it. No lock.
+SELECT ceil(pg_notification_queue_usage() * 1000)::int8;
+
 -- name: operator_doctor_certificates :many
 -- why: when the certificates of the targets end, as living workers saw them. No lock.
 SELECT t.target, min(t.certificate_ends_at),

@@ -7,7 +7,7 @@ the api out of its balancer every few minutes of a quiet night."""
 import threading
 import time
 
-from harness import assert_equal, assert_true, psql, slow, test, wait_until
+from harness import assert_equal, assert_true, psql, psql_program, run, slow, test, wait_until
 from operators import doctor
 from receiver import receiver, route
 from webhooks import TYPE, wait_known, wait_told
@@ -86,6 +86,31 @@ def what_holds_vacuum_back_is_named(world):
         clock.step(20 * 60)
         assert_true("role postgres, state idle in transaction: for 20 min" in said(world, "vacuum", role="postgres"),
                     said(world, "vacuum", role="postgres"))
+
+
+@test
+def a_session_that_listens_and_does_not_read_fails_no_sender(world):
+    """Any role that may connect can fill the queue of notifications of the whole cluster. Once it is full, each
+    transaction that notifies fails, at its COMMIT: also a sender's own."""
+    world.sql("CREATE ROLE passerby")
+    try:
+        world.may_send("passerby", "CHARGE")
+        send = (psql_program(), "-XAtd", world.conninfo("postgres"), "-c", "LISTEN issuing_wake", "-c",
+                "SET ROLE passerby", "-c", "SELECT issuing.enqueue('CHARGE', 'alice', '{}')", "-c",
+                "SELECT issuing.hint('issuing_wake')", "-c", "SELECT 1")
+        notified = 'Asynchronous notification "issuing_wake" '
+        assert_equal(run(send).stdout.count(notified), 2, "notifications")
+        with world.holding("COMMIT; SET ROLE passerby; LISTEN x; BEGIN; SELECT 1"):
+            world.sql("SELECT count(pg_notify('x', repeat('x', 7900) || n)) FROM generate_series(1, 12000) AS g (n)")
+            done = run(send)
+            assert_equal((done.returncode, notified in done.stdout), (0, False), done.stderr)
+            assert_true("% of their queue are full" in said(world, "notifications"), "doctor")
+            world.up()
+            world.issue("alice")
+        wait_until(lambda: "they are read" in said(world, "notifications"), "doctor, afterwards")
+        assert_equal(run(send).stdout.count(notified), 2, "notifications, afterwards")
+    finally:
+        world.sql("DROP OWNED BY passerby; DROP ROLE passerby")
 
 
 @test(database__connections="3")
