@@ -96,7 +96,7 @@ static bool check_other_locks(struct doctor *doctor, struct err *err)
 /* *ret_can_look: the checks that need pg_locks can be made. */
 static bool check_lock_rights(struct doctor *doctor, bool *ret_can_look, struct err *err)
 {
-    enum { EVERYBODY, OURS };
+    enum { EVERYBODY, OURS, ELSEWHERE };
     pg_rows_scope struct pg_rows *rows = NULL;
     if (!pg_sync_query(doctor->ctl->db, &sql_operator_doctor_locks_seen, NULL, &rows, err))
         return false;
@@ -114,6 +114,11 @@ static bool check_lock_rights(struct doctor *doctor, bool *ret_can_look, struct 
                     "pg_lock_status() FROM PUBLIC, and GRANT EXECUTE on it to issuing_owner, issuing_operator, "
                     "issuing_viewer",
                     "every role that may connect reads the keys of users' locks in pg_locks, and can hold them");
+    else if (!pg_is_null(rows, 0, ELSEWHERE))
+        doctor_note(doctor, "locks seen",
+                    "in this database by our roles only; a role that may connect here sees keys of users' locks from "
+                    "databases to which everybody may connect: %.200s",
+                    pg_bytes(rows, 0, ELSEWHERE).bytes);
     else
         doctor_report(doctor, "locks seen", true, NULL, "by our roles only");
     return true;

@@ -165,12 +165,16 @@ SELECT (extract(epoch FROM clock_timestamp() - h.passed_at) * 1000)::int8, h.hol
 FROM issuing.housekeeping_state() h;
 
 -- name: operator_doctor_locks_seen :one
--- why: whether everybody may read the keys of locks (pg_locks), and whether this role and the owner of the schema may.
--- No lock.
+-- why: whether everybody may read the keys of locks (pg_locks), whether this role and the owner of the schema may, and
+-- to which other databases of the cluster everybody may connect: pg_locks shows the keys there too, and what PUBLIC may
+-- read there cannot be seen from here; NULL = to none. No lock.
 SELECT EXISTS (SELECT FROM pg_proc p CROSS JOIN LATERAL aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) x
                WHERE p.oid = 'pg_lock_status()'::regprocedure AND x.grantee = 0),
        bool_and(has_function_privilege(r.oid, 'pg_lock_status()', 'EXECUTE')
-                AND has_table_privilege(r.oid, 'pg_locks', 'SELECT'))
+                AND has_table_privilege(r.oid, 'pg_locks', 'SELECT')),
+       (SELECT string_agg(d.datname, ', ' ORDER BY d.datname)
+        FROM pg_database d CROSS JOIN LATERAL aclexplode(coalesce(d.datacl, acldefault('d', d.datdba))) x
+        WHERE d.datallowconn AND d.datname <> current_database() AND x.grantee = 0 AND x.privilege_type = 'CONNECT')
 FROM pg_roles r
 WHERE r.rolname = current_user OR r.oid = (SELECT n.nspowner FROM pg_namespace n WHERE n.nspname = 'issuing');
 

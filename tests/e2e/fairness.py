@@ -5,6 +5,7 @@ token on many connections was an outage for all users, and the api reported that
 What is slow here is the database itself, for the rows of one user and by a policy, so that nothing depends on how fast
 the machine is."""
 import itertools
+import re
 import select
 import threading
 
@@ -282,7 +283,15 @@ def a_role_that_may_only_connect_sees_no_key_and_doctor_says_where_it_does(world
         seen = run([psql_program(), "-XAtd", world.conninfo("postgres"), "-c", "SET ROLE passerby",
                     "-c", "SELECT count(*) FROM pg_locks"])
         assert_true("permission denied" in seen.stderr, "pg_locks: " + seen.stdout + seen.stderr)
-        assert_true("by our roles only" in doctor(), "closed")
+        with world.holding("SELECT pg_advisory_xact_lock(4711, 98)"):
+            seen = run([psql_program(), "-XAtqd", re.sub(r"dbname=\S+", "dbname=postgres", world.conninfo("postgres")),
+                        "-c", "SET ROLE passerby", "-c", "SELECT objid FROM pg_locks WHERE objid = 98"])
+        assert_equal((seen.stdout, seen.stderr), ("98\n", ""), "from another database, where all is as PostgreSQL has it")
+        others = re.search(r"^note +locks seen +in this database by our roles only; .*: (.*)$", doctor(), re.M).group(1)
+        assert_true("postgres" in others.split(", "), "doctor names it: " + others)
+        world.sql("REVOKE CONNECT ON DATABASE %s FROM PUBLIC" % others)
+        assert_true(re.search("^ok +locks seen +by our roles only$", doctor(), re.M), "closed")
+        world.sql("GRANT CONNECT ON DATABASE %s TO PUBLIC" % others)
         world.sql("GRANT EXECUTE ON FUNCTION pg_lock_status() TO PUBLIC; GRANT SELECT ON pg_locks TO PUBLIC")
         assert_true("reads the keys of users' locks" in doctor(), "open")
         world.sql("REVOKE ALL ON FUNCTION pg_lock_status() FROM PUBLIC, issuing_operator")
