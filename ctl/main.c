@@ -134,10 +134,14 @@ const char *ctl_hint(const struct err *err)
 {
     char role[ROLE_SIZE];
     static const struct {
-        enum err_kind kind; /* ERR_CONFIG: of an attempt to connect */
+        enum err_kind kind; /* ERR_CONFIG, ERR_AWAY: of an attempt to connect */
         const char *sqlstate, *hint;
     } hints[] = {
         {ERR_CONFIG, "3D000", "createdb makes it; database.url or PGDATABASE names another one"},
+        {ERR_CONFIG, "55000", "ALTER DATABASE ... ALLOW_CONNECTIONS true, once nobody needs it closed"},
+        {ERR_AWAY, "53300",
+         "pg_stat_activity shows who holds the connections; max_connections, or CONNECTION LIMIT of the role or the "
+         "database, is how many there may be"},
         {ERR_CONFIG, "42704", "correct `options` in database.url, or PGOPTIONS"},
         {ERR_CONFIG, "22023", "correct `options` in database.url, or PGOPTIONS"},
         {ERR_DATABASE, "42P01", "is the schema there? `issuing-ctl migrate` makes it"},

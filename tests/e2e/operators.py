@@ -576,6 +576,16 @@ def a_wrong_role_database_or_schema_is_named_and_is_78(world):
                           "doctor", database__url=world.suite.conninfo("no_such_database", "issuing_operator")))):
         assert_true("fix: " in done.stdout and fix in done.stdout and "start PostgreSQL" not in done.stdout,
                     "doctor of a server that answers: " + done.stdout)
+    own = "%s_closed" % world.database
+    world.suite.sql("CREATE DATABASE %s CONNECTION LIMIT 0" % own)
+    for words in (["too many connections", "CONNECTION LIMIT"], ["not currently accepting", "ALLOW_CONNECTIONS true"]):
+        url = world.suite.conninfo(own, "issuing_operator")
+        done, told = world.ctl("status", database__url=url), world.ctl("doctor", database__url=url).stdout
+        assert_equal(done.returncode, 75 if "CONNECTION LIMIT" in words else 78, done.stderr)
+        assert_true(all(word in done.stderr for word in words), done.stderr)
+        assert_true(words[1] in told and "start PostgreSQL" not in told, "doctor of a server that answers: " + told)
+        world.suite.sql("ALTER DATABASE %s ALLOW_CONNECTIONS false" % own)
+    world.suite.sql("DROP DATABASE %s" % own)
     refused(world.ctl("status", database__url=world.suite.conninfo("postgres", "issuing_operator")), ["migrate"],
             "a database that was not migrated")
     world.sql("REVOKE USAGE ON SCHEMA issuing FROM issuing_operator")

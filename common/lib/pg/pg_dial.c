@@ -63,20 +63,19 @@ static void quote(char *ret_line, size_t size, const char *said)
     pg_line(ret_line, size, text);
 }
 
-/* Whether the server refuses what it refuses the next time as well. */
+/* Whether the server refuses what it refuses the next time as well. ret_state: its SQLSTATE, or "". */
 static bool is_misconfigured(const PGconn *connection, char ret_state[6])
 {
-    /* 28: role, password, pg_hba.conf; 3D000: no such database; 42501: no right to connect; 42704 and 22023: a setting in
-     * `options` */
-    static const char *const lasting[] = {"28", "3D000", "42501", "42704", "22023"};
+    /* 28: role, password, pg_hba.conf; 3D000: no such database; 42501: no right to connect; 55000: the database lets
+     * nobody in; 42704 and 22023: a setting in `options` */
+    static const char *const lasting[] = {"28", "3D000", "42501", "55000", "42704", "22023"};
     const char *state = find_sqlstate(PQerrorMessage(connection));
     if (PQconnectionNeedsPassword(connection)) /* and has none; the server says nothing then */
         state = "28P01";
-    for (size_t i = 0; state && i < ARRAY_SIZE(lasting); i++)
-        if (strncmp(state, lasting[i], strlen(lasting[i])) == 0) {
-            snprintf(ret_state, 6, "%.5s", state);
+    snprintf(ret_state, 6, "%.5s", state ? state : "");
+    for (size_t i = 0; i < ARRAY_SIZE(lasting); i++)
+        if (strncmp(ret_state, lasting[i], strlen(lasting[i])) == 0)
             return true;
-        }
     return false;
 }
 
@@ -214,8 +213,9 @@ static void tell_hosts(struct dial *dial, int host, enum pg_seen seen, const cha
 
 static bool explain(struct dial *dial, struct err *err)
 {
-    char line[280] = "", text[280], sqlstate[6] = "";
+    char line[280] = "", text[280], sqlstate[6] = "", state[6];
     const char *remedy = NULL;
+    bool lasts = false; /* the fault of that SQLSTATE */
     for (int i = 0; i < dial->begun; i++) {
         struct attempt *attempt = &dial->attempts[i];
         const char *said = PQerrorMessage(attempt->connection), *failed = strstr(said, " failed: ");
@@ -227,14 +227,17 @@ static bool explain(struct dial *dial, struct err *err)
         tell_hosts(dial, i, seen, line);
         if (!remedy && !is_late)
             remedy = pg_remedy(said);
-        if (!sqlstate[0] && !is_late)
-            (void)is_misconfigured(attempt->connection, sqlstate);
+        bool this_lasts = !is_late && is_misconfigured(attempt->connection, state);
+        if (!is_late && (!sqlstate[0] || (this_lasts && !lasts))) {
+            memcpy(sqlstate, state, sizeof(sqlstate));
+            lasts = this_lasts;
+        }
     }
     (void)pg_hosts_why(&dial->hosts, line, text, sizeof(text));
     /* guard: a fault that lasts is not called away */
-    if (remedy && !sqlstate[0])
+    if (remedy && !lasts)
         return err_set(err, ERR_CONFIG, "no connection to the database: %.190s; %s", text, remedy);
-    return err_set_sqlstate(err, sqlstate[0] ? ERR_CONFIG : ERR_AWAY, sqlstate, "%s", text);
+    return err_set_sqlstate(err, lasts ? ERR_CONFIG : ERR_AWAY, sqlstate, "%s", text);
 }
 
 /* host -1: any. */
