@@ -197,6 +197,10 @@ static void on_request(void *context, struct http_request *request)
         reply(request, wrong);
         return;
     }
+    if (!events->secrets) {
+        refuse(events, request, ISSUER_EVENT_RESULT_failed, 503, "the file of their secret cannot be used");
+        return;
+    }
     switch (check(events, request, digest)) {
     case ISSUER_EVENT_FORGED:
         refuse(events, request, ISSUER_EVENT_RESULT_forged, 401, "its signature is missing or wrong");
@@ -244,8 +248,12 @@ bool issuer_events_open(struct issuer_events *events, struct api_env *env, struc
         return true;
     for (int i = 0; i < ISSUER_EVENT_RESULT_COUNT; i++)
         events->results[i] = metrics_series(env->metrics, API_METRIC_ISSUER_EVENTS, results[i], NULL);
-    if (!load(config, &events->secrets, err))
-        return false;
+    if (!load(config, &events->secrets, err)) {
+        if (err->kind != ERR_CONFIG || events->profile->events.signature == EVENTS_NONE)
+            return false;
+        /* guard: a secret of events that cannot be used costs the events alone */
+        log_error("events of the issuer are not taken: correct the file, then reload", LOG_TEXT("why", err->message));
+    }
     struct http_server_options options;
     http_server_defaults(&options);
     options.listen = config->api.issuer_events_listen;

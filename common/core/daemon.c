@@ -494,14 +494,24 @@ static bool open_admin_listener(struct daemon *daemon, struct err *err)
     return http_server_open(&daemon->loop, &server, &daemon->admin, err);
 }
 
+static bool open_exporter(struct daemon *daemon, struct err *err)
+{
+    const struct exporter_options spans = {&daemon->loop, &daemon->config, daemon->name, daemon->metrics};
+    struct err why = {0};
+    if (exporter_check(&daemon->config, daemon->name, &why) || why.kind != ERR_CONFIG)
+        return exporter_open(&spans, &daemon->exporter, err);
+    /* guard: settings of spans that cannot be used cost the spans alone */
+    log_error("no spans are sent: correct this, then restart", LOG_TEXT("why", why.message));
+    return true;
+}
+
 static bool start(struct daemon *daemon, struct err *err)
 {
     daemon->metrics = daemon->new_metrics();
     if (!daemon->metrics)
         return err_set(err, ERR_MEMORY, "no memory for the metrics");
     daemon_metrics_start(daemon->metrics);
-    const struct exporter_options spans = {&daemon->loop, &daemon->config, daemon->name, daemon->metrics};
-    if (!open_places(daemon, err) || !exporter_open(&spans, &daemon->exporter, err) ||
+    if (!open_places(daemon, err) || !open_exporter(daemon, err) ||
         !daemon->open(daemon->context, err))
         return false;
     buf_init(&daemon->text, METRICS_MAX);

@@ -22,10 +22,9 @@ struct exporter_options {
     struct metrics *metrics;     /* begins with DAEMON_METRICS */
 };
 
-/* *ret_exporter: NULL = no spans are wanted. ERR_CONFIG where an option, a variable or a file cannot be used; the process
- * must end then. */
+/* *ret_exporter: NULL = no spans are wanted. After a failure the process must end. */
 must_check bool exporter_open(const struct exporter_options *options, struct exporter **ret_exporter, struct err *err);
-/* Whether it could be opened with these options; the same errors. */
+/* Whether it could be opened with these options. ERR_CONFIG where an option, a variable or a file cannot be used. */
 must_check bool exporter_check(const struct config *config, const char *program, struct err *err);
 /* Reads the headers and the authorities again; a file that cannot be used leaves the old one in force, and is logged. */
 void exporter_reload(struct exporter *exporter);

@@ -14,7 +14,7 @@ import time
 import uuid
 
 import client
-from daemons import hang_up
+from daemons import errors, hang_up
 from harness import assert_equal, assert_true, EVERY, slow, test, wait_until
 from pages import form, form_of_webhook
 from processes import free_port
@@ -240,6 +240,22 @@ def a_closed_card_is_shown_so_while_core_api_is_away(world):
     world.restart(world.workers()[0])
     world.sandbox.down("core", False)
     wait_until(lambda: len(world.sandbox.ledger(user="alice")["unlinks"]) == 1, "core-api is told", 60)
+
+
+@test
+def a_secret_of_the_events_that_cannot_be_used_costs_the_events_alone(world):
+    """Story: its file was root's. The events are hints, and the api that takes them too did not start: no card was
+    requested for want of it."""
+    sender = Sender(world)
+    sender.write("no secret")
+    world.up()
+    api, request = world.apis()[0], world.issue("alice")["id"]
+    sender.send(request, wanted=503)
+    assert_equal([why.split(": ")[0] for why in errors(map(json.loads, api.text().splitlines()))],
+                 ["api.issuer_events_secret_file"], "errors")
+    sender.write(sender.signer.secret)
+    hang_up(api)
+    sender.send(request)
 
 
 @slow

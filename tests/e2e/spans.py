@@ -475,7 +475,18 @@ def over_https_spans_go_only_to_who_proves_to_be_their_receiver(world):
 
 
 @test
-def what_cannot_be_used_stops_the_start_with_its_place(world):
+def settings_of_spans_that_cannot_be_used_cost_the_spans_alone(world):
+    """Story: the file with the key of a tracing backend was root's, and neither api nor worker started."""
+    missing = world.dir / "missing"
+    world.up(trace__endpoint="http://127.0.0.1:9", trace__headers_file=missing)
+    world.issue("alice")
+    for daemon in (*world.apis(), *world.workers()):
+        assert_equal(errors(map(json.loads, daemon.text().splitlines())),
+                     ["trace.headers_file: %s: No such file or directory" % missing], "what %s says" % daemon.name)
+
+
+@test
+def what_cannot_be_used_is_named_by_the_check_with_its_place(world):
     headers = world.dir / "headers"
     headers.write_text("X-Key: a\nno header\n")
     headers.chmod(0o600)
