@@ -32,6 +32,13 @@
       NULL)                                                                                                            \
     X(WORKERS_DISAGREE, "issuing_workers_disagree", METRIC_GAUGE,                                                      \
       "Options that all workers must have alike, and in which living ones differ.", NULL, NULL)                        \
+    X(OLDEST_SNAPSHOT, "issuing_db_oldest_snapshot_transactions", METRIC_GAUGE,                                        \
+      "Age of the oldest snapshot, prepared transaction or slot of the cluster, which keeps vacuum from old rows.",    \
+      NULL, NULL)                                                                                                      \
+    X(OLDEST_ROW, "issuing_db_oldest_row_transactions", METRIC_GAUGE,                                                  \
+      "Age of the oldest row of the database; PostgreSQL refuses to write at 2^31.", NULL, NULL)                       \
+    X(SLOT_WAL, "issuing_db_slot_wal_bytes", METRIC_GAUGE,                                                             \
+      "WAL that the replication slot which is furthest behind keeps on the disk.", NULL, NULL)                         \
     X(BREAKER_STATE, "issuing_breaker_state", METRIC_GAUGE,                                                            \
       "0 closed, 1 half-open, 2 open. A worker shows its own breaker, the api the worst of all living workers.", NULL, \
       "target")                                                                                                        \

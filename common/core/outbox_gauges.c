@@ -449,15 +449,30 @@ static void forget_targets(struct outbox_gauges *gauges)
 
 static void on_workers_timer(uv_timer_t *timer);
 
+static void on_server(struct pg_query *query, const struct pg_query_result *result)
+{
+    enum { SNAPSHOT, ROW, WAL };
+    struct question *question = container_of(query, struct question, query);
+    if (result->kind == PG_DONE) {
+        set(question->gauges, DAEMON_METRIC_OLDEST_SNAPSHOT, NULL, (double)pg_int8(result->rows, 0, SNAPSHOT));
+        set(question->gauges, DAEMON_METRIC_OLDEST_ROW, NULL, (double)pg_int8(result->rows, 0, ROW));
+        set(question->gauges, DAEMON_METRIC_SLOT_WAL, NULL, (double)pg_int8(result->rows, 0, WAL));
+    }
+    ask_after(question, pause_ms(question), on_workers_timer);
+}
+
 static void on_workers(struct pg_query *query, const struct pg_query_result *result)
 {
     struct question *question = container_of(query, struct question, query);
-    if (result->kind == PG_DONE) {
-        forget_targets(question->gauges);
-        show_targets(question->gauges, result->rows);
-        question->answered_ms = clock_mono_ms();
+    if (result->kind != PG_DONE) {
+        ask_after(question, pause_ms(question), on_workers_timer);
+        return;
     }
-    ask_after(question, pause_ms(question), on_workers_timer);
+    forget_targets(question->gauges);
+    show_targets(question->gauges, result->rows);
+    question->answered_ms = clock_mono_ms();
+    if (!question->gauges->is_stopped)
+        ask(question, &sql_server_gauges, on_server);
 }
 
 static void on_workers_timer(uv_timer_t *timer)

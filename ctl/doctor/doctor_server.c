@@ -9,7 +9,8 @@
 #define HELD_MS_MAX (INT64_C(15) * 60 * 1000)
 #define HELD_TRANSACTIONS_MAX 1000000     /* of a session whose age in time we may not see */
 #define OLDEST_ROW_MAX (INT64_C(1) << 30) /* PostgreSQL refuses to write at 2^31 */
-#define NOTIFICATIONS_MAX 10              /* thousandths of the queue */
+#define SLOT_WAL_MAX INT64_C(16000000000)
+#define NOTIFICATIONS_MAX 10 /* thousandths of the queue */
 
 /* Our own texts are sorted by their bytes; those of others in this database may not be. */
 static bool check_collation(struct doctor *doctor, struct err *err)
@@ -53,7 +54,7 @@ static bool check_holders(struct doctor *doctor, struct err *err)
     enum { KIND, WHO, AGE_MS, TRANSACTIONS, WAL, FIX };
     pg_rows_scope struct pg_rows *rows = NULL;
     const struct pg_param params[] = {pg_param_int8(HELD_MS_MAX), pg_param_int8(HELD_TRANSACTIONS_MAX),
-                                      pg_param_int8(OLDEST_ROW_MAX)};
+                                      pg_param_int8(OLDEST_ROW_MAX), pg_param_int8(SLOT_WAL_MAX)};
     if (!pg_sync_query(doctor->ctl->db, &sql_operator_doctor_holders, params, &rows, err))
         return false;
     for (int row = 0; row < pg_rows_count(rows); row++) {

@@ -107,9 +107,9 @@ WHERE t.schemaname ~ '^issuing(_p[0-9]+)?$' AND c.relkind = 'r' AND c.relreplide
 
 -- name: operator_doctor_holders :many
 -- why: what holds vacuum or WAL back in this cluster: snapshots and prepared transactions that are older than $1 ms, slots
--- that hold rows or WAL and that nobody reads, tables whose oldest row is older than $3 transactions. The time of another
--- role's session is told to who may read statistics; without it, its age in transactions counts ($2). Catalogues only. No
--- lock.
+-- that hold rows or WAL and that nobody reads, or that are more than $4 bytes of WAL behind, tables whose oldest row is
+-- older than $3 transactions. The time of another role's session is told to who may read statistics; without it, its age
+-- in transactions counts ($2). Catalogues only. No lock.
 SELECT 'snapshot', format('process %s of role %s, state %s', a.pid, coalesce(a.usename, '?'), coalesce(a.state, '?')),
        (extract(epoch FROM clock_timestamp() - a.xact_start) * 1000)::int8, age(a.backend_xmin)::int8, NULL::int8,
        'end it: SELECT pg_terminate_backend(PID)'
@@ -127,7 +127,10 @@ SELECT 'slot', format('%s%s', s.slot_name, CASE WHEN s.active THEN '' ELSE ', wh
        coalesce(greatest(age(s.xmin), age(s.catalog_xmin)), 0)::int8,
        CASE WHEN NOT pg_is_in_recovery() THEN pg_wal_lsn_diff(pg_current_wal_lsn(), s.restart_lsn)::int8 END,
        'start its reader, or SELECT pg_drop_replication_slot(NAME): the disk fills'
-FROM pg_replication_slots s WHERE NOT s.active AND s.wal_status IS DISTINCT FROM 'lost'
+FROM pg_replication_slots s
+WHERE s.wal_status IS DISTINCT FROM 'lost'
+  AND (NOT s.active OR CASE WHEN NOT pg_is_in_recovery()
+                            THEN pg_wal_lsn_diff(pg_current_wal_lsn(), s.restart_lsn) > $4::int8 END)
 UNION ALL
 SELECT 'wraparound', c.oid::regclass::text, NULL, age(c.relfrozenxid)::int8, NULL,
        'VACUUM it, and see why autovacuum does not: PostgreSQL refuses to write in the end'

@@ -43,6 +43,7 @@ static const struct {
     {"notify_final", {"issuing_worker"}},
     {"outbox_gauges", {"issuing_api", "issuing_worker"}},
     {"worker_gauges", {"issuing_api", "issuing_worker"}},
+    {"server_gauges", {"issuing_api", "issuing_worker"}},
     {"outbox_", {"issuing_worker"}},
     {"keep_rows", {"issuing_worker"}},
     {"run_housekeeping", {"issuing_worker"}},

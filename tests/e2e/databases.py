@@ -79,10 +79,17 @@ def what_holds_vacuum_back_is_named(world):
     """A slot holds WAL from its first moment; a session and a prepared transaction count from 15 minutes on."""
     clock = world.own_database()
     assert_true("holds it back" in said(world, "vacuum"), "nothing does")
+    api = world.start_api()
+    wait_until(lambda: 0 < api.metric("issuing_db_oldest_row_transactions") < 1e6, "the oldest row")
+    assert_equal(api.metric("issuing_db_slot_wal_bytes"), 0, "no slot")
     world.sql("SELECT pg_create_physical_replication_slot('forgotten', true)")
+    world.sql("SELECT count(pg_logical_emit_message(false, 'x', repeat('x', 1000))) FROM generate_series(1, 3000)")
+    wait_until(lambda: api.metric("issuing_db_slot_wal_bytes") > 3e6, "the slot's WAL")
     assert_true("slot forgotten, which nobody reads" in said(world, "vacuum"), "the slot")
     with world.holding("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SELECT 1"):
         assert_true("snapshot" not in said(world, "vacuum", role="postgres"), "a young one")
+        world.sql("DO $$ BEGIN FOR i IN 1..300 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$")
+        wait_until(lambda: api.metric("issuing_db_oldest_snapshot_transactions") >= 300, "the snapshot's age")
         clock.step(20 * 60)
         assert_true("role postgres, state idle in transaction: for 20 min" in said(world, "vacuum", role="postgres"),
                     said(world, "vacuum", role="postgres"))
