@@ -17,7 +17,7 @@ import re
 import subprocess
 import sys
 
-FLAG = re.compile(r"^  (?:-\w, )?(--(?:route\.TYPE\.|place\.N-M\.)?[a-z0-9_.-]+)(?:=(\S+))?$")
+FLAG = re.compile(r"^  (?:-\w, )?(--(?:route\.TYPE\.)?[a-z0-9_.-]+)(?:=(\S+))?$")
 COMMAND = re.compile(r"^  ([a-z-]+) +(\S.*)$")
 # A row of a list: a term, two blanks or more, its description; lines that are indented further continue it. A term is
 # an option with its value, or words of the usage line.

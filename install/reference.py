@@ -62,7 +62,7 @@ def options():
         arguments = ["--config=/dev/null", "help"] if name == "issuing-ctl" else ["--help"]
         for flag in programs.read_flags(programs.run(BUILD / name, *arguments)):
             option = flag["name"][len("--"):]
-            if "." not in option or option.startswith(("route.", "place.")):
+            if "." not in option or option.startswith("route."):
                 continue
             meaning, _, default = flag["help"].removesuffix(".").partition(" Default: ")
             found[option] = (default, meaning.rstrip(".") + ".", flag["value"])

@@ -511,8 +511,7 @@ static bool start(struct daemon *daemon, struct err *err)
     if (!daemon->metrics)
         return err_set(err, ERR_MEMORY, "no memory for the metrics");
     daemon_metrics_start(daemon->metrics);
-    if (!open_places(daemon, err) || !open_exporter(daemon, err) ||
-        !daemon->open(daemon->context, err))
+    if (!open_places(daemon, err) || !open_exporter(daemon, err) || !daemon->open(daemon->context, err))
         return false;
     buf_init(&daemon->text, METRICS_MAX);
     metric_set(metrics_series(daemon->metrics, DAEMON_METRIC_BUILD_INFO, daemon->name, ISSUING_VERSION), 1);

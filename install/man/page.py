@@ -107,7 +107,7 @@ def configuration_lines(tables):
             described[flag["name"][2:]] = flag
             readers.setdefault(flag["name"][2:], []).append(program.removeprefix("issuing-"))
     lines, section = [], ""
-    for name in tables["options"] + [name for name in described if name.startswith(("place.N-M.", "route.TYPE."))]:
+    for name in tables["options"] + [name for name in described if name.startswith("route.TYPE.")]:
         if name.rpartition(".")[0] != section:
             section = name.rpartition(".")[0]
             lines += [f"## [{section}]", ""]

@@ -53,8 +53,10 @@ DECLARE
     name text;
 BEGIN
     SELECT * INTO p FROM place;
-    IF p.number IS NULL AND of_places = 1 THEN
+    IF p.number IS NULL AND of_places <= 1 THEN
         RETURN NULL;
+    ELSIF of_places > 64 OR which NOT BETWEEN 0 AND of_places - 1 THEN
+        RETURN format('there is no place %s of %s', which, of_places);
     ELSIF p.number IS NULL AND (EXISTS (SELECT FROM outbox_events) OR EXISTS (SELECT FROM idempotency_keys)
                                 OR EXISTS (SELECT FROM cards)) THEN
         RETURN 'this database has users already, and is the only place for ever';

@@ -1,4 +1,4 @@
-/* Which of several databases this is (migrations/schema/15_place.sql), as schema_version tells it on each new
+/* Which of several databases this is (migrations/schema/24_place.sql), as schema_version tells it on each new
  * connection. */
 #ifndef ISSUING_PG_PLACE_H
 #define ISSUING_PG_PLACE_H

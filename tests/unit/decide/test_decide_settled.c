@@ -558,7 +558,7 @@ START_TEST(an_end_that_is_decided_passes_unchanged)
 /* The view of the peers is not asked for where nothing depends on it. */
 TEST(what_is_settled_passes_unchanged_whatever_others_are_answered)
 {
-    static const enum flow_verdict_kind kinds[] = {FLOW_GO,     FLOW_COMPLETE, FLOW_REJECT, FLOW_FAIL,
+    static const enum flow_verdict_kind kinds[] = {FLOW_GO,    FLOW_COMPLETE, FLOW_REJECT, FLOW_FAIL,
                                                    FLOW_RETRY, FLOW_DEFER,    FLOW_DROP};
     for (int n = 0; n < (int)ARRAY_SIZE(kinds) * STEP_COUNT * 32; n++) {
         bool others = n & 1;
