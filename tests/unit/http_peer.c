@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -368,6 +369,15 @@ static void note_client(const SSL *ssl)
         X509_NAME_get_text_by_NID(X509_get_subject_name(certificate), NID_commonName, peer.client, sizeof(peer.client));
 }
 
+/* Looks at the client's certificate, or sees that there is none, a moment after it has come: by then a client that need
+ * not wait for that has sent its request. */
+static void on_message(int is_sent, int version, int type, const void *bytes, size_t length, SSL *ssl, void *context)
+{
+    (void)version, (void)ssl, (void)context;
+    if (!is_sent && type == SSL3_RT_HANDSHAKE && length > 0 && *(const unsigned char *)bytes == SSL3_MT_CERTIFICATE)
+        (void)nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL);
+}
+
 static SSL_CTX *make_tls(const struct certificate *certificate)
 {
     SSL_CTX *tls = SSL_CTX_new(TLS_server_method());
@@ -386,6 +396,7 @@ static SSL_CTX *make_tls(const struct certificate *certificate)
         ck_assert_int_eq(X509_STORE_add_cert(SSL_CTX_get_cert_store(tls), client_authority->x509), 1);
         SSL_CTX_set_verify(tls, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
         SSL_CTX_set_session_id_context(tls, (const unsigned char *)"peer", 4);
+        SSL_CTX_set_msg_callback(tls, on_message);
     }
     return tls;
 }
