@@ -76,6 +76,15 @@ struct question {
     int64_t sent_ms;               /* the statement in flight */
 };
 
+/* As the workers of one place and its operators say. */
+struct target {
+    char name[TYPE_SIZE];
+    bool is_paused;
+    double state; /* of the breaker; NAN = no living worker calls it */
+};
+
+#define FIGURES 10
+
 struct outbox_gauges {
     struct outbox_gauges_options options;
     struct question events, workers;
@@ -83,12 +92,15 @@ struct outbox_gauges {
     int64_t timeout_ms;                 /* of a statement */
     struct type_count types[TYPES_MAX]; /* card requests first, then the routes by type */
     int type_count;
-    int at;              /* of types: the one that is being counted */
-    bool is_whole;       /* each statement of this round was answered */
-    struct failed other; /* FAILED events of types that nobody delivers now */
-    int64_t undelivered; /* open ones */
-    int64_t failed_rows; /* so many are counted */
-    bool is_counted;     /* at least one round was */
+    int at;                  /* of types: the one that is being counted */
+    bool is_whole;           /* each statement of this round was answered */
+    struct failed other;     /* FAILED events of types that nobody delivers now */
+    int64_t undelivered;     /* open ones */
+    int64_t failed_rows;     /* so many are counted */
+    bool is_counted;         /* at least one round was */
+    double figures[FIGURES]; /* by enum figure; NAN = not known yet */
+    struct target targets[TYPES_MAX];
+    int target_count;
     bool is_stopped;
     struct closing closing;
 };
@@ -417,46 +429,92 @@ static void on_round_timer(uv_timer_t *timer)
 
 /* ---- workers and targets ---- */
 
-/* A target that no living worker calls has no state: its gauge is NaN, on which no alert fires. */
-static void show_targets(struct outbox_gauges *gauges, const struct pg_rows *rows)
+/* The figures of a place, and what is shown of several. */
+enum figure { ALIVE, LAG, PROOF_AGE, PROOF_BROKEN, LIST_AGE, LIST_UNKNOWN, DISAGREE, SNAPSHOT, ROW, WAL };
+enum fold { LEAST, MOST, SUM };
+static const struct {
+    enum daemon_metric metric;
+    enum fold fold;
+} folds[FIGURES] = {
+    [ALIVE] = {DAEMON_METRIC_WORKERS_ALIVE, LEAST},     [LAG] = {DAEMON_METRIC_STATISTICS_LAG, MOST},
+    [PROOF_AGE] = {DAEMON_METRIC_PROOF_AGE, MOST},      [PROOF_BROKEN] = {DAEMON_METRIC_PROOF_BROKEN, SUM},
+    [LIST_AGE] = {DAEMON_METRIC_LIST_AGE, MOST},        [LIST_UNKNOWN] = {DAEMON_METRIC_LIST_UNKNOWN, SUM},
+    [DISAGREE] = {DAEMON_METRIC_WORKERS_DISAGREE, SUM}, [SNAPSHOT] = {DAEMON_METRIC_OLDEST_SNAPSHOT, MOST},
+    [ROW] = {DAEMON_METRIC_OLDEST_ROW, MOST},           [WAL] = {DAEMON_METRIC_SLOT_WAL, MOST},
+};
+
+static void show_figures_of(struct outbox_gauges *gauges, enum figure first, enum figure last)
 {
-    for (int row = 0; row < pg_rows_count(rows); row++) {
-        if (pg_is_null(rows, row, 0)) {
-            set(gauges, DAEMON_METRIC_WORKERS_ALIVE, NULL, (double)pg_int8(rows, row, 1));
-            set(gauges, DAEMON_METRIC_STATISTICS_LAG, NULL, (double)pg_int8(rows, row, 3) / 1e3);
-            set(gauges, DAEMON_METRIC_PROOF_AGE, NULL, (double)pg_int8(rows, row, 4) / 1e3);
-            set(gauges, DAEMON_METRIC_PROOF_BROKEN, NULL, (double)pg_int8(rows, row, 5));
-            set(gauges, DAEMON_METRIC_LIST_AGE, NULL,
-                pg_is_null(rows, row, 6) ? 0 : (double)pg_int8(rows, row, 6) / 1e3);
-            set(gauges, DAEMON_METRIC_LIST_UNKNOWN, NULL, (double)pg_int8(rows, row, 7));
-            set(gauges, DAEMON_METRIC_WORKERS_DISAGREE, NULL, (double)pg_int8(rows, row, 8));
-            continue;
+    for (int i = (int)first; i <= (int)last; i++) {
+        double shown = NAN;
+        for (const struct outbox_gauges *each = gauges->first; each; each = each->next) {
+            double value = each->figures[i];
+            if (isnan(value))
+                continue;
+            bool is_further = isnan(shown) || (folds[i].fold == LEAST ? value < shown : value > shown);
+            shown = folds[i].fold == SUM ? (isnan(shown) ? 0 : shown) + value : is_further ? value : shown;
         }
-        const char *target = pg_bytes(rows, row, 0).bytes;
-        set(gauges, DAEMON_METRIC_TARGET_PAUSED, target, pg_bool(rows, row, 2));
-        if (gauges->options.has_breaker_states && !pg_is_null(rows, row, 1))
-            set(gauges, DAEMON_METRIC_BREAKER_STATE, target, (double)pg_int8(rows, row, 1));
+        if (!isnan(shown))
+            set(gauges, folds[i].metric, NULL, shown);
     }
 }
 
-/* What is not in the rows any more. */
-static void forget_targets(struct outbox_gauges *gauges)
+/* The worst of all places. A target that no living worker calls has no state: its gauge is NaN, on which no alert
+ * fires. */
+static void show_target(struct outbox_gauges *gauges, const struct target *target)
+{
+    struct metrics *metrics = gauges->options.metrics;
+    struct metric_series *paused = metrics_series(metrics, DAEMON_METRIC_TARGET_PAUSED, target->name, NULL);
+    if (target->is_paused)
+        metric_set(paused, 1);
+    if (!gauges->options.has_breaker_states || isnan(target->state))
+        return;
+    struct metric_series *state = metrics_series(metrics, DAEMON_METRIC_BREAKER_STATE, target->name, NULL);
+    if (isnan(metric_value(state)) || target->state > metric_value(state))
+        metric_set(state, target->state);
+}
+
+static void show_targets(struct outbox_gauges *gauges)
 {
     metrics_set_all(gauges->options.metrics, DAEMON_METRIC_TARGET_PAUSED, 0);
     if (gauges->options.has_breaker_states)
         metrics_set_all(gauges->options.metrics, DAEMON_METRIC_BREAKER_STATE, NAN);
+    for (const struct outbox_gauges *each = gauges->first; each; each = each->next)
+        for (int i = 0; i < each->target_count; i++)
+            show_target(gauges, &each->targets[i]);
+}
+
+static void read_workers(struct outbox_gauges *gauges, const struct pg_rows *rows)
+{
+    double *figures = gauges->figures;
+    gauges->target_count = 0;
+    for (int row = 0; row < pg_rows_count(rows); row++) {
+        if (pg_is_null(rows, row, 0)) {
+            figures[ALIVE] = (double)pg_int8(rows, row, 1);
+            figures[LAG] = (double)pg_int8(rows, row, 3) / 1e3;
+            figures[PROOF_AGE] = (double)pg_int8(rows, row, 4) / 1e3;
+            figures[PROOF_BROKEN] = (double)pg_int8(rows, row, 5);
+            figures[LIST_AGE] = pg_is_null(rows, row, 6) ? 0 : (double)pg_int8(rows, row, 6) / 1e3;
+            figures[LIST_UNKNOWN] = (double)pg_int8(rows, row, 7);
+            figures[DISAGREE] = (double)pg_int8(rows, row, 8);
+        } else if (gauges->target_count < TYPES_MAX) {
+            struct target *target = &gauges->targets[gauges->target_count++];
+            snprintf(target->name, sizeof(target->name), "%s", pg_bytes(rows, row, 0).bytes);
+            target->is_paused = pg_bool(rows, row, 2);
+            target->state = pg_is_null(rows, row, 1) ? NAN : (double)pg_int8(rows, row, 1);
+        }
+    }
 }
 
 static void on_workers_timer(uv_timer_t *timer);
 
 static void on_server(struct pg_query *query, const struct pg_query_result *result)
 {
-    enum { SNAPSHOT, ROW, WAL };
     struct question *question = container_of(query, struct question, query);
     if (result->kind == PG_DONE) {
-        set(question->gauges, DAEMON_METRIC_OLDEST_SNAPSHOT, NULL, (double)pg_int8(result->rows, 0, SNAPSHOT));
-        set(question->gauges, DAEMON_METRIC_OLDEST_ROW, NULL, (double)pg_int8(result->rows, 0, ROW));
-        set(question->gauges, DAEMON_METRIC_SLOT_WAL, NULL, (double)pg_int8(result->rows, 0, WAL));
+        for (int i = SNAPSHOT; i <= WAL; i++)
+            question->gauges->figures[i] = (double)pg_int8(result->rows, 0, i - SNAPSHOT);
+        show_figures_of(question->gauges, SNAPSHOT, WAL);
     }
     ask_after(question, pause_ms(question), on_workers_timer);
 }
@@ -468,8 +526,9 @@ static void on_workers(struct pg_query *query, const struct pg_query_result *res
         ask_after(question, pause_ms(question), on_workers_timer);
         return;
     }
-    forget_targets(question->gauges);
-    show_targets(question->gauges, result->rows);
+    read_workers(question->gauges, result->rows);
+    show_figures_of(question->gauges, ALIVE, DISAGREE);
+    show_targets(question->gauges);
     question->answered_ms = clock_mono_ms();
     if (!question->gauges->is_stopped)
         ask(question, &sql_server_gauges, on_server);
@@ -489,8 +548,7 @@ static void open_question(struct outbox_gauges *gauges, struct question *questio
     question->gauges = gauges;
     question->answered_ms = clock_mono_ms();
     (void)uv_timer_init(gauges->options.loop, &question->timer);
-    if (on_timer)
-        ask_after(question, FIRST_MS, on_timer);
+    ask_after(question, FIRST_MS, on_timer);
 }
 
 bool outbox_gauges_open(const struct outbox_gauges_options *options, struct outbox_gauges **ret_gauges, struct err *err)
@@ -504,6 +562,8 @@ bool outbox_gauges_open(const struct outbox_gauges_options *options, struct outb
     gauges->failed_rows = ROWS_MOST;
     start_type(&gauges->types[0], OUTBOX_EVENT_TYPE, ROWS_MOST);
     gauges->type_count = 1;
+    for (int i = 0; i < FIGURES; i++)
+        gauges->figures[i] = NAN;
     set(gauges, DAEMON_METRIC_TARGET_PAUSED, "issuer", 0);
     set(gauges, DAEMON_METRIC_TARGET_PAUSED, "core", 0);
     gauges->first = options->first ? options->first : gauges;
@@ -514,17 +574,19 @@ bool outbox_gauges_open(const struct outbox_gauges_options *options, struct outb
         last->next = gauges;
     }
     open_question(gauges, &gauges->events, on_round_timer);
-    open_question(gauges, &gauges->workers, options->first ? NULL : on_workers_timer); /* they are in the first one */
+    open_question(gauges, &gauges->workers, on_workers_timer);
     *ret_gauges = gauges;
     return true;
 }
 
 void outbox_gauges_update_age(struct outbox_gauges *gauges)
 {
-    int64_t answered_ms = gauges->workers.answered_ms;
-    for (const struct outbox_gauges *each = gauges->first; each; each = each->next)
-        if (each->events.answered_ms < answered_ms)
-            answered_ms = each->events.answered_ms;
+    int64_t answered_ms = INT64_MAX;
+    for (const struct outbox_gauges *each = gauges->first; each; each = each->next) {
+        int64_t of_both_ms =
+            each->events.answered_ms < each->workers.answered_ms ? each->events.answered_ms : each->workers.answered_ms;
+        answered_ms = of_both_ms < answered_ms ? of_both_ms : answered_ms;
+    }
     set(gauges, DAEMON_METRIC_GAUGES_AGE, NULL, (double)(clock_mono_ms() - answered_ms) / 1e3);
 }
 

@@ -173,6 +173,8 @@ def an_operator_looks_at_one_place_or_at_all(world):
     done = world.ctl("pause", "issuer", "--reason", "x", "--place", "3")
     assert_equal((done.returncode, world.in_each("SELECT count(*) FROM target_controls WHERE target = 'issuer'")),
                  (0, ["0", "0", "0", "1"]), done.stderr)
+    api = world.apis()[0]
+    wait_until(lambda: api.metric('issuing_target_paused{target="issuer"}') == 1, "the api shows it", 60)
     for words, told in ((("list", "--place", "4"), "there are 4 places, 0 to 3, or all"),
                         (("list", "--place"), "--place needs a number"), (("list", "--place", "x"), "0 to 3, or all"),
                         (("console",), "console works in one of the 4 places: --place N")):
