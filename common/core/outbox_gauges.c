@@ -24,6 +24,7 @@
 #define INTERVAL_MS 5000
 #define QUIET_INTERVAL_MS 10000 /* of the events, while none is open */
 #define COST_FACTOR 50          /* a backlog is walked to be counted: no more than two per cent of the time */
+#define ROWS_A_SECOND 2000      /* and so many rows */
 #define PAUSE_MOST_MS 60000     /* and yet no figure is much older */
 #define QUERY_TIMEOUT_MS 5000
 #define ONLY_CONNECTION_TIMEOUT_MS 500
@@ -241,25 +242,41 @@ static void adapt_rows(int64_t *rows, int64_t most, int64_t took_ms, int64_t tim
 
 static void on_round_timer(uv_timer_t *timer);
 
-static bool is_quiet(const struct outbox_gauges *gauges)
+static int64_t open_events(const struct outbox_gauges *gauges)
 {
     int64_t open = 0;
     for (int i = 0; i < gauges->type_count; i++) {
         struct count count = open_of(&gauges->types[i]);
         open += count.pending + count.processing + count.scheduled;
     }
-    return gauges->is_whole && open == 0;
+    return open;
+}
+
+static int64_t failed_events(const struct outbox_gauges *gauges)
+{
+    int64_t failed = gauges->other.events;
+    for (int i = 0; i < gauges->type_count; i++)
+        failed += gauges->types[i].failed.events;
+    return failed;
+}
+
+/* Before the next round, by what there was to count. */
+static int64_t least_pause_ms(const struct outbox_gauges *gauges)
+{
+    int64_t open = open_events(gauges);
+    int64_t rows_ms = (open + failed_events(gauges) + gauges->undelivered) * 1000 / ROWS_A_SECOND;
+    int64_t quiet_ms = gauges->is_whole && open == 0 ? QUIET_INTERVAL_MS : 0;
+    return longest(quiet_ms, rows_ms < PAUSE_MOST_MS ? rows_ms : PAUSE_MOST_MS);
 }
 
 static void end_round(struct outbox_gauges *gauges)
 {
-    int64_t least_ms = is_quiet(gauges) ? QUIET_INTERVAL_MS : 0;
     if (gauges->is_whole) {
         gauges->is_counted = true;
         gauges->events.answered_ms = clock_mono_ms();
     }
     show_figures(gauges);
-    ask_after(&gauges->events, longest(least_ms, pause_ms(&gauges->events)), on_round_timer);
+    ask_after(&gauges->events, longest(least_pause_ms(gauges), pause_ms(&gauges->events)), on_round_timer);
 }
 
 static enum part part_of(const char *word)

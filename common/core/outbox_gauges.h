@@ -4,8 +4,8 @@
  *
  * They are asked for every 5 s at most, and take two per cent of the time of one connection at most: counting goes over
  * at most a million card requests and 100000 events of each route, fewer where that takes long, and starts where open
- * events can be. While the database does
- * not answer, the old values stay, and issuing_outbox_gauges_age_seconds grows. */
+ * events can be. Above 10000 events they are asked for less often, 120000 and more once a minute. While the database
+ * does not answer, the old values stay, and issuing_outbox_gauges_age_seconds grows. */
 #ifndef ISSUING_OUTBOX_GAUGES_H
 #define ISSUING_OUTBOX_GAUGES_H
 

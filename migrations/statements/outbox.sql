@@ -19,113 +19,20 @@ FROM issuing.claim($1::uuid, $2::int8, $3::int8, $4::text, $5::int8, $6::int8, $
 LEFT JOIN unnest(events) ON true;
 
 -- name: outbox_sweep :one
--- why: finds events behind the claims' bookmark: events whose lease ran out (their worker died, hung or lost its
--- connection), and PENDING ones that became visible late. The former return to PENDING. The lost attempt counts as lost
--- and not as an attempt of the event, first_sent_at stays, and a row of outbox_attempts records the loss for its
--- worker. An event that keeps losing its worker ends FAILED `worker_lost` here, where no worker touches it: its outcome
--- stays unknown. The row of the loss makes a trigger do what belongs to that end. Of the PENDING ones the oldest time
--- is returned, so that the bookmark moves back to it. One call covers one range of time, by outbox_events_due. SKIP
--- LOCKED: two sweeps, or a sweep and a late write, never wait for each other. $1 from this age in ms (null = from the
--- beginning), $2 to this age in ms, $3 the bookmark (null = no bound), $4 limit, $5 number of attempts lost in a row
--- that ends an event, $6 event type, $7 true = only what services sent, false = only what clients requested.
-WITH lost AS MATERIALIZED (
-    SELECT e.id, e.lease_token, e.lease_owner, e.updated_at, clock_timestamp() AS t,
-           clock_timestamp() + CASE WHEN e.lost_count > 0 THEN interval '1 second' * least(e.lost_count, 60)
-                                    ELSE interval '0' END AS next_at
-    FROM issuing.outbox_events e
-    WHERE e.event_type = $6::text
-      AND e.due_at >= coalesce(now() - $1::int8 * interval '1 millisecond', '-infinity')
-      AND e.due_at <= least(now() - $2::int8 * interval '1 millisecond',
-                            -- guard: the sweep takes no lease back after the bookmark
-                            timestamptz 'epoch' + $3::int8 * interval '1 microsecond')
-      -- guard: only a lease that ran out is taken back
-      AND e.status = 'PROCESSING' AND e.lease_until < now()
-      AND ($7::bool IS NULL OR (e.idempotency_key IS NULL) = $7::bool)
-    -- guard: two sweeps do not wait for each other
-    LIMIT $4::int8
-    FOR UPDATE SKIP LOCKED
-), freed AS (
-    UPDATE issuing.outbox_events e
-    -- guard: an event that keeps losing its worker ends
-    SET status = CASE WHEN e.lost_count + 1 >= $5::int8 THEN 'FAILED' ELSE 'PENDING' END,
-        reason_code = CASE WHEN e.lost_count + 1 >= $5::int8 THEN 'worker_lost' END,
-        completed_at = CASE WHEN e.lost_count + 1 >= $5::int8 THEN lost.t END,
-        -- guard: an attempt that is lost with its worker is counted
-        lease_token = NULL, lease_until = NULL, lost_count = e.lost_count + 1,
-        -- guard: an attempt that is lost with its worker is given back
-        retry_count = greatest(e.retry_count - 1, 0),
-        next_attempt_at = lost.next_at, last_sent_at = lost.t, updated_at = lost.t,
-        last_error = 'the lease of worker ' || coalesce(lost.lease_owner, '?') || ' ran out'
-    FROM lost
-    WHERE e.id = lost.id
-    RETURNING e.id, e.user_id, e.retry_count, e.lost_count
-), noted AS (
-    INSERT INTO issuing.outbox_attempts (event_id, lease_token, started_at, ended_at, attempt, unknown, user_id, worker,
-                                         step, outcome, code, detail)
-    SELECT f.id, l.lease_token, l.updated_at, now(), f.retry_count + 1, true, f.user_id, l.lease_owner, 'unknown',
-           'lost', 'lease_expired', NULL
-    FROM freed f JOIN lost l ON l.id = f.id
-    ON CONFLICT DO NOTHING
-), suspected AS (
-    INSERT INTO issuing.lost_events (event_id) SELECT f.id FROM freed f
-    WHERE f.lost_count >= 2 AND f.lost_count < $5::int8
-    -- guard: an event that is lost again keeps its place among those that are tried alone
-    ON CONFLICT (event_id) DO UPDATE SET since = excluded.since
-), late AS MATERIALIZED (
-    -- A locked row is being claimed at this moment.
-    -- guard: the stretches of the sweep meet
-    SELECT e.due_at
-    FROM issuing.outbox_events e
-    WHERE e.event_type = $6::text
-      AND e.due_at >= coalesce(now() - $1::int8 * interval '1 millisecond', '-infinity')
-      AND e.due_at <= least(now() - $2::int8 * interval '1 millisecond',
-                            -- guard: the sweep leaves what lies after the bookmark to the claims
-                            timestamptz 'epoch' + $3::int8 * interval '1 microsecond')
-      -- guard: the sweep names what became visible late
-      -- guard: the sweep sends no claim back to an event that it passes over
-      AND e.status = 'PENDING' AND e.lost_count < 2
-      AND ($7::bool IS NULL OR (e.idempotency_key IS NULL) = $7::bool)
-    ORDER BY e.due_at
-    LIMIT 1
-    FOR UPDATE SKIP LOCKED
-)
-SELECT (SELECT count(*) FROM freed),
-       -- guard: what is due since before 1970 is named as the beginning
-       (SELECT (extract(epoch FROM greatest(late.due_at, timestamptz 'epoch' - interval '1 microsecond'))
-                * 1000000)::int8 FROM late),
-       (extract(epoch FROM clock_timestamp() - statement_timestamp()) * 1000)::int8, -- time of this statement
-       (SELECT count(*) FROM freed f WHERE f.lost_count >= $5::int8);
+-- why: finds events behind the claims' bookmark: leases that ran out, and what became visible late. Locks, ranges and
+-- what becomes of a lost attempt are explained at issuing.sweep. $1 from this age in ms (null = from the beginning), $2
+-- to this age in ms, $3 the bookmark or where the last look ended (null = no bound), $4 limit, $5 number of attempts
+-- lost in a row that ends an event, $6 event type, $7 true = only what services sent, false = only what clients
+-- requested, $8 how many rows to look at.
+SELECT freed, late_us, cost_ms, ended, rest_us, looked
+FROM issuing.sweep($1::int8, $2::int8, $3::int8, $4::int8, $5::int8, $6::text, $7::bool, $8::int8);
 
 -- name: outbox_rebase :one
--- why: after the database's clock was set back: open events with times in the future, which were written while the
--- clock was ahead. All times of such a row move back by as much as its last write is ahead, so each wait and each lease
--- lasts as long as intended. A difference of one second is ignored, because the clocks of a cluster differ by that
--- much. One pass reads the open events of one type once, in pieces. SKIP LOCKED. $1 limit, $2 event type, $3 true =
--- only what services sent, false = only what clients requested.
-WITH ahead AS MATERIALIZED (
-    SELECT e.id, e.updated_at, e.next_attempt_at, e.lease_until, e.first_sent_at, e.last_sent_at, e.deferred_since,
-           least(e.updated_at, now() + interval '1000 years') - now() AS by
-    FROM issuing.outbox_events e
-    WHERE e.due_at IS NOT NULL AND e.event_type = $2::text AND (e.due_at > now() OR e.status = 'PROCESSING')
-      AND ($3::bool IS NULL OR (e.idempotency_key IS NULL) = $3::bool)
-      -- guard: what a clock that was ahead has written is found
-      AND e.updated_at > now() + interval '1 second'
-    LIMIT $1::int8
-    FOR UPDATE SKIP LOCKED
-), back AS MATERIALIZED (
-    SELECT a.id, least(a.updated_at - a.by, now()) AS updated_at, a.next_attempt_at - a.by AS next_attempt_at,
-           a.lease_until - a.by AS lease_until, a.first_sent_at - a.by AS first_sent_at,
-           a.last_sent_at - a.by AS last_sent_at, a.deferred_since - a.by AS deferred_since
-    FROM ahead a
-), moved AS (
-    UPDATE issuing.outbox_events e
-    SET updated_at = b.updated_at, next_attempt_at = b.next_attempt_at, lease_until = b.lease_until,
-        first_sent_at = b.first_sent_at, last_sent_at = b.last_sent_at, deferred_since = b.deferred_since
-    FROM back b
-    WHERE e.id = b.id
-    RETURNING e.id
-)
-SELECT count(*) FROM moved;
+-- why: after the database's clock was set back: times in the future of open events move back: issuing.rebase. $1 limit,
+-- $2 event type, $3 true = only what services sent, false = only what clients requested, $4 where the last look ended
+-- (null = no bound), $5 how many rows to look at.
+SELECT moved, rest_us, looked
+FROM issuing.rebase($1::int8, $2::text, $3::bool, $4::int8, $5::int8);
 
 -- name: outbox_save :many
 -- why: stores the cards of attempts that hold their lease, and nothing for those that do not: issuing.save.

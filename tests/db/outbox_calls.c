@@ -287,7 +287,7 @@ int sweep(struct pg_sync *db, int64_t limit)
 {
     struct pg_param params[] = {pg_param_null(),      pg_param_int8(0),        pg_param_null(),
                                 pg_param_int8(limit), pg_param_int8(LOST_MAX), pg_param_text("CARD_ISSUE", 10),
-                                pg_param_null()};
+                                pg_param_null(),      pg_param_int8(100)};
     struct pg_rows *rows = database_query(db, &sql_outbox_sweep, params);
     int freed = (int)pg_int8(rows, 0, 0);
     pg_rows_free(rows);

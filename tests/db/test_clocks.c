@@ -75,20 +75,33 @@ static int64_t fact(const char *expression)
     return database_int(owner, "SELECT %s FROM outbox_events", expression);
 }
 
-static int64_t rebase(void)
+#define NOWHERE INT64_MAX
+
+/* One look of a rebase; *until_us, where it begins and where it ended; NOWHERE = everywhere. */
+static int64_t rebase_a_piece(int64_t looks, int64_t *until_us, int64_t *ret_looked)
 {
-    const struct pg_param params[] = {pg_param_int8(100), pg_param_text("CARD_ISSUE", 10), pg_param_null()};
+    const struct pg_param params[] = {pg_param_int8(100), pg_param_text("CARD_ISSUE", 10), pg_param_null(),
+                                      *until_us != NOWHERE ? pg_param_int8(*until_us) : pg_param_null(),
+                                      pg_param_int8(looks)};
     struct pg_rows *rows = database_query(worker, &sql_outbox_rebase, params);
     int64_t moved = pg_int8(rows, 0, 0);
+    *until_us = pg_is_null(rows, 0, 1) ? NOWHERE : pg_int8(rows, 0, 1);
+    *ret_looked = pg_int8(rows, 0, 2);
     pg_rows_free(rows);
     return moved;
+}
+
+static int64_t rebase(void)
+{
+    int64_t until_us = NOWHERE, looked;
+    return rebase_a_piece(100, &until_us, &looked);
 }
 
 static int64_t sweep(int64_t lost_max)
 {
     const struct pg_param params[] = {pg_param_null(),    pg_param_int8(0),        pg_param_null(),
                                       pg_param_int8(100), pg_param_int8(lost_max), pg_param_text("CARD_ISSUE", 10),
-                                      pg_param_null()};
+                                      pg_param_null(),    pg_param_int8(100)};
     struct pg_rows *rows = database_query(worker, &sql_outbox_sweep, params);
     int64_t freed = pg_int8(rows, 0, 0);
     pg_rows_free(rows);
@@ -98,9 +111,9 @@ static int64_t sweep(int64_t lost_max)
 /* Whether a sweep sends the claims back to an event. */
 static bool sweep_names_one(void)
 {
-    const struct pg_param params[] = {pg_param_null(),    pg_param_int8(0), pg_param_null(),
-                                      pg_param_int8(100), pg_param_int8(5), pg_param_text("CARD_ISSUE", 10),
-                                      pg_param_null()};
+    const struct pg_param params[] = {pg_param_null(),    pg_param_int8(0),  pg_param_null(),
+                                      pg_param_int8(100), pg_param_int8(5),  pg_param_text("CARD_ISSUE", 10),
+                                      pg_param_null(),    pg_param_int8(100)};
     struct pg_rows *rows = database_query(worker, &sql_outbox_sweep, params);
     bool is_named = !pg_is_null(rows, 0, 1);
     pg_rows_free(rows);
@@ -191,6 +204,25 @@ TEST(what_a_clock_that_was_ahead_has_written_waits_as_long_as_it_was_meant_to)
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_events WHERE user_id = 'bob' AND "
                                          "next_attempt_at > now() + interval '59 minutes'"),
                      1);
+}
+
+/* However many events wait, a look at them is short; and the looks reach all. */
+TEST(a_rebase_goes_over_a_backlog_in_pieces)
+{
+    int64_t until_us = NOWHERE, looked, moved = 0, pieces = 0;
+    database_run(owner, "INSERT INTO outbox_events (user_id, payload, next_attempt_at, updated_at) SELECT 'u-' || i,"
+                        " '{\"kind\":\"new\"}', t, t FROM generate_series(1, 100) i, LATERAL (SELECT now() + i *"
+                        " interval '1 minute' AS t) x");
+    database_run(owner, "UPDATE outbox_events SET updated_at = now() WHERE right(user_id, 1) <> '7'");
+    database_run(owner, "INSERT INTO outbox_events (user_id, payload, next_attempt_at) VALUES"
+                        " ('far', '{\"kind\":\"new\"}', '200000-01-01'), ('old', '{\"kind\":\"new\"}', '-infinity')");
+    do {
+        moved += rebase_a_piece(2, &until_us, &looked);
+        ck_assert_int_le(looked, 2);
+        pieces++;
+    } while (until_us != NOWHERE && pieces < 100);
+    ck_assert_int_eq(moved, 10);
+    ck_assert_int_lt(pieces, 60); /* those that were moved are met again */
 }
 
 TEST(a_lease_that_a_clock_ahead_has_written_ends_after_its_length)

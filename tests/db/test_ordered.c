@@ -155,7 +155,7 @@ TEST(a_sweep_takes_back_the_leases_of_its_own_type)
     ck_assert_int_eq(claim_of(worker, "PLAIN", false, 9) + claim_ordered(worker), 2);
     database_run(owner, "UPDATE outbox_events SET lease_until = now() - interval '1 s'");
     struct pg_param params[] = {pg_param_null(),  pg_param_int8(0),          pg_param_null(), pg_param_int8(100),
-                                pg_param_int8(5), pg_param_text("PLAIN", 5), pg_param_null()};
+                                pg_param_int8(5), pg_param_text("PLAIN", 5), pg_param_null(), pg_param_int8(100)};
     struct pg_rows *rows = database_query(worker, &sql_outbox_sweep, params);
     ck_assert_int_eq(pg_int8(rows, 0, 0), 1);
     pg_rows_free(rows);

@@ -9,7 +9,7 @@
 #include "statements.h"
 #include "tests/support/suite.h"
 
-enum { LEASE_MS = 3600000, SLACK_MS = 700, FREED_MAX = 500, MANY = 4000 };
+enum { LEASE_MS = 3600000, SLACK_MS = 700, FREED_MAX = 500, LOOKS = 1000, MANY = 4000 };
 
 #define NOWHERE INT64_MIN /* no bookmark, nothing named */
 
@@ -117,24 +117,33 @@ static int claim_from(int64_t bookmark)
 struct found {
     int freed;
     int64_t late_us; /* NOWHERE = nothing */
+    int64_t rest_us; /* where it ended; NOWHERE = it looked at everything */
 };
 
 /* from_ms -1 = from the beginning. */
-static struct found sweep(struct pg_sync *db, int64_t from_ms, int64_t to_ms, int64_t bookmark, int64_t limit)
+static struct found look(struct pg_sync *db, int64_t from_ms, int64_t to_ms, struct pg_param until, int64_t limit,
+                         int64_t looks)
 {
     struct pg_param params[] = {from_ms >= 0 ? pg_param_int8(from_ms) : pg_param_null(),
                                 pg_param_int8(to_ms),
-                                bound(bookmark),
+                                until,
                                 pg_param_int8(limit),
                                 pg_param_int8(5),
                                 pg_param_text("CARD_ISSUE", 10),
-                                pg_param_null()};
+                                pg_param_null(),
+                                pg_param_int8(looks)};
     struct pg_rows *rows = database_query(db, &sql_outbox_sweep, params);
     ck_assert_int_eq(pg_rows_count(rows), 1);
     struct found found = {.freed = (int)pg_int8(rows, 0, 0),
-                          .late_us = pg_is_null(rows, 0, 1) ? NOWHERE : pg_int8(rows, 0, 1)};
+                          .late_us = pg_is_null(rows, 0, 1) ? NOWHERE : pg_int8(rows, 0, 1),
+                          .rest_us = pg_is_null(rows, 0, 4) ? NOWHERE : pg_int8(rows, 0, 4)};
     pg_rows_free(rows);
     return found;
+}
+
+static struct found sweep(struct pg_sync *db, int64_t from_ms, int64_t to_ms, int64_t bookmark, int64_t limit)
+{
+    return look(db, from_ms, to_ms, bound(bookmark), limit, LOOKS);
 }
 
 static struct found sweep_all(int64_t bookmark)
@@ -597,17 +606,17 @@ TEST(a_claim_from_its_bookmark_visits_nothing_of_what_was_finished_before)
     database_run(late, "COMMIT");
 }
 
-/* The sweep's plan is the planner's choice, so it is looked at on a table that was never analysed and on one that
- * was. */
+/* On a table that was never analysed and on one that was. */
 TEST(a_sweep_of_one_stretch_visits_nothing_of_an_older_one)
 {
     int64_t bookmark = finish_many("1 hour");
     char query[100];
     database_exec(worker, "PREPARE looked AS %s", sql_outbox_sweep.text);
     for (int i = 0; i < 2; i++) {
-        snprintf(query, sizeof query, "EXECUTE looked(2000, 0, %lld, 500, 5, 'CARD_ISSUE', NULL)", (long long)bookmark);
+        snprintf(query, sizeof query, "EXECUTE looked(2000, 0, %lld, 500, 5, 'CARD_ISSUE', NULL, 1000)",
+                 (long long)bookmark);
         int64_t young = buffers_of(query);
-        snprintf(query, sizeof query, "EXECUTE looked(NULL, 2000000, %lld, 500, 5, 'CARD_ISSUE', NULL)",
+        snprintf(query, sizeof query, "EXECUTE looked(NULL, 2000000, %lld, 500, 5, 'CARD_ISSUE', NULL, 1000)",
                  (long long)bookmark);
         int64_t old = buffers_of(query);
         ck_assert_int_lt(young, 40);
@@ -615,6 +624,87 @@ TEST(a_sweep_of_one_stretch_visits_nothing_of_an_older_one)
         database_run(owner, "ANALYZE outbox_events");
     }
     database_run(late, "COMMIT");
+}
+
+/* ---- a backlog that nobody claims -------------------------------------------------------------------------------- */
+
+/* Rows of events that the worker's session reads in a transaction. */
+static int64_t rows_read(void)
+{
+    return int8_of(worker, "SELECT sum(pg_stat_get_xact_tuples_returned(i.relid)"
+                           "           + pg_stat_get_xact_tuples_fetched(i.relid))::int8"
+                           " FROM pg_partition_tree('outbox_events') i WHERE i.isleaf");
+}
+
+/* As the worker's passes go: each look begins where the last one ended. */
+static int pass(int64_t looks, int *ret_freed, int64_t *ret_most_rows)
+{
+    int64_t until_us = NOWHERE;
+    int count = 0;
+    *ret_freed = 0;
+    *ret_most_rows = 0;
+    do {
+        database_run(worker, "BEGIN");
+        int64_t before = rows_read();
+        struct pg_param until = until_us != NOWHERE ? pg_param_int8(until_us) : pg_param_null();
+        struct found found = look(worker, -1, 0, until, FREED_MAX, looks);
+        int64_t rows = rows_read() - before;
+        database_run(worker, "COMMIT");
+        *ret_most_rows = rows > *ret_most_rows ? rows : *ret_most_rows;
+        *ret_freed += found.freed;
+        ck_assert(found.rest_us == NOWHERE || until_us == NOWHERE || found.rest_us < until_us);
+        until_us = found.rest_us;
+        count++;
+    } while (until_us != NOWHERE);
+    return count;
+}
+
+TEST(a_look_reads_no_more_of_a_backlog_than_it_is_told_and_a_pass_sees_all)
+{
+    int64_t now = now_us(owner), most_rows;
+    int freed;
+    database_exec(owner,
+                  "INSERT INTO outbox_events (user_id, payload, next_attempt_at) SELECT 'user-' || i, "
+                  "'{\"kind\":\"new\"}', now() - i * interval '1 ms' FROM generate_series(1, %d) i",
+                  MANY);
+    for (int i = 0; i < 5; i++)
+        add_held_us("uma", now - i * INT64_C(1000000));
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_ge(pass(100, &freed, &most_rows), MANY / 101);
+        ck_assert_int_eq(freed, i == 0 ? 5 : 0);
+        ck_assert_int_le(most_rows, i == 0 ? 300 : 110);
+        database_run(owner, "ANALYZE outbox_events");
+    }
+}
+
+/* An hour's events were put off to the same moment. */
+TEST(events_that_are_due_at_the_same_time_are_looked_at_together)
+{
+    int64_t now = now_us(owner), most_rows;
+    int freed;
+    add_due("first", now - 3000000, 3);
+    for (int i = 0; i < 3; i++)
+        add_held_us("uma", now - 2000000);
+    add_due("together", now - 2000000, 50);
+    add_due("last", now - 1000000, 3);
+    ck_assert_int_eq(look(worker, -1, 0, pg_param_null(), FREED_MAX, 5).rest_us, now - 2000001);
+    database_run(owner, "UPDATE outbox_events SET status = 'PROCESSING', lease_token = gen_random_uuid(), "
+                        "lease_until = now() - interval '1 s' WHERE user_id = 'first'");
+    ck_assert_int_eq(look(worker, -1, 0, pg_param_int8(now - 2000001), FREED_MAX, 5).freed, 3);
+    ck_assert_int_eq(in_status("uma", "PENDING"), 3);
+    (void)pass(5, &freed, &most_rows);
+    ck_assert_int_eq(freed, 0);
+}
+
+TEST(what_was_due_before_all_time_ends_a_pass)
+{
+    int64_t most_rows;
+    int freed;
+    database_run(owner,
+                 "INSERT INTO outbox_events (user_id, payload, next_attempt_at) SELECT 'old', '{\"kind\":\"new\"}', "
+                 "t FROM unnest(ARRAY['-infinity', '-infinity', '1901-01-01', '1969-12-31 23:59:59.999999+00', "
+                 "'1970-01-01 00:00:00+00']::timestamptz[]) t");
+    ck_assert_int_eq(pass(1, &freed, &most_rows), 4);
 }
 
 TESTS_BETWEEN(sweep, set_up, tear_down)

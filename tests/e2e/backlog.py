@@ -3,6 +3,7 @@
 Story: after an outage there were 100,000 FAILED and 100,000 PENDING events. The first page and `status` passed over the
 same rows five times and more, at each refresh; a list of PENDING or unknown ones read all of them for each page."""
 import signal
+import time
 
 from console import Console
 from harness import assert_equal, assert_true, slow, test, wait_until
@@ -72,6 +73,33 @@ def what_shows_a_backlog_reads_each_of_its_rows_once(world):
     most = {"console /": 2 * EACH, "console /events": 2 * EACH, "status": 2 * EACH, "console /targets": EACH,
             "targets": EACH, "doctor": EACH}
     assert_equal({name: rows for name, rows in read.items() if rows > most.get(name, 0) + AROUND}, {}, "rows of these")
+
+
+POLLS_S = 15
+LOOKS = 3 * 2000 + 10_000  # of a sweep a second: the young, the others, which of them is late; and a rebase (sweep.c)
+
+
+@slow
+@test(worker__poll_interval="1s")
+def a_paused_worker_reads_a_bounded_number_of_rows_a_poll(world):
+    """Both sources of card requests have a sweep; the gauges count all once a minute."""
+    make_backlog(world, EACH)
+    world.sql("UPDATE issuing.outbox_events SET next_attempt_at = created_at WHERE status = 'PENDING'")
+    world.sql("VACUUM ANALYZE issuing.outbox_events")
+    world.start_sandbox()
+    for target in ("issuer", "core"):
+        assert_equal(world.ctl("pause", target, "--reason", "they asked").returncode, 0, "pause")
+    forget(world)
+    worker = world.start_worker()
+    wait_until(lambda: world.sql("SELECT count(*) FROM worker_targets WHERE is_paused") == "2", "they are paused")
+    time.sleep(POLLS_S)
+    worker.kill()
+    worker.expected_dead = True
+    wait_until(lambda: world.sql("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND usename"
+                                 " = 'issuing_worker'") == "0", "the worker is gone")
+    read = forget(world)
+    world.sql("TRUNCATE issuing.outbox_events")
+    assert_true(read < 2 * EACH + (POLLS_S + 5) * 2 * LOOKS, "rows in %d s: %d" % (POLLS_S, read))
 
 
 @slow

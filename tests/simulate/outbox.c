@@ -1,5 +1,5 @@
-/* The outbox: what the functions of migrations/schema/04_claim.sql and 05_ends.sql and the statements of outbox.sql
- * promise, each as one step. The words of the conditions are those of the SQL. */
+/* The outbox: what the functions of migrations/schema/04_claim.sql, 04_sweep.sql and 05_ends.sql and the statements of
+ * outbox.sql promise, each as one step. The words of the conditions are those of the SQL. */
 #include <stdio.h>
 #include <string.h>
 
@@ -242,6 +242,40 @@ static struct pg_rows *run_claim(const struct sim_statement *statement)
 
 /* ---- sweep ---- */
 
+#define LOOKS_MOST 3 /* of a look, whatever the worker asks for: a look of a small world is cut, too */
+
+static bool is_in_index(const struct sim_event *event)
+{
+    return is_visible(event) && (event->status == OUTBOX_PENDING || event->status == OUTBOX_PROCESSING);
+}
+
+/* Of the open events that are due in this range, the due time of the last one that a look reads, those that are due last
+ * first; before all time: it reads all of them. */
+static int64_t look_begin_us(int64_t from_us, int64_t to_us, int64_t looks)
+{
+    int64_t begin_us = INT64_MIN;
+    for (int i = 0; i < sim.event_count; i++) {
+        const struct sim_event *event = &sim.events[i];
+        int64_t count = 0;
+        for (int j = 0; j < sim.event_count; j++)
+            count += is_in_index(&sim.events[j]) && sim.events[j].next_us >= event->next_us &&
+                     sim.events[j].next_us <= to_us;
+        if (is_in_index(event) && event->next_us >= from_us && event->next_us <= to_us && count >= looks &&
+            event->next_us > begin_us)
+            begin_us = event->next_us;
+    }
+    return begin_us;
+}
+
+static void put_rest(struct pg_rows *rows, int64_t begin_us)
+{
+    if (begin_us == INT64_MIN)
+        sim_put_null(rows);
+    else
+        sim_put_int8(rows, begin_us - 1);
+    sim_put_int8(rows, LOOKS_MOST);
+}
+
 static void free_lease(struct sim_event *event, int64_t now_us, int64_t lost_max, int64_t *ended)
 {
     bool is_end = event->lost_count + 1 >= lost_max;
@@ -268,6 +302,8 @@ static struct pg_rows *run_sweep(const struct sim_statement *statement)
     int64_t to_us = now_us - sim_param_int8(statement, 1) * MS;
     if (!sim_param_is_null(statement, 2))
         to_us = least(to_us, sim_param_int8(statement, 2));
+    int64_t begin_us = look_begin_us(from_us, to_us, least(sim_param_int8(statement, 7), LOOKS_MOST));
+    from_us = greatest(from_us, begin_us);
     for (int i = 0; i < sim.event_count; i++) {
         struct sim_event *event = &sim.events[i];
         bool is_here = is_visible(event) && event->next_us >= from_us && event->next_us <= to_us &&
@@ -280,7 +316,7 @@ static struct pg_rows *run_sweep(const struct sim_statement *statement)
         freed++;
         free_lease(event, now_us, sim_param_int8(statement, 4), &ended);
     }
-    struct pg_rows *rows = sim_rows_new(1, 4);
+    struct pg_rows *rows = sim_rows_new(1, 6);
     sim_row_add(rows);
     sim_put_int8(rows, freed);
     if (late_us == SIM_NEVER)
@@ -289,6 +325,7 @@ static struct pg_rows *run_sweep(const struct sim_statement *statement)
         sim_put_int8(rows, late_us);
     sim_put_int8(rows, 0);
     sim_put_int8(rows, ended);
+    put_rest(rows, begin_us);
     return rows;
 }
 
@@ -330,11 +367,14 @@ static void move_back(int64_t *time_us, int64_t by_us)
 static struct pg_rows *run_rebase(const struct sim_statement *statement)
 {
     int64_t now_us = sim_db_now_us(), count = 0;
+    int64_t until_us = sim_param_is_null(statement, 3) ? INT64_MAX : sim_param_int8(statement, 3);
+    int64_t begin_us = look_begin_us(INT64_MIN, until_us, least(sim_param_int8(statement, 4), LOOKS_MOST));
     for (int i = 0; i < sim.event_count; i++) {
         struct sim_event *event = &sim.events[i];
+        bool is_here = event->next_us >= begin_us && event->next_us <= until_us;
         bool is_open =
             event->status == OUTBOX_PROCESSING || (event->status == OUTBOX_PENDING && event->next_us > now_us);
-        if (!is_visible(event) || !is_open || event->updated_us <= now_us + SECOND ||
+        if (!is_visible(event) || !is_here || !is_open || event->updated_us <= now_us + SECOND ||
             (!sim_param_is_null(statement, 2) && event->is_client == sim_param_bool(statement, 2)))
             continue;
         int64_t by_us = event->updated_us - now_us;
@@ -346,9 +386,10 @@ static struct pg_rows *run_rebase(const struct sim_statement *statement)
         move_back(&event->deferred_us, by_us);
         count++;
     }
-    struct pg_rows *rows = sim_rows_new(1, 1);
+    struct pg_rows *rows = sim_rows_new(1, 3);
     sim_row_add(rows);
     sim_put_int8(rows, count);
+    put_rest(rows, begin_us);
     return rows;
 }
 

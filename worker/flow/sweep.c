@@ -12,7 +12,9 @@
 #include "worker/flow/flow.h"
 #include "worker/flow/sweep_pace.h"
 
-#define FREED_MAX 500 /* leases taken back by one statement */
+#define FREED_MAX 500      /* leases taken back by one statement */
+#define REBASE_LOOKS 10000 /* rows that a rebase reads a poll */
+#define NOWHERE INT64_MAX
 #define SWEEP_TIMEOUT_MS 10000
 #define CHEAP_MS 20 /* of a look at everything */
 #define TURN_MS 20  /* until it asks again whether the sweeps of other types leave it a statement */
@@ -27,6 +29,8 @@ struct sweep {
     struct pg_query query;
     bool is_in_flight;
     bool is_young;       /* the look is at the young events */
+    int64_t rest_us;     /* where the last look of the pass ended; NOWHERE = it went over all it was to look at */
+    int64_t rebased_us;  /* likewise of the rebase */
     bool rebase_pending; /* the database's clock was set back, or may have been */
     int64_t rebase_due_ms;
     int rebase_repeats; /* of REBASE_REPEAT_MS */
@@ -41,7 +45,9 @@ struct sweep {
 };
 
 /* Columns of outbox_sweep. */
-enum { COL_FREED, COL_LATE, COL_COST, COL_ENDED };
+enum { COL_FREED, COL_LATE, COL_COST, COL_ENDED, COL_REST, COL_LOOKED };
+/* Columns of outbox_rebase. */
+enum { COL_MOVED, COL_REBASE_REST, COL_REBASE_LOOKED };
 
 static void on_timer(uv_timer_t *timer);
 
@@ -77,7 +83,12 @@ static void note_answered(struct sweep *sweep)
     --*sweep->options.in_flight;
 }
 
-/* What a look found. Returns whether there may be more where it looked. */
+static int64_t time_of(const struct pg_rows *rows, int column)
+{
+    return pg_is_null(rows, 0, column) ? NOWHERE : pg_int8(rows, 0, column);
+}
+
+/* What a look found. Returns whether there may be more where it looked: leases that it had to leave, or rows. */
 static bool note_look(struct sweep *sweep, const struct pg_rows *rows)
 {
     struct claim *claim = sweep->options.claim;
@@ -94,7 +105,11 @@ static bool note_look(struct sweep *sweep, const struct pg_rows *rows)
     if (ended > 0)
         log_warning("events that lost their worker again and again are FAILED worker_lost",
                     LOG_TEXT("type", sweep->options.event_type), LOG_NUMBER("events", ended));
-    return freed == FREED_MAX;
+    if (freed == FREED_MAX)
+        return true;
+    if (!sweep->is_young) /* what was left of the young ones ages, and the pass comes to it */
+        sweep->rest_us = time_of(rows, COL_REST);
+    return !sweep->is_young && sweep->rest_us != NOWHERE;
 }
 
 static void on_looked(struct pg_query *query, const struct pg_query_result *result)
@@ -113,7 +128,8 @@ static void on_looked(struct pg_query *query, const struct pg_query_result *resu
     if (sweep->is_young)
         sweep->young_due_ms = is_done ? sweep_pace_young(&sweep->pace, now_ms, cost_ms) : now_ms + poll_ms;
     else if (is_done)
-        sweep->old_due_ms = sweep_pace_old(&sweep->pace, now_ms, cost_ms, was_full);
+        sweep->old_due_ms =
+            sweep_pace_old(&sweep->pace, now_ms, cost_ms, pg_int8(result->rows, 0, COL_LOOKED), was_full);
     else if (is_late)
         sweep->old_due_ms = sweep_pace_late(&sweep->pace, now_ms, SWEEP_TIMEOUT_MS);
     else
@@ -121,19 +137,31 @@ static void on_looked(struct pg_query *query, const struct pg_query_result *resu
     wait_for_next(sweep, now_ms);
 }
 
+/* Behind the rows that were looked at there may be more; else the rebase is repeated. */
+static void go_on_with_rebase(struct sweep *sweep, const struct pg_rows *rows, int64_t now_ms)
+{
+    sweep->rebased_us = time_of(rows, COL_REBASE_REST);
+    sweep->rebase_due_ms = now_ms + sweep->pace.poll_interval_ms * pg_int8(rows, 0, COL_REBASE_LOOKED) / REBASE_LOOKS;
+    sweep->rebase_pending = true;
+    if (sweep->rebased_us != NOWHERE)
+        return;
+    sweep->rebase_pending = sweep->rebase_repeats < (int)ARRAY_SIZE(REBASE_REPEAT_MS);
+    if (sweep->rebase_pending)
+        sweep->rebase_due_ms += REBASE_REPEAT_MS[sweep->rebase_repeats++];
+}
+
 static void on_rebased(struct pg_query *query, const struct pg_query_result *result)
 {
     struct sweep *sweep = container_of(query, struct sweep, query);
     note_answered(sweep);
-    int64_t moved = result->kind == PG_DONE ? pg_int8(result->rows, 0, 0) : 0;
+    bool is_done = result->kind == PG_DONE;
+    int64_t moved = is_done ? pg_int8(result->rows, 0, COL_MOVED) : 0;
     int64_t now_ms = clock_mono_ms();
-    sweep->rebase_pending |= result->kind != PG_DONE || moved == FREED_MAX;
-    if (!sweep->rebase_pending && sweep->rebase_repeats < (int)ARRAY_SIZE(REBASE_REPEAT_MS)) {
-        sweep->rebase_pending = true;
-        sweep->rebase_due_ms = now_ms + REBASE_REPEAT_MS[sweep->rebase_repeats++];
-    }
-    if (result->kind != PG_DONE)
+    if (!is_done)
         sweep->rebase_due_ms = now_ms + sweep->options.poll_interval_ms;
+    else if (moved < FREED_MAX && !sweep->rebase_pending)
+        go_on_with_rebase(sweep, result->rows, now_ms);
+    sweep->rebase_pending |= !is_done || moved == FREED_MAX;
     if (moved > 0) {
         log_warning("events bore times of a clock that was ahead; their waits begin now",
                     LOG_TEXT("type", sweep->options.event_type), LOG_NUMBER("events", moved));
@@ -149,6 +177,8 @@ static void rebase(struct sweep *sweep)
     sweep->query.params[0] = pg_param_int8(FREED_MAX);
     sweep->query.params[1] = type_param(sweep);
     sweep->query.params[2] = claim_source_param(sweep->options.route, sweep->options.source);
+    sweep->query.params[3] = sweep->rebased_us != NOWHERE ? pg_param_int8(sweep->rebased_us) : pg_param_null();
+    sweep->query.params[4] = pg_param_int8(REBASE_LOOKS);
     sweep->query.timeout_ms = SWEEP_TIMEOUT_MS;
     sweep->query.is_slow = true;
     sweep->query.on_result = on_rebased;
@@ -158,6 +188,7 @@ static void rebase(struct sweep *sweep)
 void sweep_rebase(struct sweep *sweep)
 {
     sweep->rebase_pending = true;
+    sweep->rebased_us = NOWHERE;
     sweep->rebase_due_ms = 0;
     sweep->rebase_repeats = 0;
     if (!sweep->is_in_flight && !sweep->is_stopped)
@@ -189,19 +220,24 @@ bool sweep_is_cheap(const struct sweep *sweep)
 static void look(struct sweep *sweep, int64_t now_ms)
 {
     int64_t bookmark_us = claim_bookmark_us(sweep->options.claim, sweep->options.source);
+    int64_t until_us = bookmark_us >= 0 ? bookmark_us : NOWHERE;
     int64_t to_ms = sweep->is_young ? 0 : sweep->pace.age_ms;
     bool is_last = !sweep->is_young && sweep->pace.width_ms == SWEEP_UNBOUNDED;
     struct pg_query *query = &sweep->query;
+    /* guard: the looks of a pass go on where the last one ended */
+    if (!sweep->is_young && sweep->rest_us < until_us)
+        until_us = sweep->rest_us;
     sweep->sent_ms = now_ms;
     query->statement = &sql_outbox_sweep;
     query->params[0] =
         is_last ? pg_param_null() : pg_param_int8(sweep->is_young ? SWEEP_YOUNG_MS : to_ms + sweep->pace.width_ms);
     query->params[1] = pg_param_int8(to_ms);
-    query->params[2] = bookmark_us >= 0 ? pg_param_int8(bookmark_us) : pg_param_null();
+    query->params[2] = until_us != NOWHERE ? pg_param_int8(until_us) : pg_param_null();
     query->params[3] = pg_param_int8(FREED_MAX);
     query->params[4] = pg_param_int8(OUTBOX_LOST_MAX);
     query->params[5] = type_param(sweep);
     query->params[6] = claim_source_param(sweep->options.route, sweep->options.source);
+    query->params[7] = pg_param_int8(SWEEP_LOOKS);
     query->timeout_ms = SWEEP_TIMEOUT_MS;
     query->is_slow = true;
     query->on_result = on_looked;
@@ -235,6 +271,7 @@ bool sweep_open(const struct sweep_options *options, struct sweep **ret_sweep, s
     if (!sweep)
         return err_set(err, ERR_MEMORY, "no memory for the sweep");
     sweep->options = *options;
+    sweep->rest_us = sweep->rebased_us = NOWHERE;
     int64_t every_ms = options->poll_interval_ms > SWEEP_EVERY_MS ? options->poll_interval_ms : SWEEP_EVERY_MS;
     sweep_pace_init(&sweep->pace, every_ms, clock_mono_ms());
     uv_timer_init(options->loop, &sweep->timer);

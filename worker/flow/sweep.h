@@ -6,7 +6,8 @@
  * meanwhile is not missed. Where the index is clean, a pass is one look; then somebody else watches for less (watch.h),
  * and the sweep rests until something is due. Behind a snapshot that another session
  * holds open, a look visits every entry that no vacuum may remove; then a pass is cut into looks of about ten
- * milliseconds, each followed by a rest fifty times as long, so that other statements do not notice (sweep_pace.h).
+ * milliseconds, each followed by a rest fifty times as long, so that other statements do not notice (sweep_pace.h). A
+ * backlog that nobody may claim is looked at a piece a poll.
  *
  * The sweeps of all types have SWEEP_MOST statements in flight at most, so that they never take all connections. One
  * that is slow rests longest, and the others go on meanwhile. */

@@ -67,7 +67,7 @@ static int64_t next_width_ms(int64_t width_ms, int64_t rows_ms)
     return width_ms * 2 > WIDTH_MOST_MS ? SWEEP_UNBOUNDED : width_ms * 2;
 }
 
-int64_t sweep_pace_old(struct sweep_pace *pace, int64_t now_ms, int64_t cost_ms, bool was_full)
+int64_t sweep_pace_old(struct sweep_pace *pace, int64_t now_ms, int64_t cost_ms, int64_t looked, bool was_full)
 {
     bool was_last = pace->width_ms == SWEEP_UNBOUNDED;
     /* guard: what a look at nothing costs too does not narrow the next */
@@ -79,6 +79,8 @@ int64_t sweep_pace_old(struct sweep_pace *pace, int64_t now_ms, int64_t cost_ms,
         /* guard: a walk of the sweep is faster than events age */
         rest_ms = least(rest_ms, pace->width_ms / SPEED - cost_ms);
     int64_t due_ms = now_ms + most(rest_ms, rest_least_ms);
+    /* guard: the sweep reads so many rows a poll and no more */
+    due_ms = most(due_ms, now_ms + pace->poll_interval_ms * looked / SWEEP_LOOKS);
     if (was_full) /* there is more where it looked */
         return due_ms;
 

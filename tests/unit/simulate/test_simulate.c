@@ -54,6 +54,46 @@ TEST(a_clock_that_steps_forth_and_back_during_a_pause_delays_no_event)
     ck_assert_msg(sim_finish(), "%s", sim.failure);
 }
 
+/* The worker that comes back was never told of the clock's step. */
+TEST(a_clock_that_is_set_back_while_no_worker_runs_delays_no_event)
+{
+    sim_begin(1, false);
+    sim.faults_until_us = sim.now_us;
+    sim_pass(2 * MINUTE);
+    for (int i = 0; i < sim.worker_count; i++)
+        sim_worker_kill(&sim.workers[i], MINUTE);
+    sim.db_offset_us += 30 * HOUR;
+    sim_event_make(sim.event_count);
+    sim_outbox_accept(sim.event_count++);
+    sim_pass(MINUTE / 2);
+    sim.db_offset_us -= 30 * HOUR;
+    ck_assert_msg(sim_finish(), "%s", sim.failure);
+}
+
+/* A look reads a few events only, the last due ones first (tests/simulate/outbox.c). */
+TEST(a_lease_that_ran_out_behind_a_backlog_is_taken_back_during_a_pause)
+{
+    sim_begin(1, false);
+    sim.faults_until_us = sim.now_us;
+    sim_pass(2 * MINUTE);
+    sim.is_paused[0] = sim.is_paused[1] = true;
+    sim_pass(MINUTE);
+    while (sim.event_count < SIM_EVENTS_FIRST) {
+        sim_event_make(sim.event_count);
+        sim_outbox_accept(sim.event_count++);
+    }
+    for (int i = 0; i < sim.event_count; i++) {
+        sim.events[i].status = OUTBOX_PENDING;
+        sim.events[i].next_us = sim_db_now_us() - MINUTE + i * SECOND;
+    }
+    struct sim_event *lost = &sim.events[0];
+    lost->status = OUTBOX_PROCESSING;
+    lost->has_token = true;
+    lost->lease_until_us = sim_db_now_us() - SECOND;
+    sim_pass(MINUTE);
+    ck_assert_int_eq(lost->status, OUTBOX_PENDING);
+}
+
 /* As this seed found: two attempts lost their leases at the same moment, and the second report waited for a poll, behind
  * which the worker could have ended. */
 TEST(two_creates_that_were_late_together_are_reported_together)

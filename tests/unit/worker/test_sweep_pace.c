@@ -56,7 +56,7 @@ static struct course walk(const struct world *world, int64_t before_ms, int64_t 
         else if (is_late)
             old_due_ms = sweep_pace_late(&pace, now_ms, LIMIT_MS);
         else
-            old_due_ms = sweep_pace_old(&pace, now_ms, cost_ms, false);
+            old_due_ms = sweep_pace_old(&pace, now_ms, cost_ms, 0, false);
     }
     return (struct course){INT64_MAX, spent_ms};
 }
@@ -120,10 +120,21 @@ TEST(the_width_never_comes_to_nothing)
     }
     ck_assert_int_le(pace.width_ms, SECOND_MS);
     age_ms = pace.age_ms;
-    now_ms = sweep_pace_old(&pace, now_ms, 100, true);
+    now_ms = sweep_pace_old(&pace, now_ms, 100, 0, true);
     ck_assert_int_eq(pace.age_ms, age_ms); /* there is more where it looked */
-    (void)sweep_pace_old(&pace, now_ms, 100, false);
+    (void)sweep_pace_old(&pace, now_ms, 100, 0, false);
     ck_assert_int_gt(pace.age_ms, age_ms);
+}
+
+/* Behind a pause there is a backlog of any length, and a piece of it costs next to nothing. */
+TEST(so_many_rows_are_looked_at_a_poll)
+{
+    struct sweep_pace pace;
+    sweep_pace_init(&pace, POLL_MS, 0);
+    ck_assert_int_eq(sweep_pace_old(&pace, 1000, 0, SWEEP_LOOKS, true), 1000 + POLL_MS);
+    ck_assert_int_eq(sweep_pace_old(&pace, 5000, 0, 20 * SWEEP_LOOKS, true), 5000 + 20 * POLL_MS); /* due together */
+    ck_assert_int_eq(sweep_pace_old(&pace, 90000, 0, SWEEP_LOOKS / 100, true), 90000 + POLL_MS / 100);
+    ck_assert_int_eq(pace.age_ms, SWEEP_YOUNG_MS);
 }
 
 TESTS(sweep_pace)
