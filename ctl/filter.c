@@ -141,10 +141,12 @@ enum filter_source filter_source(const struct filter *filter)
         return FILTER_USER;
     if (filter->failed_since || (filter->status && filter->wanted == OUTBOX_FAILED))
         return FILTER_FAILED;
+    if (filter->unknown && !filter->overdue)
+        return FILTER_UNKNOWN;
     if (filter->overdue ||
         (filter->status && (filter->wanted == OUTBOX_PENDING || filter->wanted == OUTBOX_PROCESSING)))
         return FILTER_OPEN;
-    return filter->unknown ? FILTER_UNSETTLED : FILTER_ALL;
+    return FILTER_ALL;
 }
 
 const struct sql_statement *filter_statement(const struct filter *filter)
@@ -158,8 +160,8 @@ const struct sql_statement *filter_statement(const struct filter *filter)
         return &sql_operator_pick_failed;
     case FILTER_OPEN:
         return &sql_operator_pick_open;
-    case FILTER_UNSETTLED:
-        return &sql_operator_pick_unsettled;
+    case FILTER_UNKNOWN:
+        return &sql_operator_pick_unknown;
     }
     return NULL;
 }

@@ -73,14 +73,14 @@ struct filter {
     "look at every event: add --user or --since. --since and --until go by the time in an event's id, and miss\n"   \
     "an event whose id was made by a clock that was more than an hour off.\n"
 
-/* Where the events of a filter are looked for. The first three are walked in the order of ids, in pages of bounded
- * size; the others are sorted at each page, unless they are frequent enough to be walked by the primary key. */
+/* Where the events of a filter are looked for. All but the open ones are walked in the order of ids, in pages of bounded
+ * size; those are sorted at each page, unless they are frequent enough to be walked by the primary key. */
 enum filter_source {
-    FILTER_ALL,      /* primary key: every event */
-    FILTER_USER,     /* outbox_events_user: every event of one user */
-    FILTER_FAILED,   /* outbox_events_failed */
-    FILTER_OPEN,     /* outbox_events_due: PENDING and PROCESSING */
-    FILTER_UNSETTLED /* both of these */
+    FILTER_ALL,     /* primary key: every event */
+    FILTER_USER,    /* outbox_events_user: every event of one user */
+    FILTER_FAILED,  /* outbox_events_failed */
+    FILTER_UNKNOWN, /* outbox_events_tried and outbox_events_failed */
+    FILTER_OPEN     /* outbox_events_due: PENDING and PROCESSING */
 };
 
 #define FILTER_PARAMS 14

@@ -76,8 +76,7 @@ static void reverse(struct pick *pick)
 
 static bool has_no_order(const struct filter *filter)
 {
-    enum filter_source source = filter_source(filter);
-    return source == FILTER_OPEN || source == FILTER_UNSETTLED;
+    return filter_source(filter) == FILTER_OPEN;
 }
 
 const struct sql_statement *pick_statement(const struct pick *pick)

@@ -82,6 +82,11 @@ CREATE TABLE issuing.outbox_events_default PARTITION OF issuing.outbox_events DE
 CREATE INDEX outbox_events_due ON issuing.outbox_events (event_type, due_at) WHERE due_at IS NOT NULL;
 -- operators, gauges
 CREATE INDEX outbox_events_failed ON issuing.outbox_events (id) WHERE failed_at IS NOT NULL;
+-- operators: the open events of which something may have been sent are among those that were tried. Made of what an
+-- attempt's end writes and a claim does not, so that acceptances and claims make no entry. invariants.py looks whether
+-- each is there.
+CREATE INDEX outbox_events_tried ON issuing.outbox_events (id)
+    WHERE due_at IS NOT NULL AND (last_error IS NOT NULL OR deferral_code IS NOT NULL);
 -- the client's own list
 CREATE INDEX outbox_events_user ON issuing.outbox_events (user_id, id);
 -- What waits for an event that ends: wake_held.

@@ -116,16 +116,36 @@ WHERE
 ORDER BY CASE WHEN $17::bool THEN e.id END DESC, e.id
 LIMIT $18::int8;
 
--- name: operator_pick_unsettled :many
--- why: like operator_pick_open, for the open and the FAILED events, by outbox_events_due and outbox_events_failed.
-SELECT e.id, e.updated_at, true, count(*) OVER ()
-FROM (SELECT * FROM issuing.outbox_events x WHERE x.due_at IS NOT NULL OR x.failed_at IS NOT NULL) e
--- insert: card_for_filters
-WHERE
-  -- insert: event_filters
-  AND ($15::uuid IS NULL OR e.id >= $15::uuid) AND ($16::uuid IS NULL OR e.id < $16::uuid)
-ORDER BY CASE WHEN $17::bool THEN e.id END DESC, e.id
-LIMIT $18::int8;
+-- part: of_range
+($15::uuid IS NULL OR x.id >= $15::uuid) AND ($16::uuid IS NULL OR x.id < $16::uuid)
+ORDER BY CASE WHEN $17::bool THEN x.id END DESC, x.id
+LIMIT $18::int8
+
+-- name: operator_pick_unknown :many
+-- why: like operator_pick_all, for the open events that were tried and the FAILED ones, by outbox_events_tried and
+-- outbox_events_failed: all that can be unknown. Two walks, of which the first events of both are one. No lock.
+SELECT m.id, m.updated_at, m.matches, m.looked
+FROM (SELECT e.id, e.updated_at, count(*) OVER () AS looked,
+             row_number() OVER (ORDER BY CASE WHEN $17::bool THEN e.id END DESC, e.id) AS n,
+             -- insert: event_filters
+             AS matches
+      FROM (SELECT x.*
+            FROM ((SELECT * FROM issuing.outbox_events x
+                   WHERE x.due_at IS NOT NULL AND (x.last_error IS NOT NULL OR x.deferral_code IS NOT NULL)
+                     AND
+                     -- insert: of_range
+                  ) UNION ALL
+                  (SELECT * FROM issuing.outbox_events x
+                   WHERE $1::text IS DISTINCT FROM 'PENDING' AND x.failed_at IS NOT NULL
+                     AND
+                     -- insert: of_range
+                  )) x
+            ORDER BY CASE WHEN $17::bool THEN x.id END DESC, x.id
+            LIMIT $18::int8) e
+      -- insert: card_for_filters
+     ) m
+WHERE m.matches OR m.n = m.looked
+ORDER BY m.n;
 
 -- name: operator_events :many
 -- why: events by their ids, in the order of the ids; primary keys. No lock. $1 ids.

@@ -90,7 +90,7 @@ static void insert_world(void)
     insert("done", "2 days", "status, completed_at, idempotency_key", "'COMPLETED', now(), 'k-1'");
     insert("odd", "26 hours", FAILED, "'FAILED', 'link_refused', now() - interval '1 day', now(), now()");
     insert("due", "2 hours", "next_attempt_at", "now() - interval '1 hour'");
-    insert("sent", "90 min", "next_attempt_at, first_sent_at", "now() + interval '1 hour', now()");
+    insert("sent", "90 min", "next_attempt_at, first_sent_at, last_error", "now() + interval '1 hour', now(), 'late'");
     insert("held", "80 min", "status, lease_token, lease_until",
            "'PROCESSING', gen_random_uuid(), now() + interval '1 min'");
     insert("hung", "70 min", "status, next_attempt_at, lease_token, lease_until",
@@ -326,12 +326,13 @@ TEST(what_has_an_index_is_found_by_it)
 {
     database_run(
         owner, "SET session_replication_role = replica;"
-               "INSERT INTO issuing.outbox_events (id, created_at, user_id, payload, status, completed_at, reason_code)"
-               " SELECT overlay(overlay(issuing.uuid7_least(t.at)::text PLACING '7' FROM 15 FOR 1)"
+               "INSERT INTO issuing.outbox_events (id, created_at, user_id, payload, status, completed_at, reason_code,"
+               " last_error) SELECT overlay(overlay(issuing.uuid7_least(t.at)::text PLACING '7' FROM 15 FOR 1)"
                "                PLACING (n % 2)::text FROM 36 FOR 1)::uuid,"
                " t.at, 'user-' || n % 2000, '{\"kind\": \"new\"}',"
                " CASE WHEN n % 1000 = 0 THEN 'FAILED' WHEN n % 1000 = 1 THEN 'PENDING' ELSE 'COMPLETED' END,"
-               " CASE WHEN n % 1000 <> 1 THEN now() END, CASE WHEN n % 1000 = 0 THEN 'link_refused' END"
+               " CASE WHEN n % 1000 <> 1 THEN now() END, CASE WHEN n % 1000 = 0 THEN 'link_refused' END,"
+               " CASE WHEN n % 1000 = 1 THEN 'late' END"
                " FROM generate_series(1, 20000) n"
                " CROSS JOIN (SELECT from_at, to_at - from_at AS length FROM issuing.partitions"
                "             WHERE parent = 'outbox_events' AND now() >= from_at AND now() < to_at) p"
@@ -344,7 +345,8 @@ TEST(what_has_an_index_is_found_by_it)
     PLAN_USES("outbox_events_due", {"status", "PENDING"});
     PLAN_USES("outbox_events_due", {"status", "PROCESSING"});
     PLAN_USES("outbox_events_due", {"overdue", "1"});
-    PLAN_USES("outbox_events_due", {"unknown", "1"});
+    PLAN_USES("outbox_events_tried", {"unknown", "1"});
+    PLAN_USES("outbox_events_tried", {"unknown", "1"}, {"status", "PENDING"});
     PLAN_USES("outbox_events_failed", {"unknown", "1"});
     PLAN_USES("outbox_events_user", {"user", "user-7"});
     PLAN_USES("outbox_events_user", {"user", "user-7"}, {"key", "k"});

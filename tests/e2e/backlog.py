@@ -75,6 +75,30 @@ def what_shows_a_backlog_reads_each_of_its_rows_once(world):
     assert_equal({name: rows for name, rows in read.items() if rows > most.get(name, 0) + AROUND}, {}, "rows of these")
 
 
+def make_old(world, count):
+    """COMPLETED events of the day before."""
+    world.sql("SET session_replication_role = replica; INSERT INTO issuing.outbox_events (id, created_at, user_id, payload,"
+              " status, completed_at, first_sent_at) SELECT issuing.uuid7_least(t.at), t.at, 'u-' || n,"
+              " '{\"kind\": \"new\"}', 'COMPLETED', t.at, t.at FROM generate_series(1, %d) n CROSS JOIN LATERAL"
+              " (SELECT now() - interval '30 h' - n * interval '0.2 s' AS at) t" % count)
+    world.sql("VACUUM ANALYZE issuing.outbox_events")
+
+
+@slow
+@test
+def a_list_of_unknown_ones_reads_what_can_be_unknown(world):
+    """The oldest events are finished, the newest PENDING and FAILED; of these one in ten is unknown."""
+    make_old(world, EACH)
+    make_backlog(world, EACH)
+    world.sql("UPDATE issuing.outbox_events SET first_sent_at = created_at, last_error = 'create: timeout' WHERE status ="
+              " 'PENDING' AND substr(user_id, 3)::int % 10 = 0")
+    world.sql("VACUUM ANALYZE issuing.outbox_events")
+    read = {(words, order): rows_of_command(world, "list", "--unknown", *words, *order)
+            for words in ((), ("--status", "PENDING"), ("--status", "FAILED")) for order in ((), ("--oldest-first",))}
+    world.sql("TRUNCATE issuing.outbox_events")
+    assert_equal({name: rows for name, rows in read.items() if rows > 2 * PAGE}, {}, "rows of a page")
+
+
 POLLS_S = 15
 LOOKS = 3 * 2000 + 10_000  # of a sweep a second: the young, the others, which of them is late; and a rebase (sweep.c)
 

@@ -20,6 +20,7 @@ import harness
 def _snapshot(world):
     events = world.rows("SELECT id, status, user_id, event_type, retry_count, next_attempt_at, lease_until,"
                         " lease_token, reason_code, completed_at,"
+                        " first_sent_at IS NOT NULL AND last_error IS NULL AND deferral_code IS NULL AS is_untried,"
                         " idempotency_key, payload ->> 'replaces' AS replaces, EXISTS (SELECT FROM"
                         " issuing.event_reissues r"
                         " WHERE r.new_id = outbox_events.id) AS is_reissued FROM outbox_events")
@@ -72,6 +73,8 @@ def _check_event(event, cards, issued, links, complain, allowed):
     else:
         if status == "PENDING" and not event["next_attempt_at"]:
             complain("PENDING and not scheduled")
+        if status == "PENDING" and event["is_untried"]:
+            complain("PENDING, perhaps sent, and not among those that were tried")
         if status == "PROCESSING" and not event["lease_until"]:
             complain("PROCESSING without a lease")
 

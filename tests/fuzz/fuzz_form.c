@@ -46,7 +46,7 @@ static void check_filter(const struct form *form)
     filter_params(&filter, INT64_C(1795176000000000), params);
     filter_describe(&filter, 3, text, sizeof(text));
     fuzz_expect(strlen(text) < sizeof(text) && filter_statement(&filter));
-    fuzz_expect(filter_is_empty(&filter) || filter_source(&filter) <= FILTER_UNSETTLED);
+    fuzz_expect(filter_is_empty(&filter) || filter_source(&filter) <= FILTER_OPEN);
 }
 
 static void check_form(struct slice bytes)

@@ -115,7 +115,10 @@ TEST(the_source_is_the_narrowest_index)
         {{.status = "PENDING"}, &sql_operator_pick_open},
         {{.status = "PROCESSING"}, &sql_operator_pick_open},
         {{.overdue = true}, &sql_operator_pick_open},
-        {{.unknown = true}, &sql_operator_pick_unsettled},
+        {{.unknown = true}, &sql_operator_pick_unknown},
+        {{.status = "PENDING", .unknown = true}, &sql_operator_pick_unknown},
+        {{.unknown = true, .overdue = true}, &sql_operator_pick_open},
+        {{.unknown = true, .user = "alice"}, &sql_operator_pick_user},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct filter filter = cases[i].filter;
