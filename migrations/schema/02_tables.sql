@@ -366,7 +366,6 @@ CREATE INDEX operator_actions_batch ON issuing.operator_actions (batch, at, id) 
 CREATE TABLE issuing.marks (
     id           uuid PRIMARY KEY DEFAULT issuing.uuid7(),
     event_id     uuid NOT NULL,
-    requested_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     deadline_at  timestamptz NOT NULL, -- then the result is `undecided`
     due_at       timestamptz NOT NULL DEFAULT now(), -- not before; while a worker has it: the end of the lease
     due_set_at   timestamptz NOT NULL DEFAULT now(), -- when due_at was set: still to come = by a clock that was ahead

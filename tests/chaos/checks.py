@@ -297,7 +297,7 @@ def story(world, recorder, history, event):
             ("card",
              "SELECT id, user_id, status, issuer_card_id, created_at, updated_at FROM cards WHERE request_id = '%s'"),
             ("attempt", "SELECT * FROM outbox_attempts WHERE event_id = '%s' ORDER BY ended_at"),
-            ("mark", "SELECT * FROM issuing.marks WHERE event_id = '%s' ORDER BY requested_at"),
+            ("mark", "SELECT * FROM issuing.marks WHERE event_id = '%s' ORDER BY id"),
             ("operator", "SELECT * FROM operator_actions WHERE event_id = '%s' ORDER BY id"),
             ("reissue", "SELECT * FROM issuing.event_reissues WHERE '%s' IN (old_id, new_id)")):
         found += ["%-8s %s" % (table, shown(row)) for row in world.rows(query % event)]

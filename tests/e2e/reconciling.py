@@ -155,7 +155,7 @@ def a_look_does_not_revive_somebody_elses_reissue(world):
     world.sandbox.clear()
     out, errors = joined.communicate(timeout=harness.STUCK_AFTER_S)
     assert_equal((joined.returncode, [json.loads(line)["result"] for line in out.splitlines()]), (0, ["not_found"]), errors)
-    assert_equal(world.sql("SELECT string_agg(action || ' ' || result, ', ' ORDER BY requested_at) FROM marks"),
+    assert_equal(world.sql("SELECT string_agg(action || ' ' || result, ', ' ORDER BY id) FROM marks"),
                  "reissue undecided, reconcile undecided, reconcile not_found", "marks")
     assert_equal((world.sql("SELECT count(*) FROM outbox_events"), world.status(event)), ("1", "FAILED"), "unchanged")
 
@@ -238,7 +238,7 @@ def without_a_worker_nothing_is_done_and_nothing_is_left_to_do(world):
     world.start_worker()
     wait_until(lambda: world.sql("SELECT count(*) FROM marks WHERE finished_at IS NULL") == "0",
                "the marks end by themselves")
-    assert_equal(world.sql("SELECT string_agg(result, ' ' ORDER BY requested_at) FROM marks"),
+    assert_equal(world.sql("SELECT string_agg(result, ' ' ORDER BY id) FROM marks"),
                  "withdrawn undecided", "marks")
     assert_equal((world.status(event), world.sql("SELECT count(*) FROM outbox_events"), actions(world)),
                  ("FAILED", "1", []), "nothing came of it")
@@ -444,7 +444,7 @@ def a_command_that_is_interrupted_says_what_becomes_of_its_marks(world):
         done.send_signal(signal.SIGINT)
         _, errors = done.communicate(timeout=harness.STUCK_AFTER_S)
         assert_equal((done.returncode, "stopped" in errors), (1, True), errors)
-    assert_equal(world.sql("SELECT string_agg(coalesce(result, 'open'), ' ' ORDER BY requested_at) FROM marks"),
+    assert_equal(world.sql("SELECT string_agg(coalesce(result, 'open'), ' ' ORDER BY id) FROM marks"),
                  "withdrawn open", "marks")
     world.sandbox.clear()
     wait_until(lambda: world.sql("SELECT count(*) FROM marks WHERE finished_at IS NULL") == "0",
