@@ -31,6 +31,7 @@ void log_output_open(void)
         return;
     /* guard: a log that nobody reads stops nothing */
     own = open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    /* Another user's, as a pipe of a container may be: a line fits where a pipe has any space. */
     must_poll = own < 0;
 }
 

@@ -261,6 +261,28 @@ TEST(a_pipe_that_nobody_reads_is_not_waited_for)
     close(ends[1]);
 }
 
+/* A terminal that was stopped says that it takes something, and does not take a whole line. */
+TEST(a_terminal_that_nobody_reads_is_not_waited_for)
+{
+    char padding[3001];
+    int terminal = posix_openpt(O_RDWR | O_NOCTTY);
+    ck_assert_int_ge(terminal, 0);
+    ck_assert_int_eq(grantpt(terminal) | unlockpt(terminal), 0);
+    int stream = open(ptsname(terminal), O_RDWR | O_NOCTTY);
+    ck_assert_int_ge(stream, 0);
+    ck_assert_int_ge(dup2(stream, STDERR_FILENO), 0);
+    memset(padding, 'x', sizeof(padding) - 1);
+    padding[sizeof(padding) - 1] = '\0';
+    uint64_t before = log_output_lost();
+    log_init("p", LOG_INFO, LOG_FORMAT_TEXT);
+    alarm(10); /* without the guard: it waits for ever */
+    while (log_output_lost() < before + 3)
+        log_info("m", LOG_TEXT("padding", padding));
+    alarm(0);
+    close(stream);
+    close(terminal);
+}
+
 /* As journald's stream is. */
 TEST(a_socket_that_nobody_reads_is_not_waited_for)
 {
