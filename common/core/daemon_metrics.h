@@ -28,8 +28,8 @@
       "PENDING and FAILED events that the issuer or a receiver may have executed without our knowledge.", NULL, NULL)  \
     X(UNKNOWN_OLDEST, "issuing_outcome_unknown_oldest_seconds", METRIC_GAUGE,                                          \
       "Time since the first send of the event that has been unknown for longest.", NULL, NULL)                         \
-    X(WORKERS_ALIVE, "issuing_workers_alive", METRIC_GAUGE, "Workers that the database has seen within 60 s.", NULL,   \
-      NULL)                                                                                                            \
+    X(WORKERS_ALIVE, "issuing_workers_alive", METRIC_GAUGE,                                                            \
+      "Workers that the database has seen within 60 s; of several places, in the one that has fewest.", NULL, NULL)    \
     X(WORKERS_DISAGREE, "issuing_workers_disagree", METRIC_GAUGE,                                                      \
       "Options that all workers must have alike, and in which living ones differ.", NULL, NULL)                        \
     X(OLDEST_SNAPSHOT, "issuing_db_oldest_snapshot_transactions", METRIC_GAUGE,                                        \

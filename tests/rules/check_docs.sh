@@ -59,7 +59,7 @@ reasons = listed("OUTBOX_REASONS", r"X\(([a-z_]+),")
 faults += [f"docs/troubleshoot.md: the reason {word} is missing" for word in sorted(reasons - shown)]
 faults += [f"docs/troubleshoot.md: {word} is no reason of common/core/outbox.h" for word in sorted(shown - reasons)]
 sweep = open("migrations/schema/04_sweep.sql", encoding="utf-8").read()
-written = re.search(r"l\.lease_owner, 'unknown',\s*'(\w+)', '(\w+)', NULL", sweep)
+written = re.search(r"l\.lease_owner,\s*'unknown',\s*'(\w+)', '(\w+)', NULL", sweep)
 if (not written or written.group(1) not in listed("OUTBOX_ATTEMPTS", r"X\([A-Z_]+, ([a-z_]+)\)")
         or written.group(2) not in listed("OUTBOX_CAUSES", r"X\([A-Z_]+, ([a-z_]+),")):
     faults.append("migrations/schema/04_sweep.sql: the outcome or the cause of a lost attempt is not in outbox.h")

@@ -204,6 +204,13 @@ static void split(struct batch *batch)
     set_free(batch);
 }
 
+static void refuse_all(struct batch *batch, const struct pg_query_result *result)
+{
+    for (int i = 0; i < batch->count; i++)
+        (void)batch->batcher->options.hooks->on_refused(batch->batcher->options.context, batch->items[i], result);
+    set_free(batch);
+}
+
 static void refused(struct batch *batch, const struct pg_query_result *result)
 {
     const struct pg_batcher_options *options = &batch->batcher->options;
@@ -213,6 +220,8 @@ static void refused(struct batch *batch, const struct pg_query_result *result)
         options->hooks->on_transient(options->context, result->sqlstate);
     if (is_transient)
         retry(batch, result->message);
+    else if (pg_sqlstate_is_moved(result->sqlstate)) /* it is so for all of them */
+        refuse_all(batch, result);
     /* guard: a batch that is refused is split */
     else if (batch->count > 1)
         split(batch);
