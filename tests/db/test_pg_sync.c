@@ -160,6 +160,16 @@ TEST(an_empty_array_is_neither_null_nor_an_error)
     buf_done(&buf);
 }
 
+/* The operator's first command on a bad night. An attempt that had failed at once was waited for, for a minute. */
+TEST(a_socket_that_nobody_has_open_is_told_at_once)
+{
+    for (int i = 0; i < 20; i++) {
+        struct pg_sync *none = NULL;
+        ck_assert(!pg_sync_open("host=@issuing-nowhere dbname=x", "test_pg_sync", &none, &err));
+        ck_assert_int_eq(err.kind, ERR_AWAY);
+    }
+}
+
 TEST(a_refusal_has_its_sqlstate_and_the_connection_goes_on)
 {
     static const struct sql_statement division = {

@@ -170,6 +170,8 @@ static PGconn *race(struct dial *dial, bool *ret_has_memory)
             *ret_has_memory = false;
             return NULL;
         }
+        if (count_waiting(dial) == 0) /* it has failed at once, as at a socket that nobody has open */
+            continue;
         struct attempt *winner = wait_and_step(dial);
         if (winner) {
             PGconn *connection = winner->connection;
