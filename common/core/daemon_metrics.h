@@ -60,7 +60,8 @@
     X(DB_POOL_WAITING, "issuing_db_pool_waiting", METRIC_GAUGE, "Statements that wait for a connection.", NULL, NULL)  \
     X(READY, "issuing_ready", METRIC_GAUGE, "1 while /readyz is 200, or the program drains.", NULL, NULL)              \
     X(DB_AWAY, "issuing_db_away", METRIC_GAUGE, "1 for the cause why the database cannot be used.", NULL, "cause")     \
-    X(DB_READY, "issuing_db_ready", METRIC_GAUGE, "1 while there is a connection to the database.", NULL, NULL)        \
+    X(DB_READY, "issuing_db_ready", METRIC_GAUGE,                                                                      \
+      "1 while a database has a connection; of several places, each by its own.", NULL, "database")                    \
     X(LOOP_LAG, "issuing_loop_lag_seconds", METRIC_GAUGE,                                                              \
       "How late the event loop was at its worst in the last minute.", NULL, NULL)                                      \
     X(LOG_DROPPED, "issuing_log_dropped_total", METRIC_COUNTER,                                                        \

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/core/config/config_value.h"
 #include "common/lib/base/clock.h"
 #include "ctl/action.h"
 #include "ctl/ctl.h"
@@ -386,21 +385,18 @@ static int list(struct ctl *ctl)
 /* "2" or "2,3". */
 static bool read_places(const struct ctl *ctl, const char *text, struct request *request, struct err *err)
 {
-    while (request->count < CONFIG_PLACES_MAX) {
-        char number[8];
-        size_t length = strcspn(text, ",");
-        int64_t place;
-        snprintf(number, sizeof(number), "%.*s", length < sizeof(number) ? (int)length : 1,
-                 length < sizeof(number) ? text : "x");
-        if (!config_value_integer(number, 0, ctl->config->database.places - 1, &place, err))
-            return err_set(err, ERR_USAGE, "the places are N or N,M, from 0 to %" PRId64,
-                           ctl->config->database.places - 1);
+    int64_t last = ctl->config->database.places - 1;
+    do {
+        char *end;
+        bool is_number = *text >= '0' && *text <= '9';
+        unsigned long place = strtoul(text, &end, 10);
+        if (!is_number || place > (unsigned long)last || (*end != ',' && *end != '\0') ||
+            request->count == CONFIG_PLACES_MAX)
+            return err_set(err, ERR_USAGE, "the places are N or N,M, from 0 to %" PRId64, last);
         request->places[request->count++] = (int)place;
-        if (text[length] == '\0')
-            return true;
-        text += length + 1;
-    }
-    return err_set(err, ERR_USAGE, "too many places");
+        text = *end == ',' ? end + 1 : NULL;
+    } while (text);
+    return true;
 }
 
 static bool take_back(struct ctl *ctl, const struct request *request, bool is_forced, struct err *err)

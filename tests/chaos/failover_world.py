@@ -22,8 +22,6 @@ SETTINGS = {"limit.count": "1000000", "worker.poll_interval": "200ms", "worker.l
 class Stage:
     """What a World wants of its suite."""
 
-    PLACES = 1
-
     def __init__(self, folder):
         self.dir = folder
         self.secret = secrets.token_hex(48).encode()

@@ -90,6 +90,8 @@ def a_place_that_is_away_stops_its_own_users_only(world):
         assert_equal(world.post(user, "k").status, 503 if user in of(2) else 202, user)
     ready = world.apis()[0].get("/readyz")
     assert_true(ready.status == 200 and "place.2: " in ready.body.decode(), ready.body)
+    shown = [world.apis()[0].metric('issuing_db_ready{database="place.%d"}' % place) for place in range(PLACES)]
+    assert_equal(shown, [1, 1, 0, 1], "which database is ready")
     world.suite.sql("ALTER DATABASE %s ALLOW_CONNECTIONS true" % world.name_of(2))
     wait_until(lambda: world.post(of(2)[0], "k").status == 202, "place 2 is back")
     for user in USERS:

@@ -166,6 +166,8 @@ def a_split_under_load_loses_nothing_and_doubles_nothing(world):
     world.up()
     with Load(world) as load:
         load.more(100)
+        for places in ("4", "2,", "2-3", ",2", "x"):
+            split.place("move", places, "--to", "east", code=2, told="the places are N or N,M, from 0 to 3")
         split.place("move", "2,3", "--to", "nowhere", code=1, told='is called "nowhere"')
         split.place("move", "2,3", "--to", WEST, code=1, told="cluster_name tells servers apart")
         split.place("take-back", "2", told="nothing is to be taken back")
