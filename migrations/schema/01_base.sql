@@ -47,7 +47,7 @@ RETURN hashtextextended(event_type || ' ' || user_id, salt # 2);
 -- One of 1024 groups of users: the first two bytes of the SHA-256 of the user id. The body is parsed here, so it
 -- depends on no search_path, and has none: a function with one is not inlined. (convert_to is not immutable; decode
 -- leaves every byte but the backslash as it is.)
-CREATE OR REPLACE FUNCTION issuing.bucket_of(user_id text) RETURNS int4
+CREATE OR REPLACE FUNCTION issuing.group_of(user_id text) RETURNS int4
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN ('x' || substr(encode(sha256(decode(replace(user_id, '\', '\\'), 'escape')), 'hex'), 1, 4))::bit(16)::int4
        % 1024;

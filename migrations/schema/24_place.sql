@@ -9,7 +9,7 @@
 -- The place of a user among so many: equal ranges of the 1024 groups, as common/core/place.h computes it.
 CREATE OR REPLACE FUNCTION issuing.place_of(user_id text, places int4) RETURNS int4
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN issuing.bucket_of(user_id) * places / 1024;
+RETURN issuing.group_of(user_id) * places / 1024;
 
 -- For a constraint, so that nothing of a user is recorded in two places: true, or ISUSR.
 CREATE OR REPLACE FUNCTION issuing.check_user(user_id text, number int4, places int4) RETURNS bool

@@ -1,4 +1,4 @@
-/* The story: a user's bucket says for ever where the user's rows are. A function that gave another number in a later
+/* The story: a user's group says for ever where the user's rows are. A function that gave another number in a later
  * release would make every one of these rows a stranger's. Needs a database: its conninfo (keyword=value) in
  * ISSUING_TEST_DATABASE. */
 #include <check.h>
@@ -20,25 +20,25 @@ static void tear_down(void)
 }
 
 /* As sha2(256),bytes(0,2),hex,hex2i,mod(1024) of HAProxy and hashlib of Python have them. */
-TEST(the_bucket_of_a_user_is_a_part_of_the_sha256_of_its_bytes)
+TEST(the_group_of_a_user_is_a_part_of_the_sha256_of_its_bytes)
 {
     static const struct {
         const char *user;
-        int bucket;
+        int group;
     } known[] = {{"alice", 984}, {"bob", 438}, {"a b'c", 107}, {"\\\\x", 286}, {"\xc3\xbc", 116}, {"", 944}};
     for (size_t i = 0; i < ARRAY_SIZE(known); i++) {
-        int64_t bucket = database_int(db, "SELECT issuing.bucket_of($u$%s$u$)", known[i].user);
-        ck_assert_msg(bucket == known[i].bucket, "%s: %d", known[i].user, (int)bucket);
+        int64_t group = database_int(db, "SELECT issuing.group_of($u$%s$u$)", known[i].user);
+        ck_assert_msg(group == known[i].group, "%s: %d", known[i].user, (int)group);
     }
 }
 
-TEST(the_function_of_the_bucket_is_a_part_of_the_statement)
+TEST(the_function_of_the_group_is_a_part_of_the_statement)
 {
     struct pg_rows *rows =
-        database_rows(db, "EXPLAIN (VERBOSE) SELECT FROM outbox_events e WHERE issuing.bucket_of(e.user_id) = 3");
+        database_rows(db, "EXPLAIN (VERBOSE) SELECT FROM outbox_events e WHERE issuing.group_of(e.user_id) = 3");
     for (int i = 0; i < pg_rows_count(rows); i++)
-        ck_assert_msg(!strstr(pg_bytes(rows, i, 0).bytes, "bucket_of"), "the function is not inlined");
+        ck_assert_msg(!strstr(pg_bytes(rows, i, 0).bytes, "group_of"), "the function is not inlined");
     pg_rows_free(rows);
 }
 
-TESTS_BETWEEN(buckets, set_up, tear_down)
+TESTS_BETWEEN(groups, set_up, tear_down)
