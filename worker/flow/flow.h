@@ -132,9 +132,10 @@ struct flow {
     /* Where the attempt stands. */
     struct attempt attempt; /* claimed_ms by clock_mono_ms() */
     enum flow_wait wait;
-    bool is_busy;     /* the slot holds an event */
-    bool is_probe;    /* it was claimed while a kind of call was suspected at one of its targets */
-    bool sent_create; /* a create of this attempt has left */
+    bool is_busy;        /* the slot holds an event */
+    bool is_probe;       /* it was claimed while a kind of call was suspected at one of its targets */
+    bool sent_create;    /* a create of this attempt has left */
+    bool create_is_late; /* it ended after the lease: it may have left after another worker's look-up */
     int64_t started_us, step_started_us;
     struct issuer_card card;
     struct issuer_lookup lookup; /* the pages that were read; starts again with each reason */

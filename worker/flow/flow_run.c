@@ -127,6 +127,9 @@ static void on_end_written(struct write_op *op, enum write_result result, const 
     case WRITE_GIVEN_UP: /* the lease runs out, and the worker that takes the event over records the attempt */
         log_error("an attempt's end could not be written; its lease will run out", FLOW_IN_LOG(flow),
                   LOG_TEXT("why", why));
+        /* guard: a create that outlasted its lease is reported, though its end cannot be written */
+        if (flow->sent_create && flow->create_is_late)
+            flow->env->on_create_lost(flow->env->context, &flow->attempt.event_id);
         free_slot(flow, "not_written");
         return;
     }
@@ -210,6 +213,8 @@ static void count_step(struct flow *flow)
 /* The step's operation has ended: reads it, returns the ticket, goes on. */
 static void finish_step(struct flow *flow)
 {
+    if (flow->attempt.step == STEP_ISSUE && clock_mono_ms() > flow->lease_until_ms)
+        flow->create_is_late = true;
     struct flow_verdict verdict = flow_steps[flow->attempt.step].read(flow, &flow->attempt.outcome);
     http_call_forget(&flow->call); /* it may hold a card number, and waiting attempts should be small */
     event_parameters_hide(&flow->parameters, flow->attempt.outcome.detail);
@@ -464,7 +469,7 @@ void flow_run_start(struct flow *flow, bool payload_is_usable)
     assert(flow->attempt.sent_age_ms >= -1 && flow->attempt.settle_age_ms >= -1 && flow->attempt.deferred_age_ms >= -1);
     const struct attempt_rules rules = flow_rules(flow);
     flow->is_busy = true;
-    flow->sent_create = false;
+    flow->sent_create = flow->create_is_late = false;
     flow->review.is_on = false;
     flow->attempt.is_readable = payload_is_usable;
     flow->attempt.wall_offset_us = clock_wall_us() - clock_mono_us();

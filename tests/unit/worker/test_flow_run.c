@@ -57,6 +57,22 @@ START_TEST(a_lease_that_is_lost_after_a_create_is_reported)
     ck_assert_int_eq(world.reported, _i);
 }
 
+/* The worker stood still around its create, and its end cannot be written: nobody else knows of the create. One that
+ * ended within its lease is known from the claim. */
+START_TEST(a_create_that_outlasts_its_lease_is_reported_without_the_database)
+{
+    struct flow *flow = &world.flow;
+    start_and_expect_check(flow);
+    answer(0, 200, ELIGIBLE);
+    expect_request(1, "/v1/cards");
+    if (_i)
+        flow->lease_until_ms = clock_mono_ms() - SECOND;
+    answer(1, 422, "{\"code\":\"no\"}");
+    expect_write(WRITE_END)->on_written(world.writes[0], WRITE_GIVEN_UP, "the database is away");
+    ck_assert_int_eq(world.ended, 1);
+    ck_assert_int_eq(world.reported, _i);
+}
+
 static const struct {
     int status;
     const char *body;
@@ -332,6 +348,7 @@ SUITE(flow_run)
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     ADD_TESTS(tcase);
     tcase_add_loop_test(tcase, a_lease_that_is_lost_after_a_create_is_reported, 0, 2);
+    tcase_add_loop_test(tcase, a_create_that_outlasts_its_lease_is_reported_without_the_database, 0, 2);
     tcase_add_loop_test(tcase, an_answer_of_core_api_ends_the_attempt, 0, ARRAY_SIZE(answers));
     tcase_add_loop_test(tcase, nothing_is_done_for_an_event_of_another_issuer, 0, 5);
     tcase_add_loop_test(tcase, a_request_of_a_newer_api_waits_for_a_newer_worker, 0, 3);
