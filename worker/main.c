@@ -245,7 +245,7 @@ static bool open_modules(void *context, struct err *err)
 static void warn_of_missing_credential(const char *peer, const char *file, const char *certificate_file)
 {
     char name[64];
-    snprintf(name, sizeof(name), "issuing.%s_credential", peer);
+    snprintf(name, sizeof(name), "%s_credential", peer);
     if (getenv("CREDENTIALS_DIRECTORY") && !file && !certificate_file)
         log_warning("there is no credential for a peer: calls carry none", LOG_TEXT("target", peer),
                     LOG_TEXT("missing", name));

@@ -112,6 +112,8 @@ def the_packages_have_what_a_host_needs_where_the_fhs_says():
     units = next(path for path in found if path.endswith("/issuing-api.service")).removesuffix("issuing-api.service")
     wanted = {units + path.name for pattern in ("*.service", "*.socket", "*.target", "*.timer")
               for path in (TOP / "systemd").glob(pattern)}
+    wanted |= {units + "issuing-" + name for name in ("api@.service", "api@.socket", "migrate@.service",
+                                                      "worker-of@.service")}
     wanted |= {"usr/share/issuing/issuing-alerts.yml", "usr/share/issuing/issuing-dashboard.json"}
     wanted |= {"usr/share/doc/issuing/docs/" + path.name for path in (TOP / "docs").glob("*.md")}
     wanted |= {"usr/share/doc/issuing/" + str(path.relative_to(TOP)) for path in (TOP / "examples").rglob("*")

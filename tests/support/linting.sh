@@ -71,14 +71,21 @@ lint_guards() { tests/rules/check_guards.py; }
 lint_units() {
     units=$build/lint/units
     rm -rf "$units" && mkdir -p "$units" || return 1
-    for file in systemd/*.service systemd/*.socket systemd/*.target; do
-        sed "s#=/usr/bin/\(issuing-[a-z]*\)#=\"$build/\1\"#" "$file" >"$units/${file##*/}" || return 1
+    cp systemd/*.service systemd/*.socket systemd/*.target "$units" || return 1
+    for unit in api.service:api@.service api.socket:api@.socket migrate.service:migrate@.service worker@.service:worker-of@.service; do
+        sed -f systemd/program.sed "systemd/issuing-${unit%:*}" >"$units/issuing-${unit#*:}" || return 1
     done
+    sed -i "s#=/usr/bin/\(issuing-[a-z]*\)#=\"$build/\1\"#" "$units"/* || return 1
+    # Its address is the administrator's.
+    mkdir "$units/issuing-api@x.socket.d" || return 1
+    printf '[Socket]\nListenStream=127.0.0.1:8180\n' >"$units/issuing-api@x.socket.d/listen.conf" || return 1
     bad=
-    for unit in issuing-api.service issuing-api.socket issuing-worker@1.service issuing-migrate.service issuing.target; do
+    services='issuing-api.service issuing-worker@1.service issuing-migrate.service issuing-api@x.service
+        issuing-worker-of@x.service issuing-migrate@x.service'
+    for unit in $services issuing-api.socket issuing-api@x.socket issuing.target; do
         limited 60 systemd-analyze verify --man=no "$units/$unit" || bad=yes
     done
-    for unit in issuing-api.service issuing-worker@1.service issuing-migrate.service; do
+    for unit in $services; do
         limited 60 systemd-analyze security --offline=true --threshold=20 --no-pager "$units/$unit" || bad=yes
     done
     [ -z "$bad" ]

@@ -27,8 +27,11 @@ def prepare(machine):
     start_sandbox(machine)
 
 
-def start_sandbox(machine):
-    machine.run("systemd-run -q --unit=sandbox %s --seed 7 --quiet" % SANDBOX)
+def start_sandbox(machine, port=ISSUER):
+    """Issuer, core-api, the control of both and routes at four ports in a row."""
+    listen = " ".join("--%s-listen 127.0.0.1:%d" % (name, port + offset)
+                      for offset, name in enumerate(("issuer", "core", "control", "route")))
+    machine.run("systemd-run -q --unit=sandbox-%d %s %s --seed 7 --quiet" % (port, SANDBOX, listen))
 
 
 class Installation:
@@ -114,5 +117,5 @@ def ready(machine, *ports):
     return all(answers(machine, port) == 200 for port in ports or (8081, 8091))
 
 
-def sql(machine, text):
-    return machine.out("sudo -u postgres psql -XAtq -v ON_ERROR_STOP=1 -d issuing", stdin=text)  # may be long
+def sql(machine, text, database="issuing"):
+    return machine.out("sudo -u postgres psql -XAtq -v ON_ERROR_STOP=1 -d " + database, stdin=text)  # may be long

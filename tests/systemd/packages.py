@@ -40,6 +40,7 @@ def follow_the_page(machine):
     installation.run(build=False)
     machine.run("systemctl start " + WORKERS[1])
     wait_ready(machine, WORKERS[1])
+    stories.two_programs_on_one_host_do_not_touch_each_other(machine)
 
 
 def newer(machine):
@@ -54,13 +55,14 @@ def newer(machine):
 
 
 def upgrade(machine):
-    units = (API, *WORKERS)
+    units = (API, *WORKERS, *stories.BRAND_UNITS)
     before = {unit: main_pid(machine, unit) for unit in units}
     folder = newer(machine)
     with stories.Load(machine) as load:
         machine.run("dpkg -i " + PACKAGES.format(folder), seconds=DPKG_WITHIN_S)
-        for unit in units:
+        for unit in (API, *WORKERS):
             wait_ready(machine, unit)
+        machine.wait(lambda: installing.ready(machine, *stories.BRAND_ADMINS), "the second program is ready")
     for unit in units:
         expect(main_pid(machine, unit) not in (0, before[unit]), unit + " runs the new program")
     expect_equal(load.result["refused"], 0, "connections that were refused")
@@ -90,6 +92,7 @@ def come_back(machine):
 
 
 def purge(machine):
+    machine.run("rm -r /etc/systemd/system/issuing-api@brand.socket.d")  # the administrator's
     machine.run("dpkg -P issuing issuing-sandbox", seconds=DPKG_WITHIN_S)
     left = machine.out("find /etc /usr /lib/systemd /var/lib -xdev \\( -path /etc/credstore -o -path /var/lib/dpkg"
                        " -o -path /var/lib/systemd \\) -prune -o -name '*issuing*' -print")

@@ -13,6 +13,9 @@ RUN_PAGE = Page(pathlib.Path(__file__).parents[2] / "docs" / "run.md")
 RESTARTS = 10
 RATE = 40
 API, WORKERS = "issuing-api", ("issuing-worker@1", "issuing-worker@2")
+PROGRAMS = "Several programs on one host"  # the section of docs/install.md, and what it names and sets:
+BRAND, BRAND_ADMINS, BRAND_UNITS = ("brand", 8180), (8181, 8191), ("issuing-api@brand", "issuing-worker-of@brand")
+BRAND_PEERS = 8170  # of its issuer; of its core-api and of the control of both the next ones
 OPEN = "SELECT count(*) FROM issuing.outbox_events WHERE status IN ('PENDING', 'PROCESSING')"
 
 
@@ -68,9 +71,9 @@ def settle(machine):
     machine.wait(lambda: sql(machine, OPEN) == "0", "every event is final")
 
 
-def control(machine, path, body=None):
+def control(machine, path, body=None, port=CONTROL):
     post = "" if body is None else " -H 'Content-Type: application/json' --data-binary @-"
-    text = machine.out("curl -sS -f%s http://127.0.0.1:%d%s" % (post, CONTROL, path),
+    text = machine.out("curl -sS -f%s http://127.0.0.1:%d%s" % (post, port, path),
                        stdin="" if body is None else json.dumps(body))
     return json.loads(text) if text else None
 
@@ -83,21 +86,22 @@ def check_ledger(machine):
     expect_equal(str(len(cards)), sql(machine, "SELECT count(*) FROM issuing.cards"), "cards of the issuer, and ours")
 
 
-def post(machine, user):
-    """The status and the body of one card request."""
-    text = machine.out("%s token --user %s --secret-file /etc/credstore/issuing.hs256_secret >/root/token-%s;"
+def post(machine, user, program="issuing", port=8080):
+    """The status and the body of one card request; program: whose secret signs the token."""
+    text = machine.out("%s token --user %s --secret-file /etc/credstore/%s.hs256_secret >/root/token-%s;"
                        " curl -sS -m %d -w '\\n%%{http_code}' -H \"Authorization: Bearer $(cat /root/token-%s)\""
                        " -H 'Idempotency-Key: k' --json '{\"kind\": \"new\"}'"
-                       " http://127.0.0.1:8080/v1/card-requests" % (installing.SANDBOX, user, user, STUCK_AFTER_S, user))
+                       " http://127.0.0.1:%d/v1/card-requests"
+                       % (installing.SANDBOX, user, program, user, STUCK_AFTER_S, user, port))
     body, status = text.rsplit("\n", 1)
     return int(status), json.loads(body)
 
 
-def issue(machine, user):
+def issue(machine, user, program="issuing", port=8080):
     """A card request that is accepted, and its card."""
-    status, body = post(machine, user)
+    status, body = post(machine, user, program, port)
     expect(status in (201, 202), "%d %r" % (status, body))
-    machine.wait(lambda: sql(machine, "SELECT status FROM issuing.outbox_events WHERE id = '%s'" % body["id"])
+    machine.wait(lambda: sql(machine, "SELECT status FROM issuing.outbox_events WHERE id = '%s'" % body["id"], program)
                  == "COMPLETED", "the card of " + user)
 
 
@@ -384,7 +388,7 @@ def a_credential_that_is_missing_is_a_warning(machine):
     machine.run("mv /etc/credstore/issuing.issuer_credential /root/ && systemctl restart " + WORKERS[0])
     wait_ready(machine, WORKERS[0])
     said = messages(machine, WORKERS[0], since, "warning")
-    expect(len(said) == 1 and "issuing.issuer_credential" in said[0], "warnings: %r" % said)
+    expect(len(said) == 1 and '"issuer_credential"' in said[0], "warnings: %r" % said)
     since = now(machine)
     machine.run("mv /root/issuing.issuer_credential /etc/credstore/ && systemctl restart " + WORKERS[0])
     wait_ready(machine, WORKERS[0])
@@ -470,6 +474,42 @@ base64 -w 0 /root/issuing.card_keys
 def operators_have_a_home_for_their_password(machine):
     expect_equal(machine.out("su -s /bin/sh issuing-operator -c 'cd && pwd && stat -c %a:%U .'").split(),
                  ["/var/lib/issuing-operator", "700:issuing-operator"], "their home")
+
+
+@story
+def two_programs_on_one_host_do_not_touch_each_other(machine):
+    """The second one by the page, with peers of its own."""
+    installing.start_sandbox(machine, BRAND_PEERS)
+    installation = installing.Installation(machine)
+    installation.edit_postgres(PROGRAMS, ["pg_hba.conf"])
+    lines = "\n".join(installation.page.file_lines(PROGRAMS, "brand.conf")) + "\n"
+    machine.write("/etc/issuing/brand.conf", lines.replace("https://issuer.example", "http://127.0.0.1:%d" % BRAND_PEERS)
+                  .replace("https://core-api.example", "http://127.0.0.1:%d" % (BRAND_PEERS + 1)))
+    first = {unit: main_pid(machine, unit) for unit in (API, WORKERS[0])}
+    installation.section(PROGRAMS)
+    machine.wait(lambda: ready(machine, *BRAND_ADMINS), "both daemons of the second program are ready")
+    issue(machine, "same-user")
+    issue(machine, "same-user", *BRAND)
+    for unit in (*BRAND_UNITS, "issuing-migrate@brand"):
+        done = machine.run("systemd-analyze security --threshold=20 --no-pager %s.service" % unit, check=False)
+        expect(done.returncode == 0, "%s: %s" % (unit, done.stdout[-300:]))
+        rows = machine.journal("-u", unit, "-p", "warning")
+        expect(not rows, "%s: %r" % (unit, [row["MESSAGE"] for row in rows]))
+    expect_equal(post(machine, "stranger", "issuing", BRAND[1])[0], 401, "a token of the other program")
+    expect_equal(sorted(card["reference"] for card in control(machine, "/ledger", port=BRAND_PEERS + 2)["cards"]),
+                 sql(machine, "SELECT request_id FROM issuing.cards", "brand").split(), "cards at the second issuer")
+    check_ledger(machine)
+    machine.run("systemctl stop issuing-api@brand.socket " + " ".join(BRAND_UNITS))
+    expect_equal([answers(machine, port) for port in (BRAND[1], *BRAND_ADMINS)], [0, 0, 0], "the second program's ports")
+    issue(machine, "beside-a-stopped-one")
+    expect_equal({unit: main_pid(machine, unit) for unit in first}, first, "processes of the first program")
+    machine.run("systemctl start " + " ".join(BRAND_UNITS))
+    machine.wait(lambda: ready(machine, *BRAND_ADMINS), "the second program is back")
+    machine.run("systemctl stop issuing-api.socket %s %s" % (API, WORKERS[0]))
+    issue(machine, "beside-the-stopped-first", *BRAND)
+    machine.run("systemctl start %s %s" % (API, WORKERS[0]))
+    for unit in first:
+        wait_ready(machine, unit)
 
 
 @story
