@@ -17,6 +17,7 @@ import sys
 import time
 
 import accept
+import costs
 import fair
 import growth
 import issue
@@ -35,8 +36,8 @@ from stack import RUN, Stack
 from statements import SETTINGS
 from table import Table
 
-PARTS = {"accept": accept, "issue": issue, "latency": latency, "fair": fair, "memory": memory, "slow": slow,
-         "routes": routes, "traces": traces, "growth": growth, "views": views, "snapshot": snapshot,
+PARTS = {"accept": accept, "issue": issue, "costs": costs, "latency": latency, "fair": fair, "memory": memory,
+         "slow": slow, "routes": routes, "traces": traces, "growth": growth, "views": views, "snapshot": snapshot,
          "wal": wal, "soak": soak, "limiters": limiters}
 
 
