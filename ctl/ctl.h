@@ -15,12 +15,14 @@ struct ctl {
     bool json;          /* --json: one object a line on standard output */
     int place;          /* of which db is the database; the only one is 0 */
     bool is_in_each;    /* the command runs in each place, one after the other */
+    bool is_over_all;   /* CTL_OVER_ALL: the result is one of all places, and the command goes through them */
     struct pg_sync *db; /* owned; NULL until ctl_connect */
 };
 
 /* What a command does where users are divided over several places. */
 enum ctl_places {
     CTL_IN_EACH,    /* its work in each of those that are wanted */
+    CTL_OVER_ALL,   /* one result of all that are wanted */
     CTL_IN_ONE,     /* it is about one of them */
     CTL_AS_A_WHOLE, /* it goes through them itself */
 };

@@ -144,8 +144,10 @@ int places_run(struct ctl *ctl, const struct ctl_command *command, const char *w
                 ctl->config->database.places);
         return ctl_fail(&err);
     }
-    return place == ALL ? run_in_each(ctl, command, arguments, count)
-                        : run_in(ctl, command, (int)place, arguments, count);
+    if (place != ALL)
+        return run_in(ctl, command, (int)place, arguments, count);
+    ctl->is_over_all = command->in_places == CTL_OVER_ALL;
+    return ctl->is_over_all ? command->run(ctl, arguments, count) : run_in_each(ctl, command, arguments, count);
 }
 
 int places_each(struct ctl *ctl, int (*run)(struct ctl *ctl, void *context), void *context)

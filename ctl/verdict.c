@@ -24,7 +24,7 @@ static void take_earlier(int64_t *us, int64_t other_us)
         *us = other_us;
 }
 
-void verdict_facts_of(const struct config *config, const struct pg_rows *open, const struct pg_rows *failed,
+void verdict_facts_of(const struct config *config, int place, const struct pg_rows *open, const struct pg_rows *failed,
                       struct verdict_facts *ret_facts)
 {
     int64_t first_sent_us = 0;
@@ -32,6 +32,7 @@ void verdict_facts_of(const struct config *config, const struct pg_rows *open, c
     struct verdict_facts facts = {.now_us = backlog_now_us(open),
                                   .failed = backlog_failed(failed),
                                   .key_lifetime_ms = config->issuer.key_lifetime_ms,
+                                  .unit = config->database.places > 1 ? place : 1,
                                   .open = open};
     if (facts.failed > 0) {
         facts.unknown = pg_int8(failed, 0, FAILED_UNKNOWN);
@@ -74,6 +75,8 @@ static void __attribute__((format(printf, 2, 3))) say(struct verdict *verdict, c
     va_end(arguments);
     if (length + strlen(sentence) + 3 < sizeof(verdict->text))
         snprintf(verdict->text + length, sizeof(verdict->text) - length, "%s%s.", length > 0 ? " " : "", sentence);
+    if (length == 0)
+        verdict->first = (int)strlen(verdict->text);
 }
 
 /* "1 event", "1,204 events", "at least 100,000 events". */
@@ -110,7 +113,7 @@ static void say_workers(struct verdict *verdict, const struct cluster *cluster, 
     char span[PRINT_SPAN_SIZE], time[PRINT_TIME_SIZE], count[64];
     verdict->is_grave = cluster->silent_count == cluster->alive_count;
     if (cluster->alive_count == 0)
-        advise(verdict, "systemctl start issuing-worker@1; its log says why it ended");
+        advise(verdict, "systemctl start issuing-worker@%d; its log says why it ended", facts->unit);
     else if (cluster->silent_count > 0)
         advise(verdict, "issuing-ctl workers, and the logs of the silent ones; a restart is safe");
     if (cluster->alive_count == 0)

@@ -27,6 +27,7 @@ struct verdict_facts {
     int64_t oldest_us, now_us;
     int64_t key_ends_us; /* the first one of an unknown outcome that has not ended; 0 = there is none */
     int64_t key_lifetime_ms;
+    int unit; /* the number of the unit that is a worker here: of several places, that of the place */
     /* Of operator_status_rejected, operator_pattern and operator_pace; borrowed. */
     const struct pg_rows *rejected, *pattern, *pace;
     const struct pg_rows *open; /* of operator_open; borrowed */
@@ -46,11 +47,12 @@ struct verdict {
     bool is_bad;   /* an operator should look */
     bool is_grave; /* and soon: cards or deliveries fail or are late */
     char text[VERDICT_SIZE];
+    int first;                    /* the length of its first sentence */
     char todo[VERDICT_TODO_SIZE]; /* about the first sentence; "" = nothing */
 };
 
-/* Of rows of operator_open and operator_failed; the others of ret_facts are set by the caller. */
-void verdict_facts_of(const struct config *config, const struct pg_rows *open, const struct pg_rows *failed,
+/* Of rows of operator_open and operator_failed in that place; the others of ret_facts are set by the caller. */
+void verdict_facts_of(const struct config *config, int place, const struct pg_rows *open, const struct pg_rows *failed,
                       struct verdict_facts *ret_facts);
 /* "25 of 26 events that ended since ... are REJECTED, ..." where they are too many; else false. Rows of
  * operator_status_rejected. */

@@ -236,7 +236,7 @@ static bool write_counts(struct page *page, struct err *err)
     if (!status_read_open(page->console, &open, err) || !status_read_failed(page->console, &failed, err) ||
         !status_read_rejected(page->console, &rejected, err))
         return status_is_slow(err);
-    verdict_facts_of(page->console->ctl->config, open, failed, &facts);
+    verdict_facts_of(page->console->ctl->config, page->console->ctl->place, open, failed, &facts);
     bool is_cut = facts.pending + facts.processing >= VERDICT_EVENTS_MAX;
     buf_put_text(out, "<ul class=\"counts\" aria-label=\"How many there are\">\n");
     write_count(out, "status=PENDING&order=oldest", "PENDING", facts.pending, is_cut);

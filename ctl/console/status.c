@@ -86,7 +86,7 @@ bool status_read_facts(struct console *console, const struct pg_rows *open, cons
         !keep(console, &status->pattern, &sql_operator_pattern, &newest, err) ||
         !keep(console, &status->pace, &sql_operator_pace, &most, err))
         return false;
-    verdict_facts_of(console->ctl->config, open, failed, ret_facts);
+    verdict_facts_of(console->ctl->config, console->ctl->place, open, failed, ret_facts);
     ret_facts->rejected = status->rejected.rows;
     ret_facts->pattern = status->pattern.rows;
     ret_facts->pace = status->pace.rows;

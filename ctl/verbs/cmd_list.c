@@ -1,7 +1,10 @@
 /* issuing-ctl list: events by filter. Looks at a page of events at a time and prints what matches at once, so a long list
- * costs memory for one page only, and Ctrl-C ends it between two pages. */
+ * costs memory for one page of each place only, and Ctrl-C ends it between two pages. Several places are walked at the
+ * same time, and their events are merged by their ids, which is the order of each. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "ctl/bundle.h"
 #include "ctl/ctl.h"
@@ -14,61 +17,160 @@
 
 #define FETCH_MAX 500
 #define LIMIT_DEFAULT 100
+#define HEADS_MAX (PRINT_COLUMNS_MAX + 1)
+
+/* One place. */
+struct source {
+    int place;
+    struct pg_sync *db; /* owned; NULL = it is away, or went away */
+    struct pick pick;
+    struct pg_rows *page; /* owned: what was read last, NULL = nothing */
+    int next;             /* row of it */
+    bool is_found;        /* `found` is the next event of this place */
+    struct pick_row found;
+    struct pg_rows *events; /* owned: those of it that are printed at present */
+    int event;              /* row of it */
+};
 
 struct list {
     struct ctl *ctl;
     struct filter filter;
     struct table table;
     int64_t limit, shown;
-    bool bundles;               /* for people outside: bundle.h */
-    bool is_cut;                /* there are more */
-    struct uuid ids[FETCH_MAX]; /* matched, not printed */
+    bool bundles;           /* for people outside: bundle.h */
+    bool is_cut;            /* there are more */
+    int code;               /* the worst of the places that could not be read to the end */
+    struct source *sources; /* owned */
+    int source_count;
+    /* Matched, not printed. */
+    struct uuid ids[FETCH_MAX];
+    struct source *from[FETCH_MAX];
     int count;
 };
 
-static bool print_event(struct list *list, const struct event *event, struct err *err)
+static bool print_event(struct list *list, const struct source *source, const struct event *event, struct err *err)
 {
     struct json *json;
+    if (list->ctl->is_over_all)
+        print_set_place(source->place);
     if (list->bundles) {
-        if (!bundle_json(list->ctl->db, event, &json, err))
+        if (!bundle_json(source->db, event, &json, err))
             return false;
         return print_json(json, stdout) || err_set(err, ERR_MEMORY, "out of memory");
     }
     if (list->ctl->json)
         return print_json(event_json(event), stdout) || err_set(err, ERR_MEMORY, "out of memory");
+    if (list->ctl->is_over_all)
+        table_add_number(&list->table, source->place);
     event_add_row(event, &list->table);
     return true;
 }
 
-/* Prints the events that were collected. One that changed since and is in another status than was asked for is left
- * out. */
-static bool print_collected(struct list *list, struct err *err)
+/* The others go on. */
+static void fail(struct list *list, struct source *source, struct err *err)
 {
-    pg_rows_scope struct pg_rows *rows = NULL;
-    struct event event;
-    if (list->count == 0)
-        return true;
-    if (!event_fetch(list->ctl->db, list->ids, list->count, &rows, err))
-        return false;
-    list->count = 0;
-    for (int row = 0; row < pg_rows_count(rows); row++) {
-        if (!event_read(rows, row, &event, err))
-            return false;
-        if (list->filter.status && event.status != list->filter.wanted)
-            continue;
-        list->shown++;
-        if (!print_event(list, &event, err))
-            return false;
-    }
-    return table_flush(&list->table, stdout) || err_set(err, ERR_MEMORY, "out of memory");
+    if (list->ctl->is_over_all && err->kind != ERR_USAGE)
+        err_prefix(err, "place %d", source->place);
+    int code = ctl_fail(err);
+    list->code = code > list->code || code == CTL_USAGE ? code : list->code;
+    pg_sync_close(source->db);
+    source->db = NULL;
+    source->is_found = false;
 }
 
-static bool collect_page(struct list *list, const struct pg_rows *rows, struct err *err)
+/* Of those that were collected. */
+static void fetch(struct list *list, struct source *source)
 {
-    struct pick_row found;
-    for (int row = 0; row < pg_rows_count(rows) && !stop_is_requested(); row++) {
-        if (!pick_row(rows, row, &found))
+    struct uuid ids[FETCH_MAX];
+    struct err err;
+    int count = 0;
+    source->event = 0;
+    for (int i = 0; i < list->count; i++)
+        if (list->from[i] == source)
+            ids[count++] = list->ids[i];
+    if (count > 0 && !event_fetch(source->db, ids, count, &source->events, &err))
+        fail(list, source, &err);
+}
+
+/* One that changed since and is in another status than was asked for is left out. */
+static bool print_next(struct list *list, struct source *source, const struct uuid *id, struct err *err)
+{
+    struct event event;
+    if (!source->events || source->event == pg_rows_count(source->events))
+        return true;
+    if (!event_read(source->events, source->event, &event, err))
+        return false;
+    if (memcmp(&event.id, id, sizeof(*id)) != 0) /* it is gone */
+        return true;
+    source->event++;
+    if (list->filter.status && event.status != list->filter.wanted)
+        return true;
+    list->shown++;
+    return print_event(list, source, &event, err);
+}
+
+/* Prints the events that were collected. */
+static bool print_collected(struct list *list, struct err *err)
+{
+    bool whole = true;
+    for (int i = 0; i < list->source_count && list->count > 0; i++)
+        fetch(list, &list->sources[i]);
+    for (int i = 0; i < list->count && whole; i++)
+        whole = print_next(list, list->from[i], &list->ids[i], err);
+    list->count = 0;
+    for (int i = 0; i < list->source_count; i++) {
+        pg_rows_free(list->sources[i].events);
+        list->sources[i].events = NULL;
+    }
+    if (!whole)
+        return false;
+    whole = table_flush(&list->table, stdout) || err_set(err, ERR_MEMORY, "out of memory");
+    fflush(stdout);
+    return whole;
+}
+
+/* Finds the next event of the place. What was found before is shown now, however long the next match takes. */
+static bool find(struct list *list, struct source *source, struct err *err)
+{
+    while (source->db && !source->is_found && !stop_is_requested()) {
+        struct err why;
+        while (source->page && !source->is_found && source->next < pg_rows_count(source->page))
+            source->is_found = pick_row(source->page, source->next++, &source->found);
+        if (source->is_found || pick_is_over(&source->pick))
+            return true;
+        if (!print_collected(list, err))
+            return false;
+        pg_rows_free(source->page);
+        source->page = NULL;
+        source->next = 0;
+        if (source->db && !pick_read(&source->pick, source->db, &source->page, &why))
+            fail(list, source, &why);
+    }
+    return true;
+}
+
+/* The source whose event is the next one of the list; NULL = there is none. */
+static struct source *choose(const struct list *list)
+{
+    struct source *chosen = NULL;
+    for (int i = 0; i < list->source_count; i++) {
+        struct source *source = &list->sources[i];
+        if (!source->is_found)
             continue;
+        int order = chosen ? memcmp(&source->found.id, &chosen->found.id, sizeof(chosen->found.id)) : 0;
+        if (!chosen || (list->filter.oldest_first ? order < 0 : order > 0))
+            chosen = source;
+    }
+    return chosen;
+}
+
+static bool run(struct list *list, struct err *err)
+{
+    struct source *source;
+    for (int i = 0; i < list->source_count; i++)
+        if (!find(list, &list->sources[i], err))
+            return false;
+    while ((source = choose(list))) {
         if (list->shown + list->count == list->limit) {
             if (!print_collected(list, err))
                 return false;
@@ -76,28 +178,58 @@ static bool collect_page(struct list *list, const struct pg_rows *rows, struct e
             if (list->is_cut)
                 return true;
         }
-        list->ids[list->count++] = found.id;
-        if (list->count == FETCH_MAX && !print_collected(list, err))
+        list->ids[list->count] = source->found.id;
+        list->from[list->count++] = source;
+        source->is_found = false;
+        if ((list->count == FETCH_MAX && !print_collected(list, err)) || !find(list, source, err))
             return false;
+    }
+    return print_collected(list, err);
+}
+
+static void open_source(struct list *list, struct source *source)
+{
+    struct ctl *ctl = list->ctl;
+    struct err err;
+    bool is_open = ctl_connect(ctl, &err);
+    source->place = ctl->place;
+    source->db = ctl->db;
+    ctl->db = NULL;
+    if (!is_open || !pick_open(&source->pick, source->db, &list->filter, !list->filter.oldest_first, &err))
+        fail(list, source, &err);
+}
+
+static bool open_sources(struct list *list, struct err *err)
+{
+    struct ctl *ctl = list->ctl;
+    int places = ctl->is_over_all ? (int)ctl->config->database.places : 1;
+    list->sources = calloc((size_t)places, sizeof(*list->sources));
+    if (!list->sources)
+        return err_set(err, ERR_MEMORY, "out of memory");
+    for (int i = 0; i < places && list->code != CTL_USAGE; i++) {
+        ctl->place = ctl->is_over_all ? i : ctl->place;
+        open_source(list, &list->sources[list->source_count++]);
     }
     return true;
 }
 
-static bool run(struct list *list, struct err *err)
+static void list_done(struct list *list)
 {
-    struct pick pick;
-    if (!pick_open(&pick, list->ctl->db, &list->filter, !list->filter.oldest_first, err))
-        return false;
-    while (!pick_is_over(&pick) && !list->is_cut && !stop_is_requested()) {
-        pg_rows_scope struct pg_rows *rows = NULL;
-        if (!pick_read(&pick, list->ctl->db, &rows, err) || !collect_page(list, rows, err))
-            return false;
-        /* What was found is shown now, however long the next match takes. */
-        if (!list->is_cut && !print_collected(list, err))
-            return false;
-        fflush(stdout);
+    for (int i = 0; i < list->source_count; i++) {
+        pg_rows_free(list->sources[i].page);
+        pg_rows_free(list->sources[i].events);
+        pg_sync_close(list->sources[i].db);
     }
-    return true;
+    free(list->sources);
+    table_done(&list->table);
+}
+
+static void init_table(struct list *list)
+{
+    const char *heads[HEADS_MAX + 1] = {"PLACE"};
+    for (int i = 0; i < HEADS_MAX - 1 && event_heads[i]; i++)
+        heads[i + 1] = event_heads[i];
+    table_init(&list->table, list->ctl->is_over_all ? heads : event_heads);
 }
 
 static int run_list(struct ctl *ctl, char **arguments, int count)
@@ -115,13 +247,14 @@ static int run_list(struct ctl *ctl, char **arguments, int count)
         return ctl_fail(&err);
     }
     list.limit = list.filter.limit > 0 ? list.filter.limit : LIMIT_DEFAULT;
-    if (!ctl_connect(ctl, &err))
-        return ctl_fail(&err);
 
+    init_table(&list);
+    bool done = open_sources(&list, &err);
     stop_watch();
-    table_init(&list.table, event_heads);
-    bool done = run(&list, &err);
-    table_done(&list.table);
+    done = done && list.code != CTL_USAGE && run(&list, &err);
+    list_done(&list);
+    if (list.code == CTL_USAGE)
+        return CTL_USAGE;
     if (!done)
         return ctl_fail(&err);
     fflush(stdout);
@@ -130,21 +263,25 @@ static int run_list(struct ctl *ctl, char **arguments, int count)
     else if (list.is_cut)
         fprintf(stderr, "issuing-ctl: only the %s %" PRId64 " are shown; --limit N shows more\n",
                 list.filter.oldest_first ? "oldest" : "newest", list.shown);
-    else if (list.shown == 0 && !ctl->json)
+    else if (list.shown == 0 && list.code == CTL_DONE && !ctl->json)
         fputs(filter_is_empty(&list.filter) ? "There are no events.\n" : "No event matches.\n", stderr);
-    return stop_is_requested() ? CTL_REFUSED : CTL_DONE;
+    return stop_is_requested() && list.code == CTL_DONE ? CTL_REFUSED : list.code;
 }
 
 const struct ctl_command ctl_list = {
     .word = "list",
     .usage = "[FILTERS] [--oldest-first] [--limit N] [--bundle]",
     .summary = "events by filter, newest first",
-    .help = "Lists events, newest first. An event is listed when all filters hold.\n\n"
-            "  --status S     PENDING, PROCESSING, COMPLETED, REJECTED or FAILED\n" FILTER_HELP
-            "  --oldest-first the oldest first\n"
-            "  --limit N      at most N events, 100 by default; standard error says when there are more\n"
-            "  --bundle       for people outside, as JSON: each event with its attempts, and without what names\n"
-            "                 its user (user id, client key, trace, last digits)\n" FILTER_COSTS
-            "Ctrl-C ends the search (exit 1); what was found until then is printed.\n",
+    .help =
+        "Lists events, newest first. An event is listed when all filters hold.\n\n"
+        "  --status S     PENDING, PROCESSING, COMPLETED, REJECTED or FAILED\n" FILTER_HELP
+        "  --oldest-first the oldest first\n"
+        "  --limit N      at most N events, 100 by default; standard error says when there are more\n"
+        "  --bundle       for people outside, as JSON: each event with its attempts, and without what names\n"
+        "                 its user (user id, client key, trace, last digits)\n" FILTER_COSTS
+        "Where users are divided over places: one list of all, with the place of each event, and --limit counts over\n"
+        "all; --place N lists those of one.\n"
+        "Ctrl-C ends the search (exit 1); what was found until then is printed.\n",
     .run = run_list,
+    .in_places = CTL_OVER_ALL,
 };

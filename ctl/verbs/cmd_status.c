@@ -1,57 +1,15 @@
-/* issuing-ctl status: what is wrong (verdict.h), and how many events are where (counts.h). */
+/* issuing-ctl status: what is wrong (verdict.h), and how many events are where (counts.h); of several places the sums
+ * (totals.h). */
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
+#include <stdlib.h>
 
 #include "common/core/outbox.h"
-#include "ctl/counts.h"
 #include "ctl/ctl.h"
-#include "ctl/held.h"
+#include "ctl/findings.h"
 #include "ctl/options.h"
 #include "ctl/print.h"
-#include "ctl/verdict.h"
-#include "statements.h"
-
-/* All zeros is an empty one. */
-struct findings {
-    struct counts counts;
-    struct cluster cluster;
-    struct pg_rows *rejected, *pattern, *pace; /* owned */
-    struct verdict_facts facts;
-    struct verdict verdict;
-};
-
-static bool read_findings(struct ctl *ctl, bool exact, struct findings *found, struct err *err)
-{
-    const struct pg_param newest = pg_param_int8(VERDICT_NEWEST), most = pg_param_int8(VERDICT_MADE_MAX);
-    if (!counts_read(ctl, exact, &found->counts, err) ||
-        !cluster_read(ctl->db, found->counts.open, &found->cluster, err) ||
-        !pg_sync_query(ctl->db, &sql_operator_status_rejected, NULL, &found->rejected, err) ||
-        !pg_sync_query(ctl->db, &sql_operator_pattern, &newest, &found->pattern, err) ||
-        !pg_sync_query(ctl->db, &sql_operator_pace, &most, &found->pace, err))
-        return false;
-    verdict_facts_of(ctl->config, found->counts.open, found->counts.failed, &found->facts);
-    found->facts.rejected = found->rejected, found->facts.pattern = found->pattern, found->facts.pace = found->pace;
-    verdict_of(&found->cluster, &found->facts, &found->verdict);
-    return true;
-}
-
-static bool check_held(struct ctl *ctl, struct err *err)
-{
-    struct held held;
-    /* guard: status names who has locked a table and does not wait for it */
-    return held_look(ctl->db, &held, err) &&
-           (held.count == 0 || err_set(err, ERR_REFUSED, "nothing can be counted: %s", held.texts[0]));
-}
-
-static void findings_done(struct findings *found)
-{
-    cluster_done(&found->cluster);
-    counts_done(&found->counts);
-    pg_rows_free(found->rejected);
-    pg_rows_free(found->pattern);
-    pg_rows_free(found->pace);
-}
+#include "ctl/totals.h"
 
 /* ---- text ---- */
 
@@ -173,19 +131,11 @@ static bool print_types(const struct counts *counts, struct table *table, struct
     return whole || err_set(err, ERR_MEMORY, "out of memory");
 }
 
-static bool print_as_table(const struct findings *found, struct err *err)
+static bool print_statuses(const struct counts *counts, struct err *err)
 {
-    const struct counts *counts = &found->counts;
     static const char *const heads[] = {"STATUS", "EVENTS", "MEANING", NULL};
     struct table table;
     char text[100];
-    print_text(found->verdict.text, stdout);
-    if (found->verdict.todo[0]) {
-        fputs("\nDo: ", stdout);
-        print_text(found->verdict.todo, stdout);
-        putchar('.');
-    }
-    puts("\n");
     table_init(&table, heads);
     for (int status = 0; status < COUNTS_STATUSES; status++) {
         table_add(&table, outbox_status_name((enum outbox_status)status));
@@ -198,10 +148,106 @@ static bool print_as_table(const struct findings *found, struct err *err)
         return err_set(err, ERR_MEMORY, "out of memory");
     if (counts->estimated[OUTBOX_COMPLETED])
         puts("\nabout: estimated from the statistics of the database; `status --exact` counts all events");
-    return (!backlog_has_types(counts->open) || print_types(counts, &table, err)) && print_pending(counts, err) &&
-           (pg_rows_count(counts->failed) == 0 || print_failed(counts, &table, err)) &&
+    return true;
+}
+
+static bool print_as_table(const struct findings *found, struct err *err)
+{
+    const struct counts *counts = &found->counts;
+    struct table table;
+    print_text(found->verdict.text, stdout);
+    if (found->verdict.todo[0]) {
+        fputs("\nDo: ", stdout);
+        print_text(found->verdict.todo, stdout);
+        putchar('.');
+    }
+    puts("\n");
+    return print_statuses(counts, err) && (!backlog_has_types(counts->open) || print_types(counts, &table, err)) &&
+           print_pending(counts, err) && (pg_rows_count(counts->failed) == 0 || print_failed(counts, &table, err)) &&
            (pg_rows_count(found->rejected) == 0 || print_rejected(found, err));
 }
+
+/* ---- all places ---- */
+
+static void print_verdict(const struct totals *totals)
+{
+    char number[PRINT_NUMBER_SIZE];
+    int first = 0;
+    if (totals->bad == 0)
+        printf("All is well in %d places.", totals->count);
+    else
+        printf("%d of %d places need an operator.", totals->bad, totals->count);
+    if (totals->away > 0)
+        printf(" %d cannot be read, and %s in no sum.", totals->away, totals->away == 1 ? "is" : "are");
+    if (totals->unworked > 0)
+        printf(" %d %s no worker.", totals->unworked, totals->unworked == 1 ? "has" : "have");
+    printf(" %s worker%s alive.", print_number(totals->workers, number), totals->workers == 1 ? " is" : "s are");
+    if (totals->most)
+        printf(" Most open events, %s, are in place %d.",
+               print_number(totals->most->pending + totals->most->processing, number), totals->most->place);
+    if (totals->counts.events[OUTBOX_PENDING] > 0)
+        printf(" The oldest PENDING one is in place %d.", totals->oldest_place);
+    while (first < totals->count && !totals->places[first].todo[0])
+        first++;
+    if (first < totals->count) {
+        printf("\nDo, in place %d: ", totals->places[first].place);
+        print_text(totals->places[first].todo, stdout);
+        putchar('.');
+    }
+    puts("\n");
+}
+
+static void add_place(struct table *table, const struct totals_place *place)
+{
+    char span[PRINT_SPAN_SIZE];
+    const int64_t events[] = {place->workers, place->pending, place->processing, place->failed, place->unknown};
+    table_add_number(table, place->place);
+    for (size_t i = 0; i < ARRAY_SIZE(events); i++)
+        if (place->is_away)
+            table_add(table, NULL);
+        else
+            counts_add(table, events[i], false);
+    table_add(table, place->age_us > 0 ? print_span(place->age_us, span) : NULL);
+    table_add(table, place->what);
+}
+
+/* Those that need an operator, the worst first. */
+static bool print_places(const struct totals *totals, struct err *err)
+{
+    static const char *const heads[] = {
+        "PLACE", "WORKERS", "PENDING", "PROCESSING", "FAILED", "UNKNOWN", "OLDEST", "WHAT IS WRONG FIRST", NULL};
+    struct table table;
+    table_init(&table, heads);
+    for (int i = 0; i < totals->bad; i++)
+        add_place(&table, &totals->places[i]);
+    if (totals->bad > 0)
+        putchar('\n');
+    bool whole = table_flush(&table, stdout);
+    table_done(&table);
+    puts("\nAll of one place: issuing-ctl status --place N");
+    return whole || err_set(err, ERR_MEMORY, "out of memory");
+}
+
+static int print_totals(const struct ctl *ctl, bool exact)
+{
+    struct totals *totals;
+    struct err err;
+    int code = CTL_DONE;
+    if (!totals_read(ctl, exact, &totals, &err))
+        return ctl_fail(&err);
+    for (int i = 0; i < totals->away; i++) {
+        err_prefix(&totals->places[i].err, "place %d", totals->places[i].place);
+        int of_this = ctl_fail(&totals->places[i].err);
+        code = of_this > code ? of_this : code;
+    }
+    print_verdict(totals);
+    if (!print_statuses(&totals->counts, &err) || !print_places(totals, &err))
+        code = ctl_fail(&err);
+    free(totals);
+    return code;
+}
+
+/* ---- the command ---- */
 
 static bool read_command(char **arguments, int count, bool *ret_exact, struct err *err)
 {
@@ -246,17 +292,35 @@ static bool print_as_json(const struct findings *found, struct err *err)
     return err_set(err, ERR_MEMORY, "out of memory");
 }
 
+static int run_in_place(struct ctl *ctl, bool exact)
+{
+    struct findings found = {.pattern = NULL};
+    struct err err;
+    bool done = ctl_connect(ctl, &err) && findings_read(ctl, exact, &found, &err) &&
+                (ctl->json ? print_as_json(&found, &err) : print_as_table(&found, &err));
+    findings_done(&found);
+    if (!done && ctl->is_over_all)
+        err_prefix(&err, "place %d", ctl->place);
+    return done ? CTL_DONE : ctl_fail(&err);
+}
+
 static int run_status(struct ctl *ctl, char **arguments, int count)
 {
     bool exact = false;
-    struct findings found = {.pattern = NULL};
     struct err err;
+    int code = CTL_DONE;
     if (!read_command(arguments, count, &exact, &err))
         return ctl_fail(&err);
-    bool done = ctl_connect(ctl, &err) && check_held(ctl, &err) && read_findings(ctl, exact, &found, &err) &&
-                (ctl->json ? print_as_json(&found, &err) : print_as_table(&found, &err));
-    findings_done(&found);
-    return done ? CTL_DONE : ctl_fail(&err);
+    if (!ctl->is_over_all)
+        return run_in_place(ctl, exact);
+    if (!ctl->json)
+        return print_totals(ctl, exact);
+    for (ctl->place = 0; ctl->place < ctl->config->database.places; ctl->place++) {
+        print_set_place(ctl->place);
+        int of_this = run_in_place(ctl, exact);
+        code = of_this > code ? of_this : code;
+    }
+    return code;
 }
 
 const struct ctl_command ctl_status = {
@@ -277,7 +341,10 @@ const struct ctl_command ctl_status = {
         "events that wait, those that are held back behind an earlier event of their user, and who delivers them.\n"
         "Of the types that nobody delivers it has the ten with most events; one line, \"N other types\", has the\n"
         "rest.\n\n"
-        "  --exact        count all events: seconds for each million\n\n"
+        "Where users are divided over places: the sums of all, and those that need an operator, the worst first; with\n"
+        "--json an object for each place.\n\n"
+        "  --exact        count all events: seconds for each million\n"
+        "  --place N      all of this place\n\n"
         "--json: {\"events\": {STATUS: n, ...}, \"oldest_pending_seconds\": n,\n"
         "\"failed\": [{\"code\": C, \"type\": T, \"events\": n, \"since\": TIME}, ...],\n"
         "\"types\": [{\"type\": T, \"delivered\": B, \"alive\": B, \"pending\": n, \"processing\": n, \"held_back\": "
@@ -288,4 +355,5 @@ const struct ctl_command ctl_status = {
         "\"well\": B, \"verdict\": TEXT, \"todo\": TEXT, \"overdue\": n, \"unknown\": n, \"first_key_ends_at\": "
         "TIME}\n",
     .run = run_status,
+    .in_places = CTL_OVER_ALL,
 };

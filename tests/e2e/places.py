@@ -29,6 +29,12 @@ def strangers(world):
                for place in range(PLACES) for table in ("outbox_events", "idempotency_keys", "rate_limit_log", "cards"))
 
 
+def close(world, place):
+    world.suite.sql("ALTER DATABASE %s ALLOW_CONNECTIONS false" % world.name_of(place))
+    world.suite.sql("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = '%s'"
+                    % world.name_of(place))
+
+
 # The kill comes sooner than the end of a call, on a busy machine too.
 @test(issuer__timeout="3s", issuer__settle_time="6s", core__timeout="3s", worker__lease="13s", **FOUR)
 def users_of_all_places_get_their_cards_though_a_worker_is_killed(world):
@@ -84,8 +90,7 @@ def a_program_that_counts_its_places_wrongly_records_nobody(world):
 @test(**FOUR)
 def a_place_that_is_away_stops_its_own_users_only(world):
     world.up()
-    world.suite.sql("ALTER DATABASE %s ALLOW_CONNECTIONS false" % world.name_of(2))
-    world.suite.sql("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = '%s'" % world.name_of(2))
+    close(world, 2)
     for user in USERS:
         assert_equal(world.post(user, "k").status, 503 if user in of(2) else 202, user)
     ready = world.apis()[0].get("/readyz")
@@ -182,3 +187,64 @@ def an_operator_looks_at_one_place_or_at_all(world):
                         (("console",), "console works in one of the 4 places: --place N")):
         done = world.ctl(*words)
         assert_true(done.returncode == 2 and told in done.stderr, "%r: %s" % (words, done.stderr))
+
+
+@test(**FOUR)
+def the_status_of_all_places_is_one_and_names_the_places_that_need_an_operator(world):
+    """Story: with 64 places the one without a worker was on the fortieth page of 64."""
+    world.start_sandbox()
+    world.start_api()
+    for user in of(1) + of(3):
+        world.accept(user)
+    for place in (0, 2):
+        world.start_worker(place)
+    done = world.ctl("status")
+    head, rest = done.stdout.split("\n\n", 1)
+    events = len(of(1) + of(3))
+    most = max((1, 3), key=lambda place: (len(of(place)), -place))
+    assert_equal((done.returncode, done.stderr), (0, ""), "nothing is said of each place")
+    for told in ("2 of 4 places need an operator. 2 have no worker. 2 workers are alive.",
+                 "Most open events, %d, are in place %d." % (len(of(most)), most),
+                 "Do, in place %d: systemctl start issuing-worker@%d;" % (most, most)):
+        assert_true(told in head, "%s: %s" % (told, head))
+    rows = [line.split() for line in rest.splitlines()]
+    assert_true(["PENDING", str(events)] in [row[:2] for row in rows], rest)
+    assert_equal([row[:6] for row in rows if row and row[0] in "0123"],
+                 [[str(place), "0", str(len(of(place))), "0", "0", "0"] for place in (most, 4 - most)], "the worst first")
+    close(world, 1)
+    done = world.ctl("status")
+    assert_true(done.returncode == 78 and "issuing-ctl: place 1: " in done.stderr, done.stderr)
+    assert_true("1 cannot be read, and is in no sum. 1 has no worker." in done.stdout, done.stdout)
+    shown = lines(world.ctl("status", "--json"), code=78)
+    assert_equal([each["place"] for each in shown], [0, 2, 3], "an object for each place that can be read")
+    world.suite.sql("ALTER DATABASE %s ALLOW_CONNECTIONS true" % world.name_of(1))
+    for place in (1, 3):
+        world.start_worker(place)
+    world.settle()
+    assert_true(world.ctl("status").stdout.startswith("All is well in 4 places. 4 workers are alive.\n\n"), "all is well")
+
+
+@test(**FOUR)
+def the_events_of_all_places_are_one_list(world):
+    """Story: --limit 5 showed five events of each of four places, and the newest of all was the sixteenth."""
+    world.start_sandbox()
+    world.start_api()
+    requests = [(place_of(user, PLACES), world.accept(user)) for user in USERS]
+    for words, wanted in (((), requests[::-1]), (("--oldest-first",), requests), (("--limit", "5"), requests[:-6:-1]),
+                          (("--oldest-first", "--limit", "7", "--status", "PENDING"), requests[:7]),
+                          (("--place", "2"), [each for each in requests[::-1] if each[0] == 2])):
+        done = world.ctl("list", *words, "--json")
+        assert_equal([(each["place"], each["id"]) for each in lines(done)], wanted, "%s" % (words,))
+        assert_equal("--limit N shows more" in done.stderr, "--limit" in words, done.stderr)
+    shown = [line.split()[:2] for line in world.ctl("list", "--limit", "3").stdout.splitlines()]
+    assert_equal(shown, [["PLACE", "ID"]] + [[str(place), event] for place, event in requests[:-4:-1]], "for people")
+    done = world.ctl("list", "--user", "nobody")
+    assert_equal((done.returncode, done.stdout, done.stderr), (0, "", "No event matches.\n"), "none in any place")
+    done = world.ctl("list", "--since", "1h", "--until", "2h")
+    assert_equal((done.returncode, done.stderr.count("can match")), (2, 1), "said once: " + done.stderr)
+    close(world, 2)
+    done = world.ctl("list", "--json")
+    assert_equal([each["id"] for each in lines(done, code=78)], [event for place, event in requests[::-1] if place != 2],
+                 "the others")
+    assert_true("issuing-ctl: place 2: " in done.stderr, done.stderr)
+    world.suite.sql("ALTER DATABASE %s ALLOW_CONNECTIONS true" % world.name_of(2))
