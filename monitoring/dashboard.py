@@ -10,8 +10,8 @@ SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 # Title, unit, description, query, and (colour, from which value).
 FIGURES = [
-    ("Workers alive", "short", "Seen by the database within 60 s.",
-     "max(issuing_workers_alive)", [("red", None), ("green", 1)]),
+    ("Workers alive", "short", "Seen by the database within 60 s; of several places, in the one that has fewest.",
+     "min(max by (place) (issuing_place_workers_alive)) or max(issuing_workers_alive)", [("red", None), ("green", 1)]),
     ("Oldest waiting", "s", "Age of the oldest PENDING event.",
      "max(issuing_outbox_oldest_pending_seconds)", [("green", None), ("orange", 60), ("red", 300)]),
     ("Open questions", "short", "FAILED events: an operator decides.",

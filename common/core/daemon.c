@@ -308,6 +308,8 @@ static bool open_gauges(struct daemon *daemon, struct daemon_place *place, struc
         .loop = &daemon->loop,
         .pool = place->pool,
         .first = daemon->places[0].gauges,
+        .place = place->number,
+        .places = (int)daemon->config.database.places,
         .metrics = daemon->metrics,
         .has_breaker_states = daemon->program == CONFIG_API,
         .has_one_connection = daemon->config.database.connections == 1,

@@ -30,6 +30,8 @@
       "Time since the first send of the event that has been unknown for longest.", NULL, NULL)                         \
     X(WORKERS_ALIVE, "issuing_workers_alive", METRIC_GAUGE,                                                            \
       "Workers that the database has seen within 60 s; of several places, in the one that has fewest.", NULL, NULL)    \
+    X(PLACE_WORKERS, "issuing_place_workers_alive", METRIC_GAUGE,                                                      \
+      "issuing_workers_alive of each place, where there are several.", NULL, "place")                                  \
     X(WORKERS_DISAGREE, "issuing_workers_disagree", METRIC_GAUGE,                                                      \
       "Options that all workers must have alike, and in which living ones differ.", NULL, NULL)                        \
     X(OLDEST_SNAPSHOT, "issuing_db_oldest_snapshot_transactions", METRIC_GAUGE,                                        \

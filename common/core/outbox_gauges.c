@@ -523,6 +523,15 @@ static void read_workers(struct outbox_gauges *gauges, const struct pg_rows *row
     }
 }
 
+/* A place that was not read yet has no series, on which no alert fires. */
+static void show_workers_of_place(struct outbox_gauges *gauges)
+{
+    char number[12];
+    snprintf(number, sizeof(number), "%d", gauges->options.place);
+    if (gauges->options.places > 1)
+        set(gauges, DAEMON_METRIC_PLACE_WORKERS, number, gauges->figures[ALIVE]);
+}
+
 static void on_workers_timer(uv_timer_t *timer);
 
 static void on_server(struct pg_query *query, const struct pg_query_result *result)
@@ -545,6 +554,7 @@ static void on_workers(struct pg_query *query, const struct pg_query_result *res
     }
     read_workers(question->gauges, result->rows);
     show_figures_of(question->gauges, ALIVE, DISAGREE);
+    show_workers_of_place(question->gauges);
     show_targets(question->gauges);
     question->answered_ms = clock_mono_ms();
     if (!question->gauges->is_stopped)

@@ -23,6 +23,7 @@ struct outbox_gauges_options {
     uv_loop_t *loop;
     struct pg_pool *pool;
     struct outbox_gauges *first; /* the gauges of the first place, which show the sums of all; NULL = it is these */
+    int place, places;           /* which of how many; 0 = as 1 */
     struct metrics *metrics;     /* begins with DAEMON_METRICS */
     /* issuing_breaker_state is the worst one over all workers. Not for a worker, which shows its own. */
     bool has_breaker_states;

@@ -198,6 +198,11 @@ def the_status_of_all_places_is_one_and_names_the_places_that_need_an_operator(w
         world.accept(user)
     for place in (0, 2):
         world.start_worker(place)
+    api = world.apis()[0]
+    wait_until(lambda: [api.metric('issuing_place_workers_alive{place="%d"}' % place) for place in range(PLACES)]
+               == [1, 0, 1, 0], "workers of each place, at the api", 60)
+    wait_until(lambda: world.workers()[0].metric('issuing_place_workers_alive{place="0"}') == 1, "and at a worker", 60)
+    assert_true("issuing_place_workers_alive{place=\"1" not in world.workers()[0].get("/metrics").body.decode(), "others")
     done = world.ctl("status")
     head, rest = done.stdout.split("\n\n", 1)
     events = len(of(1) + of(3))

@@ -33,7 +33,7 @@ from harness import assert_equal, assert_true, wait_until  # noqa: E402
 PROGRAMS = {"promtool": "prometheus", "prometheus": "prometheus", "amtool": "prometheus-alertmanager",
             "prometheus-alertmanager": "prometheus-alertmanager"}
 NAME = re.compile(r"\b((?:issuing|process)_[a-z_]+)\b(?!:)")
-OVER_HTTPS = {"issuing_peer_certificate_days"}  # tests/e2e/tls.py looks at it
+ELSEWHERE = {"issuing_peer_certificate_days", "issuing_place_workers_alive"}  # tests/e2e/tls.py, places.py
 QUIET = 15  # evaluations without an alert
 
 
@@ -137,7 +137,7 @@ def scrapes_are_clean_and_have_every_metric_that_is_named(suite):
                  for what, text in texts.items()}
         assert_true(all(len(names) > 10 for names in named.values()), "names were found: %r" % named)
         for what, names in named.items():
-            assert_equal(sorted(names - shown - OVER_HTTPS), [], "metrics of %s that no program shows" % what)
+            assert_equal(sorted(names - shown - ELSEWHERE), [], "metrics of %s that no program shows" % what)
     finally:
         stop(suite, world)
 
