@@ -1,14 +1,17 @@
 /* What the checks of issuing-ctl doctor and prove share: a line for each. cmd_doctor.c has the checks of the database,
  * doctor_running.c those of workers and targets, doctor_locks.c those of others' sessions and settings, doctor_server.c
  * those of what who runs PostgreSQL has changed or left behind, doctor_setup.c those of the configuration,
- * doctor_issuer.c the one that a worker makes; cmd_prove.c has those of the rows. */
+ * doctor_issuer.c the one that a worker makes, doctor_places.c those of places; cmd_prove.c has those of the rows. */
 #ifndef ISSUING_CTL_DOCTOR_H
 #define ISSUING_CTL_DOCTOR_H
 
 #include "ctl/ctl.h"
 
+#define DOCTOR_WHERE_SIZE 300
+
 struct doctor {
     struct ctl *ctl;
+    char where[DOCTOR_WHERE_SIZE]; /* the server of the place; "" = there are not several places, or none serves it */
     int failures;
     bool lost; /* a line could not be printed: out of memory */
 };
@@ -37,6 +40,11 @@ must_check bool doctor_check_locks(struct doctor *doctor, struct err *err);
 /* Whether the database is as PostgreSQL was told to keep it: how the host sorts, who replicates, what holds vacuum back.
  * False: the database went away, or refused. */
 must_check bool doctor_check_server(struct doctor *doctor, struct err *err);
+/* Whether the database is the place that it should be. version: the row of schema_version. False: it is not, which is
+ * reported. */
+must_check bool doctor_check_place(struct doctor *doctor, const struct pg_rows *version);
+/* Which server serves the place, and which has a copy. ret_where: "host:port" of that server, "" = there is none. */
+void doctor_check_servers(struct doctor *doctor, char *ret_where, size_t size);
 /* What the configuration allows that it should not, and who could be in between. */
 void doctor_check_setup(struct doctor *doctor);
 /* After the last line: says how many must be fixed, and returns the exit code. */

@@ -17,6 +17,7 @@
 #include "ctl/doctor/doctor.h"
 #include "ctl/held.h"
 #include "ctl/options.h"
+#include "ctl/places.h"
 #include "ctl/print.h"
 #include "migrations.h"
 #include "statements.h"
@@ -178,6 +179,9 @@ static bool check_schema(struct doctor *doctor, bool *ret_fits, struct err *err)
     doctor_report(doctor, "schema", *ret_fits,
                   version < migrations_count ? "run issuing-ctl migrate" : "use the newer issuing-ctl and daemons",
                   "version %" PRId64 ", this program expects %d", version, migrations_count);
+    *ret_fits = *ret_fits && doctor_check_place(doctor, rows);
+    if (*ret_fits && doctor->ctl->config->database.places > 1)
+        doctor_check_servers(doctor, doctor->where, sizeof(doctor->where));
     return true;
 }
 
@@ -373,6 +377,7 @@ struct doctor_options {
     bool issuer, creates;
     const char *user;
     int64_t timeout_us;
+    char where[CONFIG_PLACES_MAX][DOCTOR_WHERE_SIZE]; /* found: the server of each place, as in struct doctor */
 };
 
 static bool read_options(char **arguments, int count, struct doctor_options *ret_options, struct err *err)
@@ -416,23 +421,27 @@ static bool check_issuer(struct doctor *doctor, const struct doctor_options *opt
     return true;
 }
 
+/* A database that no command may use is looked at all the same; of a place on several servers the one that serves it. */
+static bool connect(struct ctl *ctl, struct err *err)
+{
+    return (ctl->config->database.places > 1 && ctl_connect(ctl, err)) || ctl_connect_only(ctl, err);
+}
+
 /* Everything that needs the database. */
 static bool check_all(struct doctor *doctor, const struct doctor_options *options, int *ret_code, struct err *err)
 {
     bool fits = false;
-    return ctl_connect_only(doctor->ctl, err) && check_database(doctor, &fits, err) &&
+    return connect(doctor->ctl, err) && check_database(doctor, &fits, err) &&
            (!options->issuer || !fits || check_issuer(doctor, options, ret_code, err));
 }
 
-static int run_doctor(struct ctl *ctl, char **arguments, int count)
+static int run_in_place(struct ctl *ctl, void *context)
 {
+    struct doctor_options *options = context;
     struct doctor doctor = {.ctl = ctl};
-    struct doctor_options options = {0};
     struct err err;
-    if (!read_options(arguments, count, &options, &err))
-        return ctl_fail(&err);
     int code = CTL_DONE;
-    if (!check_all(&doctor, &options, &code, &err)) {
+    if (!check_all(&doctor, options, &code, &err)) {
         const char *hint = ctl_hint(&err);
         const char *fix =
             err_is_sqlstate(&err, "55P03")
@@ -448,8 +457,38 @@ static int run_doctor(struct ctl *ctl, char **arguments, int count)
         code = err_exit_code(err.kind);
     }
     doctor_check_setup(&doctor);
+    memcpy(options->where[ctl->place], doctor.where, sizeof(doctor.where));
     int found = doctor_code(&doctor);
     return code != CTL_DONE && !doctor.lost ? code : found;
+}
+
+/* How many places each server serves; for people. */
+static void print_servers(const struct doctor_options *options, int places)
+{
+    for (int place = 0; place < places; place++) {
+        int count = 0, before = 0;
+        for (int other = 0; other < places; other++)
+            if (strcmp(options->where[other], options->where[place]) == 0)
+                count++, before += other < place;
+        if (before == 0)
+            printf("%s%s: %d of %d places", place == 0 ? "\n" : "; ",
+                   options->where[place][0] ? options->where[place] : "not known or not served", count, places);
+    }
+    putchar('\n');
+}
+
+static int run_doctor(struct ctl *ctl, char **arguments, int count)
+{
+    struct doctor_options options;
+    struct err err;
+    if (!read_options(arguments, count, &options, &err))
+        return ctl_fail(&err);
+    if (!ctl->is_over_all)
+        return run_in_place(ctl, &options);
+    int code = places_each(ctl, run_in_place, &options);
+    if (!ctl->json)
+        print_servers(&options, (int)ctl->config->database.places);
+    return code;
 }
 
 const struct ctl_command ctl_doctor = {
@@ -461,8 +500,9 @@ const struct ctl_command ctl_doctor = {
         "which must be exactly those of the release, owners, search_path, functions that run as the owner and\n"
         "memberships, which workers run and whether their targets take calls, the settings that keep commits\n"
         "safe, standbys, autovacuum, the clocks, whether there is a pooler, whether the database's host is proven,\n"
-        "and, where they are configured here, the keys file and what tokens are accepted. Each line is ok, warn or\n"
-        "FAIL; warn and FAIL have a fix.\n\n"
+        "and, where they are configured here, the keys file and what tokens are accepted. Of several places it checks\n"
+        "each, whether its database is that place, which server serves it and which has an old copy, and says how\n"
+        "many each server serves. Each line is ok, warn or FAIL; warn and FAIL have a fix.\n\n"
         "  --issuer     checks the issuer too: a worker looks up a reference that does not exist, with its own url,\n"
         "               credential and parameters, and says what is wrong with them. It makes no card and touches no\n"
         "               event; the check is in the audit trail (issuing-ctl audit)\n"
@@ -476,4 +516,5 @@ const struct ctl_command ctl_doctor = {
         "Exit 0 when nothing FAILs, 1 otherwise, 75 when the database is away or no worker answers in time, 78 when\n"
         "the database refuses the role.\n",
     .run = run_doctor,
+    .in_places = CTL_OVER_ALL,
 };

@@ -1,7 +1,5 @@
 /* issuing-ctl place: which server serves which place, and how places go to another one. The functions of the database
- * (migrations/schema/24_place.sql) decide; each step here is a commit, and the same command again goes on.
- *
- * A place is on each server of database.url: on its home, on the standbys of it, and on servers that it has left. */
+ * (migrations/schema/24_place.sql) decide; each step here is a commit, and the same command again goes on. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,30 +10,13 @@
 #include "ctl/action.h"
 #include "ctl/ctl.h"
 #include "ctl/options.h"
+#include "ctl/place_servers.h"
 #include "ctl/print.h"
 #include "statements.h"
 
 #define WAIT_MS 50
 #define WAIT_NOTE_MS 1000
 #define REPLAY_MS 30000 /* for standbys to replay a step of take-back */
-#define NAME_SIZE 64
-#define WHERE_SIZE 300
-#define SERVERS_MAX 16
-
-/* What one server has of a place. */
-struct server {
-    char where[WHERE_SIZE]; /* "host:port" */
-    char name[NAME_SIZE];   /* cluster_name */
-    char home[NAME_SIZE], left_by[NAME_SIZE];
-    bool is_there, is_standby;
-    int64_t open_events, system;
-    char why[200]; /* it cannot be asked */
-};
-
-struct servers {
-    struct server list[SERVERS_MAX];
-    int count;
-};
 
 /* What the command is about. */
 struct request {
@@ -43,52 +24,6 @@ struct request {
     const char *to;
     struct action action;
 };
-
-static bool is_served_by(const struct server *server)
-{
-    return server->is_there && !server->is_standby && strcmp(server->home, server->name) == 0;
-}
-
-static void copy(char *ret_text, const struct pg_rows *rows, int column)
-{
-    const char *text = pg_bytes(rows, 0, column).bytes;
-    snprintf(ret_text, NAME_SIZE, "%s", text ? text : "");
-}
-
-static bool read_server(struct ctl *ctl, struct server *server, struct err *err)
-{
-    pg_rows_scope struct pg_rows *rows = NULL;
-    const struct pg_param params[] = {pg_param_int8(ctl->place), pg_param_int8(ctl->config->database.places)};
-    pg_sync_where(ctl->db, server->where, sizeof(server->where));
-    if (!pg_sync_query(ctl->db, &sql_operator_place_state, params, &rows, err))
-        return false;
-    if (pg_rows_count(rows) == 0 || !pg_bool(rows, 0, 6))
-        return err_set(err, ERR_CONFIG, "the database is no place, or another one: see database.url");
-    copy(server->home, rows, 0);
-    copy(server->left_by, rows, 1);
-    copy(server->name, rows, 2);
-    server->is_standby = pg_bool(rows, 0, 3);
-    server->open_events = pg_int8(rows, 0, 4);
-    server->system = pg_int8(rows, 0, 5);
-    server->is_there = true;
-    return true;
-}
-
-/* Asks each server of the place. */
-static void look(struct ctl *ctl, int place, struct servers *ret_servers)
-{
-    int hosts = 1;
-    ctl->place = place;
-    *ret_servers = (struct servers){.count = 0};
-    for (int host = 0; host < hosts && host < SERVERS_MAX; host++) {
-        struct server *server = &ret_servers->list[ret_servers->count++];
-        struct err err = {.kind = ERR_NONE};
-        if (!ctl_connect_host(ctl, host, &hosts, &err) || !read_server(ctl, server, &err))
-            snprintf(server->why, sizeof(server->why), "%.190s", err.message);
-        if (!server->where[0])
-            snprintf(server->where, sizeof(server->where), "host %d", host + 1);
-    }
-}
 
 /* Connects to that server of the place, as the owner of the tables. */
 static bool become_owner(struct ctl *ctl, int host, struct err *err)
@@ -123,7 +58,7 @@ static bool call(struct ctl *ctl, const struct sql_statement *statement, const s
 /* ---- move ---- */
 
 /* Until no transaction runs that may have found the place at home. ret_position: of the write-ahead log, behind them. */
-static bool wait_for_transactions(struct ctl *ctl, char ret_position[NAME_SIZE], struct err *err)
+static bool wait_for_transactions(struct ctl *ctl, char ret_position[PLACE_NAME_SIZE], struct err *err)
 {
     pg_rows_scope struct pg_rows *rows = NULL;
     int64_t started_ms = clock_mono_ms();
@@ -136,7 +71,7 @@ static bool wait_for_transactions(struct ctl *ctl, char ret_position[NAME_SIZE],
         pg_rows_scope struct pg_rows *left = NULL;
         if (!pg_sync_query(ctl->db, &sql_owner_place_waits, params, &left, err))
             return false;
-        copy(ret_position, left, 1);
+        snprintf(ret_position, PLACE_NAME_SIZE, "%s", pg_bytes(left, 0, 1).bytes);
         /* guard: a move waits for transactions under way */
         if (pg_int8(left, 0, 0) == 0)
             return true;
@@ -153,22 +88,23 @@ static bool wait_for_transactions(struct ctl *ctl, char ret_position[NAME_SIZE],
 }
 
 /* The server that is its home, or that has given it to the same servers before. -1: there is none. */
-static int find_giver(const struct servers *servers, const char *to)
+static int find_giver(const struct place_servers *servers, const char *to)
 {
     for (int i = 0; i < servers->count; i++) {
-        const struct server *server = &servers->list[i];
+        const struct place_server *server = &servers->list[i];
         bool has_begun = server->is_there && !server->is_standby && strcmp(server->home, to) == 0 &&
                          strcmp(server->left_by, server->name) == 0;
-        if (is_served_by(server) || has_begun)
+        if (place_server_serves(server) || has_begun)
             return i;
     }
     return -1;
 }
 
-static bool check_taker(const struct servers *servers, const struct server *giver, const char *to, struct err *err)
+static bool check_taker(const struct place_servers *servers, const struct place_server *giver, const char *to,
+                        struct err *err)
 {
     for (int i = 0; i < servers->count; i++) {
-        const struct server *server = &servers->list[i];
+        const struct place_server *server = &servers->list[i];
         if (!server->is_there || strcmp(server->name, to) != 0)
             continue;
         if (server->system != giver->system)
@@ -201,11 +137,12 @@ static bool print_moved(struct ctl *ctl, const struct request *request, const ch
     return err_set(err, ERR_MEMORY, "out of memory");
 }
 
-static bool move_one(struct ctl *ctl, const struct request *request, char ret_position[NAME_SIZE], struct err *err)
+static bool move_one(struct ctl *ctl, const struct request *request, char ret_position[PLACE_NAME_SIZE],
+                     struct err *err)
 {
-    struct servers servers;
+    struct place_servers servers;
     struct pg_param params[1 + ACTION_PARAMS] = {pg_param_text(request->to, strlen(request->to))};
-    look(ctl, ctl->place, &servers);
+    place_look(ctl, &servers);
     int giver = find_giver(&servers, request->to);
     if (giver < 0)
         return err_set(err, ERR_REFUSED, "no server that answers serves place %d: issuing-ctl place list", ctl->place);
@@ -216,7 +153,7 @@ static bool move_one(struct ctl *ctl, const struct request *request, char ret_po
 
 static bool move(struct ctl *ctl, const struct request *request, struct err *err)
 {
-    char position[NAME_SIZE] = "";
+    char position[PLACE_NAME_SIZE] = "";
     for (int i = 0; i < request->count; i++) {
         ctl->place = request->places[i];
         if (!move_one(ctl, request, position, err) || !print_moved(ctl, request, position, err))
@@ -232,12 +169,12 @@ static bool move(struct ctl *ctl, const struct request *request, struct err *err
 /* ---- take-back ---- */
 
 /* Whether each other server can serve the place no more, when it is promoted or as it is. */
-static bool are_others_safe(struct ctl *ctl, const struct servers *servers, int giver, bool is_forced, bool *ret_wait,
-                            struct err *err)
+static bool are_others_safe(struct ctl *ctl, const struct place_servers *servers, int giver, bool is_forced,
+                            bool *ret_wait, struct err *err)
 {
     *ret_wait = false;
     for (int i = 0; i < servers->count; i++) {
-        const struct server *server = &servers->list[i];
+        const struct place_server *server = &servers->list[i];
         if (i == giver)
             continue;
         if (!server->is_there && !is_forced)
@@ -246,7 +183,7 @@ static bool are_others_safe(struct ctl *ctl, const struct servers *servers, int 
                            "never will",
                            server->where, ctl->place, server->why);
         /* guard: a place that another server serves is not taken back */
-        if (is_served_by(server))
+        if (place_server_serves(server))
             return err_set(err, ERR_REFUSED, "\"%s\" at %s serves place %d", server->name, server->where, ctl->place);
         /* A standby that has not replayed the first step could still be promoted into the place. */
         *ret_wait = *ret_wait || (server->is_there && server->is_standby && strcmp(server->home, server->name) == 0 &&
@@ -256,33 +193,33 @@ static bool are_others_safe(struct ctl *ctl, const struct servers *servers, int 
 }
 
 /* The primary that gave the place away; -1 = there is none. */
-static int find_leaver(const struct servers *servers)
+static int find_leaver(const struct place_servers *servers)
 {
     for (int i = 0; i < servers->count; i++) {
-        const struct server *server = &servers->list[i];
+        const struct place_server *server = &servers->list[i];
         if (server->is_there && !server->is_standby && server->left_by[0] && strcmp(server->left_by, server->name) == 0)
             return i;
     }
     return -1;
 }
 
-static int find_server(const struct servers *servers)
+static int find_server(const struct place_servers *servers)
 {
     for (int i = 0; i < servers->count; i++)
-        if (is_served_by(&servers->list[i]))
+        if (place_server_serves(&servers->list[i]))
             return i;
     return -1;
 }
 
 static bool take_back_one(struct ctl *ctl, const struct request *request, bool is_forced, struct err *err)
 {
-    struct servers servers;
+    struct place_servers servers;
     struct pg_param first[1 + ACTION_PARAMS] = {pg_param_bool(false)}, last[1 + ACTION_PARAMS] = {pg_param_bool(true)};
     int64_t until_ms = clock_mono_ms() + REPLAY_MS;
     bool must_wait;
     action_params(&request->action, first + 1);
     action_params(&request->action, last + 1);
-    look(ctl, ctl->place, &servers);
+    place_look(ctl, &servers);
     int giver = find_leaver(&servers), server = find_server(&servers);
     if (giver < 0 && server >= 0) {
         if (!ctl->json)
@@ -298,7 +235,7 @@ static bool take_back_one(struct ctl *ctl, const struct request *request, bool i
     if (!become_owner(ctl, giver, err) || !call(ctl, &sql_owner_place_take_back, first, err))
         return false;
     do {
-        look(ctl, ctl->place, &servers);
+        place_look(ctl, &servers);
         if (!are_others_safe(ctl, &servers, giver, is_forced, &must_wait, err))
             return false;
         if (must_wait && clock_mono_ms() > until_ms)
@@ -319,7 +256,7 @@ static bool take_back_one(struct ctl *ctl, const struct request *request, bool i
 /* ---- list ---- */
 
 /* For people and programs. */
-static const char *state_of(const struct server *server)
+static const char *state_of(const struct place_server *server)
 {
     return !server->is_there                         ? "away"
            : strcmp(server->home, server->name) != 0 ? (server->is_standby ? "standby elsewhere" : "elsewhere")
@@ -327,7 +264,7 @@ static const char *state_of(const struct server *server)
                                                      : "served";
 }
 
-static bool print_server(const struct ctl *ctl, struct table *table, const struct server *server)
+static bool print_server(const struct ctl *ctl, struct table *table, const struct place_server *server)
 {
     if (ctl->json) {
         struct json *object = json_new_object();
@@ -361,11 +298,12 @@ static int list(struct ctl *ctl)
     int served[CONFIG_PLACES_MAX] = {0}, code = CTL_DONE;
     table_init(&table, heads);
     for (int place = 0; place < ctl->config->database.places; place++) {
-        struct servers servers;
-        look(ctl, place, &servers);
+        struct place_servers servers;
+        ctl->place = place;
+        place_look(ctl, &servers);
         for (int i = 0; i < servers.count && whole; i++) {
             whole = print_server(ctl, &table, &servers.list[i]);
-            served[place] += is_served_by(&servers.list[i]);
+            served[place] += place_server_serves(&servers.list[i]);
         }
     }
     whole = (ctl->json || table_flush(&table, stdout)) && whole;

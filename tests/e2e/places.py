@@ -3,6 +3,8 @@ goes on in all.
 
 Story: a second database is a second everything: a claim, a sweep, a limit, an audit trail. What is forgotten in one of
 them stops a part of the users only, and nobody sees why; and a user who is looked for in two of them gets two cards."""
+import re
+
 from divided import place_of
 from harness import assert_equal, assert_true, Failed, test, wait_until
 from operators import doctor, lines
@@ -253,3 +255,29 @@ def the_events_of_all_places_are_one_list(world):
                  "the others")
     assert_true("issuing-ctl: place 2: " in done.stderr, done.stderr)
     world.suite.sql("ALTER DATABASE %s ALLOW_CONNECTIONS true" % world.name_of(2))
+
+
+@test(**FOUR)
+def doctor_looks_at_each_place_and_at_what_only_several_have(world):
+    """Story: doctor did not look at a place that no command may use, and that was the one to look at."""
+    world.start_sandbox()
+    world.start_api()
+    world.start_worker(0)
+    wait_until(lambda: world.in_place(0, "SELECT count(*) FROM workers") == "1", "the worker is known")
+    world.in_place(1, "UPDATE place SET home = ''")
+    world.in_place(2, "INSERT INTO schema_migration (version, name, sha256, ms) SELECT max(version) + 1, 'later', '', 1"
+                      " FROM schema_migration")
+    world.in_place(3, "UPDATE place SET places = 5")
+    wanted = {0: ("place", True, '0 of 4, served by "'), 1: ("place", False, "it has no home"),
+                2: ("schema", False, "this program expects"), 3: ("place", False, "place 3 of 5, and not place 3 of 4")}
+    found = doctor(world)
+    for place, (check, is_ok, told) in wanted.items():
+        assert_true([row for row in found if row["place"] == place and row["check"] == check and row["ok"] == is_ok
+                     and told in row["found"]], "%s: %r" % (told, [row for row in found if row["place"] == place]))
+    workers = [(row["place"], row["warning"]) for row in found if row["check"] == "workers"]
+    assert_equal(workers, [(0, False), (1, True)], "workers of those whose rows can be read")
+    shown = world.ctl("doctor")
+    assert_true(re.search(r": 1 of 4 places; not known or not served: 3 of 4 places\n$", shown.stdout), shown.stdout[-300:])
+    world.in_place(1, "UPDATE place SET home = current_setting('cluster_name')")
+    world.in_place(2, "DELETE FROM schema_migration WHERE name = 'later'")
+    world.in_place(3, "UPDATE place SET places = 4")

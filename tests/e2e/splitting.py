@@ -235,6 +235,9 @@ def a_standby_that_is_promoted_too_early_serves_nothing(world):
         for place in range(PLACES):
             assert_true('place %d is served by "%s"' % (place, WEST) in split.write(split.east, place), "east")
         split.place("list", code=1, told="place 2: no server that answers serves it")
+        said = [(row["place"], row["found"]) for row in lines(world.ctl("doctor", "--json"), code=1) if row["check"] == "place"]
+        assert_equal([place for place, found in said if "no server that answers" in found], [2, 3], "not served: %r" % said)
+        assert_equal([place for place, found in said if 'has a copy, which it does not serve' in found], [0, 1], "%r" % said)
         load.more(50, [False])
         split.place("take-back", "2,3", told="serves it again")
         load.more(50)
