@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "ctl/findings.h"
+#include "statements.h"
 
 static void add(struct totals *totals, struct totals_place *place, const struct findings *found)
 {
@@ -32,11 +33,25 @@ static void add(struct totals *totals, struct totals_place *place, const struct 
     totals->unworked += place->workers == 0;
 }
 
-static void read_place(const struct ctl *ctl, bool exact, struct totals *totals, struct totals_place *place)
+static bool read_home(struct ctl *ctl, struct totals_place *place)
+{
+    pg_rows_scope struct pg_rows *rows = NULL;
+    pg_sync_where(ctl->db, place->where, sizeof(place->where));
+    if (!pg_sync_query(ctl->db, &sql_operator_place_server, NULL, &rows, &place->err))
+        return false;
+    snprintf(place->home, sizeof(place->home), "%s", pg_bytes(rows, 0, 0).bytes);
+    return true;
+}
+
+static void read_place(const struct ctl *ctl, bool exact, int64_t limit_ms, struct totals *totals,
+                       struct totals_place *place)
 {
     struct ctl own = {.config = ctl->config, .place = place->place};
     struct findings found = {.pattern = NULL};
-    if (ctl_connect(&own, &place->err) && findings_read(&own, exact, &found, &place->err)) {
+    bool is_open = ctl_connect(&own, &place->err);
+    if (is_open && limit_ms > 0)
+        pg_sync_limit(own.db, limit_ms);
+    if (is_open && read_home(&own, place) && findings_read(&own, exact, &found, &place->err)) {
         add(totals, place, &found);
     } else {
         place->is_away = place->is_bad = true;
@@ -68,7 +83,7 @@ static int compare(const void *left, const void *right)
     return one->place - other->place;
 }
 
-bool totals_read(const struct ctl *ctl, bool exact, struct totals **ret_totals, struct err *err)
+bool totals_read(const struct ctl *ctl, bool exact, int64_t limit_ms, struct totals **ret_totals, struct err *err)
 {
     struct totals *totals = calloc(1, sizeof(*totals));
     if (!totals)
@@ -76,7 +91,7 @@ bool totals_read(const struct ctl *ctl, bool exact, struct totals **ret_totals, 
     totals->count = (int)ctl->config->database.places;
     for (int place = 0; place < totals->count; place++) {
         totals->places[place].place = place;
-        read_place(ctl, exact, totals, &totals->places[place]);
+        read_place(ctl, exact, limit_ms, totals, &totals->places[place]);
     }
     qsort(totals->places, (size_t)totals->count, sizeof(*totals->places), compare);
     for (int i = 0; i < totals->count; i++)

@@ -4,13 +4,16 @@
 
 #include "common/core/config/config.h"
 #include "ctl/counts.h"
+#include "ctl/place_servers.h"
 #include "ctl/verdict.h"
 
 struct totals_place {
     int place;
     bool is_away; /* it could not be read, because of err; all but `what` is 0 then */
     struct err err;
-    int64_t workers; /* that are alive */
+    char home[PLACE_NAME_SIZE];   /* and the name of the server that was asked, which serves it */
+    char where[PLACE_WHERE_SIZE]; /* that server: "host:port" */
+    int64_t workers;              /* that are alive */
     int64_t pending, processing, unknown, failed;
     int64_t age_us; /* of the oldest open event; 0 = there is none */
     bool is_bad, is_grave;
@@ -29,8 +32,10 @@ struct totals {
     struct totals_place places[CONFIG_PLACES_MAX]; /* the worst first */
 };
 
-/* Reads each place, one after the other, over connections of its own. *ret_totals is freed by the caller, with free().
+/* Reads each place, one after the other, over connections of its own. limit_ms: a place that does not answer a statement
+ * within it cannot be read; 0 = it is waited for. *ret_totals is freed by the caller, with free().
  * False: out of memory. */
-must_check bool totals_read(const struct ctl *ctl, bool exact, struct totals **ret_totals, struct err *err);
+must_check bool totals_read(const struct ctl *ctl, bool exact, int64_t limit_ms, struct totals **ret_totals,
+                            struct err *err);
 
 #endif

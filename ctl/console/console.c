@@ -3,7 +3,7 @@
  * One loop, one connection to the database, used only from the loop: a page asks its questions one after the other and
  * waits for each, within limits, and a bulk action runs between the requests. That suits one person; it keeps pages
  * simple and consistent.
- * Invariants: no statement takes longer than STATEMENT_TIMEOUT_S, and no wait for a lost server longer than ANSWER_MS.
+ * Invariants: no statement takes longer than STATEMENT_TIMEOUT_S, and no wait for a lost server longer than CONSOLE_ANSWER_MS.
  * Left out: TLS and other people. The console is for who started it, on this machine or behind an ssh tunnel. */
 #include "ctl/console/console.h"
 
@@ -15,7 +15,6 @@
 #include "statements.h"
 
 #define STATEMENT_TIMEOUT_S 5
-#define ANSWER_MS 8000
 #define CONNECTIONS_MAX 64
 #define TARGET_MAX ((size_t)16 * 1024) /* a preview of JOB_IDS_MAX events has their ids in its URL */
 #define HEADER_MAX ((size_t)32 * 1024)
@@ -32,7 +31,7 @@ static bool read_session(struct console *console, struct err *err)
 {
     pg_rows_scope struct pg_rows *rows = NULL;
     const struct pg_param params[] = {pg_param_int8(STATEMENT_TIMEOUT_S), pg_param_bool(console->is_read_only)};
-    pg_sync_limit(console->ctl->db, ANSWER_MS);
+    pg_sync_limit(console->ctl->db, CONSOLE_ANSWER_MS);
     if (!pg_sync_query(console->ctl->db, &sql_console_limit, params, NULL, err) ||
         !pg_sync_query(console->ctl->db, &sql_console_session, NULL, &rows, err))
         return false;

@@ -11,6 +11,7 @@
 #include "ctl/ctl.h"
 
 #define CONSOLE_LISTEN_DEFAULT "127.0.0.1:8095"
+#define CONSOLE_ANSWER_MS 8000 /* a server that does not answer within it is away */
 
 struct console {
     struct ctl *ctl; /* borrowed; its connection comes and goes */

@@ -7,8 +7,8 @@
 static const struct {
     const char *path, *name;
 } places[] = {
-    {"/", "Overview"},         {"/events", "Events"}, {"/targets", "Targets"},
-    {"/jobs", "Bulk actions"}, {"/audit", "Audit"},   {"/statistics", "Statistics"},
+    {"/", "Overview"},   {"/events", "Events"},         {"/targets", "Targets"}, {"/jobs", "Bulk actions"},
+    {"/audit", "Audit"}, {"/statistics", "Statistics"}, {"/places", "Places"},
 };
 
 static void write_head(struct buf *out, const char *title)
@@ -33,6 +33,8 @@ static void write_navigation(struct buf *out, const struct page *page)
                  "</a>\n"
                  "<nav aria-label=\"Pages\"><ul>");
     for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
+        if (strcmp(places[i].path, "/places") == 0 && console->ctl->config->database.places == 1)
+            continue;
         bool is_here = page->place && strcmp(page->place, places[i].path) == 0;
         html_put(out, "<li><a href=\"{}\"", 1, places[i].path);
         html_put(out, "{}>{}</a></li>", 2, is_here ? " aria-current=page" : "", places[i].name);

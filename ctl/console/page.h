@@ -44,6 +44,7 @@ must_check bool page_jobs(struct page *page, struct err *err);
 must_check bool page_job(struct page *page, struct err *err);
 must_check bool page_stop(struct page *page, struct err *err); /* POST */
 must_check bool page_audit(struct page *page, struct err *err);
+must_check bool page_places(struct page *page, struct err *err);
 must_check bool page_statistics(struct page *page, struct err *err);
 
 /* Of page_ask, for the page of the event: a form, and what became of the mark in the URL, where there is one. */

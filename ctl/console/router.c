@@ -36,6 +36,7 @@ static const struct route {
     {"/jobs/{number}", HTTP_GET, page_job, RIGHT_LOOK, "/jobs", "Bulk action", 2},
     {"/jobs/{number}/stop", HTTP_POST, page_stop, RIGHT_ACT, "/jobs", "Bulk action", 0},
     {"/audit", HTTP_GET, page_audit, RIGHT_LOOK, "/audit", "Audit", 0},
+    {"/places", HTTP_GET, page_places, RIGHT_LOOK, "/places", "Places", 0},
     {"/statistics", HTTP_GET, page_statistics, RIGHT_LOOK, "/statistics", "Statistics", 0},
 };
 

@@ -233,7 +233,7 @@ static int print_totals(const struct ctl *ctl, bool exact)
     struct totals *totals;
     struct err err;
     int code = CTL_DONE;
-    if (!totals_read(ctl, exact, &totals, &err))
+    if (!totals_read(ctl, exact, 0, &totals, &err))
         return ctl_fail(&err);
     for (int i = 0; i < totals->away; i++) {
         err_prefix(&totals->places[i].err, "place %d", totals->places[i].place);

@@ -13,6 +13,10 @@ SELECT p.home, p.left_by, pg_catalog.current_setting('cluster_name'), pg_catalog
        c.system_identifier, p.number = $1::int8 AND p.places = $2::int8
 FROM issuing.place p, pg_catalog.pg_control_system() c;
 
+-- name: operator_place_server :one
+-- why: what the server is called: where it serves the place, its home. No lock.
+SELECT pg_catalog.current_setting('cluster_name');
+
 -- name: owner_place_become :one
 -- why: at the end of each migrate: which of several databases this is. null = done, else why not. $1 place, $2 places.
 SELECT issuing.become_place($1::int8::int4, $2::int8::int4);

@@ -29,6 +29,8 @@ class Console(harness.Program):
         self.port, self.socket_path = free_port(), socket_path
         name = "console-%d" % (1 + sum(program.name.startswith("console") for program in world.programs))
         settings = {"database.url": world.conninfo(role), "issuer.settle_time": world.settings["issuer.settle_time"]}
+        if "database.places" in world.settings:
+            settings["database.places"] = world.settings["database.places"]
         place = ["--socket", socket_path] if socket_path else ["--listen", "127.0.0.1:%d" % self.port]
         if "--listen" in arguments:
             place = []

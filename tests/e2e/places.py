@@ -5,6 +5,9 @@ Story: a second database is a second everything: a claim, a sweep, a limit, an a
 them stops a part of the users only, and nobody sees why; and a user who is looked for in two of them gets two cards."""
 import re
 
+import re
+
+from console import Console
 from divided import place_of
 from harness import assert_equal, assert_true, Failed, test, wait_until
 from operators import doctor, lines
@@ -229,6 +232,26 @@ def the_status_of_all_places_is_one_and_names_the_places_that_need_an_operator(w
         world.start_worker(place)
     world.settle()
     assert_true(world.ctl("status").stdout.startswith("All is well in 4 places. 4 workers are alive.\n\n"), "all is well")
+
+
+@test(**FOUR)
+def the_console_of_a_place_shows_all_places_the_worst_first(world):
+    world.start_sandbox()
+    world.start_api()
+    for user in of(1)[:1] + of(3):
+        world.accept(user)
+    for place in (0, 2):
+        world.start_worker(place)
+    close(world, 2)
+    console = Console(world, "--place", "1").enter()
+    assert_true('<a href="/places">Places</a>' in console.page("/"), "reachable from the first page")
+    page = console.page("/places")
+    rows = re.findall(r'<tr><th scope="row">(\d)( \(this console\))?</th>(.*)</tr>', page)
+    assert_equal([(row[0], bool(row[1])) for row in rows], [("2", False), ("3", False), ("1", True), ("0", False)], page)
+    for row, told in zip(rows, ("cannot be read", "No worker is alive: %d events" % len(of(3)), "1 event is", "well")):
+        assert_true(told in row[2], "%s: %s" % (told, row))
+    assert_true("3 of 4 places need an operator." in page, page)
+    world.suite.sql("ALTER DATABASE %s ALLOW_CONNECTIONS true" % world.name_of(2))
 
 
 @test(**FOUR)
