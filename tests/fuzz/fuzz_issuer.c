@@ -17,12 +17,13 @@ static void read_one(const struct vendor *vendor, enum issuer_call which, struct
 {
     char *bytes = fuzz_copy(body);
     struct buf own = call->answer;
+    const struct issuer_lookup before = reading->lookup;
     call->answer.bytes = bytes;
     call->answer.length = body.length;
     read_answer(vendor->profile, which, call, reading);
     call->answer = own;
     free(bytes);
-    const char *fault = fault_of_answer(which, call, reading);
+    const char *fault = fault_of_answer(which, call, &before, reading);
     if (fault)
         fuzz_fail(vendor->profile->name, (int)which, fault);
 }

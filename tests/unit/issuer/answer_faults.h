@@ -71,18 +71,21 @@ static inline const char *fault_of_success(enum issuer_call which, const struct 
 }
 
 static inline const char *fault_of_failure(enum issuer_call which, const struct http_call *call,
-                                           const struct reading *reading)
+                                           const struct issuer_lookup *before, const struct reading *reading)
 {
     const struct outcome *outcome = &reading->outcome;
     bool is_open =
         call->result == HTTP_LOST || (call->result == HTTP_ANSWERED && (call->status >= 500 || call->status < 300));
     if (is_open && outcome->kind != OUTCOME_UNKNOWN)
         return "an open outcome that is definite";
-    struct issuer_lookup begun = reading->lookup;
-    if (outcome->advice == ADVICE_WAIT) /* the page is asked for again: nothing but the count of such answers is left */
-        begun.busy = 0;
-    if (which == ISSUER_LOOKUP && !is_zero(&begun, sizeof(begun)))
+    if (which == ISSUER_LOOKUP && outcome->advice == ADVICE_WAIT) { /* the page is asked for again */
+        struct issuer_lookup counted = *before;
+        counted.busy++;
+        if (memcmp(&reading->lookup, &counted, sizeof(counted)) != 0)
+            return "a look-up that did not stay where it was";
+    } else if (which == ISSUER_LOOKUP && !is_zero(&reading->lookup, sizeof(reading->lookup))) {
         return "a look-up that goes on";
+    }
     if (which == ISSUER_REVEAL && !is_zero(reading->card.number, sizeof(reading->card.number)))
         return "a number that is left";
     if (which == ISSUER_CREATE && !is_zero(&reading->card, sizeof(reading->card)))
@@ -95,12 +98,12 @@ static inline const char *fault_of_failure(enum issuer_call which, const struct 
     return has_number(outcome->code) || has_number(outcome->detail) ? "a number among the words" : NULL;
 }
 
-/* NULL = none. call: as it was read into *reading by read_answer(). */
+/* NULL = none. call: as it was read into *reading by read_answer(). before: the look-up before that call. */
 static inline const char *fault_of_answer(enum issuer_call which, const struct http_call *call,
-                                          const struct reading *reading)
+                                          const struct issuer_lookup *before, const struct reading *reading)
 {
     return reading->outcome.kind == OUTCOME_EXECUTED ? fault_of_success(which, reading)
-                                                     : fault_of_failure(which, call, reading);
+                                                     : fault_of_failure(which, call, before, reading);
 }
 
 #endif

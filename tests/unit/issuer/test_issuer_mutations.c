@@ -183,8 +183,9 @@ static bool mutate_one(const struct vendor *vendor, enum issuer_call which)
     for (int i = 0; i < HTTP_NOTED_MAX; i++)
         snprintf(call.noted[i], sizeof(call.noted[i]), "%s", headers[random_below(ARRAY_SIZE(headers))]);
     begin_reading(vendor->profile);
+    const struct issuer_lookup before = reading.lookup;
     read_alone(vendor->profile, which);
-    const char *fault = fault_of_answer(which, &call, &reading);
+    const char *fault = fault_of_answer(which, &call, &before, &reading);
     if (fault)
         ck_abort_msg("%s, call %d, status %d: %s: %.*s", vendor->profile->name, (int)which, call.status, fault,
                      (int)length, text);
