@@ -1,6 +1,6 @@
 /* Masked cards, and the one call that shows a number. It takes two transactions: card_ask_reveal writes the audit row,
  * counts it (more than card.reveal_limit within a minute are refused) and returns a ticket; card_take_number gives the
- * number for it, once the audit row is committed.
+ * number for it, once the audit row is committed and on the disk.
  *
  * There is no ticket for a number whose key this api does not have. The key may have been added since the keys file was
  * read, so the file is read again and the question repeated once; when that does not help, the user gets 404, and the
@@ -256,6 +256,10 @@ static void on_number(struct pg_query *query, const struct pg_query_result *resu
     struct err err;
     if (result->kind != PG_DONE || pg_rows_count(result->rows) != 1) { /* it took too long: the user may ask again */
         api_call_unavailable(call, result->kind == PG_DONE ? NULL : result);
+        return;
+    }
+    if (pg_is_null(result->rows, 0, NUMBER_RECORD)) {
+        api_call_query(call, &sql_card_take_number, on_number); /* with the same ticket, which is good for seconds */
         return;
     }
     struct uuid card = pg_uuid(result->rows, 0, NUMBER_ID);

@@ -231,14 +231,16 @@ CREATE TABLE issuing.number_reveals (
 ) WITH (fillfactor = 50);
 
 -- A number leaves in two calls, which are two transactions. ask_reveal writes the audit row and counts; take_number
--- gives the record only for a ticket that an earlier transaction has committed. So a number that left is in the audit
--- trail and in the count, also if the caller rolls back. A try that is not committed does not count.
+-- gives the record only for a ticket that an earlier transaction has committed, and that this server's disk has. So a
+-- number that left is in the audit trail and in the count, also if the caller rolls back, or lets its COMMIT return
+-- before the disk has it. A try that is not committed does not count.
 CREATE TABLE issuing.reveal_tickets (
     id      uuid PRIMARY KEY DEFAULT gen_random_uuid(),
     made_by xid8 NOT NULL DEFAULT pg_current_xact_id(), -- the whole transaction, with any savepoint
     made_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     user_id text COLLATE "C" NOT NULL,
-    card_id uuid NOT NULL
+    card_id uuid NOT NULL,
+    wal_end pg_lsn -- behind the COMMIT of made_by; NULL = take_number has not had to wait for the disk
 );
 CREATE INDEX reveal_tickets_made ON issuing.reveal_tickets (made_at);
 

@@ -104,8 +104,10 @@ END
 $$;
 
 -- No row: there is no such ticket, it is older than ten seconds, it was taken, or the transaction that asked for it is
--- this one. A caller that takes it back with a ROLLBACK may take it again in these seconds, and gets the same number,
--- whose audit row is committed.
+-- this one. A row without a record: this server's disk may not have the audit row yet, because the caller has set
+-- synchronous_commit after ask_reveal, or because other sessions are writing. The caller commits and asks again: that
+-- COMMIT also flushes what was written before. A caller that takes it back with a ROLLBACK may take it again in these
+-- seconds, and gets the same number, whose audit row is committed.
 CREATE OR REPLACE FUNCTION issuing.take_number(ticket uuid)
 RETURNS TABLE (id uuid, exp_month int2, exp_year int2, number_record bytea)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
@@ -114,11 +116,23 @@ AS $$
 #variable_conflict use_column
 DECLARE
     k reveal_tickets;
+    is_good bool;
+    reached pg_lsn;
 BEGIN
     -- guard: a number waits for the commit of its audit row
-    DELETE FROM reveal_tickets d WHERE d.id = ticket AND d.made_by <> pg_current_xact_id() RETURNING d.* INTO k;
+    SELECT d.* INTO k FROM reveal_tickets d WHERE d.id = ticket AND d.made_by <> pg_current_xact_id();
     -- guard: a ticket is good for seconds
-    IF k.id IS NULL OR clock_timestamp() - k.made_at NOT BETWEEN interval '-10 s' AND interval '10 s' THEN
+    is_good := clock_timestamp() - k.made_at BETWEEN interval '-10 s' AND interval '10 s';
+    reached := coalesce(k.wal_end, pg_current_wal_insert_lsn()); -- the ticket was seen before: its COMMIT is written
+    -- guard: a number waits until the disk has its audit row
+    IF is_good AND pg_current_wal_flush_lsn() < reached THEN
+        UPDATE reveal_tickets d SET wal_end = reached WHERE d.id = k.id;
+        RETURN QUERY SELECT k.card_id, NULL::int2, NULL::int2, NULL::bytea;
+        RETURN;
+    END IF;
+    -- guard: a ticket is taken once
+    DELETE FROM reveal_tickets d WHERE d.id = k.id;
+    IF NOT FOUND OR NOT is_good THEN
         RETURN;
     END IF;
     RAISE LOG 'issuing: the number of card % is revealed to %', k.card_id, session_user;

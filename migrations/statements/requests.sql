@@ -65,7 +65,8 @@ FROM issuing.ask_reveal($1::uuid, $2::text, $3::int8[], $4::int8);
 
 -- name: card_take_number :many
 -- why: the encrypted number, in a transaction of its own: issuing.take_number gives it only once the audit row is
--- committed. No row: the ticket is too old. $1 ticket.
+-- committed and on the disk. The record is null where the caller must ask again. No row: the ticket is too old. $1
+-- ticket.
 SELECT id, exp_month, exp_year, number_record
 FROM issuing.take_number($1::uuid);
 
