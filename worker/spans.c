@@ -36,30 +36,6 @@ static const char *template_of(const struct issuer_profile *profile, enum flow_s
     return call != ISSUER_CALLS ? profile->calls[call].path : core_path_template(step);
 }
 
-void spans_write_call(struct buf *out, const struct issuer_profile *profile, const struct ended_call *ended)
-{
-    const struct http_call *call = ended->call;
-    const struct outcome *outcome = ended->outcome;
-    const char *template = template_of(profile, ended->step), *object = template ? template : ended->peer->name;
-    bool is_answered = call->result == HTTP_ANSWERED, is_error = has_failed(outcome);
-    const struct span span = {SPAN_CLIENT,  ended->trace->id, ended->trace->parent + SPAN_ID_AT, ended->parent_id,
-                              call->method, object,           ended->at_us - call->took_us,      ended->at_us,
-                              {NULL}};
-    char status[12];
-    span_begin(out, &span);
-    snprintf(status, sizeof(status), "%d", call->status);
-    span_text(out, "http.request.method", call->method);
-    span_text(out, "url.template", template);
-    put_server(out, ended->peer->origin);
-    if (is_answered)
-        span_integer(out, "http.response.status_code", call->status);
-    if (is_error)
-        span_text(out, "error.type", is_answered && call->status >= 400 ? status : outcome->code);
-    span_text(out, "issuing.step", flow_step_name(ended->step));
-    span_text(out, "issuing.outcome", outcome_kind_name(outcome->kind));
-    span_end(out, is_error);
-}
-
 void spans_begin_call(struct flow *flow)
 {
     span_make_id(flow->trace.parent + SPAN_ID_AT);
@@ -67,14 +43,30 @@ void spans_begin_call(struct flow *flow)
 
 void spans_end_call(struct flow *flow)
 {
-    const struct ended_call ended = {&flow->trace,
-                                     flow->span_id,
-                                     &flow->call,
-                                     flow_peer(flow),
-                                     flow->attempt.step,
-                                     &flow->attempt.outcome,
-                                     flow->attempt.wall_offset_us + clock_mono_us()};
-    spans_write_call(&flow->spans, flow->env->parameters->profile, &ended);
+    const struct http_call *call = &flow->call;
+    const struct outcome *outcome = &flow->attempt.outcome;
+    const struct peer *peer = flow_peer(flow);
+    struct buf *out = &flow->spans;
+    const char *template = template_of(flow->env->parameters->profile, flow->attempt.step);
+    const char *object = template ? template : peer->name;
+    int64_t at_us = flow->attempt.wall_offset_us + clock_mono_us();
+    bool is_answered = call->result == HTTP_ANSWERED, is_error = has_failed(outcome);
+    const struct span span = {SPAN_CLIENT,           flow->trace.id, flow->trace.parent + SPAN_ID_AT,
+                              flow->span_id,         call->method,   object,
+                              at_us - call->took_us, at_us,          {NULL}};
+    char status[12];
+    span_begin(out, &span);
+    snprintf(status, sizeof(status), "%d", call->status);
+    span_text(out, "http.request.method", call->method);
+    span_text(out, "url.template", template);
+    put_server(out, peer->origin);
+    if (is_answered)
+        span_integer(out, "http.response.status_code", call->status);
+    if (is_error)
+        span_text(out, "error.type", is_answered && call->status >= 400 ? status : outcome->code);
+    span_text(out, "issuing.step", flow_step_name(flow->attempt.step));
+    span_text(out, "issuing.outcome", outcome_kind_name(outcome->kind));
+    span_end(out, is_error);
     /* guard: a worker that dies leaves no span of its calls */
     flow->span_count++;
 }
@@ -148,4 +140,22 @@ void spans_end_attempt(struct flow *flow, const char *lost)
     span_text(out, "error.type", !has_failed ? NULL : code[0] ? code : end->outcome);
     span_end(out, has_failed);
     exporter_put(flow->env->exporter, out, flow->span_count + 1);
+}
+
+/* ---- marks ---- */
+
+void spans_begin_mark(struct flow *flow)
+{
+    flow->span_count = 0;
+    flow->span_id[0] = '\0';
+    if (!exporter_wants(flow->env->exporter, &flow->trace, flow->span_parent))
+        return;
+    memcpy(flow->span_id, flow->span_parent, SPAN_ID_SIZE);
+    buf_init(&flow->spans, EXPORTER_SPANS_BYTES);
+}
+
+void spans_end_mark(struct flow *flow)
+{
+    if (flow->env->exporter && flow->span_id[0] && flow->span_count > 0)
+        exporter_put(flow->env->exporter, &flow->spans, flow->span_count);
 }

@@ -15,16 +15,8 @@ void spans_end_attempt(struct flow *flow, const char *lost);
 void spans_begin_call(struct flow *flow);
 /* It is done, and its outcome is that of the attempt. */
 void spans_end_call(struct flow *flow);
-/* A call that has ended. */
-struct ended_call {
-    const struct trace *trace; /* has the span's id */
-    const char *parent_id;
-    const struct http_call *call;
-    const struct peer *peer;
-    enum flow_step step;
-    const struct outcome *outcome;
-    int64_t at_us;
-};
-void spans_write_call(struct buf *out, const struct issuer_profile *profile, const struct ended_call *ended);
+/* The same for a mark, whose calls have no attempt: their spans leave at its end, also where it was put back. */
+void spans_begin_mark(struct flow *flow);
+void spans_end_mark(struct flow *flow);
 
 #endif

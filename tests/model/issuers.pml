@@ -2,7 +2,7 @@
  * another account), as during a change of the configuration or after one. tests/model/README.md says how to read it.
  *
  * It stands for sent_to in migrations/schema/04_claim.sql (take_due), 05_ends.sql (write_ends) and 10_operators.sql
- * (adopt, reopen), `other_issuer` in common/core/decide/decide_first.c and worker/questions/mark_verdict.c. Left out:
+ * (adopt, reopen), `other_issuer` in common/core/decide/decide_first.c and common/core/decide/decide_mark.c. Left out:
  * what protocol.pml has shown for one issuer. So a lease that ran out is a worker that died, a key makes one card at
  * its issuer, and "not found" is believed when no create is on its way there: the settling time. A worker of the other
  * issuer that claims the event gives it back unchanged, which is no step here.

@@ -34,7 +34,8 @@ bool step_mark_prepare(struct flow *flow)
 
 struct flow_verdict step_mark_read(struct flow *flow, struct outcome *ret_outcome)
 {
-    return step_read_write(flow, STEP_CANCEL, ret_outcome);
+    struct flow_verdict verdict = step_read_write(flow, STEP_CANCEL, ret_outcome);
+    return flow->env->mark && verdict.kind == FLOW_GO ? step_decide(flow, ret_outcome, (struct shown){0}) : verdict;
 }
 
 /* ---- cancel: the issuer closes a card of this event ---- */

@@ -71,15 +71,26 @@ enum flow_wait {
     FLOW_WAITS,
 };
 
-/* What all attempts of a worker share. Owned by the worker, and outlives every flow. */
+/* What a flow does otherwise that is a mark (questions/mark.h). It has no lease, no ticket to create a card, no review. */
+struct flow_mark {
+    /* The call of the current step is about to leave. A cause = it may not. */
+    const char *(*leave)(struct flow *flow);
+    /* What follows the current step: GO, or an end. */
+    struct flow_verdict (*decide)(struct flow *flow, const struct outcome *outcome, const struct shown *shown);
+    /* The last verdict; nothing is in flight. */
+    void (*end)(struct flow *flow, const struct flow_verdict *verdict);
+};
+
+/* What all attempts of a worker share, or all marks. Owned by the worker, and outlives every flow. */
 struct flow_env {
+    const struct flow_mark *mark; /* NULL = its flows are attempts */
     const struct config *config;
     struct peers *peers;
     struct routes *routes;
     const struct db_clock *db_clock;
     const struct parameters_env *parameters; /* with the issuer's profile */
     struct keyring *keyring;                 /* NULL = card numbers are not stored; replaced by a reload */
-    struct worker_series *series;            /* of its metrics */
+    struct worker_series *series;            /* of its metrics; not used by marks */
     struct exporter *exporter;               /* of spans; NULL = nobody wants them */
     bool is_draining;                        /* attempts are given back before their next call */
     /* As writer_submit() of writer.h: op ends exactly once, from the loop. */
@@ -132,8 +143,10 @@ struct flow {
     /* Where the attempt stands. */
     struct attempt attempt; /* claimed_ms by clock_mono_ms() */
     enum flow_wait wait;
-    bool is_busy;        /* the slot holds an event */
-    bool is_probe;       /* it was claimed while a kind of call was suspected at one of its targets */
+    bool is_busy; /* the slot holds an event */
+    /* It was claimed while a kind of call was suspected at one of its targets. Of a mark: its call is the probe of an
+     * open breaker. */
+    bool is_probe;
     bool sent_create;    /* a create of this attempt has left */
     bool create_is_late; /* it ended after the lease: it may have left after another worker's look-up */
     int64_t started_us, step_started_us;

@@ -69,7 +69,7 @@ static void end_with_lost_lease(struct flow *flow, const char *at)
  * same ones, and so is what is left to do for a stored card. NULL = none. */
 static const char *parameters_to_keep(struct flow *flow, enum write_kind kind)
 {
-    if (flow->route)
+    if (flow->route || flow->env->mark)
         return NULL;
     bool is_over = flow->end.status == OUTBOX_COMPLETED || flow->end.status == OUTBOX_REJECTED;
     if (kind != WRITE_KEEP && kind != WRITE_MARK &&
@@ -168,6 +168,13 @@ static void go_to_step(struct flow *flow, const struct flow_verdict *verdict)
 /* The one place where a verdict takes effect. Precondition: nothing is in flight, and the ticket is returned. */
 static void apply_verdict(struct flow *flow, struct flow_verdict verdict)
 {
+    if (flow->env->mark) {
+        if (verdict.kind == FLOW_GO)
+            go_to_step(flow, &verdict);
+        else
+            flow->env->mark->end(flow, &verdict);
+        return;
+    }
     if (flow->review.is_on && verdict.kind != FLOW_GO && verdict.kind != FLOW_DROP)
         verdict = flow_review_end(flow);
     if (!decide_is_settled(&flow->attempt, &verdict)) {
@@ -226,7 +233,8 @@ static void finish_step(struct flow *flow)
     }
     credential_release(flow->credential);
     flow->credential = NULL;
-    count_step(flow);
+    if (!flow->env->mark)
+        count_step(flow);
     if (flow->span_id[0] && flow_peer(flow))
         spans_end_call(flow);
     if (flow->holds_ticket)
@@ -339,6 +347,11 @@ static void send_call(struct flow *flow, bool is_extended)
         return;
     if (flow_step_sends(flow->attempt.step) && !may_send(flow))
         return;
+    const char *cause = flow->env->mark ? flow->env->mark->leave(flow) : NULL;
+    if (cause) {
+        defer_unsent(flow, cause);
+        return;
+    }
     if (!lease_lasts(flow, peer->timeout_ms)) { /* never start a call that could outlast the lease */
         if (is_extended)                        /* the database took too long for it */
             defer_unsent(flow, outbox_cause_name(OUTBOX_CAUSE_LEASE_TOO_SHORT));
@@ -477,4 +490,15 @@ void flow_run_start(struct flow *flow, bool payload_is_usable)
         spans_begin_attempt(flow);
     issuer_lookup_forget(&flow->lookup);
     apply_verdict(flow, decide_first(&flow->attempt, &rules));
+}
+
+void flow_run_mark(struct flow *flow, struct flow_verdict first)
+{
+    assert(flow->wait == FLOW_WAIT_NONE && !flow->is_busy && !flow->holds_ticket && !flow->holds_turn);
+    flow->is_busy = true;
+    flow->lease_until_ms = INT64_MAX;
+    flow->attempt.wall_offset_us = clock_wall_us() - clock_mono_us();
+    if (flow->env->exporter)
+        spans_begin_mark(flow);
+    apply_verdict(flow, first);
 }

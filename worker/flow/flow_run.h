@@ -13,5 +13,8 @@
  * card.id, save and pending_code). payload_is_usable false: another service wrote what cannot be read; FAILED
  * payload_invalid. The attempt ends exactly once, with env->on_ended. */
 void flow_run_start(struct flow *flow, bool payload_is_usable);
+/* Starts a mark (questions/mark.h), whose members are filled in likewise, with this verdict. It ends exactly once, with
+ * env->mark->end, which frees the slot. */
+void flow_run_mark(struct flow *flow, struct flow_verdict first);
 
 #endif

@@ -20,7 +20,7 @@ static bool is_suspected(const struct flow *flow)
 
 const char *flow_turn_closed(const struct flow *flow, int64_t now_ms)
 {
-    if (flow->attempt.step != STEP_CHECK && flow->attempt.step != STEP_ISSUE)
+    if (flow->env->mark || (flow->attempt.step != STEP_CHECK && flow->attempt.step != STEP_ISSUE))
         return NULL;
     /* guard: no card is begun that cannot be linked */
     if (is_suspected(flow) && !flow->is_probe)
@@ -58,7 +58,7 @@ static void fill_ticket(const struct flow *flow, enum flow_step step, struct tar
     ticket->kind = (int)step;
     ticket->is_aside = flow_step_is_aside(step);
     ticket->is_dear = step == STEP_LINK;
-    ticket->may_probe = flow->is_probe;
+    ticket->may_probe = flow->is_probe && !flow->env->mark;
     ticket->event_id = flow->attempt.event_id;
 }
 
@@ -124,10 +124,27 @@ void flow_turn_return(struct flow *flow)
     target_leave(&flow_peer(flow)->target, &flow->ticket, BREAKER_NOTHING, NULL, -1);
 }
 
+/* What a call of a mark shows of the peer is only whether it can be reached. The success of look-ups and cancels proves
+ * nothing about creates and links: as a probe a good one does not close the breaker, or every look-up would send creates
+ * into an outage and use their attempts up. */
+static enum breaker_result health_of_mark(const struct flow *flow)
+{
+    if (flow->attempt.outcome.kind == OUTCOME_EXECUTED)
+        /* guard: a look-up that went well does not close the breaker */
+        return flow->is_probe ? BREAKER_NOTHING : BREAKER_GOOD;
+    return flow->call.result != HTTP_ANSWERED ? BREAKER_BAD : BREAKER_NOTHING;
+}
+
 void flow_turn_leave(struct flow *flow, struct flow_verdict *verdict)
 {
     struct target *target = &flow_peer(flow)->target;
     const struct outcome *outcome = &flow->attempt.outcome;
+    if (flow->env->mark) {
+        flow->holds_ticket = false;
+        flow->ticket.is_repeated = flow->attempt.number > 1;
+        target_leave(target, &flow->ticket, health_of_mark(flow), outcome_cause(outcome), outcome->wait_ms);
+        return;
+    }
     /* Only a closed breaker counts failures: neither a failed probe nor a call that was in flight when it opened is an
      * attempt. */
     if (verdict->kind == FLOW_RETRY && outcome->health == BREAKER_BAD && target->breaker.state != BREAKER_CLOSED)

@@ -55,7 +55,8 @@ static struct flow_verdict read_found(struct flow *flow, const struct outcome *o
     enum issuer_found found = issuer_lookup_found(lookup);
     const char *id = found == ISSUER_FOUND_CANCELLED ? lookup->gone_id : lookup->card.id;
     bool is_ours = strcmp(id, flow->card.id) == 0;
-    if (found == ISSUER_FOUND_ONE && flow->attempt.lookup_reason != LOOKUP_AFTER_REPEAT && !flow->attempt.is_saved)
+    bool is_taken = found == ISSUER_FOUND_ONE && flow->attempt.lookup_reason != LOOKUP_AFTER_REPEAT;
+    if (flow->env->mark || (is_taken && !flow->attempt.is_saved))
         flow->card = lookup->card;
     struct shown shown = shown_of(flow);
     shown.found = found;

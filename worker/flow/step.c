@@ -21,6 +21,8 @@ struct flow_verdict step_go(enum flow_step step)
 
 struct flow_verdict step_decide(struct flow *flow, const struct outcome *outcome, struct shown shown)
 {
+    if (flow->env->mark)
+        return flow->env->mark->decide(flow, outcome, &shown);
     const struct view view = flow_view(flow, clock_mono_ms(), clock_wall_us());
     flow->attempt.is_reissue = flow->payload.is_reissue;
     return decide_answer(&flow->attempt, &view, outcome, &shown);

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "common/lib/base/clock.h"
-#include "worker/flow/flow.h"
 
 /* Columns of reconcile_take. */
 enum {
@@ -41,52 +40,64 @@ static bool text_is(struct slice text, const char *expected)
     return text.bytes && text.length == strlen(expected) && memcmp(text.bytes, expected, text.length) == 0;
 }
 
-static void read_facts(struct mark *mark, const struct pg_rows *rows, int row)
+static void read_facts(const struct pg_rows *rows, int row, struct mark *mark)
 {
     struct slice status = pg_bytes(rows, row, COL_STATUS);
-    int64_t steady_ms = db_clock_steady_ms(mark->env->db_clock, clock_mono_us());
-    bool clock_stepped = !pg_is_null(rows, row, COL_SENT_AGE) && mark->age_ms < 0;
+    const struct flow *flow = &mark->flow;
+    int64_t steady_ms = db_clock_steady_ms(flow->env->db_clock, clock_mono_us());
+    int64_t age_ms = pg_is_null(rows, row, COL_SENT_AGE) ? -1 : pg_int8(rows, row, COL_SENT_AGE);
+    bool clock_stepped = !pg_is_null(rows, row, COL_SENT_AGE) && age_ms < 0;
     mark->facts = (struct mark_facts){
         .is_reissue = text_is(pg_bytes(rows, row, COL_ACTION), "reissue"),
+        .is_delivery = flow->route,
         /* guard: nothing found decides nothing before it is settled */
-        .is_settled = !clock_stepped && attempt_settle_left_ms(mark->age_ms, steady_ms, mark_settle_ms(mark),
-                                                               mark->env->config->worker.lease_ms) == 0,
+        .settle_left_ms = clock_stepped ? -1
+                                        : attempt_settle_left_ms(age_ms, steady_ms, flow_rules(flow).settle_time_ms,
+                                                                 flow->env->config->worker.lease_ms),
         .has_card = !pg_is_null(rows, row, COL_CARD),
         .card_is_active = text_is(pg_bytes(rows, row, COL_CARD_STATUS), "active") ||
                           text_is(pg_bytes(rows, row, COL_CARD_STATUS), "frozen"),
         .has_orphan = pg_bool(rows, row, COL_HAS_ORPHAN),
         .is_elsewhere = pg_bool(rows, row, COL_ELSEWHERE),
-        .tries = mark->attempts,
+        .verifies = issuer_profile_has(flow->env->parameters->profile, ISSUER_RETRIEVE),
+        .tries = (int)pg_int8(rows, row, COL_ATTEMPTS),
     };
     mark->facts.is_there = status.bytes && outbox_status_parse(status.bytes, status.length, &mark->facts.status);
 }
 
 /* NULL: the event is a card request, or gone. */
-static struct route *route_of(const struct mark *mark, const struct pg_rows *rows, int row)
+static struct route *route_of(const struct flow *flow, const struct pg_rows *rows, int row)
 {
     char type[CONFIG_ROUTE_TYPE_SIZE];
     copy_text(type, sizeof(type), pg_bytes(rows, row, COL_TYPE));
-    return routes_find(mark->env->routes, type);
+    return routes_find(flow->env->routes, type);
+}
+
+static void read_event(const struct pg_rows *rows, int row, struct flow *flow)
+{
+    flow->route = route_of(flow, rows, row);
+    flow->attempt = (struct attempt){
+        .event_id = pg_uuid(rows, row, COL_EVENT),
+        .number = (int)pg_int8(rows, row, COL_ATTEMPTS),
+        .asks_for = STEP_COUNT,
+        .verifies = STEP_CANCEL,
+    };
+    uuid_format(&flow->attempt.event_id, flow->event_text);
+    trace_of_event(pg_bytes(rows, row, COL_TRACEPARENT), pg_bytes(rows, row, COL_TRACESTATE), &flow->attempt.event_id,
+                   &flow->trace);
+    copy_text(flow->user_id, sizeof(flow->user_id), pg_bytes(rows, row, COL_USER));
+    copy_text(flow->card.id, sizeof(flow->card.id), pg_bytes(rows, row, COL_CARD_ISSUER_ID));
+    flow->made_ms = pg_int8(rows, row, COL_MADE);
+    event_parameters_start(&flow->parameters, flow->env->parameters, flow->user_id,
+                           pg_bytes(rows, row, COL_PARAMETERS));
+    if (!pg_is_null(rows, row, COL_CARD))
+        flow->save.card_id = pg_uuid(rows, row, COL_CARD);
 }
 
 void mark_row_read(const struct pg_rows *rows, int row, struct mark *mark)
 {
     mark->id = pg_uuid(rows, row, COL_ID);
-    mark->event_id = pg_uuid(rows, row, COL_EVENT);
-    uuid_format(&mark->event_id, mark->event_text);
-    trace_of_event(pg_bytes(rows, row, COL_TRACEPARENT), pg_bytes(rows, row, COL_TRACESTATE), &mark->event_id,
-                   &mark->trace);
-    mark->is_traced = mark->env->exporter && exporter_wants(mark->env->exporter, &mark->trace, mark->span_parent);
-    mark->route = route_of(mark, rows, row);
-    mark->attempts = (int)pg_int8(rows, row, COL_ATTEMPTS);
     mark->seen_us = pg_is_null(rows, row, COL_SEEN) ? 0 : pg_int8(rows, row, COL_SEEN);
-    mark->age_ms = pg_is_null(rows, row, COL_SENT_AGE) ? -1 : pg_int8(rows, row, COL_SENT_AGE);
-    copy_text(mark->user_id, sizeof(mark->user_id), pg_bytes(rows, row, COL_USER));
-    copy_text(mark->stored_issuer_id, sizeof(mark->stored_issuer_id), pg_bytes(rows, row, COL_CARD_ISSUER_ID));
-    mark->made_ms = pg_int8(rows, row, COL_MADE);
-    event_parameters_start(&mark->parameters, mark->env->parameters, mark->user_id,
-                           pg_bytes(rows, row, COL_PARAMETERS));
-    read_facts(mark, rows, row);
-    if (mark->facts.has_card)
-        mark->card_id = pg_uuid(rows, row, COL_CARD);
+    read_event(rows, row, &mark->flow);
+    read_facts(rows, row, mark);
 }

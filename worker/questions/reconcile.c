@@ -36,7 +36,7 @@ struct reconcile {
 static struct mark *free_mark(struct reconcile *reconcile)
 {
     for (int i = 0; i < MARKS_MAX; i++)
-        if (!reconcile->marks[i].is_busy)
+        if (!reconcile->marks[i].flow.is_busy)
             return &reconcile->marks[i];
     return NULL;
 }
@@ -91,7 +91,8 @@ static void take(struct reconcile *reconcile)
 {
     const struct reconcile_options *options = &reconcile->options;
     struct pg_query *query = &reconcile->query;
-    if (!reconcile->is_due || reconcile->is_taking || reconcile->env.is_draining || reconcile->busy_count >= MARKS_MAX)
+    if (!reconcile->is_due || reconcile->is_taking || reconcile->env.flow.is_draining ||
+        reconcile->busy_count >= MARKS_MAX)
         return;
     if (!fill_types(reconcile))
         return;
@@ -157,18 +158,19 @@ bool reconcile_open(const struct reconcile_options *options, struct reconcile **
         return err_set(err, ERR_MEMORY, "no memory for the marks");
     reconcile->options = *options;
     reconcile->env = (struct mark_env){
-        .config = options->config,
-        .peers = options->peers,
-        .routes = options->routes,
+        .flow = {.config = options->config,
+                 .parameters = options->parameters,
+                 .peers = options->peers,
+                 .routes = options->routes,
+                 .db_clock = options->db_clock,
+                 .exporter = options->exporter},
         .pool = options->pool,
-        .db_clock = options->db_clock,
-        .parameters = options->parameters,
         .metrics = options->metrics,
-        .exporter = options->exporter,
         .on_result = on_mark_result,
         .on_released = on_mark_released,
         .context = reconcile,
     };
+    mark_env_init(&reconcile->env);
     lost_creates_init(&reconcile->lost_creates, options->pool);
     buf_init(&reconcile->types, TYPES_BYTES_MAX);
     for (int i = 0; i < MARKS_MAX; i++)
@@ -182,7 +184,7 @@ bool reconcile_open(const struct reconcile_options *options, struct reconcile **
 
 void reconcile_stop(struct reconcile *reconcile)
 {
-    reconcile->env.is_draining = true;
+    reconcile->env.flow.is_draining = true;
     uv_timer_stop(&reconcile->timer);
 }
 

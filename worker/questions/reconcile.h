@@ -12,7 +12,7 @@
  * route is paused no mark of its events is taken. A worker holds few marks at a time, so that a bulk reconcile does not
  * stop the cards.
  *
- * mark.[ch] with mark_row.c is one mark, mark_verdict.[ch] decides, lost_creates.[ch] are the marks that a worker
+ * mark.[ch] with mark_row.c is one mark, common/core/decide/decide_mark.h decides, lost_creates.[ch] are the marks that a worker
  * leaves itself. */
 #ifndef ISSUING_RECONCILE_H
 #define ISSUING_RECONCILE_H
@@ -37,7 +37,7 @@ struct reconcile_options {
     const struct config *config;
     const char *worker_name; /* of the lease */
     struct peers *peers;
-    const struct routes *routes;
+    struct routes *routes;
     const struct db_clock *db_clock;
     const struct parameters_env *parameters;
     struct metrics *metrics;

@@ -32,6 +32,9 @@ struct flow_verdict {
     int64_t wait_ms;   /* RETRY, DEFER: at least so long; -1 = the usual delay. Settled: exactly so long */
     bool in_progress;  /* DEFER by 409 or 425: bounded by the key's lifetime */
     bool keeps_streak; /* settled DEFER: the streak of 409 and 425 answers goes on */
+    /* COMPLETE of a mark (decide_mark.h): of its result; static, or NULL. With cancelled_at_issuer, duplicate and
+     * reissued the user may read it. */
+    const char *detail;
 };
 
 /* The attempt begins: sets where it stands, by what earlier ones have left in the row, and returns what comes first:

@@ -8,7 +8,6 @@
 #include "tests/support/suite.h"
 #include "tests/unit/worker/fake_profile.h"
 #include "worker/flow/flow_before.h"
-#include "worker/questions/mark.h"
 
 #define SECOND INT64_C(1000)
 #define HOUR (3600 * SECOND)
@@ -139,13 +138,10 @@ START_TEST(a_stored_card_is_linked_however_many_attempts_it_took)
 TEST(the_shorter_lifetime_and_the_longer_settling_of_two_workers_count)
 {
     struct attempt_rules own = flow_rules(&flow);
-    struct mark_env marks = {.config = &config, .peers = &peers};
-    const struct mark mark = {.env = &marks};
     peers.least_key_lifetime_ms = own.key_lifetime_ms - 1;
     peers.most_settle_time_ms = own.settle_time_ms + 1;
     ck_assert_int_eq(flow_rules(&flow).key_lifetime_ms, own.key_lifetime_ms - 1);
     ck_assert_int_eq(flow_rules(&flow).settle_time_ms, own.settle_time_ms + 1);
-    ck_assert_int_eq(mark_settle_ms(&mark), own.settle_time_ms + 1);
     peers.least_key_lifetime_ms = own.key_lifetime_ms + 1;
     peers.most_settle_time_ms = own.settle_time_ms - 1;
     ck_assert_int_eq(flow_rules(&flow).key_lifetime_ms, own.key_lifetime_ms);
