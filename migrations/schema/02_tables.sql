@@ -697,7 +697,7 @@ CREATE TYPE issuing.claimed_event AS (
     held_end text, held_end_code text, -- the end that waits until no create can arrive any more
     issuer_parameters text,       -- null = none are kept
     made_ms int8,                 -- when the row was made: milliseconds since 1970, at least 0
-    is_elsewhere bool,            -- it, or the card that it is to replace, belongs to another issuer
+    is_of_other_issuer bool,            -- it, or the card that it is to replace, belongs to another issuer
     replaces_request_id uuid,     -- reissue: the request that the card to replace was made for
     is_resent bool,               -- it was COMPLETED before, and an operator has it sent again
     is_accepted bool);            -- by an api, for a client; false = a service sent it

@@ -62,14 +62,14 @@ static void expect_adopted(const char *more, const char *result)
 TEST(an_event_stays_with_the_issuer_of_its_first_send)
 {
     (void)add_event("alice", 1);
-    ck_assert_int_eq(claimed(ONE, "count(*) FILTER (WHERE NOT is_elsewhere)"), 1);
+    ck_assert_int_eq(claimed(ONE, "count(*) FILTER (WHERE NOT is_of_other_issuer)"), 1);
     end_attempt(false, true);
     for (int i = 0; i < 2; i++) {
-        ck_assert_int_eq(claimed(TWO, "count(*) FILTER (WHERE is_elsewhere)"), 1);
+        ck_assert_int_eq(claimed(TWO, "count(*) FILTER (WHERE is_of_other_issuer)"), 1);
         end_attempt(false, false);
         ck_assert_int_eq(open_event("e.sent_to = 1 AND e.first_sent_at IS NOT NULL"), 1);
     }
-    ck_assert_int_eq(claimed(ONE, "count(*) FILTER (WHERE NOT is_elsewhere)"), 1);
+    ck_assert_int_eq(claimed(ONE, "count(*) FILTER (WHERE NOT is_of_other_issuer)"), 1);
 }
 
 TEST(what_sent_nothing_belongs_to_nobody)
@@ -78,7 +78,7 @@ TEST(what_sent_nothing_belongs_to_nobody)
     ck_assert_int_eq(claimed(ONE, "count(*)"), 1);
     end_attempt(true, false);
     ck_assert_int_eq(open_event("e.sent_to IS NULL AND e.first_sent_at IS NULL"), 1);
-    ck_assert_int_eq(claimed(TWO, "count(*) FILTER (WHERE NOT is_elsewhere)"), 1);
+    ck_assert_int_eq(claimed(TWO, "count(*) FILTER (WHERE NOT is_of_other_issuer)"), 1);
 }
 
 TEST(a_replacement_belongs_to_the_issuer_of_the_card)
@@ -98,12 +98,12 @@ TEST(a_replacement_belongs_to_the_issuer_of_the_card)
         "INSERT INTO outbox_events (user_id, payload) VALUES ('alice', '{\"kind\": \"reissue\", \"replaces\": "
         "\"%s\"}')",
         text_of(&card));
-    ck_assert_int_eq(claimed(TWO, "count(*) FILTER (WHERE is_elsewhere)"), 1);
+    ck_assert_int_eq(claimed(TWO, "count(*) FILTER (WHERE is_of_other_issuer)"), 1);
     end_attempt(true, false);
     expect_adopted("NULL, 2::int2", "done");
     ck_assert_int_eq(database_int(owner, "SELECT issuer FROM cards"), 2);
     ck_assert_int_eq(open_event("e.sent_to IS NULL AND e.held_end IS NULL"), 1);
-    ck_assert_int_eq(claimed(TWO, "count(*) FILTER (WHERE NOT is_elsewhere)"), 1);
+    ck_assert_int_eq(claimed(TWO, "count(*) FILTER (WHERE NOT is_of_other_issuer)"), 1);
 }
 
 /* The settling time passes. */
@@ -136,7 +136,7 @@ TEST(an_adopted_event_is_looked_up_first_and_stays_unknown)
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM operator_actions WHERE action = 'adopt' AND reason = "
                                          "'it moved' AND after #>> '{from,address}' = '" ONE "'"),
                      1);
-    ck_assert_int_eq(claimed(TWO, "count(*) FILTER (WHERE NOT is_elsewhere AND held_end = 'before_sending')"), 1);
+    ck_assert_int_eq(claimed(TWO, "count(*) FILTER (WHERE NOT is_of_other_issuer AND held_end = 'before_sending')"), 1);
 }
 
 /* The new address has the card and not the key: what is not looked up there makes a second one. */
@@ -152,7 +152,7 @@ TEST(a_replay_of_an_adopted_event_is_looked_up_first)
     database_run(owner, "UPDATE outbox_events SET status = 'FAILED', reason_code = 'worker_lost', lost_count = 5, "
                         "completed_at = now()"); /* as the sweep does */
     database_run(owner, "SELECT issuing.replay(id, NULL, 'olga', 'olga', NULL, 'again') FROM outbox_events");
-    ck_assert_int_eq(claimed(TWO, "count(*) FILTER (WHERE NOT is_elsewhere AND held_end = 'before_sending')"), 1);
+    ck_assert_int_eq(claimed(TWO, "count(*) FILTER (WHERE NOT is_of_other_issuer AND held_end = 'before_sending')"), 1);
 }
 
 /* Story: a create to the first issuer is given up, and the event is adopted for the second one, which has no card: the
@@ -183,10 +183,10 @@ TEST(what_was_a_duplicate_stays_one_when_it_is_adopted)
     end_attempt(false, true);
     database_run(owner, "UPDATE outbox_events SET held_end = 'duplicate'");
     settle();
-    ck_assert_int_eq(claimed(TWO, "count(*) FILTER (WHERE is_elsewhere AND held_end = 'duplicate')"), 1);
+    ck_assert_int_eq(claimed(TWO, "count(*) FILTER (WHERE is_of_other_issuer AND held_end = 'duplicate')"), 1);
     database_run(owner, "UPDATE outbox_events SET status = 'PENDING', lease_token = NULL, lease_until = NULL");
     expect_adopted("NULL, 2::int2", "done");
-    ck_assert_int_eq(claimed(TWO, "count(*) FILTER (WHERE NOT is_elsewhere AND held_end = 'duplicate')"), 1);
+    ck_assert_int_eq(claimed(TWO, "count(*) FILTER (WHERE NOT is_of_other_issuer AND held_end = 'duplicate')"), 1);
 }
 
 TEST(issuers_are_numbered_once_and_seen_again)

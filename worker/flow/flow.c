@@ -39,7 +39,7 @@ bool flow_take_delivery(struct flow *flow, struct route *route, struct slice use
     flow->parameters = (struct event_parameters){0};
     flow->save = (struct write_save){0};
     flow->replaces_issuer_id[0] = flow->user_id[0] = '\0';
-    flow->attempt.is_saved = flow->attempt.is_elsewhere = false;
+    flow->attempt.is_saved = flow->attempt.is_of_other_issuer = false;
     buf_init(&flow->body, ROUTE_PAYLOAD_MAX);
     if (!user_id.bytes || user_id.length == 0 || user_id.length > OUTBOX_USER_ID_MAX ||
         memchr(user_id.bytes, '\0', user_id.length) || !payload.bytes || payload.length > ROUTE_PAYLOAD_MAX)

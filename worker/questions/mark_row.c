@@ -58,7 +58,7 @@ static void read_facts(const struct pg_rows *rows, int row, struct mark *mark)
         .card_is_active = text_is(pg_bytes(rows, row, COL_CARD_STATUS), "active") ||
                           text_is(pg_bytes(rows, row, COL_CARD_STATUS), "frozen"),
         .has_orphan = pg_bool(rows, row, COL_HAS_ORPHAN),
-        .is_elsewhere = pg_bool(rows, row, COL_ELSEWHERE),
+        .is_of_other_issuer = pg_bool(rows, row, COL_ELSEWHERE),
         .verifies = issuer_profile_has(flow->env->parameters->profile, ISSUER_RETRIEVE),
         .tries = (int)pg_int8(rows, row, COL_ATTEMPTS),
     };

@@ -59,11 +59,11 @@ struct attempt {
     /* The reason to end with after a look-up or cancel. At the claim: cancel_code, or that of the held end; "" =
      * none. */
     char pending_code[OUTBOX_REASON_CODE_SIZE];
-    bool is_readable;  /* the payload */
-    bool is_newer;     /* it is not, but a worker of a later release may read it: nothing is done */
-    bool is_resent;    /* it was COMPLETED before, and an operator has it sent again */
-    bool is_elsewhere; /* it, or the card that it is to replace, belongs to another issuer: nothing is done */
-    bool is_saved;     /* there is a row in cards */
+    bool is_readable;        /* the payload */
+    bool is_newer;           /* it is not, but a worker of a later release may read it: nothing is done */
+    bool is_resent;          /* it was COMPLETED before, and an operator has it sent again */
+    bool is_of_other_issuer; /* it, or the card that it is to replace, belongs to another issuer: nothing is done */
+    bool is_saved;           /* there is a row in cards */
     bool is_reissue;
 
     /* Where the attempt stands. */

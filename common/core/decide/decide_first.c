@@ -81,7 +81,7 @@ struct flow_verdict decide_first(struct attempt *attempt, const struct attempt_r
     attempt->outcome = (struct outcome){0};
     struct flow_verdict first = choose_first_step(attempt, rules);
     /* guard: nothing is done for an event of another issuer */
-    if (attempt->is_elsewhere)
+    if (attempt->is_of_other_issuer)
         return (struct flow_verdict){
             .kind = FLOW_DEFER, .code = outbox_cause_name(OUTBOX_CAUSE_OTHER_ISSUER), .wait_ms = -1};
     /* guard: a request of a newer api waits for a newer worker */

@@ -29,7 +29,7 @@ static struct flow_verdict wait_for_settling(const struct mark_facts *facts)
 static struct flow_verdict look_up(const struct mark_facts *facts)
 {
     /* guard: a mark of an event of another issuer looks up nothing */
-    if (!facts->is_elsewhere)
+    if (!facts->is_of_other_issuer)
         return go(facts->is_delivery ? STEP_ASK : STEP_LOOKUP);
     if (facts->tries < ELSEWHERE_TRIES || (!facts->is_reissue && facts->status == OUTBOX_REJECTED))
         return put_back(outbox_cause_name(OUTBOX_CAUSE_OTHER_ISSUER), -1);

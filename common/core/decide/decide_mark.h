@@ -14,12 +14,12 @@ struct mark_facts {
     bool is_there;    /* the event exists; the other members are about it */
     bool is_delivery; /* by a route; else it is a card request */
     enum outbox_status status;
-    int64_t settle_left_ms; /* until no create or delivery of it can be on its way; 0 = none can; -1 = not known */
-    bool has_card;          /* a card is stored */
-    bool card_is_active;    /* and it is neither replaced nor cancelled; it may be frozen */
-    bool is_elsewhere;      /* it belongs to another issuer than this worker's */
-    bool verifies;          /* the issuer's profile reads one card */
-    int tries;              /* of the mark, this one included */
+    int64_t settle_left_ms;  /* until no create or delivery of it can be on its way; 0 = none can; -1 = not known */
+    bool has_card;           /* a card is stored */
+    bool card_is_active;     /* and it is neither replaced nor cancelled; it may be frozen */
+    bool is_of_other_issuer; /* it belongs to another issuer than this worker's */
+    bool verifies;           /* the issuer's profile reads one card */
+    int tries;               /* of the mark, this one included */
     /* A live card of this REJECTED event was found and cancelled, or the card of this COMPLETED one was found closed, by
      * this worker or an earlier one. */
     bool has_orphan;

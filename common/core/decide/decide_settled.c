@@ -94,7 +94,7 @@ static int64_t short_ms(const struct attempt *attempt, const struct view *view, 
 /* ---- evidence ---- */
 
 /* This is at least the third answer of this kind in a row. */
-static bool is_third(const struct attempt *attempt)
+static bool is_third_in_a_row(const struct attempt *attempt)
 {
     /* guard: a refusal ends an event only the third time */
     return deferral_number(attempt, outcome_cause(&attempt->outcome)) >= DEFERRALS_PROVE;
@@ -102,9 +102,9 @@ static bool is_third(const struct attempt *attempt)
 
 /* A failure that is the peer's health ends nothing, however long it lasts, unless another event was answered well
  * during this attempt, or, where events are rare, between three such failures in a row. */
-static bool others_fare_better(const struct attempt *attempt, const struct view *view)
+static bool others_are_answered_well(const struct attempt *attempt, const struct view *view)
 {
-    return view->others_in_attempt || (is_third(attempt) && view->others_since_change);
+    return view->others_in_attempt || (is_third_in_a_row(attempt) && view->others_since_change);
 }
 
 /* The look-up of this event fails in a way that is no question of the peer's health: what came back cannot be read, or
@@ -187,7 +187,7 @@ static struct flow_verdict settle_retry(const struct attempt *attempt, const str
                           /* guard: an outage of look-ups ends no event that was never sent */
                           attempt->unknown;
     /* guard: a failure that is the target's health ends no event without evidence */
-    if (attempt->outcome.health == BREAKER_BAD && !is_last_lookup && !others_fare_better(attempt, view))
+    if (attempt->outcome.health == BREAKER_BAD && !is_last_lookup && !others_are_answered_well(attempt, view))
         return settle_in_outage(attempt, view, attempt->outcome.code);
     return settle_exhausted(attempt, view, verdict.code);
 }
@@ -213,7 +213,7 @@ static const struct {
 /* The event's last change is its last answer, whichever worker got it. */
 static bool is_proved(const struct attempt *attempt, const struct view *view)
 {
-    if (!is_third(attempt))
+    if (!is_third_in_a_row(attempt))
         return false;
     switch (refusals[attempt_purpose(attempt)].proof) {
     case PROVED_BY_KIND:
@@ -240,7 +240,7 @@ static struct flow_verdict settle_deferral(const struct attempt *attempt, const 
                                            struct flow_verdict verdict)
 {
     const struct outcome *outcome = &attempt->outcome;
-    if (attempt->is_elsewhere)
+    if (attempt->is_of_other_issuer)
         return defer(verdict.code, elsewhere_ms(attempt, view), attempt->deferred_age_ms >= 0);
     if (attempt->lookup_reason == LOOKUP_IN_OUTAGE && outcome->kind == OUTCOME_EXECUTED) /* looked up, and not found */
         return settle_in_outage(attempt, view, attempt->pending_code);
@@ -271,7 +271,7 @@ static struct flow_verdict settle_deferral(const struct attempt *attempt, const 
 static bool is_refused_with_others(const struct attempt *attempt, const struct view *view)
 {
     return attempt->step == STEP_DELIVER && attempt->outcome.kind == OUTCOME_REFUSED && view->is_suspected &&
-           (view->rules.refused_is_question || !is_third(attempt));
+           (view->rules.refused_is_question || !is_third_in_a_row(attempt));
 }
 
 static struct flow_verdict settle(const struct attempt *attempt, const struct view *view, struct flow_verdict verdict)

@@ -34,7 +34,7 @@ static void words_of(const struct ip_address *address, uint64_t ret_words[2])
         ret_words[1] = 0;
 }
 
-static uint64_t stirred(uint64_t word)
+static uint64_t mix(uint64_t word)
 {
     word ^= word >> 32;
     word *= UINT64_C(0xD6E8FEB86659FD93);
@@ -46,7 +46,7 @@ static uint64_t stirred(uint64_t word)
 static struct address_chain *chain_of(const struct address_caps *caps, struct address_chain *chains, size_t count,
                                       const uint64_t words[2])
 {
-    return &chains[(stirred(stirred(words[0] ^ caps->secret[0]) ^ words[1] ^ caps->secret[1])) & (count - 1)];
+    return &chains[(mix(mix(words[0] ^ caps->secret[0]) ^ words[1] ^ caps->secret[1])) & (count - 1)];
 }
 
 static struct address_entry *find(const struct address_caps *caps, const uint64_t words[2])

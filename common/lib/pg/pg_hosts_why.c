@@ -25,7 +25,7 @@ const char *pg_cause_name(enum pg_cause cause)
 static const struct {
     enum pg_cause cause;
     const char *words;
-} all_of[] = {
+} common_states[] = {
     [PG_SEEN_STANDBY] = {PG_CAUSE_NO_PRIMARY, "no primary, every host is a standby"},
     [PG_SEEN_READ_ONLY] = {PG_CAUSE_READ_ONLY, "every host is read-only"},
     [PG_SEEN_REFUSED] = {PG_CAUSE_REFUSED, "every host refuses connections"},
@@ -35,7 +35,7 @@ static const struct {
     [PG_SEEN_UNRESOLVED] = {PG_CAUSE_UNRESOLVED, "no host name has an address"},
 };
 
-static const char *words_of(enum pg_seen seen)
+static const char *state_text(enum pg_seen seen)
 {
     switch (seen) {
     case PG_SEEN_NOTHING:
@@ -88,7 +88,7 @@ static void add_name(struct line *line, const struct pg_hosts *hosts, int host)
 }
 
 /* What was seen of a host: at its first address or, while that is silent, at the next one. */
-static enum pg_seen seen_of(const struct pg_hosts *hosts, int host, const char **ret_why)
+static enum pg_seen host_state(const struct pg_hosts *hosts, int host, const char **ret_why)
 {
     enum pg_seen seen = PG_SEEN_UNRESOLVED;
     *ret_why = hosts->list[host].why;
@@ -111,21 +111,22 @@ static enum pg_seen seen_of(const struct pg_hosts *hosts, int host, const char *
 
 static enum pg_cause cause_of(enum pg_seen seen)
 {
-    return (size_t)seen < ARRAY_SIZE(all_of) && all_of[seen].words ? all_of[seen].cause : PG_CAUSE_OTHER;
+    return (size_t)seen < ARRAY_SIZE(common_states) && common_states[seen].words ? common_states[seen].cause
+                                                                                 : PG_CAUSE_OTHER;
 }
 
-static void add_hosts(struct line *line, const struct pg_hosts *hosts, bool is_same)
+static void add_hosts(struct line *line, const struct pg_hosts *hosts, bool all_agree)
 {
     for (int i = 0; i < hosts->count; i++) {
         const char *why = "";
-        enum pg_seen seen = seen_of(hosts, i, &why);
+        enum pg_seen seen = host_state(hosts, i, &why);
         add(line, i > 0 ? ", " : ": ");
         add_name(line, hosts, i);
-        if (is_same && seen != PG_SEEN_UNRESOLVED)
+        if (all_agree && seen != PG_SEEN_UNRESOLVED)
             continue;
         bool is_quoted = seen == PG_SEEN_OTHER || (seen == PG_SEEN_NOTHING && why[0]);
         add(line, is_quoted ? ": " : " ");
-        add(line, is_quoted ? why : words_of(seen));
+        add(line, is_quoted ? why : state_text(seen));
         if (seen == PG_SEEN_UNRESOLVED && why[0]) {
             add(line, " (");
             add(line, why);
@@ -138,30 +139,30 @@ enum pg_cause pg_hosts_why(const struct pg_hosts *hosts, const char *reason, cha
 {
     struct line line = {.text = ret_text, .size = size};
     const char *why = "";
-    enum pg_seen first = hosts->count > 0 ? seen_of(hosts, 0, &why) : PG_SEEN_NOTHING;
-    bool is_same = true, is_answered = false, is_lost = false;
+    enum pg_seen first = hosts->count > 0 ? host_state(hosts, 0, &why) : PG_SEEN_NOTHING;
+    bool all_agree = true, is_answered = false, is_lost = false;
     ret_text[0] = '\0';
     for (int i = 0; i < hosts->count; i++) {
-        enum pg_seen seen = seen_of(hosts, i, &why);
-        is_same = is_same && seen == first;
+        enum pg_seen seen = host_state(hosts, i, &why);
+        all_agree = all_agree && seen == first;
         is_lost = is_lost || seen == PG_SEEN_LOST;
         is_answered = is_answered || seen == PG_SEEN_STANDBY || seen == PG_SEEN_READ_ONLY || seen == PG_SEEN_OUTDATED ||
                       seen == PG_SEEN_ELSEWHERE;
     }
     enum pg_cause cause = is_lost       ? PG_CAUSE_LOST
-                          : is_same     ? cause_of(first)
+                          : all_agree   ? cause_of(first)
                           : is_answered ? PG_CAUSE_NO_PRIMARY
                                         : PG_CAUSE_OTHER;
     if (hosts->count <= 1) {
-        bool is_unresolved = hosts->count == 1 && seen_of(hosts, 0, &why) == PG_SEEN_UNRESOLVED;
+        bool is_unresolved = hosts->count == 1 && host_state(hosts, 0, &why) == PG_SEEN_UNRESOLVED;
         if (is_unresolved) {
             add(&line, "the name ");
             add(&line, hosts->list[0].host);
             add(&line, " has no address: ");
         }
         add(&line, !is_unresolved && reason[0] ? reason : why[0] ? why : "not connected yet");
-    } else if (is_same && cause != PG_CAUSE_OTHER) {
-        add(&line, all_of[first].words);
+    } else if (all_agree && cause != PG_CAUSE_OTHER) {
+        add(&line, common_states[first].words);
         add_hosts(&line, hosts, true);
     } else {
         char start[64];

@@ -172,7 +172,7 @@ TEST(a_receiver_that_was_asked_decides_once_the_last_delivery_has_settled)
 TEST(an_event_of_another_issuer_is_not_looked_up)
 {
     struct mark_facts failed = facts_of(OUTBOX_FAILED), rejected = facts_of(OUTBOX_REJECTED);
-    failed.is_elsewhere = rejected.is_elsewhere = true;
+    failed.is_of_other_issuer = rejected.is_of_other_issuer = true;
     failed.tries = rejected.tries = 1;
     expect(decide_mark_first(&failed), FLOW_DEFER, "other_issuer"); /* to a worker of its issuer */
     failed.tries = rejected.tries = 9;
@@ -180,7 +180,7 @@ TEST(an_event_of_another_issuer_is_not_looked_up)
     expect(decide_mark_first(&rejected), FLOW_DEFER, "other_issuer"); /* nobody else looks for its card */
     failed.is_reissue = true;
     expect(decide_mark_first(&failed), FLOW_COMPLETE, "refused");
-    failed.is_elsewhere = false;
+    failed.is_of_other_issuer = false;
     expect_step(decide_mark_first(&failed), STEP_LOOKUP);
 }
 

@@ -77,7 +77,7 @@ static const int answers[] = {0,   1,   100, 200, 201, 202, 204, 299, 301, 308, 
 static const int asked[] = {0, 1, 200, 201, 204, 301, 401, 404, 409, 410, 418, 429, 500, 999};
 
 struct state {
-    bool has_lookup, is_unknown, is_expired, is_settled, others_fare_well, is_third;
+    bool has_lookup, is_unknown, is_expired, is_settled, others_fare_well, is_third_in_a_row;
     int attempt;
     bool was_resent; /* the call, by the HTTP client */
     bool is_old;     /* by the time in its id: older than a key may be */
@@ -130,7 +130,7 @@ static struct flow_verdict answered(int answer, const struct state *state)
     buf_reset(&call->answer);
     ck_assert(buf_put_text(&call->answer, "{\"code\":\"no_funds\"}"));
     struct flow_verdict verdict = flow_steps[flow.attempt.step].read(&flow, &flow.attempt.outcome);
-    if (state->is_third) {
+    if (state->is_third_in_a_row) {
         flow.attempt.deferral_count = 2;
         snprintf(flow.attempt.deferral_code, sizeof(flow.attempt.deferral_code), "%s", flow.attempt.outcome.code);
     }
@@ -286,7 +286,7 @@ START_TEST(no_answer_in_any_state_breaks_a_rule)
                     .is_expired = bits & 4,
                     .is_settled = bits & 8,
                     .others_fare_well = bits & 16,
-                    .is_third = bits & 32,
+                    .is_third_in_a_row = bits & 32,
                     .was_resent = bits & 64,
                     .is_old = bits & 128,
                     .attempt = attempt,
@@ -324,7 +324,7 @@ static const struct {
     {{.attempt = 1}, 409, 0, FLOW_DEFER, "route_http_409"},
     {{.attempt = 1}, 401, 0, FLOW_DEFER, "route_http_401"},
     /* for this event alone */
-    {{.attempt = 1, .others_fare_well = true, .is_third = true}, 404, 0, FLOW_FAIL, "route_http_404"},
+    {{.attempt = 1, .others_fare_well = true, .is_third_in_a_row = true}, 404, 0, FLOW_FAIL, "route_http_404"},
     /* an earlier delivery may have been executed, and nobody can tell */
     {{.attempt = 2, .is_unknown = true, .is_settled = true}, 422, 0, FLOW_FAIL, "no_funds"},
     {{.attempt = 2, .is_unknown = true, .is_settled = true}, 418, 0, FLOW_FAIL, "route_http_418"},

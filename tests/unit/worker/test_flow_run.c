@@ -104,7 +104,7 @@ TEST(a_payload_that_cannot_be_read_ends_the_event_without_a_call)
 START_TEST(nothing_is_done_for_an_event_of_another_issuer)
 {
     struct flow *flow = &world.flow;
-    flow->attempt.is_elsewhere = true;
+    flow->attempt.is_of_other_issuer = true;
     flow->attempt.number = _i == 1 ? 11 : 1;
     flow->attempt.sent_age_ms = 20 * SECOND;
     flow->attempt.is_saved = _i == 2;
