@@ -34,7 +34,7 @@ struct cluster_route {
     bool is_live;    /* there are some */
     int64_t since_us;
     const char *differs; /* what these say of it; NULL = the same */
-    int64_t open, ends;  /* events, counted up to CLUSTER_OPEN_MAX; ends that wait to be told */
+    int64_t open, ends;  /* events, counted up to CLUSTER_OPEN_MAX; notifications that wait */
 };
 
 /* One target, as all living workers see it together. */

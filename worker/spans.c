@@ -93,7 +93,7 @@ static bool is_error(const struct write_end *end)
 
 /* What an operator did to the event since its last attempt; NULL = nothing. The functions that open an event again, or
  * make a new one of it, leave that in place of the cause of a deferral. What was resolved has no attempt any more: the
- * first one that tells its end says so. */
+ * first one of its notification says so. */
 static const char *act_of(const struct flow *flow)
 {
     static const char *const acts[][2] = {{"operator_replayed", "operator.replayed"},

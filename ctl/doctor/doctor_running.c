@@ -142,7 +142,7 @@ static bool check_held_back(struct doctor *doctor, bool *ret_any, struct err *er
     return true;
 }
 
-/* Ends that cannot be told. */
+/* Notifications that cannot be made. */
 static bool check_refused(struct doctor *doctor, bool *ret_any, struct err *err)
 {
     enum { COUNT, REQUEST, WHY };
@@ -153,9 +153,10 @@ static bool check_refused(struct doctor *doctor, bool *ret_any, struct err *err)
     if (count == 0)
         return true;
     *ret_any = true;
-    doctor_warn(doctor, "ends", "remove the cause, then as the owner: UPDATE issuing.ends_to_tell SET refused = NULL",
-                "%" PRId64 " end%s cannot be told, such as that of %.40s: %.200s", count, count == 1 ? "" : "s",
-                pg_bytes(rows, 0, REQUEST).bytes, pg_bytes(rows, 0, WHY).bytes);
+    doctor_warn(doctor, "ends",
+                "remove the cause, then as the owner: UPDATE issuing.end_notifications SET refused = NULL",
+                "%" PRId64 " notification%s cannot be made, such as that of %.40s: %.200s", count,
+                count == 1 ? "" : "s", pg_bytes(rows, 0, REQUEST).bytes, pg_bytes(rows, 0, WHY).bytes);
     return true;
 }
 
@@ -174,7 +175,7 @@ static bool check_routes(struct doctor *doctor, const struct cluster *cluster, s
             continue;
         doctor_warn(doctor, "routes", "start a worker that has this route, or: issuing-ctl route remove TYPE",
                     "no living worker has the route %.64s: %.100s named it last, at %s; %s%" PRId64
-                    " events are open, %" PRId64 " ends wait to be told",
+                    " events are open, %" PRId64 " notifications wait",
                     route->type, route->worker, print_time(route->seen_us, time),
                     route->open >= CLUSTER_OPEN_MAX ? "at least " : "", route->open, route->ends);
     }

@@ -80,14 +80,14 @@ static bool check_notifications(struct doctor *doctor, struct err *err)
         return false;
     int64_t thousandths = pg_int8(rows, 0, 0);
     if (thousandths >= NOTIFICATIONS_MAX)
-        doctor_warn(doctor, "notifications",
+        doctor_warn(doctor, "wake-ups",
                     "end the session that used LISTEN and is idle in transaction (pg_stat_activity; PostgreSQL's log "
                     "names it when half is full)",
                     "%" PRId64 ".%" PRId64 " %% of their queue are full, so work is found by polling: a session that "
                     "listens does not read",
                     thousandths / 10, thousandths % 10);
     else
-        doctor_report(doctor, "notifications", true, NULL, "they are read");
+        doctor_report(doctor, "wake-ups", true, NULL, "they are read");
     return true;
 }
 

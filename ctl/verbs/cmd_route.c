@@ -90,7 +90,7 @@ static const char *why_refused(const char *refused)
         {"not_found", "no such route is registered: issuing-ctl route list"},
         {"living", "a living worker names it and would register it again: remove its section from the workers' "
                    "configuration first"},
-        {"open", "events are open or ends wait to be told: let them be delivered, cancel them, or give --force"},
+        {"open", "events are open or notifications wait: let them be delivered, cancel them, or give --force"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(words); i++)
         if (strcmp(words[i].word, refused) == 0)
@@ -190,10 +190,10 @@ const struct ctl_command ctl_route = {
         "many ends of card requests wait to become events; below it, what workers disagree on.\n\n"
         "test lets a worker send one delivery of the type TEST, signed as the events are, and explains the answer.\n"
         "No event is made. Exit 75: no worker answered.\n\n"
-        "remove is refused while a living worker names the route, and while events are open or ends wait.\n\n"
+        "remove is refused while a living worker names the route, and while events are open or notifications wait.\n\n"
         "  --timeout D    how long to wait for the worker, 30s otherwise\n"
         "  --force        remove it also then: its open events stay until a route takes them or they are\n"
-        "                 cancelled; ends that wait are given up, and nobody is told of them\n"
+        "                 cancelled; notifications that wait are given up\n"
         "  --reason TEXT  why; stored in operator_actions\n\n"
         "With --json each route is an object: type, since, named_at, named_by, workers, ordered, open,\n"
         "ends_waiting, disagree.\n",

@@ -2,7 +2,7 @@
 -- tables change by ../upgrades/.
 --
 -- Strict (one transaction decides): idempotency_keys, rate_limit_log, outbox_events, event_keys, cards, card_reissues,
--- event_reissues, outbox_attempts, operator_actions, issuers, senders, ends_to_tell.
+-- event_reissues, outbox_attempts, operator_actions, issuers, senders, end_notifications.
 -- Eventual: outbox_statistics (follows statistics_changes), workers, worker_targets, route_workers; the link of a card
 -- in core-api, which follows COMPLETED.
 -- Every table that belongs to a user has user_id. Every text has the collation C: in another one an index is sorted by a
@@ -61,7 +61,7 @@ CREATE TABLE issuing.outbox_events (
     result          jsonb,              -- the receiver's answer, where the route keeps it
     held_behind     uuid,               -- PENDING: the earlier event of its user and type that it waits for
     sent_to         int2, -- of issuers. In no index, because each first claim writes it; of no foreign key, for speed
-    ends            int4, -- a card request: how often it was FAILED while ends were told; NULL = never
+    ends            int4, -- a card request: how often it was FAILED while notifications were made; NULL = never
     run_at          timestamptz, -- its sender wanted it not before; until then it is neither due nor late. NULL = at once
     resent          int4, -- how often an operator had it sent again after it was COMPLETED; NULL = never
     PRIMARY KEY (id),
@@ -394,11 +394,11 @@ CREATE UNIQUE INDEX marks_event ON issuing.marks (event_id, (action = 'look')) W
 CREATE INDEX marks_due ON issuing.marks (due_at) WHERE finished_at IS NULL; -- take_marks
 CREATE INDEX marks_finished ON issuing.marks (finished_at) WHERE finished_at IS NOT NULL;
 
--- Ends that are to be told and are no event yet. The transaction of the ends writes one row for all of one call: the
+-- Ends whose notifications are no events yet. The transaction of the ends writes one row for all of one call: the
 -- ids are enough, because a request that is COMPLETED or REJECTED never changes again. An end that is FAILED has a row
 -- of its own with what GET said, since a replay changes the request. A row costs little however long nobody takes it.
--- Taken by claim_ends, in the order of n: a sequence follows the ends of one request, also when a clock steps.
-CREATE TABLE issuing.ends_to_tell (
+-- Taken by claim_notifications, in the order of n: a sequence follows the ends of one request, also when a clock steps.
+CREATE TABLE issuing.end_notifications (
     n          int8 NOT NULL GENERATED ALWAYS AS IDENTITY,
     ended_at   timestamptz NOT NULL,
     ids        uuid[] NOT NULL,
@@ -409,9 +409,9 @@ CREATE TABLE issuing.ends_to_tell (
     refused    text COLLATE "C"             -- why it cannot become an event; such a row stays until somebody acts
 ) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0, toast_tuple_target = 8000);
 -- Compression is not worth its time in rows that live for a second.
--- guard: ends are told also while all tables are replicated
-ALTER TABLE issuing.ends_to_tell ALTER ids SET STORAGE EXTERNAL, REPLICA IDENTITY FULL;
-CREATE INDEX ends_to_tell_waiting ON issuing.ends_to_tell (n) WHERE refused IS NULL;
+-- guard: notifications are made also while all tables are replicated
+ALTER TABLE issuing.end_notifications ALTER ids SET STORAGE EXTERNAL, REPLICA IDENTITY FULL;
+CREATE INDEX end_notifications_waiting ON issuing.end_notifications (n) WHERE refused IS NULL;
 
 -- ---- housekeeping ----
 
@@ -567,7 +567,7 @@ CREATE TABLE issuing.target_controls (
 
 -- The types that workers deliver, as they are configured there. The first worker that names a route registers it. The
 -- route leaves by an operator's word (remove_route), or when no worker has named it for retentions.routes and nothing
--- of its type is open. So whether an end is told does not depend on who is alive.
+-- of its type is open. So whether there is a notification does not depend on who is alive.
 CREATE TABLE issuing.routes (
     event_type      text COLLATE "C" PRIMARY KEY
         CHECK (event_type ~ '^[A-Z][A-Z0-9_]{0,63}$' AND event_type <> 'CARD_ISSUE'),

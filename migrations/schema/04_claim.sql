@@ -485,7 +485,7 @@ BEGIN
 END
 $$;
 
--- New events of ends that are to be told, as a claim of CARD_REQUEST_ENDED hands them out.
+-- New events of ends, as a claim of CARD_REQUEST_ENDED hands them out.
 CREATE OR REPLACE FUNCTION issuing.take_ends(new_token uuid, most int8, lease_ms int8, worker text)
 RETURNS issuing.claimed_event[]
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp -- and what the claim sets
@@ -494,7 +494,7 @@ BEGIN
     RETURN ARRAY(SELECT ROW(c.id, c.user_id, c.payload, c.traceparent, c.tracestate, 1, NULL, NULL, NULL, NULL, NULL,
                             NULL, NULL, NULL, NULL, NULL, 0, 0, NULL, age_ms(c.created_at), NULL, NULL, NULL,
                             unix_ms(c.created_at), false, NULL, false, false)::claimed_event
-                 FROM issuing.claim_ends(new_token, most, lease_ms, worker, false) c);
+                 FROM issuing.claim_notifications(new_token, most, lease_ms, worker, false) c);
 END
 $$;
 
@@ -525,14 +525,14 @@ DECLARE
     since timestamptz := coalesce(timestamptz 'epoch' + since_us * interval '1 microsecond', '-infinity');
     slack interval := slack_ms * interval '1 millisecond';
     speaks_to int2 := CASE WHEN issuer_address IS NOT NULL THEN note_issuer(issuer_profile, issuer_address) END;
-    makes_ends bool := of_type = 'CARD_REQUEST_ENDED' AND NOT alone AND choice <> 'refused' AND issuing.ends_wait();
+    makes_ends bool := of_type = 'CARD_REQUEST_ENDED' AND NOT alone AND choice <> 'refused' AND issuing.notifications_wait();
     due record;
 BEGIN
     is_ordered := is_ordered OR of_type <> 'CARD_ISSUE'
                   -- guard: a claim is ordered where another worker says so
                   AND EXISTS (SELECT FROM routes r WHERE r.event_type = of_type AND r.is_ordered);
     IF makes_ends AND is_ordered THEN
-        PERFORM FROM issuing.claim_ends(new_token, most, lease_ms, worker, true);
+        PERFORM FROM issuing.claim_notifications(new_token, most, lease_ms, worker, true);
     END IF;
     IF alone THEN
         due := issuing.due_alone(of_type);

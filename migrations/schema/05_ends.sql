@@ -160,10 +160,10 @@ BEGIN
         FROM completed d
         HAVING count(*) > 0
     ), told AS (
-        INSERT INTO ends_to_tell (ended_at, ids, is_again)
+        INSERT INTO end_notifications (ended_at, ids, is_again)
         SELECT now(), array_agg(d.id), bool_or(d.ends IS NOT NULL)
         FROM completed d
-        -- guard: the usual end of a card request is told
+        -- guard: the usual end of a card request has its notification
         WHERE step = 'link' AND EXISTS (SELECT FROM routes r WHERE r.event_type = 'CARD_REQUEST_ENDED')
         HAVING count(*) > 0
     )
@@ -294,7 +294,7 @@ BEGIN
     END IF;
     IF EXISTS (SELECT FROM routes) THEN
         PERFORM wake_held(ARRAY(SELECT u.id FROM unnest(ends) u WHERE u.status IN ('COMPLETED', 'REJECTED')));
-        PERFORM tell_ends(ids, now());
+        PERFORM notify_ends(ids, now());
     END IF;
     RETURN QUERY SELECT unnest(written.ids);
 END
@@ -307,8 +307,8 @@ AS $$
 BEGIN
     PERFORM count_end(before, -1), count_end(after, 1);
     PERFORM wake_held(ARRAY[after.id]);
-    -- guard: an end by operators is told
-    PERFORM tell_ends(ARRAY[after.id], NULL);
+    -- guard: an end by operators has its notification
+    PERFORM notify_ends(ARRAY[after.id], NULL);
 END
 $$;
 
@@ -327,10 +327,10 @@ BEGIN
       AND o.completed_at >= statement_timestamp();
     IF FOUND THEN
         BEGIN
-            -- guard: an end by the sweep is told
-            PERFORM count_end(e, 1), tell_ends(ARRAY[e.id], NULL);
+            -- guard: an end by the sweep has its notification
+            PERFORM count_end(e, 1), notify_ends(ARRAY[e.id], NULL);
         EXCEPTION WHEN OTHERS THEN
-            INSERT INTO ends_to_tell (ended_at, ids, refused)
+            INSERT INTO end_notifications (ended_at, ids, refused)
             -- guard: what cannot be written about a lost event undoes no sweep
             VALUES (e.completed_at, ARRAY[e.id], format('it was FAILED worker_lost: %s', SQLERRM));
         END;

@@ -30,7 +30,7 @@ $$;
 -- Called by each worker before its first claim and with every heartbeat. If any living worker says that a type is
 -- ordered, it is. The rows of routes are locked in their order, and what workers say is read after that, in a statement
 -- of its own: so the last of several workers sees what the others said. A lost write is followed by the next, so the
--- commit does not wait for the disk, unless a route is new: from then on ends are told.
+-- commit does not wait for the disk, unless a route is new: from then on notifications are made.
 CREATE OR REPLACE FUNCTION issuing.note_routes(
     worker text, types text[], ordereds bool[], lookups bool[], lifetimes_ms int8[], attempts int8[], signeds bool[],
     stopped text[] DEFAULT '{}', whys text[] DEFAULT '{}') -- targets that this worker has paused for all
@@ -102,7 +102,7 @@ BEGIN
 END
 $$;
 
--- An operator removes the route of this type: nobody delivers it any more, and no end is told. Returns why it is
+-- An operator removes the route of this type: nobody delivers it any more, and no notification is made. Returns why it is
 -- refused, or null: `not_found`; `living`: a worker names it, and would register it again; `open`: events are open or
 -- ends wait. forced: removed also if events are open or ends wait. Open events stay until a route takes them or
 -- somebody cancels them; ends that wait are given up.
@@ -127,7 +127,7 @@ BEGIN
     DELETE FROM routes r WHERE r.event_type = of_type;
     DELETE FROM route_workers w WHERE w.event_type = of_type;
     IF of_type = 'CARD_REQUEST_ENDED' THEN
-        given_up := give_up_ends();
+        given_up := give_up_notifications();
     END IF;
     INSERT INTO operator_actions (actor, os_user, sudo_user, action, reason, before, after)
     VALUES (actor, os_user, sudo_user, 'remove_route', why, to_jsonb(before),

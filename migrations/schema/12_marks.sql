@@ -311,7 +311,7 @@ END
 $$;
 
 -- What a look at the issuer means for a FAILED event: `found`, `cancelled_at_issuer` or `duplicate`. ended, said: the
--- result of the mark and its detail. A new reason of a FAILED event is told as an end is, since it is what a client
+-- result of the mark and its detail. A new reason of a FAILED event has a notification as an end has, since it is what a client
 -- reads from now on.
 CREATE OR REPLACE FUNCTION issuing.answer_question(
     c issuing.marks, before issuing.outbox_events, INOUT ended text, INOUT said text)

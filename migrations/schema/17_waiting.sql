@@ -20,8 +20,8 @@ BEGIN
                    WHERE e.event_type = what AND e.due_at <= now()
                      -- guard: a lease that ran out is work
                      AND (e.status = 'PENDING' OR e.lease_until < now()))
-           -- guard: an end that is to be told is work
-           OR what = 'CARD_REQUEST_ENDED' AND issuing.ends_wait() THEN
+           -- guard: a notification that waits is work
+           OR what = 'CARD_REQUEST_ENDED' AND issuing.notifications_wait() THEN
             RETURN NEXT;
         END IF;
     END LOOP;

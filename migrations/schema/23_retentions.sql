@@ -5,7 +5,7 @@ LANGUAGE sql SET search_path = pg_catalog, issuing, pg_temp
 AS $$ UPDATE retentions r SET kept = $2 WHERE r.name = $1 $$;
 
 -- The retention in force, raised to what is wanted. Never lowered, and never by a caller beyond what an option
--- can be. While an end waits to be told, its request is kept, and with it all that ended after it.
+-- can be. While a notification waits, its request is kept, and with it all that ended after it.
 CREATE OR REPLACE FUNCTION issuing.retention_at_least(which text, wanted interval) RETURNS interval
 LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
 AS $$
@@ -15,9 +15,9 @@ BEGIN
     -- guard: a worker shortens no retention
     UPDATE retentions r SET kept = bounded WHERE r.name = which AND r.kept < bounded;
     RETURN greatest((SELECT r.kept FROM retentions r WHERE r.name = which),
-                    -- guard: a request is kept while its end waits to be told
+                    -- guard: a request is kept while its notification waits
                     CASE WHEN which = 'events'
-                         THEN (SELECT now() - min(t.ended_at) + interval '1 day' FROM ends_to_tell t
+                         THEN (SELECT now() - min(t.ended_at) + interval '1 day' FROM end_notifications t
                                WHERE t.refused IS NULL) END);
 END
 $$;

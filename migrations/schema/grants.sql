@@ -67,9 +67,9 @@ BEGIN
         GRANT SELECT ON issuing.target_controls TO issuing_worker;
         GRANT SELECT ON issuing.routes, issuing.ends_waiting, issuing.data_proofs TO issuing_worker;
         GRANT SELECT, DELETE ON issuing.route_workers TO issuing_worker;
-        GRANT INSERT (ended_at, ids, is_again) ON issuing.ends_to_tell TO issuing_worker;
+        GRANT INSERT (ended_at, ids, is_again) ON issuing.end_notifications TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.note_routes(text, text[], bool[], bool[], int8[], int8[], bool[], text[], text[]),
-            issuing.claim_ends(uuid, int8, int8, text, bool), issuing.ends_wait() TO issuing_worker;
+            issuing.claim_notifications(uuid, int8, int8, text, bool), issuing.notifications_wait() TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.keep_rows(interval, interval, interval), issuing.check_default_partitions(),
             issuing.erase_numbers(interval),
             issuing.run_housekeeping(interval, interval, interval, interval) TO issuing_worker;
@@ -91,7 +91,7 @@ BEGIN
         GRANT SELECT (at, refused), INSERT ON issuing.statistics_changes TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.forget_keys() TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.check_history(uuid, text, int8, int8) TO issuing_worker;
-        GRANT EXECUTE ON FUNCTION issuing.fold_statistics(int8), issuing.tell_ends(uuid[], timestamptz),
+        GRANT EXECUTE ON FUNCTION issuing.fold_statistics(int8), issuing.notify_ends(uuid[], timestamptz),
             issuing.what_waits(text[]), issuing.asks_wait() TO issuing_worker;
     END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_operator') THEN
@@ -128,7 +128,7 @@ BEGIN
         GRANT SELECT ON issuing.outbox_statistics, issuing.statistics_changes TO issuing_operator;
         GRANT EXECUTE ON FUNCTION issuing.rebuild_statistics(int8, text, text, text, text) TO issuing_operator;
         GRANT SELECT ON issuing.senders, issuing.data_proofs, issuing.statistics_waiting TO issuing_operator;
-        GRANT SELECT (ended_at, ids) ON issuing.ends_to_tell TO issuing_operator;
+        GRANT SELECT (ended_at, ids) ON issuing.end_notifications TO issuing_operator;
         GRANT EXECUTE ON FUNCTION issuing.note_proof(uuid, uuid, int8, int8) TO issuing_operator;
         GRANT SELECT ON issuing.histories TO issuing_operator;
         GRANT EXECUTE ON FUNCTION issuing.accept_history(text, text, text, text) TO issuing_operator;
@@ -153,7 +153,7 @@ BEGIN
         GRANT SELECT ON issuing.issuer_checks, issuing.issuer_listings, issuing.listed_cards TO issuing_viewer;
         GRANT SELECT ON issuing.outbox_statistics, issuing.statistics_changes TO issuing_viewer;
         GRANT SELECT ON issuing.senders, issuing.data_proofs, issuing.statistics_waiting TO issuing_viewer;
-        GRANT SELECT (ended_at, ids) ON issuing.ends_to_tell TO issuing_viewer;
+        GRANT SELECT (ended_at, ids) ON issuing.end_notifications TO issuing_viewer;
         GRANT SELECT ON issuing.histories TO issuing_viewer;
     END IF;
     -- Other services: what `issuing-ctl sender add` granted, also on functions that migrate has replaced.

@@ -183,11 +183,11 @@ WITH bad AS MATERIALIZED (
 )
 SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b);
 
--- name: operator_data_told :one
--- why: a final end of a card request is told, or waits to be told, from the minute on after a route for it was
+-- name: operator_data_notified :one
+-- why: a final end of a card request has its notification, or waits for it, from the minute on after a route for it was
 -- registered: an end that is older than the commit of the registration is not.
 WITH waiting AS MATERIALIZED (
-    SELECT u.id FROM issuing.ends_to_tell t CROSS JOIN LATERAL unnest(t.ids) AS u (id)
+    SELECT u.id FROM issuing.end_notifications t CROSS JOIN LATERAL unnest(t.ids) AS u (id)
 ), bad AS MATERIALIZED (
     SELECT e.id::text AS id
     FROM issuing.outbox_events e JOIN issuing.routes r ON r.event_type = 'CARD_REQUEST_ENDED'

@@ -1,9 +1,9 @@
 -- Workers, targets, routes, and what operators ask of them: `workers`, `targets`, `route`, `pause`.
 
 -- name: operator_routes :many
--- why: what workers deliver besides card requests, as they have told it (issuing.note_routes): the last one that named
+-- why: what workers deliver besides card requests, as they have said (issuing.note_routes): the last one that named
 -- it and when, how many living workers name it, since when it is registered, what living workers say of it that differ
--- from each other (null: they agree), how many events are open, 10000 at most, and how many ends wait to be told. Open
+-- from each other (null: they agree), how many events are open, 10000 at most, and how many notifications wait. Open
 -- events by outbox_events_due. No lock.
 SELECT r.event_type, r.is_ordered, r.has_lookup, r.key_lifetime_ms::int8, r.max_attempts::int8, r.is_signed, r.worker,
        r.seen_at,
@@ -26,7 +26,7 @@ ORDER BY r.event_type
 LIMIT 64;
 
 -- name: operator_ends_refused :one
--- why: ends that cannot be told (issuing.ends_to_tell.refused): how many rows, one of their requests, and why. No lock.
+-- why: notifications that cannot be made (issuing.end_notifications.refused): how many rows, one of their requests, and why. No lock.
 SELECT count(*), min(r.ids[1]::text), min(r.refused) FROM issuing.ends_refused r;
 
 -- name: operator_remove_route :one

@@ -1,6 +1,6 @@
 -- name: request_get :many
 -- why: one card request of one user, with its card. No lock. user_id is in the condition, so another user's id finds
--- nothing, and so does the id of an event of another type. issuing.make_ends writes the same
+-- nothing, and so does the id of an event of another type. issuing.make_notifications writes the same
 -- answer into an event. $1 request, $2 user.
 SELECT e.id, e.payload ->> 'kind', e.status, e.created_at, e.updated_at, e.next_attempt_at, e.retry_count,
        e.reason_code, e.reason_detail, c.id, c.last4, c.exp_month, c.exp_year, c.status, e.deferred_since IS NOT NULL

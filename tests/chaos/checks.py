@@ -101,7 +101,7 @@ def settle(checks, world, when, which=OPEN_AND_FREE):
     """No fault is left: what is open ends, what is late arrives, what is marked is looked up."""
     begun, wrong = time.monotonic(), []
     for condition, what in (
-            ("SELECT count(*) FROM issuing.ends_to_tell", "every end is an event"),
+            ("SELECT count(*) FROM issuing.end_notifications", "every end is an event"),
             ("SELECT count(*) FROM outbox_events WHERE " + which, "every event is final"),
             ("SELECT count(*) FROM issuing.marks WHERE finished_at IS NULL", "no mark is unfinished")):
         try:

@@ -1,7 +1,7 @@
 /* The story: what follows from the end of an event is written in the transaction that ends it. The event keeps the
- * answer of its peer; each end of a card request is put on the list of those to be told, where that route is
+ * answer of its peer; each end of a card request is put on the list of notifications, where that route is
  * registered; and the event that waits for the one that ended is due. No row, however odd, fails the ends of the others.
- * Operators and sweeps end events too. What the claim makes of the list is in test_told_ends.c. */
+ * Operators and sweeps end events too. What the claim makes of the list is in test_end_notifications.c. */
 #include "tests/db/outbox_calls.h"
 #include "tests/support/suite.h"
 
@@ -9,7 +9,7 @@ static void open_ends(void)
 {
     set_up();
     database_run(owner, "TRUNCATE statistics_changes, operator_actions, marks, lost_events, event_reissues, "
-                        "ends_to_tell, routes, route_workers");
+                        "end_notifications, routes, route_workers");
 }
 
 /* Workers deliver this type. */
@@ -102,7 +102,7 @@ TEST(an_answer_of_8_kib_is_kept_and_no_longer_one)
 
 /* ---- CARD_REQUEST_ENDED ---- */
 
-TEST(each_end_of_a_card_request_is_told_where_that_is_delivered)
+TEST(each_end_of_a_card_request_has_its_notification_where_that_is_delivered)
 {
     struct uuid token, event = claimed_event("alice", &token);
     ck_assert_int_eq(complete(&event, &token), 1);
@@ -162,7 +162,7 @@ static struct uuid failed_event(const char *user, const char *reason)
 }
 
 /* A client reads another reason from now on. */
-TEST(a_new_reason_of_a_failed_event_is_told)
+TEST(a_new_reason_of_a_failed_event_has_its_notification)
 {
     route("CARD_REQUEST_ENDED", false);
     struct uuid event = failed_event("alice", "attempts_exhausted");
@@ -171,7 +171,7 @@ TEST(a_new_reason_of_a_failed_event_is_told)
     ck_assert_int_eq(told(&event, "true"), 2);
 }
 
-TEST(ends_by_operators_marks_and_sweeps_are_told_too)
+TEST(ends_by_operators_marks_and_sweeps_have_theirs_too)
 {
     route("CARD_REQUEST_ENDED", false);
     struct uuid token, event = add_event("alice", 1);

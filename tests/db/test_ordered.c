@@ -10,7 +10,7 @@
 static void set_up_routes(void)
 {
     set_up();
-    database_run(owner, "TRUNCATE routes, route_workers, ends_to_tell");
+    database_run(owner, "TRUNCATE routes, route_workers, end_notifications");
     database_run(worker,
                  "SELECT issuing.note_routes('worker-1', '{ORDERED,PLAIN}', '{t,f}', '{f,f}', '{1,1}', '{5,5}', "
                  "'{f,f}')");

@@ -12,13 +12,13 @@ static void set_up(void)
 {
     owner = database_open(NULL);
     worker = database_open("issuing_worker");
-    database_run(owner, "TRUNCATE outbox_events, outbox_attempts, marks, ends_to_tell, statistics_changes, "
+    database_run(owner, "TRUNCATE outbox_events, outbox_attempts, marks, end_notifications, statistics_changes, "
                         "issuer_checks, issuer_listings, listed_cards");
 }
 
 static void tear_down(void)
 {
-    database_run(owner, "TRUNCATE outbox_events, marks, ends_to_tell, statistics_changes, issuer_checks");
+    database_run(owner, "TRUNCATE outbox_events, marks, end_notifications, statistics_changes, issuer_checks");
     pg_sync_closep(&worker);
     pg_sync_closep(&owner);
 }
@@ -88,7 +88,7 @@ TEST(a_lease_waits_when_it_has_run_out)
 
 TEST(an_end_that_is_to_be_told_waits)
 {
-    database_run(owner, "INSERT INTO ends_to_tell (ended_at, ids) VALUES (now(), ARRAY[gen_random_uuid()])");
+    database_run(owner, "INSERT INTO end_notifications (ended_at, ids) VALUES (now(), ARRAY[gen_random_uuid()])");
     ck_assert_str_eq(waits(), "CARD_REQUEST_ENDED,");
 }
 

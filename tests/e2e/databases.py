@@ -68,9 +68,9 @@ def ends_are_told_while_all_tables_are_published(world):
         wait_told(world, 2)
         wait_until(lambda: world.sql("SELECT count(*) FROM statistics_changes") == "0", "the statistics follow")
         assert_true("none stops a change" in said(world, "publications"), "doctor")
-        world.sql("ALTER TABLE ends_to_tell REPLICA IDENTITY DEFAULT")
-        assert_true("cannot be changed, and work on them waits: ends_to_tell" in said(world, "publications"), "doctor")
-        world.sql("ALTER TABLE ends_to_tell REPLICA IDENTITY FULL")
+        world.sql("ALTER TABLE end_notifications REPLICA IDENTITY DEFAULT")
+        assert_true("cannot be changed, and work on them waits: end_notifications" in said(world, "publications"), "doctor")
+        world.sql("ALTER TABLE end_notifications REPLICA IDENTITY FULL")
 
 
 @slow
@@ -111,10 +111,10 @@ def a_session_that_listens_and_does_not_read_fails_no_sender(world):
             world.sql("SELECT count(pg_notify('x', repeat('x', 7900) || n)) FROM generate_series(1, 12000) AS g (n)")
             done = run(send)
             assert_equal((done.returncode, notified in done.stdout), (0, False), done.stderr)
-            assert_true("% of their queue are full" in said(world, "notifications"), "doctor")
+            assert_true("% of their queue are full" in said(world, "wake-ups"), "doctor")
             world.up()
             world.issue("alice")
-        wait_until(lambda: "they are read" in said(world, "notifications"), "doctor, afterwards")
+        wait_until(lambda: "they are read" in said(world, "wake-ups"), "doctor, afterwards")
         assert_equal(run(send).stdout.count(notified), 2, "notifications, afterwards")
     finally:
         world.sql("DROP OWNED BY passerby; DROP ROLE passerby")

@@ -24,7 +24,7 @@ def restored(world, *requests):
     """The rows of these requests are those of a backup from before them: there are none."""
     named = ", ".join("'%s'" % request for request in requests)
     for table, column in (("cards", "request_id"), ("outbox_events", "id"), ("idempotency_keys", "event_id"),
-                          ("outbox_attempts", "event_id"), ("ends_to_tell", "ids[1]")):
+                          ("outbox_attempts", "event_id"), ("end_notifications", "ids[1]")):
         world.sql("DELETE FROM %s WHERE %s IN (%s)" % (table, column, named))
     world.allowed |= {"orphan", "rejected_card"}
 

@@ -235,7 +235,7 @@ def a_request_that_was_deferred_lost_and_retried_is_one_tree_with_its_end(world)
 
 
 @test
-def deliveries_look_ups_and_told_ends_have_spans(world):
+def deliveries_look_ups_and_notifications_have_spans(world):
     with collector(world) as traces, receiver(world, "/s3cr3t-path") as service, receiver(world, "/ends") as ends:
         route(world, service, lookup=True)
         route(world, ends, "CARD_REQUEST_ENDED")

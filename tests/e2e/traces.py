@@ -44,7 +44,7 @@ def what_is_malformed_is_dropped_whole_and_is_no_fault_of_the_request(world):
 
 
 @test
-def deliveries_look_ups_and_told_ends_are_of_the_trace(world):
+def deliveries_look_ups_and_notifications_are_of_the_trace(world):
     with receiver(world) as service, receiver(world, "/ends") as ends:
         route(world, service, lookup=True)
         route(world, ends, "CARD_REQUEST_ENDED")

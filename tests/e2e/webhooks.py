@@ -1,4 +1,4 @@
-"""CARD_REQUEST_ENDED: the end of a card request is told to whom it concerns, once a request and signed.
+"""CARD_REQUEST_ENDED: the notification of the end of a card request goes to whom it concerns, once a request and signed.
 
 Story: a client polled every second to learn of its card. Now the transaction of the end lists it, the claim makes it an
 event, and a worker delivers it as a webhook: nothing is told that is not so, nothing is forgotten while the receiver is away, and a
@@ -49,7 +49,7 @@ def ended(world):
 
 def wait_told(world, count):
     return wait_until(lambda: int(world.sql("SELECT count(*) FROM outbox_events WHERE event_type = '%s' AND status ="
-                                            " 'COMPLETED'" % TYPE)) >= count, "%d ends are told" % count)
+                                            " 'COMPLETED'" % TYPE)) >= count, "%d notifications are made" % count)
 
 
 def told(service):
@@ -60,7 +60,7 @@ def told(service):
 
 
 def said(world, user, request, end=1):
-    """What is told of the end that GET shows now."""
+    """What the notification of the end that GET shows now says."""
     return {**world.get(user, "/v1/card-requests/" + request).json(), "user_id": user, "end": end}
 
 
@@ -170,7 +170,7 @@ def an_end_is_told_though_no_worker_of_its_route_lived_when_it_came(world):
         assert_equal((listed["type"], listed["workers"], listed["ends_waiting"]), (TYPE, 0, 5), "the route")
         assert_true("no living worker has the route" in world.ctl("doctor").stdout, "doctor says so")
         refused = world.ctl("route", "remove", TYPE, "--reason", "a mistake")
-        assert_equal((refused.returncode, "ends wait" in refused.stdout), (1, True), "remove: " + refused.stdout)
+        assert_equal((refused.returncode, "notifications wait" in refused.stdout), (1, True), "remove: " + refused.stdout)
         world.workers()[0].stop()
         route(world, service, TYPE)
         world.start_worker()

@@ -1,9 +1,9 @@
-/* Ends that are told: one card request that is FAILED, replayed and ended again, the list ends_to_tell, two workers
+/* Notifications of ends: one card request that is FAILED, replayed and ended again, the list end_notifications, two workers
  * that make and deliver CARD_REQUEST_ENDED, a receiver, the database's clock. tests/model/README.md says how to read
  * it.
  *
  * It stands for migrations/schema/04_claim.sql (claim, due_ordered, hold_behind, take_due), 05_ends.sql (complete,
- * end_attempts, write_ends), 06_told_ends.sql (tell_ends, claim_ends, ends_in_turn, make_ends) and 07_routes.sql
+ * end_attempts, write_ends), 06_end_notifications.sql (notify_ends, claim_notifications, next_notifications, make_notifications) and 07_routes.sql
  * (note_routes). Left out: other requests (they share no order), what a payload says besides the number of its end,
  * attempts and outcomes of a delivery (every delivery is executed at last), rows that are refused.
  *
@@ -39,11 +39,11 @@ mtype = {
 bool is_open = true;
 byte ended;
 
-/* The route's row in routes. was_registered: since then every end is to be told. */
+/* The route's row in routes. was_registered: since then every end has a notification. */
 bool registered, was_registered;
 bool to_be_told[ENDS];
 
-/* Row n of ends_to_tell is that of end n + 1. TAKEN: its lock is held by a transaction that is not over. */
+/* Row n of end_notifications is that of end n + 1. TAKEN: its lock is held by a transaction that is not over. */
 #define NOT_LISTED 0
 #define LISTED 1
 #define TAKEN 2
@@ -93,7 +93,7 @@ end_request:
     od
 }
 
-/* Nothing that is to be told lies before this row, also not in a transaction that is not over. */
+/* No notification that waits lies before this row, also not in a transaction that is not over. */
 #define LIES(n) (row[n] == LISTED || row[n] == TAKEN)
 #ifdef WITHOUT_FIRST_ROW
 #define MAY_TAKE(n) (row[n] == LISTED)
@@ -138,7 +138,7 @@ end_worker:
     do
     :: atomic { !registered && (w == 0 || was_registered) ->
         SAY("worker: registers the route\n"); registered = 1; was_registered = 1 }
-    :: atomic { /* claim_ends: FOR UPDATE SKIP LOCKED */
+    :: atomic { /* claim_notifications: FOR UPDATE SKIP LOCKED */
         if :: MAY_TAKE(0) -> n = 0 :: MAY_TAKE(1) -> n = 1 :: ENDS > 2 && MAY_TAKE(2) -> n = 2 fi;
         row[n] = TAKEN };
 #ifdef WITHOUT_ONE_TRANSACTION

@@ -1,13 +1,13 @@
 /* The story: an end of a card request is on the list from the moment it is committed, whoever lives, and the claim makes
  * its event: with what was said at that end, one each, with ids and numbers that follow the ends whatever the clock
- * does. No end that cannot be told stops the others, and none leaves the list without an event or a word. */
+ * does. No end whose notification cannot be made stops the others, and none leaves the list without an event or a word. */
 #include "tests/db/outbox_calls.h"
 #include "tests/support/suite.h"
 
-static void open_told_ends(void)
+static void open_end_notifications(void)
 {
     set_up();
-    database_run(owner, "TRUNCATE statistics_changes, operator_actions, lost_events, ends_to_tell, routes, "
+    database_run(owner, "TRUNCATE statistics_changes, operator_actions, lost_events, end_notifications, routes, "
                         "route_workers");
     database_run(worker, "SELECT issuing.note_routes('worker-1', '{CARD_REQUEST_ENDED}', '{f}', '{f}', '{1000}', "
                          "'{10}', '{f}')");
@@ -25,7 +25,7 @@ static int tell(struct pg_sync *db, int most, bool is_ordered)
 
 static int64_t listed(const char *condition)
 {
-    return database_int(owner, "SELECT coalesce(sum(cardinality(ids)), 0) FROM ends_to_tell WHERE %s", condition);
+    return database_int(owner, "SELECT coalesce(sum(cardinality(ids)), 0) FROM end_notifications WHERE %s", condition);
 }
 
 static int64_t told(const char *condition)
@@ -119,7 +119,8 @@ TEST(an_end_waits_for_the_earlier_one_of_its_request_that_another_claim_has)
     /* In order, whoever has the first one takes all. */
     ended("erin", "COMPLETED");
     ended("frank", "COMPLETED");
-    database_run(owner, "BEGIN; SELECT FROM ends_to_tell WHERE n = (SELECT min(n) FROM ends_to_tell) FOR UPDATE");
+    database_run(owner,
+                 "BEGIN; SELECT FROM end_notifications WHERE n = (SELECT min(n) FROM end_notifications) FOR UPDATE");
     ck_assert_int_eq(tell(worker, 100, true), 0);
     database_run(owner, "ROLLBACK");
     ck_assert_int_eq(tell(worker, 100, true), 2);
@@ -133,7 +134,7 @@ TEST(a_claim_takes_what_it_has_room_for_and_retries_have_half)
         ends[i] = (struct end){.event = add_event("alice", 1), .token = token, .status = "REJECTED"};
     ck_assert_int_eq(claim_all(&token), ARRAY_SIZE(ends));
     ck_assert_int_eq(finish_many(ends, ARRAY_SIZE(ends)), ARRAY_SIZE(ends));
-    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM ends_to_tell"), 1); /* one row a call */
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM end_notifications"), 1); /* one row a call */
     ck_assert_int_eq(tell(worker, 4, false), 4);
     ck_assert_int_eq(listed("true"), 6);
     database_run(owner, "UPDATE outbox_events SET status = 'PENDING', lease_token = NULL, lease_until = NULL, "
@@ -161,7 +162,7 @@ TEST(an_end_that_cannot_be_told_stops_no_other_and_is_shown)
     ck_assert_int_eq(listed("refused IS NOT NULL"), 3);
     ck_assert_int_eq(listed("refused LIKE '%%poison%%'"), 1);
     ck_assert_int_eq(tell(worker, 100, false), 0);
-    database_exec(owner, "UPDATE ends_to_tell SET refused = NULL WHERE ids = '{%s}'", text_of(&odd));
+    database_exec(owner, "UPDATE end_notifications SET refused = NULL WHERE ids = '{%s}'", text_of(&odd));
     ck_assert_int_eq(tell(worker, 100, false), 1);
 }
 
@@ -210,7 +211,7 @@ TEST(a_request_is_kept_while_its_end_waits_to_be_told)
     static const char kept[] = "SELECT (retention_at_least('events', '1 day') > interval '100 days')::int";
     ended("alice", "COMPLETED");
     ck_assert_int_eq(database_int(owner, kept), 0);
-    database_run(owner, "UPDATE ends_to_tell SET ended_at = now() - interval '100 days'");
+    database_run(owner, "UPDATE end_notifications SET ended_at = now() - interval '100 days'");
     ck_assert_int_eq(database_int(owner, kept), 1);
     ck_assert_int_eq(database_int(owner, "SELECT events FROM ends_waiting"), 1);
     ck_assert_int_eq(tell(worker, 100, false), 1);
@@ -218,4 +219,4 @@ TEST(a_request_is_kept_while_its_end_waits_to_be_told)
     ck_assert_int_eq(told("created_at < now() - interval '99 days'"), 1); /* it has waited since its end */
 }
 
-TESTS_BETWEEN(told_ends, open_told_ends, tear_down)
+TESTS_BETWEEN(end_notifications, open_end_notifications, tear_down)

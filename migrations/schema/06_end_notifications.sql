@@ -1,17 +1,17 @@
--- CARD_REQUEST_ENDED: an end of a card request is told where a route for it is registered. The transaction of the end
--- writes only that it is to be told (ends_to_tell), and the claim makes the event.
+-- CARD_REQUEST_ENDED: the notification of an end of a card request, made where a route for it is registered. The
+-- transaction of the end writes a row of end_notifications only, and the claim makes the event.
 
 -- What waits, for people and gauges: of at most 10000 rows.
 CREATE OR REPLACE VIEW issuing.ends_waiting AS
 SELECT coalesce(sum(cardinality(l.ids)), 0)::int8 AS events, min(l.ended_at) AS oldest_at
-FROM (SELECT t.ids, t.ended_at FROM issuing.ends_to_tell t WHERE t.refused IS NULL ORDER BY t.n LIMIT 10000) l;
+FROM (SELECT t.ids, t.ended_at FROM issuing.end_notifications t WHERE t.refused IS NULL ORDER BY t.n LIMIT 10000) l;
 
 CREATE OR REPLACE VIEW issuing.ends_refused AS
-SELECT t.n, t.ended_at, t.ids, t.refused FROM issuing.ends_to_tell t WHERE t.refused IS NOT NULL;
+SELECT t.n, t.ended_at, t.ids, t.refused FROM issuing.end_notifications t WHERE t.refused IS NOT NULL;
 
--- Follows, as a statement of its own, the end of these events: the card requests among them are to be told. The usual
--- end, issuing.complete, writes its row itself.
-CREATE OR REPLACE FUNCTION issuing.tell_ends(
+-- Follows, as a statement of its own, the end of these events: the card requests among them get their notifications.
+-- The usual end, issuing.complete, writes its row itself.
+CREATE OR REPLACE FUNCTION issuing.notify_ends(
     events uuid[],
     at timestamptz) -- only those that ended at this time; null = all
 RETURNS void
@@ -23,7 +23,7 @@ BEGIN
     IF NOT EXISTS (SELECT FROM routes r WHERE r.event_type = 'CARD_REQUEST_ENDED') THEN
         RETURN;
     END IF;
-    INSERT INTO ends_to_tell (ended_at, ids, is_again)
+    INSERT INTO end_notifications (ended_at, ids, is_again)
     SELECT max(e.completed_at), array_agg(e.id), bool_or(e.ends IS NOT NULL)
     FROM unnest(events) AS a (id) JOIN outbox_events e ON e.id = a.id
     WHERE e.event_type = 'CARD_ISSUE' AND e.status IN ('COMPLETED', 'REJECTED')
@@ -36,14 +36,14 @@ BEGIN
           AND (at IS NULL OR e.completed_at = at)
         RETURNING e.id, e.ends, e.updated_at, e.reason_code, e.reason_detail
     )
-    INSERT INTO ends_to_tell (ended_at, ids, is_again, end_number, code, detail)
+    INSERT INTO end_notifications (ended_at, ids, is_again, end_number, code, detail)
     SELECT f.updated_at, ARRAY[f.id], f.ends > 1, f.ends, f.reason_code, left(f.reason_detail, 1000) FROM failed f;
 END
 $$;
 
 -- The newest id of these events of the user, in microseconds; null = there is none. A function, so that the claim does
 -- not pay for these plans where it does not need them.
-CREATE OR REPLACE FUNCTION issuing.newest_end_us(of_user text, request uuid, is_again bool, is_ordered bool)
+CREATE OR REPLACE FUNCTION issuing.newest_notification_us(of_user text, request uuid, is_again bool, is_ordered bool)
     RETURNS int8
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
 SET enable_seqscan = off SET jit = off
@@ -80,12 +80,12 @@ RETURN to_char(least(greatest(at, '0001-01-01 00:00:00+00'), '9999-12-31 23:59:5
 -- the claim decides whether it is handed out. Ids rise with the ends, also after a step of the clock: those of one
 -- request follow the newest that it has, and where the type is ordered, those of a user follow the newest that is open
 -- or FAILED. A request that is not there, or whose user id no event may have, gets no event.
-CREATE OR REPLACE FUNCTION issuing.make_ends(
-    ids uuid[], ended_ats timestamptz[], numbers int4[], codes text[], details text[], -- as in ends_to_tell
+CREATE OR REPLACE FUNCTION issuing.make_notifications(
+    ids uuid[], ended_ats timestamptz[], numbers int4[], codes text[], details text[], -- as in end_notifications
     new_token uuid, lease_ms int8, worker text, is_ordered bool)
 RETURNS TABLE (id uuid, user_id text, payload text, traceparent text, tracestate text,
                created_at timestamptz)
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp -- and what claim_ends sets
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp -- and what claim_notifications sets
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -94,7 +94,7 @@ DECLARE
 BEGIN
     IF is_ordered THEN
         ordered_us := ARRAY(
-            SELECT max(greatest(us, newest_end_us(e.user_id, a.id, coalesce(a.number, e.ends + 1, 1) > 1,
+            SELECT max(greatest(us, newest_notification_us(e.user_id, a.id, coalesce(a.number, e.ends + 1, 1) > 1,
                                                   true) + 1)) OVER (PARTITION BY e.user_id ORDER BY a.i)
             FROM unnest(ids, numbers) WITH ORDINALITY AS a (id, number, i) LEFT JOIN outbox_events e ON e.id = a.id
             ORDER BY a.i);
@@ -134,7 +134,7 @@ BEGIN
         SELECT d.*,
                -- Ends of one request that are taken together rise with i: they have the same newest id.
                CASE WHEN is_ordered THEN ordered_us[d.i]
-                    WHEN d.number > 1 THEN greatest(us, newest_end_us(d.user_id, d.id, true, false) + 1)
+                    WHEN d.number > 1 THEN greatest(us, newest_notification_us(d.user_id, d.id, true, false) + 1)
                     ELSE us END + d.i AS us,
                utc_text(d.created_at) AS created_text, utc_text(d.updated_at) AS updated_text
         FROM (
@@ -142,7 +142,7 @@ BEGIN
                    e.created_at,
                    CASE WHEN pg_column_size(e.payload) <= 262144 THEN left(e.payload ->> 'kind', 64) END AS kind,
                    coalesce(a.number, e.ends + 1, 1) AS number,
-                   -- guard: an end that was FAILED is told as it was
+                   -- guard: the notification of an end that was FAILED has that end
                    CASE WHEN a.number IS NULL THEN e.status ELSE 'FAILED' END AS status,
                    CASE WHEN a.number IS NULL THEN e.updated_at ELSE a.ended_at END AS updated_at,
                    CASE WHEN a.number IS NULL THEN e.reason_code ELSE a.code END AS code,
@@ -167,35 +167,35 @@ SET enable_seqscan = off SET jit = off
 AS $$
 BEGIN
     RETURN EXISTS (SELECT FROM outbox_events e WHERE e.event_type = of_type AND e.due_at IS NOT NULL)
-        OR of_type = 'CARD_REQUEST_ENDED' AND EXISTS (SELECT FROM ends_to_tell t WHERE t.refused IS NULL);
+        OR of_type = 'CARD_REQUEST_ENDED' AND EXISTS (SELECT FROM end_notifications t WHERE t.refused IS NULL);
 END
 $$;
 
--- An operator gives up the ends that wait to be told. Returns how many those were.
-CREATE OR REPLACE FUNCTION issuing.give_up_ends() RETURNS int8
+-- An operator gives up the notifications that wait. Returns how many those were.
+CREATE OR REPLACE FUNCTION issuing.give_up_notifications() RETURNS int8
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
 AS $$
-    WITH gone AS (DELETE FROM ends_to_tell t RETURNING cardinality(t.ids) AS n)
+    WITH gone AS (DELETE FROM end_notifications t RETURNING cardinality(t.ids) AS n)
     SELECT coalesce(sum(g.n), 0)::int8 FROM gone g
 $$;
 
 -- Whether a claim of this type has ends to take.
-CREATE OR REPLACE FUNCTION issuing.ends_wait() RETURNS bool
+CREATE OR REPLACE FUNCTION issuing.notifications_wait() RETURNS bool
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp SET enable_seqscan = off
 AS $$
 BEGIN
-    RETURN EXISTS (SELECT FROM ends_to_tell t WHERE t.refused IS NULL ORDER BY t.n);
+    RETURN EXISTS (SELECT FROM end_notifications t WHERE t.refused IS NULL ORDER BY t.n);
 END
 $$;
 
 -- The rows of the list that a claim takes, locked: from the first one on, SKIP LOCKED, until they have `most` ends.
-CREATE OR REPLACE FUNCTION issuing.ends_in_turn(
+CREATE OR REPLACE FUNCTION issuing.next_notifications(
     most int8, is_ordered bool,
     OUT places tid[], OUT listed int8, OUT last_count int8) -- how many ends they have, and the last of them
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp -- and what claim_ends sets
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp -- and what claim_notifications sets
 AS $$
 DECLARE
-    head constant int8 := (SELECT t.n FROM ends_to_tell t WHERE t.refused IS NULL ORDER BY t.n LIMIT 1);
+    head constant int8 := (SELECT t.n FROM end_notifications t WHERE t.refused IS NULL ORDER BY t.n LIMIT 1);
     r record;
 BEGIN
     listed := 0;
@@ -204,14 +204,14 @@ BEGIN
     END IF;
     FOR r IN
         SELECT t.ctid, t.n, cardinality(t.ids) AS count, t.is_again
-        FROM ends_to_tell t WHERE t.refused IS NULL AND t.n >= head
+        FROM end_notifications t WHERE t.refused IS NULL AND t.n >= head
         ORDER BY t.n
         FOR UPDATE SKIP LOCKED
     LOOP
         -- guard: whoever has the first end takes all where they are in order
         EXIT WHEN listed >= most OR is_ordered AND listed = 0 AND r.n > head;
         -- guard: an end waits for the earlier one of its request
-        EXIT WHEN r.is_again AND (SELECT count(*) FROM ends_to_tell t
+        EXIT WHEN r.is_again AND (SELECT count(*) FROM end_notifications t
                                   WHERE t.refused IS NULL AND t.n >= head AND t.n < r.n)
                                  <> coalesce(cardinality(places), 0);
         places := places || r.ctid;
@@ -222,11 +222,11 @@ END
 $$;
 
 -- The events of these ends, one by one, since one of them cannot become an event: what cannot is refused, visibly.
-CREATE OR REPLACE FUNCTION issuing.make_each_end(
+CREATE OR REPLACE FUNCTION issuing.make_each_notification(
     ids uuid[], ended_ats timestamptz[], numbers int4[], codes text[], details text[], new_token uuid, lease_ms int8,
     worker text, is_ordered bool)
 RETURNS TABLE (id uuid, user_id text, payload text, traceparent text, tracestate text, created_at timestamptz)
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp -- and what claim_ends sets
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp -- and what claim_notifications sets
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -234,7 +234,7 @@ DECLARE
 BEGIN
     FOR i IN 1..cardinality(ids) LOOP
         BEGIN
-            RETURN QUERY SELECT * FROM make_ends(ids[i:i], ended_ats[i:i], numbers[i:i], codes[i:i], details[i:i],
+            RETURN QUERY SELECT * FROM make_notifications(ids[i:i], ended_ats[i:i], numbers[i:i], codes[i:i], details[i:i],
                                                  new_token, lease_ms, worker, is_ordered);
         EXCEPTION
             -- Not of this end: the claim fails as a whole, and the next one tries again.
@@ -246,7 +246,7 @@ BEGIN
                 IF broken = 'default_promise' THEN
                     RAISE;
                 END IF;
-                INSERT INTO ends_to_tell (ended_at, ids, end_number, code, detail, refused)
+                INSERT INTO end_notifications (ended_at, ids, end_number, code, detail, refused)
                 VALUES (ended_ats[i], ids[i:i], numbers[i], codes[i], details[i], SQLERRM);
         END;
     END LOOP;
@@ -256,11 +256,11 @@ $$;
 -- Those of these ends of which there can be no event are refused, visibly.
 CREATE OR REPLACE FUNCTION issuing.refuse_missing(
     ids uuid[], ended_ats timestamptz[], numbers int4[], codes text[], details text[]) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp -- and what claim_ends sets
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp -- and what claim_notifications sets
 AS $$
 #variable_conflict use_column
 BEGIN
-    INSERT INTO ends_to_tell (ended_at, ids, end_number, code, detail, refused)
+    INSERT INTO end_notifications (ended_at, ids, end_number, code, detail, refused)
     SELECT a.ended_at, ARRAY[a.id], a.number, a.code, a.detail,
            'there is no such end: the request is gone, or its user id is none that an event may have'
     FROM unnest(ids, ended_ats, numbers, codes, details) AS a (id, ended_at, number, code, detail)
@@ -272,11 +272,11 @@ END
 $$;
 
 -- Turns ends into events, at most `most`, for a claim of this type, and returns those that are handed out: see
--- make_ends. What a row of the list has beyond `most` stays in it. Where the type is ordered, whoever has the first row
+-- make_notifications. What a row of the list has beyond `most` stays in it. Where the type is ordered, whoever has the first row
 -- takes all, so the events are made in the order of the ends. An end that is not the first of its request waits until
 -- no other claim has a row before it, so its id follows those of the earlier ones. Nothing leaves the list without an
 -- event or a word.
-CREATE OR REPLACE FUNCTION issuing.claim_ends(new_token uuid, most int8, lease_ms int8, worker text, is_ordered bool)
+CREATE OR REPLACE FUNCTION issuing.claim_notifications(new_token uuid, most int8, lease_ms int8, worker text, is_ordered bool)
 RETURNS TABLE (id uuid, user_id text, payload text, traceparent text, tracestate text,
                created_at timestamptz)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
@@ -294,18 +294,18 @@ DECLARE
     made int8 := 0;
     broken text;
 BEGIN
-    turn := ends_in_turn(most, is_ordered);
+    turn := next_notifications(most, is_ordered);
     IF turn.places IS NULL THEN
         RETURN;
     END IF;
     SELECT array_agg(k.id), array_agg(k.ended_at), array_agg(k.end_number), array_agg(k.code), array_agg(k.detail)
     INTO ids, ended_ats, numbers, codes, details
     FROM (SELECT u.id, t.ended_at, t.end_number, t.code, t.detail
-          FROM ends_to_tell t CROSS JOIN LATERAL unnest(t.ids) WITH ORDINALITY AS u (id, i)
+          FROM end_notifications t CROSS JOIN LATERAL unnest(t.ids) WITH ORDINALITY AS u (id, i)
           WHERE t.ctid = ANY (turn.places)
           ORDER BY t.n, u.i LIMIT most) k;
     BEGIN
-        RETURN QUERY SELECT * FROM make_ends(ids, ended_ats, numbers, codes, details, new_token, lease_ms, worker,
+        RETURN QUERY SELECT * FROM make_notifications(ids, ended_ats, numbers, codes, details, new_token, lease_ms, worker,
                                              is_ordered);
         GET DIAGNOSTICS made = ROW_COUNT;
     EXCEPTION WHEN OTHERS THEN
@@ -317,15 +317,15 @@ BEGIN
             UPDATE partition_plans n SET planned_at = '-infinity' WHERE n.planned_at > '-infinity';
             RETURN;
         END IF;
-        RETURN QUERY SELECT * FROM make_each_end(ids, ended_ats, numbers, codes, details, new_token, lease_ms, worker,
+        RETURN QUERY SELECT * FROM make_each_notification(ids, ended_ats, numbers, codes, details, new_token, lease_ms, worker,
                                                  is_ordered);
     END;
     IF turn.listed > most THEN
-        UPDATE ends_to_tell t SET ids = t.ids[turn.last_count - (turn.listed - most) + 1:]
+        UPDATE end_notifications t SET ids = t.ids[turn.last_count - (turn.listed - most) + 1:]
         WHERE t.ctid = turn.places[cardinality(turn.places)];
         turn.places := trim_array(turn.places, 1);
     END IF;
-    DELETE FROM ends_to_tell t WHERE t.ctid = ANY (turn.places);
+    DELETE FROM end_notifications t WHERE t.ctid = ANY (turn.places);
     -- guard: no end leaves the list without an event or a word
     IF made < cardinality(ids) THEN
         PERFORM refuse_missing(ids, ended_ats, numbers, codes, details);
@@ -333,9 +333,9 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION issuing.tell_ends(uuid[], timestamptz),
-    issuing.make_ends(uuid[], timestamptz[], int4[], text[], text[], uuid, int8, text, bool), issuing.ends_wait(),
-    issuing.ends_in_turn(int8, bool), issuing.refuse_missing(uuid[], timestamptz[], int4[], text[], text[]),
-    issuing.make_each_end(uuid[], timestamptz[], int4[], text[], text[], uuid, int8, text, bool),
-    issuing.claim_ends(uuid, int8, int8, text, bool), issuing.route_is_open(text), issuing.give_up_ends()
+REVOKE ALL ON FUNCTION issuing.notify_ends(uuid[], timestamptz),
+    issuing.make_notifications(uuid[], timestamptz[], int4[], text[], text[], uuid, int8, text, bool), issuing.notifications_wait(),
+    issuing.next_notifications(int8, bool), issuing.refuse_missing(uuid[], timestamptz[], int4[], text[], text[]),
+    issuing.make_each_notification(uuid[], timestamptz[], int4[], text[], text[], uuid, int8, text, bool),
+    issuing.claim_notifications(uuid, int8, int8, text, bool), issuing.route_is_open(text), issuing.give_up_notifications()
 FROM PUBLIC;
