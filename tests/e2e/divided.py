@@ -48,7 +48,7 @@ class Divided(World):
         if not self.base:
             return self.suite.conninfo(name, role)
         if place == "{place}":
-            return "%s dbname=%s user=%s" % (self.both(), name, role)
+            return "%s dbname=%s user=%s target_session_attrs=read-write" % (self.both(), name, role)
         return "%s user=%s" % (re.sub(r"dbname=\S+", "dbname=" + name, self.base_of(place)), role)
 
     def own_cluster(self):

@@ -23,7 +23,7 @@ struct attempt {
 };
 
 struct dial {
-    const char *conninfo, *application_name;
+    const char *conninfo, *application_name, *attributes;
     struct pg_hosts hosts; /* without addresses: libpq resolves the names */
     struct attempt attempts[PG_HOSTS_MAX];
     int begun; /* attempts */
@@ -90,7 +90,7 @@ static bool begin(struct dial *dial)
     const struct pg_host *host = &dial->hosts.list[dial->begun];
     struct attempt *attempt = &dial->attempts[dial->begun++];
     struct pg_options options =
-        pg_options_of(dial->conninfo, dial->application_name, host->host, host->hostaddr, host->port);
+        pg_options_of(dial->conninfo, dial->application_name, host->host, host->hostaddr, host->port, dial->attributes);
     attempt->begun_ms = clock_mono_ms();
     attempt->connection = PQconnectStartParams(options.keywords, options.values, 1);
     attempt->is_waiting = true;
@@ -263,6 +263,8 @@ static PGconn *dial_hosts(const char *conninfo, const char *application_name, in
     if (has_memory && host >= 0) {
         dial.hosts.list[0] = dial.hosts.list[host];
         dial.hosts.count = 1;
+        /* guard: a server that is named is asked, whether it is a standby or not */
+        dial.attributes = "any";
     }
     if (has_memory)
         connection = dial.hosts.count > 1 ? race(&dial, &has_memory) : connect_alone(&dial, &has_memory);

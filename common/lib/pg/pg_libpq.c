@@ -24,7 +24,7 @@ static void add_option(struct pg_options *options, int *count, const char *keywo
 }
 
 struct pg_options pg_options_of(const char *conninfo, const char *application_name, const char *host,
-                                const char *hostaddr, const char *port)
+                                const char *hostaddr, const char *port, const char *attributes)
 {
     struct pg_options options = {.keywords = {NULL}};
     int count = 0;
@@ -43,6 +43,7 @@ struct pg_options pg_options_of(const char *conninfo, const char *application_na
     add_option(&options, &count, "host", host);
     add_option(&options, &count, "hostaddr", hostaddr);
     add_option(&options, &count, "port", port);
+    add_option(&options, &count, "target_session_attrs", attributes);
     add_option(&options, &count, "client_encoding", "UTF8");
     return options;
 }

@@ -20,10 +20,10 @@ struct pg_options {
     const char *values[PG_OPTIONS_MAX];
 };
 
-/* host, hostaddr and port: NULL = as in the conninfo. The conninfo overrides our defaults (names, keepalives,
+/* host, hostaddr, port and attributes (target_session_attrs): NULL = as in the conninfo. The conninfo overrides our defaults (names, keepalives,
  * connect_timeout); UTF-8 overrides all. */
 struct pg_options pg_options_of(const char *conninfo, const char *application_name, const char *host,
-                                const char *hostaddr, const char *port);
+                                const char *hostaddr, const char *port, const char *attributes);
 
 /* The lists of hosts of a conninfo, as libpq has them after the service file and the environment; NULL = not given. */
 struct pg_host_lists {

@@ -159,5 +159,5 @@ struct pg_options pg_servers_options(const struct pg_servers *servers, int targe
     const struct pg_host *host = &servers->hosts.list[it->host];
     return pg_options_of(servers->conninfo, servers->application_name, host->host,
                          /* guard: libpq gets the address and resolves no name */
-                         it->address[0] ? it->address : host->hostaddr, host->port);
+                         it->address[0] ? it->address : host->hostaddr, host->port, NULL);
 }
