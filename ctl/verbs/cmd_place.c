@@ -160,8 +160,9 @@ static bool move(struct ctl *ctl, const struct request *request, struct err *err
             return false;
     }
     if (!ctl->json)
-        printf("Next: promote \"%s\" once it has replayed %s, and not before. With Patroni, on one of its hosts:\n"
-               "  patronictl edit-config %s --set standby_cluster=null\n",
+        printf("Next: promote \"%s\" once it has replayed %s, on the same timeline, and not before. With Patroni, "
+               "on one of its hosts:\n"
+               "  patronictl -c /etc/patroni/config.yml edit-config %s --set standby_cluster=null --force\n",
                request->to, position, request->to);
     return true;
 }
