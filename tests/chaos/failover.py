@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""failover.py [SECONDS | --promotions N] [--seed N] [--short] [--only KIND]: failover of one database. Three hosts,
+"""failover.py [SECONDS | --promotions N] [--seed N] [--short] [--only KIND | --places]: failover of one database. Three hosts,
 each with etcd, Patroni and PostgreSQL as examples/patroni configures them; in front two apis, two workers and the
 sandbox; and clients that repeat themselves. Primaries are killed, frozen, cut off or switched over, with their hosts or
 without; standbys and etcd go away; the disk is full.
@@ -11,7 +11,8 @@ issued. "ours" are the seconds from attached to accepted. At the end the answers
 and with the issuer's and core-api's ledgers: nothing lost, no card twice, each 503 with Retry-After.
 
 The seed decides on the troubles and their order: first each kind once, then as they are drawn. --short: one switchover
-and one primary that is killed. --only takes the kinds that it names.
+and one primary that is killed. --only takes the kinds that it names. --places: two of four places go to a second scope instead, while commands
+and servers are killed.
 
 It needs root, for network namespaces, and the packages patroni and etcd-server; elsewhere it counts as skipped. Hosts,
 their disks and the network are in namespaces that end with it. Logs, history.jsonl, times.jsonl and report.txt
@@ -38,6 +39,7 @@ import client  # noqa: E402
 import checks as ends  # noqa: E402
 import failover_cluster  # noqa: E402
 import failover_lab as lab  # noqa: E402
+import failover_places  # noqa: E402
 import failover_times  # noqa: E402
 import failover_troubles  # noqa: E402
 import failover_world  # noqa: E402
@@ -225,6 +227,7 @@ def main():
     parser.add_argument("--only", action="append", choices=sorted(failover_troubles.KINDS), help="this kind, may be"
                         " given several times")
     parser.add_argument("--short", action="store_true", help="one switchover and one killed primary, about a minute")
+    parser.add_argument("--places", action="store_true", help="two of four places go to a second scope, some minutes")
     options = parser.parse_args()
     why = lab.why_not()
     if why:
@@ -239,11 +242,14 @@ def main():
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, on_signal)
     checks = ends.Checks()
-    campaign = Campaign(folder, seed, checks)
     try:
-        campaign.start(0.2 if options.short else 0.3)
-        campaign.run(failover_troubles.SHORT if options.short else drawn(campaign, options))
-        campaign.end()
+        if options.places:
+            failover_places.Drill(folder, seed, checks).run()
+        else:
+            campaign = Campaign(folder, seed, checks)
+            campaign.start(0.2 if options.short else 0.3)
+            campaign.run(failover_troubles.SHORT if options.short else drawn(campaign, options))
+            campaign.end()
     except (harness.Failed, OSError, client.Closed) as error:
         checks.one("the campaign went to its end", [str(error)])
     print("failover: %d passed, %d failed" % (checks.passed, checks.failed))

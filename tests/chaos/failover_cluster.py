@@ -15,14 +15,17 @@ QUERY = (harness.psql_program(), "-XAtq", "-v", "ON_ERROR_STOP=1", "-h", "/run/p
 class Cluster:
     """Made by build(); hosts[0] is the first primary."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, places=1):
         self.folder = folder
         self.passwords = {word: secrets.token_hex(12) for word in ("rest", "replication", "rewind")}
         self.names = folder / "hosts"
         self.names.write_text("127.0.0.1 localhost\n%s" %
-                              "".join("192.0.2.%d db%d\n" % (10 + number, number) for number in (1, 2, 3)))
-        self.hosts = [lab.Host(number, folder / ("db%d" % number), self.passwords, self.names)
-                      for number in (1, 2, 3)]
+                              "".join("192.0.2.%d db%d\n" % (10 + number, number) for number in range(1, 6)))
+        self.add_hosts((1, 2, 3), "issuing", places)
+
+    def add_hosts(self, numbers, scope, places):
+        self.hosts = [lab.Host(number, self.folder / ("db%d" % number), self.passwords, self.names, scope, places)
+                      for number in numbers]
         self.is_synchronous = "synchronous_mode: true" in (lab.EXAMPLES / "patroni.yml").read_text()
         self.by_name = {host.name: host for host in self.hosts}
 
@@ -76,17 +79,28 @@ class Cluster:
                 return host.name
         return None
 
+    def top(self):
+        """The host that is the primary, or leads a standby cluster; None."""
+        return next((self.by_name[member["name"]] for member in self.state()
+                     if "leader" in member["role"] and member["state"] in ("running", "streaming")), None)
+
     def primary(self):
         name = self.leader()
         return self.by_name[name] if name else None
 
+    def roles(self):
+        standbys = ["replica"] * (len(self.hosts) - 1)
+        if self.is_synchronous:
+            standbys[-1] = "sync_standby"
+        return ["leader", *standbys]
+
     def why_unwell(self):
-        """None: a primary and two standbys that stream from it, one of them synchronous, and etcd is whole."""
+        """None: a primary and its standbys that stream from it, one of them synchronous, and etcd is whole."""
         if not self.etcd_is_well():
             return "etcd is not whole"
         members = self.state()
         roles = sorted(member["role"] for member in members)
-        if roles != ["leader", "replica", "sync_standby" if self.is_synchronous else "replica"]:
+        if roles != self.roles():
             return "roles: %s" % ", ".join("%s %s %s" % (member["name"], member["role"], member["state"])
                                            for member in members)
         if len({member.get("timeline") for member in members}) != 1:
@@ -94,9 +108,10 @@ class Cluster:
                                                for member in members)
         if any(member["state"] not in ("running", "streaming") for member in members):
             return "states: %s" % ", ".join("%s %s" % (member["name"], member["state"]) for member in members)
-        streaming = self.sql_on(self.by_name[next(member["name"] for member in members if member["role"] == "leader")],
-                                "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'")
-        return None if streaming == "2" else "standbys that stream: %s" % streaming
+        first = next(member["name"] for member in members if "leader" in member["role"])
+        streaming = self.sql_on(self.by_name[first], "SELECT count(*) FROM pg_stat_replication WHERE state ="
+                                " 'streaming' AND application_name IN ('%s')" % "', '".join(self.by_name))
+        return None if streaming == str(len(self.hosts) - 1) else "standbys that stream: %s" % streaming
 
     def wait_well(self, seconds):
         deadline = time.monotonic() + seconds
@@ -113,6 +128,11 @@ class Cluster:
 
     # ---- what they are told ----
 
+    def patronictl(self, *words, **more):
+        """As the README types it, on the first host that runs."""
+        host = next(host for host in self.hosts if host.is_on())
+        return host.as_postgres("patronictl", "-c", "/etc/patroni/config.yml", *words, **more)
+
     def switchover(self, leader, candidate):
         basic = base64.b64encode(("patroni:" + self.passwords["rest"]).encode()).decode()
         answer = self.ask(self.by_name[leader].address, 8008, "/switchover", "POST",
@@ -123,6 +143,5 @@ class Cluster:
 
     @staticmethod
     def sql_on(host, text, database="postgres", role="postgres"):
-        return host.run("setpriv", "--reuid", "postgres", "--regid", "postgres", "--init-groups", "--", "env",
-                        "PGOPTIONS=-c search_path=issuing,public", *QUERY, "-U",
-                        role, "-d", database, "-f", "-", input=text).strip()
+        return host.as_postgres("env", "PGOPTIONS=-c search_path=issuing,public", *QUERY, "-U", role, "-d",
+                                database, "-f", "-", input=text).strip()

@@ -9,6 +9,7 @@ of its own. The network is the one of the examples, 192.0.2.0/24; nothing leaves
 import ctypes
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -122,11 +123,13 @@ def namespace(pid, kind):
 
 
 class Host:
-    """name: db1 and so on. folder: its logs, which stay."""
+    """name: db1 and so on. folder: its logs, which stay. scope: whose member it is; each but `issuing` is a standby
+    cluster at first. places: how many databases there are."""
 
-    def __init__(self, number, folder, passwords, names):
+    def __init__(self, number, folder, passwords, names, scope="issuing", places=1):
         self.number, self.name, self.address = number, "db%d" % number, "192.0.2.%d" % (10 + number)
         self.folder, self.passwords, self.names = folder, passwords, names
+        self.scope, self.places = scope, places
         self.card = "to-" + self.name
         self.machine = self.system = None
         self.first = self.off = None  # the process ids of the first process of the system, and of the system before
@@ -180,6 +183,13 @@ class Host:
         text = "\n".join(lines) + "\n"
         for word, password in self.passwords.items():
             text = text.replace("CHANGE-ME-" + word, password)
+        if self.scope != "issuing":
+            text = text.replace("\nscope: issuing\n", "\nscope: %s\n" % self.scope)
+            text = text.replace("\n  dcs:\n", "\n  dcs:\n" + (EXAMPLES / "standby_cluster.yml").read_text())
+        if self.places > 1:
+            text = re.sub(r"(- local|- host) +issuing +", r"\1 %s " % ",".join(
+                "issuing_%d" % place for place in range(self.places)), text)
+            text = text.replace(" issuing_api,", " issuing_owner,issuing_api,")
         text = text.replace("/usr/lib/postgresql/CHANGE-ME-version/bin", os.path.dirname(harness.psql_program()))
         # What a killed server leaves behind is in its own folder then, and not in this machine's /dev/shm.
         return text.replace("\n        max_connections:", "\n        dynamic_shared_memory_type: mmap\n        max_connections:")
@@ -260,6 +270,9 @@ class Host:
     def run(self, *words, **more):
         return command(*self.inside(*words), **more)
 
+    def as_postgres(self, *words, **more):
+        return self.run("setpriv", "--reuid", "postgres", "--regid", "postgres", "--init-groups", "--", *words, **more)
+
     def start(self, name, user, argv, environment):
         with open(self.folder / (name + ".log"), "ab") as log:
             self.doors.append(subprocess.Popen(
@@ -277,7 +290,8 @@ class Host:
                    {"HOME": "/var/lib/postgresql"})
 
     def start_all(self):
-        self.start_etcd()
+        if self.scope == "issuing":
+            self.start_etcd()
         self.start_patroni()
 
     def pids(self, word=None):

@@ -43,8 +43,8 @@ class Stage:
 class World(harness.World):
     """Its database is the cluster's; SQL of the test runs on the primary's host, as its superuser."""
 
-    def __init__(self, stage, cluster):
-        super().__init__(stage, "programs", SETTINGS)
+    def __init__(self, stage, cluster, settings=None):
+        super().__init__(stage, "programs", settings or SETTINGS)
         self.cluster = cluster
         self.passwords = {role: secrets.token_hex(12) for role in ROLES}
         self.pgpass = self.dir / "pgpass"
@@ -58,12 +58,13 @@ class World(harness.World):
         url = re.search(r"^url = (.*)$", text, re.MULTILINE).group(1)
         return "%s passfile='%s' user=%s" % (url, self.pgpass, role)
 
-    def create_database(self):
+    def create_database(self, names=("issuing",), url="issuing", flags=()):
         primary = self.cluster.primary()
-        self.cluster.sql_on(primary, "CREATE DATABASE issuing TEMPLATE template0 ENCODING 'UTF8'")
+        for name in names:
+            self.cluster.sql_on(primary, "CREATE DATABASE %s TEMPLATE template0 ENCODING 'UTF8'" % name)
         primary.on_machine("install", "-m", "755", harness.BUILD / "issuing-ctl", "/run/issuing-ctl")
-        primary.run("setpriv", "--reuid", "postgres", "--regid", "postgres", "--init-groups", "--", "/run/issuing-ctl",
-                    "--config=/dev/null", "--database.url=host=/run/postgresql dbname=issuing user=postgres", "migrate")
+        primary.as_postgres("/run/issuing-ctl", "--config=/dev/null", *flags,
+                            "--database.url=host=/run/postgresql dbname=%s user=postgres" % url, "migrate")
         for role, password in self.passwords.items():
             self.cluster.sql_on(primary, "ALTER ROLE %s PASSWORD '%s'" % (role, password))
 

@@ -27,6 +27,9 @@ OPEN = "SELECT id FROM outbox_events WHERE status IN ('PENDING', 'PROCESSING')"
 class Split:
     """The world's databases in a cluster of its own, `west`, and a standby of it, `east`."""
 
+    role = "postgres"  # that issuing-ctl place works as
+    flags = ()
+
     def __init__(self, world):
         self.world = world
         self.west = world.own_cluster()
@@ -54,7 +57,7 @@ class Split:
 
     def place(self, verb, *words, code=0, told=""):
         done = self.world.ctl("place", verb, *words, *(() if verb == "list" else ("--reason", "a split")),
-                              role="postgres")
+                              role=self.role)
         assert_true(done.returncode == code and told in done.stdout + done.stderr,
                     "place %s: %d %s%s" % (verb, done.returncode, done.stdout, done.stderr))
         return done
@@ -62,8 +65,8 @@ class Split:
     def kill(self, verb, *words, after):
         """kill -9 of the command so many seconds after its start, or (None) when it says that it waits."""
         started = subprocess.Popen([BUILD / "issuing-ctl", "--config=%s" % self.world.suite.empty_file,
-                                    "--database.url=" + self.world.conninfo("postgres"), "--database.places=%d" % PLACES,
-                                    "place", verb, "2,3", *words, "--reason", "a split"],
+                                    "--database.url=" + self.world.conninfo(self.role), "--database.places=%d" % PLACES,
+                                    *self.flags, "place", verb, "2,3", *words, "--reason", "a split"],
                                    stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=ENVIRONMENT)
         try:
             if after is None:
