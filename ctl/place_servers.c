@@ -27,6 +27,8 @@ static bool read_server(struct ctl *ctl, struct place_server *server, struct err
     server->is_standby = pg_bool(rows, 0, 3);
     server->open_events = pg_int8(rows, 0, 4);
     server->system = pg_int8(rows, 0, 5);
+    if (!pg_is_null(rows, 0, 7))
+        server->move = pg_uuid(rows, 0, 7);
     server->is_there = true;
     return true;
 }

@@ -3,6 +3,7 @@
 #ifndef ISSUING_CTL_PLACE_SERVERS_H
 #define ISSUING_CTL_PLACE_SERVERS_H
 
+#include "common/lib/base/uuid7.h"
 #include "ctl/ctl.h"
 
 #define PLACE_NAME_SIZE 64
@@ -15,7 +16,8 @@ struct place_server {
     char home[PLACE_NAME_SIZE], left_by[PLACE_NAME_SIZE];
     bool is_there, is_standby;
     int64_t open_events, system;
-    char why[200]; /* it cannot be asked */
+    struct uuid move; /* of its last move; zeros = none */
+    char why[200];    /* it cannot be asked */
 };
 
 struct place_servers {

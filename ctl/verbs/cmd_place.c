@@ -9,6 +9,7 @@
 #include "common/lib/base/clock.h"
 #include "ctl/action.h"
 #include "ctl/ctl.h"
+#include "ctl/marks.h"
 #include "ctl/options.h"
 #include "ctl/place_servers.h"
 #include "ctl/print.h"
@@ -16,12 +17,12 @@
 
 #define WAIT_MS 50
 #define WAIT_NOTE_MS 1000
-#define REPLAY_MS 30000 /* for standbys to replay a step of take-back */
 
 /* What the command is about. */
 struct request {
     int places[CONFIG_PLACES_MAX], count;
     const char *to;
+    int64_t timeout_ms; /* for standbys to replay a step */
     struct action action;
 };
 
@@ -57,8 +58,8 @@ static bool call(struct ctl *ctl, const struct sql_statement *statement, const s
 
 /* ---- move ---- */
 
-/* Until no transaction runs that may have found the place at home. ret_position: of the write-ahead log, behind them. */
-static bool wait_for_transactions(struct ctl *ctl, char ret_position[PLACE_NAME_SIZE], struct err *err)
+/* Until no transaction runs that may have found the place at home. */
+static bool wait_for_transactions(struct ctl *ctl, struct err *err)
 {
     pg_rows_scope struct pg_rows *rows = NULL;
     int64_t started_ms = clock_mono_ms();
@@ -71,7 +72,6 @@ static bool wait_for_transactions(struct ctl *ctl, char ret_position[PLACE_NAME_
         pg_rows_scope struct pg_rows *left = NULL;
         if (!pg_sync_query(ctl->db, &sql_owner_place_waits, params, &left, err))
             return false;
-        snprintf(ret_position, PLACE_NAME_SIZE, "%s", pg_bytes(left, 0, 1).bytes);
         /* guard: a move waits for transactions under way */
         if (pg_int8(left, 0, 0) == 0)
             return true;
@@ -87,17 +87,25 @@ static bool wait_for_transactions(struct ctl *ctl, char ret_position[PLACE_NAME_
     }
 }
 
+static int find_server(const struct place_servers *servers)
+{
+    for (int i = 0; i < servers->count; i++)
+        if (place_server_serves(&servers->list[i]))
+            return i;
+    return -1;
+}
+
 /* The server that is its home, or that has given it to the same servers before. -1: there is none. */
 static int find_giver(const struct place_servers *servers, const char *to)
 {
-    for (int i = 0; i < servers->count; i++) {
+    int giver = find_server(servers);
+    for (int i = 0; i < servers->count && giver < 0; i++) {
         const struct place_server *server = &servers->list[i];
-        bool has_begun = server->is_there && !server->is_standby && strcmp(server->home, to) == 0 &&
-                         strcmp(server->left_by, server->name) == 0;
-        if (place_server_serves(server) || has_begun)
-            return i;
+        if (server->is_there && !server->is_standby && strcmp(server->home, to) == 0 &&
+            strcmp(server->left_by, server->name) == 0)
+            giver = i;
     }
-    return -1;
+    return giver;
 }
 
 static bool check_taker(const struct place_servers *servers, const struct place_server *giver, const char *to,
@@ -122,48 +130,91 @@ static bool check_taker(const struct place_servers *servers, const struct place_
     return err_set(err, ERR_REFUSED, "no server of database.url that answers is called \"%s\" (cluster_name)", to);
 }
 
-static bool print_moved(struct ctl *ctl, const struct request *request, const char *position, struct err *err)
+static bool print_moved(struct ctl *ctl, const struct request *request, struct err *err)
 {
     if (!ctl->json) {
-        printf("place %d: its home is \"%s\" from now on; the write-ahead log is at %s\n", ctl->place, request->to,
-               position);
-        return true;
+        printf("place %d: its home is \"%s\" from now on\n", ctl->place, request->to);
+        return fflush(stdout) == 0;
     }
     struct json *object = json_new_object();
-    if (object && json_set_integer(object, "place", ctl->place) && json_set_text(object, "home", request->to) &&
-        json_set_text(object, "position", position))
+    if (object && json_set_integer(object, "place", ctl->place) && json_set_text(object, "home", request->to))
         return print_json(object, stdout) || err_set(err, ERR_MEMORY, "out of memory");
     json_free(object);
     return err_set(err, ERR_MEMORY, "out of memory");
 }
 
-static bool move_one(struct ctl *ctl, const struct request *request, char ret_position[PLACE_NAME_SIZE],
-                     struct err *err)
+static bool move_one(struct ctl *ctl, const struct request *request, const struct uuid *move, struct err *err)
 {
     struct place_servers servers;
-    struct pg_param params[1 + ACTION_PARAMS] = {pg_param_text(request->to, strlen(request->to))};
+    struct pg_param first[2 + ACTION_PARAMS] = {pg_param_text(request->to, strlen(request->to)), pg_param_uuid(NULL)};
+    struct pg_param last[2 + ACTION_PARAMS] = {first[0], pg_param_uuid(move)};
     place_look(ctl, &servers);
     int giver = find_giver(&servers, request->to);
     if (giver < 0)
         return err_set(err, ERR_REFUSED, "no server that answers serves place %d: issuing-ctl place list", ctl->place);
-    action_params(&request->action, params + 1);
+    if (place_server_serves(&servers.list[giver]) && strcmp(servers.list[giver].name, request->to) == 0)
+        return err_set(err, ERR_REFUSED, "\"%s\" at %s serves place %d already", request->to, servers.list[giver].where,
+                       ctl->place);
+    action_params(&request->action, first + 2);
+    action_params(&request->action, last + 2);
     return check_taker(&servers, &servers.list[giver], request->to, err) && become_owner(ctl, giver, err) &&
-           call(ctl, &sql_owner_place_move, params, err) && wait_for_transactions(ctl, ret_position, err);
+           call(ctl, &sql_owner_place_move, first, err) && wait_for_transactions(ctl, err) &&
+           /* the id of the move is behind all that was accepted */
+           call(ctl, &sql_owner_place_move, last, err);
+}
+
+/* Until each server of the new home has the end of the move. */
+static bool wait_for_taker(struct ctl *ctl, const struct request *request, const struct uuid *move, int64_t until_ms,
+                           struct err *err)
+{
+    for (;;) {
+        struct place_servers servers;
+        const struct place_server *late = NULL;
+        bool any = false;
+        place_look(ctl, &servers);
+        for (int i = 0; i < servers.count; i++) {
+            const struct place_server *server = &servers.list[i];
+            bool is_taker = server->is_there && strcmp(server->name, request->to) == 0;
+            any |= is_taker;
+            if (is_taker && !uuid_equal(&server->move, move))
+                late = server;
+        }
+        /* guard: a server that lacks what was accepted is not to be promoted */
+        if (any && !late)
+            return true;
+        if (clock_mono_ms() > until_ms && !any)
+            return err_set(err, ERR_REFUSED,
+                           "no server called \"%s\" answers any more: do not promote one before this command has seen "
+                           "that it has the move of place %d; run it again, or take-back",
+                           request->to, ctl->place);
+        if (clock_mono_ms() > until_ms)
+            return err_set(err, ERR_REFUSED,
+                           "\"%s\" at %s has not replayed the move of place %d: do not promote it. See whether it "
+                           "streams, on the timeline of the server that the place has left; then run this command "
+                           "again, or take-back",
+                           request->to, late->where, ctl->place);
+        pause_a_moment();
+    }
 }
 
 static bool move(struct ctl *ctl, const struct request *request, struct err *err)
 {
-    char position[PLACE_NAME_SIZE] = "";
+    const struct uuid move = uuid4_make();
     for (int i = 0; i < request->count; i++) {
         ctl->place = request->places[i];
-        if (!move_one(ctl, request, position, err) || !print_moved(ctl, request, position, err))
+        if (!move_one(ctl, request, &move, err) || !print_moved(ctl, request, err))
+            return false;
+    }
+    int64_t until_ms = clock_mono_ms() + request->timeout_ms;
+    for (int i = 0; i < request->count; i++) {
+        ctl->place = request->places[i];
+        if (!wait_for_taker(ctl, request, &move, until_ms, err))
             return false;
     }
     if (!ctl->json)
-        printf("Next: promote \"%s\" once it has replayed %s, on the same timeline, and not before. With Patroni, "
-               "on one of its hosts:\n"
+        printf("\"%s\" has replayed it. Next: promote \"%s\". With Patroni, on one of its hosts:\n"
                "  patronictl -c /etc/patroni/config.yml edit-config %s --set standby_cluster=null --force\n",
-               request->to, position, request->to);
+               request->to, request->to, request->to);
     return true;
 }
 
@@ -204,19 +255,11 @@ static int find_leaver(const struct place_servers *servers)
     return -1;
 }
 
-static int find_server(const struct place_servers *servers)
-{
-    for (int i = 0; i < servers->count; i++)
-        if (place_server_serves(&servers->list[i]))
-            return i;
-    return -1;
-}
-
 static bool take_back_one(struct ctl *ctl, const struct request *request, bool is_forced, struct err *err)
 {
     struct place_servers servers;
     struct pg_param first[1 + ACTION_PARAMS] = {pg_param_bool(false)}, last[1 + ACTION_PARAMS] = {pg_param_bool(true)};
-    int64_t until_ms = clock_mono_ms() + REPLAY_MS;
+    int64_t until_ms = clock_mono_ms() + request->timeout_ms;
     bool must_wait;
     action_params(&request->action, first + 1);
     action_params(&request->action, last + 1);
@@ -241,9 +284,8 @@ static bool take_back_one(struct ctl *ctl, const struct request *request, bool i
             return false;
         if (must_wait && clock_mono_ms() > until_ms)
             return err_set(err, ERR_REFUSED,
-                           "a standby has not replayed within %d s that place %d has no home; run the same "
-                           "command again",
-                           REPLAY_MS / 1000, ctl->place);
+                           "a standby has not replayed yet that place %d has no home; run the same command again",
+                           ctl->place);
         if (must_wait)
             pause_a_moment();
     } while (must_wait);
@@ -350,15 +392,16 @@ static bool take_back(struct ctl *ctl, const struct request *request, bool is_fo
 
 static int run_place(struct ctl *ctl, char **arguments, int count)
 {
-    const char *reason = NULL;
+    const char *reason = NULL, *timeout = NULL;
     bool is_forced = false;
     struct request request = {.count = 0};
     const struct option_spec specs[] = {{.name = "reason", .text = &reason},
                                         {.name = "to", .text = &request.to},
                                         {.name = "force", .flag = &is_forced},
+                                        {.name = "timeout", .text = &timeout},
                                         {.name = NULL}};
     struct err err;
-    if (!options_read(specs, arguments, count, &count, &err))
+    if (!options_read(specs, arguments, count, &count, &err) || !marks_timeout(timeout, &request.timeout_ms, &err))
         return ctl_fail(&err);
     const char *verb = count > 0 ? arguments[0] : "";
     bool is_move = strcmp(verb, "move") == 0 && count == 2 && request.to && !is_forced;
@@ -388,10 +431,11 @@ const struct ctl_command ctl_place = {
             "superuser, or as the owner of the tables. If a command was killed, run it again: it continues.\n\n"
             "  list           each place on each server of database.url; exit 1 if a place is not served by one\n"
             "  move N,M       from now on the home of these places is SCOPE, the cluster_name of a standby; waits for\n"
-            "                 transactions under way, and says when SCOPE may be promoted. Meanwhile users of these\n"
-            "                 places get 503\n"
+            "                 transactions under way, and until SCOPE has replayed the move and may be promoted.\n"
+            "                 Meanwhile users of these places get 503\n"
             "  take-back N,M  the server that they left serves them again, if no other one does\n"
             "  --force        a server that cannot be asked is gone for ever\n"
+            "  --timeout D    how long standbys may take to replay a step, 60s otherwise\n"
             "  --reason TEXT  why; stored in operator_actions\n\n"
             "Refused: exit 1.\n",
     .run = run_place,

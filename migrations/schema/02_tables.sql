@@ -168,7 +168,10 @@ CREATE TABLE issuing.place (
     number  int4 NOT NULL,
     places  int4 NOT NULL CHECK (places BETWEEN 2 AND 64 AND number BETWEEN 0 AND places - 1),
     home    text COLLATE "C" NOT NULL, -- cluster_name of the servers that may serve it
-    left_by text COLLATE "C"           -- of those that gave it away last; null = it never moved, or was taken back
+    left_by text COLLATE "C",          -- of those that gave it away last; null = it never moved, or was taken back
+    -- Of the last move, new in its last commit: a server that shows it has all that was accepted before. A position of
+    -- the write-ahead log does not say that, since a failover begins another timeline. Null = that commit is to come.
+    move    uuid
 );
 
 -- ---- cards ----

@@ -86,9 +86,10 @@ $$;
 
 -- ---- a place that goes to other servers; issuing-ctl place calls these ----
 
--- From the commit on nothing is written here. NULL: done. Else why not. The same call again finds its work done.
-CREATE OR REPLACE FUNCTION issuing.move_place(next_home text, actor text, os_user text, sudo_user text, why text)
-    RETURNS text
+-- From the commit on nothing is written here. NULL: done. Else why not. The same call again finds its work done. It is
+-- called twice: move_id is null first, and new when no transaction is left that found the place at home.
+CREATE OR REPLACE FUNCTION issuing.move_place(next_home text, move_id uuid, actor text, os_user text, sudo_user text,
+    why text) RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 DECLARE
@@ -110,7 +111,7 @@ BEGIN
         PERFORM note_place('move_place', next_home, actor, os_user, sudo_user, why);
     END IF;
     -- Also where it is done already: the commit of a transaction that writes nothing waits for no standby.
-    UPDATE place SET home = next_home, left_by = ours;
+    UPDATE place SET home = next_home, left_by = ours, move = move_id;
     RETURN NULL;
 END
 $$;
@@ -167,6 +168,6 @@ AS $$
 $$;
 
 REVOKE ALL ON FUNCTION issuing.check_home(), issuing.become_place(int4, int4),
-    issuing.move_place(text, text, text, text, text), issuing.take_place_back(bool, text, text, text, text),
+    issuing.move_place(text, uuid, text, text, text, text), issuing.take_place_back(bool, text, text, text, text),
     issuing.note_place(text, text, text, text, text, text), issuing.transactions_now()
 FROM PUBLIC;

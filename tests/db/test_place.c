@@ -208,13 +208,14 @@ TEST(a_session_knows_which_place_it_has)
 
 TEST(a_place_moves_to_a_server_that_can_be_told_apart)
 {
-    assert_told("SELECT move_place('east', " WHO ")", "this database is the only place");
+    assert_told("SELECT move_place('east', NULL, " WHO ")", "this database is the only place");
     become(2, 4);
-    assert_told("SELECT move_place('', " WHO ")", "cluster_name tells servers apart");
-    assert_told("SELECT move_place(current_setting('cluster_name'), " WHO ")", "cluster_name tells servers apart");
-    assert_told("SELECT move_place('east', " WHO ")", NULL);
-    assert_told("SELECT move_place('east', " WHO ")", NULL);
-    assert_told("SELECT move_place('north', " WHO ")", "place 2 is served by \"east\"");
+    assert_told("SELECT move_place('', NULL, " WHO ")", "cluster_name tells servers apart");
+    assert_told("SELECT move_place(current_setting('cluster_name'), NULL, " WHO ")",
+                "cluster_name tells servers apart");
+    assert_told("SELECT move_place('east', NULL, " WHO ")", NULL);
+    assert_told("SELECT move_place('east', NULL, " WHO ")", NULL);
+    assert_told("SELECT move_place('north', NULL, " WHO ")", "place 2 is served by \"east\"");
     assert_told("SELECT take_place_back(true, " WHO ")", "place 2 has a home, \"east\"");
     assert_told("SELECT take_place_back(false, " WHO ")", NULL);
     assert_refused("DELETE FROM cards", "ISPLC", "place 2 is served by \"\"");
