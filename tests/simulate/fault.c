@@ -1,7 +1,6 @@
 /* What goes wrong. Each occasion draws by itself, from the seed and from what it is: the n-th call of this step for
  * this event. So one fault can be left out (schedule.c), and the others stay. Each schedule has a mix of its own: often
  * many kinds with low chances, sometimes one kind that is frequent. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "sim.h"
@@ -126,9 +125,6 @@ static void step_clock(int64_t *offset_us, uint64_t draw)
     int64_t step_us = steps_us[draw % ARRAY_SIZE(steps_us)];
     *offset_us += draw >> 8 & 1 ? step_us : -step_us;
     sim.clocks_are_even = false;
-    sim.was_set_back |= offset_us == &sim.db_offset_us && !(draw >> 8 & 1) && step_us > MINUTE;
-    for (int i = 0; i < sim.worker_count; i++)
-        sim.forgets_keys |= sim.was_set_back && llabs(sim.workers[i].wall_offset_us) > MINUTE;
 }
 
 static void close_card(int event)

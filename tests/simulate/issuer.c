@@ -181,7 +181,7 @@ static void make_card(int event, int holder)
     sim_tell("issuer       makes %s for event %d", card->id, event);
     if (sim.has_stalled)
         return;
-    if (sim_live_cards(event) > 1 && !sim.forgets_keys)
+    if (sim_live_cards(event) > 1)
         sim_fail("event %d has two live cards", event);
     if (sim.events[event].must_have_no_card)
         sim_fail("event %d gets a card after its end %s %s", event, outbox_status_name(sim.events[event].status),

@@ -221,8 +221,6 @@ struct sim {
     bool has_lost_report;            /* with its worker: docs/reliability.md has it among the gaps */
     int sends_under_way[SIM_EVENTS]; /* creates that may still arrive */
     bool clocks_are_even;            /* no clock has stepped */
-    bool was_set_back;               /* the database's clock, by minutes */
-    bool forgets_keys;               /* and a worker's is wrong too: docs/reliability.md has it among what breaks it */
     struct sim_outage outages[2];    /* of the issuer, of core-api */
     bool is_paused[2];               /* issuer, core-api: by an operator */
     int64_t probe_numbers[2];
