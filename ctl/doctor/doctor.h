@@ -1,17 +1,15 @@
-/* What the checks of issuing-ctl doctor and prove share: a line for each. cmd_doctor.c has the checks of the database,
+/* What the checks of issuing-ctl doctor and prove share: a line for each. doctor_database.c has the checks of the database,
  * doctor_running.c those of workers and targets, doctor_locks.c those of others' sessions and settings, doctor_server.c
  * those of what who runs PostgreSQL has changed or left behind, doctor_setup.c those of the configuration,
  * doctor_issuer.c the one that a worker makes, doctor_places.c those of places; cmd_prove.c has those of the rows. */
 #ifndef ISSUING_CTL_DOCTOR_H
 #define ISSUING_CTL_DOCTOR_H
 
-#include "ctl/ctl.h"
-
-#define DOCTOR_WHERE_SIZE 300
+#include "ctl/place_servers.h"
 
 struct doctor {
     struct ctl *ctl;
-    char where[DOCTOR_WHERE_SIZE]; /* the server of the place; "" = there are not several places, or none serves it */
+    char where[PLACE_WHERE_SIZE]; /* the server of the place; "" = there are not several places, or none serves it */
     int failures;
     bool lost; /* a line could not be printed: out of memory */
 };
@@ -25,6 +23,10 @@ doctor_warn(struct doctor *doctor, const char *check, const char *fix, const cha
 /* A line that is neither good nor bad, such as what was not checked. */
 void __attribute__((format(printf, 3, 4)))
 doctor_note(struct doctor *doctor, const char *check, const char *format, ...);
+/* The database, and where it can be read all that doctor_running.c, doctor_locks.c and doctor_server.c check there.
+ * *ret_fits: its schema is that of this program, and the place is the right one. False: the database went away, or
+ * refused a query that every role may make. */
+must_check bool doctor_check_database(struct doctor *doctor, bool *ret_fits, struct err *err);
 /* Which workers run, and whether their targets take calls. False: the database went away, or refused. */
 must_check bool doctor_check_running(struct doctor *doctor, struct err *err);
 /* Whether a worker reaches the target, "issuer" or the type of a route, as it should. user NULL: core-api is asked about nobody. creates: the issuer makes
@@ -43,8 +45,8 @@ must_check bool doctor_check_server(struct doctor *doctor, struct err *err);
 /* Whether the database is the place that it should be. version: the row of schema_version. False: it is not, which is
  * reported. */
 must_check bool doctor_check_place(struct doctor *doctor, const struct pg_rows *version);
-/* Which server serves the place, and which has a copy. ret_where: "host:port" of that server, "" = there is none. */
-void doctor_check_servers(struct doctor *doctor, char *ret_where, size_t size);
+/* Which server serves the place, which is doctor->where then, and which has a copy. */
+void doctor_check_servers(struct doctor *doctor);
 /* What the configuration allows that it should not, and who could be in between. */
 void doctor_check_setup(struct doctor *doctor);
 /* After the last line: says how many must be fixed, and returns the exit code. */

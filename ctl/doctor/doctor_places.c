@@ -4,7 +4,6 @@
 
 #include "common/lib/pg/pg_place.h"
 #include "ctl/doctor/doctor.h"
-#include "ctl/place_servers.h"
 
 bool doctor_check_place(struct doctor *doctor, const struct pg_rows *version)
 {
@@ -33,7 +32,7 @@ static void note_others(struct doctor *doctor, const struct place_servers *serve
     }
 }
 
-void doctor_check_servers(struct doctor *doctor, char *ret_where, size_t size)
+void doctor_check_servers(struct doctor *doctor)
 {
     struct ctl own = {.config = doctor->ctl->config, .place = doctor->ctl->place};
     const struct place_server *home = NULL, *known = NULL;
@@ -48,7 +47,7 @@ void doctor_check_servers(struct doctor *doctor, char *ret_where, size_t size)
         homes += place_server_serves(server);
         standbys += server->is_there && server->is_standby;
     }
-    snprintf(ret_where, size, "%s", home ? home->where : "");
+    snprintf(doctor->where, sizeof(doctor->where), "%s", home ? home->where : "");
     if (homes > 1)
         doctor_report(doctor, "place", false, "stop all but one of them now: docs/scaling.md, Places",
                       "%d servers serve it: issuing-ctl place list", homes);
@@ -60,7 +59,7 @@ void doctor_check_servers(struct doctor *doctor, char *ret_where, size_t size)
                       "it has no home: a take-back did not end");
     else if (known)
         doctor_report(doctor, "place", false,
-                      "promote that server, once it has replayed the move; or issuing-ctl place take-back",
+                      "run issuing-ctl place move again, which says when to promote it; or issuing-ctl place take-back",
                       "no server that answers and may write is its home, \"%s\": its users get 503", known->home);
     note_others(doctor, &servers, home);
 }
