@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/lib/base/clock.h"
 #include "ctl/findings.h"
 #include "statements.h"
 
@@ -43,14 +44,17 @@ static bool read_home(struct ctl *ctl, struct totals_place *place)
     return true;
 }
 
-static void read_place(const struct ctl *ctl, bool exact, int64_t limit_ms, struct totals *totals,
+static void read_place(const struct ctl *ctl, bool exact, int64_t until_ms, struct totals *totals,
                        struct totals_place *place)
 {
     struct ctl own = {.config = ctl->config, .place = place->place};
     struct findings found = {.pattern = NULL};
-    bool is_open = ctl_connect(&own, &place->err);
-    if (is_open && limit_ms > 0)
-        pg_sync_limit(own.db, limit_ms);
+    bool is_open = clock_mono_ms() < until_ms
+                       ? ctl_connect(&own, &place->err)
+                       : err_set(&place->err, ERR_AWAY, "it was not asked: the places before it took all of the time");
+    int64_t left_ms = until_ms - clock_mono_ms();
+    if (is_open && until_ms < INT64_MAX)
+        pg_sync_limit(own.db, left_ms > 1 ? left_ms : 1);
     if (is_open && read_home(&own, place) && findings_read(&own, exact, &found, &place->err)) {
         add(totals, place, &found);
     } else {
@@ -88,10 +92,11 @@ bool totals_read(const struct ctl *ctl, bool exact, int64_t limit_ms, struct tot
     struct totals *totals = calloc(1, sizeof(*totals));
     if (!totals)
         return err_set(err, ERR_MEMORY, "out of memory");
+    int64_t until_ms = limit_ms > 0 ? clock_mono_ms() + limit_ms : INT64_MAX;
     totals->count = (int)ctl->config->database.places;
     for (int place = 0; place < totals->count; place++) {
         totals->places[place].place = place;
-        read_place(ctl, exact, limit_ms, totals, &totals->places[place]);
+        read_place(ctl, exact, until_ms, totals, &totals->places[place]);
     }
     qsort(totals->places, (size_t)totals->count, sizeof(*totals->places), compare);
     for (int i = 0; i < totals->count; i++)

@@ -32,8 +32,8 @@ struct totals {
     struct totals_place places[CONFIG_PLACES_MAX]; /* the worst first */
 };
 
-/* Reads each place, one after the other, over connections of its own. limit_ms: a place that does not answer a statement
- * within it cannot be read; 0 = it is waited for. *ret_totals is freed by the caller, with free().
+/* Reads each place, one after the other, over connections of its own. limit_ms: a place that is not read within it, since
+ * the first one was begun, counts as away; 0 = each is waited for. *ret_totals is freed by the caller, with free().
  * False: out of memory. */
 must_check bool totals_read(const struct ctl *ctl, bool exact, int64_t limit_ms, struct totals **ret_totals,
                             struct err *err);

@@ -48,24 +48,6 @@ struct list {
     int count;
 };
 
-static bool print_event(struct list *list, const struct source *source, const struct event *event, struct err *err)
-{
-    struct json *json;
-    if (list->ctl->is_over_all)
-        print_set_place(source->place);
-    if (list->bundles) {
-        if (!bundle_json(source->db, event, &json, err))
-            return false;
-        return print_json(json, stdout) || err_set(err, ERR_MEMORY, "out of memory");
-    }
-    if (list->ctl->json)
-        return print_json(event_json(event), stdout) || err_set(err, ERR_MEMORY, "out of memory");
-    if (list->ctl->is_over_all)
-        table_add_number(&list->table, source->place);
-    event_add_row(event, &list->table);
-    return true;
-}
-
 /* The others go on. */
 static void fail(struct list *list, struct source *source, struct err *err)
 {
@@ -76,6 +58,25 @@ static void fail(struct list *list, struct source *source, struct err *err)
     pg_sync_close(source->db);
     source->db = NULL;
     source->is_found = false;
+}
+
+static bool print_event(struct list *list, struct source *source, const struct event *event, struct err *err)
+{
+    struct json *json;
+    if (list->ctl->is_over_all)
+        print_set_place(source->place);
+    if (list->bundles) {
+        if (bundle_json(source->db, event, &json, err))
+            return print_json(json, stdout) || err_set(err, ERR_MEMORY, "out of memory");
+        fail(list, source, err);
+        return true;
+    }
+    if (list->ctl->json)
+        return print_json(event_json(event), stdout) || err_set(err, ERR_MEMORY, "out of memory");
+    if (list->ctl->is_over_all)
+        table_add_number(&list->table, source->place);
+    event_add_row(event, &list->table);
+    return true;
 }
 
 /* Of those that were collected. */
@@ -96,7 +97,7 @@ static void fetch(struct list *list, struct source *source)
 static bool print_next(struct list *list, struct source *source, const struct uuid *id, struct err *err)
 {
     struct event event;
-    if (!source->events || source->event == pg_rows_count(source->events))
+    if (!source->db || !source->events || source->event == pg_rows_count(source->events))
         return true;
     if (!event_read(source->events, source->event, &event, err))
         return false;
