@@ -145,7 +145,7 @@ def many_users_whose_reads_hang_leave_a_connection_to_acceptance(world):
 
 @slow
 @test
-def a_request_whose_time_is_over_before_it_is_tried_is_not_tried(world):
+def requests_behind_a_lock_that_another_session_holds_get_503_and_are_not_recorded(world):
     """A request of a user whom another session has locked is tried for two seconds, and a user's requests follow one
     another: one that is not tried within eight gets 503 then."""
     world.start_api()
