@@ -1,7 +1,6 @@
-/* See outbox_gauges.h. Two questions with a pace of their own, so that a slow count does not delay the other: the
- * events, and the workers with their targets and the lag of the statistics. Each has at most one statement in flight.
- * The events are counted in rounds: first the types that are delivered, what is FAILED and what nobody delivers; then
- * the open events of each type. The figures are shown when a round ends.
+/* See outbox_gauges.h. The events are counted in rounds, one statement in flight: first the types that are delivered, what
+ * is FAILED and what nobody delivers; then the open events of each type. The figures are shown when a round ends. What is
+ * around the events is in server_gauges.h.
  *
  * The count of a type starts at a bookmark, the oldest due time of what was open at the last count. What is behind the
  * bookmark should not be there, which is what a gauge is for: it is counted now and then, and the figure stays in
@@ -9,26 +8,21 @@
 #include "common/core/outbox_gauges.h"
 
 #include <assert.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/core/daemon_metrics.h"
 #include "common/core/outbox.h"
+#include "common/core/server_gauges.h"
 #include "common/lib/base/clock.h"
 #include "common/lib/base/closing.h"
 #include "statements.h"
 
-#define FIRST_MS 200
-#define INTERVAL_MS 5000
 #define QUIET_INTERVAL_MS 10000 /* of the events, while none is open */
-#define COST_FACTOR 50          /* a backlog is walked to be counted: no more than two per cent of the time */
-#define ROWS_A_SECOND 2000      /* and so many rows */
-#define PAUSE_MOST_MS 60000     /* and yet no figure is much older */
-#define QUERY_TIMEOUT_MS 5000
-#define ONLY_CONNECTION_TIMEOUT_MS 500
-#define QUICK_PART 5 /* of the timeout: a count that takes less may go over more rows */
+#define ROWS_A_SECOND 2000      /* that are counted */
+#define PAUSE_MOST_MS 60000     /* no figure is much older */
+#define QUICK_PART 5            /* of the timeout: a count that takes less may go over more rows */
 #define ROWS_MOST 1000000
 #define ROWS_MOST_OF_ROUTE 100000 /* so that the backlogs of many routes do not delay the count of card requests */
 #define ROWS_LEAST 1000
@@ -68,41 +62,19 @@ struct type_count {
     struct failed failed;
 };
 
-/* One question, asked again and again. */
-struct question {
-    struct outbox_gauges *gauges;
-    uv_timer_t timer;
-    struct pg_query query;
-    int64_t begun_ms, answered_ms; /* answered_ms: when it was last answered well */
-    int64_t sent_ms;               /* the statement in flight */
-};
-
-/* As the workers of one place and its operators say. */
-struct target {
-    char name[TYPE_SIZE];
-    bool is_paused;
-    double state; /* of the breaker; NAN = no living worker calls it */
-};
-
-#define FIGURES 10
-
 struct outbox_gauges {
     struct outbox_gauges_options options;
-    struct question events, workers;
+    struct gauge_question question;
+    struct server_gauges server;
     struct outbox_gauges *first, *next; /* of several places, in their order */
-    int64_t timeout_ms;                 /* of a statement */
     struct type_count types[TYPES_MAX]; /* card requests first, then the routes by type */
     int type_count;
-    int at;                  /* of types: the one that is being counted */
-    bool is_whole;           /* each statement of this round was answered */
-    struct failed other;     /* FAILED events of types that nobody delivers now */
-    int64_t undelivered;     /* open ones */
-    int64_t failed_rows;     /* so many are counted */
-    bool is_counted;         /* at least one round was */
-    double figures[FIGURES]; /* by enum figure; NAN = not known yet */
-    struct target targets[TYPES_MAX];
-    int target_count;
-    bool is_stopped;
+    int at;              /* of types: the one that is being counted */
+    bool is_whole;       /* each statement of this round was answered */
+    struct failed other; /* FAILED events of types that nobody delivers now */
+    int64_t undelivered; /* open ones */
+    int64_t failed_rows; /* so many are counted */
+    bool is_counted;     /* at least one round was */
     struct closing closing;
 };
 
@@ -111,32 +83,7 @@ static void set(struct outbox_gauges *gauges, enum daemon_metric metric, const c
     metric_set(metrics_series(gauges->options.metrics, metric, label, NULL), value);
 }
 
-static void ask_after(struct question *question, int64_t wait_ms, void (*on_timer)(uv_timer_t *timer))
-{
-    if (!question->gauges->is_stopped)
-        (void)uv_timer_start(&question->timer, on_timer, (uint64_t)wait_ms, 0);
-}
-
-static void ask(struct question *question, const struct sql_statement *statement,
-                void (*on_result)(struct pg_query *query, const struct pg_query_result *result))
-{
-    question->sent_ms = clock_mono_ms();
-    question->query.statement = statement;
-    question->query.timeout_ms = question->gauges->timeout_ms;
-    question->query.is_slow = true;
-    question->query.yields = true; /* a connection is left to the work */
-    question->query.on_result = on_result;
-    pg_pool_submit(question->gauges->options.pool, &question->query);
-}
-
-/* When the next one is due, by what this one has cost. */
-static int64_t pause_ms(const struct question *question)
-{
-    int64_t cost_ms = (clock_mono_ms() - question->begun_ms) * COST_FACTOR;
-    return cost_ms < INTERVAL_MS ? INTERVAL_MS : cost_ms < PAUSE_MOST_MS ? cost_ms : PAUSE_MOST_MS;
-}
-
-/* ---- events: the figures ---- */
+/* ---- the figures ---- */
 
 static void add_type(struct outbox_gauges *gauges, const char *type, const char *status, int64_t events)
 {
@@ -230,7 +177,7 @@ bool outbox_gauges_backlog(const struct outbox_gauges *gauges, int64_t *ret_pend
     return true;
 }
 
-/* ---- events: a round ---- */
+/* ---- a round ---- */
 
 static void adapt_rows(int64_t *rows, int64_t most, int64_t took_ms, int64_t timeout_ms, bool is_done)
 {
@@ -273,10 +220,11 @@ static void end_round(struct outbox_gauges *gauges)
 {
     if (gauges->is_whole) {
         gauges->is_counted = true;
-        gauges->events.answered_ms = clock_mono_ms();
+        gauges->question.answered_ms = clock_mono_ms();
     }
     show_figures(gauges);
-    ask_after(&gauges->events, longest(least_pause_ms(gauges), pause_ms(&gauges->events)), on_round_timer);
+    gauge_question_ask_after(
+        &gauges->question, longest(least_pause_ms(gauges), gauge_question_pause_ms(&gauges->question)), on_round_timer);
 }
 
 static enum part part_of(const char *word)
@@ -326,15 +274,14 @@ static void count_next(struct outbox_gauges *gauges);
 
 static void on_type(struct pg_query *query, const struct pg_query_result *result)
 {
-    struct question *question = container_of(query, struct question, query);
-    struct outbox_gauges *gauges = question->gauges;
+    struct outbox_gauges *gauges = container_of(query, struct outbox_gauges, question.query);
     struct type_count *type = &gauges->types[gauges->at];
     bool is_done = result->kind == PG_DONE;
     struct count counts[PART_COUNT] = {{0}};
     if (is_done)
         read_counts(result->rows, counts);
-    adapt_rows(&type->rows, gauges->at == 0 ? ROWS_MOST : ROWS_MOST_OF_ROUTE, clock_mono_ms() - question->sent_ms,
-               gauges->timeout_ms, is_done);
+    adapt_rows(&type->rows, gauges->at == 0 ? ROWS_MOST : ROWS_MOST_OF_ROUTE,
+               clock_mono_ms() - gauges->question.sent_ms, gauges->question.timeout_ms, is_done);
     if (type->counts_behind)
         note_behind(type, is_done ? counts : NULL, result->kind != PG_NOT_SENT);
     if (is_done) {
@@ -350,20 +297,18 @@ static void on_type(struct pg_query *query, const struct pg_query_result *result
 
 static void count_next(struct outbox_gauges *gauges)
 {
-    struct question *question = &gauges->events;
+    struct gauge_question *question = &gauges->question;
     if (gauges->at == gauges->type_count) {
         end_round(gauges);
         return;
     }
-    if (gauges->is_stopped)
-        return;
     struct type_count *type = &gauges->types[gauges->at];
     type->counts_behind = type->until_behind-- <= 0;
     question->query.params[0] = type->bookmark_us >= 0 ? pg_param_int8(type->bookmark_us) : pg_param_null();
     question->query.params[1] = pg_param_bool(type->counts_behind);
     question->query.params[2] = pg_param_int8(type->rows);
     question->query.params[3] = pg_param_text(type->type, strlen(type->type));
-    ask(question, &sql_outbox_gauges, on_type);
+    gauge_question_ask(question, &sql_outbox_gauges, on_type);
 }
 
 static struct type_count *find_type(struct outbox_gauges *gauges, const char *name)
@@ -419,12 +364,12 @@ static void take_others(struct outbox_gauges *gauges, const struct pg_rows *rows
 
 static void on_types(struct pg_query *query, const struct pg_query_result *result)
 {
-    struct question *question = container_of(query, struct question, query);
-    struct outbox_gauges *gauges = question->gauges;
+    struct outbox_gauges *gauges = container_of(query, struct outbox_gauges, question.query);
     bool is_done = result->kind == PG_DONE;
-    adapt_rows(&gauges->failed_rows, ROWS_MOST, clock_mono_ms() - question->sent_ms, gauges->timeout_ms, is_done);
+    struct gauge_question *question = &gauges->question;
+    adapt_rows(&gauges->failed_rows, ROWS_MOST, clock_mono_ms() - question->sent_ms, question->timeout_ms, is_done);
     if (!is_done) {
-        ask_after(question, pause_ms(question), on_round_timer);
+        gauge_question_ask_after(question, gauge_question_pause_ms(question), on_round_timer);
         return;
     }
     take_types(gauges, result->rows);
@@ -435,164 +380,36 @@ static void on_types(struct pg_query *query, const struct pg_query_result *resul
 
 static void on_round_timer(uv_timer_t *timer)
 {
-    struct question *question = container_of(timer, struct question, timer);
-    struct outbox_gauges *gauges = question->gauges;
+    struct outbox_gauges *gauges = container_of(timer, struct outbox_gauges, question.timer);
+    struct gauge_question *question = &gauges->question;
     gauges->is_whole = true;
     question->begun_ms = clock_mono_ms();
     question->query.params[0] = pg_param_int8(gauges->failed_rows);
     question->query.params[1] = pg_param_int8(UNDELIVERED_MOST);
-    ask(question, &sql_outbox_gauges_types, on_types);
-}
-
-/* ---- workers and targets ---- */
-
-/* The figures of a place, and what is shown of several. */
-enum figure { ALIVE, LAG, PROOF_AGE, PROOF_BROKEN, LIST_AGE, LIST_UNKNOWN, DISAGREE, SNAPSHOT, ROW, WAL };
-enum fold { LEAST, MOST, SUM };
-static const struct {
-    enum daemon_metric metric;
-    enum fold fold;
-} folds[FIGURES] = {
-    [ALIVE] = {DAEMON_METRIC_WORKERS_ALIVE, LEAST},     [LAG] = {DAEMON_METRIC_STATISTICS_LAG, MOST},
-    [PROOF_AGE] = {DAEMON_METRIC_PROOF_AGE, MOST},      [PROOF_BROKEN] = {DAEMON_METRIC_PROOF_BROKEN, SUM},
-    [LIST_AGE] = {DAEMON_METRIC_LIST_AGE, MOST},        [LIST_UNKNOWN] = {DAEMON_METRIC_LIST_UNKNOWN, SUM},
-    [DISAGREE] = {DAEMON_METRIC_WORKERS_DISAGREE, SUM}, [SNAPSHOT] = {DAEMON_METRIC_OLDEST_SNAPSHOT, MOST},
-    [ROW] = {DAEMON_METRIC_OLDEST_ROW, MOST},           [WAL] = {DAEMON_METRIC_SLOT_WAL, MOST},
-};
-
-static void show_figures_of(struct outbox_gauges *gauges, enum figure first, enum figure last)
-{
-    for (int i = (int)first; i <= (int)last; i++) {
-        double shown = NAN;
-        for (const struct outbox_gauges *each = gauges->first; each; each = each->next) {
-            double value = each->figures[i];
-            if (isnan(value))
-                continue;
-            bool is_further = isnan(shown) || (folds[i].fold == LEAST ? value < shown : value > shown);
-            shown = folds[i].fold == SUM ? (isnan(shown) ? 0 : shown) + value : is_further ? value : shown;
-        }
-        if (!isnan(shown))
-            set(gauges, folds[i].metric, NULL, shown);
-    }
-}
-
-/* The worst of all places. A target that no living worker calls has no state: its gauge is NaN, on which no alert
- * fires. */
-static void show_target(struct outbox_gauges *gauges, const struct target *target)
-{
-    struct metrics *metrics = gauges->options.metrics;
-    struct metric_series *paused = metrics_series(metrics, DAEMON_METRIC_TARGET_PAUSED, target->name, NULL);
-    if (target->is_paused)
-        metric_set(paused, 1);
-    if (!gauges->options.has_breaker_states || isnan(target->state))
-        return;
-    struct metric_series *state = metrics_series(metrics, DAEMON_METRIC_BREAKER_STATE, target->name, NULL);
-    if (isnan(metric_value(state)) || target->state > metric_value(state))
-        metric_set(state, target->state);
-}
-
-static void show_targets(struct outbox_gauges *gauges)
-{
-    metrics_set_all(gauges->options.metrics, DAEMON_METRIC_TARGET_PAUSED, 0);
-    if (gauges->options.has_breaker_states)
-        metrics_set_all(gauges->options.metrics, DAEMON_METRIC_BREAKER_STATE, NAN);
-    for (const struct outbox_gauges *each = gauges->first; each; each = each->next)
-        for (int i = 0; i < each->target_count; i++)
-            show_target(gauges, &each->targets[i]);
-}
-
-static void read_workers(struct outbox_gauges *gauges, const struct pg_rows *rows)
-{
-    double *figures = gauges->figures;
-    gauges->target_count = 0;
-    for (int row = 0; row < pg_rows_count(rows); row++) {
-        if (pg_is_null(rows, row, 0)) {
-            figures[ALIVE] = (double)pg_int8(rows, row, 1);
-            figures[LAG] = (double)pg_int8(rows, row, 3) / 1e3;
-            figures[PROOF_AGE] = (double)pg_int8(rows, row, 4) / 1e3;
-            figures[PROOF_BROKEN] = (double)pg_int8(rows, row, 5);
-            figures[LIST_AGE] = pg_is_null(rows, row, 6) ? 0 : (double)pg_int8(rows, row, 6) / 1e3;
-            figures[LIST_UNKNOWN] = (double)pg_int8(rows, row, 7);
-            figures[DISAGREE] = (double)pg_int8(rows, row, 8);
-        } else if (gauges->target_count < TYPES_MAX) {
-            struct target *target = &gauges->targets[gauges->target_count++];
-            snprintf(target->name, sizeof(target->name), "%s", pg_bytes(rows, row, 0).bytes);
-            target->is_paused = pg_bool(rows, row, 2);
-            target->state = pg_is_null(rows, row, 1) ? NAN : (double)pg_int8(rows, row, 1);
-        }
-    }
-}
-
-/* A place that was not read yet has no series, on which no alert fires. */
-static void show_workers_of_place(struct outbox_gauges *gauges)
-{
-    char number[12];
-    snprintf(number, sizeof(number), "%d", gauges->options.place);
-    if (gauges->options.places > 1)
-        set(gauges, DAEMON_METRIC_PLACE_WORKERS, number, gauges->figures[ALIVE]);
-}
-
-static void on_workers_timer(uv_timer_t *timer);
-
-static void on_server(struct pg_query *query, const struct pg_query_result *result)
-{
-    struct question *question = container_of(query, struct question, query);
-    if (result->kind == PG_DONE) {
-        for (int i = SNAPSHOT; i <= WAL; i++)
-            question->gauges->figures[i] = (double)pg_int8(result->rows, 0, i - SNAPSHOT);
-        show_figures_of(question->gauges, SNAPSHOT, WAL);
-    }
-    ask_after(question, pause_ms(question), on_workers_timer);
-}
-
-static void on_workers(struct pg_query *query, const struct pg_query_result *result)
-{
-    struct question *question = container_of(query, struct question, query);
-    if (result->kind != PG_DONE) {
-        ask_after(question, pause_ms(question), on_workers_timer);
-        return;
-    }
-    read_workers(question->gauges, result->rows);
-    show_figures_of(question->gauges, ALIVE, DISAGREE);
-    show_workers_of_place(question->gauges);
-    show_targets(question->gauges);
-    question->answered_ms = clock_mono_ms();
-    if (!question->gauges->is_stopped)
-        ask(question, &sql_server_gauges, on_server);
-}
-
-static void on_workers_timer(uv_timer_t *timer)
-{
-    struct question *question = container_of(timer, struct question, timer);
-    question->begun_ms = clock_mono_ms();
-    ask(question, &sql_worker_gauges, on_workers);
+    gauge_question_ask(question, &sql_outbox_gauges_types, on_types);
 }
 
 /* ---- open, stop, close ---- */
-
-static void open_question(struct outbox_gauges *gauges, struct question *question, void (*on_timer)(uv_timer_t *timer))
-{
-    question->gauges = gauges;
-    question->answered_ms = clock_mono_ms();
-    (void)uv_timer_init(gauges->options.loop, &question->timer);
-    ask_after(question, FIRST_MS, on_timer);
-}
 
 bool outbox_gauges_open(const struct outbox_gauges_options *options, struct outbox_gauges **ret_gauges, struct err *err)
 {
     struct outbox_gauges *gauges = calloc(1, sizeof(*gauges));
     if (!gauges)
         return err_set(err, ERR_MEMORY, "no memory for the gauges");
+    const struct server_gauges_options server = {
+        .loop = options->loop,
+        .pool = options->pool,
+        .first = options->first ? &options->first->server : NULL,
+        .place = options->place,
+        .places = options->places,
+        .metrics = options->metrics,
+        .has_breaker_states = options->has_breaker_states,
+        .has_one_connection = options->has_one_connection,
+    };
     gauges->options = *options;
-    /* guard: on an only connection no request waits long behind a count */
-    gauges->timeout_ms = options->has_one_connection ? ONLY_CONNECTION_TIMEOUT_MS : QUERY_TIMEOUT_MS;
     gauges->failed_rows = ROWS_MOST;
     start_type(&gauges->types[0], OUTBOX_EVENT_TYPE, ROWS_MOST);
     gauges->type_count = 1;
-    for (int i = 0; i < FIGURES; i++)
-        gauges->figures[i] = NAN;
-    set(gauges, DAEMON_METRIC_TARGET_PAUSED, "issuer", 0);
-    set(gauges, DAEMON_METRIC_TARGET_PAUSED, "core", 0);
     gauges->first = options->first ? options->first : gauges;
     if (options->first) {
         struct outbox_gauges *last = options->first;
@@ -600,8 +417,8 @@ bool outbox_gauges_open(const struct outbox_gauges_options *options, struct outb
             last = last->next;
         last->next = gauges;
     }
-    open_question(gauges, &gauges->events, on_round_timer);
-    open_question(gauges, &gauges->workers, on_workers_timer);
+    gauge_question_open(&gauges->question, options->loop, options->pool, options->has_one_connection, on_round_timer);
+    server_gauges_open(&gauges->server, &server);
     *ret_gauges = gauges;
     return true;
 }
@@ -610,8 +427,8 @@ void outbox_gauges_update_age(struct outbox_gauges *gauges)
 {
     int64_t answered_ms = INT64_MAX;
     for (const struct outbox_gauges *each = gauges->first; each; each = each->next) {
-        int64_t of_both_ms =
-            each->events.answered_ms < each->workers.answered_ms ? each->events.answered_ms : each->workers.answered_ms;
+        int64_t events_ms = each->question.answered_ms, server_ms = each->server.question.answered_ms;
+        int64_t of_both_ms = events_ms < server_ms ? events_ms : server_ms;
         answered_ms = of_both_ms < answered_ms ? of_both_ms : answered_ms;
     }
     set(gauges, DAEMON_METRIC_GAUGES_AGE, NULL, (double)(clock_mono_ms() - answered_ms) / 1e3);
@@ -619,16 +436,15 @@ void outbox_gauges_update_age(struct outbox_gauges *gauges)
 
 void outbox_gauges_stop(struct outbox_gauges *gauges)
 {
-    gauges->is_stopped = true;
-    (void)uv_timer_stop(&gauges->events.timer);
-    (void)uv_timer_stop(&gauges->workers.timer);
+    gauge_question_stop(&gauges->question);
+    gauge_question_stop(&gauges->server.question);
 }
 
 void outbox_gauges_close(struct outbox_gauges *gauges, void (*on_closed)(void *context), void *context)
 {
-    assert(gauges->is_stopped);
+    assert(gauges->question.is_stopped);
     closing_start(&gauges->closing, free, gauges, on_closed, context);
-    closing_handle(&gauges->closing, &gauges->events.timer);
-    closing_handle(&gauges->closing, &gauges->workers.timer);
+    closing_handle(&gauges->closing, &gauges->question.timer);
+    closing_handle(&gauges->closing, &gauges->server.question.timer);
     closing_end(&gauges->closing);
 }

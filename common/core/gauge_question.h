@@ -1,0 +1,34 @@
+/* What gauges ask the database again and again: one statement in flight, and a pause that follows from what the last answer
+ * has cost. */
+#ifndef ISSUING_GAUGE_QUESTION_H
+#define ISSUING_GAUGE_QUESTION_H
+
+#include <uv.h>
+
+#include "common/lib/pg/pg_pool.h"
+
+struct gauge_question {
+    uv_timer_t timer;
+    struct pg_query query;         /* its parameters are set by the owner */
+    int64_t begun_ms, answered_ms; /* answered_ms: when it was last answered well; the owner sets both */
+    int64_t sent_ms;               /* the statement in flight */
+    int64_t timeout_ms;            /* of a statement */
+    bool is_stopped;
+    struct pg_pool *pool; /* borrowed */
+};
+
+/* Asks first a moment later: on_timer is called from the loop. has_one_connection: the pool has no other one, and the work
+ * waits behind each statement, so it is given up soon. */
+void gauge_question_open(struct gauge_question *question, uv_loop_t *loop, struct pg_pool *pool,
+                         bool has_one_connection, void (*on_timer)(uv_timer_t *timer));
+/* Sends a statement, unless it was stopped. */
+void gauge_question_ask(struct gauge_question *question, const struct sql_statement *statement,
+                        void (*on_result)(struct pg_query *query, const struct pg_query_result *result));
+/* on_timer is called after this time, unless it was stopped. */
+void gauge_question_ask_after(struct gauge_question *question, int64_t wait_ms, void (*on_timer)(uv_timer_t *timer));
+/* When the next one is due, by what this one has cost since begun_ms: at least 5 s, at most a minute. */
+int64_t gauge_question_pause_ms(const struct gauge_question *question);
+/* A statement in flight ends with the pool. The timer is closed by the owner. */
+void gauge_question_stop(struct gauge_question *question);
+
+#endif
