@@ -79,13 +79,14 @@ static bool has_no_order(const struct filter *filter)
     return filter_source(filter) == FILTER_OPEN;
 }
 
-const struct sql_statement *pick_statement(const struct pick *pick)
+/* filter_statement(), or a walk by the primary key where that is sooner done. */
+static const struct sql_statement *statement_of(const struct pick *pick)
 {
     return has_no_order(pick->filter) && !pick->is_sorted ? &sql_operator_pick_all : filter_statement(pick->filter);
 }
 
-bool pick_init(struct pick *pick, const struct filter *filter, bool newest_first, const struct pg_rows *bounds,
-               struct err *err)
+static bool begin(struct pick *pick, const struct filter *filter, bool newest_first, const struct pg_rows *bounds,
+                  struct err *err)
 {
     enum { NOW, FIRST, LAST };
     struct pick start = {
@@ -170,7 +171,8 @@ static void choose_page(struct pick *pick, int64_t matches, int64_t looked)
     }
 }
 
-void pick_take(struct pick *pick, const struct pg_rows *rows)
+/* What a page gave; goes on behind it. */
+static void take(struct pick *pick, const struct pg_rows *rows)
 {
     enum { ID, UPDATED_AT, MATCHES, LOOKED };
     int count = pg_rows_count(rows);
@@ -200,8 +202,7 @@ bool pick_row(const struct pg_rows *rows, int row, struct pick_row *ret_row)
 bool pick_open(struct pick *pick, struct pg_sync *db, const struct filter *filter, bool newest_first, struct err *err)
 {
     pg_rows_scope struct pg_rows *rows = NULL;
-    return pg_sync_query(db, &sql_operator_bounds, NULL, &rows, err) &&
-           pick_init(pick, filter, newest_first, rows, err);
+    return pg_sync_query(db, &sql_operator_bounds, NULL, &rows, err) && begin(pick, filter, newest_first, rows, err);
 }
 
 bool pick_read(struct pick *pick, struct pg_sync *db, struct pg_rows **ret_rows, struct err *err)
@@ -209,9 +210,9 @@ bool pick_read(struct pick *pick, struct pg_sync *db, struct pg_rows **ret_rows,
     struct pg_param params[PICK_PARAMS];
     struct pg_rows *rows = NULL;
     pick_params(pick, params);
-    if (!pg_sync_query(db, pick_statement(pick), params, &rows, err))
+    if (!pg_sync_query(db, statement_of(pick), params, &rows, err))
         return false;
-    pick_take(pick, rows);
+    take(pick, rows);
     *ret_rows = rows;
     return true;
 }

@@ -1,8 +1,7 @@
 /* The ids of the events that match a filter, page by page, in the order of ids, which is that of their creation.
  *
  * A page is one statement that looks at a bounded number of events, with any filter; a page without a match is followed
- * by the next. pick_read() does one page on a blocking connection; the functions before it do the same for a caller
- * with a connection of its own kind. */
+ * by the next. */
 #ifndef ISSUING_CTL_PICK_H
 #define ISSUING_CTL_PICK_H
 
@@ -37,24 +36,17 @@ struct pick_row {
     int64_t updated_us;
 };
 
-/* sql_operator_bounds: the one statement before the first page; no parameters. pick_init takes its row. ERR_USAGE: the
- * times of the filter leave nothing. */
-must_check bool pick_init(struct pick *pick, const struct filter *filter, bool newest_first,
-                          const struct pg_rows *bounds, struct err *err);
+/* Asks for the bounds of what is to be walked. ERR_USAGE: the times of the filter leave nothing. */
+must_check bool pick_open(struct pick *pick, struct pg_sync *db, const struct filter *filter, bool newest_first,
+                          struct err *err);
 bool pick_is_over(const struct pick *pick);
-/* The next page: filter_statement(), or a walk by the primary key where that is sooner done. */
-const struct sql_statement *pick_statement(const struct pick *pick);
+/* The next page. *ret_rows is owned by the caller. */
+must_check bool pick_read(struct pick *pick, struct pg_sync *db, struct pg_rows **ret_rows, struct err *err);
+/* The parameters of its statement, for a test of the plan. */
 void pick_params(const struct pick *pick, struct pg_param params[PICK_PARAMS]);
-/* What a page gave; goes on behind it. */
-void pick_take(struct pick *pick, const struct pg_rows *rows);
 /* One row of a page. False: it is the last one that was looked at, and does not match. */
 must_check bool pick_row(const struct pg_rows *rows, int row, struct pick_row *ret_row);
 /* Goes on behind this event: for a caller that used a part of a page, or begins where another pick ended. */
 void pick_go_on_behind(struct pick *pick, const struct uuid *id);
-
-/* The same on a blocking connection: asks for the bounds; reads one page. *ret_rows is owned by the caller. */
-must_check bool pick_open(struct pick *pick, struct pg_sync *db, const struct filter *filter, bool newest_first,
-                          struct err *err);
-must_check bool pick_read(struct pick *pick, struct pg_sync *db, struct pg_rows **ret_rows, struct err *err);
 
 #endif

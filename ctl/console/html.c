@@ -14,7 +14,8 @@
 
 #define REPLACEMENT "\xEF\xBF\xBD"
 
-size_t html_character(const char *bytes, size_t length)
+/* Bytes of the UTF-8 sequence at `bytes`; 0 if it is malformed, too long for its character, a surrogate, or cut off. */
+static size_t character(const char *bytes, size_t length)
 {
     const unsigned char *at = (const unsigned char *)bytes;
     if (length == 0)
@@ -36,7 +37,7 @@ size_t html_character(const char *bytes, size_t length)
 bool html_is_utf8(const char *bytes, size_t length)
 {
     for (size_t at = 0; at < length;) {
-        size_t size = html_character(bytes + at, length - at);
+        size_t size = character(bytes + at, length - at);
         if (size == 0)
             return false;
         at += size;
@@ -77,11 +78,11 @@ static const char *escape_of(unsigned char byte)
     }
 }
 
-void html_bytes(struct buf *out, const char *bytes, size_t length)
+static void put_escaped(struct buf *out, const char *bytes, size_t length)
 {
     for (size_t at = 0; at < length;) {
         const unsigned char *byte = (const unsigned char *)bytes + at;
-        size_t size = html_character(bytes + at, length - at);
+        size_t size = character(bytes + at, length - at);
         /* guard: text of others on a page is escaped */
         const char *escape = size == 1 ? escape_of(*byte) : NULL;
         if (size == 0 || is_treacherous(byte, size))
@@ -97,7 +98,7 @@ void html_bytes(struct buf *out, const char *bytes, size_t length)
 void html_text(struct buf *out, const char *text)
 {
     if (text)
-        html_bytes(out, text, strlen(text));
+        put_escaped(out, text, strlen(text));
 }
 
 void html_sentence(struct buf *out, const char *text)

@@ -6,14 +6,12 @@
 #include "common/lib/base/base.h"
 #include "common/lib/base/buf.h"
 
-/* Bytes of the UTF-8 sequence at `bytes`; 0 if it is malformed, too long for its character, a surrogate, or cut off. */
-size_t html_character(const char *bytes, size_t length);
+/* No sequence is malformed, too long for its character, a surrogate, or cut off. */
 bool html_is_utf8(const char *bytes, size_t length);
 
 /* Text, for an element or for a quoted attribute: & < > " ' are escaped; what is no UTF-8, control characters and those
  * that turn the direction of text become U+FFFD, and a line end or a tab a blank. NULL and "" write nothing. */
 void html_text(struct buf *out, const char *text);
-void html_bytes(struct buf *out, const char *bytes, size_t length);
 /* A clause as a sentence: with a capital letter and a full stop. */
 void html_sentence(struct buf *out, const char *text);
 /* Markup of our own, with text at each "{}": html_put(out, "<td>{}</td>", 1, text). The texts are `const char *`, NULL =

@@ -25,7 +25,8 @@ const char *job_state_name(enum job_state state)
     return "";
 }
 
-const struct bulk_verb *job_verb(const char *word)
+/* NULL: there is none of that name. */
+static const struct bulk_verb *verb_of(const char *word)
 {
     static const struct bulk_verb *const verbs[] = {&bulk_replay, &bulk_cancel, &bulk_resolve};
     for (size_t i = 0; word && i < ARRAY_SIZE(verbs); i++)
@@ -66,7 +67,7 @@ static bool read_job(struct job *job, struct err *err)
 {
     const char *scope = form_get(&job->form, "scope");
     struct bulk *bulk = &job->bulk;
-    bulk->verb = job_verb(form_get(&job->form, "verb"));
+    bulk->verb = verb_of(form_get(&job->form, "verb"));
     if (!bulk->verb)
         return err_set(err, ERR_USAGE, "the action must be replay, cancel or resolve");
     bulk->confirms_no_card = form_get(&job->form, "confirm_no_card") != NULL;

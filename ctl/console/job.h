@@ -63,7 +63,6 @@ struct jobs {
 must_check bool job_read(struct ctl *ctl, const struct form *form, struct job **ret_job, struct err *err);
 must_check bool job_read_rate(struct job *job, struct err *err); /* the interval between two events. ERR_USAGE */
 void job_free(struct job *job);                                  /* accepts NULL */
-const struct bulk_verb *job_verb(const char *word);              /* NULL: there is none of that name */
 const char *job_state_name(enum job_state state);
 /* Counts what the filter matches now as bulk->total, at most JOB_EVENTS_MAX and for at most a few seconds; given ids are
  * counted as they are. */
