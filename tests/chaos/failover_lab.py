@@ -252,6 +252,15 @@ class Host:
         for other in others:
             self.on_machine(*lose_what_is_sent_to(other.address, "eth0"))
 
+    def keep_records_from(self, others):
+        """What its PostgreSQL sends to these hosts is lost; all else arrives."""
+        for other in others:
+            self.on_machine("ip", "rule", "add", *records_to(other))
+
+    def send_records_to(self, others):
+        for other in others:
+            self.on_machine("ip", "rule", "del", *records_to(other))
+
     def mend(self, others):
         """The network is as it was."""
         self.plug(True)
@@ -344,6 +353,10 @@ class Host:
 
     def free_disk(self):
         self.run("rm", "-f", "/var/lib/postgresql/fill")
+
+
+def records_to(host):
+    return "to", host.address, "ipproto", "tcp", "sport", "5432", "pref", "1", "blackhole"
 
 
 def lose_what_is_sent_to(address, card):
