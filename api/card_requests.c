@@ -326,24 +326,6 @@ static void on_decided(struct acceptance *acceptance, enum acceptance_verdict ve
     }
 }
 
-/* The value of the body in one canonical spelling: this is stored, and the fingerprint is computed from it. */
-static void write_payload(struct buf *out, const struct outbox_payload *payload)
-{
-    struct json_writer writer = json_writer_of(out);
-    json_open_object(&writer, NULL);
-    json_add_text(&writer, "kind", payload->is_reissue ? "reissue" : "new");
-    if (payload->is_reissue)
-        json_add_text(&writer, "replaces", payload->replaces);
-    /* Left out where it is the default: a body that names it is the same value. */
-    if (payload->reason != OUTBOX_LOST)
-        json_add_text(&writer, "reason", outbox_reissue_reason_name(payload->reason));
-    if (payload->has_program)
-        json_add_text(&writer, "program", payload->program);
-    if (payload->has_memo)
-        json_add_text(&writer, "memo", payload->memo);
-    json_close_object(&writer);
-}
-
 static void write_fault(struct json_writer *writer, const char *detail, const char *place, const char *name)
 {
     json_open_object(writer, NULL);
@@ -398,7 +380,7 @@ void card_requests_post(struct api_call *call)
         refuse_input(call, key_fault, faults, fault_count);
         return;
     }
-    write_payload(&call->payload, &payload);
+    outbox_payload_write(&call->payload, &payload);
     http_drop_body(call->request);
     if (call->payload.failed) {
         api_call_unavailable(call, NULL);

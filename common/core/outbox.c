@@ -6,13 +6,16 @@
  * Left out: what the database checks (whether `replaces` is a card of this user), and writing a payload. */
 #include "common/core/outbox.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "common/lib/base/buf.h"
 #include "common/lib/base/err.h"
 #include "common/lib/base/uuid7.h"
 #include "common/lib/json/json_strict.h"
 #include "common/lib/json/json_value.h"
+#include "common/lib/json/json_writer.h"
 
 /* How much of an unknown member's name is shown. Every byte may need two in the JSON pointer. */
 #define SHOWN_NAME_MAX 32
@@ -283,30 +286,47 @@ static void read_reason(struct reader *reader, struct json_value value)
     mark_newer(reader);
 }
 
-static void read_program(struct reader *reader, struct json_value value)
+/* The members that are texts and may be left out: outbox_payload_read() and outbox_payload_write() need no more. */
+#define TEXT_MEMBER(NAME, LEAST, LENGTH_FAULT)                                                 \
+    {                                                                                          \
+#NAME, "#/" #NAME, LENGTH_FAULT, LEAST, sizeof(((struct outbox_payload *)0)->NAME),    \
+            offsetof(struct outbox_payload, has_##NAME), offsetof(struct outbox_payload, NAME) \
+    }
+static const struct text_member {
+    const char *name, *pointer, *length_fault;
+    size_t least, size; /* bytes; the size is of the array, with its NUL */
+    size_t has, text;   /* where the bool and the array are in struct outbox_payload */
+} text_members[] = {
+    TEXT_MEMBER(program, 1, "must have 1 to 64 bytes"),
+    TEXT_MEMBER(memo, 0, "must have at most 255 bytes"),
+};
+
+static void read_text_member(struct reader *reader, const struct text_member *member, struct json_value value)
 {
-    char *program = reader->payload.program;
+    char *text = (char *)&reader->payload + member->text;
     size_t length;
-    reader->payload.has_program = true;
-    if (!want_string(reader, "#/program", value))
+    *(bool *)((char *)&reader->payload + member->has) = true;
+    if (!want_string(reader, member->pointer, value))
         return;
-    if (!json_string(value, program, sizeof(reader->payload.program), &length) || length == 0)
-        add_fault(reader, "#/program", "must have 1 to 64 bytes");
-    else if (has_controls(program, length))
-        add_fault(reader, "#/program", "must not contain control characters");
+    if (!json_string(value, text, member->size, &length)) {
+        add_fault(reader, member->pointer, member->length_fault);
+        mark_newer(reader);
+    } else if (length < member->least) {
+        add_fault(reader, member->pointer, member->length_fault);
+    } else if (has_controls(text, length)) {
+        add_fault(reader, member->pointer, "must not contain control characters");
+    }
 }
 
-static void read_memo(struct reader *reader, struct json_value value)
+static bool read_if_text_member(struct reader *reader, const char *name, size_t length, struct json_value value)
 {
-    char *memo = reader->payload.memo;
-    size_t length;
-    reader->payload.has_memo = true;
-    if (!want_string(reader, "#/memo", value))
-        return;
-    if (!json_string(value, memo, sizeof(reader->payload.memo), &length))
-        add_fault(reader, "#/memo", "must have at most 255 bytes");
-    else if (has_controls(memo, length))
-        add_fault(reader, "#/memo", "must not contain control characters");
+    for (size_t i = 0; i < ARRAY_SIZE(text_members); i++) {
+        if (!text_is(name, length, text_members[i].name))
+            continue;
+        read_text_member(reader, &text_members[i], value);
+        return true;
+    }
+    return false;
 }
 
 static void read_member(struct reader *reader, struct slice raw_name, struct json_value value)
@@ -321,11 +341,7 @@ static void read_member(struct reader *reader, struct slice raw_name, struct jso
         read_replaces(reader, value);
     else if (text_is(name, length, "reason"))
         read_reason(reader, value);
-    else if (text_is(name, length, "program"))
-        read_program(reader, value);
-    else if (text_is(name, length, "memo"))
-        read_memo(reader, value);
-    else
+    else if (!read_if_text_member(reader, name, length, value))
         add_unknown_fault(reader, raw_name);
 }
 
@@ -367,4 +383,20 @@ int outbox_payload_read(const char *text, size_t length, struct outbox_payload *
     if (reader.fault_count == 0)
         *ret_payload = reader.payload;
     return reader.fault_count;
+}
+
+void outbox_payload_write(struct buf *out, const struct outbox_payload *payload)
+{
+    struct json_writer writer = json_writer_of(out);
+    json_open_object(&writer, NULL);
+    json_add_text(&writer, "kind", payload->is_reissue ? "reissue" : "new");
+    if (payload->is_reissue)
+        json_add_text(&writer, "replaces", payload->replaces);
+    /* Left out where it is the default: a body that names it is the same value. */
+    if (payload->reason != OUTBOX_LOST)
+        json_add_text(&writer, "reason", outbox_reissue_reason_name(payload->reason));
+    for (size_t i = 0; i < ARRAY_SIZE(text_members); i++)
+        if (*(const bool *)((const char *)payload + text_members[i].has))
+            json_add_text(&writer, text_members[i].name, (const char *)payload + text_members[i].text);
+    json_close_object(&writer);
 }

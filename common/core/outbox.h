@@ -5,6 +5,8 @@
 
 #include "common/lib/base/base.h"
 
+struct buf;
+
 #define OUTBOX_STATUSES(X)                                          \
     X(PENDING)    /* waits for next_attempt_at */                   \
     X(PROCESSING) /* a worker holds it: lease_token, lease_until */ \
@@ -177,7 +179,7 @@ struct outbox_payload {
 struct outbox_fault {
     char pointer[80]; /* "#/kind" */
     char detail[120];
-    bool may_be_newer; /* a name or word that is not known: a later release may know it */
+    bool may_be_newer; /* a name or word that is not known, or a text that is too long: a later release may take it */
 };
 #define OUTBOX_FAULTS_MAX 8
 
@@ -185,6 +187,8 @@ struct outbox_fault {
  * anything, JSON or not. ret_faults may be NULL. */
 int outbox_payload_read(const char *text, size_t length, struct outbox_payload *ret_payload,
                         struct outbox_fault *ret_faults);
+/* The request in its one spelling: this is stored, and the fingerprint is of it. out: see buf.h, may fail. */
+void outbox_payload_write(struct buf *out, const struct outbox_payload *payload);
 /* 1-128 bytes of 0x20-0x7E. Not "." and "..": as a segment of a path they would name another path. */
 bool outbox_user_id_is_valid(const char *user_id, size_t length);
 

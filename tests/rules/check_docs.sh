@@ -157,6 +157,30 @@ print(*faults, sep="\n", end="\n" if faults else "")
 sys.exit(1 if faults else 0)
 PYTHON
 
+# Members of the body of a request: those that common/core/outbox.c reads are described, and no other is.
+python3 - <<'PYTHON' || missing=$((missing + 1))
+import json
+import pathlib
+import re
+import sys
+
+source = pathlib.Path("common/core/outbox.c").read_text(encoding="utf-8")
+texts = set(re.findall(r"^    TEXT_MEMBER\((\w+),", source, re.M))
+named = set(re.findall(r'text_is\(name, length, "(\w+)"\)', source))
+faults = [] if texts and named else ["common/core/outbox.c: no members found: the check is broken"]
+schemas = json.loads(pathlib.Path("api/openapi.json").read_text(encoding="utf-8"))["components"]["schemas"]
+described = {name for part in schemas["CardRequestBody"]["oneOf"] for name in
+             schemas[part["$ref"].rsplit("/", 1)[1]]["properties"]}
+faults += [f"api/openapi.json: CardRequestBody and common/core/outbox.c differ in {name}"
+           for name in sorted(described ^ (texts | named))]
+for page, names, form in (("docs/clients.md", texts | named, "`%s`"), ("docs/limits.md", texts, "`%s`"),
+                          ("docs/peers.md", texts, '"%s"')):
+    text = pathlib.Path(page).read_text(encoding="utf-8")
+    faults += [f"{page}: the member {name} is missing" for name in sorted(names) if form % name not in text]
+print(*faults, sep="\n", end="\n" if faults else "")
+sys.exit(1 if faults else 0)
+PYTHON
+
 # Files and database functions that docs/reliability.md and docs/security.md name: each must exist.
 python3 - <<'PYTHON' || missing=$((missing + 1))
 import pathlib

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/core/outbox.h"
+#include "common/lib/base/buf.h"
 #include "tests/support/suite.h"
 
 #define CARD "0199a4b1-0c3d-7e5f-8a9b-0c1d2e3f4a5b"
@@ -53,7 +54,7 @@ TEST(faults_tell_a_newer_request_from_a_broken_one)
         const char *text;
         bool may_be_newer;
     } cases[] = {
-        {"{\"kind\":\"new\",\"design\":\"night\"}", true},
+        {"{\"kind\":\"new\",\"no_such_member\":\"night\"}", true},
         {"{\"kind\":\"upgrade\"}", true},
         {"{\"kind\":\"reissue\",\"replaces\":\"" CARD "\",\"reason\":\"bent\"}", true},
         {"{\"kind\":\"new\",\"memo\":7}", false},
@@ -80,6 +81,38 @@ TEST(a_full_request_is_read_in_any_order)
     ck_assert_str_eq(payload.program, "gold");
     ck_assert(payload.has_memo);
     ck_assert_str_eq(payload.memo, "caf\xc3\xa9 \xf0\x9f\x92\xb3");
+}
+
+TEST(a_text_that_is_too_long_may_be_of_a_newer_release)
+{
+    char text[400];
+    snprintf(text, sizeof(text), "{\"kind\":\"new\",\"memo\":\"%0256d\"}", 0);
+    ck_assert_int_eq(read_text(text), 1);
+    ck_assert(faults[0].may_be_newer);
+}
+
+/* Two requests that differ in any member must be two fingerprints. */
+TEST(what_is_written_is_what_was_read_each_member_of_it)
+{
+    static const char *const members[] = {
+        "\"kind\":\"new\"",
+        "\"kind\":\"new\",\"program\":\"gold\"",
+        "\"kind\":\"new\",\"memo\":\"\"",
+        "\"kind\":\"new\",\"memo\":\"a\\\"b\"",
+        "\"kind\":\"new\",\"program\":\"gold\",\"memo\":\"gold\"",
+        "\"kind\":\"reissue\",\"replaces\":\"" CARD "\"",
+        "\"kind\":\"reissue\",\"replaces\":\"" CARD "\",\"reason\":\"stolen\",\"memo\":\"m\"",
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(members); i++) {
+        char text[200];
+        struct buf out;
+        buf_init(&out, sizeof(text));
+        snprintf(text, sizeof(text), "{%s}", members[i]);
+        ck_assert_int_eq(read_text(text), 0);
+        outbox_payload_write(&out, &payload);
+        ck_assert_msg(slice_is(buf_slice(&out), text), "%s", text);
+        buf_done(&out);
+    }
 }
 
 TEST(names_and_values_mean_what_they_unescape_to)
