@@ -135,6 +135,21 @@ static void keep_open(struct issuer_trial *trial, const char *id)
         snprintf(trial->open[trial->open_count++], sizeof(trial->open[0]), "%s", id);
 }
 
+/* ---- answers ---- */
+
+struct answer {
+    const struct http_call *call, *twin;
+    struct issuer_lookup *lookup;
+    struct findings *findings;
+    int64_t now_ms;
+};
+
+enum next {
+    NEXT_STEP,
+    NEXT_AS_IT_IS, /* the step that is set, without a pause */
+    NEXT_AGAIN,    /* the same call, after a pause */
+};
+
 /* What the issuer answered, and what the worker takes it for. */
 static void note(struct issuer_trial *trial, enum issuer_experiment by, const struct http_call *call,
                  const struct outcome *outcome)
@@ -188,7 +203,7 @@ static void add_second(const struct issuer_trial *trial, struct findings *findin
 }
 
 /* Another answer to the create of the card, at the same time or after it. */
-static void read_again(struct issuer_trial *trial, struct findings *findings, enum issuer_experiment by,
+static void read_again(struct issuer_trial *trial, const struct answer *answer, enum issuer_experiment by,
                        const struct http_call *call)
 {
     struct outcome outcome;
@@ -204,48 +219,47 @@ static void read_again(struct issuer_trial *trial, struct findings *findings, en
              issuer_honoured_key(trial->facts->profile, call, &trial->reference) ? ", and the answer names the key"
                                                                                  : "");
     if (!is_same)
-        add_second(trial, findings);
+        add_second(trial, answer->findings);
     keep_open(trial, again.id);
     issuer_card_wipe(&again);
 }
 
-static void read_create(struct issuer_trial *trial, struct findings *findings, const struct http_call *call,
-                        const struct http_call *twin, int64_t now_ms)
+static enum next read_create(struct issuer_trial *trial, const struct answer *answer)
 {
     struct outcome outcome;
     const struct issuer_profile *profile = trial->facts->profile;
+    const struct http_call *call = answer->call, *twin = answer->twin;
     issuer_read_create(profile, call, &trial->reference, &trial->card, &outcome);
     if (twin && outcome.kind != OUTCOME_EXECUTED) { /* the other one came first */
-        const struct http_call *first = twin;
-        twin = call, call = first;
+        call = twin, twin = answer->call;
         issuer_read_create(profile, call, &trial->reference, &trial->card, &outcome);
     }
-    trial->made_ms = now_ms;
+    trial->made_ms = answer->now_ms;
     if (outcome.kind != OUTCOME_EXECUTED) {
-        add_wrong(trial, findings, "create",
+        add_wrong(trial, answer->findings, "create",
                   "correct what the issuer names; parameters: issuer.parameters and core-api's answer",
                   "the create failed", &outcome);
         trial->is_unknown = outcome.kind == OUTCOME_UNKNOWN;
-        go_to(trial, outcome.kind == OUTCOME_UNKNOWN ? TRIAL_LOOKUP : TRIAL_OVER);
-        return;
+        go_to(trial, trial->is_unknown ? TRIAL_LOOKUP : TRIAL_OVER);
+        return NEXT_AS_IT_IS;
     }
-    findings_add(findings, "create", FINDINGS_OK, NULL, "a card was made in %" PRId64 " ms, %s", call->took_us / 1000,
-                 trial->card.state == ISSUER_CARD_INACTIVE ? "inactive: it is activated by a call of its own"
-                                                           : "active");
+    findings_add(
+        answer->findings, "create", FINDINGS_OK, NULL, "a card was made in %" PRId64 " ms, %s", call->took_us / 1000,
+        trial->card.state == ISSUER_CARD_INACTIVE ? "inactive: it is activated by a call of its own" : "active");
     keep_open(trial, trial->card.id);
     if (twin)
-        read_again(trial, findings, ASK_BUSY, twin);
-    go_to(trial, TRIAL_REPEAT);
+        read_again(trial, answer, ASK_BUSY, twin);
+    return NEXT_STEP;
 }
 
-static void read_repeat(struct issuer_trial *trial, struct findings *findings, const struct http_call *call)
+static enum next read_repeat(struct issuer_trial *trial, const struct answer *answer)
 {
-    read_again(trial, findings, ASK_REPEAT, call);
-    if (strncmp(trial->answers[ASK_REPEAT], "another", 7) != 0)
-        findings_add(findings, "repeat",
-                     strncmp(trial->answers[ASK_REPEAT], "the same", 8) ? FINDINGS_NOTE : FINDINGS_OK, NULL,
-                     "the create was repeated under its key, and answered: %s", trial->answers[ASK_REPEAT]);
-    go_to(trial, TRIAL_LOOKUP);
+    const char *said = trial->answers[ASK_REPEAT];
+    read_again(trial, answer, ASK_REPEAT, answer->call);
+    if (strncmp(said, "another", 7) != 0)
+        findings_add(answer->findings, "repeat", strncmp(said, "the same", 8) ? FINDINGS_NOTE : FINDINGS_OK, NULL,
+                     "the create was repeated under its key, and answered: %s", said);
+    return NEXT_STEP;
 }
 
 static void add_shown(struct issuer_trial *trial, struct findings *findings, int64_t now_ms)
@@ -262,22 +276,22 @@ static void add_shown(struct issuer_trial *trial, struct findings *findings, int
                  took_ms, SETTLE_FACTOR, least_s, trial->settle_ms / 1000);
 }
 
-/* True: another look-up follows after a pause. */
-static bool read_lookup(struct issuer_trial *trial, struct findings *findings, const struct http_call *call,
-                        struct issuer_lookup *lookup, int64_t now_ms)
+static enum next read_lookup(struct issuer_trial *trial, const struct answer *answer)
 {
     struct outcome outcome;
-    issuer_read_lookup(trial->facts->profile, call, &trial->reference, lookup, &outcome);
-    bool is_over = now_ms - trial->made_ms > ISSUER_TRIAL_SHOWN_MS;
+    struct findings *findings = answer->findings;
+    struct issuer_lookup *lookup = answer->lookup;
+    issuer_read_lookup(trial->facts->profile, answer->call, &trial->reference, lookup, &outcome);
+    bool is_over = answer->now_ms - trial->made_ms > ISSUER_TRIAL_SHOWN_MS;
     if (outcome.advice == ADVICE_WAIT && !is_over)
-        return true;
+        return NEXT_AGAIN;
     if (outcome.kind == OUTCOME_EXECUTED && !lookup->is_done)
-        return false; /* the next page */
+        return NEXT_AS_IT_IS; /* the next page */
     bool is_read = outcome.kind == OUTCOME_EXECUTED;
     enum issuer_found found = is_read ? issuer_lookup_found(lookup) : ISSUER_FOUND_NONE;
     if (is_read && found == ISSUER_FOUND_NONE && !is_over) {
         issuer_lookup_forget(lookup);
-        return true;
+        return NEXT_AGAIN;
     }
     if (!is_read)
         add_wrong(trial, findings, "shown", "see the line \"look-up\"", "the look-up failed", &outcome);
@@ -287,204 +301,169 @@ static bool read_lookup(struct issuer_trial *trial, struct findings *findings, c
     else if (found == ISSUER_FOUND_NONE)
         findings_add(findings, "shown", FINDINGS_NOTE, NULL, "the look-up finds no card");
     else
-        add_shown(trial, findings, now_ms);
+        add_shown(trial, findings, answer->now_ms);
     if (!trial->card.id[0] && (found == ISSUER_FOUND_ONE || found == ISSUER_FOUND_MORE)) {
         trial->card = lookup->card;
         keep_open(trial, trial->card.id);
     }
     issuer_lookup_forget(lookup);
-    go_to(trial, TRIAL_ACTIVATE);
-    return false;
+    return NEXT_STEP;
 }
 
-/* True: another look-up follows after a pause. */
-static bool read_seek(struct issuer_trial *trial, struct findings *findings, const struct http_call *call,
-                      struct issuer_lookup *lookup, int64_t now_ms)
+static enum next read_seek(struct issuer_trial *trial, const struct answer *answer)
 {
     struct outcome outcome;
-    issuer_read_lookup(trial->facts->profile, call, &trial->reference, lookup, &outcome);
-    bool is_over = now_ms - trial->made_ms > ISSUER_TRIAL_SHOWN_MS, is_read = outcome.kind == OUTCOME_EXECUTED;
+    struct issuer_lookup *lookup = answer->lookup;
+    issuer_read_lookup(trial->facts->profile, answer->call, &trial->reference, lookup, &outcome);
+    bool is_over = answer->now_ms - trial->made_ms > ISSUER_TRIAL_SHOWN_MS, is_read = outcome.kind == OUTCOME_EXECUTED;
     if ((outcome.advice == ADVICE_WAIT && !is_over) || (is_read && !lookup->is_done))
-        return !is_read;
+        return is_read ? NEXT_AS_IT_IS : NEXT_AGAIN;
     enum issuer_found found = is_read ? issuer_lookup_found(lookup) : ISSUER_FOUND_NONE;
     if (found == ISSUER_FOUND_ONE || found == ISSUER_FOUND_MORE)
         keep_open(trial, lookup->card.id);
     issuer_lookup_forget(lookup);
     if (is_read && found == ISSUER_FOUND_NONE && !is_over)
-        return true;
-    add_unknown(trial, findings, found);
-    go_to(trial, trial->step + 1);
-    return false;
+        return NEXT_AGAIN;
+    add_unknown(trial, answer->findings, found);
+    return NEXT_STEP;
 }
 
-static void read_activate(struct issuer_trial *trial, struct findings *findings, const struct http_call *call)
+static enum next read_activate(struct issuer_trial *trial, const struct answer *answer)
 {
     struct outcome outcome;
-    issuer_read_activate(trial->facts->profile, call, &outcome);
+    issuer_read_activate(trial->facts->profile, answer->call, &outcome);
     if (outcome.kind == OUTCOME_EXECUTED)
-        findings_add(findings, "activate", FINDINGS_OK, NULL, "the card is active");
+        findings_add(answer->findings, "activate", FINDINGS_OK, NULL, "the card is active");
     else
-        add_wrong(trial, findings, "activate", "ask the issuer for the right to change cards",
+        add_wrong(trial, answer->findings, "activate", "ask the issuer for the right to change cards",
                   "the card was not activated", &outcome);
-    go_to(trial, TRIAL_REVEAL);
+    return NEXT_STEP;
 }
 
-static void read_reveal(struct issuer_trial *trial, struct findings *findings, const struct http_call *call)
+static enum next read_reveal(struct issuer_trial *trial, const struct answer *answer)
 {
     struct outcome outcome;
-    issuer_read_reveal(trial->facts->profile, call, &trial->card, &outcome);
+    issuer_read_reveal(trial->facts->profile, answer->call, &trial->card, &outcome);
     if (outcome.kind != OUTCOME_EXECUTED)
-        add_wrong(trial, findings, "number", "ask the issuer for the right to numbers, or card.store = last4",
+        add_wrong(trial, answer->findings, "number", "ask the issuer for the right to numbers, or card.store = last4",
                   "the number was not shown", &outcome);
     else if (trial->card.number_length > 0)
-        findings_add(findings, "number", FINDINGS_OK, NULL, "the issuer shows the number");
+        findings_add(answer->findings, "number", FINDINGS_OK, NULL, "the issuer shows the number");
     else
-        findings_add(findings, "number", FINDINGS_WARN, "card.number_refused, docs/peers.md",
+        findings_add(answer->findings, "number", FINDINGS_WARN, "card.number_refused, docs/peers.md",
                      "the issuer shows the card without its number");
-    go_to(trial, TRIAL_FREEZE);
+    return NEXT_STEP;
 }
 
-static void read_freeze(struct issuer_trial *trial, struct findings *findings, const struct http_call *call)
+static enum next read_freeze(struct issuer_trial *trial, const struct answer *answer)
 {
     struct outcome outcome;
-    issuer_read_freeze(trial->facts->profile, call, &outcome);
+    issuer_read_freeze(trial->facts->profile, answer->call, &outcome);
     trial->is_frozen = outcome.kind == OUTCOME_EXECUTED;
     if (!trial->is_frozen)
-        findings_add(findings, "freeze", FINDINGS_WARN, "how this issuer shows a frozen card was not seen",
+        findings_add(answer->findings, "freeze", FINDINGS_WARN, "how this issuer shows a frozen card was not seen",
                      "the card was not frozen: %s", outcome.code);
-    go_to(trial, TRIAL_FROZEN);
+    return NEXT_STEP;
 }
 
-static void read_frozen(struct issuer_trial *trial, struct findings *findings, const struct http_call *call)
+static enum next read_frozen(struct issuer_trial *trial, const struct answer *answer)
 {
     struct outcome outcome;
     enum issuer_card_state state = ISSUER_CARD_NONE;
-    issuer_read_retrieve(trial->facts->profile, call, trial->card.id, &state, &outcome);
+    issuer_read_retrieve(trial->facts->profile, answer->call, trial->card.id, &state, &outcome);
     if (outcome.kind != OUTCOME_EXECUTED)
-        add_wrong(trial, findings, "freeze", "use the profile of this issuer, and the newest release",
+        add_wrong(trial, answer->findings, "freeze", "use the profile of this issuer, and the newest release",
                   "the frozen card cannot be read", &outcome);
     else
-        findings_add(findings, "freeze",
+        findings_add(answer->findings, "freeze",
                      /* guard: a frozen card that the issuer shows as active is named */
                      state == ISSUER_CARD_ACTIVE ? FINDINGS_FAIL : FINDINGS_OK,
                      "ask the issuer; GET /v1/cards shows what it shows", "a frozen card is shown as %s",
                      state == ISSUER_CARD_ACTIVE ? "active"
                      : state == ISSUER_CARD_GONE ? "closed"
                                                  : "frozen");
-    go_to(trial, TRIAL_CLOSE);
+    return NEXT_STEP;
 }
 
-static void read_cancel(struct issuer_trial *trial, struct findings *findings, const struct http_call *call)
+static enum next read_cancel(struct issuer_trial *trial, const struct answer *answer)
 {
     struct outcome outcome;
     char reference[UUID_TEXT_SIZE], fix[120];
     uuid_format(&trial->reference, reference);
     snprintf(fix, sizeof(fix), "close the card by hand; its reference is %s", reference);
-    issuer_read_cancel(trial->facts->profile, ISSUER_CANCEL, call, &outcome);
+    issuer_read_cancel(trial->facts->profile, ISSUER_CANCEL, answer->call, &outcome);
     if (outcome.kind == OUTCOME_EXECUTED)
-        findings_add(findings, "close", FINDINGS_OK, NULL, "the card is closed");
+        findings_add(answer->findings, "close", FINDINGS_OK, NULL, "the card is closed");
     else
-        add_wrong(trial, findings, "close", fix, "the card was not closed", &outcome);
+        add_wrong(trial, answer->findings, "close", fix, "the card was not closed", &outcome);
     trial->open_count--;
     go_to(trial, trial->step);
+    return NEXT_AS_IT_IS;
 }
 
-static void read_close_again(struct issuer_trial *trial, const struct http_call *call)
+static enum next read_close_again(struct issuer_trial *trial, const struct answer *answer)
 {
     struct outcome outcome;
-    issuer_read_cancel(trial->facts->profile, ISSUER_RETIRE, call, &outcome);
-    note(trial, ASK_CLOSE, call, &outcome);
-    go_to(trial, TRIAL_SEEK);
+    issuer_read_cancel(trial->facts->profile, ISSUER_RETIRE, answer->call, &outcome);
+    note(trial, ASK_CLOSE, answer->call, &outcome);
+    return NEXT_STEP;
 }
 
-static void read_listed(struct issuer_trial *trial, const struct http_call *call, struct issuer_lookup *lookup)
+static enum next read_listed(struct issuer_trial *trial, const struct answer *answer)
 {
     struct outcome outcome;
-    issuer_read_lookup(trial->facts->profile, call, &trial->reference, lookup, &outcome);
-    note(trial, ASK_LISTED, call, &outcome);
-    issuer_lookup_forget(lookup);
-    go_to(trial, TRIAL_HOLDER);
+    issuer_read_lookup(trial->facts->profile, answer->call, &trial->reference, answer->lookup, &outcome);
+    note(trial, ASK_LISTED, answer->call, &outcome);
+    issuer_lookup_forget(answer->lookup);
+    return NEXT_STEP;
 }
 
-static void read_holder(struct issuer_trial *trial, const struct http_call *call, int64_t now_ms)
+/* A create that is there for its answer. */
+static enum outcome_kind read_other_create(struct issuer_trial *trial, const struct answer *answer,
+                                           enum issuer_experiment by)
 {
     struct outcome outcome;
     struct issuer_card card = {0};
-    issuer_read_create(trial->facts->profile, call, &trial->reference, &card, &outcome);
-    note(trial, ASK_HOLDER, call, &outcome);
-    trial->is_refused = outcome.kind == OUTCOME_REFUSED;
-    trial->is_unknown = trial->is_strange = outcome.kind == OUTCOME_UNKNOWN;
-    trial->made_ms = now_ms;
+    issuer_read_create(trial->facts->profile, answer->call, &trial->reference, &card, &outcome);
+    note(trial, by, answer->call, &outcome);
+    trial->is_unknown = outcome.kind == OUTCOME_UNKNOWN;
+    trial->made_ms = answer->now_ms;
     if (outcome.kind == OUTCOME_EXECUTED)
         keep_open(trial, card.id);
     issuer_card_wipe(&card);
-    go_to(trial, TRIAL_FAILED);
+    return outcome.kind;
 }
 
-static void read_failed(struct issuer_trial *trial, const struct http_call *call, int64_t now_ms)
+static enum next read_holder(struct issuer_trial *trial, const struct answer *answer)
 {
-    struct outcome outcome;
-    struct issuer_card card = {0};
-    issuer_read_create(trial->facts->profile, call, &trial->reference, &card, &outcome);
-    note(trial, ASK_FAILED, call, &outcome);
-    trial->is_unknown = outcome.kind == OUTCOME_UNKNOWN;
-    trial->made_ms = now_ms;
-    if (outcome.kind == OUTCOME_EXECUTED) {
+    trial->is_refused = read_other_create(trial, answer, ASK_HOLDER) == OUTCOME_REFUSED;
+    trial->is_strange = trial->is_unknown;
+    return NEXT_STEP;
+}
+
+static enum next read_failed(struct issuer_trial *trial, const struct answer *answer)
+{
+    if (read_other_create(trial, answer, ASK_FAILED) == OUTCOME_EXECUTED)
         snprintf(trial->answers[ASK_FAILED], ISSUER_TRIAL_ANSWER_SIZE, "makes a card: the refusal was not kept");
-        keep_open(trial, card.id);
-    }
-    issuer_card_wipe(&card);
-    go_to(trial, TRIAL_SEEK_LAST);
+    return NEXT_STEP;
 }
 
 bool issuer_trial_answer(struct issuer_trial *trial, struct findings *findings, const struct http_call *call,
                          const struct http_call *twin, struct issuer_lookup *lookup, int64_t now_ms)
 {
-    switch (trial->step) {
-    case TRIAL_CREATE:
-        read_create(trial, findings, call, twin, now_ms);
-        return false;
-    case TRIAL_REPEAT:
-        read_repeat(trial, findings, call);
-        return false;
-    case TRIAL_LOOKUP:
-        return read_lookup(trial, findings, call, lookup, now_ms);
-    case TRIAL_ACTIVATE:
-        read_activate(trial, findings, call);
-        return false;
-    case TRIAL_REVEAL:
-        read_reveal(trial, findings, call);
-        return false;
-    case TRIAL_FREEZE:
-        read_freeze(trial, findings, call);
-        return false;
-    case TRIAL_FROZEN:
-        read_frozen(trial, findings, call);
-        return false;
-    case TRIAL_CLOSE:
-    case TRIAL_CLOSE_SOUGHT:
-    case TRIAL_CLOSE_LAST:
-        read_cancel(trial, findings, call);
-        return false;
-    case TRIAL_CLOSE_AGAIN:
-        read_close_again(trial, call);
-        return false;
-    case TRIAL_SEEK:
-    case TRIAL_SEEK_LAST:
-        return read_seek(trial, findings, call, lookup, now_ms);
-    case TRIAL_LISTED:
-        read_listed(trial, call, lookup);
-        return false;
-    case TRIAL_HOLDER:
-        read_holder(trial, call, now_ms);
-        return false;
-    case TRIAL_FAILED:
-        read_failed(trial, call, now_ms);
-        return false;
-    case TRIAL_OVER:
-        break;
-    }
-    return false;
+    static enum next (*const reads[TRIAL_OVER])(struct issuer_trial * trial, const struct answer *answer) = {
+        [TRIAL_CREATE] = read_create,     [TRIAL_REPEAT] = read_repeat,       [TRIAL_LOOKUP] = read_lookup,
+        [TRIAL_ACTIVATE] = read_activate, [TRIAL_REVEAL] = read_reveal,       [TRIAL_FREEZE] = read_freeze,
+        [TRIAL_FROZEN] = read_frozen,     [TRIAL_CLOSE] = read_cancel,        [TRIAL_CLOSE_AGAIN] = read_close_again,
+        [TRIAL_SEEK] = read_seek,         [TRIAL_CLOSE_SOUGHT] = read_cancel, [TRIAL_LISTED] = read_listed,
+        [TRIAL_HOLDER] = read_holder,     [TRIAL_FAILED] = read_failed,       [TRIAL_SEEK_LAST] = read_seek,
+        [TRIAL_CLOSE_LAST] = read_cancel,
+    };
+    const struct answer answer = {call, twin, lookup, findings, now_ms};
+    enum next next = trial->step < TRIAL_OVER ? reads[trial->step](trial, &answer) : NEXT_AS_IT_IS;
+    if (next == NEXT_STEP)
+        go_to(trial, trial->step + 1);
+    return next == NEXT_AGAIN;
 }
 
 void issuer_trial_done(struct issuer_trial *trial, struct findings *findings)
