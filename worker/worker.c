@@ -41,6 +41,7 @@ struct worker {
     struct housekeeping *housekeeping;
     struct statistics *statistics;
     struct reconcile *reconcile;
+    struct question_env question_env;
     struct issuer_check *issuer_check;
     struct issuer_listing *issuer_listing;
     struct watch *watch;
@@ -351,9 +352,9 @@ static bool open_reconcile(struct worker *worker, struct err *err)
     return reconcile_open(&reconcile, &worker->reconcile, err);
 }
 
-static bool open_issuer_check(struct worker *worker, struct err *err)
+static bool open_questions(struct worker *worker, struct err *err)
 {
-    struct issuer_check_options check = {
+    worker->question_env = (struct question_env){
         .loop = worker->options.loop,
         .pool = worker->options.pool,
         .config = worker->options.config,
@@ -362,20 +363,8 @@ static bool open_issuer_check(struct worker *worker, struct err *err)
         .routes = &worker->routes,
         .parameters = &worker->parameters,
     };
-    return issuer_check_open(&check, &worker->issuer_check, err);
-}
-
-static bool open_issuer_listing(struct worker *worker, struct err *err)
-{
-    struct issuer_listing_options listing = {
-        .loop = worker->options.loop,
-        .pool = worker->options.pool,
-        .config = worker->options.config,
-        .worker_name = worker->options.name,
-        .peers = &worker->peers,
-        .parameters = &worker->parameters,
-    };
-    return issuer_listing_open(&listing, &worker->issuer_listing, err);
+    return issuer_check_open(&worker->question_env, &worker->issuer_check, err) &&
+           issuer_listing_open(&worker->question_env, &worker->issuer_listing, err);
 }
 
 /* Precondition: those that it wakes are open. */
@@ -425,8 +414,7 @@ static bool open_modules(struct worker *worker, struct err *err)
     return wakeup_open(&worker->final_wakeup, worker->options.loop, worker->options.pool, &sql_notify_final, err) &&
            open_slots(worker, err) && open_writer(worker, err) && open_claims(worker, err) &&
            open_housekeeping(worker, err) && open_statistics(worker, err) && open_reconcile(worker, err) &&
-           open_issuer_check(worker, err) && open_issuer_listing(worker, err) && open_watch(worker, err) &&
-           open_heartbeat(worker, err);
+           open_questions(worker, err) && open_watch(worker, err) && open_heartbeat(worker, err);
 }
 
 static void close_modules(struct worker *worker, void (*on_closed)(void *context), void *context);

@@ -273,6 +273,44 @@ def a_paused_issuer_is_not_called_by_a_check(world):
     world.ctl("resume", "core", "--reason", "over")
 
 
+@test
+def a_check_rests_an_issuer_that_answers_429_and_is_not_sent_while_it_rests(world):
+    """Story: the issuer had limited our calls, and each question why was one call more."""
+    world.up()
+    world.sandbox.fault("lookup", "status", status=429, retry_after="300", count=2)
+    wait_until(lambda: asked(world) and len(world.sandbox.calls("lookup")) == 2, "two answers in a row")
+    found = asked(world)
+    assert_equal((found["issuer"][0][0], "rests" in found["issuer"][0][1], len(world.sandbox.calls("lookup"))),
+                 ("fail", True, 2), "while it rests: %r" % found)
+    world.ctl("probe", "issuer", "--reason", "the limit is higher now")
+    wait_until(lambda: levels(asked(world)).get("look-up") == "ok", "it may be called")
+
+
+@slow
+@test
+def a_trial_waits_while_its_issuer_is_paused(world):
+    """Story: the calls of a trial went on after the pause, into the issuer's maintenance."""
+    world.up()
+    world.allowed |= {"orphan", "two_cards"}
+    world.sandbox.fault("lookup", "stale", stale_ms=3600000)
+    doctor = started(world, "--user", "alice", "--create", "--timeout", "10m", "--json")
+    wait_until(lambda: len(world.sandbox.calls("lookup")) > 2, "it waits for its card")
+    world.ctl("pause", "issuer", "--reason", "maintenance")
+    wait_until(lambda: world.sql("SELECT is_paused FROM worker_targets WHERE target = 'issuer'") == "t",
+               "the worker knows")
+    calls = []  # a lease is renewed when the call before is answered
+    for _ in range(3):
+        lease = world.sql("SELECT lease_until FROM issuer_checks")
+        wait_until(lambda lease=lease: world.sql("SELECT lease_until FROM issuer_checks") != lease, "the trial goes on")
+        calls.append(len(world.sandbox.calls()))
+    assert_equal(calls[2], calls[0], "calls")
+    world.sandbox.clear()
+    world.ctl("resume", "issuer", "--reason", "over")
+    said = doctor.communicate(timeout=harness.STUCK_AFTER_S)[0]
+    assert_true('"close"' in said, said)
+    assert_equal([card["status"] for card in world.sandbox.cards()], ["cancelled"], "cards at the issuer")
+
+
 @test(issuers=("generic", "lithic"))
 def a_trial_finds_that_keys_are_not_honoured(world):
     world.up(sandbox=("--ignore-keys",))

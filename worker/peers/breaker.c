@@ -61,6 +61,15 @@ uint32_t breaker_start(struct breaker *breaker, int64_t now_ms)
     return breaker->epoch;
 }
 
+uint32_t breaker_start_beside(struct breaker *breaker)
+{
+    /* guard: a question is no probe of an open breaker */
+    bool counts = breaker->state == BREAKER_CLOSED;
+    breaker->in_flight++;
+    breaker->in_epoch += counts ? 1 : 0;
+    return counts ? breaker->epoch : breaker->epoch - 1;
+}
+
 static void trip(struct breaker *breaker, const char *cause, int64_t now_ms)
 {
     if (breaker->state == BREAKER_CLOSED)

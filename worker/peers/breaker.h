@@ -50,6 +50,9 @@ int breaker_capacity(const struct breaker *breaker, int64_t now_ms);
 bool breaker_rejects(const struct breaker *breaker, int64_t now_ms);
 /* Only when breaker_capacity() > 0. Returns the call's epoch for breaker_end. */
 uint32_t breaker_start(struct breaker *breaker, int64_t now_ms);
+/* A call that starts in any state and at any limit. It counts as in flight; unless the breaker is CLOSED, its end shows
+ * nothing. */
+uint32_t breaker_start_beside(struct breaker *breaker);
 /* cause: the code of the answer, such as "issuer_http_503"; copied where it opens the breaker. NULL = none. */
 void breaker_end(struct breaker *breaker, uint32_t epoch, enum breaker_result result, const char *cause,
                  int64_t now_ms);

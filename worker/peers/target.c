@@ -281,6 +281,19 @@ enum target_entry target_enter(struct target *target, struct target_ticket *tick
     return TARGET_QUEUED;
 }
 
+const char *target_enter_beside(struct target *target, struct target_ticket *ticket)
+{
+    /* guard: no question is sent to a paused target, nor while it rests */
+    if (target->is_paused)
+        return "it is paused";
+    if (target->is_unusable)
+        return "a file of it cannot be used";
+    if (target_rest_ms(target, clock_mono_ms()) > 0)
+        return "it answered 429, and rests";
+    *ticket = (struct target_ticket){.epoch = breaker_start_beside(&target->breaker)};
+    return NULL;
+}
+
 static void admit_next(struct target *target, int64_t now_ms)
 {
     if (target->is_admitting)

@@ -27,7 +27,10 @@
  *
  * Refusals (suspicion.h) of our credentials or configuration make a kind of call suspected. Then calls of that kind are
  * probes, one at a time, and the target counts as open; calls of other kinds go on as far as their flow lets them
- * (flow_turn.h). Refusals of calls aside count against their events only. */
+ * (flow_turn.h). Refusals of calls aside count against their events only.
+ *
+ * Questions of operators (questions/question.h) start beside the breaker and the queue, since they are asked when calls
+ * fail or are slow: they count as in flight, and are no probes. They are not sent while the target is paused or rests. */
 #ifndef ISSUING_TARGET_H
 #define ISSUING_TARGET_H
 
@@ -100,6 +103,9 @@ void target_init(struct target *target, int failures_max, int64_t probe_interval
                  void (*on_change)(struct target *target));
 /* The ticket's kind, is_aside, is_dear, may_probe, event_id and on_admitted are set. */
 enum target_entry target_enter(struct target *target, struct target_ticket *ticket);
+/* The call of a question. NULL: send it now, target_leave() is owed, with BREAKER_BUSY or BREAKER_NOTHING. Else why it
+ * may not be sent, for operators; nothing is owed. */
+const char *target_enter_beside(struct target *target, struct target_ticket *ticket);
 /* May call on_admitted of tickets that wait. cause: the code of the answer (breaker.h), NULL = none. retry_after_ms:
  * from a 429; -1 = it has none. */
 void target_leave(struct target *target, struct target_ticket *ticket, enum breaker_result result, const char *cause,

@@ -18,38 +18,23 @@
 #define PAUSE_MAX_MS 1000
 #define TROUBLE_MAX_MS (60 * 1000) /* the pause after failures in a row; a Retry-After may be longer */
 #define UNREADABLE_MAX 3           /* answers in a row */
-#define QUERY_TIMEOUT_MS 5000
-#define CALL_MAX_MS 10000
-#define LEASE_MORE_MS (QUERY_TIMEOUT_MS + PAUSE_MAX_MS + 1000)
-#define ANSWER_MAX (64 * 1024)
+#define LEASE_MORE_MS (QUESTION_QUERY_MS + PAUSE_MAX_MS + 1000) /* the statement after the call, and the pause */
 #define SKEW_MS (10 * 60 * 1000) /* the issuer's clock may be so far behind: the list begins earlier */
 #define ARRAY_BYTES_MAX (ISSUER_LIST_ROWS_MAX * (CARD_ISSUER_ID_MAX + 8) + 64)
 
 /* What the module waits for. */
 enum phase {
-    /* The timer. Then TAKING. */
-    PHASE_IDLE,
-    /* The statement that takes a list. None there: IDLE. Else CALLING, or COMPARING where the list is read. */
-    PHASE_TAKING,
-    /* A page of the issuer. Then NOTING, or LEAVING where it cannot be read. */
-    PHASE_CALLING,
-    /* The statement that compares the page. Then PAUSING, after the last page COMPARING. */
-    PHASE_NOTING,
-    /* The timer. Then CALLING. */
-    PHASE_PAUSING,
-    /* The statement that looks for cards of ours in the list. Again, until all are compared. Then IDLE. */
-    PHASE_COMPARING,
-    /* The statement that gives the list away, or ends it. Then IDLE. */
-    PHASE_LEAVING,
+    PHASE_IDLE,    /* the timer; then it takes a list */
+    PHASE_PAUSING, /* the timer; then it asks for the next page */
+    PHASE_BUSY,    /* the answer of the issuer or of the database */
 };
 
 struct issuer_listing {
-    struct issuer_listing_options options;
+    const struct question_env *env;
     enum phase phase;
     bool is_draining;
     uv_timer_t timer;
-    struct pg_query query;
-    struct uuid id, token;
+    struct question question;
     int64_t since_ms;           /* Unix time */
     struct issuer_lookup place; /* its cursor is where the page begins */
     char next[CARD_ISSUER_ID_MAX + 1];
@@ -58,21 +43,20 @@ struct issuer_listing {
     struct buf bytes[3]; /* of the arrays: ids, references, whether live */
     struct pg_array arrays[3];
     char why[400];
-    struct http_call call;
-    struct credential *credential;
+    struct question_call call;
     struct closing closing;
 };
-
-static int64_t call_ms(const struct issuer_listing *listing)
-{
-    int64_t timeout_ms = listing->options.peers->issuer.timeout_ms;
-    return timeout_ms < CALL_MAX_MS ? timeout_ms : CALL_MAX_MS;
-}
 
 /* An event or a card that changed so lately may be missing in the page, or be newer than it. */
 static int64_t settle_ms(const struct issuer_listing *listing)
 {
-    return peers_settle_time_ms(listing->options.peers, listing->options.config) + call_ms(listing);
+    const struct question_env *env = listing->env;
+    return peers_settle_time_ms(env->peers, env->config) + question_call_ms(&env->peers->issuer);
+}
+
+static int64_t lease_ms(const struct issuer_listing *listing)
+{
+    return question_call_ms(&listing->env->peers->issuer) + LEASE_MORE_MS;
 }
 
 static void on_timer(uv_timer_t *timer);
@@ -84,19 +68,9 @@ static void rest(struct issuer_listing *listing, enum phase phase, int64_t pause
         uv_timer_start(&listing->timer, on_timer, (uint64_t)pause_ms, 0);
 }
 
-static void submit(struct issuer_listing *listing, enum phase phase, const struct sql_statement *statement,
-                   void (*on_result)(struct pg_query *query, const struct pg_query_result *result))
-{
-    listing->phase = phase;
-    listing->query.statement = statement;
-    listing->query.timeout_ms = QUERY_TIMEOUT_MS;
-    listing->query.on_result = on_result;
-    pg_pool_submit(listing->options.pool, &listing->query);
-}
-
 static void on_left(struct pg_query *query, const struct pg_query_result *result)
 {
-    struct issuer_listing *listing = container_of(query, struct issuer_listing, query);
+    struct issuer_listing *listing = container_of(query, struct issuer_listing, question.query);
     (void)result; /* else the lease runs out */
     rest(listing, PHASE_IDLE, listing->failures > 0 ? listing->pause_ms : POLL_MS);
 }
@@ -104,16 +78,15 @@ static void on_left(struct pg_query *query, const struct pg_query_result *result
 /* why "": nothing is wrong, the worker drains or the issuer is paused. */
 static void leave(struct issuer_listing *listing, const char *why, bool ends)
 {
-    struct pg_param *params = listing->query.params;
+    struct pg_param *params = listing->question.query.params;
     if (why[0])
         log_warning("the issuer's list of cards was not read", LOG_TEXT("why", why),
                     LOG_TEXT("ends", ends ? "yes" : "no"));
-    params[0] = pg_param_uuid(&listing->id);
-    params[1] = pg_param_uuid(&listing->token);
     params[2] = why[0] ? pg_param_text(why, strlen(why)) : pg_param_null();
     params[3] = pg_param_bool(ends);
     listing->failures = ends ? 0 : listing->failures;
-    submit(listing, PHASE_LEAVING, &sql_issuer_listing_leave, on_left);
+    listing->phase = PHASE_BUSY;
+    question_submit(&listing->question, &sql_issuer_listing_leave, on_left);
 }
 
 /* ---- ours ---- */
@@ -122,7 +95,7 @@ static void compare(struct issuer_listing *listing);
 
 static void on_compared(struct pg_query *query, const struct pg_query_result *result)
 {
-    struct issuer_listing *listing = container_of(query, struct issuer_listing, query);
+    struct issuer_listing *listing = container_of(query, struct issuer_listing, question.query);
     struct slice came_to = result->kind == PG_DONE ? pg_bytes(result->rows, 0, 0) : (struct slice){0};
     if (came_to.bytes && slice_is(came_to, "more") && !listing->is_draining) {
         compare(listing);
@@ -135,19 +108,17 @@ static void on_compared(struct pg_query *query, const struct pg_query_result *re
 
 static void compare(struct issuer_listing *listing)
 {
-    struct pg_param *params = listing->query.params;
-    params[0] = pg_param_uuid(&listing->id);
-    params[1] = pg_param_uuid(&listing->token);
+    struct pg_param *params = listing->question.query.params;
     params[2] = pg_param_int8(settle_ms(listing));
-    params[3] = pg_param_int8(call_ms(listing) + LEASE_MORE_MS);
-    submit(listing, PHASE_COMPARING, &sql_issuer_listing_compare, on_compared);
+    params[3] = pg_param_int8(lease_ms(listing));
+    question_submit(&listing->question, &sql_issuer_listing_compare, on_compared);
 }
 
 /* ---- a page ---- */
 
 static void on_noted(struct pg_query *query, const struct pg_query_result *result)
 {
-    struct issuer_listing *listing = container_of(query, struct issuer_listing, query);
+    struct issuer_listing *listing = container_of(query, struct issuer_listing, question.query);
     bool goes_on = result->kind == PG_DONE && pg_bool(result->rows, 0, 0);
     if (!goes_on) {
         leave(listing, "", false); /* without effect where it is another worker's, or has ended */
@@ -165,15 +136,13 @@ static void on_noted(struct pg_query *query, const struct pg_query_result *resul
 
 static void note_page(struct issuer_listing *listing)
 {
-    struct pg_param *params = listing->query.params;
-    params[0] = pg_param_uuid(&listing->id);
-    params[1] = pg_param_uuid(&listing->token);
+    struct pg_param *params = listing->question.query.params;
     for (int i = 0; i < 3; i++)
         params[2 + i] = pg_array_param(&listing->arrays[i]);
     params[5] = listing->next[0] ? pg_param_text(listing->next, strlen(listing->next)) : pg_param_null();
     params[6] = pg_param_int8(settle_ms(listing));
-    params[7] = pg_param_int8(call_ms(listing) + LEASE_MORE_MS);
-    submit(listing, PHASE_NOTING, &sql_issuer_listing_note, on_noted);
+    params[7] = pg_param_int8(lease_ms(listing));
+    question_submit(&listing->question, &sql_issuer_listing_note, on_noted);
 }
 
 static void on_card(void *context, const struct issuer_listed *card)
@@ -190,8 +159,8 @@ static void leave_unread(struct issuer_listing *listing, struct outcome *outcome
     bool is_refused = outcome->kind == OUTCOME_REFUSED || outcome->advice == ADVICE_CONFIGURATION;
     const char *values[ISSUER_PARAMETERS_MAX];
     for (size_t i = 0; i < ARRAY_SIZE(values); i++)
-        values[i] = listing->options.parameters->fixed.values[i];
-    credential_hide(listing->credential, outcome->detail);
+        values[i] = listing->env->parameters->fixed.values[i];
+    credential_hide(listing->call.credential, outcome->detail);
     outcome_hide(ARRAY_SIZE(values), values, outcome->detail);
     listing->failures++;
     listing->pause_ms = POLL_MS << (listing->failures < 6 ? listing->failures : 6);
@@ -208,38 +177,35 @@ static void leave_unread(struct issuer_listing *listing, struct outcome *outcome
     leave(listing, listing->why, is_refused || (status == 200 && listing->failures >= UNREADABLE_MAX));
 }
 
-static void on_answered(struct http_call *call)
+static void on_answered(struct http_call *http)
 {
-    struct issuer_listing *listing = container_of(call, struct issuer_listing, call);
+    struct issuer_listing *listing = container_of(http, struct issuer_listing, call.http);
     static const enum pg_type types[] = {PG_TEXT, PG_UUID, PG_BOOL};
     struct outcome outcome = {0};
-    int status = call->result == HTTP_ANSWERED ? call->status : 0;
+    int status = http->result == HTTP_ANSWERED ? http->status : 0;
     for (size_t i = 0; i < ARRAY_SIZE(types); i++)
         pg_array_start(&listing->arrays[i], &listing->bytes[i], types[i]);
-    listing->pause_ms = call->took_us / 1000 < PAUSE_MAX_MS ? call->took_us / 1000 : PAUSE_MAX_MS;
-    issuer_read_list(listing->options.parameters->profile, call, listing->place.cursor, on_card, listing, listing->next,
+    listing->pause_ms = http->took_us / 1000 < PAUSE_MAX_MS ? http->took_us / 1000 : PAUSE_MAX_MS;
+    issuer_read_list(listing->env->parameters->profile, http, listing->place.cursor, on_card, listing, listing->next,
                      &outcome);
-    peer_note_call(&listing->options.peers->issuer, call);
-    http_call_forget(call);
     if (listing->bytes[0].failed || listing->bytes[1].failed || listing->bytes[2].failed)
         leave(listing, "", false); /* out of memory */
     else if (outcome.kind == OUTCOME_EXECUTED)
         note_page(listing);
     else
         leave_unread(listing, &outcome, status);
-    credential_release(listing->credential);
-    listing->credential = NULL;
+    question_call_end(&listing->call);
 }
 
 static void call_issuer(struct issuer_listing *listing)
 {
-    struct peer *issuer = &listing->options.peers->issuer;
-    const struct issuer_profile *profile = listing->options.parameters->profile;
+    struct peer *issuer = &listing->env->peers->issuer;
+    const struct issuer_profile *profile = listing->env->parameters->profile;
     const struct issuer_subject subject = {
         .base = issuer->url,
-        .event_id = listing->id,
+        .event_id = listing->question.id,
         .since_ms = listing->since_ms - SKEW_MS,
-        .parameters = &listing->options.parameters->fixed,
+        .parameters = &listing->env->parameters->fixed,
         .lookup = &listing->place,
     };
     if (!issuer_profile_has(profile, ISSUER_LIST)) {
@@ -248,21 +214,16 @@ static void call_issuer(struct issuer_listing *listing)
         leave(listing, listing->why, true);
         return;
     }
-    if (listing->is_draining || issuer->target.is_paused ||
-        !issuer_build(profile, ISSUER_LIST, &subject, &listing->call)) {
+    if (listing->is_draining || !issuer_build(profile, ISSUER_LIST, &subject, &listing->call.http) ||
+        question_call_send(&listing->call, issuer, on_answered))
         leave(listing, "", false);
-        return;
-    }
-    listing->phase = PHASE_CALLING;
-    listing->call.on_done = on_answered;
-    listing->credential = peer_send_within(issuer, &listing->call, CALL_MAX_MS);
 }
 
 /* ---- taking ---- */
 
 static void on_taken(struct pg_query *query, const struct pg_query_result *result)
 {
-    struct issuer_listing *listing = container_of(query, struct issuer_listing, query);
+    struct issuer_listing *listing = container_of(query, struct issuer_listing, question.query);
     if (result->kind != PG_DONE || pg_rows_count(result->rows) == 0) {
         rest(listing, PHASE_IDLE, TIDY_MS); /* if the statement was executed after all, the lease runs out */
         return;
@@ -270,8 +231,8 @@ static void on_taken(struct pg_query *query, const struct pg_query_result *resul
     struct slice after = pg_bytes(result->rows, 0, 2);
     bool is_listed = pg_bool(result->rows, 0, 3);
     struct uuid id = pg_uuid(result->rows, 0, 0);
-    listing->failures = uuid_equal(&id, &listing->id) ? listing->failures : 0;
-    listing->id = id;
+    listing->failures = uuid_equal(&id, &listing->question.id) ? listing->failures : 0;
+    listing->question.id = id;
     listing->since_ms = pg_int8(result->rows, 0, 1) / 1000;
     snprintf(listing->place.cursor, sizeof(listing->place.cursor), "%.*s", (int)after.length,
              after.bytes ? after.bytes : "");
@@ -284,25 +245,24 @@ static void on_taken(struct pg_query *query, const struct pg_query_result *resul
 static void on_timer(uv_timer_t *timer)
 {
     struct issuer_listing *listing = container_of(timer, struct issuer_listing, timer);
-    const struct issuer_listing_options *options = &listing->options;
-    struct pg_param *params = listing->query.params;
-    if (listing->phase == PHASE_PAUSING) {
+    const struct question_env *env = listing->env;
+    const struct target *issuer = &env->peers->issuer.target;
+    struct pg_param *params = listing->question.query.params;
+    bool is_pausing = listing->phase == PHASE_PAUSING;
+    listing->phase = PHASE_BUSY;
+    if (is_pausing) {
         call_issuer(listing);
         return;
     }
-    if (options->peers->issuer.target.is_paused) {
+    if (issuer->is_paused || target_rest_ms(issuer, clock_mono_ms()) > 0) {
         rest(listing, PHASE_IDLE, POLL_MS);
         return;
     }
-    const char *profile = options->parameters->profile->name, *address = options->peers->issuer_address;
-    listing->token = uuid4_make();
-    params[0] = pg_param_uuid(&listing->token);
-    params[1] = pg_param_int8(call_ms(listing) + LEASE_MORE_MS);
-    params[2] = pg_param_text(options->worker_name, strlen(options->worker_name));
+    const char *profile = env->parameters->profile->name, *address = env->peers->issuer_address;
     params[3] = pg_param_text(profile, strlen(profile));
     params[4] = pg_param_text(address, strlen(address));
-    params[5] = pg_param_int8(options->config->issuer.reconcile_every_ms);
-    submit(listing, PHASE_TAKING, &sql_issuer_listing_take, on_taken);
+    params[5] = pg_param_int8(env->config->issuer.reconcile_every_ms);
+    question_take(&listing->question, &sql_issuer_listing_take, lease_ms(listing), on_taken);
 }
 
 void issuer_listing_wake(struct issuer_listing *listing)
@@ -313,17 +273,16 @@ void issuer_listing_wake(struct issuer_listing *listing)
 
 /* ---- open, stop, close ---- */
 
-bool issuer_listing_open(const struct issuer_listing_options *options, struct issuer_listing **ret_listing,
-                         struct err *err)
+bool issuer_listing_open(const struct question_env *env, struct issuer_listing **ret_listing, struct err *err)
 {
     struct issuer_listing *listing = calloc(1, sizeof(*listing));
     if (!listing)
         return err_set(err, ERR_MEMORY, "no memory for the issuer's list");
-    listing->options = *options;
-    http_call_init(&listing->call, ANSWER_MAX);
+    listing->env = listing->question.env = env;
+    http_call_init(&listing->call.http, QUESTION_ANSWER_MAX);
     for (size_t i = 0; i < ARRAY_SIZE(listing->bytes); i++)
         buf_init(&listing->bytes[i], ARRAY_BYTES_MAX);
-    uv_timer_init(options->loop, &listing->timer);
+    uv_timer_init(env->loop, &listing->timer);
     rest(listing, PHASE_IDLE, POLL_MS);
     *ret_listing = listing;
     return true;
@@ -345,7 +304,7 @@ bool issuer_listing_is_idle(const struct issuer_listing *listing)
 static void release(void *module)
 {
     struct issuer_listing *listing = module;
-    http_call_done(&listing->call);
+    http_call_done(&listing->call.http);
     for (size_t i = 0; i < ARRAY_SIZE(listing->bytes); i++)
         buf_done(&listing->bytes[i]);
     free(listing);

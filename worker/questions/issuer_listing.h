@@ -7,33 +7,17 @@
  * the place of the next page kept, by one function of the database; so a worker that dies loses at most a page, and
  * another one goes on. A page that cannot be read is asked for again after a pause; what the issuer refuses, and what
  * stays unreadable, ends the list with the reason. The worker rests after each page as long as the page took, up to a
- * second. As those of a check (issuer_check.h), the calls do not go through the target, and are not made while it is
- * paused. Nothing is changed at the issuer. */
+ * second. The calls are those of question.h. Nothing is changed at the issuer. */
 #ifndef ISSUING_ISSUER_LISTING_H
 #define ISSUING_ISSUER_LISTING_H
 
-#include <uv.h>
-
-#include "common/core/config/config.h"
 #include "common/lib/base/base.h"
 #include "common/lib/base/err.h"
-#include "common/lib/pg/pg_pool.h"
-#include "worker/peers/event_parameters.h"
-#include "worker/peers/peer.h"
+#include "worker/questions/question.h"
 
 struct issuer_listing;
 
-/* All pointers are borrowed until the module is closed. */
-struct issuer_listing_options {
-    uv_loop_t *loop;
-    struct pg_pool *pool;
-    const struct config *config;
-    const char *worker_name; /* of the lease */
-    struct peers *peers;
-    const struct parameters_env *parameters; /* with the issuer's profile */
-};
-
-must_check bool issuer_listing_open(const struct issuer_listing_options *options, struct issuer_listing **ret_listing,
+must_check bool issuer_listing_open(const struct question_env *env, struct issuer_listing **ret_listing,
                                     struct err *err);
 /* Somebody may wait for one. */
 void issuer_listing_wake(struct issuer_listing *listing);

@@ -1,6 +1,6 @@
 /* A trial of the issuer in its test mode (doctor --issuer --create): one card is made, asked for again under its key,
  * looked up until the issuer shows it, activated, revealed, frozen and closed; then what the vendor's documents leave open
- * (profile->questions) is tried. Says which call comes next, and makes findings of its answer; issuer_check.c sends the
+ * (profile->questions) is tried. Says which call comes next, and makes findings of its answer; trial_run.c sends the
  * calls. Pure.
  *
  * Reference and key are the id of the check, and for the create that must fail one that is made of it: a worker that takes

@@ -568,6 +568,68 @@ TEST(a_probe_does_nothing_to_a_target_that_takes_calls)
     ck_assert_int_eq(target.breaker.in_flight, CONCURRENCY);
 }
 
+/* ---- questions of operators ---- */
+
+static struct target_ticket question;
+
+static void ask(void)
+{
+    ck_assert_ptr_null(target_enter_beside(&target, &question));
+}
+
+TEST(a_question_counts_as_in_flight_and_waits_for_nobody)
+{
+    fill();
+    ck_assert_int_eq(enter(CONCURRENCY), TARGET_QUEUED);
+    ask();
+    ck_assert_int_eq(target.breaker.in_flight, CONCURRENCY + 1);
+    leave(0, BREAKER_GOOD); /* the question has its place */
+    ck_assert_int_eq(notified, 0);
+    target_leave(&target, &question, BREAKER_NOTHING, NULL, -1);
+    ck_assert_int_eq(callers[CONCURRENCY].admitted, 1);
+}
+
+TEST(a_question_goes_while_the_breaker_is_open_and_is_no_probe)
+{
+    ck_assert_int_eq(enter(0), TARGET_ADMITTED);
+    trip(0);
+    ask();
+    target_leave(&target, &question, BREAKER_NOTHING, NULL, -1);
+    ck_assert_int_eq(target.breaker.state, BREAKER_OPEN);
+    later(PROBE_MS);
+    ask();
+    ck_assert_int_eq(target.breaker.state, BREAKER_OPEN); /* though a probe is due */
+    ck_assert_int_eq(enter(1), TARGET_ADMITTED);
+    ck_assert_int_eq(target.breaker.state, BREAKER_HALF_OPEN);
+    struct target_ticket first = question;
+    ask();
+    target_leave(&target, &first, BREAKER_NOTHING, NULL, -1);
+    target_leave(&target, &question, BREAKER_BUSY, NULL, 60000);
+    ck_assert_int_eq(target.breaker.state, BREAKER_HALF_OPEN); /* it waits for the probe's answer */
+    ck_assert_int_eq(target_rest_ms(&target, clock_mono_ms()), 0);
+    leave(1, BREAKER_GOOD);
+    ck_assert_int_eq(target.breaker.state, BREAKER_CLOSED);
+    ck_assert_int_eq(target.breaker.in_flight, 0);
+}
+
+TEST(a_429_to_a_question_rests_the_target_and_no_question_goes_while_it_rests_or_is_paused)
+{
+    ask();
+    target_leave(&target, &question, BREAKER_BUSY, NULL, 60000);
+    ck_assert_int_eq(target.breaker.limit, CONCURRENCY / 2);
+    ck_assert_str_eq(target_enter_beside(&target, &question), "it answered 429, and rests");
+    later(TARGET_REST_LEAST_MS);
+    ask();
+    target_leave(&target, &question, BREAKER_NOTHING, NULL, -1);
+    ck_assert_int_eq(enter(0), TARGET_ADMITTED);
+    target_set_paused(&target, true);
+    ck_assert_str_eq(target_enter_beside(&target, &question), "it is paused");
+    target_set_paused(&target, false);
+    target_set_unusable(&target, true);
+    ck_assert_str_eq(target_enter_beside(&target, &question), "a file of it cannot be used");
+    ck_assert_int_eq(target.breaker.in_flight, 1);
+}
+
 SUITE(target)
 {
     TCase *tcase = tcase_create("target");

@@ -1,0 +1,64 @@
+/* What the questions that operators ask of a peer have in common (issuer_check.h, trial_run.h, issuer_listing.h): a row
+ * that a worker takes under a lease and a token, and calls.
+ *
+ * A call asks the peer's target for leave (target_enter_beside()): none is sent while the target is paused or rests, it
+ * counts as in flight, and a 429 rests the target. Otherwise its answer is no evidence for or against events, and it is
+ * also sent while the breaker is open, which is when operators ask.
+ *
+ * The runner (flow/flow_run.h) does not make these calls: they are no steps of an event, but two at once, a create that
+ * must fail, a card that does not exist. It would need their building, reading and order, which is all that they are. */
+#ifndef ISSUING_QUESTION_H
+#define ISSUING_QUESTION_H
+
+#include <uv.h>
+
+#include "common/core/config/config.h"
+#include "common/lib/pg/pg_pool.h"
+#include "worker/peers/event_parameters.h"
+#include "worker/peers/peer.h"
+#include "worker/route/route.h"
+
+#define QUESTION_ANSWER_MAX (64 * 1024)
+#define QUESTION_QUERY_MS 5000 /* how long a statement may take */
+
+/* Borrowed until the modules are closed. */
+struct question_env {
+    uv_loop_t *loop;
+    struct pg_pool *pool;
+    const struct config *config;
+    const char *worker_name; /* of the lease */
+    struct peers *peers;
+    struct routes *routes;
+    const struct parameters_env *parameters; /* with the issuer's profile */
+};
+
+struct question {
+    const struct question_env *env;
+    struct uuid id, token;
+    struct pg_query query; /* one at a time */
+};
+
+struct question_call {
+    struct http_call http;         /* initialized by its owner, for QUESTION_ANSWER_MAX */
+    struct credential *credential; /* that it was sent with; NULL = none */
+    struct peer *peer;             /* private; NULL = it is not under way */
+    struct target_ticket ticket;
+};
+
+typedef void question_on_result(struct pg_query *query, const struct pg_query_result *result);
+
+/* Takes a row under a new token. The parameters from the fourth on are set by the caller. */
+void question_take(struct question *question, const struct sql_statement *statement, int64_t lease_ms,
+                   question_on_result *on_result);
+/* A statement about the row. The parameters from the third on are set by the caller. */
+void question_submit(struct question *question, const struct sql_statement *statement, question_on_result *on_result);
+
+/* How long a call to this peer may take: somebody waits for the answer. */
+int64_t question_call_ms(const struct peer *peer);
+/* Sends http, which is built. NULL: on_done follows, and reads the answer. Else why it was held back, as which http
+ * shows it, too; on_done does not follow. */
+const char *question_call_send(struct question_call *call, struct peer *peer, void (*on_done)(struct http_call *http));
+/* To be called when the answer is read; no effect on a call that was held back. */
+void question_call_end(struct question_call *call);
+
+#endif
