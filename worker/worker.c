@@ -333,25 +333,6 @@ static bool open_statistics(struct worker *worker, struct err *err)
     return statistics_open(&statistics, &worker->statistics, err);
 }
 
-static bool open_reconcile(struct worker *worker, struct err *err)
-{
-    struct reconcile_options reconcile = {
-        .loop = worker->options.loop,
-        .pool = worker->options.pool,
-        .config = worker->options.config,
-        .worker_name = worker->options.name,
-        .peers = &worker->peers,
-        .routes = &worker->routes,
-        .db_clock = &worker->db_clock,
-        .parameters = &worker->parameters,
-        .metrics = worker->options.metrics,
-        .exporter = worker->options.exporter,
-        .on_result = on_mark_result,
-        .context = worker,
-    };
-    return reconcile_open(&reconcile, &worker->reconcile, err);
-}
-
 static bool open_questions(struct worker *worker, struct err *err)
 {
     worker->question_env = (struct question_env){
@@ -363,7 +344,16 @@ static bool open_questions(struct worker *worker, struct err *err)
         .routes = &worker->routes,
         .parameters = &worker->parameters,
     };
-    return issuer_check_open(&worker->question_env, &worker->issuer_check, err) &&
+    struct reconcile_options reconcile = {
+        .env = &worker->question_env,
+        .db_clock = &worker->db_clock,
+        .metrics = worker->options.metrics,
+        .exporter = worker->options.exporter,
+        .on_result = on_mark_result,
+        .context = worker,
+    };
+    return reconcile_open(&reconcile, &worker->reconcile, err) &&
+           issuer_check_open(&worker->question_env, &worker->issuer_check, err) &&
            issuer_listing_open(&worker->question_env, &worker->issuer_listing, err);
 }
 
@@ -413,8 +403,8 @@ static bool open_modules(struct worker *worker, struct err *err)
 {
     return wakeup_open(&worker->final_wakeup, worker->options.loop, worker->options.pool, &sql_notify_final, err) &&
            open_slots(worker, err) && open_writer(worker, err) && open_claims(worker, err) &&
-           open_housekeeping(worker, err) && open_statistics(worker, err) && open_reconcile(worker, err) &&
-           open_questions(worker, err) && open_watch(worker, err) && open_heartbeat(worker, err);
+           open_housekeeping(worker, err) && open_statistics(worker, err) && open_questions(worker, err) &&
+           open_watch(worker, err) && open_heartbeat(worker, err);
 }
 
 static void close_modules(struct worker *worker, void (*on_closed)(void *context), void *context);

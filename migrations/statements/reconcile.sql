@@ -10,7 +10,7 @@ FROM unnest($1::uuid[]) AS i (id);
 
 -- name: reconcile_take :many
 -- why: leases marks that are due, under a token, by marks_due. SKIP LOCKED: two workers never get the same mark.
--- $1 token, $2 limit, $3 lease in ms, $4 worker, $5 types of events that this worker can look up now, $6 profile and $7
+-- $1 token, $2 lease in ms, $3 worker, $4 limit, $5 types of events that this worker can look up now, $6 profile and $7
 -- address of its issuer: an event that belongs to another one is not looked up here.
 SELECT t.id, t.event_id, t.action, t.attempts, t.has_orphan, t.status, t.user_id, t.seen_us, t.sent_age_ms, t.card_id,
        t.issuer_card_id, t.card_status, t.issuer_parameters, t.made_ms, t.event_type,
@@ -20,7 +20,7 @@ SELECT t.id, t.event_id, t.action, t.attempts, t.has_orphan, t.status, t.user_id
                                  WHERE i.id = e.sent_to AND i.profile = $6::text AND i.address = $7::text)),
        (SELECT e.traceparent FROM issuing.outbox_events e WHERE e.id = t.event_id),
        (SELECT e.tracestate FROM issuing.outbox_events e WHERE e.id = t.event_id)
-FROM issuing.take_marks($1::uuid, $2::int8, $3::int8, $4::text, $5::text[]) t;
+FROM issuing.take_marks($1::uuid, $4::int8, $2::int8, $3::text, $5::text[]) t;
 
 -- name: reconcile_put_back :many
 -- why: the try decided nothing, or the worker drains. Guarded by the token. $1 mark, $2 token, $3 delay in ms, $4 why.

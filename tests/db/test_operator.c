@@ -464,8 +464,8 @@ static int take(void)
     pg_array_start(&array, &buf, PG_TEXT);
     for (size_t i = 0; i < ARRAY_SIZE(types); i++)
         pg_array_add(&array, types[i], strlen(types[i]));
-    const struct pg_param params[] = {pg_param_uuid(&token),  pg_param_int8(4),       pg_param_int8(30000),
-                                      pg_param_text("w1", 2), pg_array_param(&array), pg_param_null(),
+    const struct pg_param params[] = {pg_param_uuid(&token), pg_param_int8(30000),   pg_param_text("w1", 2),
+                                      pg_param_int8(4),      pg_array_param(&array), pg_param_null(),
                                       pg_param_null()};
     pg_rows_scope struct pg_rows *rows = NULL;
     ck_assert_msg(pg_sync_query(worker, &sql_reconcile_take, params, &rows, &err), "%s", err.message);

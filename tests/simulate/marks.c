@@ -164,7 +164,7 @@ static void put_mark(struct pg_rows *rows, const struct sim_mark *mark)
 static struct pg_rows *run_take(const struct sim_statement *statement)
 {
     struct pg_rows *rows = sim_rows_new(SIM_MARKS, 18);
-    int64_t now_us = sim_db_now_us(), most = sim_param_int8(statement, 1);
+    int64_t now_us = sim_db_now_us(), most = sim_param_int8(statement, 3);
     for (int i = 0; i < sim.mark_count; i++) {
         struct sim_mark *mark = &sim.marks[i];
         if (is_unfinished(mark) && mark->due_us > now_us && mark->due_set_us > now_us + SECOND) {
@@ -191,7 +191,7 @@ static struct pg_rows *run_take(const struct sim_statement *statement)
         }
         mark->has_token = true;
         mark->token = sim_param_uuid(statement, 0);
-        mark->due_us = now_us + sim_param_int8(statement, 2) * MS;
+        mark->due_us = now_us + sim_param_int8(statement, 1) * MS;
         mark->due_set_us = now_us;
         mark->attempts++;
         put_mark(rows, mark);

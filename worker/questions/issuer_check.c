@@ -24,7 +24,6 @@
 #define HELD_FIX "issuing-ctl targets says until when; then ask again"
 
 struct issuer_check {
-    const struct question_env *env;
     bool is_busy; /* a check is held, or being taken; one operation is in flight, or the trial pauses */
     bool is_draining;
     int64_t tidied_ms;
@@ -93,7 +92,7 @@ static int64_t lease_ms(const struct question_env *env)
 /* NULL: on_done follows. */
 static const char *send_to_issuer(struct issuer_check *check, void (*on_done)(struct http_call *http))
 {
-    return question_call_send(&check->call, &check->env->peers->issuer, on_done);
+    return question_call_send(&check->call, &check->question.env->peers->issuer, on_done);
 }
 
 /* which ISSUER_CALLS: the call that tells the account. */
@@ -102,7 +101,7 @@ static bool build_issuer_call(struct issuer_check *check, enum issuer_call which
     char made_up[UUID_TEXT_SIZE];
     uuid_format(&check->event_id, made_up);
     const struct issuer_subject subject = {
-        .base = check->env->peers->issuer.url,
+        .base = check->question.env->peers->issuer.url,
         .event_id = check->event_id,
         .user_id = check->user_id,
         .card_id = made_up,
@@ -117,7 +116,7 @@ static bool build_issuer_call(struct issuer_check *check, enum issuer_call which
 /* Numbers are stored, and shown by a call of their own. */
 static bool wants_numbers(const struct issuer_check *check)
 {
-    return check->env->config->card.store == CARD_STORE_ENCRYPTED &&
+    return check->question.env->config->card.store == CARD_STORE_ENCRYPTED &&
            issuer_profile_has(check->facts.profile, ISSUER_REVEAL) &&
            !issuer_parameters_missing_for(check->facts.profile, &check->known, ISSUER_REVEAL);
 }
@@ -143,8 +142,8 @@ static void go_on(struct issuer_check *check)
     check->is_tried = true;
     issuer_trial_begin(&check->trial.trial, &check->facts, &check->known, &check->question.id, check->none_code);
     check->trial.trial.reveals = wants_numbers(check);
-    check->trial.trial.settle_ms = check->env->config->issuer.settle_time_ms;
-    trial_run_start(&check->trial, &check->question, check->user_id, lease_ms(check->env));
+    check->trial.trial.settle_ms = check->question.env->config->issuer.settle_time_ms;
+    trial_run_start(&check->trial, &check->question, check->user_id, lease_ms(check->question.env));
 }
 
 static void on_revealed(struct http_call *http)
@@ -203,7 +202,7 @@ static void on_issuer_answered(struct http_call *http)
     snprintf(check->none_code, sizeof(check->none_code), "%s", check->lookup.is_done ? check->lookup.none_code : "");
     check->facts.issuer_header = credential_header(check->call.credential); /* as long as the call lasts */
     check->is_test =
-        issuer_trial_is_test(check->facts.profile, check->env->peers->issuer.url, check->facts.issuer_header);
+        issuer_trial_is_test(check->facts.profile, check->question.env->peers->issuer.url, check->facts.issuer_header);
     issuer_findings_add_answer(&check->findings, &check->facts, check->which, http, &check->lookup, &outcome);
     question_call_end(&check->call);
     if (check->findings.has_failure)
@@ -214,7 +213,7 @@ static void on_issuer_answered(struct http_call *http)
 
 static void ask_issuer(struct issuer_check *check)
 {
-    if (check->env->peers->issuer.target.is_paused || !build_issuer_call(check, check->which)) {
+    if (check->question.env->peers->issuer.target.is_paused || !build_issuer_call(check, check->which)) {
         put_back(check);
         return;
     }
@@ -303,7 +302,7 @@ static void call_receiver(struct issuer_check *check)
 static void start(struct issuer_check *check)
 {
     const struct issuer_parameters nothing = {0};
-    struct peer *core = &check->env->peers->core;
+    struct peer *core = &check->question.env->peers->core;
     issuer_findings_begin(&check->findings, &check->facts);
     if (!check->facts.user_id) {
         issuer_findings_add_core_unasked(&check->findings, "no user was named", "add --user USER");
@@ -332,7 +331,7 @@ static void on_taken(struct pg_query *query, const struct pg_query_result *resul
     char target[CONFIG_ROUTE_TYPE_SIZE];
     struct slice named = pg_bytes(result->rows, 0, 2);
     snprintf(target, sizeof(target), "%.*s", (int)named.length, named.bytes);
-    check->route = routes_find(check->env->routes, target);
+    check->route = routes_find(check->question.env->routes, target);
     check->question.id = pg_uuid(result->rows, 0, 0);
     if (has_user)
         memcpy(check->user_id, user.bytes, user.length);
@@ -349,30 +348,13 @@ static void on_taken(struct pg_query *query, const struct pg_query_result *resul
         start(check);
 }
 
-/* False: all are paused, or out of memory. */
-static bool fill_targets(struct issuer_check *check)
-{
-    const struct question_env *env = check->env;
-    struct pg_array targets;
-    int count = 0;
-    pg_array_start(&targets, &check->targets, PG_TEXT);
-    for (int i = -1; i < env->routes->count; i++) {
-        const struct peer *peer = i < 0 ? &env->peers->issuer : &env->routes->routes[i].peer;
-        if (peer->target.is_paused)
-            continue;
-        pg_array_add(&targets, peer->name, strlen(peer->name));
-        count++;
-    }
-    check->question.query.params[3] = pg_array_param(&targets);
-    return count > 0 && !check->targets.failed;
-}
-
 void issuer_check_wake(struct issuer_check *check)
 {
-    if (check->is_busy || !fill_targets(check))
+    const struct question_env *env = check->question.env;
+    if (check->is_busy || !question_targets(env, "issuer", false, &check->targets, &check->question.query.params[3]))
         return;
     check->is_busy = true;
-    question_take(&check->question, &sql_issuer_check_take, lease_ms(check->env), on_taken);
+    question_take(&check->question, &sql_issuer_check_take, lease_ms(env), on_taken);
 }
 
 static void on_timer(uv_timer_t *timer)
@@ -399,7 +381,7 @@ bool issuer_check_open(const struct question_env *env, struct issuer_check **ret
     struct issuer_check *check = calloc(1, sizeof(*check));
     if (!check)
         return err_set(err, ERR_MEMORY, "no memory for checks of the issuer");
-    check->env = check->question.env = env;
+    check->question.env = env;
     check->facts = (struct issuer_findings_facts){
         .profile = env->parameters->profile,
         .fixed = &env->parameters->fixed,

@@ -30,7 +30,6 @@ enum phase {
 };
 
 struct issuer_listing {
-    const struct question_env *env;
     enum phase phase;
     bool is_draining;
     uv_timer_t timer;
@@ -50,13 +49,13 @@ struct issuer_listing {
 /* An event or a card that changed so lately may be missing in the page, or be newer than it. */
 static int64_t settle_ms(const struct issuer_listing *listing)
 {
-    const struct question_env *env = listing->env;
+    const struct question_env *env = listing->question.env;
     return peers_settle_time_ms(env->peers, env->config) + question_call_ms(&env->peers->issuer);
 }
 
 static int64_t lease_ms(const struct issuer_listing *listing)
 {
-    return question_call_ms(&listing->env->peers->issuer) + LEASE_MORE_MS;
+    return question_call_ms(&listing->question.env->peers->issuer) + LEASE_MORE_MS;
 }
 
 static void on_timer(uv_timer_t *timer);
@@ -97,11 +96,11 @@ static void on_compared(struct pg_query *query, const struct pg_query_result *re
 {
     struct issuer_listing *listing = container_of(query, struct issuer_listing, question.query);
     struct slice came_to = result->kind == PG_DONE ? pg_bytes(result->rows, 0, 0) : (struct slice){0};
-    if (came_to.bytes && slice_is(came_to, "more") && !listing->is_draining) {
+    if (slice_is(came_to, "more") && !listing->is_draining) {
         compare(listing);
         return;
     }
-    if (came_to.bytes && slice_is(came_to, "done"))
+    if (slice_is(came_to, "done"))
         log_info("compared the issuer's list of cards");
     leave(listing, "", false);
 }
@@ -159,7 +158,7 @@ static void leave_unread(struct issuer_listing *listing, struct outcome *outcome
     bool is_refused = outcome->kind == OUTCOME_REFUSED || outcome->advice == ADVICE_CONFIGURATION;
     const char *values[ISSUER_PARAMETERS_MAX];
     for (size_t i = 0; i < ARRAY_SIZE(values); i++)
-        values[i] = listing->env->parameters->fixed.values[i];
+        values[i] = listing->question.env->parameters->fixed.values[i];
     credential_hide(listing->call.credential, outcome->detail);
     outcome_hide(ARRAY_SIZE(values), values, outcome->detail);
     listing->failures++;
@@ -186,8 +185,8 @@ static void on_answered(struct http_call *http)
     for (size_t i = 0; i < ARRAY_SIZE(types); i++)
         pg_array_start(&listing->arrays[i], &listing->bytes[i], types[i]);
     listing->pause_ms = http->took_us / 1000 < PAUSE_MAX_MS ? http->took_us / 1000 : PAUSE_MAX_MS;
-    issuer_read_list(listing->env->parameters->profile, http, listing->place.cursor, on_card, listing, listing->next,
-                     &outcome);
+    issuer_read_list(listing->question.env->parameters->profile, http, listing->place.cursor, on_card, listing,
+                     listing->next, &outcome);
     if (listing->bytes[0].failed || listing->bytes[1].failed || listing->bytes[2].failed)
         leave(listing, "", false); /* out of memory */
     else if (outcome.kind == OUTCOME_EXECUTED)
@@ -199,13 +198,13 @@ static void on_answered(struct http_call *http)
 
 static void call_issuer(struct issuer_listing *listing)
 {
-    struct peer *issuer = &listing->env->peers->issuer;
-    const struct issuer_profile *profile = listing->env->parameters->profile;
+    struct peer *issuer = &listing->question.env->peers->issuer;
+    const struct issuer_profile *profile = listing->question.env->parameters->profile;
     const struct issuer_subject subject = {
         .base = issuer->url,
         .event_id = listing->question.id,
         .since_ms = listing->since_ms - SKEW_MS,
-        .parameters = &listing->env->parameters->fixed,
+        .parameters = &listing->question.env->parameters->fixed,
         .lookup = &listing->place,
     };
     if (!issuer_profile_has(profile, ISSUER_LIST)) {
@@ -245,7 +244,7 @@ static void on_taken(struct pg_query *query, const struct pg_query_result *resul
 static void on_timer(uv_timer_t *timer)
 {
     struct issuer_listing *listing = container_of(timer, struct issuer_listing, timer);
-    const struct question_env *env = listing->env;
+    const struct question_env *env = listing->question.env;
     const struct target *issuer = &env->peers->issuer.target;
     struct pg_param *params = listing->question.query.params;
     bool is_pausing = listing->phase == PHASE_PAUSING;
@@ -278,7 +277,7 @@ bool issuer_listing_open(const struct question_env *env, struct issuer_listing *
     struct issuer_listing *listing = calloc(1, sizeof(*listing));
     if (!listing)
         return err_set(err, ERR_MEMORY, "no memory for the issuer's list");
-    listing->env = listing->question.env = env;
+    listing->question.env = env;
     http_call_init(&listing->call.http, QUESTION_ANSWER_MAX);
     for (size_t i = 0; i < ARRAY_SIZE(listing->bytes); i++)
         buf_init(&listing->bytes[i], ARRAY_BYTES_MAX);

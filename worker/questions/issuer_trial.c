@@ -193,15 +193,6 @@ static void add_unknown(struct issuer_trial *trial, struct findings *findings, e
     trial->is_unknown = false;
 }
 
-static void add_second(const struct issuer_trial *trial, struct findings *findings)
-{
-    findings_add(findings, "repeat",
-                 /* guard: a second card under one key is a failure where the key is trusted */
-                 trial->facts->profile->key_is_trusted ? FINDINGS_FAIL : FINDINGS_WARN,
-                 "the issuer does not honour keys: set issuer.keys = ignored (profile generic)",
-                 "a second card was made under the same key");
-}
-
 /* Another answer to the create of the card, at the same time or after it. */
 static void read_again(struct issuer_trial *trial, const struct answer *answer, enum issuer_experiment by,
                        const struct http_call *call)
@@ -219,7 +210,11 @@ static void read_again(struct issuer_trial *trial, const struct answer *answer, 
              issuer_honoured_key(trial->facts->profile, call, &trial->reference) ? ", and the answer names the key"
                                                                                  : "");
     if (!is_same)
-        add_second(trial, answer->findings);
+        findings_add(answer->findings, "repeat",
+                     /* guard: a second card under one key is a failure where the key is trusted */
+                     trial->facts->profile->key_is_trusted ? FINDINGS_FAIL : FINDINGS_WARN,
+                     "the issuer does not honour keys: set issuer.keys = ignored (profile generic)",
+                     "a second card was made under the same key");
     keep_open(trial, again.id);
     issuer_card_wipe(&again);
 }

@@ -13,7 +13,6 @@
 #include "worker/spans.h"
 #include "worker/worker_metrics.h"
 
-#define QUERY_TIMEOUT_MS 5000
 #define BACKOFF_BASE_MS 250
 #define BACKOFF_CAP_MS 30000
 #define PROBE_REST_MS 1000
@@ -22,6 +21,7 @@
 void mark_init(struct mark *mark, struct mark_env *env)
 {
     mark->env = env;
+    mark->question.env = env->question;
     flow_init(&mark->flow, &env->flow);
 }
 
@@ -40,18 +40,6 @@ static void release(struct mark *mark)
 
 /* ---- statements ---- */
 
-/* The parameters from the third on are set by the caller. */
-static void submit(struct mark *mark, const struct sql_statement *statement,
-                   void (*on_result)(struct pg_query *query, const struct pg_query_result *result))
-{
-    mark->query.statement = statement;
-    mark->query.params[0] = pg_param_uuid(&mark->id);
-    mark->query.params[1] = pg_param_uuid(&mark->flow.token);
-    mark->query.timeout_ms = QUERY_TIMEOUT_MS;
-    mark->query.on_result = on_result;
-    pg_pool_submit(mark->env->pool, &mark->query);
-}
-
 static struct pg_param text_or_null(const char *text)
 {
     return pg_param_text(text, text ? strlen(text) : 0);
@@ -60,7 +48,7 @@ static struct pg_param text_or_null(const char *text)
 static void on_put_back(struct pg_query *query, const struct pg_query_result *result)
 {
     (void)result; /* without it the lease runs out, which is the same but later */
-    release(container_of(query, struct mark, query));
+    release(container_of(query, struct mark, question.query));
 }
 
 /* This try has no result. wait_ms: at least so long; -1 = the usual delay. */
@@ -71,10 +59,11 @@ static void put_back(struct mark *mark, const char *why, int64_t wait_ms)
     if (wait_ms > delay_ms)
         delay_ms = wait_ms;
     snprintf(mark->why, sizeof(mark->why), "%s", why);
-    mark->query.params[2] = pg_param_int8(mark->env->flow.is_draining ? 0 : delay_ms); /* 0: for another worker */
-    mark->query.params[3] = text_or_null(mark->why);
+    mark->question.query.params[2] =
+        pg_param_int8(mark->env->flow.is_draining ? 0 : delay_ms); /* 0: for another worker */
+    mark->question.query.params[3] = text_or_null(mark->why);
     log_debug("a look-up was postponed", FLOW_IN_LOG(&mark->flow), LOG_TEXT("why", mark->why));
-    submit(mark, &sql_reconcile_put_back, on_put_back);
+    question_submit(&mark->question, &sql_reconcile_put_back, on_put_back);
 }
 
 /* An operator should look into it, even if no operator left the mark. */
@@ -86,7 +75,7 @@ static bool is_trouble(const char *result)
 
 static void on_ended(struct pg_query *query, const struct pg_query_result *result)
 {
-    struct mark *mark = container_of(query, struct mark, query);
+    struct mark *mark = container_of(query, struct mark, question.query);
     const char *came_to = result->kind == PG_DONE ? pg_bytes(result->rows, 0, 0).bytes : NULL;
     if (came_to && strcmp(came_to, "done") == 0) {
         worker_metrics_count(mark->env->metrics, WORKER_METRIC_CHECKS, mark->result, NULL);
@@ -105,15 +94,15 @@ static void write_result(struct mark *mark, const char *result, const char *deta
     bool is_executed = strcmp(result, "executed") == 0;
     mark->result = result;
     mark->detail = detail;
-    mark->query.params[2] = pg_param_int8(mark->seen_us);
-    mark->query.params[3] = text_or_null(is_executed ? mark->flow.result.bytes : result);
-    mark->query.params[4] = text_or_null(detail);
-    submit(mark, is_executed ? &sql_reconcile_end_executed : &sql_reconcile_end, on_ended);
+    mark->question.query.params[2] = pg_param_int8(mark->seen_us);
+    mark->question.query.params[3] = text_or_null(is_executed ? mark->flow.result.bytes : result);
+    mark->question.query.params[4] = text_or_null(detail);
+    question_submit(&mark->question, is_executed ? &sql_reconcile_end_executed : &sql_reconcile_end, on_ended);
 }
 
 static void on_orphan_noted(struct pg_query *query, const struct pg_query_result *result)
 {
-    struct mark *mark = container_of(query, struct mark, query);
+    struct mark *mark = container_of(query, struct mark, question.query);
     bool is_noted = result->kind == PG_DONE && pg_bool(result->rows, 0, 0);
     if (!is_noted)
         log_warning("a live card of a rejected request could not be noted", FLOW_IN_LOG(&mark->flow),
@@ -128,7 +117,7 @@ static void submit_write(void *context, struct write_op *op)
     struct mark *mark = container_of(op, struct mark, flow.write);
     (void)context;
     assert(op->kind == WRITE_MARK);
-    submit(mark, &sql_reconcile_note_orphan, on_orphan_noted);
+    question_submit(&mark->question, &sql_reconcile_note_orphan, on_orphan_noted);
 }
 
 /* ---- what the flow asks ---- */
@@ -177,7 +166,7 @@ void mark_env_init(struct mark_env *env)
 void mark_start(struct mark *mark, const struct uuid *token, const struct pg_rows *rows, int row)
 {
     struct flow *flow = &mark->flow;
-    flow->token = *token;
+    flow->token = mark->question.token = *token;
     mark->has_probed = false;
     mark_row_read(rows, row, mark);
     flow_run_mark(flow, decide_mark_first(&mark->facts));

@@ -9,13 +9,13 @@
 #define ISSUING_MARK_H
 
 #include "common/core/decide/decide_mark.h"
-#include "common/lib/pg/pg_pool.h"
 #include "worker/flow/flow.h"
+#include "worker/questions/question.h"
 
 /* What all marks of a worker share. Owned by reconcile.c; outlives every mark. */
 struct mark_env {
     struct flow_env flow; /* without submit_write and mark, which mark_env_init() sets */
-    struct pg_pool *pool;
+    const struct question_env *question;
     struct metrics *metrics;
     int64_t probe_not_before_ms; /* until then the probes of an open breaker are for attempts only */
     /* A mark has ended with a result: an event may have become final, or PENDING. */
@@ -28,11 +28,10 @@ struct mark_env {
 struct mark {
     struct mark_env *env;
     struct flow flow; /* attempt.number counts the tries of the mark; save.card_id is that of the stored card */
-    struct uuid id;
     struct mark_facts facts;
-    int64_t seen_us; /* the state of the event that was judged */
-    bool has_probed; /* a call went as the breaker's probe, and was answered well */
-    struct pg_query query;
+    int64_t seen_us;          /* the state of the event that was judged */
+    bool has_probed;          /* a call went as the breaker's probe, and was answered well */
+    struct question question; /* its row */
     const char *result, *detail;
     char why[OUTBOX_REASON_CODE_SIZE];
 };

@@ -35,11 +35,6 @@ static void copy_text(char *to, size_t size, struct slice from)
     to[length] = '\0';
 }
 
-static bool text_is(struct slice text, const char *expected)
-{
-    return text.bytes && text.length == strlen(expected) && memcmp(text.bytes, expected, text.length) == 0;
-}
-
 static void read_facts(const struct pg_rows *rows, int row, struct mark *mark)
 {
     struct slice status = pg_bytes(rows, row, COL_STATUS);
@@ -48,15 +43,15 @@ static void read_facts(const struct pg_rows *rows, int row, struct mark *mark)
     int64_t age_ms = pg_is_null(rows, row, COL_SENT_AGE) ? -1 : pg_int8(rows, row, COL_SENT_AGE);
     bool clock_stepped = !pg_is_null(rows, row, COL_SENT_AGE) && age_ms < 0;
     mark->facts = (struct mark_facts){
-        .is_reissue = text_is(pg_bytes(rows, row, COL_ACTION), "reissue"),
+        .is_reissue = slice_is(pg_bytes(rows, row, COL_ACTION), "reissue"),
         .is_delivery = flow->route,
         /* guard: nothing found decides nothing before it is settled */
         .settle_left_ms = clock_stepped ? -1
                                         : attempt_settle_left_ms(age_ms, steady_ms, flow_rules(flow).settle_time_ms,
                                                                  flow->env->config->worker.lease_ms),
         .has_card = !pg_is_null(rows, row, COL_CARD),
-        .card_is_active = text_is(pg_bytes(rows, row, COL_CARD_STATUS), "active") ||
-                          text_is(pg_bytes(rows, row, COL_CARD_STATUS), "frozen"),
+        .card_is_active = slice_is(pg_bytes(rows, row, COL_CARD_STATUS), "active") ||
+                          slice_is(pg_bytes(rows, row, COL_CARD_STATUS), "frozen"),
         .has_orphan = pg_bool(rows, row, COL_HAS_ORPHAN),
         .is_of_other_issuer = pg_bool(rows, row, COL_ELSEWHERE),
         .verifies = issuer_profile_has(flow->env->parameters->profile, ISSUER_RETRIEVE),
@@ -96,7 +91,7 @@ static void read_event(const struct pg_rows *rows, int row, struct flow *flow)
 
 void mark_row_read(const struct pg_rows *rows, int row, struct mark *mark)
 {
-    mark->id = pg_uuid(rows, row, COL_ID);
+    mark->question.id = pg_uuid(rows, row, COL_ID);
     mark->seen_us = pg_is_null(rows, row, COL_SEEN) ? 0 : pg_int8(rows, row, COL_SEEN);
     read_event(rows, row, &mark->flow);
     read_facts(rows, row, mark);

@@ -32,6 +32,22 @@ void question_submit(struct question *question, const struct sql_statement *stat
     submit(question, statement, on_result);
 }
 
+bool question_targets(const struct question_env *env, const char *issuer, bool with_look_up, struct buf *bytes,
+                      struct pg_param *ret_names)
+{
+    struct pg_array names;
+    pg_array_start(&names, bytes, PG_TEXT);
+    for (int i = -1; i < env->routes->count; i++) {
+        const struct route *route = i < 0 ? NULL : &env->routes->routes[i];
+        const struct peer *peer = route ? &route->peer : &env->peers->issuer;
+        const char *name = route ? peer->name : issuer;
+        if (!peer->target.is_paused && (!route || !with_look_up || route->config->lookup_url))
+            pg_array_add(&names, name, strlen(name));
+    }
+    *ret_names = pg_array_param(&names);
+    return names.count > 0 && !bytes->failed;
+}
+
 int64_t question_call_ms(const struct peer *peer)
 {
     return peer->timeout_ms < CALL_MAX_MS ? peer->timeout_ms : CALL_MAX_MS;

@@ -1,5 +1,5 @@
-/* What the questions that operators ask of a peer have in common (issuer_check.h, trial_run.h, issuer_listing.h): a row
- * that a worker takes under a lease and a token, and calls.
+/* What the questions that operators ask of a peer have in common: a row that a worker takes under a lease and a token
+ * (all, marks too), and calls (issuer_check.h, trial_run.h, issuer_listing.h).
  *
  * A call asks the peer's target for leave (target_enter_beside()): none is sent while the target is paused or rests, it
  * counts as in flight, and a 429 rests the target. Otherwise its answer is no evidence for or against events, and it is
@@ -52,6 +52,11 @@ void question_take(struct question *question, const struct sql_statement *statem
                    question_on_result *on_result);
 /* A statement about the row. The parameters from the third on are set by the caller. */
 void question_submit(struct question *question, const struct sql_statement *statement, question_on_result *on_result);
+
+/* The names of the targets that are not paused, as a parameter that borrows from bytes: of the issuer this one, and of
+ * the routes all, or those with a look-up. False: there are none, or out of memory. */
+bool question_targets(const struct question_env *env, const char *issuer, bool with_look_up, struct buf *bytes,
+                      struct pg_param *ret_names);
 
 /* How long a call to this peer may take: somebody waits for the answer. */
 int64_t question_call_ms(const struct peer *peer);

@@ -13,15 +13,13 @@
 
 #define MARKS_MAX 4   /* at a time */
 #define TIDY_MS 60000 /* a take also removes what is over */
-#define QUERY_TIMEOUT_MS 5000
 #define TYPES_BYTES_MAX 4096
 
 struct reconcile {
     struct reconcile_options options;
     uv_timer_t timer;
-    struct pg_query query; /* that takes marks */
-    struct buf types;      /* its parameter: what this worker can look up now */
-    struct uuid token;
+    struct question question; /* that takes marks; it has no id */
+    struct buf types;         /* its parameter: what this worker can look up now */
     bool is_taking;
     int taking_count; /* how many may be taken */
     bool is_due;      /* there may be marks: somebody said so, or the last take was filled */
@@ -45,7 +43,7 @@ static void take(struct reconcile *reconcile);
 
 static void on_taken(struct pg_query *query, const struct pg_query_result *result)
 {
-    struct reconcile *reconcile = container_of(query, struct reconcile, query);
+    struct reconcile *reconcile = container_of(query, struct reconcile, question.query);
     int count = result->kind == PG_DONE ? pg_rows_count(result->rows) : 0; /* leases that may be there run out */
     reconcile->is_taking = false;
     reconcile->is_due = count > 0 && count == reconcile->taking_count;
@@ -53,63 +51,28 @@ static void on_taken(struct pg_query *query, const struct pg_query_result *resul
         struct mark *mark = free_mark(reconcile);
         assert(mark); /* the limit was the free ones, and only a take fills them */
         reconcile->busy_count++;
-        mark_start(mark, &reconcile->token, result->rows, row);
+        mark_start(mark, &reconcile->question.token, result->rows, row);
     }
     take(reconcile);
 }
 
-static void add_type(struct pg_array *types, const char *type)
-{
-    pg_array_add(types, type, strlen(type));
-}
-
-/* Every mark begins with a look-up, so those of a paused target stay where they are. False: nothing can be looked up,
- * or out of memory. */
-static bool fill_types(struct reconcile *reconcile)
-{
-    const struct reconcile_options *options = &reconcile->options;
-    const struct routes *routes = options->routes;
-    struct pg_array types;
-    int count = 0;
-    pg_array_start(&types, &reconcile->types, PG_TEXT);
-    if (!options->peers->issuer.target.is_paused) {
-        add_type(&types, OUTBOX_EVENT_TYPE);
-        count++;
-    }
-    for (int i = 0; i < routes->count; i++) {
-        const struct route *route = &routes->routes[i];
-        if (!route->config->lookup_url || route->peer.target.is_paused)
-            continue;
-        add_type(&types, route->config->type);
-        count++;
-    }
-    reconcile->query.params[4] = pg_array_param(&types);
-    return count > 0 && !reconcile->types.failed;
-}
-
 static void take(struct reconcile *reconcile)
 {
-    const struct reconcile_options *options = &reconcile->options;
-    struct pg_query *query = &reconcile->query;
+    const struct question_env *env = reconcile->options.env;
+    struct pg_param *params = reconcile->question.query.params;
     if (!reconcile->is_due || reconcile->is_taking || reconcile->env.flow.is_draining ||
         reconcile->busy_count >= MARKS_MAX)
         return;
-    if (!fill_types(reconcile))
+    /* Every mark begins with a look-up. */
+    if (!question_targets(env, OUTBOX_EVENT_TYPE, true, &reconcile->types, &params[4]))
         return;
     reconcile->is_taking = true;
     reconcile->is_due = false;
-    reconcile->token = uuid4_make();
     reconcile->taking_count = MARKS_MAX - reconcile->busy_count;
-    query->statement = &sql_reconcile_take;
-    query->params[0] = pg_param_uuid(&reconcile->token);
-    query->params[1] = pg_param_int8(reconcile->taking_count);
-    query->params[2] = pg_param_int8(options->config->worker.lease_ms);
-    query->params[3] = pg_param_text(options->worker_name, strlen(options->worker_name));
-    query->params[5] = pg_param_text(options->config->issuer.profile, strlen(options->config->issuer.profile));
-    query->params[6] = pg_param_text(options->peers->issuer_address, strlen(options->peers->issuer_address));
-    query->timeout_ms = QUERY_TIMEOUT_MS;
-    query->on_result = on_taken;
-    pg_pool_submit(options->pool, query);
+    params[3] = pg_param_int8(reconcile->taking_count);
+    params[5] = pg_param_text(env->config->issuer.profile, strlen(env->config->issuer.profile));
+    params[6] = pg_param_text(env->peers->issuer_address, strlen(env->peers->issuer_address));
+    question_take(&reconcile->question, &sql_reconcile_take, env->config->worker.lease_ms, on_taken);
 }
 
 static void on_mark_released(void *context)
@@ -156,27 +119,29 @@ bool reconcile_open(const struct reconcile_options *options, struct reconcile **
     struct reconcile *reconcile = calloc(1, sizeof(*reconcile));
     if (!reconcile)
         return err_set(err, ERR_MEMORY, "no memory for the marks");
+    const struct question_env *env = options->env;
     reconcile->options = *options;
+    reconcile->question.env = env;
     reconcile->env = (struct mark_env){
-        .flow = {.config = options->config,
-                 .parameters = options->parameters,
-                 .peers = options->peers,
-                 .routes = options->routes,
+        .flow = {.config = env->config,
+                 .parameters = env->parameters,
+                 .peers = env->peers,
+                 .routes = env->routes,
                  .db_clock = options->db_clock,
                  .exporter = options->exporter},
-        .pool = options->pool,
+        .question = env,
         .metrics = options->metrics,
         .on_result = on_mark_result,
         .on_released = on_mark_released,
         .context = reconcile,
     };
     mark_env_init(&reconcile->env);
-    lost_creates_init(&reconcile->lost_creates, options->pool);
+    lost_creates_init(&reconcile->lost_creates, env->pool);
     buf_init(&reconcile->types, TYPES_BYTES_MAX);
     for (int i = 0; i < MARKS_MAX; i++)
         mark_init(&reconcile->marks[i], &reconcile->env);
-    uv_timer_init(options->loop, &reconcile->timer);
-    uint64_t poll_ms = (uint64_t)options->config->worker.poll_interval_ms;
+    uv_timer_init(env->loop, &reconcile->timer);
+    uint64_t poll_ms = (uint64_t)env->config->worker.poll_interval_ms;
     uv_timer_start(&reconcile->timer, on_timer, poll_ms, poll_ms);
     *ret_reconcile = reconcile;
     return true;

@@ -17,29 +17,18 @@
 #ifndef ISSUING_RECONCILE_H
 #define ISSUING_RECONCILE_H
 
-#include "common/core/config/config.h"
 #include "common/lib/base/base.h"
 #include "common/lib/base/err.h"
 #include "common/lib/base/metrics.h"
-#include "common/lib/base/uuid7.h"
-#include "common/lib/pg/pg_pool.h"
 #include "worker/db_clock.h"
-#include "worker/peers/peer.h"
-#include "worker/route/route.h"
+#include "worker/questions/question.h"
 
-struct parameters_env;
 struct reconcile;
 
 /* All pointers are borrowed until the module is closed. */
 struct reconcile_options {
-    uv_loop_t *loop;
-    struct pg_pool *pool;
-    const struct config *config;
-    const char *worker_name; /* of the lease */
-    struct peers *peers;
-    struct routes *routes;
+    const struct question_env *env;
     const struct db_clock *db_clock;
-    const struct parameters_env *parameters;
     struct metrics *metrics;
     struct exporter *exporter; /* NULL = nobody wants spans */
     /* A mark has ended with a result: an event may have become final, or PENDING. From the loop. */

@@ -109,9 +109,7 @@ void trial_run_done(struct trial_run *run)
 
 void trial_run_start(struct trial_run *run, const struct question *question, const char *user_id, int64_t lease_ms)
 {
-    run->question.env = question->env;
-    run->question.id = question->id;
-    run->question.token = question->token;
+    run->question = (struct question){.env = question->env, .id = question->id, .token = question->token};
     run->user_id = user_id;
     run->lease_ms = lease_ms;
     go_on(run);
