@@ -148,7 +148,7 @@ void api_call_unavailable(struct api_call *call, const struct pg_query_result *r
 
 /* ---- reads of the database ---- */
 
-static void on_read_turn(struct reading *reading)
+static void on_read_admitted(struct reading *reading)
 {
     struct api_call *call = container_of(reading, struct api_call, reading);
     struct api_place *place = api_place_of(call->env, call->user_id);
@@ -179,7 +179,7 @@ void api_call_query(struct api_call *call, const struct sql_statement *statement
     call->query.yields = true; /* a connection is left to acceptance */
     call->query.on_result = on_query_result;
     call->on_result = on_result;
-    call->reading = (struct reading){.on_admitted = on_read_turn, .on_refused = on_read_refused};
+    call->reading = (struct reading){.on_admitted = on_read_admitted, .on_refused = on_read_refused};
     reads_submit(api_place_of(call->env, call->user_id)->reads, &call->reading, call->user_id);
 }
 

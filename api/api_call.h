@@ -1,6 +1,6 @@
 /* A call: one HTTP request from its checks (router.h) to its one answer, with the queries that it makes in between.
  *
- * A handler gets the call from the router and owns it until it answers, in the same turn of the loop or later. */
+ * A handler gets the call from the router and owns it until it answers, in the same iteration of the loop or later. */
 #ifndef ISSUING_API_CALL_H
 #define ISSUING_API_CALL_H
 
@@ -57,8 +57,8 @@ void api_call_problem_with_errors(struct api_call *call, enum problem problem, c
 /* 503: what a result other than PG_DONE means for the client. result NULL = the call failed for lack of memory. */
 void api_call_unavailable(struct api_call *call, const struct pg_query_result *result);
 
-/* Submits a read when it is the user's turn (reads.h). on_result is called once, from the loop; with PG_NOT_SENT where
- * the turn did not come in time. call->query.params are set. */
+/* Submits a read when reads.h admits it. on_result is called once, from the loop; with PG_NOT_SENT where the read was not
+ * admitted in time. call->query.params are set. */
 void api_call_query(struct api_call *call, const struct sql_statement *statement,
                     void (*on_result)(struct pg_query *query, const struct pg_query_result *result));
 /* The segment of the path is a UUID: into call->id. */

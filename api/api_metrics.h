@@ -37,7 +37,7 @@
       "Events of the issuer: noted, repeated, unknown (no card of ours), other (about no card), forged, late, "        \
       "unreadable, failed.",                                                                                           \
       NULL, "result")                                                                                                  \
-    X(READS_WAITING, "issuing_reads_waiting", METRIC_GAUGE, "Reads that wait for their user's turn.", NULL, NULL)      \
+    X(READS_WAITING, "issuing_reads_waiting", METRIC_GAUGE, "Reads that wait in their users' queues.", NULL, NULL)     \
     X(READS_REFUSED, "issuing_reads_refused_total", METRIC_COUNTER,                                                    \
       "Reads answered 503 because too many waited, or they waited too long.", NULL, NULL)                              \
     X(WAITING, "issuing_waiting_clients", METRIC_GAUGE, "Clients that wait for a final status.", NULL, NULL)           \

@@ -1,6 +1,6 @@
 /* See read_queue.h.
  *
- * Invariants: a user is in the order of turns exactly while one of the user's reads waits and fewer than
+ * Invariants: a user is queued exactly while one of the user's reads waits and fewer than
  * running_of_user_max run; all that wait are in their user's line and in the list by age, both in the order in which
  * they were added. */
 #include "api/read_queue.h"
@@ -9,31 +9,31 @@
 
 #define MEASURED_OVER 64 /* reads in the moving average */
 
-static void join_turns(struct read_queue *queue, struct user *user)
+static void queue_user(struct read_queue *queue, struct user *user)
 {
     /* guard: reads are shared out among users */
-    if (user->is_in_turn || user->waiting == 0 || user->running >= queue->running_of_user_max)
+    if (user->is_queued || user->waiting == 0 || user->running >= queue->running_of_user_max)
         return;
-    user->is_in_turn = true;
-    user->next_in_turn = NULL;
+    user->is_queued = true;
+    user->next_queued = NULL;
     if (queue->last_user)
-        queue->last_user->next_in_turn = user;
+        queue->last_user->next_queued = user;
     else
         queue->first_user = user;
     queue->last_user = user;
 }
 
-static void leave_turns(struct read_queue *queue, struct user *user)
+static void unqueue_user(struct read_queue *queue, struct user *user)
 {
     struct user **link = &queue->first_user, *before = NULL;
     while (*link != user) {
         before = *link;
-        link = &before->next_in_turn;
+        link = &before->next_queued;
     }
-    *link = user->next_in_turn;
+    *link = user->next_queued;
     if (queue->last_user == user)
         queue->last_user = before;
-    user->is_in_turn = false;
+    user->is_queued = false;
 }
 
 /* How many reads go before a new one of this user: at most all, and of each other user one more than of this one. */
@@ -73,7 +73,7 @@ const char *read_queue_add(struct read_queue *queue, struct reading *reading, in
         queue->oldest = reading;
     queue->newest = reading;
     queue->waiting++;
-    join_turns(queue, user);
+    queue_user(queue, user);
     return NULL;
 }
 
@@ -103,12 +103,12 @@ struct reading *read_queue_take(struct read_queue *queue)
     if (!user || queue->running >= queue->running_max)
         return NULL;
     struct reading *reading = user->first;
-    leave_turns(queue, user);
+    unqueue_user(queue, user);
     stop_waiting(queue, reading);
     queue->running++;
     user->running++;
-    /* guard: a user's reads go when it is the user's turn */
-    join_turns(queue, user); /* at the end: the other users come first */
+    /* guard: the users' reads are sent in rotation */
+    queue_user(queue, user); /* at the end: the other users come first */
     return reading;
 }
 
@@ -128,7 +128,7 @@ void read_queue_finish(struct read_queue *queue, struct reading *reading, int64_
     measure(queue, now_us);
     queue->running--;
     reading->user->running--;
-    join_turns(queue, reading->user);
+    queue_user(queue, reading->user);
 }
 
 struct reading *read_queue_take_late(struct read_queue *queue, int64_t before_us)
@@ -137,7 +137,7 @@ struct reading *read_queue_take_late(struct read_queue *queue, int64_t before_us
     if (!reading || reading->since_us >= before_us)
         return NULL;
     stop_waiting(queue, reading);
-    if (reading->user->is_in_turn && reading->user->waiting == 0)
-        leave_turns(queue, reading->user);
+    if (reading->user->is_queued && reading->user->waiting == 0)
+        unqueue_user(queue, reading->user);
     return reading;
 }

@@ -14,7 +14,7 @@
 
 /* Its owner keeps it until it is finished, taken as late, or refused. */
 struct reading {
-    void (*on_admitted)(struct reading *reading); /* its turn has come */
+    void (*on_admitted)(struct reading *reading); /* it may be sent now */
     void (*on_refused)(struct reading *reading, const char *why);
     /* private */
     struct user *user;
@@ -31,14 +31,14 @@ struct read_queue {
     int running;             /* taken and not finished */
     int waiting;
     int users_waiting;                   /* users with a line */
-    struct user *first_user, *last_user; /* the order of turns */
+    struct user *first_user, *last_user; /* the queue of users */
     struct reading *oldest, *newest;     /* of all that wait */
     int64_t wait_max_us;                 /* the longest wait that a new read may expect */
     double interval_us;                  /* between the ends of two reads while others waited: a moving average */
     int64_t measured_us;                 /* when the last read ended; 0 = none waited then */
 };
 
-/* NULL: it waits for its turn. Otherwise the reason for its refusal. Precondition: reading->user is set. */
+/* NULL: it waits. Otherwise the reason for its refusal. Precondition: reading->user is set. */
 must_check const char *read_queue_add(struct read_queue *queue, struct reading *reading, int64_t now_us);
 /* The next one that may run; NULL = none may. */
 must_check struct reading *read_queue_take(struct read_queue *queue);

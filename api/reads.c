@@ -1,4 +1,4 @@
-/* See reads.h. read_queue.h decides whose turn it is and what is refused; here are the loop and the clock.
+/* See reads.h. read_queue.h decides which read is next and what is refused; here are the loop and the clock.
  *
  * Invariant: a reading holds its user's record from reads_submit() to reads_finish() or on_refused. */
 #include "api/reads.h"

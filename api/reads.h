@@ -1,8 +1,8 @@
-/* The reads of all calls: each is sent to the database when it is its user's turn (read_queue.h), or refused.
+/* The reads of all calls: each is sent to the database when its user is next (read_queue.h), or refused.
  *
  * Where several connections serve reads, the reads of one user never occupy all of them: another user finds a free one.
  *
- * A refusal is reported in the next turn of the loop, but at most READS_REFUSED_AT_ONCE of one user in a second: the
+ * A refusal is reported in the next iteration of the loop, but at most READS_REFUSED_AT_ONCE of one user in a second: the
  * others follow a second later, 2000 in a second, so that a client that repeats at once cannot keep the loop busy with
  * refusals. */
 #ifndef ISSUING_READS_H

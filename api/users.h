@@ -15,8 +15,8 @@ struct user {
     struct reading *first, *last; /* those that wait, oldest first */
     int waiting;                  /* the number of those */
     int running;                  /* taken and not finished */
-    struct user *next_in_turn;
-    bool is_in_turn;
+    struct user *next_queued;
+    bool is_queued;
     /* reads.c */
     int64_t refused_since_ms;
     int refused; /* since then */

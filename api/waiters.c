@@ -37,7 +37,7 @@ struct waiters {
     struct pg_query query;
     struct buf ids;
     uv_timer_t tick;
-    uv_prepare_t turn;
+    uv_prepare_t prepare;
     struct closing closing;
     struct waiter *buckets[WAITERS_BUCKETS]; /* leaders, by id */
 };
@@ -92,7 +92,8 @@ static void on_result(struct pg_query *query, const struct pg_query_result *resu
 {
     struct waiters *waiters = container_of(query, struct waiters, query);
     waiters->is_querying = false;
-    if (result->kind != PG_DONE) { /* the next query is the poll's: not one at every turn while the database is away */
+    if (result->kind !=
+        PG_DONE) { /* the next query is the poll's: not one in every iteration while the database is away */
         waiters->ids_left = 0;
         return;
     }
@@ -105,7 +106,7 @@ static void on_result(struct pg_query *query, const struct pg_query_result *resu
     }
 }
 
-/* Queries the ids of the first leaders and moves these to the end of the line, so that each has its turn. */
+/* Queries the ids of the first leaders and moves these to the end of the line, so that each is reached. */
 static void query_some(struct waiters *waiters)
 {
     struct pg_array ids;
@@ -133,9 +134,9 @@ static void query_some(struct waiters *waiters)
     pg_pool_submit(waiters->pool, &waiters->query);
 }
 
-static void on_loop_turn(uv_prepare_t *prepare)
+static void on_prepare(uv_prepare_t *prepare)
 {
-    struct waiters *waiters = container_of(prepare, struct waiters, turn);
+    struct waiters *waiters = container_of(prepare, struct waiters, prepare);
     if (!waiters->first || waiters->is_querying)
         return;
     if (waiters->has_wakeup) { /* what was queried before the wakeup must be queried again */
@@ -316,8 +317,8 @@ bool waiters_open(uv_loop_t *loop, struct pg_pool *pool, struct users *users, co
     waiters->ids_max = (IDS_MAX - ARRAY_HEAD) / ARRAY_ITEM;
     buf_init(&waiters->ids, IDS_MAX);
     uv_timer_init(loop, &waiters->tick);
-    uv_prepare_init(loop, &waiters->turn);
-    uv_prepare_start(&waiters->turn, on_loop_turn);
+    uv_prepare_init(loop, &waiters->prepare);
+    uv_prepare_start(&waiters->prepare, on_prepare);
     *ret_waiters = waiters;
     return true;
 }
@@ -335,7 +336,7 @@ void waiters_close(struct waiters *waiters, void (*on_closed)(void *context), vo
     assert(waiters_is_idle(waiters));
     closing_start(closing, release, waiters, on_closed, context);
     closing_handle(closing, &waiters->tick);
-    closing_handle(closing, &waiters->turn);
+    closing_handle(closing, &waiters->prepare);
     pg_listen_close(waiters->listen, closing_part_closed, closing_part(closing));
     closing_end(closing);
 }

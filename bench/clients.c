@@ -225,7 +225,7 @@ static void on_event(struct clients *clients, struct client *client)
     case CONNECTING:
         on_connected(clients, client);
         break;
-    case IDLE: /* the peer closed it, or talks out of turn */
+    case IDLE: /* the peer closed it, or sends what nobody requested */
         leave_idle(clients, client);
         clients->open--;
         become_broken(clients, client);
@@ -239,7 +239,7 @@ static void on_event(struct clients *clients, struct client *client)
     }
 }
 
-bool clients_turn(struct clients *clients, int64_t timeout_ns)
+bool clients_run_once(struct clients *clients, int64_t timeout_ns)
 {
     int64_t now = clients_now_ns();
     if (clients->broken && now >= clients->retry_ns) {
@@ -282,7 +282,7 @@ bool clients_open(struct clients *clients, size_t count, int64_t timeout_ns)
             fprintf(stderr, "only %zu of %zu connections could be opened\n", clients->open, count);
             return false;
         }
-        if (!clients_turn(clients, left_ns))
+        if (!clients_run_once(clients, left_ns))
             return false;
     }
     return true;

@@ -38,6 +38,6 @@ void clients_close(struct clients *clients);
 /* Takes an idle connection (there must be one). The request is copied when it cannot be written at once. */
 void clients_send(struct clients *clients, const char *request, size_t length, int64_t intended_ns);
 /* Waits for at most that long, and calls on_answer for each answer that came. */
-must_check bool clients_turn(struct clients *clients, int64_t timeout_ns);
+must_check bool clients_run_once(struct clients *clients, int64_t timeout_ns);
 
 #endif

@@ -231,7 +231,7 @@ static bool run(struct load *load)
         if (now_ns >= give_up_ns || (is_over && load->queue_count == 0 && load->in_flight == 0))
             break;
         int64_t until_ns = earlier(is_over ? give_up_ns : earlier(next_ns, end_ns), bucket_start_ns + bucket_ns);
-        if (!clients_turn(&load->clients, until_ns - now_ns))
+        if (!clients_run_once(&load->clients, until_ns - now_ns))
             return false;
     }
     int64_t now_ns = clients_now_ns();

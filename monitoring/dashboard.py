@@ -58,7 +58,7 @@ PLOTS = [
      quantiles("issuing_request_seconds_bucket")),
     ("Calls", "reqps", "Calls to issuer and core-api by their answer.", [
         (rate("issuing_call_seconds_count", "target, code"), "{{target}} {{code}}")]),
-    ("Time of calls", "s", "Without waiting for a turn.", quantiles("issuing_call_seconds_bucket", "target, ")),
+    ("Time of calls", "s", "Without the wait in the target's queue.", quantiles("issuing_call_seconds_bucket", "target, ")),
     ("Breakers and pauses", "short", "0 closed, 1 half-open, 2 open: the worst worker. 1 = paused.", [
         ("max by (target) (issuing_breaker_state)", "{{target}} breaker"),
         ("max by (target) (issuing_target_paused)", "{{target}} paused")]),

@@ -18,12 +18,13 @@
     X(ENDED, "issuing_events_ended_total", METRIC_COUNTER,                                                             \
       "Events that a worker brought to a final status. A peer's own reason is `other`.", NULL, "type", "status",       \
       "reason")                                                                                                        \
-    X(STEP_SECONDS, "issuing_step_seconds", METRIC_HISTOGRAM, "Time of a step, with the wait for its turn.",           \
+    X(STEP_SECONDS, "issuing_step_seconds", METRIC_HISTOGRAM, "Time of a step, with the wait in the target's queue.",  \
       metric_buckets_seconds, "step")                                                                                  \
     X(STEP_TOTAL, "issuing_step_total", METRIC_COUNTER, "Steps: executed, refused, not_executed, unknown.", NULL,      \
       "step", "outcome")                                                                                               \
     X(CALL_SECONDS, "issuing_call_seconds", METRIC_HISTOGRAM,                                                          \
-      "Time of a call, without the wait for its turn. Code: a status or its class (4xx), no_answer, not_sent.",        \
+      "Time of a call, without the wait in the target's queue. Code: a status or its class (4xx), no_answer, "         \
+      "not_sent.",                                                                                                     \
       metric_buckets_calls, "target", "code")                                                                          \
     X(CONNECTIONS, "issuing_peer_connections", METRIC_GAUGE, "Connections to a peer: open, and of these idle.", NULL,  \
       "target", "state")                                                                                               \

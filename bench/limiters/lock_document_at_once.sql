@@ -2,7 +2,7 @@
 -- needs: a document for each user
 -- limit: any
 -- retry: 40001 40P01 55P03
--- While the other transaction is open each turn fails at the lock, and has made its call.
+-- While the other transaction is open each repeat fails at the lock, and has made its call.
 
 -- setup:
 CREATE TABLE locks (user_id text PRIMARY KEY, token text);

@@ -32,7 +32,7 @@ void exporter_reload(struct exporter *exporter);
  * flag is set in the trace. ret_parent: the span that they are below; "" = none. */
 bool exporter_wants(const struct exporter *exporter, struct trace *trace, char ret_parent[SPAN_ID_SIZE]);
 #define EXPORTER_SPANS_BYTES (64 * 1024) /* that are put at once */
-/* An empty buffer, for spans that are put in the same turn of the loop. */
+/* An empty buffer, for spans that are put in the same iteration of the loop. */
 struct buf *exporter_scratch(struct exporter *exporter);
 /* Takes a copy of so many spans, at most EXPORTER_SPANS_BYTES of them. All of them or none: where there is no room, or
  * the buffer has failed, they are counted as dropped. */

@@ -57,7 +57,7 @@ static bool check_housekeeping(struct doctor *doctor, struct err *err)
             "a plan is outstanding: %s", plans);
     if (is_late && holder)
         doctor_report(doctor, "housekeeping", false, "end that session: SELECT pg_terminate_backend(PID)",
-                      "the last pass was %s ago, and its turn has %s", age, holder);
+                      "the last pass was %s ago, and its lock is held by %s", age, holder);
     else if (is_late)
         doctor_warn(doctor, "housekeeping", "start issuing-worker: one worker of the cluster does it",
                     "the last pass was %s %s", age, age_ms < 0 ? "in the future" : "ago");

@@ -538,7 +538,7 @@ CREATE TABLE issuing.worker_targets (
     is_paused  bool NOT NULL,        -- the worker obeys a pause
     next_at    timestamptz,          -- open: the next probe; resting: the end of the rest; NULL: neither
     in_flight  int4 NOT NULL,        -- calls
-    waiting    int4 NOT NULL,        -- calls that wait for their turn
+    waiting    int4 NOT NULL,        -- calls in the target's queue
     call_limit int4 NOT NULL,        -- calls at a time that the worker allows itself now
     probe_number int8 NOT NULL DEFAULT 0, -- of target_controls: the last probe that the worker obeyed
     certificate_ends_at timestamptz,      -- the first certificate of the target's chain; NULL: none was seen

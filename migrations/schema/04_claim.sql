@@ -228,7 +228,7 @@ AS $$
 #variable_conflict use_column
 DECLARE
     looks constant int8 := 512;
-    turn constant int4 := (ARRAY[0, 1, 1, 2, 2])[1 + floor(random() * 5)]; -- the newest and any more often
+    lot constant int4 := (ARRAY[0, 1, 1, 2, 2])[1 + floor(random() * 5)]; -- the newest and any more often
     first_due timestamptz := (SELECT min(e.due_at) FROM outbox_events e
                               WHERE e.event_type = of_type AND e.due_at >= since AND e.due_at <= now());
     any_since timestamptz;
@@ -261,7 +261,7 @@ BEGIN
          LIMIT looks)
     ), ranked AS (
         SELECT l.id, l.due_at, l.refused,
-               3 * row_number() OVER (PARTITION BY l.place, l.refused ORDER BY l.n) + (l.place + turn) % 3 AS n
+               3 * row_number() OVER (PARTITION BY l.place, l.refused ORDER BY l.n) + (l.place + lot) % 3 AS n
         FROM looked l
         -- guard: the claim leaves refused events where fresh ones are wanted
         WHERE l.refused = (choice = 'refused') OR choice = 'fresh_first'

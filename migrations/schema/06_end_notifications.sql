@@ -285,7 +285,7 @@ SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
-    turn record;
+    taken record;
     ids uuid[];
     ended_ats timestamptz[];
     numbers int4[];
@@ -294,15 +294,15 @@ DECLARE
     made int8 := 0;
     broken text;
 BEGIN
-    turn := next_notifications(most, is_ordered);
-    IF turn.places IS NULL THEN
+    taken := next_notifications(most, is_ordered);
+    IF taken.places IS NULL THEN
         RETURN;
     END IF;
     SELECT array_agg(k.id), array_agg(k.ended_at), array_agg(k.end_number), array_agg(k.code), array_agg(k.detail)
     INTO ids, ended_ats, numbers, codes, details
     FROM (SELECT u.id, t.ended_at, t.end_number, t.code, t.detail
           FROM end_notifications t CROSS JOIN LATERAL unnest(t.ids) WITH ORDINALITY AS u (id, i)
-          WHERE t.ctid = ANY (turn.places)
+          WHERE t.ctid = ANY (taken.places)
           ORDER BY t.n, u.i LIMIT most) k;
     BEGIN
         RETURN QUERY SELECT * FROM make_notifications(ids, ended_ats, numbers, codes, details, new_token, lease_ms, worker,
@@ -320,12 +320,12 @@ BEGIN
         RETURN QUERY SELECT * FROM make_each_notification(ids, ended_ats, numbers, codes, details, new_token, lease_ms, worker,
                                                  is_ordered);
     END;
-    IF turn.listed > most THEN
-        UPDATE end_notifications t SET ids = t.ids[turn.last_count - (turn.listed - most) + 1:]
-        WHERE t.ctid = turn.places[cardinality(turn.places)];
-        turn.places := trim_array(turn.places, 1);
+    IF taken.listed > most THEN
+        UPDATE end_notifications t SET ids = t.ids[taken.last_count - (taken.listed - most) + 1:]
+        WHERE t.ctid = taken.places[cardinality(taken.places)];
+        taken.places := trim_array(taken.places, 1);
     END IF;
-    DELETE FROM end_notifications t WHERE t.ctid = ANY (turn.places);
+    DELETE FROM end_notifications t WHERE t.ctid = ANY (taken.places);
     -- guard: no end leaves the list without an event or a word
     IF made < cardinality(ids) THEN
         PERFORM refuse_missing(ids, ended_ats, numbers, codes, details);

@@ -11,9 +11,9 @@
 --     anything that rests on this commit.
 --  5. Each partition made or dropped takes ACCESS EXCLUSIVE on its table (made: on the `_default` partition only) for a
 --     moment, and is given up and tried again later rather than waited for.
---  6. Card numbers are erased by a call with a turn of its own (erase_numbers): its audit row waits for the standbys.
+--  6. Card numbers are erased by a call with a lock of its own (erase_numbers): its audit row waits for the standbys.
 
--- Whether this transaction has the turn from now on. Never waits.
+-- Takes the lock of a job until this transaction ends; false = another one has it. Never waits.
 CREATE OR REPLACE FUNCTION issuing.take_job_lock(of_work text) RETURNS bool
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
 AS $$
@@ -23,7 +23,7 @@ BEGIN
 END
 $$;
 
--- Who has the turn, as a text; NULL = nobody, or it ended meanwhile.
+-- Who holds the lock of a job, as a text; NULL = nobody, or it has just ended.
 CREATE OR REPLACE FUNCTION issuing.job_lock_holder(of_work text) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, issuing, pg_temp
 AS $$
@@ -35,16 +35,16 @@ AS $$
     LIMIT 1
 $$;
 
--- What keep_rows says when it does not get its turn: that of another worker is over within a pass, so a clock of the
--- house that three passes have not moved is a failure.
+-- What keep_rows returns when it does not get the housekeeping lock. Another worker holds it for one pass at most, so it
+-- is a failure when the housekeeping clock has not moved for three passes.
 CREATE OR REPLACE FUNCTION issuing.job_lock_taken()
 RETURNS TABLE (action text, table_name text, amount int8, detail text, again bool)
 LANGUAGE sql STABLE SET search_path = pg_catalog, issuing, pg_temp
 AS $$
-    -- guard: a turn that is kept is a failure
+    -- guard: a housekeeping lock that is kept is a failure
     SELECT CASE WHEN now() BETWEEN h.at - interval '90 s' AND h.at + interval '90 s' THEN 'busy' ELSE 'failed' END,
            'all', 0::int8,
-           format('no pass since %s UTC; its turn has %s',
+           format('no pass since %s UTC; the housekeeping lock is held by %s',
                   to_char(h.at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS'),
                   coalesce(job_lock_holder('housekeeping'), 'a session that ended just now')),
            false
@@ -67,7 +67,7 @@ AS $$
                                              replace(of_parent, 'events', 'attempts') || '_default'))
 $$;
 
--- For doctor: the last pass, who has the turn, and the plans that are late with who holds their tables.
+-- For doctor: the last pass, who holds the housekeeping lock, and the plans that are late with who holds their tables.
 CREATE OR REPLACE FUNCTION issuing.housekeeping_state() RETURNS TABLE (passed_at timestamptz, holder text, plans text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 AS $$
@@ -757,7 +757,7 @@ SET lock_timeout = '1s'
 AS $$
 #variable_conflict use_column
 DECLARE
-    -- Also where this worker gets no turn, so that the longest one counts.
+    -- Also where this worker does not get the lock, so that the longest one counts.
     -- guard: a worker erases no number before its retention
     kept interval := issuing.retention_in_force('numbers', number_retention);
     gone int8;

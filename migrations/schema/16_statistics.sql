@@ -110,7 +110,7 @@ AS $$
 $$;
 
 -- Moves changes, `most` at most, into outbox_statistics. What is deleted is what is added, in one transaction: a
--- worker that dies changes nothing. One at a time over all workers, by its turn. A change that cannot be added is
+-- worker that dies changes nothing. A lock (take_job_lock) lets one worker do it at a time. A change that cannot be added is
 -- marked and left out, and the others go on.
 CREATE OR REPLACE FUNCTION issuing.fold_statistics(most int8)
 RETURNS TABLE (
@@ -127,7 +127,7 @@ RETURNS TABLE (
     BEGIN
         folded := 0;
         refused := 0;
-        -- Without a change there is nothing to write, and the turn would be a write.
+        -- Without a change there is nothing to write, and taking the lock would be a write.
         IF EXISTS (SELECT FROM statistics_changes c WHERE c.refused IS NULL) AND take_job_lock('statistics') THEN
             places := ARRAY(SELECT c.ctid FROM statistics_changes c WHERE c.refused IS NULL LIMIT most);
         END IF;

@@ -162,7 +162,7 @@ FROM issuing.histories h
 WHERE h.lost_at IS NOT NULL AND h.accepted_at IS NULL;
 
 -- name: operator_doctor_housekeeping :one
--- why: how long ago the housekeeping passed, who has its turn, and plans that are late with who holds their tables. No
+-- why: how long ago the housekeeping passed, who holds its lock, and plans that are late with who holds their tables. No
 -- lock.
 SELECT (extract(epoch FROM clock_timestamp() - h.passed_at) * 1000)::int8, h.holder, h.plans
 FROM issuing.housekeeping_state() h;

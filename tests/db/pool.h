@@ -11,7 +11,7 @@
 #include "common/lib/pg/pg_pool.h"
 #include "common/lib/pg/pg_sync.h"
 
-#include "turning.h"
+#include "run_until.h"
 
 #define MANY 10000
 
@@ -155,7 +155,7 @@ static inline void set_up(void)
     memset(probes, 0, sizeof(probes));
     done_count = errors = states = ends = 0;
     inside_submit = ready = closed = false;
-    turning_why = reason;
+    run_until_why = reason;
     reason[0] = last_error[0] = '\0';
     ck_assert_int_eq(uv_loop_init(&loop), 0);
     ck_assert_msg(pg_sync_open(conninfo(), "test_pg_beside", &db, &err), "%s", err.message);

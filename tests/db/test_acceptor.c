@@ -7,7 +7,7 @@
 #include "common/lib/pg/pg_listen.h"
 
 #include "database.h"
-#include "turning.h"
+#include "run_until.h"
 #include "tests/support/suite.h"
 
 #define REQUESTS 150
@@ -127,7 +127,7 @@ static void set_up(void)
 
 static void tear_down(void)
 {
-    do /* a check may begin in the last turn of the loop */
+    do /* a check may begin in the last iteration of the loop */
         run_until(acceptor_is_idle(acceptor) && wakeup_is_idle(&wakeup));
     while (!acceptor_is_idle(acceptor));
     acceptor_close(acceptor, on_closed, NULL);

@@ -12,7 +12,7 @@
 #include "worker/worker_metrics.h"
 
 #include "database.h"
-#include "turning.h"
+#include "run_until.h"
 #include "tests/support/suite.h"
 
 #define NAME "host-a:17"

@@ -71,7 +71,7 @@ TEST(two_workers_never_make_the_same_partition)
 }
 
 /* A worker frozen in the middle of a pass, or a session of the owner: the passes of all others do nothing. */
-TEST(a_turn_that_somebody_keeps_is_a_failure_after_three_passes)
+TEST(a_lock_that_somebody_keeps_is_a_failure_after_three_passes)
 {
     bool has_more;
     char text[200];

@@ -101,7 +101,7 @@ TEST(a_worker_lengthens_the_retention_and_shortens_it_never)
     ck_assert_int_eq(erase(worker, 7 * DAY_MS), 1);
 }
 
-/* The worker that has no turn has the longer retention. */
+/* The worker that does not get the lock has the longer retention. */
 TEST(of_two_workers_one_erases_and_the_longer_retention_counts)
 {
     (void)add_closed("alice", "COMPLETED");

@@ -3,7 +3,7 @@
  * millions or a row with a time of the year 4000 B.C., counting must neither fail nor cost much. Needs a database: its
  * conninfo (keyword=value) in ISSUING_TEST_DATABASE. */
 #include "database.h"
-#include "turning.h"
+#include "run_until.h"
 
 #include <math.h>
 
@@ -255,7 +255,7 @@ static void on_answer(struct pg_query *query, const struct pg_query_result *resu
     answered_kind = result->kind;
 }
 
-/* database.connections = 1: what must not wait comes to its turn while somebody holds the lock. */
+/* database.connections = 1: what must not wait is done while somebody holds the lock. */
 TEST(on_an_only_connection_figures_that_cannot_be_read_keep_nobody_waiting)
 {
     struct pg_sync *other = database_open(NULL);

@@ -11,7 +11,7 @@
 #include "common/lib/pg/pg_batch.h"
 
 #include "database.h"
-#include "turning.h"
+#include "run_until.h"
 #include "tests/support/suite.h"
 
 #define APPLICATION "test_pg_batch"
@@ -201,7 +201,7 @@ static void tear_down(void)
     pg_sync_closep(&db);
 }
 
-TEST(what_is_added_in_one_turn_travels_together_and_each_ends_once)
+TEST(what_is_added_in_one_iteration_travels_together_and_each_ends_once)
 {
     open_all(&insert, 1);
     for (int i = 0; i < 100; i++)
@@ -243,13 +243,13 @@ TEST(under_load_a_small_batch_waits_for_more_items)
 }
 
 /* That libuv runs this prepare handle before the pool's is not in its documentation. */
-TEST(a_batch_is_sent_in_the_turn_in_which_its_items_were_added)
+TEST(a_batch_is_sent_in_the_iteration_in_which_its_items_were_added)
 {
     open_all(&insert_behind_lock, 1);
     run_until(beats_passed(2));
     database_run(db, "SELECT pg_advisory_lock(4711)");
     add(0, 0, 60000);
-    (void)uv_run(&loop, UV_RUN_NOWAIT); /* one turn, and no other until the server has the statement */
+    (void)uv_run(&loop, UV_RUN_NOWAIT); /* one iteration, and no other until the server has the statement */
     for (int i = 0; i < stuck_after_ms() / 10 && waiting_for_lock() == 0; i++)
         ck_assert_int_eq(usleep(10 * 1000), 0);
     ck_assert_int_eq(waiting_for_lock(), 1);
@@ -387,7 +387,7 @@ TEST(an_item_with_a_caller_whose_time_is_over_is_not_tried)
     database_run(db, "SELECT pg_advisory_lock(4711)");
     add(0, 0, 60000);
     run_until(waiting_for_lock() == 1);
-    for (int i = 1; i < ITEMS; i++) /* more than are given up in one turn */
+    for (int i = 1; i < ITEMS; i++) /* more than are given up in one iteration */
         add(i, i, 1);
     run_until(beats_passed(2));
     database_run(db, "SELECT pg_advisory_unlock(4711)");

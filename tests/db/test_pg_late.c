@@ -136,7 +136,7 @@ TEST(a_query_that_is_late_behind_others_costs_no_connection)
     ck_assert_int_eq(pg_pool_in_flight(pool), 0);
 }
 
-TEST(a_statement_that_was_late_and_hangs_in_its_turn_is_silence)
+TEST(a_statement_that_was_late_and_hangs_when_it_is_the_first_is_silence)
 {
     LOCK(4713);
     LOCK(4714);

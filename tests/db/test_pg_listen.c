@@ -2,7 +2,7 @@
  * hints should not listen. A session that needs them again may not miss what happened in between, however often and
  * fast it changes, and whatever happens to the connection. Needs a database: its conninfo in ISSUING_TEST_DATABASE. */
 #include "database.h"
-#include "turning.h"
+#include "run_until.h"
 
 #include "common/lib/pg/pg_listen.h"
 #include "tests/support/suite.h"

@@ -2,7 +2,7 @@
  * turn, or refused: never within the call, and each exactly once, with the database or without. Needs a database: its
  * conninfo (keyword=value) in ISSUING_TEST_DATABASE. */
 #include "database.h"
-#include "turning.h"
+#include "run_until.h"
 
 #include "api/reads.h"
 #include "common/lib/base/clock.h"

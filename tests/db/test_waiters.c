@@ -2,7 +2,7 @@
  * client waits. No client may wait past the end of its request, also when it came while the session did not listen, or
  * when the wakeup was lost. Needs a database: its conninfo (keyword=value) in ISSUING_TEST_DATABASE. */
 #include "database.h"
-#include "turning.h"
+#include "run_until.h"
 
 #include "api/waiters.h"
 #include "common/lib/base/clock.h"

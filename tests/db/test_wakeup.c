@@ -11,7 +11,7 @@
 #include "common/lib/pg/wakeup.h"
 
 #include "database.h"
-#include "turning.h"
+#include "run_until.h"
 #include "tests/support/suite.h"
 
 #define APPLICATION "test_wakeup"

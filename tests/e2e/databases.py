@@ -165,7 +165,7 @@ def a_housekeeping_that_does_not_pass_is_named_with_who_keeps_it(world):
     assert_true("the last pass was 2 h ago" in said(world, "housekeeping"), "no worker: " + said(world, "housekeeping"))
     with world.holding("SELECT issuing.take_job_lock('housekeeping')"):
         text = said(world, "housekeeping")
-        assert_true("ago, and its turn has process " in text and "role postgres" in text, text)
+        assert_true("ago, and its lock is held by process " in text and "role postgres" in text, text)
     world.sql("UPDATE housekeeping_clock SET passed_at = now() + interval '2 h'")
     assert_true("in the future" in said(world, "housekeeping"), "a clock that was ahead")
     world.sql("INSERT INTO partition_plans VALUES ('outbox_events', now(), now() + interval '1 d', now() - interval '1 h')")

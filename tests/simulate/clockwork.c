@@ -232,7 +232,7 @@ void sim_after(int64_t in_us, struct sim_worker *worker, void (*run)(void *subje
     });
 }
 
-/* The end of a turn of its loop. libuv runs first what was started last. */
+/* The end of an iteration of its loop. libuv runs first what was started last. */
 static void run_prepares(struct sim_worker *worker)
 {
     for (int i = worker->prepare_count; i-- > 0 && worker->is_up;)

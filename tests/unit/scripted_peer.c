@@ -232,7 +232,7 @@ int64_t scripted_now_ms(void)
     return (int64_t)(uv_hrtime() / 1000000);
 }
 
-void scripted_turn(void)
+void scripted_run_once(void)
 {
     uv_run(&scripted.loop, UV_RUN_NOWAIT);
 }
@@ -246,7 +246,7 @@ void scripted_wait(struct scripted_call *call)
 void scripted_settle(void)
 {
     for (int i = 0; i < 10; i++)
-        scripted_turn();
+        scripted_run_once();
 }
 
 /* ---- the peer ---- */
@@ -309,7 +309,7 @@ void scripted_shake(int fd)
             ERR_clear_error();
             return;
         }
-        bool was_paused = allocations_pause(false); /* in the client's turns they may fail */
+        bool was_paused = allocations_pause(false); /* while the client runs they may fail */
         SCRIPTED_UNTIL(poll(&poller, 1, 0) > 0);
         allocations_pause(was_paused);
     }
@@ -387,7 +387,7 @@ void scripted_send_bytes(int fd, const char *bytes, size_t length)
     while (length > 0) {
         ssize_t count = transmit(fd, bytes, length);
         if (count < 0 && errno == EAGAIN) {
-            scripted_turn();
+            scripted_run_once();
             continue;
         }
         if (count <= 0)

@@ -1,4 +1,4 @@
-/* A client and its peer in one thread: between two turns of the loop the test plays the peer, which accepts, reads,
+/* A client and its peer in one thread: between two iterations of the loop the test plays the peer, which accepts, reads,
  * sends, closes or resets. So every order of events is chosen by the test, and none happens by chance. */
 #ifndef ISSUING_TEST_SCRIPTED_PEER_H
 #define ISSUING_TEST_SCRIPTED_PEER_H
@@ -56,18 +56,18 @@ void scripted_make(struct scripted_call *call, const char *method, const char *p
 void scripted_start(struct scripted_call *call);
 /* prepare and start, POST. */
 void scripted_call(struct scripted_call *call, const char *path);
-void scripted_turn(void);
+void scripted_run_once(void);
 /* Of a clock that no test sets. */
 int64_t scripted_now_ms(void);
 /* Turns until the condition holds. */
 #define SCRIPTED_UNTIL(condition)                                                                                      \
     do {                                                                                                               \
         int64_t scripted_begun_ms = scripted_now_ms();                                                                 \
-        for (int scripted_turns = 0; !(condition); scripted_turns++) {                                                 \
+        for (int scripted_iterations = 0; !(condition); scripted_iterations++) {                                       \
             ck_assert_msg(scripted_now_ms() - scripted_begun_ms < stuck_after_ms(), "still not true: %s", #condition); \
-            if (scripted_turns > 50)                                                                                   \
+            if (scripted_iterations > 50)                                                                              \
                 uv_sleep(1);                                                                                           \
-            scripted_turn();                                                                                           \
+            scripted_run_once();                                                                                       \
         }                                                                                                              \
     } while (0)
 /* Until the call ends, the first time. */

@@ -43,7 +43,7 @@ struct lane {
 
 struct claim {
     struct claim_options options;
-    uv_prepare_t prepare; /* the end of a loop turn */
+    uv_prepare_t prepare; /* the end of a loop iteration */
     bool is_stopped;
     struct lane lanes[CLAIM_SOURCES]; /* of a route's events there is only the first, for all of them */
     struct lane *lane;                /* of the last claim */
@@ -261,7 +261,7 @@ static struct lane *next_lane(struct claim *claim)
     return other->demand != DEMAND_NONE ? other : claim->lane;
 }
 
-static void on_loop_turn(uv_prepare_t *prepare)
+static void on_prepare(uv_prepare_t *prepare)
 {
     struct claim *claim = container_of(prepare, struct claim, prepare);
     const struct claim_options *options = &claim->options;
@@ -347,7 +347,7 @@ bool claim_open(const struct claim_options *options, struct claim **ret_claim, s
     claim->slack_ms = SLACK_MIN_MS;
     turns_join(options->turns, &claim->lost, options->share);
     uv_prepare_init(options->loop, &claim->prepare);
-    uv_prepare_start(&claim->prepare, on_loop_turn);
+    uv_prepare_start(&claim->prepare, on_prepare);
     *ret_claim = claim;
     return true;
 }

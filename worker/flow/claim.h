@@ -51,13 +51,13 @@ struct claim_options {
 };
 
 must_check bool claim_open(const struct claim_options *options, struct claim **ret_claim, struct err *err);
-/* New events may be due. Cheap; acts at the end of the loop turn. */
+/* New events may be due. Cheap; acts at the end of the loop iteration. */
 void claim_wake(struct claim *claim);
 /* At a poll: something may be due, whatever the claims know. */
 void claim_poll(struct claim *claim);
 /* The same as claim_wake of one source of card requests. */
 void claim_wake_source(struct claim *claim, enum claim_source source);
-/* A slot became free, or a peer takes more calls. Cheap; acts at the end of the loop turn. */
+/* A slot became free, or a peer takes more calls. Cheap; acts at the end of the loop iteration. */
 void claim_capacity_changed(struct claim *claim);
 /* The time until which everything due of the source is claimed, in microseconds since 1970 by the database's clock;
  * -1 = not known, or not recently. */

@@ -167,7 +167,7 @@ struct peer *flow_peer(const struct flow *flow)
 const char *flow_wait_name(enum flow_wait wait)
 {
     static const char *const names[FLOW_WAITS] = {
-        [FLOW_WAIT_NONE] = "none", [FLOW_WAIT_LEASE] = "lease", [FLOW_WAIT_TURN] = "turn",
+        [FLOW_WAIT_NONE] = "none", [FLOW_WAIT_LEASE] = "lease", [FLOW_WAIT_TARGET] = "target",
         [FLOW_WAIT_CALL] = "call", [FLOW_WAIT_WRITE] = "write", [FLOW_WAIT_END] = "end",
     };
     return names[wait];

@@ -52,13 +52,13 @@ enum flow_wait {
      * callback. */
     FLOW_WAIT_NONE,
     /* A longer lease is being written, because the call and the queue before it could outlast the lease that we hold.
-     * When it is written, the attempt enters the peer's queue (FLOW_WAIT_TURN), or sends its call if the peer has
+     * When it is written, the attempt enters the peer's queue (FLOW_WAIT_TARGET), or sends its call if the peer has
      * admitted it already (FLOW_WAIT_CALL). If the lease is lost, the attempt is over and nothing of it is written. */
     FLOW_WAIT_LEASE,
     /* The call stands in the peer's queue (target.h): the peer is at its limit of calls, or rests for a moment. Once
      * admitted, the call is sent (FLOW_WAIT_CALL), after a longer lease if the queue took too long (FLOW_WAIT_LEASE).
      * If the breaker opens or a long rest begins, the attempt is deferred (FLOW_WAIT_END). */
-    FLOW_WAIT_TURN,
+    FLOW_WAIT_TARGET,
     /* The HTTP call is in flight, and the attempt holds the peer's ticket. The answer gives the verdict: the next step,
      * or the end. */
     FLOW_WAIT_CALL,
@@ -159,10 +159,10 @@ struct flow {
     struct http_call call;
     struct credential *credential; /* that the call was sent with; NULL = none */
     struct target_ticket ticket;
-    bool holds_ticket;         /* admitted by the peer; target_leave() is owed */
-    struct target_ticket turn; /* of the create, reserved before core-api is asked (flow_turn.h) */
-    bool holds_turn;           /* target_leave() at the issuer is owed */
-    int64_t extended_ms;       /* when the longer lease was requested */
+    bool holds_ticket;             /* admitted by the peer; target_leave() is owed */
+    struct target_ticket reserved; /* of the create, reserved before core-api is asked (flow_ticket.h) */
+    bool holds_reserved;           /* target_leave() at the issuer is owed */
+    int64_t extended_ms;           /* when the longer lease was requested */
     struct write_op write;
     enum write_result write_result;
     struct write_end end;

@@ -9,7 +9,7 @@
  * clock_mono_ms(), wall_us by clock_wall_us(). */
 struct flow_verdict flow_before_send(const struct flow *flow, int64_t now_ms, int64_t wall_us);
 /* What the issuer's call of the current step is built from. GO to the step itself: it is known. GO to STEP_CHECK:
- * core-api must be asked first. GO to STEP_KEEP: the event must keep it first, before the call waits for its turn. Else
+ * core-api must be asked first. GO to STEP_KEEP: the event must keep it first, before the call enters the queue. Else
  * *ret_outcome tells which parameter core-api does not give. */
 struct flow_verdict flow_before_call(const struct flow *flow, int64_t now_ms, int64_t wall_us,
                                      struct outcome *ret_outcome);

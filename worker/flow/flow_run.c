@@ -10,7 +10,7 @@
 #include "worker/flow/flow_before.h"
 #include "worker/flow/flow_end.h"
 #include "worker/flow/flow_review.h"
-#include "worker/flow/flow_turn.h"
+#include "worker/flow/flow_ticket.h"
 #include "worker/flow/step.h"
 #include "worker/spans.h"
 #include "worker/worker_metrics.h"
@@ -44,7 +44,7 @@ static void free_slot(struct flow *flow, const char *lost)
 {
     if (flow->span_id[0])
         spans_end_attempt(flow, lost);
-    assert(!flow->holds_ticket && !flow->holds_turn && flow->wait == FLOW_WAIT_NONE);
+    assert(!flow->holds_ticket && !flow->holds_reserved && flow->wait == FLOW_WAIT_NONE);
     flow_forget(flow);
     flow->is_busy = false;
     flow->env->on_ended(flow->env->context, flow);
@@ -53,7 +53,7 @@ static void free_slot(struct flow *flow, const char *lost)
 /* The attempt is over, and nothing of it was written: another worker has the event. */
 static void end_with_lost_lease(struct flow *flow, const char *at)
 {
-    flow_turn_release(flow);
+    flow_ticket_release(flow);
     metric_add(flow->env->series->lease_lost, 1);
     log_warning("the lease was lost: nothing was written, another worker has the event", FLOW_IN_LOG(flow),
                 LOG_TEXT("step", flow_step_name(flow->attempt.step)), LOG_TEXT("at", at),
@@ -137,7 +137,7 @@ static void on_end_written(struct write_op *op, enum write_result result, const 
 
 static void write_end(struct flow *flow, const struct flow_verdict *verdict)
 {
-    flow_turn_release(flow);
+    flow_ticket_release(flow);
     flow->end = flow_end_build(flow, verdict, clock_mono_ms());
     const struct write_end *end = &flow->end;
     const struct peer *peer = flow_peer(flow);
@@ -161,7 +161,7 @@ static void go_to_step(struct flow *flow, const struct flow_verdict *verdict)
                   LOG_TEXT("to", flow_step_name(verdict->step)), LOG_TEXT("doing", flow_step_text(verdict->step)));
     decide_go(&flow->attempt, verdict);
     if (flow->attempt.step != STEP_CHECK && flow->attempt.step != STEP_KEEP && flow->attempt.step != STEP_ISSUE)
-        flow_turn_release(flow);
+        flow_ticket_release(flow);
     start_step(flow);
 }
 
@@ -238,16 +238,16 @@ static void finish_step(struct flow *flow)
     if (flow->span_id[0] && flow_peer(flow))
         spans_end_call(flow);
     if (flow->holds_ticket)
-        flow_turn_leave(flow, &verdict);
+        flow_ticket_leave(flow, &verdict);
     apply_verdict(flow, verdict);
 }
 
 /* Nothing was sent in this step: gives the ticket and the attempt back. */
 static void defer_unsent(struct flow *flow, const char *cause)
 {
-    flow_turn_return(flow);
+    flow_ticket_return(flow);
     flow->attempt.outcome = (struct outcome){0};
-    apply_verdict(flow, (struct flow_verdict){.kind = FLOW_DEFER, .code = cause, .wait_ms = flow_turn_wait_ms(flow)});
+    apply_verdict(flow, (struct flow_verdict){.kind = FLOW_DEFER, .code = cause, .wait_ms = flow_ticket_wait_ms(flow)});
 }
 
 /* ---- a call to a peer ---- */
@@ -272,11 +272,11 @@ static bool may_send(struct flow *flow)
         return true;
     if (verdict.kind == FLOW_DEFER) {
         defer_unsent(flow, verdict.code);
-    } else { /* leaves the target without having sent anything; the question of a check has the create's turn already */
-        /* guard: who asks again keeps the turn */
+    } else { /* leaves the target without having sent anything; a check has the create's ticket already */
+        /* guard: who asks again keeps the create's ticket */
         if (verdict.kind == FLOW_GO && verdict.step == STEP_CHECK)
-            flow_turn_keep(flow);
-        flow_turn_return(flow);
+            flow_ticket_keep(flow);
+        flow_ticket_return(flow);
         apply_verdict(flow, verdict);
     }
     return false;
@@ -285,7 +285,7 @@ static bool may_send(struct flow *flow)
 /* True: the attempt was deferred. */
 static bool is_closed(struct flow *flow)
 {
-    const char *cause = flow_turn_closed(flow, clock_mono_ms());
+    const char *cause = flow_ticket_closed(flow, clock_mono_ms());
     if (cause)
         defer_unsent(flow, cause);
     return cause;
@@ -316,7 +316,7 @@ static void on_extended(struct write_op *op, enum write_result result, const cha
         return;
     case WRITE_FENCED:
     case WRITE_GIVEN_UP:
-        flow_turn_return(flow);
+        flow_ticket_return(flow);
         end_with_lost_lease(flow, "extend");
         return;
     }
@@ -384,7 +384,7 @@ static void take_entry(struct flow *flow, enum target_entry entry, const struct 
     if (entry == TARGET_ADMITTED)
         go_on(flow);
     else if (entry == TARGET_QUEUED)
-        set_wait(flow, FLOW_WAIT_TURN);
+        set_wait(flow, FLOW_WAIT_TARGET);
     else
         defer_rejected(flow, target);
 }
@@ -397,14 +397,14 @@ static void send_first(struct flow *flow)
 static void on_admitted(struct target_ticket *ticket, enum target_entry entry)
 {
     struct flow *flow = container_of(ticket, struct flow, ticket);
-    end_wait(flow, FLOW_WAIT_TURN);
+    end_wait(flow, FLOW_WAIT_TARGET);
     flow->holds_ticket = entry == TARGET_ADMITTED;
     take_entry(flow, entry, &flow_peer(flow)->target, send_first);
 }
 
 static void enter_target(struct flow *flow)
 {
-    take_entry(flow, flow_turn_enter(flow, on_admitted), &flow_peer(flow)->target, send_first);
+    take_entry(flow, flow_ticket_enter(flow, on_admitted), &flow_peer(flow)->target, send_first);
 }
 
 /* ---- the start of a step and of an attempt ---- */
@@ -447,7 +447,7 @@ static bool has_parameters(struct flow *flow)
 
 static void start_call(struct flow *flow)
 {
-    if (flow_turn_use(flow))
+    if (flow_ticket_use(flow))
         send_call(flow, false);
     else if (lease_lasts(flow, 2 * flow_peer(flow)->timeout_ms)) /* the time in the queue, and the call */
         enter_target(flow);
@@ -455,11 +455,11 @@ static void start_call(struct flow *flow)
         extend_lease(flow);
 }
 
-static void on_turn(struct target_ticket *ticket, enum target_entry entry)
+static void on_reserved(struct target_ticket *ticket, enum target_entry entry)
 {
-    struct flow *flow = container_of(ticket, struct flow, turn);
-    end_wait(flow, FLOW_WAIT_TURN);
-    flow->holds_turn = entry == TARGET_ADMITTED;
+    struct flow *flow = container_of(ticket, struct flow, reserved);
+    end_wait(flow, FLOW_WAIT_TARGET);
+    flow->holds_reserved = entry == TARGET_ADMITTED;
     take_entry(flow, entry, &flow->env->peers->issuer.target, start_call);
 }
 
@@ -470,15 +470,15 @@ static void start_step(struct flow *flow)
         start_write(flow);
     else if (is_closed(flow) || (flow_step_call(flow->attempt.step) != ISSUER_CALLS && !has_parameters(flow)))
         return;
-    else if (flow_turn_is_needed(flow)) /* the question waits for the turn of its create */
-        take_entry(flow, flow_turn_reserve(flow, on_turn), &flow->env->peers->issuer.target, start_call);
+    else if (flow_ticket_is_needed(flow)) /* the question waits for the ticket of its create */
+        take_entry(flow, flow_ticket_reserve(flow, on_reserved), &flow->env->peers->issuer.target, start_call);
     else
         start_call(flow);
 }
 
 void flow_run_start(struct flow *flow, bool payload_is_usable)
 {
-    assert(flow->wait == FLOW_WAIT_NONE && !flow->holds_ticket && !flow->holds_turn);
+    assert(flow->wait == FLOW_WAIT_NONE && !flow->holds_ticket && !flow->holds_reserved);
     assert(flow->attempt.sent_age_ms >= -1 && flow->attempt.settle_age_ms >= -1 && flow->attempt.deferred_age_ms >= -1);
     const struct attempt_rules rules = flow_rules(flow);
     flow->is_busy = true;
@@ -494,7 +494,7 @@ void flow_run_start(struct flow *flow, bool payload_is_usable)
 
 void flow_run_mark(struct flow *flow, struct flow_verdict first)
 {
-    assert(flow->wait == FLOW_WAIT_NONE && !flow->is_busy && !flow->holds_ticket && !flow->holds_turn);
+    assert(flow->wait == FLOW_WAIT_NONE && !flow->is_busy && !flow->holds_ticket && !flow->holds_reserved);
     flow->is_busy = true;
     flow->lease_until_ms = INT64_MAX;
     flow->attempt.wall_offset_us = clock_wall_us() - clock_mono_us();

@@ -27,7 +27,7 @@
  *
  * Refusals (suspicion.h) of our credentials or configuration make a kind of call suspected. Then calls of that kind are
  * probes, one at a time, and the target counts as open; calls of other kinds go on as far as their flow lets them
- * (flow_turn.h). Refusals of calls aside count against their events only.
+ * (flow_ticket.h). Refusals of calls aside count against their events only.
  *
  * Questions of operators (questions/question.h) start beside the breaker and the queue, since they are asked when calls
  * fail or are slow: they count as in flight, and are no probes. They are not sent while the target is paused or rests. */

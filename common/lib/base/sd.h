@@ -8,7 +8,7 @@
 void sd_ready(void);
 void sd_stopping(void);
 void sd_status(const char *format, ...) printf_like(1, 2);
-void sd_watchdog(void); /* the loop still turns */
+void sd_watchdog(void); /* the loop still runs */
 /* Asks systemd for more time for what is under way (the drain), beyond the unit's timeout; to be repeated. */
 void sd_extend_timeout(int64_t more_ms);
 

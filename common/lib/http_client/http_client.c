@@ -29,7 +29,8 @@ struct http_client {
     struct authorities *authorities; /* NULL = nobody was named, and none was needed */
     struct origin_slot slots[ORIGINS_MAX];
     struct http_call *failed_starts, **failed_starts_tail;
-    uv_timer_t close_timer; /* ends the calls that could not be started, and closes; in the next turn of the loop */
+    uv_timer_t
+        close_timer; /* ends the calls that could not be started, and closes; in the next iteration of the loop */
     bool is_closing;
     void (*on_closed)(void *context);
     void *closed_context;

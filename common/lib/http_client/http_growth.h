@@ -8,7 +8,7 @@
 
 void http_growth_open(struct http_pool *pool);
 /* Makes as many as are allowed for the calls that wait. false: there is no memory for one, and none is there or being
- * made. A call whose time is over ends in the next turn of the loop. */
+ * made. A call whose time is over ends in the next iteration of the loop. */
 bool http_growth_more(struct http_pool_origin *origin);
 /* Whether no more are allowed. */
 bool http_growth_is_full(const struct http_pool_origin *origin);

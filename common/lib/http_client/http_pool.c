@@ -31,7 +31,7 @@
 
 static void on_deadline(uv_timer_t *timer);
 
-/* At the next turn of the loop, which there is. */
+/* At the next iteration of the loop, which there is. */
 void http_pool_wake(struct http_pool *pool)
 {
     pool->due_ms = clock_mono_ms();
@@ -264,7 +264,7 @@ void http_pool_on_poll(uv_poll_t *poll, int status, int events)
 {
     struct http_pooled_conn *conn = container_of(poll, struct http_pooled_conn, poll);
     enum reading reading = READ_NOTHING;
-    http_stream_turn(&conn->stream);
+    http_stream_begin_iteration(&conn->stream);
     if (conn->is_shaking) {
         http_growth_shake(conn);
         return;
@@ -281,8 +281,8 @@ void http_pool_on_poll(uv_poll_t *poll, int status, int events)
     if (!is_broken && !(events & UV_READABLE))
         return;
     do {
-        if (is_broken) /* there is no next turn */
-            http_stream_turn(&conn->stream);
+        if (is_broken) /* there is no next iteration */
+            http_stream_begin_iteration(&conn->stream);
         reading = read_some(conn);
     } while (reading == READ_SOMETHING && (is_broken || http_stream_has_more(&conn->stream)));
     if (reading == READ_NOTHING && is_broken)

@@ -70,7 +70,7 @@ void http_pool_close(struct http_pool *pool, void (*on_closed)(void *context), v
 
 /* Gives a connection without a call to the call that waits longest, else to the pool. */
 void http_pool_assign(struct http_pool_origin *origin, struct http_pooled_conn *conn);
-/* Looks at deadlines then, at the latest; in the next turn of the loop, which there is. */
+/* Looks at deadlines then, at the latest; in the next iteration of the loop, which there is. */
 void http_pool_due(struct http_pool *pool, int64_t deadline_ms);
 void http_pool_wake(struct http_pool *pool);
 /* The callback of each connection's watcher. */

@@ -19,8 +19,8 @@ static bool is_again(void)
 
 static ssize_t receive(struct http_stream *stream, char *bytes, size_t size)
 {
-    /* guard: a connection gets a share of each turn */
-    size_t most = stream->left < stream->turn_left ? stream->left : stream->turn_left;
+    /* guard: a connection gets a share of each iteration */
+    size_t most = stream->left < stream->iteration_left ? stream->left : stream->iteration_left;
     if (most == 0) {
         errno = stream->left == 0 ? EMSGSIZE : EAGAIN;
         return -1;
@@ -29,7 +29,7 @@ static ssize_t receive(struct http_stream *stream, char *bytes, size_t size)
     if (count > 0) {
         /* guard: a call takes its bound of bytes and no more */
         stream->left -= (size_t)count;
-        stream->turn_left -= (size_t)count;
+        stream->iteration_left -= (size_t)count;
     }
     return count;
 }
@@ -114,7 +114,7 @@ static ssize_t break_stream(struct http_stream *stream, const char *otherwise)
 
 bool http_stream_open(struct http_stream *stream, int fd, struct http_tls *tls, size_t bytes_max)
 {
-    *stream = (struct http_stream){.fd = fd, .left = bytes_max, .turn_left = HTTP_STREAM_TURN_BYTES};
+    *stream = (struct http_stream){.fd = fd, .left = bytes_max, .iteration_left = HTTP_STREAM_ITERATION_BYTES};
     if (http_stream_secure(stream, tls))
         return true;
     close(fd);
@@ -160,9 +160,9 @@ void http_stream_begin(struct http_stream *stream, size_t bytes_max)
     stream->has_sent = false;
 }
 
-void http_stream_turn(struct http_stream *stream)
+void http_stream_begin_iteration(struct http_stream *stream)
 {
-    stream->turn_left = HTTP_STREAM_TURN_BYTES;
+    stream->iteration_left = HTTP_STREAM_ITERATION_BYTES;
 }
 
 /*
@@ -226,9 +226,9 @@ bool http_stream_is_silent(struct http_stream *stream, bool looks)
         return true;
     if (!stream->ssl)
         return false;
-    http_stream_turn(stream);
+    http_stream_begin_iteration(stream);
     /* guard: what TLS says for itself leaves a connection usable */
-    return http_stream_read(stream, &byte, 1) == HTTP_STREAM_AGAIN && stream->turn_left > 0;
+    return http_stream_read(stream, &byte, 1) == HTTP_STREAM_AGAIN && stream->iteration_left > 0;
 }
 
 void http_stream_close(struct http_stream *stream, bool is_in_order)

@@ -3,7 +3,7 @@
  *
  * Budget. A peer may send what is no part of an answer and never reaches a reader: handshake messages, empty records,
  * key updates, session tickets. While such records come fast enough, OpenSSL reads on. So the bytes are counted where
- * they are read off the socket. In one turn of the loop a connection gets HTTP_STREAM_TURN_BYTES: then reading ends as
+ * they are read off the socket. In one iteration of the loop a connection gets HTTP_STREAM_ITERATION_BYTES: then reading ends as
  * if nothing more had come yet, and the loop sees to everything else first. For one call, or its handshake, or while it
  * is idle, it gets what http_stream_begin() allows: then the connection is broken. */
 #ifndef ISSUING_HTTP_STREAM_H
@@ -15,7 +15,7 @@
 #include "common/lib/http_client/http_call.h"
 #include "common/lib/http_client/http_tls.h"
 
-#define HTTP_STREAM_TURN_BYTES (64 * 1024)
+#define HTTP_STREAM_ITERATION_BYTES (64 * 1024)
 
 /* In place of a number of bytes. */
 #define HTTP_STREAM_AGAIN (-1)
@@ -25,10 +25,10 @@ struct http_stream {
     int fd;
     struct ssl_st *ssl; /* NULL = in clear text */
     struct http_tls *tls;
-    size_t left;      /* bytes that the peer may send until http_stream_begin() */
-    size_t turn_left; /* in this turn */
-    bool is_request;  /* what is being written, not a message of TLS */
-    bool has_sent;    /* a byte of the request left, or of a record with it */
+    size_t left;           /* bytes that the peer may send until http_stream_begin() */
+    size_t iteration_left; /* bytes, in this iteration */
+    bool is_request;       /* what is being written, not a message of TLS */
+    bool has_sent;         /* a byte of the request left, or of a record with it */
     bool is_broken;
     const char *why; /* it broke; static text */
 };
@@ -45,8 +45,8 @@ enum http_stream_shaking http_stream_shake(struct http_stream *stream, char ret_
 enum http_handshake http_stream_handshake(const struct http_stream *stream);
 /* A request follows: nothing of it has left yet. Sets how many bytes its peer may send. */
 void http_stream_begin(struct http_stream *stream, size_t bytes_max);
-/* A turn of the loop begins. */
-void http_stream_turn(struct http_stream *stream);
+/* A iteration of the loop begins. */
+void http_stream_begin_iteration(struct http_stream *stream);
 /* Returns the number of bytes, 0 = the peer has ended the stream in order, or HTTP_STREAM_*. */
 ssize_t http_stream_read(struct http_stream *stream, char *bytes, size_t size);
 /* Returns how many of the bytes need not be written again, 0 = all have to be, when the socket can be written; or

@@ -149,7 +149,7 @@ static struct http_conn *first_to_go(struct http_server *server, bool is_preferr
         if (conn && may_go(conn, now_ms))
             return conn;
     }
-    return server->options.young_ms == 0 && !is_preferred ? longest(idle, false) : NULL; /* unread, of this turn */
+    return server->options.young_ms == 0 && !is_preferred ? longest(idle, false) : NULL; /* unread, of this iteration */
 }
 
 void http_prefer(struct http_request *request)

@@ -109,7 +109,7 @@ static void on_sweep(uv_timer_t *timer)
         uv_timer_stop(timer);
 }
 
-static void on_loop_turn(uv_idle_t *idle)
+static void on_idle(uv_idle_t *idle)
 {
     struct http_server *server = container_of(idle, struct http_server, run_ready);
     http_conn_run_ready(server);
@@ -120,7 +120,7 @@ static void on_loop_turn(uv_idle_t *idle)
 void http_server_wake(struct http_server *server)
 {
     if (!server->is_closing)
-        uv_idle_start(&server->run_ready, on_loop_turn);
+        uv_idle_start(&server->run_ready, on_idle);
 }
 
 /* ---- accepting ---- */

@@ -14,7 +14,7 @@
 
 #define HANG_MS 10            /* a batch that is out for longer does not hold the others up */
 #define LOAD_FROM 8           /* items of a batch */
-#define OVERDUE_AT_A_TIME 256 /* given up in one turn of the loop, so that they do not block it */
+#define OVERDUE_AT_A_TIME 256 /* given up in one iteration of the loop, so that they do not block it */
 
 struct batch {
     struct pg_batcher *batcher;
@@ -35,8 +35,8 @@ struct pg_batcher {
     int alone_count;                    /* so many of its first go one by one, because their batch was refused */
     int usual_count;                    /* items of a batch, mostly of the last four */
     int64_t last_ms;                    /* the last batch started, by the loop's clock */
-    uv_prepare_t turn;
-    uv_timer_t wake_timer; /* makes the loop take another turn */
+    uv_prepare_t prepare;
+    uv_timer_t wake_timer; /* makes the loop do another iteration */
     struct closing closing;
     struct pg_batch_item **items; /* of all batches */
     struct batch batches[];       /* options.batch_count */
@@ -44,10 +44,10 @@ struct pg_batcher {
 
 static void on_wake(uv_timer_t *timer)
 {
-    (void)timer; /* the turn that follows does the work */
+    (void)timer; /* the next iteration does the work */
 }
 
-/* Also from a callback that runs after this turn's on_loop_turn(): the loop does not sleep over it. */
+/* Also from a callback that runs after this iteration's on_prepare(): the loop does not sleep over it. */
 static void wake(struct pg_batcher *batcher)
 {
     (void)uv_timer_start(&batcher->wake_timer, on_wake, 0, 0);
@@ -300,9 +300,9 @@ static bool is_worth_a_batch(const struct pg_batcher *batcher)
     return batcher->waiting_count >= batcher->options.growth * out_count * sent_count;
 }
 
-static void on_loop_turn(uv_prepare_t *turn)
+static void on_prepare(uv_prepare_t *prepare)
 {
-    struct pg_batcher *batcher = container_of(turn, struct pg_batcher, turn);
+    struct pg_batcher *batcher = container_of(prepare, struct pg_batcher, prepare);
     if (!batcher->first)
         return;
     (void)uv_timer_stop(&batcher->wake_timer);
@@ -355,10 +355,10 @@ bool pg_batcher_open(const struct pg_batcher_options *options, struct pg_batcher
         (void)uv_timer_init(options->loop, &batch->retry_timer); /* cannot fail */
     }
     (void)uv_timer_init(options->loop, &batcher->wake_timer); /* cannot fail */
-    (void)uv_prepare_init(options->loop, &batcher->turn);     /* cannot fail */
+    (void)uv_prepare_init(options->loop, &batcher->prepare);  /* cannot fail */
     /* libuv runs prepare handles that were started later first. The pool's was started before this one, so a batch that
-     * starts in a turn is sent in the same turn. In the other order it would be sent one turn later. */
-    (void)uv_prepare_start(&batcher->turn, on_loop_turn);
+     * starts in an iteration is sent in it. In the other order it would be sent in the next one. */
+    (void)uv_prepare_start(&batcher->prepare, on_prepare);
     *ret_batcher = batcher;
     return true;
 }
@@ -379,6 +379,6 @@ void pg_batcher_close(struct pg_batcher *batcher, void (*on_closed)(void *contex
     for (int i = 0; i < batcher->options.batch_count; i++)
         closing_handle(closing, &batcher->batches[i].retry_timer);
     closing_handle(closing, &batcher->wake_timer);
-    closing_handle(closing, &batcher->turn);
+    closing_handle(closing, &batcher->prepare);
     closing_end(closing);
 }

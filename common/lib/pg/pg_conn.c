@@ -249,7 +249,7 @@ static void put_in_flight(struct pg_connection *connection, struct pg_query *que
     query->sent = true;
     query->is_given_up = false;
     if (!connection->in_flight.first)
-        connection->turn_ms = clock_mono_ms();
+        connection->first_since_ms = clock_mono_ms();
     pg_queries_append(&connection->in_flight, query);
     if (!PQpipelineSync(connection->libpq))
         pg_connection_lose(connection, NULL);
@@ -301,7 +301,7 @@ static void report_first(struct pg_connection *connection)
     struct pg_query *query = pg_queries_take(&connection->in_flight);
     PGresult *libpq_result = connection->result;
     connection->result = NULL;
-    connection->turn_ms = clock_mono_ms();
+    connection->first_since_ms = clock_mono_ms();
     struct pg_query_result result = {.kind = PG_DONE, .rows = (const struct pg_rows *)libpq_result};
     struct pg_doubt doubt = connection->notices.doubt;
     connection->notices.doubt = (struct pg_doubt){0};

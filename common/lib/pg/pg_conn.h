@@ -59,7 +59,7 @@ struct pg_connection {
     uv_timer_t timer;            /* DOWN: the next attempt; CONNECTING and unsettled: the deadline */
     struct closing closing;      /* the timer and every poll handle */
     struct pg_queries in_flight; /* sent, in the order of their results */
-    int64_t turn_ms;             /* monotonic: since when the server has worked on nothing before the first in flight */
+    int64_t first_since_ms;      /* monotonic: since when the server has worked on nothing before the first in flight */
     struct pg_names names;       /* of this session */
     PGresult *result;            /* of the first in flight; it counts only once its Sync is confirmed */
     struct pg_notices notices;   /* its doubt is about the commit of the first in flight */

@@ -2,8 +2,8 @@
  * opening and closing. The life of a connection is in pg_pool_slots.c.
  *
  * Invariants:
- * - Submitting only appends to a queue; everything is sent and reported from the loop. on_loop_turn() runs before the
- *   loop sleeps, so a single query is sent in the same turn, and those of one turn are spread over the connections
+ * - Submitting only appends to a queue; everything is sent and reported from the loop. on_prepare() runs before the
+ *   loop sleeps, so a single query is sent in the same iteration, and those of one iteration are spread over the connections
  *   together. (libuv runs prepare handles that were started later first, so those that submit run before the pool.)
  * - Each query submitted is counted in in_flight_count until its one result. Callbacks of the user run at the end of
  *   the function that they are called from, or from loops that hold no pointer into a queue; they may submit and may
@@ -33,7 +33,7 @@ static void on_idle(uv_idle_t *idle)
     (void)idle; /* while the handle is active, the loop does not sleep */
 }
 
-void pg_pool_request_turn(struct pg_pool *pool)
+void pg_pool_request_iteration(struct pg_pool *pool)
 {
     if (!uv_is_closing((uv_handle_t *)&pool->keep_awake))
         (void)uv_idle_start(&pool->keep_awake, on_idle);
@@ -131,7 +131,7 @@ static const struct pg_query *find_silent(const struct slot *slot, int64_t now_m
 {
     const struct pg_query *first = slot->connection.in_flight.first;
     bool is_ours = slot->state == SLOT_UP || slot->state == SLOT_RETIRING; /* else the connection's own deadline runs */
-    bool is_over = is_ours && first && slot->connection.turn_ms + first->timeout_ms <= now_ms + PRECISION_MS;
+    bool is_over = is_ours && first && slot->connection.first_since_ms + first->timeout_ms <= now_ms + PRECISION_MS;
     return is_over ? first : NULL;
 }
 
@@ -197,7 +197,7 @@ static int64_t next_deadline_ms(const struct pg_pool *pool)
         for (const struct pg_query *query = first; query; query = query->next)
             next_ms = earlier(next_ms, query->deadline_ms);
         if (first && first->timeout_ms > 0)
-            next_ms = earlier(next_ms, connection->turn_ms + first->timeout_ms);
+            next_ms = earlier(next_ms, connection->first_since_ms + first->timeout_ms);
     }
     return next_ms;
 }
@@ -231,7 +231,7 @@ static bool takes_queries(const struct slot *slot)
            !(queries->last && queries->last->is_slow);
 }
 
-/* How many queries the next turn can send; the queue may be longer by that although nothing waits for long. */
+/* How many queries the next iteration can send; the queue may be longer by that although nothing waits for long. */
 static int capacity(const struct pg_pool *pool)
 {
     int count = 0;
@@ -258,7 +258,7 @@ void pg_pool_submit(struct pg_pool *pool, struct pg_query *query)
         pg_queries_append(query->yields ? &pool->yielding : &pool->waiting, query);
         pg_pool_watch_deadline(pool, send_by_ms(query));
     }
-    pg_pool_request_turn(pool);
+    pg_pool_request_iteration(pool);
 }
 
 static struct pg_query *take_waiting(struct pg_pool *pool)
@@ -272,12 +272,12 @@ void pg_pool_reject_waiting(struct pg_pool *pool)
     struct pg_query *query;
     while ((query = take_waiting(pool)))
         pg_queries_append(&pool->rejected, query);
-    pg_pool_request_turn(pool);
+    pg_pool_request_iteration(pool);
 }
 
 static void report_rejected(struct pg_pool *pool)
 {
-    /* Those that callbacks add are for the next turn. */
+    /* Those that callbacks add are for the next iteration. */
     struct pg_queries queries = pool->rejected;
     if (!queries.first)
         return;
@@ -356,13 +356,13 @@ static void send_waiting(struct pg_pool *pool, struct pg_queries *queries, int64
 
 static void close_connections(struct pg_pool *pool);
 
-static void on_loop_turn(uv_prepare_t *turn)
+static void on_prepare(uv_prepare_t *prepare)
 {
-    struct pg_pool *pool = container_of(turn, struct pg_pool, turn);
+    struct pg_pool *pool = container_of(prepare, struct pg_pool, prepare);
     if (!uv_is_active((uv_handle_t *)&pool->keep_awake))
         return;
     (void)uv_idle_stop(&pool->keep_awake);
-    /* guard: a batch is sent in the turn in which its items were added */
+    /* guard: a batch is sent in the iteration in which its items were added */
     report_rejected(pool);
     if (pool->is_closing) {
         close_connections(pool);
@@ -422,8 +422,8 @@ bool pg_pool_open(uv_loop_t *loop, const struct pg_pool_options *options, struct
     pool->servers.context = pool;
     if (options->resolve)
         pool->servers.resolve = options->resolve;
-    (void)uv_prepare_init(loop, &pool->turn); /* cannot fail */
-    (void)uv_prepare_start(&pool->turn, on_loop_turn);
+    (void)uv_prepare_init(loop, &pool->prepare); /* cannot fail */
+    (void)uv_prepare_start(&pool->prepare, on_prepare);
     (void)uv_idle_init(loop, &pool->keep_awake);      /* cannot fail */
     (void)uv_timer_init(loop, &pool->deadline_timer); /* cannot fail */
     for (int i = 0; i < options->connections; i++) {
@@ -439,7 +439,7 @@ bool pg_pool_open(uv_loop_t *loop, const struct pg_pool_options *options, struct
 static void release(void *module)
 {
     struct pg_pool *pool = module;
-    /* Submitted after the last turn. */
+    /* Submitted after the last iteration. */
     while (pool->rejected.first)
         report_rejected(pool);
     assert(pool->in_flight_count == 0);
@@ -475,10 +475,10 @@ static void close_connections(struct pg_pool *pool)
     if (!pool->are_connections_closed)
         close_all_sessions(pool);
     if (pool->rejected.first) {
-        pg_pool_request_turn(pool);
+        pg_pool_request_iteration(pool);
         return;
     }
-    closing_handle(&pool->closing, &pool->turn);
+    closing_handle(&pool->closing, &pool->prepare);
     closing_handle(&pool->closing, &pool->keep_awake);
     closing_handle(&pool->closing, &pool->deadline_timer);
     closing_end(&pool->closing);
@@ -490,5 +490,5 @@ void pg_pool_close(struct pg_pool *pool, void (*on_closed)(void *context), void 
     pool->is_closing = true;
     pool->on_closed = on_closed;
     pool->closed_context = context;
-    pg_pool_request_turn(pool);
+    pg_pool_request_iteration(pool);
 }

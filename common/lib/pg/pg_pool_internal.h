@@ -46,13 +46,13 @@ struct slot {
 struct pg_pool {
     uv_loop_t *loop;
     struct pg_pool_options options; /* texts are our copies */
-    uv_prepare_t turn;
-    uv_idle_t keep_awake; /* active while there is work for the turn, so that the loop does not sleep over it */
+    uv_prepare_t prepare;
+    uv_idle_t keep_awake; /* active while there is work for on_prepare(), so that the loop does not sleep over it */
     uv_timer_t deadline_timer;
     int64_t due_ms; /* when the deadline timer fires; only valid while it is active */
     struct pg_queries waiting;
     struct pg_queries yielding; /* waiting, too */
-    struct pg_queries rejected; /* answered PG_NOT_SENT in the next turn */
+    struct pg_queries rejected; /* answered PG_NOT_SENT in the next iteration */
     struct pg_servers servers;  /* of all slots */
     struct pg_history history;  /* what was acknowledged */
     /* pg_pool_abandoned_max() of them, of which abandoned_count are not free. Together with the connections they are
@@ -79,8 +79,8 @@ struct pg_pool {
 };
 
 /* ---- pg_pool.c ---- */
-/* Makes on_loop_turn() run before the loop sleeps, also when it has run in this turn of the loop already. */
-void pg_pool_request_turn(struct pg_pool *pool);
+/* Makes on_prepare() run before the loop sleeps, also when it has run in this iteration of the loop already. */
+void pg_pool_request_iteration(struct pg_pool *pool);
 /* The query's result, to its owner. */
 void pg_pool_report_result(struct pg_pool *pool, struct pg_query *query, const struct pg_query_result *result);
 /* Rejects every query that waits: no connection will ever take it. */

@@ -146,7 +146,7 @@ static void set_up(struct slot *slot)
     slot->pool->is_replacing = false;
     pg_history_follow(&slot->pool->history, &slot->history);
     pg_connection_settle(&slot->connection);
-    pg_pool_request_turn(slot->pool);
+    pg_pool_request_iteration(slot->pool);
     report_state(slot->pool, "");
     gather(slot);
 }
@@ -440,11 +440,11 @@ static void on_result(struct pg_connection *connection, struct pg_query *query, 
         pg_history_note(&pool->history, &slot->history, result->rows);
     slot->yielding_count -= query->yields;
     if (pool->waiting.first || pool->yielding.first || slot->state == SLOT_RETIRING)
-        pg_pool_request_turn(pool);
+        pg_pool_request_iteration(pool);
     const struct pg_query *next = connection->in_flight.first;
-    /* guard: a statement that was late and hangs in its turn is silence */
+    /* guard: a statement that was late and hangs when it is the first is silence */
     if (next && pg_pool_is_orphan(next)) /* it has no deadline of its own that wakes the timer */
-        pg_pool_watch_deadline(pool, connection->turn_ms + next->timeout_ms);
+        pg_pool_watch_deadline(pool, connection->first_since_ms + next->timeout_ms);
     if (pg_pool_is_orphan(query))
         query->on_result(query, result);
     else

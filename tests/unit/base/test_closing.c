@@ -10,7 +10,7 @@
 
 struct module {
     uv_timer_t timer;
-    uv_prepare_t turn;
+    uv_prepare_t prepare;
     struct closing closing;
     void (*part_closed)(void *context); /* of a part that closes later */
     void *part_context;
@@ -37,7 +37,7 @@ static struct module *open_module(uv_loop_t *loop)
     struct module *module = calloc(1, sizeof(*module));
     ck_assert_ptr_nonnull(module);
     ck_assert_int_eq(uv_timer_init(loop, &module->timer), 0);
-    ck_assert_int_eq(uv_prepare_init(loop, &module->turn), 0);
+    ck_assert_int_eq(uv_prepare_init(loop, &module->prepare), 0);
     released = reported = 0;
     return module;
 }
@@ -55,7 +55,7 @@ TEST(a_module_is_released_once_all_handles_and_parts_are_closed)
     struct module *module = open_module(&loop);
     closing_start(&module->closing, release, module, on_closed, &reported);
     closing_handle(&module->closing, &module->timer);
-    closing_handle(&module->closing, &module->turn);
+    closing_handle(&module->closing, &module->prepare);
     part_close(module, closing_part_closed, closing_part(&module->closing));
     closing_end(&module->closing);
     uv_run(&loop, UV_RUN_DEFAULT);
@@ -74,7 +74,7 @@ TEST(a_part_that_closes_at_once_does_not_release_the_module_early)
     closing_part_closed(closing_part(&module->closing));
     ck_assert_int_eq(released, 0);
     closing_handle(&module->closing, &module->timer);
-    closing_handle(&module->closing, &module->turn);
+    closing_handle(&module->closing, &module->prepare);
     closing_end(&module->closing);
     ck_assert_int_eq(released, 0);
     uv_run(&loop, UV_RUN_DEFAULT);
@@ -90,7 +90,7 @@ TEST(a_module_without_open_parts_is_released_at_the_end)
     struct closing first;
     closing_start(&first, NULL, NULL, NULL, NULL);
     closing_handle(&first, &module->timer);
-    closing_handle(&first, &module->turn);
+    closing_handle(&first, &module->prepare);
     closing_end(&first);
     uv_run(&loop, UV_RUN_DEFAULT);
     closing_start(&module->closing, release, module, on_closed, &reported);

@@ -539,20 +539,20 @@ TEST(a_refusal_of_our_certificate_over_tls_1_2_comes_before_the_request)
 
 /* ---- peers that send without end ---- */
 
-static int turns;
+static int iterations;
 
 /* The peer sends first, as much as the kernel takes. */
-static void on_turn(uv_prepare_t *prepare)
+static void on_iteration(uv_prepare_t *prepare)
 {
     (void)prepare;
-    turns++;
+    iterations++;
     for (int before = 0, i = 0; before != peer.pieces && i < 100; i++) {
         before = peer.pieces;
         uv_sleep(3);
     }
 }
 
-/* Runs a call to a peer that floods; the loop's turns meanwhile are counted. */
+/* Runs a call to a peer that floods; the loop's iterations meanwhile are counted. */
 static void expect_flood_ends(const char *path)
 {
     struct http_call call;
@@ -560,8 +560,8 @@ static void expect_flood_ends(const char *path)
     prepare(&call, "GET", url_of("127.0.0.1", path));
     call.timeout_ms = 600000; /* the size ends it, not the time */
     uv_prepare_init(&loop, &prepare_handle);
-    uv_prepare_start(&prepare_handle, on_turn);
-    turns = 0;
+    uv_prepare_start(&prepare_handle, on_iteration);
+    iterations = 0;
     run(&call);
     uv_close((uv_handle_t *)&prepare_handle, NULL);
     uv_run(&loop, UV_RUN_NOWAIT);
@@ -599,8 +599,8 @@ TEST(a_peer_that_says_nothing_without_end_is_given_up_by_size_while_the_loop_goe
     set_up_pair(HTTP_PEER_TLS, "IP:127.0.0.1", DAY_S, &authority, &authority);
     for (size_t i = 0; i < ARRAY_SIZE(paths); i++) {
         expect_flood_ends(paths[i]);
-        /* What one call may take is the bytes of more turns than this. */
-        ck_assert_msg(turns >= 8, "%s: %d turns", paths[i], turns);
+        /* What one call may take is the bytes of more iterations than this. */
+        ck_assert_msg(iterations >= 8, "%s: %d iterations", paths[i], iterations);
     }
     expect_answered("127.0.0.1");
 }

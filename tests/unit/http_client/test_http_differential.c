@@ -295,7 +295,7 @@ static void read_by_us(const char *bytes, size_t length, enum end end, struct sc
         part = any(3) == 0 ? 1 + any(length - at) : length - at;
         scripted_send_bytes(fd, bytes + at, part);
         if (at + part < length)
-            scripted_turn();
+            scripted_run_once();
     }
     if (end == WAITS)
         scripted_settle();
@@ -304,7 +304,7 @@ static void read_by_us(const char *bytes, size_t length, enum end end, struct sc
     else
         scripted_end(fd);
     scripted_wait(call);
-    scripted_turn(); /* the next call shall have a connection of its own */
+    scripted_run_once(); /* the next call shall have a connection of its own */
     if (end != RESETS)
         scripted_close(fd);
     scripted_settle();

@@ -341,7 +341,7 @@ TEST(a_peer_that_sends_without_end_is_given_up_by_size)
     for (; call.ends == 0; sent += sizeof(zeros)) {
         ck_assert_uint_lt(sent, 8 * HTTP_CALL_BYTES(SCRIPTED_ANSWER_MAX));
         scripted_send_bytes(fd, zeros, sizeof(zeros));
-        scripted_turn();
+        scripted_run_once();
     }
     ck_assert_uint_gt(sent, HTTP_CALL_BYTES(SCRIPTED_ANSWER_MAX) / 2);
     ck_assert_str_eq(call.call.error, "the peer sends without end");
@@ -357,7 +357,7 @@ TEST(an_answer_in_pieces_of_one_byte_is_one_answer)
     for (size_t i = 0; i < sizeof(answer) - 1; i++) { /* over TLS each is a record */
         scripted_send_bytes(fd, answer + i, 1);
         if (i % 3 == 0)
-            scripted_turn();
+            scripted_run_once();
     }
     scripted_wait(&call);
     expect_answer(&call, "yes");
@@ -398,7 +398,7 @@ TEST(a_byte_of_an_answer_forbids_to_send_again)
         scripted_call(&call, "/half");
         scripted_receive_any(fd);
         scripted_send(fd, beginnings[i / 2]);
-        scripted_turn();
+        scripted_run_once();
         if (i % 2)
             scripted_reset(fd);
         else

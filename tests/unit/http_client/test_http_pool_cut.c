@@ -54,9 +54,9 @@ static bool play_to_end(struct scripted_call *call)
 {
     bool is_heard = false, is_open = true;
     int fd = scripted_accept();
-    for (int turns = 0; call->ends == 0; turns++) {
-        ck_assert_int_lt(turns, 100000);
-        if (is_open && is_cut && !is_heard && turns > 50) { /* a request without an end */
+    for (int iterations = 0; call->ends == 0; iterations++) {
+        ck_assert_int_lt(iterations, 100000);
+        if (is_open && is_cut && !is_heard && iterations > 50) { /* a request without an end */
             scripted_close(fd);
             is_open = false;
         }
@@ -65,7 +65,7 @@ static bool play_to_end(struct scripted_call *call)
             scripted_receive_any(fd);
             scripted_send(fd, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nConnection: close\r\n\r\nyes");
         }
-        scripted_turn();
+        scripted_run_once();
     }
     if (is_open)
         scripted_close(fd);

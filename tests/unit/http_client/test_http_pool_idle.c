@@ -32,7 +32,7 @@ START_TEST(an_idle_connection_that_speaks_is_dropped)
 
 START_TEST(what_arrived_on_an_idle_connection_before_the_request_left_is_no_answer_to_it)
 {
-    /* The loop had no turn yet: the bytes are in the kernel when the call starts. */
+    /* The loop has not run yet: the bytes are in the kernel when the call starts. */
     static const char *const words[] = {stale, "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\n\r\n", "x",
                                         "\r\n"};
     for (size_t i = 0; i < ARRAY_SIZE(words); i++) {

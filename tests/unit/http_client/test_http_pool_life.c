@@ -267,7 +267,7 @@ START_TEST(the_deadline_of_one_call_does_not_end_another_that_waits_for_the_same
         expect(&hasty[i], HTTP_NOT_SENT);
     }
     for (int i = 0; i < 50; i++) { /* what they had begun ends a little later */
-        scripted_turn();
+        scripted_run_once();
         uv_sleep(1);
     }
     ck_assert_msg(patient.ends == 0, "%s", patient.call.error);
@@ -332,7 +332,7 @@ START_TEST(a_crowd_that_waits_for_a_peer_gets_its_answers_when_he_comes_alive)
             scripted_receive_any(fds[i]);
             scripted_answer(fds[i], "one of many");
         }
-        scripted_turn();
+        scripted_run_once();
         answered = scripted.ended;
     }
     for (int i = 0; i < CROWD; i++)
@@ -378,7 +378,7 @@ START_TEST(a_peer_that_answers_at_once_gets_few_connections)
             scripted_receive_any(fds[i]);
             scripted_answer(fds[i], "at once");
         }
-        scripted_turn();
+        scripted_run_once();
     }
     ck_assert_int_le(count, 2 * HTTP_CONN_LIMIT_LEAST);
     for (int i = 0; i < CROWD; i++)
@@ -405,7 +405,7 @@ static int accept_asking(void)
 {
     int fd = scripted_accept();
     while (!scripted_is_asked(fd)) {
-        scripted_turn();
+        scripted_run_once();
         if (scripted_has_connection()) {
             scripted_close(fd);
             fd = scripted_accept();
@@ -703,7 +703,7 @@ static int call_with_descriptors(int free_ones)
     for (int i = 0; i < 3; i++)
         scripted_call(&calls[i], "/files");
     for (int i = 0; i < 50; i++)
-        scripted_turn();
+        scripted_run_once();
     setrlimit(RLIMIT_NOFILE, &files);
     while (scripted_has_connection())
         fds[count++] = scripted_accept();
@@ -845,7 +845,7 @@ static void serve_some(unsigned int *seed, int count)
             scripted_send_bytes(fd, answer, (size_t)length);
         for (int at = 0; split > 0 && at < length; at += 30) {
             scripted_send_bytes(fd, answer + at, (size_t)(length - at < 30 ? length - at : 30));
-            scripted_turn();
+            scripted_run_once();
         }
     }
 }
@@ -866,7 +866,7 @@ START_TEST(ten_thousand_calls_of_which_a_hundred_are_under_way_each_get_their_ow
             fds[count++] = scripted_accept();
         }
         serve_some(&seed, count);
-        scripted_turn();
+        scripted_run_once();
     }
     ck_assert_int_eq(right, CALLS);
     ck_assert_int_eq(scripted.ended, CALLS);

@@ -94,7 +94,7 @@ static void say_secret(int fd, size_t most)
     size_t length = strlen(scratch);
     for (size_t at = 0; at < length && at < most; at += 500) {
         scripted_send_bytes(fd, scratch + at, length - at < 500 ? length - at : 500);
-        scripted_turn();
+        scripted_run_once();
     }
     explicit_bzero(scratch, sizeof(scratch));
 }
@@ -250,7 +250,7 @@ static bool open_client(void)
 static void run_without_pause(void)
 {
     allocations_pause(false);
-    scripted_turn();
+    scripted_run_once();
     allocations_pause(true);
 }
 
@@ -264,11 +264,11 @@ static void run_call(int id, int64_t timeout_ms)
     allocations_pause(false);
     http_client_start(scripted.client, &calls[id].call);
     allocations_pause(true);
-    for (int turns = 0; calls[id].ends == 0; turns++) {
-        ck_assert_int_lt(turns, 100000);
+    for (int iterations = 0; calls[id].ends == 0; iterations++) {
+        ck_assert_int_lt(iterations, 100000);
         run_without_pause();
         serve_all();
-        if (turns > 200)
+        if (iterations > 200)
             uv_sleep(1);
     }
 }

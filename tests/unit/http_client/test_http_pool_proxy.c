@@ -169,14 +169,14 @@ TEST(another_peer_behind_the_proxy_gets_nothing)
 static struct flood {
     int fd;
     const char *head, *piece; /* the latter again and again */
-    atomic_int turns;         /* of the loop, counted by a timer */
+    atomic_int iterations;    /* of the loop, counted by a timer */
     bool stood;               /* the loop, all the time */
 } flood;
 
-static void on_turn(uv_timer_t *timer)
+static void on_iteration(uv_timer_t *timer)
 {
     (void)timer;
-    atomic_fetch_add(&flood.turns, 1);
+    atomic_fetch_add(&flood.iterations, 1);
 }
 
 /* false: the client has left. */
@@ -198,10 +198,10 @@ static void *send_without_end(void *context)
         memcpy(bytes + length, flood.piece, piece);
     if (!pour(bytes, length))
         return context;
-    int turns = atomic_load(&flood.turns);
+    int iterations = atomic_load(&flood.iterations);
     while (pour(bytes + head, length - head)) {
         flood.stood = scripted_now_ms() - begun_ms > stuck_after_ms() / 2;
-        if (flood.stood || atomic_load(&flood.turns) > turns + 100)
+        if (flood.stood || atomic_load(&flood.iterations) > iterations + 100)
             break;
     }
     return context;
@@ -211,7 +211,7 @@ static void start_flood(const char *head, const char *piece, pthread_t *ret_thre
 {
     flood = (struct flood){.fd = accept_connect(), .head = head, .piece = piece};
     uv_timer_init(&scripted.loop, timer);
-    uv_timer_start(timer, on_turn, 1, 1);
+    uv_timer_start(timer, on_iteration, 1, 1);
     ck_assert_int_eq(pthread_create(ret_thread, NULL, send_without_end, NULL), 0);
 }
 

@@ -203,12 +203,12 @@ static void wait_for(int fd, short events)
 size_t send_some(int fd, const char *bytes, size_t length)
 {
     size_t sent = 0;
-    int idle_turns = 0;
-    while (sent < length && idle_turns < 50) {
+    int idle_iterations = 0;
+    while (sent < length && idle_iterations < 50) {
         ssize_t count = send(fd, bytes + sent, length - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (count < 0 && errno != EAGAIN)
             break;
-        idle_turns = count > 0 ? 0 : idle_turns + 1;
+        idle_iterations = count > 0 ? 0 : idle_iterations + 1;
         sent += count > 0 ? (size_t)count : 0;
         run_once();
     }

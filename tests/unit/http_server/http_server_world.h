@@ -72,7 +72,7 @@ void close_server(void);
 void stop(void);
 /* A connected client socket. */
 int dial(void);
-/* One turn of the loop, without waiting. */
+/* One iteration of the loop, without waiting. */
 void run_once(void);
 void run_some(void);
 /* Returns how much could be sent before the connection was ended or took no more. */

@@ -222,7 +222,7 @@ TEST(who_has_proved_who_it_is_gives_way_last)
     for (size_t i = 0; i < ARRAY_SIZE(halves); i++) {
         halves[i] = dial();
         send_text(halves[i], "GET / HTTP/1.1\r\nHost: ");
-        if (i % 2) /* else both are accepted in one turn */
+        if (i % 2) /* else both are accepted in one iteration */
             run_some();
     }
     int fresh = dial();
@@ -278,7 +278,8 @@ TEST(an_idle_connection_whose_request_has_arrived_is_passed_over)
     int idle = dial();
     run_some();
     static const char text[] = "GET /short HTTP/1.1\r\n" H "\r\n";
-    int fresh = dial(); /* waits in the kernel, and is accepted in the turn in which the request is read, or before */
+    int fresh =
+        dial(); /* waits in the kernel, and is accepted in the iteration in which the request is read, or before */
     ck_assert_int_eq((int)send(asking, text, sizeof(text) - 1, MSG_NOSIGNAL), (int)sizeof(text) - 1);
     run_some();
     assert_ended_without_a_reply(idle);

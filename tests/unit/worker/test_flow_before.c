@@ -189,7 +189,7 @@ TEST(what_a_look_up_is_built_from_is_kept_once_and_before_the_create)
     expect(FLOW_GO, STEP_LOOKUP, LOOKUP_FIRST);
 }
 
-TEST(a_create_is_kept_before_it_waits_for_its_turn)
+TEST(a_create_is_kept_before_it_enters_the_queue)
 {
     is_told("h");
     ck_assert_int_eq(flow_before_call(&flow, NOW_MS, wall_us, &outcome).step, STEP_KEEP);

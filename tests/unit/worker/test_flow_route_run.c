@@ -173,11 +173,11 @@ START_TEST(a_delivery_that_may_not_leave_is_given_back)
     world.env.is_draining = _i == 0;
     target()->is_paused = _i == 1;
     flow->body.failed = _i == 2;
-    if (_i == 3) { /* it waits for its turn, and a clock is set meanwhile */
+    if (_i == 3) { /* it waits in the queue, and a clock is set meanwhile */
         struct target_ticket other = {.kind = STEP_DELIVER};
         ck_assert_int_eq(target_enter(target(), &other), TARGET_ADMITTED);
         flow_run_start(flow, true);
-        ck_assert_int_eq(flow->wait, FLOW_WAIT_TURN);
+        ck_assert_int_eq(flow->wait, FLOW_WAIT_TARGET);
         flow->attempt.wall_offset_us += 2 * SECOND * 1000;
         target_leave(target(), &other, BREAKER_GOOD, NULL, -1);
     } else {

@@ -225,7 +225,7 @@ TEST(no_create_leaves_when_the_machine_slept_while_the_call_was_queued)
     flow_run_start(flow, true);
     expect_request(0, "/v1/users/user-0/card-eligibility");
     answer(0, 200, ELIGIBLE);
-    run_until(flow->attempt.step == STEP_ISSUE && flow->wait == FLOW_WAIT_TURN);
+    run_until(flow->attempt.step == STEP_ISSUE && flow->wait == FLOW_WAIT_TARGET);
     clock_advance(SLEPT_US);
     target_leave(&world.peers.issuer.target, &blocker, BREAKER_GOOD, NULL, -1);
     run_until(world.write_count > 0 || world.request_count > 1);
@@ -300,7 +300,7 @@ START_TEST(a_pause_holds_back_a_create_at_the_last_moment)
         target_set_paused(issuer, true);
     answer(0, 200, ELIGIBLE);
     if (_i > 0)
-        run_until(flow->wait == FLOW_WAIT_TURN);
+        run_until(flow->wait == FLOW_WAIT_TARGET);
     if (_i == 1)
         target_set_paused(issuer, true);
     if (_i == 2) {
@@ -332,7 +332,7 @@ TEST(an_attempt_shows_what_it_waits_for)
     struct write_op *op = expect_write(WRITE_EXTEND);
     world.write_count = 0;
     op->on_written(op, WRITE_DONE, "");
-    ck_assert_int_eq(flow->wait, FLOW_WAIT_TURN);
+    ck_assert_int_eq(flow->wait, FLOW_WAIT_TARGET);
     target_leave(&world.peers.core.target, &blocker, BREAKER_GOOD, NULL, -1);
     ck_assert_int_eq(flow->wait, FLOW_WAIT_CALL);
     expect_request(0, "/v1/users/user-0/card-eligibility");

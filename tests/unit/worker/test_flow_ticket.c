@@ -49,7 +49,7 @@ TEST(a_question_waits_for_the_turn_of_its_create)
     limit();
     block();
     flow_run_start(&world.flow, true);
-    ck_assert_int_eq(world.flow.wait, FLOW_WAIT_TURN);
+    ck_assert_int_eq(world.flow.wait, FLOW_WAIT_TARGET);
     ck_assert_int_eq(world.request_count, 0);
     unblock();
     expect_question(0);
@@ -58,24 +58,24 @@ TEST(a_question_waits_for_the_turn_of_its_create)
     expect_create(1);
 }
 
-TEST(an_issuer_that_takes_all_it_may_costs_a_question_no_turn)
+TEST(an_issuer_that_takes_all_it_may_costs_a_question_no_ticket)
 {
     block();
     flow_run_start(&world.flow, true);
     expect_question(0);
     answer(0, 200, ELIGIBLE);
-    run_until(world.flow.wait == FLOW_WAIT_TURN);
+    run_until(world.flow.wait == FLOW_WAIT_TARGET);
     unblock();
     expect_create(1);
 }
 
-TEST(an_eligibility_that_became_too_old_is_asked_for_again_with_the_turn)
+TEST(an_eligibility_that_became_too_old_is_asked_for_again_with_the_ticket)
 {
     block();
     flow_run_start(&world.flow, true);
     expect_question(0);
     answer(0, 200, ELIGIBLE);
-    run_until(world.flow.wait == FLOW_WAIT_TURN);
+    run_until(world.flow.wait == FLOW_WAIT_TARGET);
     world.flow.attempt.checked_ms -= 10 * SECOND;
     unblock();
     expect_question(1);
@@ -92,10 +92,10 @@ TEST(a_turn_that_is_not_used_is_given_back)
     answer(0, 200, INELIGIBLE);
     expect_end(OUTBOX_REJECTED, "blocked");
     ck_assert_int_eq(issuer->breaker.in_flight, 0);
-    ck_assert(!world.flow.holds_turn);
+    ck_assert(!world.flow.holds_reserved);
 }
 
-TEST(a_429_meanwhile_ends_the_reserved_turn)
+TEST(a_429_meanwhile_ends_the_reserved_ticket)
 {
     issuer->breaker.limit_max = 3;
     issuer->breaker.limit = 2;
@@ -104,7 +104,7 @@ TEST(a_429_meanwhile_ends_the_reserved_turn)
     expect_question(0);
     target_leave(issuer, &blocker, BREAKER_BUSY, "issuer_http_429", -1);
     answer(0, 200, ELIGIBLE);
-    run_until(world.flow.wait == FLOW_WAIT_TURN); /* behind the rest */
+    run_until(world.flow.wait == FLOW_WAIT_TARGET); /* behind the rest */
     ck_assert_int_eq(world.request_count, 1);
     ck_assert_int_eq(issuer->breaker.in_flight, 0);
     expect_create(1);
@@ -145,7 +145,7 @@ TEST(a_create_that_waited_is_held_back_when_links_become_suspected_meanwhile)
     flow_run_start(&world.flow, true);
     expect_question(0);
     answer(0, 200, ELIGIBLE);
-    run_until(world.flow.wait == FLOW_WAIT_TURN);
+    run_until(world.flow.wait == FLOW_WAIT_TARGET);
     suspect(core, STEP_LINK);
     unblock();
     expect_end(OUTBOX_PENDING, "breaker_open");
@@ -219,9 +219,9 @@ START_TEST(only_a_refusal_with_nothing_unknown_counts_towards_the_pause)
     ck_assert_int_eq(issuer->refused.count, _i == 0);
 }
 
-SUITE(flow_turn)
+SUITE(flow_ticket)
 {
-    TCase *tcase = tcase_create("flow_turn");
+    TCase *tcase = tcase_create("flow_ticket");
     tcase_add_checked_fixture(tcase, set_up_targets, tear_down);
     ADD_TESTS(tcase);
     tcase_add_loop_test(tcase, no_card_is_begun_while_a_call_that_it_needs_is_suspected, 0, 2);

@@ -1,5 +1,5 @@
-/* See flow_turn.h. */
-#include "worker/flow/flow_turn.h"
+/* See flow_ticket.h. */
+#include "worker/flow/flow_ticket.h"
 
 #include <assert.h>
 #include <string.h>
@@ -18,7 +18,7 @@ static bool is_suspected(const struct flow *flow)
     return issuer_of(flow)->suspected > 0 || flow->env->peers->core.target.suspected > 0;
 }
 
-const char *flow_turn_closed(const struct flow *flow, int64_t now_ms)
+const char *flow_ticket_closed(const struct flow *flow, int64_t now_ms)
 {
     if (flow->env->mark || (flow->attempt.step != STEP_CHECK && flow->attempt.step != STEP_ISSUE))
         return NULL;
@@ -31,7 +31,7 @@ const char *flow_turn_closed(const struct flow *flow, int64_t now_ms)
     return flow->attempt.step == STEP_CHECK ? target_closed_by(issuer_of(flow), now_ms) : NULL;
 }
 
-int64_t flow_turn_wait_ms(const struct flow *flow)
+int64_t flow_ticket_wait_ms(const struct flow *flow)
 {
     const struct peers *peers = flow->env->peers;
     bool is_away = flow->route ? flow->route->peer.target.breaker.state != BREAKER_CLOSED
@@ -41,14 +41,14 @@ int64_t flow_turn_wait_ms(const struct flow *flow)
     return is_suspected(flow) && !is_away ? 0 : -1;
 }
 
-/* ---- the reserved turn ---- */
+/* ---- the reserved ticket ---- */
 
-bool flow_turn_is_needed(const struct flow *flow)
+bool flow_ticket_is_needed(const struct flow *flow)
 {
-    if (flow->attempt.step != STEP_CHECK || flow->attempt.asks_for != STEP_COUNT || flow->holds_turn)
+    if (flow->attempt.step != STEP_CHECK || flow->attempt.asks_for != STEP_COUNT || flow->holds_reserved)
         return false;
     const struct breaker *breaker = &issuer_of(flow)->breaker;
-    /* guard: a limited issuer's create has its turn before the question */
+    /* guard: a limited issuer's create has its ticket before the question */
     return breaker->state == BREAKER_CLOSED && (breaker->is_doubted || breaker->limit < breaker->limit_max);
 }
 
@@ -62,52 +62,52 @@ static void fill_ticket(const struct flow *flow, enum flow_step step, struct tar
     ticket->event_id = flow->attempt.event_id;
 }
 
-enum target_entry flow_turn_reserve(struct flow *flow,
-                                    void (*on_admitted)(struct target_ticket *ticket, enum target_entry entry))
+enum target_entry flow_ticket_reserve(struct flow *flow,
+                                      void (*on_admitted)(struct target_ticket *ticket, enum target_entry entry))
 {
-    assert(!flow->holds_turn);
-    fill_ticket(flow, STEP_ISSUE, &flow->turn);
-    flow->turn.on_admitted = on_admitted;
-    enum target_entry entry = target_enter(issuer_of(flow), &flow->turn);
-    flow->holds_turn = entry == TARGET_ADMITTED;
+    assert(!flow->holds_reserved);
+    fill_ticket(flow, STEP_ISSUE, &flow->reserved);
+    flow->reserved.on_admitted = on_admitted;
+    enum target_entry entry = target_enter(issuer_of(flow), &flow->reserved);
+    flow->holds_reserved = entry == TARGET_ADMITTED;
     return entry;
 }
 
-void flow_turn_keep(struct flow *flow)
+void flow_ticket_keep(struct flow *flow)
 {
-    assert(flow->attempt.step == STEP_ISSUE && flow->holds_ticket && !flow->holds_turn);
-    flow->turn = flow->ticket;
-    flow->holds_turn = true;
+    assert(flow->attempt.step == STEP_ISSUE && flow->holds_ticket && !flow->holds_reserved);
+    flow->reserved = flow->ticket;
+    flow->holds_reserved = true;
     flow->holds_ticket = false;
 }
 
-bool flow_turn_use(struct flow *flow)
+bool flow_ticket_use(struct flow *flow)
 {
-    if (flow->attempt.step != STEP_ISSUE || !flow->holds_turn)
+    if (flow->attempt.step != STEP_ISSUE || !flow->holds_reserved)
         return false;
-    /* guard: a reserved turn ends with a 429 */
-    if (flow->turn.epoch != issuer_of(flow)->breaker.epoch) {
-        flow_turn_release(flow);
+    /* guard: a reserved ticket ends with a 429 */
+    if (flow->reserved.epoch != issuer_of(flow)->breaker.epoch) {
+        flow_ticket_release(flow);
         return false;
     }
-    flow->ticket = flow->turn;
+    flow->ticket = flow->reserved;
     flow->holds_ticket = true;
-    flow->holds_turn = false;
+    flow->holds_reserved = false;
     return true;
 }
 
-void flow_turn_release(struct flow *flow)
+void flow_ticket_release(struct flow *flow)
 {
-    if (!flow->holds_turn)
+    if (!flow->holds_reserved)
         return;
-    flow->holds_turn = false;
-    target_leave(issuer_of(flow), &flow->turn, BREAKER_NOTHING, NULL, -1);
+    flow->holds_reserved = false;
+    target_leave(issuer_of(flow), &flow->reserved, BREAKER_NOTHING, NULL, -1);
 }
 
 /* ---- the ticket ---- */
 
-enum target_entry flow_turn_enter(struct flow *flow,
-                                  void (*on_admitted)(struct target_ticket *ticket, enum target_entry entry))
+enum target_entry flow_ticket_enter(struct flow *flow,
+                                    void (*on_admitted)(struct target_ticket *ticket, enum target_entry entry))
 {
     fill_ticket(flow, flow->attempt.step, &flow->ticket);
     flow->ticket.on_admitted = on_admitted;
@@ -116,7 +116,7 @@ enum target_entry flow_turn_enter(struct flow *flow,
     return entry;
 }
 
-void flow_turn_return(struct flow *flow)
+void flow_ticket_return(struct flow *flow)
 {
     if (!flow->holds_ticket)
         return;
@@ -135,7 +135,7 @@ static enum breaker_result health_of_mark(const struct flow *flow)
     return flow->call.result != HTTP_ANSWERED ? BREAKER_BAD : BREAKER_NOTHING;
 }
 
-void flow_turn_leave(struct flow *flow, struct flow_verdict *verdict)
+void flow_ticket_leave(struct flow *flow, struct flow_verdict *verdict)
 {
     struct target *target = &flow_peer(flow)->target;
     const struct outcome *outcome = &flow->attempt.outcome;
