@@ -58,7 +58,7 @@ BEGIN
         RAISE EXCEPTION 'a batch of issuing.accept holds a user at most once' USING ERRCODE = '22023';
     END IF;
     -- guard: the user's lock comes first
-    -- guard: no stranger can name a user's lock
+    -- guard: no other role can name a user's lock
     -- guard: a batch waits for no user
     has_lock := ARRAY(SELECT pg_try_advisory_xact_lock(issuing.user_lock(u.user_id, s.salt))
                       FROM lock_salt s, unnest(user_ids) WITH ORDINALITY AS u (user_id, n) ORDER BY u.n);

@@ -81,7 +81,7 @@ AS $$
 $$;
 
 -- Moves the clock of issuing.retention_now on. A step, or a pause without a pass, does not count as time; after a day
--- without one the database's clock is believed again, whatever it says.
+-- without one the database's clock counts again, whatever it says.
 CREATE OR REPLACE FUNCTION issuing.advance_clock() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
 AS $$

@@ -5,13 +5,13 @@
 
 struct pg_sync *owner, *worker, *other;
 
-void set_clock(const char *passed_ago, const char *steady_for, const char *believed_ago)
+void set_clock(const char *passed_ago, const char *steady_for, const char *clock_ago)
 {
     database_exec(owner,
                   "UPDATE housekeeping_clock SET passed_at = clock_timestamp() - interval '%s', steady_from = "
                   "clock_timestamp() - "
                   "interval '%s', clock_at = clock_timestamp() - interval '%s'",
-                  passed_ago, steady_for, believed_ago);
+                  passed_ago, steady_for, clock_ago);
 }
 
 void set_up(void)

@@ -17,7 +17,7 @@ void set_up(void);
 void tear_down(void);
 
 /* Sets the clock by which retentions are judged to what a pass left. */
-void set_clock(const char *passed_ago, const char *steady_for, const char *believed_ago);
+void set_clock(const char *passed_ago, const char *steady_for, const char *clock_ago);
 
 /* ---- one pass ---------------------------------------------------------------------------------------------------- */
 

@@ -100,12 +100,12 @@ TEST(of_two_rows_of_a_key_in_different_partitions_the_newest_counts)
     expect(&an_hour, &again, "accepted");
 }
 
-static void advance_clock(const char *passed_ago, const char *believed_ago)
+static void advance_clock(const char *passed_ago, const char *clock_ago)
 {
     database_exec(owner,
                   "UPDATE housekeeping_clock SET passed_at = clock_timestamp() - interval '%s', clock_at = "
                   "clock_timestamp() - interval '%s'",
-                  passed_ago, believed_ago);
+                  passed_ago, clock_ago);
 }
 
 /* The database's clock jumps ahead by five hours or a year: by that clock the key's request ended longer ago than

@@ -354,7 +354,7 @@ TEST(what_housekeeping_has_promised_refuses_nobody)
 }
 
 /* Every session that may connect can take an advisory lock whose key it knows. */
-TEST(no_lock_that_a_stranger_can_take_stops_a_user)
+TEST(no_lock_that_another_role_can_take_stops_a_user)
 {
     database_run(db,
                  "SELECT pg_advisory_lock(hashtextextended('anna', 4711)), pg_advisory_lock(hashtextextended('anna', "

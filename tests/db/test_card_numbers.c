@@ -516,7 +516,7 @@ TEST(without_the_lock_of_the_user_the_limit_of_numbers_is_broken)
     ck_assert_int_gt(most, REVEALS_MOST);
 }
 
-TEST(no_lock_that_a_stranger_can_take_hides_a_number)
+TEST(no_lock_that_another_role_can_take_hides_a_number)
 {
     insert("1", "alice", "COMPLETED", "active", RECORD(7));
     database_run(worker, "BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('alice', 4712))");

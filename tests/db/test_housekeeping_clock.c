@@ -76,7 +76,7 @@ TEST(the_housekeeping_clock_moves_by_passes_only)
     static const char believed[] =
         "SELECT round(extract(epoch FROM now() - clock_at) / 3600)::int FROM housekeeping_clock";
     static const struct {
-        const char *passed_ago, *steady_for, *believed_ago;
+        const char *passed_ago, *steady_for, *clock_ago;
         int hours_behind;
     } cases[] = {
         {"30 s", "1 h", "30 s", 0},     {"10 h", "20 h", "10 h", 10}, /* a step, or a pause */
@@ -88,7 +88,7 @@ TEST(the_housekeeping_clock_moves_by_passes_only)
     (void)pass(); /* the first one of an installation */
     ck_assert_int_eq(database_int(owner, "%s", believed), 0);
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        set_clock(cases[i].passed_ago, cases[i].steady_for, cases[i].believed_ago);
+        set_clock(cases[i].passed_ago, cases[i].steady_for, cases[i].clock_ago);
         (void)pass();
         ck_assert_int_eq(database_int(owner, "%s", believed), cases[i].hours_behind);
         ck_assert_int_eq(database_int(owner, "SELECT issuing.retention_now(now()) <= now()"), 1);

@@ -93,7 +93,7 @@ TEST(a_lock_that_somebody_keeps_is_a_failure_after_three_passes)
 }
 
 /* Advisory locks belong to everybody who may connect. */
-TEST(no_advisory_lock_of_a_stranger_stops_the_housekeeping)
+TEST(no_advisory_lock_of_another_role_stops_the_housekeeping)
 {
     database_run(other, "SELECT pg_advisory_lock(4711, n) FROM generate_series(1, 10) n");
     expect_pass("created outbox_events 0");

@@ -318,7 +318,7 @@ TEST(a_claim_before_the_end_holds_the_event_and_the_end_sees_that)
 }
 
 /* Every session that may connect can take an advisory lock whose key it knows. */
-TEST(no_lock_that_a_stranger_can_take_stops_a_claim_or_an_end)
+TEST(no_lock_that_another_role_can_take_stops_a_claim_or_an_end)
 {
     struct uuid first = add("alice");
     database_run(other, "BEGIN; SELECT pg_advisory_xact_lock(4712, hashtext('ORDEREDalice'))");

@@ -136,7 +136,7 @@ def an_api_that_the_schema_refuses_is_not_ready_until_it_works_again(world):
 @core
 @slow
 @test
-def an_api_is_not_ready_while_a_stranger_fills_the_lock_table(world):
+def an_api_is_not_ready_while_another_role_fills_the_lock_table(world):
     """One statement of a role without any right."""
     world.own_database()
     world.up(workers=0)

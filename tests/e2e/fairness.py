@@ -230,7 +230,7 @@ def post_for_ever(world, user, statuses, stop):
 @core
 @slow
 @test(limit__count="100000")
-def locks_of_users_that_a_stranger_holds_cost_those_users_only(world):
+def locks_of_users_that_another_role_holds_cost_those_users_only(world):
     """A role that may read pg_locks, where the server leaves it open, finds the keys there."""
     world.start_api()
     api = world.apis()[0]
@@ -257,7 +257,7 @@ def locks_of_users_that_a_stranger_holds_cost_those_users_only(world):
 
 
 @test
-def numbers_of_a_user_whose_lock_a_stranger_holds_are_refused_and_those_of_others_shown(world):
+def numbers_of_a_user_whose_lock_another_role_holds_are_refused_and_those_of_others_shown(world):
     world.up()
     paths = {user: "/v1/cards/%s/number" % world.issue(user)["card"]["id"] for user in (SLOW, "bob")}
     with world.holding("SELECT pg_advisory_xact_lock(issuing.reveal_lock('%s', salt)) FROM issuing.lock_salt" % SLOW):

@@ -84,7 +84,7 @@ def a_question_holds_back_what_is_behind_it_and_nobody_else(world):
 
 
 @test(worker__lease="60s")
-def a_lock_that_a_stranger_holds_delays_the_ends_of_one_user_only(world):
+def a_lock_that_another_role_holds_delays_the_ends_of_one_user_only(world):
     """Keys of locks are seen in pg_locks where that is open; any session may take them."""
     with receiver(world) as service:
         route(world, service, **ORDERED)
