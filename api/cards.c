@@ -149,7 +149,7 @@ static void read_keys(void *context)
 }
 
 static struct read_ahead keys_ahead = {.read = read_keys};
-static bool is_told; /* that the file does not answer */
+static bool is_logged; /* the file does not answer, and the log says so */
 
 /* At most once a second: a record that no key opens is no reason to read files all the time. False: the keys were just
  * read. */
@@ -162,7 +162,7 @@ static bool start_reading_keys(struct api_env *env)
         return false;
     env->keys_reloaded_ms = now_ms;
     snprintf(keys_path, sizeof(keys_path), "%s", env->config->card.keys_file);
-    is_told = false;
+    is_logged = false;
     /* guard: a number waits for no file */
     read_ahead_start(&keys_ahead);
     return true;
@@ -190,9 +190,9 @@ static void wait_for_keys(struct api_call *call)
         again_add(&call->env->reveals, &call->again);
         return;
     }
-    if (!is_told)
+    if (!is_logged)
         log_error("the file of the card keys does not answer", LOG_TEXT("file", keys_path));
-    is_told = true;
+    is_logged = true;
     api_call_problem(call, PROBLEM_UNAVAILABLE, "The keys of card numbers cannot be read now.", soon);
 }
 

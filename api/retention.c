@@ -24,7 +24,7 @@ static void log_failure(struct retention *retention, const char *why)
     log_warning("the database has not yet stored how long keys are honoured", LOG_TEXT("why", why));
 }
 
-static void on_told(struct pg_query *query, const struct pg_query_result *result)
+static void on_promised(struct pg_query *query, const struct pg_query_result *result)
 {
     struct retention *retention = container_of(query, struct retention, query);
     retention->is_in_flight = false;
@@ -51,7 +51,7 @@ static void on_timer(uv_timer_t *timer)
         .params = {pg_param_int8(retention->config->idempotency.retention_ms),
                    pg_param_int8(retention->config->limit.window_ms)},
         .timeout_ms = TIMEOUT_MS,
-        .on_result = on_told,
+        .on_result = on_promised,
     };
     pg_pool_submit(retention->pool, &retention->query);
 }

@@ -50,10 +50,10 @@ def text_of(name):
 def git(*words):
     """What git says, None where it refuses or is not there: a source archive is no clone."""
     try:
-        told = subprocess.run(["git", *words], cwd=TOP, capture_output=True, text=True, check=False)
+        done = subprocess.run(["git", *words], cwd=TOP, capture_output=True, text=True, check=False)
     except FileNotFoundError:
         return None
-    return told.stdout.strip() if told.returncode == 0 else None
+    return done.stdout.strip() if done.returncode == 0 else None
 
 
 def commit():
@@ -172,9 +172,9 @@ def owner_of(library):
     is slow."""
     real = pathlib.Path(os.path.realpath(library))
     for path in (real, "/" + str(real).removeprefix("/usr/"), library):
-        told = subprocess.run(["dpkg-query", "-S", str(path)], capture_output=True, text=True, check=False)
-        if told.returncode == 0:
-            return told.stdout.split(": ")[0].split(",")[0]
+        done = subprocess.run(["dpkg-query", "-S", str(path)], capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return done.stdout.split(": ")[0].split(",")[0]
     sys.exit("no package has %s" % library)
 
 

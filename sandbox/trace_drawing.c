@@ -13,8 +13,8 @@
 #define INDENT_MAX 8 /* levels; deeper ones are drawn there */
 
 /* What the name and the bar of a span tell already, or what is the same in all of them. */
-static const char *const untold[] = {"http.request.method", "http.route", "server.port"};
-static const char *const untold_prefixes[] = {"messaging.", "network.", "url."};
+static const char *const hidden[] = {"http.request.method", "http.route", "server.port"};
+static const char *const hidden_prefixes[] = {"messaging.", "network.", "url."};
 /* Told without a name. */
 static const char *const bare[] = {"error.type", "http.response.status_code", "server.address"};
 
@@ -73,7 +73,7 @@ static double place(const struct span_tree *tree, uint64_t ns)
     return ns >= tree->to_ns ? 1 : (double)(ns - tree->from_ns) / (double)total;
 }
 
-/* ---- what is told of a span behind its bar ---- */
+/* ---- the attributes of a span, behind its bar ---- */
 
 static bool is_among(const char *const *names, size_t count, const char *name)
 {
@@ -83,12 +83,12 @@ static bool is_among(const char *const *names, size_t count, const char *name)
     return false;
 }
 
-static bool is_untold(const char *name)
+static bool is_hidden(const char *name)
 {
-    for (size_t i = 0; i < ARRAY_SIZE(untold_prefixes); i++)
-        if (strncmp(name, untold_prefixes[i], strlen(untold_prefixes[i])) == 0)
+    for (size_t i = 0; i < ARRAY_SIZE(hidden_prefixes); i++)
+        if (strncmp(name, hidden_prefixes[i], strlen(hidden_prefixes[i])) == 0)
             return true;
-    return is_among(untold, ARRAY_SIZE(untold), name);
+    return is_among(hidden, ARRAY_SIZE(hidden), name);
 }
 
 static void put_part(struct buf *out, const char **before, const char *name, const char *value, bool as_page)
@@ -102,20 +102,20 @@ static void put_part(struct buf *out, const char **before, const char *name, con
     put_plain(out, value, as_page);
 }
 
-static void put_told(struct buf *out, const struct span_row *row, const struct span_tree *tree, bool as_page)
+static void put_attributes(struct buf *out, const struct span_row *row, const struct span_tree *tree, bool as_page)
 {
     const struct span *span = row->span;
-    const char *before = "", *told = "";
+    const char *before = "", *shown = "";
     char text[24];
     if (span->status == SPAN_ERROR)
         put_part(out, &before, *span->message ? "error:" : "", *span->message ? span->message : "error", as_page);
     for (const char *name = span_attribute(span, NULL); name; name = span_attribute(span, name)) {
         const char *dot = strrchr(name, '.'), *value = span_attribute_value(name);
         bool is_bare = is_among(bare, ARRAY_SIZE(bare), name);
-        if (is_untold(name) || (is_bare && strcmp(value, told) == 0)) /* an error 429 has 429 as its type */
+        if (is_hidden(name) || (is_bare && strcmp(value, shown) == 0)) /* an error 429 has 429 as its type */
             continue;
         put_part(out, &before, is_bare ? "" : dot && dot[1] ? dot + 1 : name, value, as_page);
-        told = is_bare ? value : told;
+        shown = is_bare ? value : shown;
     }
     if (row->waited_ns)
         put_part(out, &before, "waited", duration_text(row->waited_ns, text), as_page);
@@ -216,7 +216,7 @@ static void put_row(struct buf *out, const struct span_row *row, const struct sp
     put_bar(out, row, tree);
     size_t length = out->length;
     buf_put_byte(out, ' ');
-    put_told(out, row, tree, false);
+    put_attributes(out, row, tree, false);
     if (out->length == length + 1)
         out->length = length;
     buf_put_byte(out, '\n');
@@ -296,7 +296,7 @@ static void put_page_row(struct buf *out, const struct span_row *row, const stru
     buf_put_format(out, "</details><td class=\"n\">%s<td class=\"n\">%s", times.after, times.took);
     put_page_bar(out, row, tree);
     buf_put_text(out, "<td>");
-    put_told(out, row, tree, true);
+    put_attributes(out, row, tree, true);
     buf_put_byte(out, '\n');
 }
 

@@ -105,10 +105,10 @@ static const char *act_of(const struct flow *flow)
     for (size_t i = 0; i < ARRAY_SIZE(acts); i++)
         if (strcmp(attempt->deferral_code, acts[i][0]) == 0)
             return acts[i][1];
-    bool is_told = attempt->number == 1 && attempt->deferral_count == 0 &&
-                   strcmp(flow_event_type(flow), OUTBOX_ENDED_TYPE) == 0 &&
-                   memmem(flow->body.bytes, flow->body.length, resolved, sizeof(resolved) - 1);
-    return is_told ? "operator.resolved" : NULL;
+    bool is_resolved = attempt->number == 1 && attempt->deferral_count == 0 &&
+                       strcmp(flow_event_type(flow), OUTBOX_ENDED_TYPE) == 0 &&
+                       memmem(flow->body.bytes, flow->body.length, resolved, sizeof(resolved) - 1);
+    return is_resolved ? "operator.resolved" : NULL;
 }
 
 void spans_end_attempt(struct flow *flow, const char *lost)

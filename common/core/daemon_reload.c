@@ -118,12 +118,12 @@ static void read_files(void *context)
 }
 
 static struct read_ahead reading = {.read = read_files};
-static bool is_told; /* that it takes long */
+static bool is_logged; /* that it takes long */
 
 static void start_reading(struct daemon *daemon)
 {
     reading.context = daemon;
-    is_told = false;
+    is_logged = false;
     read_ahead_start(&reading);
 }
 
@@ -131,8 +131,8 @@ static bool is_read(void)
 {
     if (read_ahead_is_over(&reading))
         return true;
-    if (!is_told && clock_mono_ms() - reading.began_ms >= READING_LONG_MS) {
-        is_told = true;
+    if (!is_logged && clock_mono_ms() - reading.began_ms >= READING_LONG_MS) {
+        is_logged = true;
         log_error("a file of the configuration does not answer, the old ones stay in force");
     }
     return false;

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define TELL_EVERY_MS 3000
+#define SEND_EVERY_MS 3000
 #define WHY_MAX 80 /* of the reason: the numbers behind it matter as well */
 
 static void write_line(char line[DAEMON_STATUS_SIZE], enum daemon_state state, const char *why, const char *text)
@@ -27,14 +27,14 @@ const char *daemon_status_line(struct daemon_status *status, enum daemon_state s
                                int64_t now_ms)
 {
     char line[DAEMON_STATUS_SIZE];
-    bool is_first = status->told_ms == 0;
-    if (!is_first && state == status->state && now_ms - status->told_ms < TELL_EVERY_MS)
+    bool is_first = status->sent_ms == 0;
+    if (!is_first && state == status->state && now_ms - status->sent_ms < SEND_EVERY_MS)
         return NULL;
     write_line(line, state, why, text);
     if (!is_first && strcmp(line, status->line) == 0)
         return NULL;
     status->state = state;
-    status->told_ms = now_ms;
+    status->sent_ms = now_ms;
     memcpy(status->line, line, sizeof(line));
     return status->line;
 }

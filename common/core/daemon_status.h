@@ -15,11 +15,11 @@ enum daemon_state { DAEMON_WORKING, DAEMON_WAITING, DAEMON_DRAINING };
 /* All zero at first. */
 struct daemon_status {
     enum daemon_state state;
-    int64_t told_ms; /* 0 = nothing was told yet */
+    int64_t sent_ms; /* when the last line was returned; 0 = none yet */
     char line[DAEMON_STATUS_SIZE];
 };
 
-/* Returns the line to tell now, valid until the next call; NULL when the last one still holds, or is less than three
+/* Returns the line to send to systemd now, valid until the next call; NULL when the last one still holds, or is less than three
  * seconds old and the state is the same. why: what is amiss with the database, for WAITING. text: what the program says
  * of itself, may be "". */
 const char *daemon_status_line(struct daemon_status *status, enum daemon_state state, const char *why, const char *text,

@@ -35,7 +35,7 @@ static struct attempt_rules rules_of(const struct config *config, const struct c
         return issuer_attempt_rules(config, issuer_profile_of(config));
     static char some_url[] = "";
     const struct config_route *own = configured(config, route->type);
-    const struct config_route told = {
+    const struct config_route registered = {
         .timeout_ms = own ? own->timeout_ms : 0,
         /* guard: explain announces no delivery past the lifetime of its key */
         .key_lifetime_ms = route->key_lifetime_ms,
@@ -48,7 +48,7 @@ static struct attempt_rules rules_of(const struct config *config, const struct c
                       : route->is_signed ? ON_REFUSED_QUESTION
                                          : ON_REFUSED_REJECT,
     };
-    return attempt_rules_of_route(config, &told);
+    return attempt_rules_of_route(config, &registered);
 }
 
 /* -1 = there is no such time. */

@@ -159,7 +159,7 @@ BEGIN
                'COMPLETED', '', array_agg(d.created_at), 1
         FROM completed d
         HAVING count(*) > 0
-    ), told AS (
+    ), notified AS (
         INSERT INTO end_notifications (ended_at, ids, is_again)
         SELECT now(), array_agg(d.id), bool_or(d.ends IS NOT NULL)
         FROM completed d

@@ -135,7 +135,7 @@ def check_notes(world, together):
     return wrong, len(arrived)
 
 
-def check_told(world):
+def check_notified(world):
     """Of each request that has ended, the last end was told as it stands."""
     _, rows = all_rows(world.sandbox, "/hooks", "hooks")
     arrived = {row["id"] for row in rows if row["name"] == "ended"}
@@ -159,7 +159,7 @@ def check(checks, world, service, when):
                (when, ", ".join("%s %d" % pair for pair in counts.items())), wrong)
     wrong, count = check_notes(world, service.together)
     checks.one("%s: notes that were written together arrived in their order (%d)" % (when, count), wrong)
-    wrong, count = check_told(world)
+    wrong, count = check_notified(world)
     checks.one("%s: the end of each request was told as it stands (%d)" % (when, count), wrong)
     known = set(world.sql("SELECT id FROM outbox_events WHERE event_type <> 'CARD_ISSUE'").split())
     checks.one("%s: no event of the service was lost" % when,

@@ -28,7 +28,7 @@ static int64_t listed(const char *condition)
     return database_int(owner, "SELECT coalesce(sum(cardinality(ids)), 0) FROM end_notifications WHERE %s", condition);
 }
 
-static int64_t told(const char *condition)
+static int64_t notified(const char *condition)
 {
     return database_int(owner, "SELECT count(*) FROM outbox_events e WHERE event_type = 'CARD_REQUEST_ENDED' AND %s",
                         condition);
@@ -68,10 +68,11 @@ TEST(what_was_said_at_an_end_is_told_though_the_request_goes_on)
     end_again(&event);
     ck_assert_int_eq(tell(worker, 100, false), 2);
     expect_in_order(&event);
-    ck_assert_int_eq(told("payload ->> 'type' = 'card_request.ended' AND payload #>> '{data,user_id}' = 'alice' AND "
-                          "payload ->> 'timestamp' = payload #>> '{data,updated_at}' AND status = 'PROCESSING' AND "
-                          "retry_count = 1 AND first_sent_at = updated_at AND next_attempt_at = lease_until"),
-                     2);
+    ck_assert_int_eq(
+        notified("payload ->> 'type' = 'card_request.ended' AND payload #>> '{data,user_id}' = 'alice' AND "
+                 "payload ->> 'timestamp' = payload #>> '{data,updated_at}' AND status = 'PROCESSING' AND "
+                 "retry_count = 1 AND first_sent_at = updated_at AND next_attempt_at = lease_until"),
+        2);
     ck_assert_int_eq(listed("true"), 0);
     ck_assert_int_eq(tell(worker, 100, false), 0);
 }
@@ -93,8 +94,8 @@ TEST(ids_follow_the_ends_though_the_clock_steps_back)
     /* In order, another end of the user follows too; the first one is handed out, the others are held. */
     ended("bob", "COMPLETED");
     ck_assert_int_eq(tell(worker, 100, true), 0);
-    ck_assert_int_eq(told("user_id = 'bob' AND id > uuid7_least(now() + interval '59 min')"), 3);
-    ck_assert_int_eq(told("user_id = 'bob' AND held_behind IS NOT NULL"), 2);
+    ck_assert_int_eq(notified("user_id = 'bob' AND id > uuid7_least(now() + interval '59 min')"), 3);
+    ck_assert_int_eq(notified("user_id = 'bob' AND held_behind IS NOT NULL"), 2);
 }
 
 TEST(an_end_waits_for_the_earlier_one_of_its_request_that_another_claim_has)
@@ -115,7 +116,7 @@ TEST(an_end_waits_for_the_earlier_one_of_its_request_that_another_claim_has)
     ck_assert_int_eq(tell(other, 1, false), 1);
     database_run(other, "COMMIT");
     ck_assert_int_eq(tell(worker, 100, false), 1);
-    ck_assert_int_eq(told("true"), 5);
+    ck_assert_int_eq(notified("true"), 5);
     /* In order, whoever has the first one takes all. */
     ended("erin", "COMPLETED");
     ended("frank", "COMPLETED");
@@ -142,7 +143,7 @@ TEST(a_claim_takes_what_it_has_room_for_and_retries_have_half)
     ck_assert_int_eq(tell(worker, 4, false), 4);
     ck_assert_int_eq(listed("true"), 4);
     ck_assert_int_eq(tell(worker, 100, false), 6);
-    ck_assert_int_eq(told("status = 'PROCESSING'"), 10);
+    ck_assert_int_eq(notified("status = 'PROCESSING'"), 10);
     ck_assert_int_eq(database_int(owner, "SELECT count(DISTINCT payload #>> '{data,id}') FROM outbox_events WHERE "
                                          "event_type = 'CARD_REQUEST_ENDED'"),
                      10);
@@ -158,7 +159,7 @@ TEST(an_end_that_cannot_be_told_stops_no_other_and_is_shown)
                         "<> 'carol') NOT VALID");
     ck_assert_int_eq(tell(worker, 100, false), 1);
     database_run(owner, "ALTER TABLE outbox_events DROP CONSTRAINT poison");
-    ck_assert_int_eq(told("user_id = 'dave'"), 1);
+    ck_assert_int_eq(notified("user_id = 'dave'"), 1);
     ck_assert_int_eq(listed("refused IS NOT NULL"), 3);
     ck_assert_int_eq(listed("refused LIKE '%%poison%%'"), 1);
     ck_assert_int_eq(tell(worker, 100, false), 0);
@@ -188,7 +189,7 @@ TEST(a_plan_of_housekeeping_keeps_an_end_on_the_list_and_is_withdrawn)
         ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM pg_constraint WHERE conname = 'default_promise'"),
                          0);
         ck_assert_int_eq(tell(worker, 100, is_ordered), 1);
-        ck_assert_int_eq(told("true"), is_ordered + 1);
+        ck_assert_int_eq(notified("true"), is_ordered + 1);
         database_run(owner, "UPDATE outbox_events SET status = 'COMPLETED', lease_token = NULL, lease_until = NULL, "
                             "completed_at = now() WHERE status = 'PROCESSING'");
     }
@@ -216,7 +217,7 @@ TEST(a_request_is_kept_while_its_end_waits_to_be_told)
     ck_assert_int_eq(database_int(owner, "SELECT events FROM ends_waiting"), 1);
     ck_assert_int_eq(tell(worker, 100, false), 1);
     ck_assert_int_eq(database_int(owner, kept), 0);
-    ck_assert_int_eq(told("created_at < now() - interval '99 days'"), 1); /* it has waited since its end */
+    ck_assert_int_eq(notified("created_at < now() - interval '99 days'"), 1); /* it has waited since its end */
 }
 
 TESTS_BETWEEN(end_notifications, open_end_notifications, tear_down)

@@ -41,7 +41,7 @@ static int64_t count(const char *condition)
 }
 
 /* The events that the claim makes of the ends of this request. */
-static int64_t told(const struct uuid *event, const char *condition)
+static int64_t notified(const struct uuid *event, const char *condition)
 {
     database_run(worker, "SELECT FROM issuing.claim(gen_random_uuid(), 100, 3600000, 'worker-1', NULL, 100, false, "
                          "'CARD_REQUEST_ENDED', false)");
@@ -116,15 +116,15 @@ TEST(each_end_of_a_card_request_has_its_notification_where_that_is_delivered)
     ck_assert_int_eq(claim_all(&token), 1);
     ck_assert_int_eq(complete(&event, &token), 1);
     ck_assert_int_eq(complete(&event, &token), 0); /* the fence */
-    ck_assert_int_eq(told(&event, "e.user_id = 'bob' AND e.payload #>> '{data,status}' = 'COMPLETED' AND e.payload "
-                                  "#> '{data,reason}' = 'null'"),
+    ck_assert_int_eq(notified(&event, "e.user_id = 'bob' AND e.payload #>> '{data,status}' = 'COMPLETED' AND e.payload "
+                                      "#> '{data,reason}' = 'null'"),
                      1);
     static const char *const statuses[] = {"COMPLETED", "REJECTED", "FAILED"};
     for (size_t i = 0; i < ARRAY_SIZE(statuses); i++) {
         event = claimed_event("carol", &token);
         struct end end = {.event = event, .token = token, .status = statuses[i], .reason_code = i > 0 ? "why" : NULL};
         ck_assert_int_eq(finish(&end), 1);
-        ck_assert_int_eq(told(&event, i > 0 ? "e.payload #>> '{data,reason,code}' = 'why'" : "true"), 1);
+        ck_assert_int_eq(notified(&event, i > 0 ? "e.payload #>> '{data,reason,code}' = 'why'" : "true"), 1);
     }
     ck_assert_int_eq(count("e.event_type = 'CARD_REQUEST_ENDED'"), 4);
     /* An event that tells is no card request, and its end tells nothing. */
@@ -167,8 +167,8 @@ TEST(a_new_reason_of_a_failed_event_has_its_notification)
     route("CARD_REQUEST_ENDED", false);
     struct uuid event = failed_event("alice", "attempts_exhausted");
     end_mark(&event, "reconcile", "duplicate");
-    ck_assert_int_eq(told(&event, "e.payload #>> '{data,reason,code}' = 'issuer_duplicate'"), 1);
-    ck_assert_int_eq(told(&event, "true"), 2);
+    ck_assert_int_eq(notified(&event, "e.payload #>> '{data,reason,code}' = 'issuer_duplicate'"), 1);
+    ck_assert_int_eq(notified(&event, "true"), 2);
 }
 
 TEST(ends_by_operators_marks_and_sweeps_have_theirs_too)
@@ -176,16 +176,16 @@ TEST(ends_by_operators_marks_and_sweeps_have_theirs_too)
     route("CARD_REQUEST_ENDED", false);
     struct uuid token, event = add_event("alice", 1);
     act("cancel", &event, "'detail',");
-    ck_assert_int_eq(told(&event, "e.payload #>> '{data,reason,code}' = 'cancelled'"), 1);
+    ck_assert_int_eq(notified(&event, "e.payload #>> '{data,reason,code}' = 'cancelled'"), 1);
     event = failed_event("bob", "attempts_exhausted");
     act("resolve", &event, "true, 0, 'detail',");
-    ck_assert_int_eq(told(&event, "true"), 2); /* FAILED, REJECTED */
+    ck_assert_int_eq(notified(&event, "true"), 2); /* FAILED, REJECTED */
     event = failed_event("carol", "attempts_exhausted");
     act("replay", &event, "");
     token = uuid4_make();
     ck_assert_int_eq(claim_all(&token), 1);
     ck_assert_int_eq(complete(&event, &token), 1);
-    ck_assert_int_eq(told(&event, "true"), 2);
+    ck_assert_int_eq(notified(&event, "true"), 2);
     /* In the order in which it ended. */
     ck_assert_int_eq(
         database_int(owner,
@@ -196,12 +196,13 @@ TEST(ends_by_operators_marks_and_sweeps_have_theirs_too)
         1);
     event = failed_event("dave", "outcome_unknown");
     end_mark(&event, "reconcile", "cancelled_at_issuer");
-    ck_assert_int_eq(told(&event, "e.payload #>> '{data,reason,code}' = 'card_cancelled'"), 1);
+    ck_assert_int_eq(notified(&event, "e.payload #>> '{data,reason,code}' = 'card_cancelled'"), 1);
     event = failed_event("erin", "issuer_key_expired");
     end_mark(&event, "reissue", "reissued");
-    ck_assert_int_eq(told(&event, "e.payload #>> '{data,reason,code}' = 'reissued' AND EXISTS (SELECT FROM "
-                                  "event_reissues r WHERE e.payload #>> '{data,reason,replaced_by}' = r.new_id::text "
-                                  "AND e.payload #>> '{data,id}' = r.old_id::text)"),
+    ck_assert_int_eq(notified(&event,
+                              "e.payload #>> '{data,reason,code}' = 'reissued' AND EXISTS (SELECT FROM "
+                              "event_reissues r WHERE e.payload #>> '{data,reason,replaced_by}' = r.new_id::text "
+                              "AND e.payload #>> '{data,id}' = r.old_id::text)"),
                      1);
     token = uuid4_make();
     ck_assert_int_eq(claim_all(&token), 1); /* the new event */
@@ -211,11 +212,11 @@ TEST(ends_by_operators_marks_and_sweeps_have_theirs_too)
                   "= now() - interval '1 s' WHERE id = '%s'",
                   text_of(&event));
     ck_assert_int_eq(sweep(worker, 10), 1);
-    ck_assert_int_eq(told(&event, "e.payload #>> '{data,reason,code}' = 'worker_lost'"), 1);
+    ck_assert_int_eq(notified(&event, "e.payload #>> '{data,reason,code}' = 'worker_lost'"), 1);
     /* The housekeeping moves rows of attempts. */
     database_run(owner, "WITH moved AS (DELETE FROM outbox_attempts RETURNING *) INSERT INTO outbox_attempts SELECT * "
                         "FROM moved");
-    ck_assert_int_eq(told(&event, "true"), 1);
+    ck_assert_int_eq(notified(&event, "true"), 1);
 }
 
 TEST(a_row_beyond_all_measure_fails_no_end_of_its_batch)
@@ -243,7 +244,7 @@ TEST(a_row_beyond_all_measure_fails_no_end_of_its_batch)
         database_exec(owner, "UPDATE outbox_events SET %s WHERE id = '%s'", odd[i], text_of(&ends[2 * i].event));
     ck_assert_int_eq(finish_many(ends, ARRAY_SIZE(ends)), ARRAY_SIZE(ends));
     for (size_t i = 0; i < ARRAY_SIZE(ends); i++)
-        ck_assert_int_eq(told(&ends[i].event, "true"), i > 0); /* the first has a user id that no event may have */
+        ck_assert_int_eq(notified(&ends[i].event, "true"), i > 0); /* the first has a user id that no event may have */
 }
 
 TEST(ids_of_one_transaction_are_in_order)

@@ -39,9 +39,9 @@ static void notes(const char *digest, const char *reference, const char *card, c
     char text[400];
     snprintf(text, sizeof(text), "SELECT issuing.note_issuer_event(%s, %s%s%s, '%s')", digest, reference ? "'" : "",
              reference ? reference : "NULL", reference ? "'" : "", card);
-    char *told = database_text(api, text);
-    ck_assert_str_eq(told, result);
-    free(told);
+    char *actual = database_text(api, text);
+    ck_assert_str_eq(actual, result);
+    free(actual);
 }
 
 static int64_t count(const char *of)
@@ -121,7 +121,7 @@ TEST(a_card_follows_what_look_ups_show_and_each_change_is_told)
 {
     static const struct {
         const char *result, *status;
-        int told;
+        int notifications;
     } rows[] = {{"frozen", "frozen", 1},  {"frozen", "frozen", 1},    {"ok", "active", 2},
                 {"missing", "active", 2}, {"duplicate", "active", 2}, {"cancelled_at_issuer", "cancelled", 3},
                 {"ok", "cancelled", 3}};
@@ -132,16 +132,16 @@ TEST(a_card_follows_what_look_ups_show_and_each_change_is_told)
         notes(digest, EVENT, "", "noted");
         look_shows(rows[i].result);
         card_is(rows[i].status);
-        ck_assert_int_eq(count("outbox_events WHERE event_type = 'CARD_STATUS_CHANGED'"), rows[i].told);
+        ck_assert_int_eq(count("outbox_events WHERE event_type = 'CARD_STATUS_CHANGED'"), rows[i].notifications);
     }
     ck_assert_int_eq(count("operator_actions WHERE action = 'card_status'"), 3);
-    char *told = database_text(
+    char *actual = database_text(
         owner, "SELECT string_agg(concat_ws(' ', payload ->> 'type', payload #>> '{data,id}', payload #>> "
                "'{data,previous_status}', payload #>> '{data,status}', user_id), ',' ORDER BY id) FROM "
                "outbox_events WHERE event_type = 'CARD_STATUS_CHANGED'");
-    ck_assert_str_eq(told, "card.status_changed " CARD " active frozen alice,card.status_changed " CARD
-                           " frozen active alice,card.status_changed " CARD " active cancelled alice");
-    free(told);
+    ck_assert_str_eq(actual, "card.status_changed " CARD " active frozen alice,card.status_changed " CARD
+                             " frozen active alice,card.status_changed " CARD " active cancelled alice");
+    free(actual);
 }
 
 TEST(without_a_route_or_a_completed_request_nothing_is_told)

@@ -59,9 +59,9 @@ static char *ask(enum act what, const char *who, int within_s)
 
 static void asks(enum act what, const char *who, int within_s, const char *refused)
 {
-    char *told = ask(what, who, within_s);
-    ck_assert_str_eq(told, refused);
-    free(told);
+    char *actual = ask(what, who, within_s);
+    ck_assert_str_eq(actual, refused);
+    free(actual);
 }
 
 static const struct {

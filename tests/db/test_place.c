@@ -28,21 +28,21 @@ static void tear_down(void)
     pg_sync_close(db);
 }
 
-/* told NULL = done. */
-static void assert_refused(const char *text, const char *sqlstate, const char *told)
+/* expected NULL = done. */
+static void assert_refused(const char *text, const char *sqlstate, const char *expected)
 {
     struct err err = {.kind = ERR_NONE};
     database_run(db, "SAVEPOINT before");
     bool is_done = pg_sync_exec(db, text, &err);
-    ck_assert_msg(told ? !is_done && err_is_sqlstate(&err, sqlstate) && strstr(err.message, told) : is_done,
+    ck_assert_msg(expected ? !is_done && err_is_sqlstate(&err, sqlstate) && strstr(err.message, expected) : is_done,
                   "%s: %s %s", text, is_done ? "done" : err.sqlstate, is_done ? "" : err.message);
     database_run(db, "ROLLBACK TO before");
 }
 
-static void assert_told(const char *text, const char *told)
+static void assert_answer(const char *text, const char *expected)
 {
     char *why = database_text(db, text);
-    ck_assert_msg(told ? why && strstr(why, told) : !why, "%s: \"%s\"", text, why ? why : "done");
+    ck_assert_msg(expected ? why && strstr(why, expected) : !why, "%s: \"%s\"", text, why ? why : "done");
     free(why);
 }
 
@@ -50,7 +50,7 @@ static void become(int place, int places)
 {
     char text[80];
     snprintf(text, sizeof(text), "SELECT become_place(%d, %d)", place, places);
-    assert_told(text, NULL);
+    assert_answer(text, NULL);
 }
 
 /* 1 to 128 bytes of UTF-8, backslashes and quotes among them. */
@@ -100,7 +100,7 @@ TEST(a_place_takes_no_request_of_a_user_of_another_place)
     assert_refused("SELECT accept(ARRAY[gen_random_uuid()], ARRAY['user-1'], ARRAY['k'], ARRAY[sha256('')], "
                    "ARRAY['{\"kind\": \"new\"}'], ARRAY[NULL], ARRAY[NULL], 1, '1 s', true, '1 h')",
                    "ISUSR", "this is place 1 of 4, and the user is one of place 2");
-    assert_told("SELECT try_accept()", NULL);
+    assert_answer("SELECT try_accept()", NULL);
 }
 
 TEST(a_place_takes_the_requests_of_its_own_users)
@@ -109,23 +109,23 @@ TEST(a_place_takes_the_requests_of_its_own_users)
     assert_refused("SELECT accept(ARRAY[gen_random_uuid()], ARRAY['user-1'], ARRAY['k'], ARRAY[sha256('')], "
                    "ARRAY['{\"kind\": \"new\"}'], ARRAY[NULL], ARRAY[NULL], 1, '1 s', true, '1 h')",
                    "", NULL);
-    assert_told("SELECT try_accept()", NULL);
+    assert_answer("SELECT try_accept()", NULL);
 }
 
 TEST(a_database_is_one_place_for_ever)
 {
     become(1, 4);
     become(1, 4);
-    assert_told("SELECT become_place(2, 4)", "this database is place 1 of 4 for ever");
-    assert_told("SELECT become_place(1, 8)", "this database is place 1 of 4 for ever");
-    assert_told("SELECT become_place(0, 1)", "this database is place 1 of 4 for ever");
+    assert_answer("SELECT become_place(2, 4)", "this database is place 1 of 4 for ever");
+    assert_answer("SELECT become_place(1, 8)", "this database is place 1 of 4 for ever");
+    assert_answer("SELECT become_place(0, 1)", "this database is place 1 of 4 for ever");
     ck_assert_int_eq(database_int(db, "SELECT count(*) FROM place WHERE number = 1 AND places = 4"), 1);
 }
 
 TEST(a_database_with_users_stays_the_only_place)
 {
     database_run(db, "INSERT INTO outbox_events (user_id, payload) VALUES ('u', '{\"kind\": \"new\"}')");
-    assert_told("SELECT become_place(0, 2)", "this database has users already");
+    assert_answer("SELECT become_place(0, 2)", "this database has users already");
     become(0, 1);
     ck_assert_int_eq(database_int(db, "SELECT count(*) FROM place"), 0);
 }
@@ -136,10 +136,10 @@ TEST(every_table_of_a_place_is_fenced)
     become(0, 2);
     database_run(db, "CREATE TABLE issuing.one_more (n int)");
     become(0, 2);
-    assert_told("SELECT string_agg(c.relname, ' ' ORDER BY c.relname) FROM pg_class c "
-                "WHERE c.relnamespace = 'issuing'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition "
-                "AND NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND t.tgname = 'at_home')",
-                "place schema_migration");
+    assert_answer("SELECT string_agg(c.relname, ' ' ORDER BY c.relname) FROM pg_class c "
+                  "WHERE c.relnamespace = 'issuing'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition "
+                  "AND NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND t.tgname = 'at_home')",
+                  "place schema_migration");
     database_run(db, "UPDATE place SET home = 'east'");
     assert_refused("INSERT INTO issuing.one_more VALUES (1)", "ISPLC", "place 0 is served by \"east\"");
 }
@@ -208,19 +208,19 @@ TEST(a_session_knows_which_place_it_has)
 
 TEST(a_place_moves_to_a_server_that_can_be_told_apart)
 {
-    assert_told("SELECT move_place('east', NULL, " WHO ")", "this database is the only place");
+    assert_answer("SELECT move_place('east', NULL, " WHO ")", "this database is the only place");
     become(2, 4);
-    assert_told("SELECT move_place('', NULL, " WHO ")", "cluster_name tells servers apart");
-    assert_told("SELECT move_place(current_setting('cluster_name'), NULL, " WHO ")",
-                "cluster_name tells servers apart");
-    assert_told("SELECT move_place('east', NULL, " WHO ")", NULL);
-    assert_told("SELECT move_place('east', NULL, " WHO ")", NULL);
-    assert_told("SELECT move_place('north', NULL, " WHO ")", "place 2 is served by \"east\"");
-    assert_told("SELECT take_place_back(true, " WHO ")", "place 2 has a home, \"east\"");
-    assert_told("SELECT take_place_back(false, " WHO ")", NULL);
+    assert_answer("SELECT move_place('', NULL, " WHO ")", "cluster_name tells servers apart");
+    assert_answer("SELECT move_place(current_setting('cluster_name'), NULL, " WHO ")",
+                  "cluster_name tells servers apart");
+    assert_answer("SELECT move_place('east', NULL, " WHO ")", NULL);
+    assert_answer("SELECT move_place('east', NULL, " WHO ")", NULL);
+    assert_answer("SELECT move_place('north', NULL, " WHO ")", "place 2 is served by \"east\"");
+    assert_answer("SELECT take_place_back(true, " WHO ")", "place 2 has a home, \"east\"");
+    assert_answer("SELECT take_place_back(false, " WHO ")", NULL);
     assert_refused("DELETE FROM cards", "ISPLC", "place 2 is served by \"\"");
-    assert_told("SELECT take_place_back(true, " WHO ")", NULL);
-    assert_told("SELECT take_place_back(false, " WHO ")", "did not leave");
+    assert_answer("SELECT take_place_back(true, " WHO ")", NULL);
+    assert_answer("SELECT take_place_back(false, " WHO ")", "did not leave");
     ck_assert_int_eq(database_int(db, "SELECT count(*) FROM operator_actions WHERE action IN ('move_place', "
                                       "'take_place_back')"),
                      2);

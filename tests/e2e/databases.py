@@ -10,7 +10,7 @@ import time
 from harness import assert_equal, assert_true, psql, psql_program, run, slow, test, wait_until
 from operators import doctor
 from receiver import receiver, route
-from webhooks import TYPE, wait_known, wait_told
+from webhooks import TYPE, wait_known, wait_notified
 
 
 def sorted_by(world, language):
@@ -65,7 +65,7 @@ def ends_are_told_while_all_tables_are_published(world):
         world.sql("CREATE PUBLICATION everything FOR ALL TABLES")
         for user in ("alice", "bob"):
             world.issue(user)
-        wait_told(world, 2)
+        wait_notified(world, 2)
         wait_until(lambda: world.sql("SELECT count(*) FROM statistics_changes") == "0", "the statistics follow")
         assert_true("none stops a change" in said(world, "publications"), "doctor")
         world.sql("ALTER TABLE end_notifications REPLICA IDENTITY DEFAULT")

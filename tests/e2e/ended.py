@@ -11,7 +11,7 @@ def noted(world):
               " ARRAY[1000::int8], ARRAY[10::int8], ARRAY[false])")
 
 
-def told(world, request):
+def notifications(world, request):
     """The payloads of this request's events, in their order, as a claim makes them."""
     world.sql("SELECT count(*) FROM issuing.claim(gen_random_uuid(), 256, 3600000, 'nobody', NULL, 100, false,"
               " 'CARD_REQUEST_ENDED', false)")
@@ -24,10 +24,10 @@ def answer(world, user, request):
     return world.get(user, "/v1/card-requests/" + request).json()
 
 
-def expect_told(world, user, request, status, reason, count=1):
+def expect_notifications(world, user, request, status, reason, count=1):
     """The newest event says what GET says."""
     wait_until(lambda: answer(world, user, request)["status"] == status, "%s of %s" % (status, user))
-    payloads, body = told(world, request), answer(world, user, request)
+    payloads, body = notifications(world, request), answer(world, user, request)
     assert_equal(len(payloads), count, "events of " + user)
     assert_equal((payloads[-1]["type"], payloads[-1]["data"]),
                  ("card_request.ended", {**body, "user_id": user, "end": count}), "payload and answer of " + user)
@@ -45,20 +45,20 @@ def the_event_of_an_end_says_what_get_says(world):
     world.sandbox.fault("create", "status", user="f2", status=418)
     world.sandbox.fault("link", "link_refused", user="c1")
     ids = {user: world.accept(user) for user in ("u1", "r1", "f1", "f2", "c1")}
-    body = expect_told(world, "u1", ids["u1"], "COMPLETED", None)
+    body = expect_notifications(world, "u1", ids["u1"], "COMPLETED", None)
     wait_until(lambda: answer(world, "r1", ids["r1"])["status"] == "REJECTED", "the refusal")
-    expect_told(world, "r1", ids["r1"], "REJECTED", answer(world, "r1", ids["r1"])["reason"]["code"])
-    expect_told(world, "f1", ids["f1"], "FAILED", "issuer_http_418")
-    expect_told(world, "f2", ids["f2"], "FAILED", "issuer_http_418")
+    expect_notifications(world, "r1", ids["r1"], "REJECTED", answer(world, "r1", ids["r1"])["reason"]["code"])
+    expect_notifications(world, "f1", ids["f1"], "FAILED", "issuer_http_418")
+    expect_notifications(world, "f2", ids["f2"], "FAILED", "issuer_http_418")
     wait_until(lambda: answer(world, "c1", ids["c1"])["status"] == "REJECTED", "the cancelled card")
-    expect_told(world, "c1", ids["c1"], "REJECTED", answer(world, "c1", ids["c1"])["reason"]["code"])
+    expect_notifications(world, "c1", ids["c1"], "REJECTED", answer(world, "c1", ids["c1"])["reason"]["code"])
     world.sandbox.clear()
     assert_equal(world.ctl("replay", ids["f1"], "--reason", "x").returncode, 0, "replay")
-    expect_told(world, "f1", ids["f1"], "COMPLETED", None, 2)
+    expect_notifications(world, "f1", ids["f1"], "COMPLETED", None, 2)
     assert_equal(world.ctl("resolve", ids["f2"], "--confirm-no-card", "--reason", "x").returncode, 0, "resolve")
-    expect_told(world, "f2", ids["f2"], "REJECTED", "resolved", 2)
+    expect_notifications(world, "f2", ids["f2"], "REJECTED", "resolved", 2)
     again = world.accept("u1", key="k2", body={"kind": "reissue", "replaces": body["card"]["id"]})
-    assert_equal(expect_told(world, "u1", again, "COMPLETED", None)["kind"], "reissue", "kind")
+    assert_equal(expect_notifications(world, "u1", again, "COMPLETED", None)["kind"], "reissue", "kind")
     # The list has card requests only, and the id of such an event finds nothing.
     listed = world.get("u1", "/v1/card-requests").json()["items"]
     assert_equal([item["id"] for item in listed], [again, ids["u1"]], "the list")

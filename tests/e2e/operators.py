@@ -477,7 +477,7 @@ def a_proof_sees_what_was_lost_or_doubled(world):
     world.workers()[0].stop()
     world.accept("waiting")
     world.apis()[0].stop()
-    rules = ("accepted", "limits", "client keys", "completed", "cards", "ends", "one card", "reissues", "told", "overdue",
+    rules = ("accepted", "limits", "client keys", "completed", "cards", "ends", "one card", "reissues", "notified", "overdue",
              "statistics")
 
     def broken(*words, database=world.database):
@@ -511,7 +511,7 @@ def a_proof_sees_what_was_lost_or_doubled(world):
              ["ends", "statistics"]),
             ("UPDATE cards SET status = 'active' WHERE id = '%s'" % card, ["ends"]),
             ("INSERT INTO routes (event_type, is_ordered, has_lookup, key_lifetime_ms, max_attempts, is_signed, worker,"
-             " seen_at, since) VALUES ('CARD_REQUEST_ENDED', false, false, 1, 1, false, 'w', now(), 'epoch')", ["told"]),
+             " seen_at, since) VALUES ('CARD_REQUEST_ENDED', false, false, 1, 1, false, 'w', now(), 'epoch')", ["notified"]),
             ("UPDATE outbox_events SET held_behind = '%s', updated_at = now() - interval '3 h' WHERE user_id = 'waiting'"
              % never, ["overdue"]),
             ("INSERT INTO statistics_changes (ended_at, event_type, status, reason_code, created_ats, count)"

@@ -93,7 +93,7 @@ def form(value):
 def form_of_webhook(world, event_type):
     """That of its example in the description."""
     content = describe(world).json()["webhooks"][event_type]["post"]["requestBody"]["content"]["application/json"]
-    return form(content["examples"]["told"]["value"])
+    return form(content["examples"]["example"]["value"])
 
 
 @test(**{"limit.count": "5"})

@@ -47,12 +47,12 @@ def ended(world):
         TYPE)}
 
 
-def wait_told(world, count):
+def wait_notified(world, count):
     return wait_until(lambda: int(world.sql("SELECT count(*) FROM outbox_events WHERE event_type = '%s' AND status ="
                                             " 'COMPLETED'" % TYPE)) >= count, "%d notifications are made" % count)
 
 
-def told(service):
+def notified(service):
     """{request: what its last delivery says}"""
     bodies = [json.loads(call.body) for call in service.deliveries()]
     assert_true(all(body["type"] == "card_request.ended" for body in bodies), "the type in the body")
@@ -84,9 +84,9 @@ def each_end_of_a_request_is_told_with_the_words_of_the_api(world):
         users = ("alice", "blocked", "odd", "unlinked", "lost", 'o\'b "r"')
         requests = {user: world.accept(user) for user in users}
         world.wait_final(list(requests.values()))
-        wait_told(world, len(users))
+        wait_notified(world, len(users))
         assert_equal(ended(world), {request: 1 for request in requests.values()}, "events")
-        bodies = told(service)
+        bodies = notified(service)
         for user, request in requests.items():
             assert_equal(bodies[request], said(world, user, request), "the body for " + user)
         assert_equal(bodies[requests["odd"]]["status"], "FAILED", "a question is an end, too")
@@ -120,14 +120,14 @@ def what_operators_end_is_told_too(world):
         world.sandbox.fault("create", "status", user="odd-2", status=418)
         odd, again = world.accept("odd"), world.accept("odd-2")
         world.wait_final([odd, again])
-        wait_told(world, 2)
+        wait_notified(world, 2)
         assert_equal(world.ctl("resolve", odd, "--reason", "no card is wanted").returncode, 0, "resolve")
         world.sandbox.clear()
         assert_equal(world.ctl("replay", again, "--reason", "it is foreseen now").returncode, 0, "replay")
         world.wait_final([odd, again])
-        wait_told(world, 4)
+        wait_notified(world, 4)
         assert_equal(ended(world), {odd: 2, again: 2}, "events: one an end")
-        bodies = told(service)
+        bodies = notified(service)
         for user, request, status in (("odd", odd, "REJECTED"), ("odd-2", again, "COMPLETED")):
             last = said(world, user, request, 2)
             assert_equal((last["status"], bodies[request]), (status, last), "the last word on " + user)
@@ -135,8 +135,8 @@ def what_operators_end_is_told_too(world):
         assert_equal(control.returncode, 0, "pause: " + control.stderr)
         waiting = world.accept("carol")
         assert_equal(world.ctl("cancel", waiting, "--reason", "a mistake").returncode, 0, "cancel")
-        wait_told(world, 5)
-        assert_equal(told(service)[waiting], said(world, "carol", waiting), "cancelled")
+        wait_notified(world, 5)
+        assert_equal(notified(service)[waiting], said(world, "carol", waiting), "cancelled")
 
 
 @test(retry__max_attempts="20", breaker__failures="3", breaker__probe_interval="10ms")
@@ -151,9 +151,9 @@ def a_receiver_that_is_down_for_a_day_loses_no_end_and_stops_no_card(world):
         probes = 'issuing_breaker_transitions_total{target="%s",state="half_open"}' % TYPE
         wait_until(lambda: world.workers()[0].metric(probes) >= 7, "seven probes", 60)
         service.up()
-        wait_told(world, 20)
+        wait_notified(world, 20)
         assert_equal(ended(world), {request: 1 for request in requests}, "events")
-        assert_equal(set(told(service)), set(requests), "told")
+        assert_equal(set(notified(service)), set(requests), "told")
         assert_true(all(secret.signs(call) for call in service.deliveries()), "signatures are of the time of the send")
 
 
@@ -174,8 +174,8 @@ def an_end_is_told_though_no_worker_of_its_route_lived_when_it_came(world):
         world.workers()[0].stop()
         route(world, service, TYPE)
         world.start_worker()
-        wait_told(world, 5)
-        assert_equal(set(told(service)), set(requests), "told")
+        wait_notified(world, 5)
+        assert_equal(set(notified(service)), set(requests), "told")
 
 
 @test(retry__max_attempts="20")
@@ -190,7 +190,7 @@ def a_new_secret_takes_over_without_a_delivery_that_nobody_can_check(world):
 
         def last(number):
             world.issue("user-%d" % number)
-            wait_told(world, number + 1)
+            wait_notified(world, number + 1)
             return service.deliveries()[-1]
         assert_equal([secret.signs(last(0)) for secret in (old,)], [True], "the old one")
         number = 1
@@ -224,13 +224,13 @@ def the_ends_of_a_user_are_told_in_their_order_where_asked(world):
         service.always(resets(True))
         wait_until(lambda: len(service.executed) >= 3, "the first ones arrive")
         service.clear()
-        wait_told(world, 30)
+        wait_notified(world, 30)
         latest = {}
         for event in service.executed:
             user = world.event(event)["user_id"]
             assert_true(latest.get(user, "") < event, "%s: %s after %s" % (user, event, latest.get(user)))
             latest[user] = event
-        assert_equal(set(told(service)), set(requests), "told")
+        assert_equal(set(notified(service)), set(requests), "told")
 
 
 @slow
@@ -251,6 +251,6 @@ def kills_and_lost_answers_change_neither_the_number_of_ends_nor_of_cards(world)
             worker.start()
         service.clear()
         world.wait_final(requests, 90)
-        wait_told(world, len(requests))
+        wait_notified(world, len(requests))
         assert_equal(ended(world), {request: 1 for request in requests}, "events: one an end")
-        assert_equal(set(told(service)), set(requests), "told")
+        assert_equal(set(notified(service)), set(requests), "told")

@@ -10,7 +10,7 @@
 
 void sim_tell(const char *format, ...)
 {
-    if (!sim.is_told)
+    if (!sim.is_verbose)
         return;
     va_list arguments;
     printf("%10.3f s  ", (double)(sim.now_us - SIM_START_US) / 1e6);
@@ -36,7 +36,7 @@ void sim_fail(const char *format, ...)
 void __wrap_log_write_list(enum log_level level, const char *message, const struct log_field *fields);
 void __wrap_log_write_list(enum log_level level, const char *message, const struct log_field *fields)
 {
-    if (!sim.is_told || level == LOG_DEBUG)
+    if (!sim.is_verbose || level == LOG_DEBUG)
         return;
     printf("%10.3f s  %-12s %s", (double)(sim.now_us - SIM_START_US) / 1e6, sim.current ? sim.current->name : "",
            message);

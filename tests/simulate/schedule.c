@@ -110,7 +110,7 @@ void sim_event_replace(int old)
     sim_outbox_accept(number);
 }
 
-static void start(uint64_t seed, bool is_told)
+static void start(uint64_t seed, bool is_verbose)
 {
     int left_out_count = sim.left_out_count;
     uint64_t left_out[SIM_FIRED_MAX];
@@ -119,7 +119,7 @@ static void start(uint64_t seed, bool is_told)
     memcpy(sim.left_out, left_out, sizeof(left_out));
     sim.left_out_count = left_out_count;
     sim.seed = seed;
-    sim.is_told = is_told;
+    sim.is_verbose = is_verbose;
     sim.now_us = SIM_START_US;
     sim.clocks_are_even = true;
     sim_clockwork_reset();
@@ -172,10 +172,10 @@ static void count(void)
     }
 }
 
-void sim_begin(uint64_t seed, bool is_told)
+void sim_begin(uint64_t seed, bool is_verbose)
 {
     sim_arena_on(true);
-    start(seed, is_told);
+    start(seed, is_verbose);
     sim_arena_on(false);
 }
 
@@ -209,8 +209,8 @@ bool sim_finish(void)
     return !sim.has_failed;
 }
 
-bool sim_run(uint64_t seed, bool is_told)
+bool sim_run(uint64_t seed, bool is_verbose)
 {
-    sim_begin(seed, is_told);
+    sim_begin(seed, is_verbose);
     return sim_finish();
 }

@@ -224,7 +224,7 @@ struct sim {
     struct sim_outage outages[2];    /* of the issuer, of core-api */
     bool is_paused[2];               /* issuer, core-api: by an operator */
     int64_t probe_numbers[2];
-    bool is_over, has_failed, is_told, is_quiet;
+    bool is_over, has_failed, is_verbose, is_quiet;
     char failure[240];
     uint64_t fired[SIM_FIRED_MAX]; /* the faults that happened */
     int fired_count;
@@ -368,9 +368,9 @@ void sim_event_make(int event);
 /* The client asks for another card in place of that of this event, and may. */
 void sim_event_replace(int event);
 /* Runs one schedule; false: it broke an invariant, sim.failure says which. */
-bool sim_run(uint64_t seed, bool is_told);
+bool sim_run(uint64_t seed, bool is_verbose);
 /* The same in parts, for a test that has incidents of its own between them. */
-void sim_begin(uint64_t seed, bool is_told);
+void sim_begin(uint64_t seed, bool is_verbose);
 void sim_pass(int64_t for_us);
 bool sim_finish(void);
 

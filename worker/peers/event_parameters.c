@@ -43,7 +43,7 @@ void event_parameters_take(struct event_parameters *parameters, const struct par
         return;
     }
     parameters->values = now;
-    parameters->is_told =
+    parameters->is_answered =
         /* guard: no parameter that was only guessed is kept */
         (is_eligible || answer->has_parameters) && !issuer_parameters_missing(env->profile, &parameters->values);
 }
@@ -64,13 +64,13 @@ bool event_parameters_must_keep(const struct event_parameters *parameters, const
 {
     /* guard: what a look-up is built from is kept before the create leaves */
     /* guard: what a look-up is built from is kept at an issuer whose key is not trusted */
-    return !parameters->is_kept && parameters->is_told && issuer_call_has_parameters(env->profile, ISSUER_LOOKUP);
+    return !parameters->is_kept && parameters->is_answered && issuer_call_has_parameters(env->profile, ISSUER_LOOKUP);
 }
 
 bool event_parameters_write(const struct event_parameters *parameters, const struct parameters_env *env,
                             struct buf *out)
 {
-    if (parameters->is_kept || !parameters->is_told)
+    if (parameters->is_kept || !parameters->is_answered)
         return true;
     if (!issuer_parameters_write(env->profile, &parameters->values, out))
         return false;

@@ -22,9 +22,9 @@ struct parameters_env {
 
 struct event_parameters {
     struct issuer_parameters values;
-    bool is_kept;   /* the event keeps them */
-    bool was_asked; /* this attempt or mark has asked core-api */
-    bool is_told;   /* core-api has answered, and no parameter that a create needs is missing */
+    bool is_kept;     /* the event keeps them */
+    bool was_asked;   /* this attempt or mark has asked core-api */
+    bool is_answered; /* core-api has answered, and no parameter that a create needs is missing */
 };
 
 /* kept: outbox_events.issuer_parameters; without bytes = none. Text that cannot be read counts as none. */

@@ -15,7 +15,7 @@ static int own = -1; /* standard error, opened a second time; -1 = it was not */
 static bool is_socket, must_poll;
 static char kept[LOG_OUTPUT_KEPT_MAX];
 static size_t kept_from, kept_until;
-static uint64_t lost, lost_untold;
+static uint64_t lost, lost_unreported;
 
 void log_output_open(void)
 {
@@ -63,13 +63,13 @@ static bool put_kept_line(void)
 
 uint64_t log_output_flush(void)
 {
-    uint64_t untold = lost_untold;
+    uint64_t unreported = lost_unreported;
     while (kept_from < kept_until)
         if (!put_kept_line())
             return 0;
     kept_from = kept_until = 0;
-    lost_untold = 0;
-    return untold;
+    lost_unreported = 0;
+    return unreported;
 }
 
 static void keep(const char *line, size_t length)
@@ -79,9 +79,9 @@ static void keep(const char *line, size_t length)
         kept_until -= kept_from;
         kept_from = 0;
     }
-    if (lost_untold > 0 || length > sizeof(kept) - kept_until) {
+    if (lost_unreported > 0 || length > sizeof(kept) - kept_until) {
         lost++;
-        lost_untold++;
+        lost_unreported++;
         return;
     }
     memcpy(kept + kept_until, line, length);

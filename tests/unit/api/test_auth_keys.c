@@ -306,11 +306,11 @@ TEST(a_secret_that_is_short_or_open_to_all_stops_the_start)
 
 /* ---- reading the files again ---- */
 
-static char told[600];
+static char logged[600];
 
 static void on_error(const char *message)
 {
-    strncat(told, message, sizeof(told) - strlen(told) - 1);
+    strncat(logged, message, sizeof(logged) - strlen(logged) - 1);
 }
 
 TEST(after_a_reload_the_new_keys_count_and_the_old_ones_do_not)
@@ -324,7 +324,7 @@ TEST(after_a_reload_the_new_keys_count_and_the_old_ones_do_not)
     put_rsa(other_rsa, ",\"kid\":\"r\"");
     write_jwks();
     ck_assert(auth_reload(auth, &config, on_error));
-    ck_assert_str_eq(told, "");
+    ck_assert_str_eq(logged, "");
     expect_refused(old, "signature");
     expect_refused(token(rsa, "{\"alg\":\"RS256\",\"kid\":\"r\"}", GOOD_CLAIMS), "signature");
     write_file(secret_path, SECRET_TEXT "\n");
@@ -338,10 +338,10 @@ TEST(a_file_that_cannot_be_used_leaves_the_old_keys_in_force)
     snprintf(good, sizeof(good), "%s", hs256(GOOD_CLAIMS));
     write_file(secret_path, "short");
     write_file(jwks_path, "{\"keys\":[");
-    told[0] = '\0';
+    logged[0] = '\0';
     ck_assert(!auth_reload(auth, &config, on_error));
-    ck_assert_ptr_nonnull(strstr(told, "auth.hs256_secret_file"));
-    ck_assert_ptr_nonnull(strstr(told, "auth.jwks_file"));
+    ck_assert_ptr_nonnull(strstr(logged, "auth.hs256_secret_file"));
+    ck_assert_ptr_nonnull(strstr(logged, "auth.jwks_file"));
     expect_accepted(good);
     expect_accepted(token(rsa, "{\"alg\":\"RS256\",\"kid\":\"r\"}", GOOD_CLAIMS));
     unlink(secret_path);

@@ -51,7 +51,7 @@ TEST(a_place_that_is_not_named_is_shown_as_nothing)
 }
 
 static const struct {
-    const char *text, *told;
+    const char *text, *message;
 } wrong[] = {
     {"places = 4\nurl = dbname=issuing\n", "database.places is 4, and database.url has no {place}"},
     {"places = 4\n", "database.places is 4, and database.url has no {place}"},
@@ -70,7 +70,7 @@ START_TEST(what_is_unclear_starts_nothing)
     ck_assert(load(CONFIG_WORKER));
     ck_assert(!config_check(&config, CONFIG_WORKER, &err));
     ck_assert_int_eq(err.kind, ERR_CONFIG);
-    assert_message(wrong[_i].told);
+    assert_message(wrong[_i].message);
     config_done(&config);
 }
 

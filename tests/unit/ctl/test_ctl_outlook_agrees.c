@@ -22,7 +22,7 @@ static const struct {
 };
 
 static struct issuer_profile profile;
-static struct cluster_route told;
+static struct cluster_route registered;
 
 /* As claim_rows_read() fills it. */
 static void start_worker(const struct row *row, bool is_delivery)
@@ -80,7 +80,7 @@ static void expect_agreement(const struct row *row, bool is_delivery)
     struct view view;
     int64_t now_us = clock_wall_us();
     struct event event = event_of(row, now_us, is_delivery);
-    const struct cluster_route *route = is_delivery ? &told : NULL;
+    const struct cluster_route *route = is_delivery ? &registered : NULL;
     outlook_attempt_fill(&event, route, &world.config, now_us, &attempt, &view);
     struct flow_verdict verdict = decide_plan(&attempt, &view);
     enum outlook_action action = outlook_attempt(&event, route, false, &world.config, now_us, clause);
@@ -126,10 +126,10 @@ static void look(const struct row *row, int kind)
     world.config.issuer.profile = names[is_delivery ? 0 : kind];
     if (!kinds[kind].has_lookup)
         world.config.routes[0].lookup_url = NULL;
-    told = (struct cluster_route){.type = "PAYMENT_CHARGE",
-                                  .has_lookup = kinds[kind].has_lookup,
-                                  .key_lifetime_ms = world.config.routes[0].key_lifetime_ms,
-                                  .max_attempts = world.config.routes[0].max_attempts};
+    registered = (struct cluster_route){.type = "PAYMENT_CHARGE",
+                                        .has_lookup = kinds[kind].has_lookup,
+                                        .key_lifetime_ms = world.config.routes[0].key_lifetime_ms,
+                                        .max_attempts = world.config.routes[0].max_attempts};
     start_worker(row, is_delivery);
     run_worker();
     expect_agreement(row, is_delivery);

@@ -167,9 +167,9 @@ TEST(an_old_eligibility_is_asked_for_again)
 
 /* ---- what the call is built from ---- */
 
-static void is_told(const char *holder)
+static void is_answered(const char *holder)
 {
-    flow.parameters = (struct event_parameters){.was_asked = true, .is_told = true};
+    flow.parameters = (struct event_parameters){.was_asked = true, .is_answered = true};
     snprintf(flow.parameters.values.values[0], sizeof(flow.parameters.values.values[0]), "%s", holder);
 }
 
@@ -177,11 +177,11 @@ static void is_told(const char *holder)
  * looked up or asked for first comes first, with nothing written. */
 TEST(what_a_look_up_is_built_from_is_kept_once_and_before_the_create)
 {
-    is_told("h");
+    is_answered("h");
     expect(FLOW_GO, STEP_KEEP, LOOKUP_NONE);
     flow.parameters.is_kept = true;
     expect(FLOW_GO, STEP_ISSUE, LOOKUP_NONE);
-    is_told("h");
+    is_answered("h");
     flow.attempt.checked_ms = NOW_MS - 3 * SECOND - 1;
     expect(FLOW_GO, STEP_CHECK, LOOKUP_NONE);
     profile.looks_first = true;
@@ -191,7 +191,7 @@ TEST(what_a_look_up_is_built_from_is_kept_once_and_before_the_create)
 
 TEST(a_create_is_kept_before_it_enters_the_queue)
 {
-    is_told("h");
+    is_answered("h");
     ck_assert_int_eq(flow_before_call(&flow, NOW_MS, wall_us, &outcome).step, STEP_KEEP);
     flow.attempt.step = STEP_CANCEL;
     ck_assert_int_eq(flow_before_call(&flow, NOW_MS, wall_us, &outcome).step, STEP_CANCEL);
@@ -207,7 +207,7 @@ TEST(nothing_is_kept_before_the_create_where_the_reference_finds_the_card)
     static const struct issuer_field query[] = {FIELD("reference", FROM_EVENT), {0}};
     static const struct issuer_field headers[] = {PARAMETER("Account", "account", .when = IF_GIVEN), {0}};
     profile.calls[ISSUER_LOOKUP].query = query;
-    is_told("h");
+    is_answered("h");
     expect(FLOW_GO, STEP_ISSUE, LOOKUP_NONE);
     profile.calls[ISSUER_LOOKUP].path = "/holders/{holder}/cards";
     expect(FLOW_GO, STEP_KEEP, LOOKUP_NONE);
