@@ -26,9 +26,9 @@ BEGIN
 END
 $$;
 
--- Whether the place of its card is this event's. An event that was REJECTED or whose payload could not be used may
--- have lost it to another one. The lock on the place makes the answer hold until the end of the transaction: the
--- trigger on outbox_events takes the same one.
+-- Whether this event may still make the card that it stands for (of the request, or of the card that it replaces). An
+-- event that was REJECTED, or whose payload could not be used, may have lost that right to another event. The lock,
+-- which the trigger on outbox_events takes too, makes the answer hold until the transaction ends.
 CREATE OR REPLACE FUNCTION issuing.keeps_place(e issuing.outbox_events) RETURNS bool
 LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
 AS $$
@@ -46,13 +46,13 @@ BEGIN
 END
 $$;
 
--- Whether an open event may hold what this one holds (the range of refuse_row). One that was there before them may not,
--- and then it stays FAILED or is ended.
+-- Whether refuse_row() would take this row as an open event. A row that is older than those checks may break them; it
+-- then stays FAILED, or is ended.
 CREATE OR REPLACE FUNCTION issuing.can_be_open(e issuing.outbox_events) RETURNS bool
 LANGUAGE sql STABLE SET search_path = pg_catalog, issuing, pg_temp
 AS $$ SELECT octet_length(e.payload::text) <= 65536 AND octet_length(e.user_id) BETWEEN 1 AND 128 $$;
 
--- How long ago the last send left that may still arrive, in ms; NULL = surely nothing was sent.
+-- The age in ms of the last send that may still arrive; NULL = certainly nothing was sent.
 CREATE OR REPLACE FUNCTION issuing.sent_age_ms(e issuing.outbox_events) RETURNS int8
 LANGUAGE sql STABLE SET search_path = pg_catalog, issuing, pg_temp
 AS $$ SELECT (extract(epoch FROM now() - coalesce(e.last_sent_at, e.first_sent_at)) * 1000)::int8
@@ -259,9 +259,9 @@ BEGIN
 END
 $$;
 
--- An operator says that a PENDING event, and the card that it is to replace, belong to an issuer after all. What may
--- have been sent stays unknown, and is looked up there before anything is sent. to_issuer: null = the present one.
--- settle_ms: not while a create may still arrive at the issuer before, which would make a card that nobody looks for.
+-- Assigns a PENDING event, and the card that it is to replace, to another issuer. An UNKNOWN outcome stays, so the
+-- event is looked up there before anything is sent. to_issuer: null = the present one. Refused for settle_ms after the
+-- last send: the create might still arrive at the former issuer and make a card that nobody looks for.
 CREATE OR REPLACE FUNCTION issuing.adopt(
     event uuid, seen_us int8, to_issuer int2, settle_ms int8, actor text, os_user text, sudo_user text, why text)
 RETURNS TABLE (refused text, event_row issuing.outbox_events)
@@ -301,7 +301,7 @@ BEGIN
     ELSE
         UPDATE outbox_events e
         SET sent_to = CASE WHEN e.sent_to IS NOT NULL THEN owner END,
-            -- Those of another vendor's calls are of no use.
+            -- Parameters of another vendor's calls are of no use.
             issuer_parameters = CASE WHEN NOT EXISTS (SELECT FROM issuers o JOIN issuers n ON n.profile <> o.profile
                                                       WHERE o.id = e.sent_to AND n.id = owner)
                                      THEN e.issuer_parameters END,
@@ -327,10 +327,10 @@ BEGIN
 END
 $$;
 
--- Up to which number the audit trail is decided: each row up to `number` is committed, or there will be none. A
--- transaction locks the table before it takes a number. So whoever has no such lock after `number` was read has
--- committed what it wrote up to there, or writes above it; those that have one are waited for a moment. held: who has
--- not ended then. kept_from: older rows may have been removed. A standby does not see who writes.
+-- The number up to which the audit trail is complete: no row up to `number` can still be committed. A transaction locks
+-- the table before it takes a number, so a transaction without that lock, after `number` was read, has committed its
+-- rows up to there or writes above it. Those that have the lock are waited for, for a moment; held: who still has it.
+-- kept_from: older rows may have been removed. A standby does not see who writes.
 CREATE OR REPLACE FUNCTION issuing.audit_settled(OUT number int8, OUT held text, OUT kept_from timestamptz,
                                                  OUT asked_at timestamptz)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp

@@ -13,8 +13,8 @@ AS $$
             batch_scope(c.batch))
 $$;
 
--- An operator's mark that is past its deadline and that no worker holds is over, also while no worker runs that would
--- say so: it must not stand in the way of the next one.
+-- Ends an operator's mark that is past its deadline and that no worker holds. No worker may be running that would end
+-- it, and it must not block the next mark.
 CREATE OR REPLACE FUNCTION issuing.end_overdue(event uuid) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, issuing, pg_temp
 AS $$
@@ -64,8 +64,8 @@ BEGIN
 END
 $$;
 
--- Leaves the mark of a reissue, which nobody joins. `busy`: another operator's mark of this event is not finished.
--- because: the new event says that the card is replaced for this reason; null = as the old one says.
+-- Leaves the mark of a reissue. No other operator joins it. `busy`: another operator's mark of this event is not
+-- finished. because: the new event says that the card is replaced for this reason; null = as the old one says.
 CREATE OR REPLACE FUNCTION issuing.ask_reissue(
     event uuid, within_ms int8, actor text, os_user text, sudo_user text, why text, because text)
 RETURNS TABLE (refused text, check_id uuid)
@@ -106,9 +106,9 @@ BEGIN
 END
 $$;
 
--- Takes the mark of a reissue back, which is its caller's alone; a look that others may have joined stays. A worker
--- that still acts on the mark finds it finished and changes nothing. Returns the result, which is the worker's where
--- the worker was quicker.
+-- Withdraws the mark of a reissue, which only its caller waits for; a look that others may have joined stays. A worker
+-- that still acts on the mark finds it finished and changes nothing. Returns the result: the worker's, if the worker
+-- was quicker.
 CREATE OR REPLACE FUNCTION issuing.withdraw_mark(check_id uuid) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 AS $$
@@ -181,8 +181,8 @@ BEGIN
     DELETE FROM marks p
     WHERE p.id IN (SELECT o.id FROM marks o
                    WHERE o.finished_at < now() - interval '7 days' LIMIT 100 FOR UPDATE SKIP LOCKED);
-    -- A mark that a clock set which was ahead: due as much earlier, or nobody would look at it until that time has
-    -- come.
+    -- A mark that was set by a clock that was ahead: its due time is moved back by as much, or no worker would take it
+    -- until that time has come.
     UPDATE marks p SET due_at = p.due_at - (p.due_set_at - now()), due_set_at = now()
     WHERE p.id IN (SELECT o.id FROM marks o
                    -- guard: a mark that a clock set which was ahead is due as it was meant
@@ -200,7 +200,7 @@ BEGIN
                  ORDER BY p.due_at
                  LIMIT most
                  FOR UPDATE SKIP LOCKED);
-    -- A send that bears a time still to come was noted by a clock that was ahead: it counts as sent now, so that it
+    -- A send whose time is in the future was noted by a clock that was ahead: it counts as sent now, so that it
     -- settles.
     UPDATE outbox_events e
     SET last_sent_at = least(e.last_sent_at, now()), first_sent_at = least(e.first_sent_at, now())
@@ -230,7 +230,8 @@ BEGIN
 END
 $$;
 
--- Not decided: tried again after the delay, or, where the deadline comes first, ended `undecided`. why: for people.
+-- No decision yet: the mark is tried again after the delay. If the deadline comes first, it ends `undecided`. why: for
+-- people.
 CREATE OR REPLACE FUNCTION issuing.put_mark_back(check_id uuid, token uuid, delay_ms int8, why text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 AS $$
@@ -246,8 +247,9 @@ BEGIN
 END
 $$;
 
--- REJECTED, and the issuer has a live card: noted before it is cancelled, so that whoever goes on after a crash knows
--- of it. COMPLETED, and the issuer has closed the card: it is shown so before core-api is told. False: the mark is lost.
+-- Of a REJECTED event: notes the issuer's live card before it is cancelled, so that it is known after a crash. Of a
+-- COMPLETED event whose card the issuer has closed: the card is shown as closed before core-api is called. False: the
+-- mark is lost.
 CREATE OR REPLACE FUNCTION issuing.note_orphan(check_id uuid, token uuid) RETURNS bool
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 AS $$
@@ -310,9 +312,9 @@ BEGIN
 END
 $$;
 
--- What a look at the issuer means for a FAILED event: `found`, `cancelled_at_issuer` or `duplicate`. ended, said: the
--- result of the mark and its detail. A new reason of a FAILED event has a notification as an end has, since it is what a client
--- reads from now on.
+-- Writes what a look-up at the issuer means for a FAILED event: `found`, `cancelled_at_issuer` or `duplicate`. ended,
+-- said: the result of the mark and its detail. A new reason of a FAILED event has a notification as an end has, since
+-- it is what a client reads from now on.
 CREATE OR REPLACE FUNCTION issuing.answer_question(
     c issuing.marks, before issuing.outbox_events, INOUT ended text, INOUT said text)
 LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
@@ -347,8 +349,8 @@ BEGIN
 END
 $$;
 
--- A new event with a key of its own in the place of a FAILED one, which is REJECTED. said: as detail, and what the
--- rejected one says before the new id.
+-- Makes a new event with its own key in place of a FAILED one, which becomes REJECTED. said: the detail, and the text
+-- of the rejected one before the new id.
 CREATE OR REPLACE FUNCTION issuing.make_reissue(
     c issuing.marks, before issuing.outbox_events, INOUT said text, OUT ended text, OUT made uuid)
 LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp

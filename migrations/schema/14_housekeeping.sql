@@ -1,14 +1,14 @@
 -- Housekeeping: old rows leave by DROP of a partition, and the next partitions are there before they are needed.
--- What keeps one thing from stopping the others:
---  1. Three calls, each a transaction: keep_rows (clock, rows of `_default`, settling), run_housekeeping (one partition
--- made or
---     dropped), check_default_partitions (reads a large `_default`). What one of them did stays when the next is ended by a timeout.
---  2. Each step has an exception block of its own; what failed is told as a row (`failed`, with the reason), and the
---     next step runs.
+-- No step stops another one:
+--  1. Three calls, each a transaction: keep_rows (clock, rows of `_default`, settling), run_housekeeping (makes or drops
+--     one partition), check_default_partitions (reads a large `_default`). What one of them did stays when the next one
+--     is ended by a timeout.
+--  2. Each step has its own exception block: a failure becomes a row (`failed`, with the reason), and the next step
+--     runs.
 --  3. Deleting reads a bounded piece of `_default` and goes on there in the next pass.
 --  4. A commit here does not wait for the synchronous standbys (synchronous_commit = local): with no standby there, a
---     commit that hangs would hold ACCESS EXCLUSIVE on outbox_events, and all claims and reads with it. Nobody is told
---     anything that rests on this commit.
+--     commit that hangs would hold ACCESS EXCLUSIVE on outbox_events, and all claims and reads with it. No client gets
+--     an answer that depends on this commit.
 --  5. Each partition made or dropped takes ACCESS EXCLUSIVE on its table (made: on the `_default` partition only) for a
 --     moment, and is given up and tried again later rather than waited for.
 --  6. Card numbers are erased by a call with a lock of its own (erase_numbers): its audit row waits for the standbys.
@@ -131,9 +131,9 @@ BEGIN
 END
 $$;
 
--- Takes back the plans whose range begins before that time; it waits for their locks as long as a request may wait. An
--- api calls it for all when it is refused by `default_promise`, and now and then for those that are about to begin:
--- nobody else would while no worker is alive, or where the api's clock is a day ahead.
+-- Withdraws the plans whose range begins before that time; waits for their locks as long as a request may wait. An api
+-- withdraws all plans when `default_promise` refuses its row, and now and then those that are about to begin: no worker
+-- may be alive to do it, or the api's clock may be a day ahead.
 CREATE OR REPLACE FUNCTION issuing.withdraw_plans(before timestamptz) RETURNS int8
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 SET lock_timeout = '2s'
@@ -158,8 +158,8 @@ BEGIN
 END
 $$;
 
--- Makes one partition; of the events, with that of their attempts. Whatever writes times into DDL has them in UTC: a
--- text such as `11:00 IST` is another time when it is read again.
+-- Makes one partition; of the events, with that of their attempts. Times in DDL are written in UTC, because a text such
+-- as `11:00 IST` is another time when it is read again.
 CREATE OR REPLACE FUNCTION issuing.partition_add(new_parent text, new_from timestamptz, new_to timestamptz) RETURNS void
 -- guard: a partition is made in UTC whatever the session says
 LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
@@ -169,7 +169,8 @@ DECLARE
     new_name text := format('%s_%s', new_parent, to_char(new_from AT TIME ZONE 'UTC',
                                                                       -- guard: no log takes a name for a card number
                                                                       'YYYYMMDD"t"HH24MISS'));
-    -- Room for the version that a claim writes; what is only inserted and dropped needs no vacuum.
+    -- More than half of a page stays free for the versions that claims write. Rows that are only inserted and dropped
+    -- need no vacuum.
     storage text := CASE new_parent
         WHEN 'outbox_events' THEN 'fillfactor = 45, autovacuum_vacuum_scale_factor = 0.05'
         WHEN 'outbox_attempts' THEN 'autovacuum_vacuum_insert_scale_factor = 1'
@@ -220,8 +221,8 @@ BEGIN
                                       WHERE e.due_at IS NOT NULL OR e.failed_at IS NOT NULL
                                          OR e.id = ANY ($1) AND coalesce(e.completed_at, e.updated_at) >= $2
                                       LIMIT 10001)', old.name) INTO kept USING old.still_open, before;
-        -- Rows that move are not new: no trigger may judge them again, take a place for them, or refuse them. DETACH
-        -- has locked `_default` already.
+        -- Rows that move are not new, so no trigger may check them again, or refuse them. DETACH has locked `_default`
+        -- already.
         -- guard: an event that moves is not judged as a new one
         ALTER TABLE outbox_events_default DISABLE TRIGGER USER;
         EXECUTE format('INSERT INTO outbox_events_default (%s) SELECT %s FROM %I WHERE id = ANY ($1)', columns, columns,
@@ -293,8 +294,8 @@ BEGIN
 END
 $$;
 
--- Deletes what is over in each `_default` partition, and in two small tables. What cannot be deleted does not keep the
--- others.
+-- Deletes rows past their retention in each `_default` partition, and in two small tables. A table that fails does not
+-- stop the others.
 CREATE OR REPLACE FUNCTION issuing.expire_rows(t timestamptz, keys_kept interval, limits_kept interval,
                                                events_kept interval)
 RETURNS TABLE (action text, table_name text, amount int8, detail text, again bool)
@@ -314,7 +315,8 @@ BEGIN
                                 AND (e.due_at IS NOT NULL OR e.failed_at IS NOT NULL
                                      OR coalesce(e.completed_at, e.updated_at) >= $1))'),
             ('rate_limit_log', 'rate_limit_log_default', limits_kept, 'r.at < $1'),
-            -- created_at as well: a worker may write updated_at, and whoever has broken into one makes no event older.
+            -- created_at as well: a worker may write updated_at, so an attacker in a worker could otherwise make an
+            -- event look older.
             ('outbox_events', 'outbox_events_default', events_kept,
              -- guard: a worker makes no event old
              'r.due_at IS NULL AND r.failed_at IS NULL AND r.updated_at < $1 AND r.created_at < $1'),
@@ -335,7 +337,8 @@ BEGIN
 END
 $$;
 
--- What is still open in a partition, or has FAILED: open_ids, 10001 at most. has_open: something that is waited for.
+-- The events of a partition that are open or FAILED: open_ids, 10001 at most. has_open: one of them keeps the partition
+-- from being settled.
 CREATE OR REPLACE FUNCTION issuing.open_in(p issuing.partitions, due_before timestamptz,
                                            OUT has_open bool, OUT open_ids uuid[])
 LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp -- and what keep_rows sets
@@ -344,7 +347,7 @@ AS $$
 BEGIN
     CASE p.parent
     WHEN 'outbox_events' THEN
-        -- What is due later than the retention ends is not waited for: like what has FAILED, it moves.
+        -- An event that is due after the retention ends does not: like a FAILED one, it moves to `_default`.
         EXECUTE format(
             -- guard: an open event of a route keeps its partition unsettled
             'SELECT EXISTS (SELECT FROM (SELECT %2$L UNION ALL SELECT r.event_type FROM routes r) t (type)
@@ -370,8 +373,8 @@ BEGIN
 END
 $$;
 
--- Partitions of a time that is over become settled: no transaction of that time can still run, and nothing in them is
--- unfinished. Their retention counts from now on.
+-- Marks past partitions as settled: no transaction of their period can still run, and none of their events is
+-- unfinished. Their retention starts now.
 CREATE OR REPLACE FUNCTION issuing.settle_partitions(t timestamptz, events_kept interval)
 RETURNS TABLE (action text, table_name text, amount int8, detail text, again bool)
 LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp -- and what keep_rows sets
@@ -382,14 +385,14 @@ DECLARE
     has_open bool;
     open_ids uuid[];
 BEGIN
-    -- What was settled in a time to come was settled by a clock that was ahead: it is judged anew.
+    -- A partition that was settled in the future was settled by a clock that was ahead: it is checked again.
     BEGIN
         -- guard: what was settled in a time to come is settled anew
         UPDATE partitions q SET settled_at = NULL, still_open = '{}' WHERE q.settled_at > t;
     EXCEPTION WHEN OTHERS THEN
         RETURN QUERY SELECT 'failed', 'partitions', 0::int8, SQLERRM, false;
     END;
-    -- Not before all that was begun in its time has committed or is over (the roles' statement_timeout).
+    -- Not before every transaction that began in its period has ended (the roles' statement_timeout).
     FOR p IN
         SELECT q.* FROM partitions q
         WHERE q.settled_at IS NULL AND q.to_at < t - interval '1 minute' AND q.parent <> 'outbox_attempts'
@@ -454,7 +457,7 @@ BEGIN
 END
 $$;
 
--- Takes back the plans that are not done in time, or whose range is near: until then a row of the range is refused.
+-- Withdraws the plans that are late, or whose range is near: until then a row of the range is refused.
 CREATE OR REPLACE FUNCTION issuing.take_plans_back()
 RETURNS TABLE (action text, table_name text, amount int8, detail text, again bool)
 LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp -- and what run_housekeeping sets
@@ -470,7 +473,7 @@ BEGIN
         IF is_overdue OR now() > n.planned_at + interval '10 minutes'
            OR n.from_at < now() + interval '12 hours' THEN
             BEGIN
-                -- The nearer the range, the longer it waits: what comes behind this lock waits as well.
+                -- The nearer the range, the longer it waits, because statements behind this lock wait as well.
                 PERFORM set_config('lock_timeout',
                                    CASE WHEN n.from_at < now() + interval '12 hours' THEN '1s' ELSE '30ms' END, true);
                 PERFORM issuing.plan_end(n.parent);
@@ -500,8 +503,8 @@ DECLARE
 BEGIN
     new_from := least_from;
     new_to := least_from + length;
-    -- An id of another kind may say a time to come, and where such a row is in `_default` no partition can be: cut around
-    -- it.
+    -- An id of another kind may contain a time in the future. While `_default` has such a row, no partition can cover
+    -- it, so the range is cut before or after it.
     IF of_parent = 'outbox_events' THEN
         FOR alien IN
             SELECT issuing.uuid7_time(e.id) FROM outbox_events_default e
@@ -520,8 +523,8 @@ BEGIN
 END
 $$;
 
--- Begins a partition of this range: it is made, or, where `_default` is large, planned. Until that is checked, or taken
--- back, a row of the range is refused.
+-- Makes a partition of this range, or plans it if `_default` is large. Until the plan is checked or withdrawn, a row of
+-- the range is refused.
 CREATE OR REPLACE FUNCTION issuing.begin_partition(of_parent text, new_from timestamptz, new_to timestamptz,
                                                    is_large bool) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp -- and what run_housekeeping sets
@@ -540,7 +543,7 @@ BEGIN
 END
 $$;
 
--- Makes the next partition of a table, or plans it, where it is time to: no row = it is not.
+-- Makes or plans the next partition of a table, if it is time to; no row = it is not.
 CREATE OR REPLACE FUNCTION issuing.make_next(of_parent text, length interval, shortest interval, is_steady bool)
 RETURNS TABLE (
     action text,  -- created, planned; postponed, failed
@@ -631,8 +634,8 @@ RETURNS TABLE (parent text, length interval, retention interval)
 LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 DECLARE
-    -- Whatever retention a caller asks for, a partition settles within the year, and a retention that the owner
-    -- shortens is short again.
+    -- With any retention that a caller asks for, a partition settles within a year; so a retention that the owner
+    -- shortens takes effect again.
     -- guard: no partition is longer than a year
     longest constant interval := interval '366 days';
     keys_kept constant interval := issuing.retention_in_force('keys', key_retention);
@@ -682,11 +685,11 @@ BEGIN
     -- guard: the commit of a drop does not wait for standbys
     PERFORM set_config('synchronous_commit', 'local', true);
     t := issuing.retention_now(now());
-    -- Several passes over five minutes agree what the time is, this one included.
+    -- The passes of the last five minutes, this one included, agree on the time.
     -- guard: no partition is made while the clock steps
     is_steady := (SELECT now() BETWEEN h.steady_from + interval '5 minutes' AND h.passed_at + interval '5 minutes'
                   FROM housekeeping_clock h);
-    -- A lock that is not there at once is not waited for: everybody would wait behind us.
+    -- Does not wait for a lock: all other statements would wait behind it.
     PERFORM set_config('lock_timeout', '30ms', true);
     RETURN QUERY SELECT * FROM issuing.take_plans_back();
     <<kinds>>
@@ -725,8 +728,7 @@ BEGIN
     PERFORM set_config('synchronous_commit', 'local', true);
     FOR n IN SELECT q.* FROM partition_plans q WHERE NOT q.is_checked ORDER BY q.planned_at LIMIT 1 LOOP
         BEGIN
-            -- Nobody who reads or writes rows waits behind this lock; a vacuum at work gives way after
-            -- deadlock_timeout.
+            -- No reader or writer of rows waits behind this lock; a running vacuum gives way after deadlock_timeout.
             PERFORM set_config('lock_timeout', '3s', true);
             EXECUTE format('ALTER TABLE %I VALIDATE CONSTRAINT default_promise', n.parent || '_default');
             IF n.parent = 'outbox_events' THEN

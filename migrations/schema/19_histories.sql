@@ -10,9 +10,9 @@ RETURN CASE WHEN pg_current_xact_id_if_assigned() IS NOT NULL AND current_settin
             THEN (pg_current_wal_insert_lsn() - '0/0')::int8 END;
 
 -- What this database is, and why it is not to be used (null = it is). known...: what the caller remembers, or nulls. A
--- server that lacks what was acknowledged is on an older timeline or at a lower position; a dump that was restored
--- has another database or schema. A later position proves nothing. What was found stays until it is accepted, also
--- when the position has passed what is known, and for programs that know nothing.
+-- server that lacks what was acknowledged is on an older timeline or at a lower position; a dump that was restored has
+-- another database or schema. A later position proves nothing. A loss that was found is stored until an operator
+-- accepts it: also after the position has grown past what is known, and for programs that remember nothing.
 CREATE OR REPLACE FUNCTION issuing.check_history(known uuid, known_system text, known_timeline int8,
                                                  known_position int8)
 RETURNS TABLE (id uuid, system text, lost text)
@@ -48,8 +48,8 @@ BEGIN
 END
 $$;
 
--- An operator says that what is lost is lost: programs use the database again. Returns what it was; null = nothing.
--- What was acknowledged from here on has another name than what was lost.
+-- An operator accepts the loss, and programs use the database again. Returns the loss; null = there was none. The
+-- history gets a new name, so that later acknowledgements cannot be taken for the lost ones.
 CREATE OR REPLACE FUNCTION issuing.accept_history(actor text, os_user text, sudo_user text, why text) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 AS $$

@@ -25,8 +25,8 @@ BEGIN
 END
 $$;
 
--- The issuer that workers speak to now: the one that was claimed for last. Null: none was, or another one was claimed
--- for a few minutes before, so that only an operator can say which is meant.
+-- The issuer that workers speak to now: that of the last claim. Null: there was no claim, or one for another issuer at
+-- most three minutes before it, so that only an operator knows which is meant.
 CREATE OR REPLACE FUNCTION issuing.present_issuer() RETURNS int2
 LANGUAGE sql STABLE SET search_path = pg_catalog, issuing, pg_temp
 AS $$
@@ -34,9 +34,9 @@ AS $$
     WHERE NOT EXISTS (SELECT FROM issuers o WHERE o.id <> i.id AND o.seen_at > i.seen_at - interval '3 minutes')
 $$;
 
--- An operator asks. `paused`: an operator wants no calls to the target. `not_found`: no worker has told of the route.
--- `busy`: more checks wait than workers can soon make. Two operators at the same moment may exceed that number by one
--- each. The call that follows is made by a worker in the operator's name, so it is in the audit trail.
+-- An operator asks. `paused`: an operator wants no calls to the target. `not_found`: no worker has registered the
+-- route. `busy`: more checks wait than workers can soon make. Two operators at the same moment may exceed that number
+-- by one each. The call that follows is made by a worker in the operator's name, so it is in the audit trail.
 CREATE OR REPLACE FUNCTION issuing.ask_issuer_check(
     target_of text, user_of text, creates_of bool, within_ms int8, actor text, os_user text, sudo_user text, why text)
 RETURNS TABLE (refused text, check_id uuid)
@@ -75,9 +75,9 @@ AS $$
     ORDER BY c.ended_at DESC LIMIT 1
 $$;
 
--- The oldest check of one of the targets that waits, under a lease; SKIP LOCKED, so two workers never get the same one.
--- What is past its deadline ends here, and what ended a week ago is removed, but the last trial. A lease lasts a minute at most: one
--- that seems to last longer was written by a clock that was ahead, and is over.
+-- Takes the oldest waiting check of one of these targets, under a lease; SKIP LOCKED, so two workers never get the same
+-- one. Also ends checks that are past their deadline, and removes those that ended a week ago, except the last trial. A
+-- lease lasts a minute at most; a longer one was written by a clock that was ahead, and is over.
 CREATE OR REPLACE FUNCTION issuing.take_issuer_check(new_token uuid, lease_ms int8, worker_name text, targets text[])
 RETURNS TABLE (id uuid, user_id text, target text, creates bool)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
@@ -108,7 +108,8 @@ BEGIN
 END
 $$;
 
--- A trial makes more calls than a lease lasts. False: nobody waits for it any more, or another worker has it.
+-- Extends the lease: the calls of a trial take longer than one. False: nobody waits for it any more, or another worker
+-- has it.
 CREATE OR REPLACE FUNCTION issuing.renew_issuer_check(check_id uuid, token uuid, lease_ms int8) RETURNS bool
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 AS $$
@@ -121,7 +122,7 @@ BEGIN
 END
 $$;
 
--- The worker that has it drains, or may not call the target now: another one may take it at once.
+-- Returns a check: its worker drains, or may not call the target now. Another worker may take it at once.
 CREATE OR REPLACE FUNCTION issuing.put_issuer_check_back(check_id uuid, token uuid) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 AS $$

@@ -1,9 +1,9 @@
 -- The issuer's list of cards beside ours: issuing-ctl reconcile --from-issuer, and the check that workers make themselves
 -- (issuer.reconcile_every). Nothing here changes an event or a card.
 
--- What an operator is told of. `no_event`: a live card whose reference is no event. `unsent`: its event is open and says
--- that nothing was sent. `rejected`, `failed`: so its event ended. `other_card`: the request has another card here, or
--- none and is COMPLETED. `not_listed`: a card of ours that the issuer does not list.
+-- The questions that a list may raise. `no_event`: a live card whose reference is no event. `unsent`: its event is
+-- open, and nothing was sent according to its row. `rejected`, `failed`: the end of its event. `other_card`: the
+-- request has another card here, or none and is COMPLETED. `not_listed`: a card of ours that the issuer does not list.
 CREATE OR REPLACE FUNCTION issuing.kinds_of_question() RETURNS text[]
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$ SELECT ARRAY['no_event', 'unsent', 'rejected', 'failed', 'other_card', 'not_listed'] $$;
@@ -73,8 +73,8 @@ BEGIN
 END
 $$;
 
--- The oldest one that waits for a worker of this issuer, under a lease of a minute at most. Also removes what is over,
--- and asks by itself (every_ms 0 = never).
+-- Takes the oldest list that waits for a worker of this issuer, under a lease of a minute at most. Also removes
+-- finished ones, and requests one every every_ms (0 = never).
 CREATE OR REPLACE FUNCTION issuing.take_listing(new_token uuid, lease_ms int8, worker_name text, its_profile text,
                                                 its_address text, every_ms int8)
 RETURNS TABLE (id uuid, since_us int8, after text, is_listed bool)
@@ -122,7 +122,7 @@ BEGIN
 END
 $$;
 
--- Whether an operator, or a worker itself, has asked something that a worker may take: a check of the issuer or a list.
+-- Whether a worker can take something that an operator or a worker requested: a check of the issuer, or a list.
 CREATE OR REPLACE FUNCTION issuing.asks_wait() RETURNS bool
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp SET enable_seqscan = off
 AS $$
@@ -191,9 +191,9 @@ BEGIN
 END
 $$;
 
--- The list is read: cards of ours that it lacks, a few thousand requests at a time. Only those of requests that were
--- accepted since, whose cards the list must have, and that were stored settle_ms before it began. `more`, `done`; null =
--- as false above.
+-- After the last page: finds cards of ours that the list lacks, a few thousand requests at a time. Only those of
+-- requests that were accepted since, whose cards the list must have, and that were stored settle_ms before it began.
+-- `more`, `done`; null = as false above.
 CREATE OR REPLACE FUNCTION issuing.compare_listed(of_listing uuid, token uuid, settle_ms int8, lease_ms int8) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 AS $$
@@ -228,7 +228,7 @@ BEGIN
 END
 $$;
 
--- The worker gives it away: it drains, or the list was not read, for now or (ends) for good.
+-- The worker returns it: the worker drains, or could not read the list; ends = nobody will try again.
 CREATE OR REPLACE FUNCTION issuing.leave_listing(of_listing uuid, token uuid, why text, ends bool) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 AS $$
