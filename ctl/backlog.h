@@ -67,7 +67,7 @@ bool backlog_is_cut(const struct pg_rows *open, const char *type);
 int64_t backlog_waiting(const struct backlog_type *type);
 /* Since when the oldest of these waits, in us; 0 = not yet. */
 int64_t backlog_age_us(const struct backlog_type *type, int64_t now_us);
-/* For people: yes, no living worker, by nobody. */
+/* For people: "yes", "no living worker" or "by nobody". */
 const char *backlog_delivered_by(const struct backlog_type *type);
 /* The time of the database when the rows were read. */
 int64_t backlog_now_us(const struct pg_rows *open);

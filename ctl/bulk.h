@@ -58,8 +58,8 @@ struct bulk {
 
 extern const struct bulk_verb bulk_replay, bulk_cancel, bulk_resolve;
 
-/* What a filter of this verb always leaves out: what was sent cannot be cancelled, and a replay of FAILED
- * issuer_duplicate needs a person who names it. */
+/* Sets what a filter of this verb always leaves out: an event that was sent cannot be cancelled, and FAILED
+ * issuer_duplicate is only replayed by its id. */
 void bulk_narrow(const struct bulk_verb *verb, struct filter *filter);
 /* From here on what is done is one bulk action in the audit. */
 void bulk_begin(struct bulk *bulk, bool by_filter);

@@ -22,8 +22,8 @@ struct cluster_worker {
     bool is_silent; /* alive, and yet not seen for three heartbeats */
 };
 
-/* What workers deliver besides card requests, as the last one that named it has told (issuing.routes); ordered = one
- * living worker says so. */
+/* A type that workers deliver besides card requests, as the last worker registered it (issuing.routes); ordered = at
+ * least one living worker says so. */
 struct cluster_route {
     const char *type;
     bool is_ordered, has_lookup, is_signed;

@@ -14,7 +14,7 @@
 
 #define ESTIMATE_MIN 1000 /* statistics of the planner say nothing about fewer */
 #define ESTIMATE_SURE \
-    2 /* so many times COUNTS_MAX by an estimate: there are more than COUNTS_MAX, and none is counted */
+    2 /* where the estimate is above this multiple of COUNTS_MAX, rows are not counted: there are more than COUNTS_MAX */
 
 /* Rows of (status, count, age of the oldest). */
 static bool take_counts(const struct pg_rows *rows, struct counts *counts, struct err *err)

@@ -1,6 +1,6 @@
-/* issuing-ctl reconcile --from-issuer: the issuer's own list of its cards beside our events and cards. A worker reads the
- * list (worker/questions/issuer_listing.h); this asks for it, or joins one that is asked for, waits, and prints what
- * came of it: questions, and nothing is changed. */
+/* issuing-ctl reconcile --from-issuer: the issuer's own list of its cards beside our events and cards. A worker reads
+ * the list (worker/questions/issuer_listing.h); this command requests the list, or joins a request that exists, waits,
+ * and prints the questions that it raised. Nothing is changed. */
 #ifndef ISSUING_CTL_FROM_ISSUER_H
 #define ISSUING_CTL_FROM_ISSUER_H
 

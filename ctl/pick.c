@@ -171,7 +171,7 @@ static void choose_page(struct pick *pick, int64_t matches, int64_t looked)
     }
 }
 
-/* What a page gave; goes on behind it. */
+/* Takes over the result of a page; the next page begins after it. */
 static void take(struct pick *pick, const struct pg_rows *rows)
 {
     enum { ID, UPDATED_AT, MATCHES, LOOKED };

@@ -1,4 +1,4 @@
-/* The role of the database where nobody names one, and what helps where the database refuses it. */
+/* The default role at the database, and what to do when the database refuses it. */
 #ifndef ISSUING_CTL_ROLE_H
 #define ISSUING_CTL_ROLE_H
 
@@ -11,7 +11,7 @@
 must_check bool role_of_user(const char *os_user, char ret_role[ROLE_SIZE]);
 /* The same of the user who runs this. */
 must_check bool role_is_ours(char ret_role[ROLE_SIZE]);
-/* What to do where the database has not let us in; is_ours: a user of the installation runs this. Pure. */
+/* What to do when the database refused the connection; is_ours: a user of the installation runs this. Pure. */
 const char *role_hint(const char *sqlstate, bool is_ours);
 
 #endif

@@ -88,7 +88,7 @@ static const char *events(int64_t count, char ret_text[64])
     return ret_text;
 }
 
-/* What to do is told of what was said first. */
+/* The advice is about the first sentence. */
 static void __attribute__((format(printf, 2, 3))) advise(struct verdict *verdict, const char *format, ...)
 {
     va_list arguments;
@@ -254,7 +254,7 @@ static int64_t find_waiting(const struct cluster *cluster, const struct pg_rows 
     return most;
 }
 
-/* When what waits is done. The facts are up to 70 minutes old, so they are told. */
+/* When the backlog will be done. Its facts are up to 70 minutes old, so the sentence contains them. */
 static void say_pace(struct verdict *verdict, const struct cluster *cluster, const struct verdict_facts *facts)
 {
     const struct pg_rows *pace = facts->pace;

@@ -57,7 +57,7 @@ void verdict_facts_of(const struct config *config, int place, const struct pg_ro
 /* "25 of 26 events that ended since ... are REJECTED, ..." where they are too many; else false. Rows of
  * operator_status_rejected. */
 bool verdict_find_rejected(const struct pg_rows *rejected, char ret_text[VERDICT_SENTENCE_SIZE]);
-/* What goes on comes first, the worst of it in front; then what waits for an operator. */
+/* Present troubles come first, the worst in front; then the events that wait for an operator. */
 void verdict_of(const struct cluster *cluster, const struct verdict_facts *facts, struct verdict *ret_verdict);
 
 #endif

@@ -66,7 +66,8 @@ static bool read_after(const struct audit_export *export, struct audit_link *lin
     return done;
 }
 
-/* Opens the file for whole lines: nobody else writes, and half a line at its end, of an export that was cut, is gone. */
+/* Opens the file, locks it against other writers, and removes half a line at its end, which an interrupted export
+ * leaves. */
 static bool open_file(const struct audit_export *export, struct audit_link *link, FILE **ret_file, struct err *err)
 {
     int fd = open(export->append, O_RDWR | O_CREAT | O_CLOEXEC | O_APPEND, 0600);
@@ -97,8 +98,8 @@ bool audit_export_read(const struct audit_export *export, int64_t id, int64_t wa
     return pg_sync_query(export->ctl->db, &sql_operator_audit_by_id, params, ret_rows, err);
 }
 
-/* The row of the last line is there as the line says, or has left with its time. Otherwise the database is not the one
- * that it was, or somebody has changed it, and rows behind it may have numbers that are out already. */
+/* Whether the row of the last line is as the line says, or has been removed by the retention. Otherwise this is another
+ * database, or somebody has changed it, and later rows may have numbers that were exported already. */
 static bool check_last(const struct audit_export *export, const struct audit_link *link, struct err *err)
 {
     pg_rows_scope struct pg_rows *rows = NULL;
@@ -187,7 +188,7 @@ static bool export_to(struct audit_export *export, struct err *err)
     if (export->append && !open_file(export, &link, &out, err))
         return false;
     bool done = (link.sequence > 0 || !export->after || read_after(export, &link, err)) &&
-                /* Not before: the last line may be that of an export which ran meanwhile. */
+                /* Only now: another export may have run until here and written the last line. */
                 ask_settled(export, err) && write_all(export, out, &link, err);
     if (export->append)
         fclose(out); /* all of it is written */

@@ -88,7 +88,7 @@ void console_wake(struct console *console)
 
 /* ---- start and end ---- */
 
-/* What was done, for who presses Ctrl-C in the middle of it. */
+/* The progress, for somebody who presses Ctrl-C before the end. */
 static void report_job(struct console *console)
 {
     struct job *job = jobs_running(&console->jobs);

@@ -25,7 +25,7 @@ struct door {
 must_check bool door_open(struct door *door, const char *listen, const char *socket_path, int *ret_fd, struct err *err);
 /* For http_server_options. */
 bool door_admits(void *context, int fd);
-/* What the server listens on is known: draws the name of the console, prints the first URL, and waits for requests of
+/* Called when the server listens: draws the random name of the console, prints the first URL, and waits for requests of
  * further ones. */
 must_check bool door_start(struct door *door, uv_loop_t *loop, const char *listen, int port, struct err *err);
 /* Closes its handles. */

@@ -106,7 +106,8 @@ static void write_hidden(struct page *page, const struct job *job)
     }
 }
 
-/* What was typed is kept where the start was refused; the confirmations are asked for again, for what is shown now. */
+/* If the start was refused, the form keeps what was typed, except the confirmations: they must be about what is shown
+ * now. */
 static void write_start_form(struct page *page, const struct job *job)
 {
     struct buf *out = page->out;
@@ -121,7 +122,8 @@ static void write_start_form(struct page *page, const struct job *job)
              "</label><input id=\"rate\" name=\"rate\" value=\"{}\" placeholder=\"5, 0.2, 10/m\" maxlength=\"20\" "
              "autocomplete=\"off\"></p>\n",
              2, form_get(&job->form, "reason"), job->bulk.rate);
-    /* Who is asked what does not apply ticks everything. Behind the rows that were shown anything may follow. */
+    /* A confirmation that does not apply would teach people to tick everything. Rows after those that were shown may be
+     * of any kind. */
     bool asks_all = job->bulk.verb == &bulk_resolve && job->bulk.total > PREVIEW_ROWS;
     if (job->asks_no_card || asks_all)
         buf_put_text(out, "<p><label><input type=\"checkbox\" name=\"confirm_no_card\" value=\"1\"> It is certain that "

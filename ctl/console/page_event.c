@@ -132,7 +132,7 @@ static void write_button(struct buf *out, const struct event *event, const char 
              3, event->id_text, verb, text);
 }
 
-/* Whose answer a look-up of this event asks for; NULL: it cannot be looked up, or a worker looks after it. */
+/* The peer that a look-up of this event would ask; NULL: it cannot be looked up, or a worker works on it. */
 static const char *lookup_peer(const struct event *event, const struct cluster_route *route)
 {
     if (event->status == OUTBOX_PENDING || event->status == OUTBOX_PROCESSING)

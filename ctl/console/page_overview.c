@@ -16,8 +16,8 @@
 
 enum flow_column { FROM_AT, ACCEPTED, COMPLETED, REJECTED, FAILED, IS_CUT };
 
-/* What came and went in the last hours: by the rows, in steps of ten minutes; or, where these are too many to be read
- * again and again, by the statistics of the hours in which events ended. */
+/* Events accepted and ended in the last hours: from the rows, in steps of ten minutes; if these are too many to read
+ * again and again, from the statistics of the hours in which events ended. */
 struct flow {
     const struct pg_rows *parts, *hours; /* hours: in place of parts; both NULL = the database took too long */
     int64_t begun, completed, rejected;  /* begun: accepted, or ended */

@@ -113,7 +113,7 @@ static void exchange_token(struct console *console, struct http_request *request
     secret_wipe(cookie, sizeof(cookie));
 }
 
-/* What a page fetches by itself is no sign of a person. */
+/* A request that a page makes by itself does not show that a person is there. */
 static bool is_part(const struct http_request *request)
 {
     return http_header(request, "x-issuing-part", NULL).length > 0;

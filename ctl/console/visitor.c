@@ -128,8 +128,8 @@ static bool read_answer(struct visitors *visitors, struct inet_diag_msg *ret_ans
     }
 }
 
-/* A socket that nobody has open any more has no inode, and root as its owner. Where the client is gone, the kernel's
- * search may end at a listener of its port, which has no other end. */
+/* A socket that nobody has open any more has no inode, and root as its owner. If the client has gone, the kernel may
+ * return a listener on its port, which has no other end. */
 static bool is_the_clients(const struct inet_diag_msg *answer, const struct question *question)
 {
     /* guard: whose socket is closed is unknown */

@@ -1,7 +1,7 @@
-/* What the checks of issuing-ctl doctor and prove share: a line for each. doctor_database.c has the checks of the database,
- * doctor_running.c those of workers and targets, doctor_locks.c those of others' sessions and settings, doctor_server.c
- * those of what who runs PostgreSQL has changed or left behind, doctor_setup.c those of the configuration,
- * doctor_issuer.c the one that a worker makes, doctor_places.c those of places; cmd_prove.c has those of the rows. */
+/* The checks of issuing-ctl doctor and prove, each of which prints one line. doctor_database.c checks the database,
+ * doctor_running.c workers and targets, doctor_locks.c other sessions and settings, doctor_server.c what administrators
+ * of PostgreSQL change or leave behind, doctor_setup.c the configuration, doctor_places.c places; doctor_issuer.c asks
+ * a worker to check, and cmd_prove.c checks the rows. */
 #ifndef ISSUING_CTL_DOCTOR_H
 #define ISSUING_CTL_DOCTOR_H
 
@@ -39,15 +39,15 @@ must_check bool doctor_check_trial(struct doctor *doctor, struct err *err);
 /* Whether something in the database slows or stops our sessions: settings, locks of others, a housekeeping that does not
  * pass. False: the database went away, or refused. */
 must_check bool doctor_check_locks(struct doctor *doctor, struct err *err);
-/* Whether the database is as PostgreSQL was told to keep it: how the host sorts, who replicates, what holds vacuum back.
- * False: the database went away, or refused. */
+/* Checks what administrators of PostgreSQL change or leave behind: the host's sort order, replication, what holds
+ * vacuum back. False: the database went away, or refused. */
 must_check bool doctor_check_server(struct doctor *doctor, struct err *err);
 /* Whether the database is the place that it should be. version: the row of schema_version. False: it is not, which is
  * reported. */
 must_check bool doctor_check_place(struct doctor *doctor, const struct pg_rows *version);
 /* Which server serves the place, which is doctor->where then, and which has a copy. */
 void doctor_check_servers(struct doctor *doctor);
-/* What the configuration allows that it should not, and who could be in between. */
+/* Checks the configuration: what it allows and should not, and which connections are not protected. */
 void doctor_check_setup(struct doctor *doctor);
 /* After the last line: says how many must be fixed, and returns the exit code. */
 int doctor_code(struct doctor *doctor);

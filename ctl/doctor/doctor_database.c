@@ -325,7 +325,7 @@ static bool check_held(struct doctor *doctor, bool *ret_is_held, struct err *err
     return true;
 }
 
-/* What our tables say. *ret_fits: false, and nothing was asked, where they cannot be read. */
+/* The checks that read our tables. *ret_fits false: they cannot be read, and nothing was asked. */
 static bool check_tables(struct doctor *doctor, bool *ret_fits, struct err *err)
 {
     bool is_held = false;

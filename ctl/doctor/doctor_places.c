@@ -1,4 +1,4 @@
-/* The checks of doctor that look at places (doctor.h). A place without a worker is told by doctor_running.c. */
+/* The checks of doctor that look at places (doctor.h). doctor_running.c reports a place without a worker. */
 #include <stdio.h>
 #include <string.h>
 

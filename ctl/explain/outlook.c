@@ -1,7 +1,7 @@
 /* What will happen to an event next, when, and why.
  *
- * Invariants: the outlook follows from the row, the configuration, and what workers have told of themselves a few
- * seconds ago. The worker decides by the same columns and the same functions (common/core/decide/), so both agree as
+ * Invariants: the outlook follows from the row, the configuration, and the heartbeats of workers, which are a few
+ * seconds old. The worker decides by the same columns and the same functions (common/core/decide/), so both agree as
  * long as both read the same configuration. Times are the database's. */
 #include "ctl/explain/outlook.h"
 
@@ -155,7 +155,7 @@ static void pending(const struct event *event, const struct outlook_past *past, 
     snprintf(out->why, sizeof(out->why), "%s; then %s%s", schedule, clause, shown_clause(event, past));
 }
 
-/* What is known of the worker that holds the event, as a clause that follows its name. */
+/* The state of the worker that holds the event, as a clause that follows its name. */
 static void holder_clause(const struct event *event, const struct cluster *cluster, char *ret_text, size_t size)
 {
     char span[PRINT_SPAN_SIZE];
@@ -229,7 +229,7 @@ static void failed(const struct event *event, const struct cluster *cluster, con
              verbs_of(event, cluster), behind, first, clause);
 }
 
-/* What is to be known of an event that is COMPLETED; NULL = nothing. */
+/* A note about a COMPLETED event; NULL = none. */
 static const char *note_of(const struct outlook_past *past)
 {
     static const enum outbox_cause notes[] = {OUTBOX_CAUSE_RETIRE_REFUSED, OUTBOX_CAUSE_CARD_INACTIVE,

@@ -225,7 +225,7 @@ struct words {
     bool has_card, is_cancelled, must_go;
 };
 
-/* What happens now, where the attempt ends at once, or when a look-up has found nothing. */
+/* What happens now if the attempt ends at once, or after a look-up that finds nothing. */
 static void put_end(const struct attempt *attempt, const struct view *view, struct flow_verdict verdict,
                     struct words *words)
 {

@@ -31,8 +31,8 @@ enum outlook_action {
 
 #define OUTLOOK_CLAUSE_SIZE 440
 
-/* For so long after it was sent a delivery may still arrive (common/core/issuer_key.h). Of a route that the
- * configuration does not have: the longest time that any route can have. */
+/* How long after it was sent a delivery may still arrive (common/core/issuer_key.h). For a route that is not configured
+ * here: the longest time that a route can have. */
 int64_t outlook_route_settle_ms(const struct config *config, const char *type);
 #define OUTLOOK_ROUTE_SETTLE_MAX_MS (INT64_C(20) * 60 * 1000)
 

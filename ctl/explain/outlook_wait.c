@@ -23,7 +23,7 @@ static bool needs(const struct event *event, const struct cluster_target *target
     return event_is_card(event) ? cluster_is_of_cards(target) : strcmp(target->name, event->type) == 0;
 }
 
-/* The one that ends last: a pause ends when somebody ends it. */
+/* The one that ends last. A pause has no end time: an operator ends it. */
 static const struct cluster_target *shut_target(const struct event *event, const struct cluster *cluster)
 {
     const struct cluster_target *found = NULL;

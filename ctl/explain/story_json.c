@@ -75,7 +75,7 @@ static bool set_holder(struct json *object, const struct event *event)
            json_set_text(object, "first_status", event->first_status);
 }
 
-/* What its route is, as workers have told it; null: a card request, or nobody delivers its type. */
+/* Its route, as workers registered it; null: a card request, or no worker delivers its type. */
 static bool set_route(struct json *object, const struct story *story)
 {
     const struct cluster_route *route =

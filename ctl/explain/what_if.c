@@ -158,7 +158,7 @@ const char *what_if_kind_name(enum flow_verdict_kind kind)
     return "none";
 }
 
-/* What a look-up that comes next ends with, where it finds nothing. */
+/* The end, if the next step is a look-up that finds nothing. */
 static void put_not_found(const struct attempt *attempt, const struct view *view, struct flow_verdict verdict,
                           char *ret_text, size_t size)
 {

@@ -88,7 +88,7 @@ static void add_row(struct table *table, const struct audit_row *row, const stru
     table_add(table, reason);
 }
 
-/* What `--batch` says above the actions themselves. */
+/* The summary that `--batch` prints above the actions. */
 static bool print_batch(struct audit *audit, const struct audit_row *row, struct err *err)
 {
     struct audit_batch batch;

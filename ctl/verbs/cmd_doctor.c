@@ -1,9 +1,8 @@
 /* issuing-ctl doctor: checks that everything is as these programs need it.
  *
  * Each check is one line: ok, warn or FAIL; the last two name the fix. A check that cannot be made because an earlier
- * one failed is skipped. Nothing is changed.
- * Left out: the issuer and core-api, which issuing-ctl never calls. What workers see of them is shown, and with --issuer
- * a worker calls them. */
+ * one failed is skipped. Nothing is changed. issuing-ctl never calls the issuer or core-api: it shows what workers
+ * report of them, and with --issuer a worker calls them. */
 #include <stdio.h>
 #include <string.h>
 

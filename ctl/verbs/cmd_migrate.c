@@ -410,8 +410,8 @@ static int run_read_only(struct ctl *ctl, bool plan, struct err *err)
     return fits && whole ? CTL_DONE : ctl_fail(err);
 }
 
-/* Lock, role and search_path belong to a session. Behind a pooler the next transaction may run in another one, without
- * them, and they would stay behind in a session of somebody else. */
+/* Lock, role and search_path belong to a session. Behind a pooler the next transaction may run in another session,
+ * without them, and they would stay in a session that another client gets. */
 static bool check_direct(struct ctl *ctl, struct err *err)
 {
     /* guard: migrate is refused behind a pooler */

@@ -303,8 +303,8 @@ static bool run_matches(struct reconcile *reconcile, struct err *err)
     return wait_for_marks(reconcile, 0, err);
 }
 
-/* What may be looked up: what has ended, card requests unless a type is given; of the FAILED ones those whose outcome
- * is unknown. */
+/* Completes the filter with what may be looked up: ended events; card requests, unless a type is given; FAILED ones
+ * only if the outcome is unknown. */
 static bool complete_filter(struct filter *filter, bool all, struct err *err)
 {
     filter->unknown = filter->unknown || all;
