@@ -1,9 +1,9 @@
-/* Whether the database takes requests at all. When it refuses one (a constraint, a missing right, a full lock table, the
- * isolation, a lock), the fault may be that request's or everybody's: a request is then accepted and taken back
- * (issuing.try_accept), and what stands in the way of all and may be removed is removed before (issuing.withdraw_plans).
- * While that fails it is tried again every second, and the api is not ready: nobody would send requests that could show
- * that it works again. A probe now and then finds out what no request has met; it removes only what is about to stand in
- * the way. */
+/* Whether the database takes requests at all. When it refuses one (a constraint, a missing right, a full lock table,
+ * the isolation, a lock), the fault may be that request's or everybody's: then a trial request is accepted and rolled
+ * back (issuing.try_accept), after partition plans that refuse every request were withdrawn (issuing.withdraw_plans).
+ * While the trial fails it is repeated every second, and the api is not ready: no client would send requests that could
+ * show that it works again. A probe now and then finds faults that no request has met; it withdraws only plans that are
+ * about to refuse requests. */
 #ifndef ISSUING_ACCEPT_CHECK_H
 #define ISSUING_ACCEPT_CHECK_H
 

@@ -162,7 +162,7 @@ static void on_due(void *context, struct again_item *item)
     pg_batcher_add_again(acceptor->batcher, &container_of(item, struct acceptance, again)->item, false);
 }
 
-/* is_recorded: by somebody else, under the same key. */
+/* is_recorded: another call recorded it under the same key. */
 static void try_again(struct acceptor *acceptor, struct acceptance *acceptance, bool is_recorded)
 {
     int64_t now_ms = clock_mono_ms(), last_ms = acceptance->item.deadline_ms - BUSY_CAP_MS;

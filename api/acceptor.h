@@ -3,8 +3,8 @@
  *
  * A batch holds a user at most once; a user's next request waits here until the one before it is decided. A batch whose
  * outcome is unknown is sent again: it changes nothing outside the database, and a committed request finds its key. A
- * user whose lock another session holds waits here too, and holds up neither its batch nor a connection: it is asked
- * again with the next ones. */
+ * user whose lock another session holds waits here too, without delaying its batch or occupying a connection: it is
+ * tried again with the next batches. */
 #ifndef ISSUING_ACCEPTOR_H
 #define ISSUING_ACCEPTOR_H
 

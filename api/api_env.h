@@ -24,7 +24,7 @@
 
 struct api_call;
 
-/* What the api has of each place: the pool of its database, and what stands before it. */
+/* What the api has for each place: the pool of its database, and the queues before it. */
 struct api_place {
     /* in: borrowed */
     struct pg_pool *pool;

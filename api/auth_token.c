@@ -42,7 +42,7 @@ static bool split(struct slice token, struct parts *ret_parts)
     return true;
 }
 
-/* The names that readers of tokens look for. Which of them it is, or -1: another one, which nobody here reads. */
+/* The index of a member's name among those that are read; -1 = another name. */
 static int registered(struct slice name)
 {
     static const char *const names[] = {"alg", "aud", "crit", "exp", "iat", "iss", "jti", "kid", "nbf", "sub", "typ"};

@@ -116,7 +116,7 @@ static int64_t seconds_up(int64_t us)
     return us <= 0 ? 0 : (us + 999999) / 1000000;
 }
 
-/* RateLimit, as it stands now; and RateLimit-Policy. */
+/* RateLimit, with its present values, and RateLimit-Policy. */
 struct limit_headers {
     const char *policy;
     char state[96];

@@ -44,7 +44,7 @@ static const char *read_parameter(const struct http_query_pair *pair, struct pag
     return NULL;
 }
 
-/* The name as it stands in the target: it may be anything that a target may hold. */
+/* The name as in the target: it may have any byte that a target may have. */
 static void write_fault(struct json_writer *writer, const char *detail, struct slice name)
 {
     name.length = name.length < NAME_SHOWN_MAX ? name.length : NAME_SHOWN_MAX;

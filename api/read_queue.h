@@ -19,7 +19,7 @@ struct reading {
     /* private */
     struct user *user;
     int64_t since_us;              /* when it was added */
-    struct reading *next;          /* in the user's line, or in a list of refused ones */
+    struct reading *next;          /* in the user's queue, or in a list of refused ones */
     struct reading *older, *newer; /* among all that wait */
     const char *why;               /* of a refusal */
     int64_t notify_ms;             /* of a refusal: when on_refused is due */

@@ -1,6 +1,6 @@
-/* What the api promises of time, told to the database: for how long keys are honoured and tries are counted. The
- * housekeeping, which is a worker's, drops neither before the longest time that any program has said
- * (issuing.promise_retentions). The api is not ready before the database has noted it. */
+/* Stores in the database how long this api honours keys and counts tries (issuing.promise_retentions). Housekeeping,
+ * which workers do, drops neither before the longest time that any program has stored. The api is not ready before the
+ * database has stored it. */
 #ifndef ISSUING_RETENTION_H
 #define ISSUING_RETENTION_H
 
@@ -22,11 +22,11 @@ struct retention {
 };
 
 void retention_open(struct retention *retention, uv_loop_t *loop, struct pg_pool *pool, const struct config *config);
-/* The database is there, or there again: perhaps another one, so it is told once more. */
+/* The database is connected, or again. It may be another one, so the retentions are stored once more. */
 void retention_tell(struct retention *retention);
 /* "" once the database has noted it; else why the api is not ready, static. */
 const char *retention_why_not_ready(const struct retention *retention);
-/* The database is not told any more. */
+/* Nothing is sent to the database any more. */
 void retention_stop(struct retention *retention);
 bool retention_is_idle(const struct retention *retention);
 /* Precondition: retention_is_idle(). on_closed from the loop. */

@@ -106,7 +106,7 @@ static bool check_media_type(struct api_env *env, struct http_request *request, 
 
 /* ---- the HTTP server's callbacks ---- */
 
-/* What the checks found out. It stays in the request's note while the body is being read. */
+/* The results of the checks, in the request's note while the body is being read. */
 struct checked_head {
     enum route route;
     char user_id[AUTH_USER_SIZE]; /* "" where no token is needed; only the bytes up to its NUL are stored in a note */

@@ -1,5 +1,5 @@
 /* The span of POST /v1/card-requests, whatever its answer is: from the first byte of the request to its answer. The
- * event is stored with it as its parent, so that what the workers do is below it. Only where spans are exported. */
+ * event is stored with it as its parent, so that the spans of workers are below it. Only where spans are exported. */
 #ifndef ISSUING_SERVER_SPAN_H
 #define ISSUING_SERVER_SPAN_H
 
