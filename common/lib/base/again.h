@@ -1,5 +1,5 @@
-/* What was in the way of somebody else and is to be tried again soon, each after a delay that grows. Between the tries
- * only the item is held. */
+/* Items that could not be done because something else held what they need, and are tried again after a delay that
+ * grows. Between the tries nothing but the item is held. */
 #ifndef ISSUING_AGAIN_H
 #define ISSUING_AGAIN_H
 

@@ -1,4 +1,4 @@
-/* What the system says about this process: memory, processor time, open files, start. For the metrics. */
+/* Figures of this process from the kernel, for metrics: memory, processor time, open files, start time. */
 #ifndef ISSUING_PROCESS_H
 #define ISSUING_PROCESS_H
 

@@ -1,6 +1,6 @@
-/* A file on a mount that hangs (NFS, FUSE) may be waited for without an end. So a thread reads it first, and the loop only
- * what that thread has just read. A thread of its own and not of libuv's pool, for which the end of the process would
- * wait. */
+/* Reading a file on a mount that hangs (NFS, FUSE) may never return. So a thread reads it first, and the loop only
+ * reads what that thread has just read. It is no thread of libuv's pool: the process would wait for such a thread
+ * before it ends. */
 #ifndef ISSUING_READ_AHEAD_H
 #define ISSUING_READ_AHEAD_H
 

@@ -15,7 +15,7 @@
 #include "common/lib/http_client/http_pool.h"
 #include "common/lib/http_client/http_url_origin.h"
 
-#define ORIGINS_MAX 72 /* issuer, core-api, and 32 routes, each with a look-up of its own; some to spare */
+#define ORIGINS_MAX 72 /* issuer, core-api, 32 routes with a look-up each, and some in reserve */
 
 /* An origin without calls is given up when another one is needed. */
 struct origin_slot {

@@ -65,8 +65,8 @@ static void on_connected(struct http_pool_origin *origin, int fd, int64_t deadli
     http_growth_shake(conn);
 }
 
-/* A connection belongs to no call until it is made, so it has the time of the call that came last. When its time is
- * over no call ends: each has a deadline of its own. */
+/* A connection belongs to no call until it is made, so its deadline is that of the newest call. When it passes, no call
+ * ends: each has its own deadline. */
 static int64_t connect_deadline_ms(const struct http_pool_origin *origin)
 {
     const struct http_call *waiting = origin->waiting.last, *retry = origin->retry_on_new_conn.last;

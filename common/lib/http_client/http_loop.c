@@ -40,7 +40,7 @@ static void act(struct http_loop *loop, curl_socket_t fd, int flags)
     struct http_loop_transfer *transfer;
     CURLMsg *message;
     int count;
-    /* When curl is out of memory it does not set its timer, and a call would wait for ever. */
+    /* Out of memory, curl does not set its timer, and a call would wait without an end. */
     if (curl_multi_socket_action(loop->multi, fd, flags, &count) != CURLM_OK)
         uv_timer_start(&loop->timer, on_timer, RETRY_MS, 0);
     while ((message = curl_multi_info_read(loop->multi, &count)))

@@ -57,7 +57,7 @@ static bool set_context(struct http_tls *tls, const struct authorities *authorit
     SSL_CTX_set1_cert_store(context, authorities->store);
     /* guard: a peer proves by whom it is known */
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL);
-    /* The latter: OpenSSL decrypts into buffers of its own, which nothing else wipes. */
+    /* OpenSSL decrypts into buffers of its own, which nothing else wipes. */
     /* guard: OpenSSL wipes what it has decrypted */
     SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_CLEANSE_PLAINTEXT);
     SSL_CTX_set_mode(context,

@@ -45,8 +45,8 @@ static char *join_host(const char *host, const char *port)
     return both;
 }
 
-/* libcurl makes a connection and nothing more: to it the address is one of http, whatever the scheme. Returns why it is
- * none, or NULL. */
+/* libcurl only makes the connection, so it gets the address as http, also where the scheme is https. Returns the reason
+ * if it is no URL, or NULL. */
 static const char *set_address(struct http_url_origin *origin, const char *host, const char *port)
 {
     CURLU *address = origin->address;

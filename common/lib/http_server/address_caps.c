@@ -25,7 +25,7 @@ struct address_caps {
     int limit;
 };
 
-/* The words of what is counted: the address, or the first half of an IPv6 address. */
+/* The 16 bytes by which a client is counted: its IPv4 address, or the first half of its IPv6 address. */
 static void words_of(const struct ip_address *address, uint64_t ret_words[2])
 {
     memcpy(ret_words, address->bytes, sizeof(address->bytes));

@@ -104,7 +104,7 @@ static void expect_body(struct http_conn *conn)
     }
 }
 
-/* What cannot be read as the rest of a body ends the connection; a request is answered once. */
+/* A body whose rest cannot be read ends the connection, because a request is answered once. */
 static void refuse_input(struct http_conn *conn)
 {
     struct http_slot *slot = conn->slot;

@@ -80,7 +80,7 @@ void http_reply_raw(struct http_request *request, const char *bytes, size_t leng
 /* Likewise: sends the beginning of a reply; a later http_reply_raw() ends it. */
 void http_reply_part(struct http_request *request, const char *bytes, size_t length);
 
-/* What the server did when connections, memory or descriptors ran short; each only grows. */
+/* Counters of what the server did when connections, memory or descriptors were short. */
 struct http_server_counts {
     uint64_t gave_way;      /* connections closed so that a new one has a place */
     uint64_t memory;        /* closed or turned away because memory_max was reached */

@@ -118,7 +118,7 @@ struct http_reply_style {
     bool no_body;            /* the length only: HEAD, or the body is sent from where it lies */
     bool is_last;            /* "Connection: close" */
     bool say_keep_alive;     /* to a 1.0 client that wants it */
-    int64_t idle_ms;         /* that Keep-Alive tells; 0 = it is not told */
+    int64_t idle_ms;         /* in Keep-Alive; 0 = the header is left out */
 };
 
 /* Appends the whole reply; false: no memory, and `out` is as before but for `failed`. */

@@ -18,7 +18,7 @@ static inline bool json_text_is_digit(unsigned char c)
     return c >= '0' && c <= '9';
 }
 
-/* A byte of a string that stands for itself. */
+/* A byte of a string that needs no further check: ASCII, no control character, quote or backslash. */
 static inline bool json_text_is_plain(unsigned char c)
 {
     return c >= 0x20 && c < 0x80 && c != '"' && c != '\\';

@@ -32,9 +32,9 @@ struct pg_batcher {
     struct pg_batcher_options options;
     struct pg_batch_item *first, *last; /* the queue */
     int waiting_count;                  /* its length */
-    int alone_count;                    /* so many of its first go one by one, because their batch was refused */
-    int usual_count;                    /* items of a batch, mostly of the last four */
-    int64_t last_ms;                    /* the last batch started, by the loop's clock */
+    int alone_count; /* the number of its first items that are sent one by one, because their batch was refused */
+    int usual_count; /* items of a batch, mostly of the last four */
+    int64_t last_ms; /* the last batch started, by the loop's clock */
     uv_prepare_t prepare;
     uv_timer_t wake_timer; /* makes the loop do another iteration */
     struct closing closing;
@@ -92,7 +92,7 @@ static void give_up(struct pg_batcher *batcher, struct pg_batch_item *item, cons
     batcher->options.hooks->on_given_up(batcher->options.context, item, why);
 }
 
-/* The database is away: an item that has waited for as long as a batch did need not wait for a batch of its own. */
+/* While the database is away, an item that has waited as long as a batch may is given up without a batch of its own. */
 static void give_up_stale(struct pg_batcher *batcher, const char *why)
 {
     int64_t stale_ms = clock_mono_ms() - batcher->options.away_timeout_ms;

@@ -80,8 +80,8 @@ struct pg_batcher;
 must_check bool pg_batcher_open(const struct pg_batcher_options *options, struct pg_batcher **ret_batcher,
                                 struct err *err);
 void pg_batcher_add(struct pg_batcher *batcher, struct pg_batch_item *item);
-/* One that has ended, and is to be tried once more: may_be_done stays. goes_alone: in a batch of its own, since it would
- * be refused with its neighbours. */
+/* Adds an item again that has ended: may_be_done stays. goes_alone: in a batch of its own, since it would be refused
+ * with its neighbours. */
 void pg_batcher_add_again(struct pg_batcher *batcher, struct pg_batch_item *item, bool goes_alone);
 /* Every item that was added has ended. */
 bool pg_batcher_is_idle(const struct pg_batcher *batcher);

@@ -94,7 +94,7 @@ void pg_connection_refuse(struct pg_connection *connection, enum pg_seen verdict
 void pg_connection_cut(struct pg_connection *connection, const char *reason);
 /* As pg_connection_lose(), but the session stays open: on_abandoned gets it. Settled only. */
 void pg_connection_abandon(struct pg_connection *connection, const char *reason);
-/* As pg_connection_lose(), without on_down and for ever; on_closed follows from the loop. */
+/* As pg_connection_lose(), but without on_down, and it does not connect again; on_closed follows from the loop. */
 void pg_connection_close(struct pg_connection *connection);
 
 #endif

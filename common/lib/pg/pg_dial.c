@@ -170,7 +170,7 @@ static PGconn *race(struct dial *dial, bool *ret_has_memory)
             *ret_has_memory = false;
             return NULL;
         }
-        if (count_waiting(dial) == 0) /* it has failed at once, as at a socket that nobody has open */
+        if (count_waiting(dial) == 0) /* it failed at once, as at a socket on which no process listens */
             continue;
         struct attempt *winner = wait_and_step(dial);
         if (winner) {

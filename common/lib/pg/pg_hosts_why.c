@@ -87,7 +87,7 @@ static void add_name(struct line *line, const struct pg_hosts *hosts, int host)
     }
 }
 
-/* What was seen of a host: at its first address or, while that is silent, at the next one. */
+/* The state of a host, as its first address showed it, or the next one while the first is silent. */
 static enum pg_seen host_state(const struct pg_hosts *hosts, int host, const char **ret_why)
 {
     enum pg_seen seen = PG_SEEN_UNRESOLVED;

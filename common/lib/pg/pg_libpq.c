@@ -32,9 +32,10 @@ struct pg_options pg_options_of(const char *conninfo, const char *application_na
     add_option(&options, &count, "fallback_application_name", application_name);
     if (!getenv("PGCONNECT_TIMEOUT"))
         add_option(&options, &count, "connect_timeout", TEXT_OF(CONNECT_TIMEOUT_S));
-    /* The host of an idle session dies without a word. It is noticed within 10 s, which is before a standby is promoted
-     * (Patroni's ttl is 20 s or more), so the search for the new primary has begun by then. A network that is cut for
-     * less loses no session. The kernel's own limits would be two hours, and 15 minutes for what was sent. */
+    /* The host of an idle session may die without closing the connection. It is noticed within 10 s, which is before a
+     * standby is promoted (Patroni's ttl is 20 s or more), so the search for the new primary has begun by then. A
+     * network that is cut for less loses no session. The kernel's own limits would be two hours, and 15 minutes for
+     * what was sent. */
     add_option(&options, &count, "keepalives_idle", "4");
     add_option(&options, &count, "keepalives_interval", "2");
     add_option(&options, &count, "keepalives_count", "3");
@@ -123,7 +124,7 @@ enum pg_seen pg_seen_of(PGconn *connection, const char *reason)
         {ETIMEDOUT, PG_SEEN_SILENT},     {EHOSTUNREACH, PG_SEEN_SILENT},
         {ENETUNREACH, PG_SEEN_SILENT},   {EHOSTDOWN, PG_SEEN_SILENT},
     };
-    /* What the server has told of itself before libpq refused it for its target_session_attrs. */
+    /* What the server reported of itself before libpq refused it for its target_session_attrs. */
     if (is_on(connection, "in_hot_standby"))
         return PG_SEEN_STANDBY;
     if (is_on(connection, "default_transaction_read_only"))

@@ -58,8 +58,8 @@ void pg_pool_submit(struct pg_pool *pool, struct pg_query *query);
 /* At least one connection is up and the schema fits, or one that the server ended while it was idle is being
  * replaced. */
 bool pg_pool_ready(const struct pg_pool *pool);
-/* The newest session that was checked runs in another process than the connection was told: a pooler is in between.
- * Only where the schema is checked. */
+/* The server's process of the newest checked session differs from the one that was named when the connection was made:
+ * a pooler is in between. Only where the schema is checked. */
 bool pg_pool_is_behind_pooler(const struct pg_pool *pool);
 /* Why it is not ready; PG_CAUSE_COUNT = it is, or nothing was tried yet. */
 enum pg_cause pg_pool_cause(const struct pg_pool *pool);

@@ -22,8 +22,9 @@ void pg_sync_where(const struct pg_sync *db, char *ret_text, size_t size);
 void pg_sync_close(struct pg_sync *db); /* accepts NULL */
 #define pg_sync_scope on_scope_end(pg_sync_closep)
 void pg_sync_closep(struct pg_sync **db);
-/* From now on a call that gets no answer for so long ends with ERR_AWAY, and the connection is of no use any more. The
- * server may go on with the statement: its statement_timeout is to be shorter. 0 = waits for ever, as at first. */
+/* Sets the longest wait for an answer: a call that exceeds it ends with ERR_AWAY, and the connection cannot be used any
+ * more. The server may go on with the statement: its statement_timeout is to be shorter. 0 = waits for ever, as at
+ * first. */
 void pg_sync_limit(struct pg_sync *db, int64_t answer_ms);
 /* rows stay valid until pg_rows_free. ret_rows may be NULL. ERR_DATABASE with the server's SQLSTATE and message,
  * ERR_AWAY when the connection is lost. */
@@ -35,8 +36,8 @@ must_check bool pg_sync_exec(struct pg_sync *db, const char *text, struct err *e
 /* Sets what the outcome of statements rests on (sql_session_settings). ERR_CONFIG: a pooler's sessions have something
  * else. */
 must_check bool pg_sync_set_up(struct pg_sync *db, struct err *err);
-/* Once it is set up: a pooler is in between, since the server's process is not the one that the connection was told when
- * it was made. A pooler that passes the true process on is not noticed. */
+/* After set-up: a pooler is in between, since the server's process differs from the one that was named when the
+ * connection was made. A pooler that passes the true process on is not noticed. */
 bool pg_sync_is_pooled(const struct pg_sync *db);
 void pg_rows_free(struct pg_rows *rows);
 #define pg_rows_scope on_scope_end(pg_rows_freep)
