@@ -1,6 +1,6 @@
-/* What both daemons do around their work: options, loop, database pool and readiness, signals and the drain, systemd,
- * the lag of the loop, the admin listener (livez, readyz, metrics). A daemon's main() fills in the first part of a
- * struct daemon and returns daemon_main(). */
+/* The parts that both daemons share: options, loop, database pool and readiness, signals and the drain, systemd, the
+ * lag of the loop, the admin listener (livez, readyz, metrics). A daemon's main() fills in the first part of a struct
+ * daemon and returns daemon_main(). */
 #ifndef ISSUING_DAEMON_H
 #define ISSUING_DAEMON_H
 
@@ -34,13 +34,14 @@ struct daemon {
      * code of the error. */
     bool (*open)(void *context, struct err *err);
     void (*on_started)(void *context); /* writes the line of the log */
-    /* Each time the database of one of `places` comes (back); NULL = nothing. */
+    /* Called each time the database of one of `places` is connected, or again; may be NULL. */
     void (*on_database_ready)(void *context, int place);
     void (*on_scrape)(void *context); /* before metrics are rendered */
     /* Why the program cannot do its work in one of `places` though the database is there; "" = it can. For readyz; NULL =
      * no such hook. */
     const char *(*why_not_ready)(void *context, int place);
-    /* What some have no use of the program for, while it is ready; "" = nothing. A line of readyz; NULL = no such hook. */
+    /* The users or types that are not served while the program is ready, as a line of readyz; "" = none. NULL = no such
+     * hook. */
     const char *(*note)(void *context);
     /* SIGHUP, also one from before the start: the files with secrets are to be read again. Not while draining. */
     void (*on_reload)(void *context);

@@ -104,7 +104,7 @@ static void read_file(void *context, const char *name, const char *path)
     read_ahead_file(path);
 }
 
-/* The daemon may be gone when a file answers at last; nobody changes what is used of it. */
+/* The daemon may have ended when a file answers at last; the members that are used here never change. */
 static void read_files(void *context)
 {
     const struct daemon *daemon = context;

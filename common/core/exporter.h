@@ -1,8 +1,7 @@
-/* Sends spans (span.h) to a receiver of OpenTelemetry's protocol: OTLP over HTTP, in JSON. The spans are evidence for
- * people and never cost the work that they tell of: so many wait at the most, in batches of 512; one request is under
- * way; what cannot be delivered is dropped and counted.
- *
- * A program has one, or none where nobody wants spans. */
+/* Sends spans (span.h) to a receiver of OpenTelemetry's protocol: OTLP over HTTP, in JSON. Spans never delay the work
+ * that they describe: the number of waiting spans is bounded, a batch has at most 512, one request is in flight, and
+ * spans that cannot be delivered are dropped and counted. A program has one exporter, or none if spans are
+ * not exported. */
 #ifndef ISSUING_EXPORTER_H
 #define ISSUING_EXPORTER_H
 
@@ -18,7 +17,7 @@ struct exporter;
 struct exporter_options {
     uv_loop_t *loop;
     const struct config *config; /* borrowed until it is closed, as the others */
-    const char *program;         /* service.name where nobody names it */
+    const char *program;         /* service.name, unless it is configured */
     struct metrics *metrics;     /* begins with DAEMON_METRICS */
 };
 
@@ -34,8 +33,8 @@ bool exporter_wants(const struct exporter *exporter, struct trace *trace, char r
 #define EXPORTER_SPANS_BYTES (64 * 1024) /* that are put at once */
 /* An empty buffer, for spans that are put in the same iteration of the loop. */
 struct buf *exporter_scratch(struct exporter *exporter);
-/* Takes a copy of so many spans, at most EXPORTER_SPANS_BYTES of them. All of them or none: where there is no room, or
- * the buffer has failed, they are counted as dropped. */
+/* Copies `count` spans, together at most EXPORTER_SPANS_BYTES. All or none: if there is no room, or the buffer has
+ * failed, they are counted as dropped. */
 void exporter_put(struct exporter *exporter, const struct buf *spans, int count);
 /* Once the last span has ended, again and again: sends what is there, at most for two seconds. True: it is over. NULL: it
  * is. */

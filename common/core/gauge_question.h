@@ -1,5 +1,5 @@
-/* What gauges ask the database again and again: one statement in flight, and a pause that follows from what the last answer
- * has cost. */
+/* A statement that gauges repeat: one is in flight, and the pause before the next one follows from the cost of the
+ * last. */
 #ifndef ISSUING_GAUGE_QUESTION_H
 #define ISSUING_GAUGE_QUESTION_H
 

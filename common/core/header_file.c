@@ -15,7 +15,7 @@ struct header_file {
     size_t count;
 };
 
-/* What the request has already, or the connection. */
+/* Headers that the request or the connection sets itself. */
 static bool is_ours(const char *name, bool has_credential)
 {
     static const char *const names[] = {

@@ -22,7 +22,7 @@ must_check bool header_file_read(struct secret *lines, bool has_credential, stru
 /* Wipes and frees; accepts NULL, as the next three do. */
 void header_file_free(struct header_file *headers);
 void header_file_put(const struct header_file *headers, struct http_call *call);
-/* How many there are, and their values, which nobody may see. */
+/* The number of headers, and their values, which are secret. */
 size_t header_file_values(const struct header_file *headers, const char *const **ret_values);
 /* Whether one of the values is in the text; those of less than six bytes do not count. */
 bool header_file_has_value_in(const struct header_file *headers, struct slice text);

@@ -155,7 +155,7 @@ bool outbox_reason_code_is_valid(const char *code, size_t length);
 const char *outbox_reason_detail(const char *code);
 /* The code: "write_failed". */
 const char *outbox_cause_name(enum outbox_cause cause);
-/* What a reason or cause of ours means to an operator; NULL: the code is not ours. */
+/* The meaning of one of our reasons or causes, for an operator; NULL: the code is not ours. */
 const char *outbox_code_text(const char *code);
 /* The word in outbox_attempts.outcome: "deferred". */
 const char *outbox_attempt_name(enum outbox_attempt attempt);

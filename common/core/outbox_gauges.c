@@ -53,7 +53,7 @@ struct type_count {
     char type[TYPE_SIZE];
     int64_t bookmark_us; /* -1 = not known */
     int64_t rows;        /* of a part */
-    int until_behind;    /* so many counts, then what lies behind the bookmark is counted again */
+    int until_behind;    /* the number of counts after which the rows behind the bookmark are counted again */
     int behind_every;
     bool counts_behind;         /* the count in flight does it */
     struct count front, behind; /* when they were last counted */

@@ -40,7 +40,7 @@ void span_begin(struct buf *out, const struct span *span);
 void span_text(struct buf *out, const char *key, const char *value); /* NULL or "": nothing */
 void span_integer(struct buf *out, const char *key, int64_t value);
 void span_bool(struct buf *out, const char *key, bool value);
-/* is_error: what it stands for failed, or may have happened without our knowledge. */
+/* is_error: the operation failed, or its outcome is unknown. */
 void span_end(struct buf *out, bool is_error);
 
 #endif

@@ -9,7 +9,7 @@
 #include "common/lib/base/err.h"
 
 struct trace_settings {
-    char *url;                   /* that spans are posted to; NULL = nobody wants them, and the rest is empty */
+    char *url;                   /* that spans are posted to; NULL = none are sent, and the other members are empty */
     struct header_file *headers; /* NULL = none */
     struct buf resource;         /* the attributes of the program: the inside of a JSON array */
 };

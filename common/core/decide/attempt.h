@@ -79,7 +79,7 @@ struct attempt {
     bool may_arrive;    /* a create or delivery of this attempt may still be on its way */
     bool is_looked_up;  /* nothing was found: the next send is the only one that acts, or meets its key */
     bool card_is_seen;  /* the issuer has shown the live card */
-    bool is_frozen;     /* a look-up found it inactive, and somebody else may have made it so */
+    bool is_frozen;     /* a look-up found it inactive, and another than our create may have made it so */
     bool is_unnumbered; /* its number was wanted, and the issuer does not show it */
     bool is_delivered;  /* the route's receiver has executed the event */
     bool card_is_new;   /* the saved card was made in this attempt */
@@ -92,8 +92,8 @@ struct attempt {
     struct outcome outcome; /* of the last step */
 };
 
-/* What bounds the attempts of an event, and what differs between card requests and deliveries, with a look-up or
- * without one: options of the issuer or the route, and what the issuer's profile declares. */
+/* The bounds of an event's attempts, and the differences between card requests and deliveries, with a look-up or
+ * without: from the options of the issuer or the route, and from the issuer's profile. */
 struct attempt_rules {
     enum flow_step first, send; /* the first step, and the one whose call must not happen twice */
     enum flow_step lookup;      /* settles an unknown outcome; STEP_COUNT = nothing does but the answer to a repeat */
@@ -111,7 +111,7 @@ struct attempt_rules {
     bool activates, reveals, retires, verifies; /* it declares these calls */
 };
 
-/* What the process that decides sees at this moment. Zeros: no peer rests, and none has answered anything. */
+/* The peers as this process sees them now. Zeros: no peer rests, and none has answered anything. */
 struct view {
     struct attempt_rules rules;
     int64_t now_ms, wall_us;  /* of the steady and of the wall clock */
@@ -134,10 +134,10 @@ const char *lookup_reason_name(enum lookup_reason reason);
 /* LOOKUP_NONE: it is no such word. */
 enum lookup_reason lookup_reason_parse(const char *name);
 
-/* What the row says of an end that is decided. NULL and "" = none. A card that was seen and must go (cancel_code) goes
- * before any other held end but two cards. */
+/* The held end of the row. NULL and "" = none. A card that must be cancelled (cancel_code) comes before every other
+ * held end except two cards. */
 void attempt_set_end(struct attempt *attempt, const char *held_end, const char *held_end_code, const char *cancel_code);
-/* What the current step is for: a CHECK that only asks for parameters, and a VERIFY, serve another step. */
+/* The step that the current one serves: a CHECK that only asks for parameters, and a VERIFY, serve another step. */
 enum flow_step attempt_purpose(const struct attempt *attempt);
 bool attempt_has_lookup(const struct attempt_rules *rules);
 /* An attempt of this number is one too many. */

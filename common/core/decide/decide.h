@@ -21,7 +21,7 @@ enum flow_verdict_kind {
     FLOW_DROP,     /* the lease is lost: no write, no effect */
 };
 
-/* What follows a step. Steps make it; decide_settled() turns it into what is applied. */
+/* The result of a step. decide_settled() makes of it what is applied. */
 struct flow_verdict {
     enum flow_verdict_kind kind;
     enum flow_step step;       /* GO */
@@ -58,7 +58,7 @@ const char *decide_end_code(const struct attempt_rules *rules, enum lookup_reaso
 /* What a look-up of cards has shown. */
 enum issuer_found { ISSUER_FOUND_NONE, ISSUER_FOUND_ONE, ISSUER_FOUND_MORE, ISSUER_FOUND_CANCELLED };
 
-/* What an answer has shown beside its outcome; each member belongs to some steps. Zeros: nothing. */
+/* What an answer has shown in addition to its outcome; each member belongs to some steps. Zeros: nothing. */
 struct shown {
     bool was_resent;         /* issue, deliver: the answer is to the second sending; the first may have been executed */
     enum issuer_found found; /* lookup */
@@ -80,7 +80,8 @@ struct flow_verdict decide_not_found(struct attempt *attempt, const struct view 
  * DEFER may become a look-up or a FAIL where the evidence is against the event; RETRY and DEFER get their exact delay.
  * Other verdicts pass unchanged. */
 struct flow_verdict decide_settled(const struct attempt *attempt, const struct view *view, struct flow_verdict verdict);
-/* decide_settled() would pass it unchanged, whatever the view: most of all steps were executed, and lead on. */
+/* decide_settled() would pass it unchanged with any view. So it is with most verdicts: the step was executed, and leads
+ * to the next. */
 bool decide_is_settled(const struct attempt *attempt, const struct flow_verdict *verdict);
 
 #endif

@@ -16,14 +16,14 @@ static struct flow_verdict end(enum flow_verdict_kind kind, const char *code)
 
 /* ---- a look-up that found nothing ---- */
 
-/* What "not found" means for this reason must hold also when a create or a delivery arrives later. */
+/* For this reason of the look-up, "not found" must hold also if a create or a delivery arrives later. */
 static bool must_settle(enum lookup_reason reason)
 {
     return reason != LOOKUP_CARD_SEEN && reason != LOOKUP_IN_OUTAGE && reason != LOOKUP_FIRST &&
            reason != LOOKUP_BY_ANSWER && reason != LOOKUP_AFTER_REPEAT;
 }
 
-/* What was looked for is not there, and will not come. */
+/* The card or execution is not there, and can no longer appear. */
 static struct flow_verdict settled_not_found(struct attempt *attempt, const struct attempt_rules *rules)
 {
     enum lookup_reason reason = attempt->lookup_reason;

@@ -54,14 +54,14 @@ static struct flow_verdict choose_first_step(struct attempt *attempt, const stru
         attempt->lookup_reason = reason;
         attempt->end_is_held = true;
         attempt->step = rules->lookup;
-    } else if (attempt->held_end[0]) { /* a card was stored meanwhile */
+    } else if (attempt->held_end[0]) { /* a card was stored after the end was decided */
         attempt->pending_code[0] = '\0';
     } else if (attempt->pending_code[0]) {
         /* An earlier attempt had begun to cancel: the card goes, whatever core-api answers now. */
         attempt->lookup_reason = LOOKUP_CARD_SEEN;
         attempt->step = attempt->is_saved ? STEP_CANCEL : STEP_LOOKUP;
     } else if (attempt->unknown && attempt->lost_count >= OUTBOX_LOST_LOOKUP) {
-        /* What a lost attempt has done is looked up, not done again. */
+        /* A lost attempt may have done it: it is looked up, not done again. */
         if (!attempt_has_lookup(rules))
             return decide_look_up(rules, LOOKUP_WORKER_LOST, NULL);
         attempt->lookup_reason = LOOKUP_WORKER_LOST;
@@ -151,7 +151,7 @@ struct flow_verdict decide_before_send(const struct attempt *attempt, const stru
         return decide_look_up(rules, reason, NULL);
     if (rules->send != STEP_ISSUE)
         return go(rules->send);
-    /* The check is too old: the user may have been blocked meanwhile. */
+    /* The check is too old: the user may have been blocked since. */
     if (view->now_ms - attempt->checked_ms > rules->timeout_ms)
         return go(STEP_CHECK);
     return go(must_keep ? STEP_KEEP : STEP_ISSUE);

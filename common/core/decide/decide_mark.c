@@ -24,8 +24,8 @@ static struct flow_verdict wait_for_settling(const struct mark_facts *facts)
     return put_back(outbox_cause_name(OUTBOX_CAUSE_SETTLING), facts->settle_left_ms);
 }
 
-/* A worker of the event's issuer may take the mark, during a change of issuers. A live card behind a REJECTED event has
- * nobody else who looks for it. */
+/* A worker of the event's issuer may take the mark, during a change of issuers. No other code looks for a live card of
+ * a REJECTED event. */
 static struct flow_verdict look_up(const struct mark_facts *facts)
 {
     /* guard: a mark of an event of another issuer looks up nothing */

@@ -27,7 +27,7 @@ void issuer_card_wipe(struct issuer_card *card);
 /* The profile that the configuration names, with what its options change; NULL = there is none of that name. Static. */
 const struct issuer_profile *issuer_profile_of(const struct config *config);
 
-/* What bounds the attempts of card requests. profile NULL: it is not known, and nothing is promised. */
+/* The bounds of the attempts of card requests. profile NULL: it is not known, and nothing is promised. */
 struct attempt_rules issuer_attempt_rules(const struct config *config, const struct issuer_profile *profile);
 
 /* Whether issuer.url can be the address of this API: no part of its paths is doubled, none is missing. The address of a

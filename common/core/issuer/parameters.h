@@ -1,7 +1,7 @@
-/* What an issuer must be told of a user or of a whole installation, beside the request itself: a holder, a product, a
+/* Values that an issuer needs of a user or of the installation, beside the request itself: a holder, a product, a
  * currency. Names are the profile's (profile.h). Values come from three places, and the later one wins:
- * issuer.parameters (the same for everybody), core-api's `issuer` object (this user), and what the event keeps from before
- * its first create, or from the first attempt that left an outcome unknown, since a repeat must be the same. */
+ * issuer.parameters (the same for everybody), core-api's `issuer` object (this user), and what the event keeps from
+ * before its first create, or from the first attempt that left an outcome unknown, since a repeat must be the same. */
 #ifndef ISSUING_ISSUER_PARAMETERS_H
 #define ISSUING_ISSUER_PARAMETERS_H
 
