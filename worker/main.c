@@ -262,7 +262,7 @@ static void warn_of_missing_credentials(const struct config *config)
     warn_of_missing_credential("core", config->core.credential_file, config->core.client_cert_file);
 }
 
-/* What the options' table does not know: the issuer's profile, the files that are named, and that vendors want a
+/* Checks that the table of options cannot make: the issuer's profile, the named files, and that vendors want a
  * credential. */
 static bool check_more(const struct config *config, struct err *err)
 {

@@ -28,7 +28,7 @@ static bool has_failed(const struct outcome *outcome)
     return outcome->kind != OUTCOME_EXECUTED && !(outcome->kind == OUTCOME_REFUSED && outcome->advice == ADVICE_REJECT);
 }
 
-/* NULL: a delivery or its look-up. The address of a receiver may be a secret, so its path is not told. */
+/* NULL: a delivery or its look-up. The address of a receiver may contain a secret, so its path is left out. */
 static const char *template_of(const struct issuer_profile *profile, enum flow_step step)
 {
     enum issuer_call call = flow_step_call(step);
@@ -85,15 +85,15 @@ void spans_begin_attempt(struct flow *flow)
     flow->span_count = 0;
 }
 
-/* Whether the attempt is one that somebody should look at. */
+/* Whether an operator should look at this attempt. */
 static bool is_error(const struct write_end *end)
 {
     return end->unknown || end->status == OUTBOX_FAILED || (end->status == OUTBOX_PENDING && !end->give_back);
 }
 
 /* What an operator did to the event since its last attempt; NULL = nothing. The functions that open an event again, or
- * make a new one of it, leave that in place of the cause of a deferral. What was resolved has no attempt any more: the
- * first one of its notification says so. */
+ * make a new one of it, write it as the cause of a deferral. A resolved event has no attempt any more: the first
+ * attempt of its notification shows it. */
 static const char *act_of(const struct flow *flow)
 {
     static const char *const acts[][2] = {{"operator_replayed", "operator.replayed"},

@@ -36,7 +36,7 @@ struct watch_options {
 };
 
 must_check bool watch_open(const struct watch_options *options, struct watch **ret_watch, struct err *err);
-/* No question is sent after it, and nobody is woken. */
+/* After it no query is sent, and no wake-up is reported. */
 void watch_stop(struct watch *watch);
 /* No statement is in flight. */
 bool watch_is_idle(const struct watch *watch);

@@ -105,7 +105,7 @@ static void start_attempt(struct claim *claim, const struct pg_rows *rows, int r
 
 /* ---- the answer ---- */
 
-/* Before the first answer nobody has looked at the clock: it may have been set back, also while no worker ran. */
+/* Before the first answer the database's clock is not known: it may have been set back, also while no worker ran. */
 void claim_note_clock(struct claim *claim, int64_t db_us, int64_t sent_us)
 {
     bool is_first = !claim->options.db_clock->is_known;

@@ -53,7 +53,7 @@ struct claim_options {
 must_check bool claim_open(const struct claim_options *options, struct claim **ret_claim, struct err *err);
 /* New events may be due. Cheap; acts at the end of the loop iteration. */
 void claim_wake(struct claim *claim);
-/* At a poll: something may be due, whatever the claims know. */
+/* At a poll: events may be due of which the claims know nothing. */
 void claim_poll(struct claim *claim);
 /* The same as claim_wake of one source of card requests. */
 void claim_wake_source(struct claim *claim, enum claim_source source);
@@ -66,8 +66,8 @@ int64_t claim_bookmark_us(const struct claim *claim, enum claim_source source);
 void claim_go_back(struct claim *claim, enum claim_source source, int64_t due_us);
 /* The source as the statements take it; of a route's events all are one. */
 struct pg_param claim_source_param(const struct route *route, enum claim_source source);
-/* What the database's clock said to a statement that was sent then, by ours. Also while no claim may start it is looked
- * at, since it may step twice in that time. */
+/* The database's time that a statement has returned, and our time when it was sent. Noted also while no claim may
+ * start, since the clock may step twice in that time. */
 void claim_note_clock(struct claim *claim, int64_t db_us, int64_t sent_us);
 /* No claim starts after it. */
 void claim_stop(struct claim *claim);

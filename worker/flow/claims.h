@@ -33,7 +33,7 @@ void claims_poll(struct claims *claims, struct slice type);
 void claims_add_watched(struct claims *claims, struct pg_array *types);
 /* Nobody watches: all types look by themselves again. */
 void claims_unwatch(struct claims *claims);
-/* What the database's clock said to a statement that was sent then, by ours. */
+/* The database's time that a statement has returned, and our time when it was sent. */
 void claims_note_clock(struct claims *claims, int64_t db_us, int64_t sent_us);
 /* A peer takes more calls. */
 void claims_capacity_changed(struct claims *claims);

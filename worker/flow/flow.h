@@ -71,7 +71,7 @@ enum flow_wait {
     FLOW_WAITS,
 };
 
-/* What a flow does otherwise that is a mark (questions/mark.h). It has no lease, no ticket to create a card, no review. */
+/* How the flow of a mark differs (questions/mark.h). It has no lease, no ticket for a create, no review. */
 struct flow_mark {
     /* The call of the current step is about to leave. A cause = it may not. */
     const char *(*leave)(struct flow *flow);

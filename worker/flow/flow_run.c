@@ -65,8 +65,8 @@ static void end_with_lost_lease(struct flow *flow, const char *at)
     free_slot(flow, "lease_lost");
 }
 
-/* The parameters that the issuer was told, for the event to keep: an unknown outcome is repeated, or looked up, with the
- * same ones, and so is what is left to do for a stored card. NULL = none. */
+/* The parameters that were sent to the issuer, for the event to keep: an unknown outcome is repeated, or looked up,
+ * with the same ones, and so is what is left to do for a stored card. NULL = none. */
 static const char *parameters_to_keep(struct flow *flow, enum write_kind kind)
 {
     if (flow->route || flow->env->mark)

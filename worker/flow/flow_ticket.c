@@ -124,9 +124,9 @@ void flow_ticket_return(struct flow *flow)
     target_leave(&flow_peer(flow)->target, &flow->ticket, BREAKER_NOTHING, NULL, -1);
 }
 
-/* What a call of a mark shows of the peer is only whether it can be reached. The success of look-ups and cancels proves
- * nothing about creates and links: as a probe a good one does not close the breaker, or every look-up would send creates
- * into an outage and use their attempts up. */
+/* A call of a mark shows only whether the peer can be reached. Look-ups and cancels that succeed prove nothing about
+ * creates and links: as a probe, such a call does not close the breaker, or each look-up would send creates into an
+ * outage and use up their attempts. */
 static enum breaker_result health_of_mark(const struct flow *flow)
 {
     if (flow->attempt.outcome.kind == OUTCOME_EXECUTED)

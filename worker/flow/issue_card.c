@@ -142,7 +142,7 @@ struct flow_verdict step_reveal_read(struct flow *flow, struct outcome *ret_outc
 {
     issuer_read_reveal(step_profile(flow), &flow->call, &flow->card, ret_outcome);
     if (ret_outcome->kind == OUTCOME_REFUSED && flow->env->config->card.number_refused == NUMBER_REFUSED_KEEP)
-        ret_outcome->health = BREAKER_GOOD; /* it is expected, and stops nobody */
+        ret_outcome->health = BREAKER_GOOD; /* it is expected, and counts against no peer */
     return step_decide(flow, ret_outcome, shown_of(flow));
 }
 

@@ -88,7 +88,7 @@ static int64_t time_of(const struct pg_rows *rows, int column)
     return pg_is_null(rows, 0, column) ? NOWHERE : pg_int8(rows, 0, column);
 }
 
-/* What a look found. Returns whether there may be more where it looked: leases that it had to leave, or rows. */
+/* Takes the result of a look. Returns whether there may be more in its range: rows, or leases that it had to leave. */
 static bool note_look(struct sweep *sweep, const struct pg_rows *rows)
 {
     struct claim *claim = sweep->options.claim;

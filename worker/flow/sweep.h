@@ -39,7 +39,7 @@ struct sweep_options {
 };
 
 must_check bool sweep_open(const struct sweep_options *options, struct sweep **ret_sweep, struct err *err);
-/* From now on it looks after a sweep_wake() only, until it is told false. */
+/* true: from now on it looks after a sweep_wake() only, until false is passed. */
 void sweep_watch(struct sweep *sweep, bool is_watched);
 /* Something may be due: it looks at all there is, soon; a second at most after the last look. */
 void sweep_wake(struct sweep *sweep);

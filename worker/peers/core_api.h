@@ -12,7 +12,7 @@
 #include "common/core/issuer/parameters.h"
 #include "common/core/decide/outcome.h"
 
-/* What core-api may know of a card: built from these members and nothing else. */
+/* The data of a card that core-api gets: these members and nothing else. */
 struct core_link {
     struct uuid event_id, card_id;
     char last4[CARD_LAST4_SIZE];
@@ -27,7 +27,7 @@ must_check bool core_build_check(struct http_call *call, const char *base, const
 /* The path of the step's call, with names in place of ids; NULL = it calls somebody else. */
 const char *core_path_template(enum flow_step step);
 
-/* What core-api tells with its answer, also where the user is not eligible. */
+/* What core-api's answer contains in addition, also if the user is not eligible. */
 struct core_eligibility {
     bool has_parameters; /* the answer has an `issuer` object */
     struct issuer_parameters parameters;

@@ -39,7 +39,7 @@ bool event_parameters_must_ask(const struct event_parameters *parameters, const 
 /* The event must keep them before a create leaves: a look-up is built from them, and one with other values would not
  * see the card. */
 bool event_parameters_must_keep(const struct event_parameters *parameters, const struct parameters_env *env);
-/* What the event should keep, as JSON; nothing where it keeps them already, or where they may not be kept. False: out
+/* Writes the parameters that the event should keep, as JSON; nothing if it keeps them already, or must not. False: out
  * of memory. */
 must_check bool event_parameters_write(const struct event_parameters *parameters, const struct parameters_env *env,
                                        struct buf *out);

@@ -1,5 +1,5 @@
-/* What the worker knows of one peer (issuer, core-api): its breaker, its limit of calls, its rest, its pause, the calls
- * that wait, and the peer's recent answers. Needs no loop: peer.[ch] has the timer for the end of a rest.
+/* One peer (issuer, core-api, receiver) as the worker sees it: its breaker, its limit of calls, its rest, its pause,
+ * the calls that wait, and the peer's recent answers. Needs no loop: peer.[ch] has the timer for the end of a rest.
  *
  * A call enters, is sent when it is admitted, and leaves with what the answer shows of the peer. While the breaker is
  * open no call waits: a call that enters, and a call that was waiting when it opened, is rejected at once and becomes a
@@ -14,8 +14,8 @@
  * TARGET_REST_WAIT_MS, before a longer one they are rejected.
  *
  * Pause. An operator's request (heartbeat.h): no call starts, and those that wait are rejected as by an open breaker.
- * Calls in flight end as usual, and what they show still counts. A 410 to a delivery pauses the target likewise, for all
- * workers and until an operator resumes it. So do TARGET_REFUSALS_MAX creates of different events in a row that are
+ * Calls in flight end as usual, and what they show still counts. A 410 to a delivery pauses the target likewise, for
+ * all workers and until an operator resumes it. So do TARGET_REFUSALS_MAX creates of different events in a row that are
  * refused with one code, while none was executed since the worker began: one wrong value of the configuration refuses
  * every user for good.
  *

@@ -45,7 +45,7 @@ static void write_words(const struct route *route, const struct outcome *outcome
     snprintf(text, size, "%s%s", detail[0] ? ": " : "", detail);
 }
 
-/* What an event would be, and what to do; *ret_fix is untouched where there is nothing to do. */
+/* How an event with this answer would end, and what to do; *ret_fix is untouched if there is nothing to do. */
 static enum findings_level judge(const struct route *route, const struct http_call *call, const struct outcome *outcome,
                                  const char **ret_means, char *ret_fix, size_t size)
 {
