@@ -44,7 +44,7 @@ must_check bool call_target_of_name(const char *name, enum call_target *ret_targ
 
 struct calls;
 
-/* What a call carries; empty slices for what it does not. Longer texts are cut in the notes. */
+/* The members of a call; empty slices if it has none. Longer texts are cut in the notes. */
 struct call_words {
     struct slice user, key, reference, traceparent, tracestate;
 };

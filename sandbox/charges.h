@@ -1,9 +1,8 @@
-/* What the stand-in for a payment service remembers: its charges, by Idempotency-Key. It knows nothing of HTTP: route.c
- * turns calls into orders and results into answers.
- *
- * A key is known for key_lifetime_ms from the first call that was executed or set to work under it; the first answer is
- * kept as long. A call with the same key that comes later charges a SECOND time, which the charge counts. That a key
- * was charged is known for ever. Pure: the caller passes the time. Only charges_reset() removes rows. */
+/* The charges of the stand-in for a payment service, by Idempotency-Key. Without HTTP: route.c makes orders of calls
+ * and answers of results. A key is known for key_lifetime_ms from the first call that was executed, or began, under it;
+ * the first answer is kept as long. A call with the same key that comes later charges a SECOND time, which the charge
+ * counts. That a key was charged is known for ever. Pure: the caller passes the time. Only charges_reset() removes
+ * rows. */
 #ifndef ISSUING_SANDBOX_CHARGES_H
 #define ISSUING_SANDBOX_CHARGES_H
 
@@ -15,7 +14,7 @@
 struct charge {
     const char *key, *user_id;
     const char *body;     /* of the kept answer; NULL = none is kept */
-    int status;           /* of the kept answer; 0 = the key is unknown, or a call with it is at work */
+    int status;           /* of the kept answer; 0 = the key is unknown, or a call with it is being executed */
     uint64_t fingerprint; /* of the call that the key belongs to */
     int64_t known_ms;     /* when the key became known; -1 = it is not known */
     int64_t executed_ms;  /* the first execution; meaningless without one */

@@ -86,8 +86,8 @@ must_check bool dialect_find_card(const struct sandbox *sandbox, struct slice id
 must_check bool dialect_query_number(struct slice query, const char *name, size_t min, size_t max, size_t *number);
 /* A time of the query, as RFC 3339 writes it, in microseconds; `otherwise` if the query has none. False: it is no time. */
 must_check bool dialect_query_time(struct slice query, const char *name, int64_t otherwise, int64_t *ret_us);
-/* Adds the `issuer` object of core-api, with what the issuer must be told of the user, and makes the holder known to the
- * issuer. holder: NULL = the one that the dialect makes up. Nothing is added where the dialect has no holders. */
+/* Adds the `issuer` object of core-api, with the parameters of the user, and makes the holder known to the issuer.
+ * holder: NULL = the dialect invents one. Nothing is added where the dialect has no holders. */
 void dialect_put_issuer(struct sandbox *sandbox, struct slice user_id, const char *holder, struct json_writer *writer);
 /* Made-up details of a card: the same for the same card, for ever. */
 struct dialect_expiry {

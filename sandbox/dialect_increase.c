@@ -91,7 +91,7 @@ static bool is_object(const char *name)
     return at < ARRAY_SIZE(objects);
 }
 
-/* What a create has said; null where it said nothing. A billing address always has its members. */
+/* The member as the create had it; null if it had none. A billing address always has its members. */
 static void add_said(struct json_writer *writer, struct json_value details, const char *name)
 {
     static const char nothing[] = "{\"city\":null,\"line1\":null,\"line2\":null,\"postal_code\":null,\"state\":null}";

@@ -1,5 +1,5 @@
-/* What a fault makes of a true answer: another status, another body, another way of sending it. To add a fault, add a
- * row to FAULT_KINDS (faults.h) and a case here; the compiler names the place. */
+/* How a fault changes a true answer: another status, another body, another way of sending it. To add a fault, add a row
+ * to FAULT_KINDS (faults.h) and a case here; the compiler names the place. */
 #ifndef ISSUING_SANDBOX_FAULT_ANSWER_H
 #define ISSUING_SANDBOX_FAULT_ANSWER_H
 

@@ -70,7 +70,7 @@ struct fault {
     bool late_from_gone; /* late_ms runs from when the caller left, otherwise from the call */
     char late_code[65];  /* the late execution is a refusal with this code, stored under the key; "" = it is not */
     bool is_stored;      /* the answer is kept under the call's key */
-    bool is_at_work;     /* until its late execution the key is at work */
+    bool is_at_work;     /* until its late execution the key is in use */
     struct answer_header headers[ANSWER_HEADERS_MAX];
     int64_t stale_ms;
     double per_second;  /* calls that `limited` lets pass; 0 = none given */

@@ -1,6 +1,5 @@
-/* The holders that the issuer was told of: cardholders, accounts, users, balance accounts, or what else a dialect calls
- * them. The stand-in core-api tells the issuer of a user's holder when it is asked about the user; POST /holders tells
- * of any. */
+/* The holders that the issuer knows: cardholders, accounts, users, balance accounts, as the dialect calls them. The
+ * stand-in core-api adds a user's holder when it is asked about the user; POST /holders adds any. */
 #ifndef ISSUING_SANDBOX_HOLDERS_H
 #define ISSUING_SANDBOX_HOLDERS_H
 

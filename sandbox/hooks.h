@@ -1,4 +1,4 @@
-/* What the stand-in for a webhook receiver was told: every delivery that took effect, by hook and webhook-id.
+/* The deliveries that the stand-in for a webhook receiver has executed, by hook and webhook-id.
  *
  * Headers and body are those of the newest delivery: a signature and its timestamp change with each. They are kept as
  * long as all of them together are below HOOKS_BYTES_MAX; beyond it a delivery is only counted. */

@@ -1,5 +1,5 @@
-/* What the stand-ins did: every card and link, with counts: the evidence for tests and demos. It knows nothing of HTTP:
- * issuer.c and core.c turn calls into orders and results into answers.
+/* The record of what the stand-ins did, for tests and demos: every card and link, with counts. Without HTTP: issuer.c
+ * and core.c make orders of calls and answers of results.
  *
  * Pure: the caller passes the time. About 150 bytes a card and 150 a link. Only ledger_reset() removes rows: a link
  * that was taken back stays as a row. */
@@ -13,41 +13,41 @@
 #define LEDGER_CARD_ID_SIZE CARD_ID_SIZE
 #define LEDGER_TEXT_MAX 255 /* keys, references, users */
 
-#define LEDGER_COUNTS(X)                                                                                      \
-    X(ISSUER_CREATE, "issuer.create")     /* create calls that arrived */                                     \
-    X(ISSUER_EXECUTED, "issuer.executed") /* cards made */                                                    \
-    X(ISSUER_REPLAYED, "issuer.replayed") /* same key, same body: same answer */                              \
-    X(ISSUER_MISMATCH, "issuer.mismatch") /* same key, other body */                                          \
-    X(ISSUER_LOOKUP, "issuer.lookup")                                                                         \
-    X(ISSUER_CANCEL, "issuer.cancel")                                                                         \
-    X(ISSUER_CANCELLED, "issuer.cancelled") /* cards cancelled */                                             \
-    X(ISSUER_ACTIVATE, "issuer.activate")   /* calls that make a card active */                               \
-    X(ISSUER_ACTIVATED, "issuer.activated") /* cards made active */                                           \
-    X(ISSUER_REVEAL, "issuer.reveal")                                                                         \
-    X(ISSUER_RETRIEVE, "issuer.retrieve")                                                                     \
-    X(ISSUER_REFUSED, "issuer.refused")   /* malformed or without the credential */                           \
-    X(ISSUER_KEPT, "issuer.kept_refusal") /* creates refused because their key was refused before */          \
-    X(ISSUER_LATE, "issuer.late")         /* creates and cancels executed late */                             \
-    X(CORE_CHECK, "core.check")                                                                               \
-    X(CORE_LINK, "core.link")         /* link calls that arrived */                                           \
-    X(CORE_LINKED, "core.linked")     /* links made */                                                        \
-    X(CORE_REPEATED, "core.repeated") /* same request, same link again */                                     \
-    X(CORE_MISMATCH, "core.mismatch") /* same request, other link */                                          \
-    X(CORE_REFUSED, "core.refused")                                                                           \
-    X(CORE_UNLINK, "core.unlink")                       /* unlink calls that arrived */                       \
-    X(CORE_UNLINKED, "core.unlinked")                   /* links taken back */                                \
-    X(CORE_LINK_AFTER_UNLINK, "core.link_after_unlink") /* links refused for that */                          \
-    X(CORE_LATE, "core.late")                           /* links and unlinks executed late */                 \
-    X(ROUTE_CHARGE, "route.charge")                     /* charge calls that arrived */                       \
-    X(ROUTE_CHARGED, "route.charged")                   /* charges executed */                                \
-    X(ROUTE_REPLAYED, "route.replayed")                 /* same key, same body: the kept answer */            \
-    X(ROUTE_MISMATCH, "route.mismatch")                 /* same key, other body */                            \
-    X(ROUTE_AT_WORK, "route.at_work")                   /* refused because a call with the key was at work */ \
-    X(ROUTE_LOOKUP, "route.lookup")                                                                           \
-    X(ROUTE_HOOK, "route.hook")       /* webhook calls that arrived */                                        \
-    X(ROUTE_REFUSED, "route.refused") /* malformed or without the credential */                               \
-    X(ROUTE_LATE, "route.late")       /* charges executed late */                                             \
-    X(STRAY, "stray")                 /* calls of paths that do not exist */                                  \
+#define LEDGER_COUNTS(X)                                                                                             \
+    X(ISSUER_CREATE, "issuer.create")     /* create calls that arrived */                                            \
+    X(ISSUER_EXECUTED, "issuer.executed") /* cards made */                                                           \
+    X(ISSUER_REPLAYED, "issuer.replayed") /* same key, same body: same answer */                                     \
+    X(ISSUER_MISMATCH, "issuer.mismatch") /* same key, other body */                                                 \
+    X(ISSUER_LOOKUP, "issuer.lookup")                                                                                \
+    X(ISSUER_CANCEL, "issuer.cancel")                                                                                \
+    X(ISSUER_CANCELLED, "issuer.cancelled") /* cards cancelled */                                                    \
+    X(ISSUER_ACTIVATE, "issuer.activate")   /* calls that make a card active */                                      \
+    X(ISSUER_ACTIVATED, "issuer.activated") /* cards made active */                                                  \
+    X(ISSUER_REVEAL, "issuer.reveal")                                                                                \
+    X(ISSUER_RETRIEVE, "issuer.retrieve")                                                                            \
+    X(ISSUER_REFUSED, "issuer.refused")   /* malformed or without the credential */                                  \
+    X(ISSUER_KEPT, "issuer.kept_refusal") /* creates refused because their key was refused before */                 \
+    X(ISSUER_LATE, "issuer.late")         /* creates and cancels executed late */                                    \
+    X(CORE_CHECK, "core.check")                                                                                      \
+    X(CORE_LINK, "core.link")         /* link calls that arrived */                                                  \
+    X(CORE_LINKED, "core.linked")     /* links made */                                                               \
+    X(CORE_REPEATED, "core.repeated") /* same request, same link again */                                            \
+    X(CORE_MISMATCH, "core.mismatch") /* same request, other link */                                                 \
+    X(CORE_REFUSED, "core.refused")                                                                                  \
+    X(CORE_UNLINK, "core.unlink")                       /* unlink calls that arrived */                              \
+    X(CORE_UNLINKED, "core.unlinked")                   /* links taken back */                                       \
+    X(CORE_LINK_AFTER_UNLINK, "core.link_after_unlink") /* links refused for that */                                 \
+    X(CORE_LATE, "core.late")                           /* links and unlinks executed late */                        \
+    X(ROUTE_CHARGE, "route.charge")                     /* charge calls that arrived */                              \
+    X(ROUTE_CHARGED, "route.charged")                   /* charges executed */                                       \
+    X(ROUTE_REPLAYED, "route.replayed")                 /* same key, same body: the kept answer */                   \
+    X(ROUTE_MISMATCH, "route.mismatch")                 /* same key, other body */                                   \
+    X(ROUTE_AT_WORK, "route.at_work")                   /* refused because a call with the key was being executed */ \
+    X(ROUTE_LOOKUP, "route.lookup")                                                                                  \
+    X(ROUTE_HOOK, "route.hook")       /* webhook calls that arrived */                                               \
+    X(ROUTE_REFUSED, "route.refused") /* malformed or without the credential */                                      \
+    X(ROUTE_LATE, "route.late")       /* charges executed late */                                                    \
+    X(STRAY, "stray")                 /* calls of paths that do not exist */                                         \
     X(FAULTS, "faults")               /* calls that met a fault */
 
 enum ledger_count {
@@ -59,7 +59,7 @@ enum ledger_count {
 /* Active, inactive and paused cards are live. */
 enum ledger_card_status { LEDGER_ACTIVE, LEDGER_REPLACED, LEDGER_CANCELLED, LEDGER_INACTIVE, LEDGER_PAUSED };
 
-/* What becomes of the card that an order replaces. */
+/* The status that an order gives to the card that it replaces. */
 enum ledger_replacing { LEDGER_LEAVES_IT, LEDGER_CLOSES_AT_CREATE, LEDGER_CLOSES_WHEN_ACTIVE };
 
 /* Borrowed texts; all valid until ledger_reset(). */

@@ -12,7 +12,7 @@
 #define NAME 44      /* characters */
 #define INDENT_MAX 8 /* levels; deeper ones are drawn there */
 
-/* What the name and the bar of a span tell already, or what is the same in all of them. */
+/* Attributes that the name and the bar of a span show already, or that are the same in all spans. */
 static const char *const hidden[] = {"http.request.method", "http.route", "server.port"};
 static const char *const hidden_prefixes[] = {"messaging.", "network.", "url."};
 /* Told without a name. */
