@@ -144,7 +144,7 @@ void clients_send(struct clients *clients, const char *request, size_t length, i
     ssize_t sent = send(client->fd, request, length, MSG_NOSIGNAL);
     if (sent == (ssize_t)length)
         return;
-    /* What failed for good shows when the rest is sent. */
+    /* An error that lasts is found when the rest is sent. */
     memcpy(client->buffer, request, length);
     client->length = length;
     client->sent = sent > 0 ? (size_t)sent : 0;

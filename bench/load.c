@@ -1,10 +1,10 @@
-/* Open-loop load on a running issuing-api: requests leave at times chosen beforehand, whatever became of the earlier
- * ones, and a request's time counts from the moment it was meant to leave. A client that waits for an answer before it
- * sends the next request leaves out exactly the moments when the server is slow ("coordinated omission").
+/* Open-loop load on a running issuing-api: requests leave at times that are chosen beforehand and do not depend on
+ * earlier answers. A request's time counts from the moment at which it should have left. A client that waits for an
+ * answer before it sends the next request leaves out exactly the moments when the server is slow ("coordinated
+ * omission").
  *
  * Output: a line of JSON for each bucket of time (with --bucket), and a last line about the whole run. Times are
- * milliseconds.
- * Leaves out: closed loops (wrk does them), TLS, and judging the answers beyond their status. */
+ * milliseconds. Leaves out: closed loops (wrk does them), TLS, and judging the answers beyond their status. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <getopt.h>

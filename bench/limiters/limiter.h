@@ -1,12 +1,12 @@
-/* A limiter: a way to accept at most so many requests of one user in a window, as a file of steps. The race and the
- * tests run the same file; docs/limiters.md explains each.
+/* A limiter: a way to accept at most N requests of one user in a window, as a file of steps. The race and the tests run
+ * the same file; docs/limiters.md explains each.
  *
  * A file has `-- limiter: WHAT` and `-- needs: WHAT`, for people; `-- limit: any` or `1`; `-- retry: SQLSTATE...`,
  * after which the transaction is rolled back and all steps run again; `-- refuse: SQLSTATE...`, which mean that the
  * request is refused; then blocks, each of a line and of the text below it: `-- setup:` once, `-- step: NAME` in the
- * order of running, and `-- refused:` after a refusal. `-- effect: NAME` runs on a connection of its own, outside of the
- * transaction, as a call to another service would; `-- redis: NAME` is a command and `-- redis-script: NAME` a script
- * of Redis. Other lines that begin with `--` are comments.
+ * order of running, and `-- refused:` after a refusal. `-- effect: NAME` runs on a connection of its own, outside of
+ * the transaction, as a call to another service would; `-- redis: NAME` is a command and `-- redis-script: NAME` a
+ * script of Redis. Other lines that begin with `--` are comments.
  *
  * Of $1 user, $2 request, $3 limit and $4 window in ms a statement uses what it needs; in a command of Redis they are
  * {user}, {request}, {limit} and {window}, in a script KEYS[1], ARGV[1], ARGV[2] and ARGV[3]. A step refuses the

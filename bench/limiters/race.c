@@ -132,7 +132,7 @@ static void add(struct tally *sum, const struct tally *more)
     sum->retries += more->retries;
 }
 
-/* What the calls to other services have done more often than there are accepted requests. */
+/* How many calls to other services were executed beyond one for each accepted request. */
 static long count_effects(struct client *client, long accepted)
 {
     if (!client->race->limiter->has_effect)
