@@ -1,9 +1,9 @@
-/* The main() of every test program: `program` runs all its suites, `program breaker` that one. Returns 0 when every test
- * passed, 1 when one failed, 2 when there is no such suite.
+/* The main() of every test program: `program` runs all its suites, `program breaker` that one. Returns 0 when every
+ * test passed, 1 when one failed, 2 when there is no such suite.
  *
- * libcheck writes a line to a file for each assertion that holds, to say behind which one a test crashed or hung; a test
- * that asserts a million times spent most of its time on that, more than on what it tests. So it is told of the first
- * passes through an assertion, and of few of the others: linked with --wrap=_mark_point. */
+ * libcheck writes a line to a file for each assertion that holds, so that it can say after which one a test crashed or
+ * hung; a test with a million assertions spent most of its time on that, more than on what it tests. So it is told of
+ * the first passes through an assertion, and of few of the others: linked with --wrap=_mark_point. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
