@@ -1,7 +1,7 @@
 /* Cards that cannot be linked: core-api answers every check well and refuses every link (401). Each event that is
  * tried costs a card. tests/model/README.md says how to read it.
  *
- * It stands for worker/peers/suspicion.c (one for each kind of call, is_dear), target.c, and flow_turn.c (a create is
+ * It stands for worker/peers/suspicion.c (one for each kind of call, is_dear), target.c, and flow_ticket.c (a create is
  * not sent while links are suspected, but for a probe). Left out: the link of cards that are stored, which is tried
  * once a probe interval and makes none; what happens once core-api takes links again (refusals.pml).
  *
