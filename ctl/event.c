@@ -115,12 +115,7 @@ bool event_read(const struct pg_rows *rows, int row, struct event *ret_event, st
 bool event_fetch(struct pg_sync *db, const struct uuid *ids, int count, struct pg_rows **ret_rows, struct err *err)
 {
     struct buf buf;
-    struct pg_array array;
-    buf_init(&buf, 64 + (size_t)count * 32);
-    pg_array_start(&array, &buf, PG_UUID);
-    for (int i = 0; i < count; i++)
-        pg_array_add_uuid(&array, &ids[i]);
-    const struct pg_param params[] = {pg_array_param(&array)};
+    const struct pg_param params[] = {pg_array_of_uuids(&buf, ids, count)};
     bool done = buf.failed ? err_set(err, ERR_MEMORY, "out of memory")
                            : pg_sync_query(db, &sql_operator_events, params, ret_rows, err);
     buf_done(&buf);

@@ -23,12 +23,7 @@ bool marks_timeout(const char *text, int64_t *ret_ms, struct err *err)
 bool marks_read(struct ctl *ctl, const struct uuid *ids, int count, struct pg_rows **ret_rows, struct err *err)
 {
     struct buf buf;
-    struct pg_array array;
-    buf_init(&buf, 64 * MARKS_MAX);
-    pg_array_start(&array, &buf, PG_UUID);
-    for (int i = 0; i < count; i++)
-        pg_array_add_uuid(&array, &ids[i]);
-    const struct pg_param params[] = {pg_array_param(&array)};
+    const struct pg_param params[] = {pg_array_of_uuids(&buf, ids, count)};
     bool done = buf.failed ? err_set(err, ERR_MEMORY, "out of memory")
                            : pg_sync_query(ctl->db, &sql_operator_marks, params, ret_rows, err);
     buf_done(&buf);

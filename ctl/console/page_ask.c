@@ -21,16 +21,12 @@ static bool ask(struct page *page, const struct uuid *id, bool is_reissue, const
 {
     struct pg_param params[3 + ACTION_PARAMS] = {pg_param_uuid(id), pg_param_int8(ASK_MS)};
     struct buf buf;
-    struct pg_array array;
     action_params(who, params + 2);
     params[2 + ACTION_PARAMS] = pg_param_null(); /* because: as the old event says; batch: none */
     *ret_mark = is_reissue ? 0 : 1;
     if (is_reissue)
         return pg_sync_query(page->console->ctl->db, &sql_operator_ask_reissue, params, ret_rows, err);
-    buf_init(&buf, 64);
-    pg_array_start(&array, &buf, PG_UUID);
-    pg_array_add_uuid(&array, id);
-    params[0] = pg_array_param(&array);
+    params[0] = pg_array_of_uuids(&buf, id, 1);
     bool done = buf.failed ? err_set(err, ERR_MEMORY, "out of memory")
                            : pg_sync_query(page->console->ctl->db, &sql_operator_ask_reconcile, params, ret_rows, err);
     buf_done(&buf);

@@ -96,14 +96,10 @@ static bool report(struct reconcile *reconcile, const char *id_text, const char 
 static bool leave_marks(struct reconcile *reconcile, const struct uuid *ids, int count, struct err *err)
 {
     struct buf buf;
-    struct pg_array array;
     pg_rows_scope struct pg_rows *rows = NULL;
     int64_t left_ms = reconcile->deadline_ms - clock_mono_ms();
-    buf_init(&buf, 64 * MARKS_MAX);
-    pg_array_start(&array, &buf, PG_UUID);
-    for (int i = 0; i < count; i++)
-        pg_array_add_uuid(&array, &ids[i]);
-    struct pg_param params[3 + ACTION_PARAMS] = {pg_array_param(&array), pg_param_int8(left_ms > 0 ? left_ms : 0)};
+    struct pg_param params[3 + ACTION_PARAMS] = {pg_array_of_uuids(&buf, ids, count),
+                                                 pg_param_int8(left_ms > 0 ? left_ms : 0)};
     action_params(&reconcile->action, params + 2);
     params[2 + ACTION_PARAMS] = action_batch(&reconcile->action);
     bool done = buf.failed ? err_set(err, ERR_MEMORY, "out of memory")

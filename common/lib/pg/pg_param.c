@@ -123,3 +123,13 @@ struct pg_param pg_array_param(struct pg_array *array)
     patch_uint32(buf, 12, array->count);
     return (struct pg_param){.bytes = buf->bytes, .length = (int)buf->length};
 }
+
+struct pg_param pg_array_of_uuids(struct buf *buf, const struct uuid *ids, int count)
+{
+    struct pg_array array;
+    buf_init(buf, 64 + (size_t)count * 32);
+    pg_array_start(&array, buf, PG_UUID);
+    for (int i = 0; i < count; i++)
+        pg_array_add_uuid(&array, &ids[i]);
+    return pg_array_param(&array);
+}

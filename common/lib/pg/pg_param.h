@@ -40,5 +40,7 @@ void pg_array_add_int8(struct pg_array *array, int64_t value);
 void pg_array_add_bool(struct pg_array *array, bool value);
 void pg_array_add_uuid(struct pg_array *array, const struct uuid *uuid); /* NULL = null */
 struct pg_param pg_array_param(struct pg_array *array);
+/* An array of these in `buf`, which this begins, and which the caller frees when the parameter is used. */
+struct pg_param pg_array_of_uuids(struct buf *buf, const struct uuid *ids, int count);
 
 #endif
