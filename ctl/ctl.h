@@ -10,11 +10,14 @@
 
 enum ctl_exit { CTL_DONE = 0, CTL_REFUSED = 1, CTL_USAGE = 2, CTL_AWAY = 75, CTL_CONFIG = 78 };
 
+struct ctl_command;
+
 struct ctl {
     const struct config *config;
-    bool json;          /* --json: one object a line on standard output */
-    int place;          /* of which db is the database; the only one is 0 */
-    bool is_in_each;    /* the command runs in each place, one after the other */
+    const struct ctl_command *command; /* that runs */
+    bool json;                         /* --json: one object a line on standard output */
+    int place;                         /* of which db is the database; the only one is 0 */
+    bool is_in_each;                   /* the command runs in each place, one after the other */
     bool is_over_all;   /* CTL_OVER_ALL: the result is one of all places, and the command goes through them */
     struct pg_sync *db; /* owned; NULL until ctl_connect */
 };

@@ -312,6 +312,7 @@ static int run(struct config *config)
     if (!command->ignores_config && !config_check(config, CONFIG_CTL, &err))
         return ctl_fail(&err);
     event_set_trace_link(config->trace.link);
+    ctl.command = command;
     int code = places_run(&ctl, command, place, config->arguments + 1, count - 1);
     if (code == CTL_USAGE)
         fprintf(stderr, "usage: issuing-ctl %s%s%s\n", command->word, command->usage[0] ? " " : "", command->usage);

@@ -197,32 +197,20 @@ static bool read_request(enum control control, char **arguments, int count, stru
     return action_init(&ret_request->action, reason, err);
 }
 
-static int run_control(struct ctl *ctl, enum control control, char **arguments, int count)
+static int run_control(struct ctl *ctl, char **arguments, int count)
 {
+    enum control control = PAUSE;
     struct control_request request;
     pg_rows_scope struct pg_rows *open = NULL;
     struct cluster cluster = {0};
     struct err err;
     int code = CTL_DONE;
+    while (strcmp(controls[control].word, ctl->command->word) != 0)
+        control++;
     if (!read_request(control, arguments, count, &request, &err) || !run(ctl, &request, &open, &cluster, &code, &err))
         code = ctl_fail(&err);
     cluster_done(&cluster);
     return code;
-}
-
-static int run_pause(struct ctl *ctl, char **arguments, int count)
-{
-    return run_control(ctl, PAUSE, arguments, count);
-}
-
-static int run_resume(struct ctl *ctl, char **arguments, int count)
-{
-    return run_control(ctl, RESUME, arguments, count);
-}
-
-static int run_probe(struct ctl *ctl, char **arguments, int count)
-{
-    return run_control(ctl, PROBE, arguments, count);
 }
 
 #define CONTROL_HELP                                                                                             \
@@ -238,7 +226,7 @@ const struct ctl_command ctl_pause = {
             "resumed. Calls in flight end as usual. Events wait without using up an attempt; requests are accepted as\n"
             "before.\n\n"
             "  --for DURATION  the pause ends by itself after this time, e.g. 2h\n" CONTROL_HELP,
-    .run = run_pause,
+    .run = run_control,
 };
 
 const struct ctl_command ctl_resume = {
@@ -246,7 +234,7 @@ const struct ctl_command ctl_resume = {
     .usage = "TARGET --reason TEXT",
     .summary = "let calls to a paused target go on",
     .help = "Ends a pause: the events that waited continue at once.\n" CONTROL_HELP,
-    .run = run_resume,
+    .run = run_control,
 };
 
 const struct ctl_command ctl_probe = {
@@ -256,5 +244,5 @@ const struct ctl_command ctl_probe = {
     .help = "Makes the next probe of a target due now, if its breaker is open or it rests: one event is sent as the\n"
             "probe, and after a good answer the others follow. No effect on a target that gets calls already;\n"
             "refused while it is paused.\n" CONTROL_HELP,
-    .run = run_probe,
+    .run = run_control,
 };
