@@ -24,9 +24,6 @@ WELL_SECONDS = harness.STUCK_AFTER_S
 PROMOTION_SECONDS = 90
 FOLLOW_SECONDS = 20
 PROMOTE = "patronictl -c /etc/patroni/config.yml edit-config east --set standby_cluster=null --force"
-# Whatever an api or a worker writes changes one of these.
-ROWS = ("SELECT (SELECT count(*) || ' ' || md5(string_agg(e::text, ' ' ORDER BY e.id)) FROM outbox_events e), (SELECT"
-        " count(*) FROM idempotency_keys), (SELECT md5(string_agg(c::text, ' ' ORDER BY c.id)) FROM cards c)")
 
 
 class East(failover_cluster.Cluster):
@@ -111,9 +108,6 @@ class Split(splitting.Split):
     def sql(self, base, place, text):
         first = harness.wait_until(base.top, "a server that leads", PROMOTION_SECONDS)
         return base.sql_on(first, text, self.world.name_of(place))
-
-    def rows(self, cluster, places):
-        return [self.sql(cluster, place, ROWS) for place in places]
 
     def move(self):
         """Again until it is done, as somebody does whose server has just failed. Returns what it printed."""

@@ -21,6 +21,10 @@ FOUR = {"places": PLACES, "database.connections": "4"}
 USERS = ["user-%d" % number for number in range(400)]
 KILLS = 6
 WEST = "issuing-private"  # cluster_name of every cluster of the tests
+# Whatever an api or a worker writes changes one of these.
+ROWS = ("SELECT (SELECT count(*) || ' ' || md5(string_agg(e::text, ' ' ORDER BY e.id)) FROM outbox_events e), (SELECT"
+        " count(*) FROM idempotency_keys), (SELECT md5(string_agg(c::text, ' ' ORDER BY c.id)) FROM cards c), (SELECT"
+        " count(*) FROM operator_actions), (SELECT count(*) FROM partitions)")
 OPEN = "SELECT id FROM outbox_events WHERE status IN ('PENDING', 'PROCESSING')"
 
 
@@ -34,7 +38,8 @@ class Split:
         self.world = world
         self.west = world.own_cluster()
         self.folder = world.dir / "east"
-        made = run([CLUSTER, "standby", self.folder, world.dir / "pg", "cluster_name=east"], 900)
+        made = run([CLUSTER, "standby", self.folder, world.dir / "pg", "cluster_name=east", "wal_retrieve_retry_interval=200ms"],
+                   900)
         if made.returncode != 0:
             raise Failed("no standby: " + made.stderr)
         self.east = made.stdout.strip()
@@ -79,6 +84,15 @@ class Split:
 
     def homes(self):
         return [self.sql(self.west, place, "SELECT home FROM place") for place in range(PLACES)]
+
+    def rows(self, base, places):
+        return [self.sql(base, place, ROWS) for place in places]
+
+    def crash(self, folder):
+        """kill -9 of everything that this server is, and its start."""
+        done = run([CLUSTER, "restart", folder, "immediate"], 600)
+        if done.returncode != 0:
+            raise Failed("no restart: " + done.stderr)
 
     def promote(self):
         self.sql(self.east, 0, "SELECT pg_promote(true, 60)")
@@ -190,9 +204,11 @@ def a_split_under_load_loses_nothing_and_doubles_nothing(world):
         split.place("take-back", "2,3")
         load.more(50)
         split.place("move", "2,3", "--to", "east")
+        left = split.rows(split.west, MOVED)
         world.workers()[2].kill()
         load.more(50, [False])
         split.promote()
+        copied = split.rows(split.east, (0, 1))
         split.moved = MOVED
         load.more(200)
         world.restart(world.workers()[2])
@@ -206,11 +222,13 @@ def a_split_under_load_loses_nothing_and_doubles_nothing(world):
     found = lines(world.ctl("show", "--json", load.accepted[(user, key)]))
     assert_equal([(row["user_id"], row["place"]) for row in found], [(user, place_of(user, PLACES))], "ctl finds it")
     # The old primary comes back after a crash.
-    run([CLUSTER, "restart", world.dir / "pg", "immediate"])
+    split.crash(world.dir / "pg")
     for place in range(PLACES):
         for base, mine in ((split.west, place not in MOVED), (split.east, place in MOVED)):
             assert_equal("is served by" not in split.write(base, place), mine, "place %d at %s" % (place, base))
     split.place("list")
+    assert_equal(split.rows(split.west, MOVED), left, "rows of places that have left")
+    assert_equal(split.rows(split.east, (0, 1)), copied, "rows of places that stayed, in east")
     for place in range(PLACES):
         base = split.west if place in MOVED else split.east
         psql("DROP DATABASE %s WITH (FORCE)" % world.name_of(place),
@@ -220,6 +238,50 @@ def a_split_under_load_loses_nothing_and_doubles_nothing(world):
     for user in USERS[:20]:
         wait_until(lambda user=user: world.post(user, "after").status == 202, "accepted in the end")
     wait_until(lambda: not world.rows(OPEN), "all requests have ended", 60)
+
+
+@slow
+@test(**FOUR, **SHORT)
+def servers_that_crash_at_each_step_of_a_split_write_no_place_twice(world):
+    """Story: a server that comes back from its log must know what it had given away, and what it had been given."""
+    random.seed(world.label)
+    split, west = Split(world), world.dir / "pg"
+    world.up()
+    with Load(world) as load:
+        load.more(50)
+        split.crash(split.folder)
+        load.more(50)
+        for folder in (split.folder, west) * 2:
+            moving = threading.Thread(target=split.kill, args=("move", "--to", "east"), kwargs={"after": 1})
+            moving.start()
+            time.sleep(random.random() * 0.4)
+            split.crash(folder)
+            moving.join()
+            wait_until(lambda: world.ctl("place", "take-back", "2,3", "--reason", "x", role="postgres").returncode == 0,
+                       "taken back")
+            load.more(20)
+        split.place("move", "2,3", "--to", "east")
+        left = split.rows(split.west, MOVED)
+        split.crash(west)
+        split.crash(split.folder)
+        assert_equal([bool(split.write(base, 2)) for base in (split.west, split.east)], [True, True], "who writes now")
+        split.sql(split.east, 0, "SELECT pg_promote(false)")
+        split.crash(split.folder)
+        split.sql(split.east, 0, "SELECT CASE WHEN pg_is_in_recovery() THEN pg_promote(true, 60) END")
+        split.crash(split.folder)
+        copied = split.rows(split.east, (0, 1))
+        split.moved = MOVED
+        load.more(50, [True])
+        split.crash(west)
+        load.more(50)
+        split.crash(split.folder)
+        load.more(50)
+        split.place("list")
+    refused = load.answers.pop((False, 503, "/problems/unavailable"), 0)
+    end(world, load)
+    print("       503 to users of the other places while their server was away: %d" % refused)
+    assert_equal(split.rows(split.west, MOVED), left, "rows of places that have left")
+    assert_equal(split.rows(split.east, (0, 1)), copied, "rows of places that stayed, in east")
 
 
 @slow
