@@ -5,8 +5,7 @@ Story: a second database is a second everything: a claim, a sweep, a limit, an a
 them stops a part of the users only, and nobody sees why; and a user who is looked for in two of them gets two cards."""
 import re
 
-import re
-
+import client
 from console import Console
 from divided import place_of
 from harness import assert_equal, assert_true, Failed, test, wait_until
@@ -90,6 +89,32 @@ def a_program_that_counts_its_places_wrongly_records_nobody(world):
         assert_true("and the user is one of place %d" % ((place + 1) % PLACES) in said, "place %d: %s" % (place, said))
     assert_equal(strangers(world), 0, "rows of users of other places")
     world.suite.sql("DROP DATABASE %s WITH (FORCE)" % world.name_of("of_another_2"))
+
+
+@test(limit__count="2", limit__window="1h", **FOUR)
+def an_api_that_counts_its_places_wrongly_lets_no_user_beyond_the_limit(world):
+    """Story: the same users and keys come through both apis at once, from two devices each."""
+    world.start_sandbox()
+    good = world.start_api()
+    wrong = [world.start_api(wait_ready=False, database__places=2), world.start_api(wait_ready=False, database__places=8),
+             world.start_api(wait_ready=False, database__places=1, database__url=world.conninfo("issuing_api", 2))]
+    for api in wrong:
+        wait_until(lambda api=api: "not place" in (said := api.get("/readyz").body.decode()) or "the only" in said, "the reason")
+    keys, accepted = ("a1", "a2", "b1"), {}
+    for _ in range(2):
+        for first in range(0, len(USERS), 8):
+            asked = [(user, key, api) for user in USERS[first:first + 8] for key in keys for api in (good, *wrong)]
+            answers = client.burst([(api.port, world.post_bytes(user, key)) for user, key, api in asked])
+            for (user, key, api), answer in zip(asked, answers):
+                assert_true(answer.status in ((202, 429) if api is good else (503,)), "%s %s %s: %r" % (user, key, api.name, answer))
+                if answer.status == 202:
+                    request = answer.json()["id"]
+                    assert_equal(accepted.setdefault((user, key), request), request, "one event of %s %s" % (user, key))
+    assert_equal([sum(each == user for each, _ in accepted) for user in USERS], [2] * len(USERS), "accepted of each user")
+    rows = world.rows("SELECT id, user_id, key FROM outbox_events JOIN idempotency_keys USING (user_id) WHERE event_id = id")
+    assert_equal({(row["user_id"], row["key"]): row["id"] for row in rows}, accepted, "recorded")
+    assert_equal((len(rows), world.sql("SELECT count(*) FROM outbox_events")), (len(accepted), str(len(accepted))), "events")
+    assert_equal(strangers(world), 0, "rows of users of other places")
 
 
 @test(**FOUR)
