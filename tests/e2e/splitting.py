@@ -109,25 +109,29 @@ class Split:
 class Load:
     """Clients, each with users of one half of the places, that repeat with the same key until the request is accepted."""
 
-    def __init__(self, world):
-        self.world = world
+    def __init__(self, world, users=USERS, clients=2):
+        self.world, self.clients = world, clients
+        self.users = {moves: [user for user in users if (place_of(user, PLACES) in MOVED) == moves] for moves in (False, True)}
         self.accepted, self.answers, self.complaints = {}, {}, []
         self.stopped = threading.Event()
         self.threads = [threading.Thread(target=self.run, args=(moves, number)) for moves in (False, True)
-                        for number in range(2)]
+                        for number in range(clients)]
 
     def run(self, moves, number):
         turn = 0
         while not self.stopped.is_set():
-            for user in [user for user in USERS if (place_of(user, PLACES) in MOVED) == moves][number::2]:
+            for user in self.users[moves][number::self.clients]:
                 if not self.ask(user, "k%d" % turn, moves):
                     return
             turn += 1
 
+    def post(self, user, key):
+        return self.world.post(user, key)
+
     def ask(self, user, key, moves):
         """False: the load has ended."""
         while True:
-            answer = self.world.post(user, key)
+            answer = self.post(user, key)
             problem = answer.json().get("type") if answer.status != 202 else None
             self.answers[(moves, answer.status, problem)] = self.answers.get((moves, answer.status, problem), 0) + 1
             if answer.status == 202:
