@@ -13,7 +13,7 @@
  * rests, no event is claimed and no eligibility is checked; calls wait for the end of a rest of up to
  * TARGET_REST_WAIT_MS, before a longer one they are rejected.
  *
- * Pause. An operator's request (heartbeat.h): no call starts, and those that wait are rejected as by an open breaker.
+ * Pause. An operator's request (controls.h): no call starts, and those that wait are rejected as by an open breaker.
  * Calls in flight end as usual, and what they show still counts. A 410 to a delivery pauses the target likewise, for
  * all workers and until an operator resumes it. So do TARGET_REFUSALS_MAX creates of different events in a row that are
  * refused with one code, while none was executed since the worker began: one wrong value of the configuration refuses

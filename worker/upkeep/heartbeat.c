@@ -7,20 +7,18 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/core/outbox.h"
 #include "common/lib/base/clock.h"
 #include "common/lib/base/closing.h"
 #include "common/lib/base/log.h"
 #include "common/lib/json/json_writer.h"
 #include "statements.h"
+#include "worker/upkeep/controls.h"
 
 #define QUERY_TIMEOUT_MS 2000
 #define LEAVE_TIMEOUT_MS 1500
 #define FIRST_PAUSE_MS 500 /* after a first heartbeat that failed */
 #define IDLE_POLL_MS 20
-#define TARGETS_OF_CARDS 2
-#define NOTE_EVERY 12 /* beats, while this worker has nothing to note: it also tidies up */
-#define TARGETS_MAX (TARGETS_OF_CARDS + CONFIG_ROUTES_MAX)
+#define NOTE_EVERY 12  /* beats, while this worker has nothing to note: it also tidies up */
 #define ARRAY_MAX 4096 /* bytes of one parameter */
 #define AGREEMENT_MAX (256 * 1024)
 
@@ -76,12 +74,9 @@ enum phase {
 
 struct heartbeat {
     struct heartbeat_options options;
-    struct peer *peers[TARGETS_MAX]; /* target_count of them, as of the next two */
-    int target_count;
-    enum breaker_state sent_states[TARGETS_MAX];
-    int64_t probes[TARGETS_MAX]; /* the last one that was obeyed; -1 = the controls are not known */
-    bool pauses[TARGETS_MAX];    /* by the controls */
-    bool sent_stop[TARGETS_MAX]; /* the last note of the routes says that this worker stopped it */
+    struct controls controls;
+    enum breaker_state sent_states[CONTROLS_TARGETS_MAX];
+    bool sent_stop[CONTROLS_TARGETS_MAX]; /* the last note of the routes says that this worker stopped it */
     uv_timer_t timer;
     int64_t started_ms, sent_ms;
     char host[64];
@@ -91,9 +86,8 @@ struct heartbeat {
     bool is_wanted; /* as soon as the gap is over */
     bool shows_drain;
     enum phase phase;
-    bool routes_are_noted; /* once */
-    int beats;             /* since the last note */
-    int failures;          /* in a row */
+    int beats;    /* since the last note */
+    int failures; /* in a row */
     bool was_noted;
     struct closing closing;
 };
@@ -137,7 +131,7 @@ static int64_t next_call_ms(const struct target *target, int64_t now_ms)
 
 static void add_target(struct heartbeat *heartbeat, int index, struct pg_array arrays[ARRAYS], int64_t now_ms)
 {
-    const struct peer *peer = heartbeat->peers[index];
+    const struct peer *peer = heartbeat->controls.peers[index];
     const struct target *target = &peer->target;
     const struct breaker *breaker = &target->breaker;
     int64_t next_ms = next_call_ms(target, now_ms);
@@ -156,7 +150,7 @@ static void add_target(struct heartbeat *heartbeat, int index, struct pg_array a
     pg_array_add_int8(&arrays[FLIGHTS], breaker->in_flight);
     pg_array_add_int8(&arrays[WAITS], target->waiting_count);
     pg_array_add_int8(&arrays[LIMITS], breaker->limit);
-    pg_array_add_int8(&arrays[PROBES], heartbeat->probes[index] > 0 ? heartbeat->probes[index] : 0);
+    pg_array_add_int8(&arrays[PROBES], heartbeat->controls.probes[index] > 0 ? heartbeat->controls.probes[index] : 0);
     if (peer->certificate_ends_s != 0)
         pg_array_add_int8(&arrays[CERTIFICATES], peer->certificate_ends_s - clock_wall_us() / 1000000);
     else
@@ -175,7 +169,7 @@ static bool fill_arrays(struct heartbeat *heartbeat, int64_t now_ms)
     bool is_whole = true;
     for (int i = 0; i < ARRAYS; i++)
         pg_array_start(&arrays[i], &heartbeat->arrays[i], types[i]);
-    for (int i = 0; i < heartbeat->target_count; i++)
+    for (int i = 0; i < heartbeat->controls.count; i++)
         add_target(heartbeat, i, arrays, now_ms);
     for (int i = 0; i < ARRAYS; i++) {
         heartbeat->query.params[FIRST_ARRAY + i] = pg_array_param(&arrays[i]);
@@ -250,8 +244,8 @@ static bool fill_route_arrays(struct heartbeat *heartbeat)
         pg_array_add_int8(&arrays[ATTEMPTS], route->max_attempts);
         pg_array_add_bool(&arrays[SIGNED], route->sign_secret_file != NULL);
     }
-    for (int i = 0; i < heartbeat->target_count; i++) {
-        const struct peer *peer = heartbeat->peers[i];
+    for (int i = 0; i < heartbeat->controls.count; i++) {
+        const struct peer *peer = heartbeat->controls.peers[i];
         heartbeat->sent_stop[i] = peer->target.stopped_why[0];
         if (!heartbeat->sent_stop[i])
             continue;
@@ -267,31 +261,17 @@ static bool fill_route_arrays(struct heartbeat *heartbeat)
 
 static void note_failure(struct heartbeat *heartbeat, const struct pg_query_result *result);
 
-/* Until the routes are noted once, no event of theirs is claimed: the functions of the database go by what is noted.
- * Nor is a card request, where its end is to be told. */
-static bool must_wait(const struct heartbeat *heartbeat, int index)
-{
-    const struct routes *routes = heartbeat->options.routes;
-    bool is_of_cards = index < TARGETS_OF_CARDS, tells_ends = false;
-    for (int i = 0; i < routes->count; i++)
-        tells_ends |= strcmp(routes->routes[i].config->type, OUTBOX_ENDED_TYPE) == 0;
-    return !heartbeat->routes_are_noted && (!is_of_cards || tells_ends);
-}
-
-/* No controls: nothing is known to be paused. */
 static void work_without_controls(struct heartbeat *heartbeat)
 {
-    for (int i = 0; i < heartbeat->target_count; i++)
-        if (heartbeat->probes[i] < 0 && !must_wait(heartbeat, i))
-            target_set_paused(&heartbeat->peers[i]->target, false);
+    controls_do_without(&heartbeat->controls);
     heartbeat->options.on_obeyed(heartbeat->options.context);
 }
 
 /* The database has the pauses: from now on the controls say when they end. */
 static void forget_stops(struct heartbeat *heartbeat)
 {
-    for (int i = 0; i < heartbeat->target_count; i++) {
-        struct peer *peer = heartbeat->peers[i];
+    for (int i = 0; i < heartbeat->controls.count; i++) {
+        struct peer *peer = heartbeat->controls.peers[i];
         if (!heartbeat->sent_stop[i])
             continue;
         log_warning("a target is paused until an operator resumes it", LOG_TEXT("target", peer->name),
@@ -306,8 +286,8 @@ static void on_routes_noted(struct pg_query *query, const struct pg_query_result
     struct heartbeat *heartbeat = container_of(query, struct heartbeat, query);
     heartbeat->is_in_flight = false;
     bool is_done = result->kind == PG_DONE;
-    if (is_done && !heartbeat->routes_are_noted) {
-        heartbeat->routes_are_noted = true;
+    if (is_done && !heartbeat->controls.routes_are_noted) {
+        heartbeat->controls.routes_are_noted = true;
         if (heartbeat->phase == PHASE_WORKING)
             work_without_controls(heartbeat);
     }
@@ -324,14 +304,14 @@ static void on_routes_noted(struct pg_query *query, const struct pg_query_result
 static bool has_note(const struct heartbeat *heartbeat)
 {
     bool is_stopped = false;
-    for (int i = 0; i < heartbeat->target_count; i++)
-        is_stopped |= heartbeat->peers[i]->target.stopped_why[0] != '\0';
+    for (int i = 0; i < heartbeat->controls.count; i++)
+        is_stopped |= heartbeat->controls.peers[i]->target.stopped_why[0] != '\0';
     return is_stopped || heartbeat->options.routes->count > 0 || heartbeat->beats >= NOTE_EVERY;
 }
 
 static void note_routes(struct heartbeat *heartbeat)
 {
-    if (heartbeat->routes_are_noted && !has_note(heartbeat)) {
+    if (heartbeat->controls.routes_are_noted && !has_note(heartbeat)) {
         heartbeat->beats++;
         send_beat(heartbeat);
         return;
@@ -344,54 +324,6 @@ static void note_routes(struct heartbeat *heartbeat)
 }
 
 /* ---- what comes back ---- */
-
-static struct peer *peer_named(struct heartbeat *heartbeat, struct slice name, int *ret_index)
-{
-    for (int i = 0; i < heartbeat->target_count; i++)
-        if (name.bytes && strlen(heartbeat->peers[i]->name) == name.length &&
-            memcmp(heartbeat->peers[i]->name, name.bytes, name.length) == 0) {
-            *ret_index = i;
-            return heartbeat->peers[i];
-        }
-    return NULL;
-}
-
-static void log_pause(const struct peer *peer, bool is_paused, const struct pg_rows *rows, int row)
-{
-    if (is_paused)
-        log_info("a target is paused", LOG_TEXT("target", peer->name),
-                 LOG_TEXT("by", pg_bytes(rows, row, COL_PAUSED_BY).bytes),
-                 LOG_TEXT("why", pg_bytes(rows, row, COL_PAUSED_WHY).bytes));
-    else
-        log_info("a target is resumed", LOG_TEXT("target", peer->name));
-}
-
-/* Returns whether something changed. */
-static bool obey(struct heartbeat *heartbeat, const struct pg_rows *rows, int row)
-{
-    int index = 0;
-    struct peer *peer = peer_named(heartbeat, pg_bytes(rows, row, COL_TARGET), &index);
-    if (!peer)
-        return false;
-    bool is_paused = pg_bool(rows, row, COL_IS_PAUSED), is_first = heartbeat->probes[index] < 0;
-    int64_t probe = pg_int8(rows, row, COL_PROBE_NUMBER), last_probe = heartbeat->probes[index];
-    bool was_paused = heartbeat->pauses[index],
-         waits = is_paused || must_wait(heartbeat, index) || peer->target.stopped_why[0];
-    heartbeat->probes[index] = probe;
-    heartbeat->pauses[index] = is_paused;
-    if (is_paused != was_paused)
-        log_pause(peer, is_paused, rows, row);
-    bool has_changed = waits != peer->target.is_paused;
-    if (has_changed)
-        target_set_paused(&peer->target, waits);
-    /* Probes that were asked for before this worker started were not meant for it. */
-    bool is_probe = !is_first && probe != last_probe;
-    if (is_probe) {
-        log_info("a target is probed for an operator", LOG_TEXT("target", peer->name));
-        target_probe(&peer->target);
-    }
-    return has_changed || is_paused != was_paused || is_probe || is_first;
-}
 
 static void note_failure(struct heartbeat *heartbeat, const struct pg_query_result *result)
 {
@@ -422,7 +354,14 @@ static bool note_answer(struct heartbeat *heartbeat, const struct pg_rows *rows)
     bool has_changed = false, is_noted = true;
     note_agreed(heartbeat->options.peers, rows);
     for (int row = 0; row < pg_rows_count(rows); row++) {
-        has_changed |= obey(heartbeat, rows, row);
+        struct control control = {
+            .target = pg_bytes(rows, row, COL_TARGET),
+            .is_paused = pg_bool(rows, row, COL_IS_PAUSED),
+            .by = pg_bytes(rows, row, COL_PAUSED_BY).bytes,
+            .why = pg_bytes(rows, row, COL_PAUSED_WHY).bytes,
+            .probe = pg_int8(rows, row, COL_PROBE_NUMBER),
+        };
+        has_changed |= controls_obey(&heartbeat->controls, &control);
         is_noted &= pg_bool(rows, row, COL_IS_NOTED);
     }
     if (heartbeat->failures > 0 || is_noted != heartbeat->was_noted) {
@@ -542,21 +481,12 @@ bool heartbeat_open(const struct heartbeat_options *options, struct heartbeat **
     }
     heartbeat->agreement = agreement;
     heartbeat->options = *options;
-    heartbeat->peers[heartbeat->target_count++] = &options->peers->issuer;
-    heartbeat->peers[heartbeat->target_count++] = &options->peers->core;
-    for (int i = 0; i < options->routes->count; i++)
-        /* guard: a paused route is not called */
-        heartbeat->peers[heartbeat->target_count++] = &options->routes->routes[i].peer;
     heartbeat->started_ms = clock_mono_ms();
     heartbeat->was_noted = true;
     copy_host(heartbeat, options->worker_name);
     for (int i = 0; i < ARRAYS; i++)
         buf_init(&heartbeat->arrays[i], ARRAY_MAX);
-    for (int i = 0; i < heartbeat->target_count; i++) {
-        heartbeat->probes[i] = -1;
-        /* guard: a worker calls nobody before it knows what is paused */
-        target_set_paused(&heartbeat->peers[i]->target, true);
-    }
+    controls_open(&heartbeat->controls, options->peers, options->routes);
     uv_timer_init(options->loop, &heartbeat->timer);
     beat_in(heartbeat, 0);
     *ret_heartbeat = heartbeat;
@@ -575,8 +505,8 @@ void heartbeat_wake(struct heartbeat *heartbeat)
 
 void heartbeat_target_changed(struct heartbeat *heartbeat)
 {
-    for (int i = 0; i < heartbeat->target_count; i++)
-        if (target_state(&heartbeat->peers[i]->target) != heartbeat->sent_states[i])
+    for (int i = 0; i < heartbeat->controls.count; i++)
+        if (target_state(&heartbeat->controls.peers[i]->target) != heartbeat->sent_states[i])
             heartbeat_wake(heartbeat);
 }
 

@@ -1,15 +1,12 @@
-/* What this worker tells the others about itself, and what operators ask of it: one statement every few seconds writes
- * the worker's row and one row for each target (issuing.workers, issuing.worker_targets), and returns the controls of
- * the targets (issuing.target_controls): paused or not, and the number of probes asked for. A statement before it, once
- * a minute where this worker has no route, notes the routes (issuing.note_routes): before it is done once, no event of
- * a route is claimed, and no card request where CARD_REQUEST_ENDED is a route, since functions of the database act by
- * the table. A wakeup makes the next heartbeat come at once, so that a control is obeyed within a second.
+/* What this worker tells the others about itself: one statement every few seconds writes the worker's row and one row
+ * for each target (issuing.workers, issuing.worker_targets), and returns what operators ask of the targets
+ * (controls.h). A statement before it, once a minute where this worker has no route, notes the routes
+ * (issuing.note_routes). A wakeup makes the next heartbeat come at once, so that a control is obeyed within a second.
  *
- * The targets are paused until the first heartbeat is answered, so that a worker which starts while a target is paused
- * does not call it. If the database is away, that waits as claims do. If the database answers but the controls cannot
- * be read (HEARTBEAT_FAILURES_MAX times), the worker works without them: the picture and the controls are for people,
- * and no card may wait for them. For the same reason a later heartbeat that fails changes nothing, and none ever stands
- * in the way of another query.
+ * The targets are paused until the first heartbeat is answered. If the database is away, that waits as claims do. If the
+ * database answers but the controls cannot be read (HEARTBEAT_FAILURES_MAX times), the worker works without them: the
+ * picture and the controls are for people, and no card may wait for them. For the same reason a later heartbeat that
+ * fails changes nothing, and none ever stands in the way of another query.
  *
  * What all workers must have alike (config_each_agreed) stands in the row too; the answer brings the times of the
  * issuer that count while they disagree (struct peers).
