@@ -9,7 +9,6 @@
 
 #include "common/core/daemon_metrics.h"
 #include "common/core/daemon_reload.h"
-#include "common/core/schema.h"
 #include "common/lib/base/clock.h"
 #include "common/lib/base/log.h"
 #include "common/lib/base/sd.h"
@@ -230,105 +229,12 @@ static void tell_status(struct daemon *daemon)
         sd_status("%s", line);
 }
 
-/* ---- the database ---- */
-
-/* A pooler is no fault, but whoever wonders why cards take a second longer finds the reason here. */
-static void log_database_ready(const struct daemon_place *place)
+static void on_place_state(void *context, const struct daemon_place *place, bool is_ready)
 {
-    const char *pooler =
-        pg_pool_is_behind_pooler(place->pool)
-            ? "a pooler is in between: wake-ups may be lost, and work is then found by polling; migrate "
-              "needs a direct connection"
-            : NULL;
-    log_info("database ready", LOG_TEXT("database", place->name), LOG_TEXT("pooler", pooler));
-}
-
-static void on_pool_state(void *context, bool ready, const char *error_text)
-{
-    struct daemon_place *place = context;
-    struct daemon *daemon = place->daemon;
-    snprintf(place->why_away, sizeof(place->why_away), "%s", ready ? "" : error_text);
-    if (ready)
-        log_database_ready(place);
-    else
-        log_warning("database away", LOG_TEXT("database", place->name), LOG_TEXT("why", error_text));
+    struct daemon *daemon = context;
     tell_status(daemon);
-    if (ready && daemon->on_database_ready)
+    if (is_ready && daemon->on_database_ready)
         daemon->on_database_ready(daemon->context, (int)(place - daemon->places));
-}
-
-/* Poolers and administrators do it; it is no fault while a new session can be made. */
-static void on_session_ended(void *context, const char *why)
-{
-    const struct daemon_place *place = context;
-    log_info("an idle database session was ended, and is replaced", LOG_TEXT("database", place->name),
-             LOG_TEXT("why", why));
-}
-
-static void on_db_error(void *context, const char sqlstate[6])
-{
-    struct daemon *daemon = ((struct daemon_place *)context)->daemon;
-    /* guard: a refusal by our own functions is no failure of the database */
-    if (strncmp(sqlstate, "IS", 2) == 0)
-        return;
-    char class[3] = {sqlstate[0], sqlstate[1], '\0'};
-    metric_add(metrics_series(daemon->metrics, DAEMON_METRIC_DB_ERRORS, class, NULL), 1);
-}
-
-static bool open_pool(struct daemon *daemon, struct daemon_place *place, struct err *err)
-{
-    const struct config *config = &daemon->config;
-    place->daemon = daemon;
-    place->url = config_database_url(config, place->number);
-    snprintf(place->name, sizeof(place->name), "database.url");
-    if (config->database.places > 1)
-        snprintf(place->name, sizeof(place->name), "place.%d", place->number);
-    snprintf(place->why_away, sizeof(place->why_away), "not connected yet");
-    struct pg_pool_options pool = {
-        .conninfo = place->url,
-        .application_name = daemon->name,
-        .connections = (int)config->database.connections,
-        .pipeline = daemon->pipeline,
-        .waiting_max = daemon->waiting_max,
-        .schema_least = SCHEMA_LEAST,
-        .schema_most = SCHEMA_MOST,
-        .place = place->number,
-        .places = (int)config->database.places,
-        .on_state = on_pool_state,
-        .on_error = on_db_error,
-        .on_ended = on_session_ended,
-        .context = place,
-    };
-    return pg_pool_open(&daemon->loop, &pool, &place->pool, err);
-}
-
-static bool open_gauges(struct daemon *daemon, struct daemon_place *place, struct err *err)
-{
-    struct outbox_gauges_options options = {
-        .loop = &daemon->loop,
-        .pool = place->pool,
-        .first = daemon->places[0].gauges,
-        .place = place->number,
-        .places = (int)daemon->config.database.places,
-        .metrics = daemon->metrics,
-        .has_breaker_states = daemon->program == CONFIG_API,
-        .has_one_connection = daemon->config.database.connections == 1,
-    };
-    return outbox_gauges_open(&options, &place->gauges, err);
-}
-
-static bool open_places(struct daemon *daemon, struct err *err)
-{
-    const struct config *config = &daemon->config;
-    bool is_of_one = daemon->program != CONFIG_API;
-    daemon->place_count = is_of_one ? 1 : (int)config->database.places;
-    for (int i = 0; i < daemon->place_count; i++) {
-        struct daemon_place *place = &daemon->places[i];
-        place->number = is_of_one && config->database.place != CONFIG_NO_PLACE ? (int)config->database.place : i;
-        if (!open_pool(daemon, place, err) || !open_gauges(daemon, place, err))
-            return false;
-    }
-    return true;
 }
 
 /* ---- the end ---- */
@@ -513,7 +419,19 @@ static bool start(struct daemon *daemon, struct err *err)
     if (!daemon->metrics)
         return err_set(err, ERR_MEMORY, "no memory for the metrics");
     daemon_metrics_start(daemon->metrics);
-    if (!open_places(daemon, err) || !open_exporter(daemon, err) || !daemon->open(daemon->context, err))
+    daemon->place_options = (struct daemon_places_options){
+        .loop = &daemon->loop,
+        .config = &daemon->config,
+        .name = daemon->name,
+        .program = daemon->program,
+        .pipeline = daemon->pipeline,
+        .waiting_max = daemon->waiting_max,
+        .metrics = daemon->metrics,
+        .on_state = on_place_state,
+        .context = daemon,
+    };
+    if (!daemon_places_open(&daemon->place_options, daemon->places, &daemon->place_count, err) ||
+        !open_exporter(daemon, err) || !daemon->open(daemon->context, err))
         return false;
     buf_init(&daemon->text, METRICS_MAX);
     metric_set(metrics_series(daemon->metrics, DAEMON_METRIC_BUILD_INFO, daemon->name, ISSUING_VERSION), 1);

@@ -7,15 +7,14 @@
 #include <uv.h>
 
 #include "common/core/config/config.h"
+#include "common/core/daemon_places.h"
 #include "common/core/daemon_status.h"
 #include "common/core/exporter.h"
-#include "common/core/outbox_gauges.h"
 #include "common/lib/base/closing.h"
 #include "common/lib/base/err.h"
 #include "common/lib/base/metrics.h"
 #include "common/lib/base/peak.h"
 #include "common/lib/http_server/http_server.h"
-#include "common/lib/pg/pg_pool.h"
 
 #ifndef ISSUING_VERSION
 #define ISSUING_VERSION "0.0.0"
@@ -66,19 +65,10 @@ struct daemon {
     uv_loop_t loop;
     struct metrics *metrics;
     struct exporter *exporter; /* of spans; NULL = nobody wants them */
-    /* The databases that it works in: the api in that of each place, another program in one. */
-    struct daemon_place {
-        int number;
-        const char *url; /* NULL = libpq's own environment */
-        struct pg_pool *pool;
-        struct outbox_gauges *gauges; /* those of the first one show the sums */
-        /* private */
-        struct daemon *daemon;
-        char name[16];      /* "place.4", for people; with one place "database.url" */
-        char why_away[320]; /* "" = it is there */
-    } places[CONFIG_PLACES_MAX];
+    struct daemon_place places[CONFIG_PLACES_MAX];
     int place_count;
     /* private */
+    struct daemon_places_options place_options;
     uv_signal_t sigterm, sigint;
     uv_timer_t tick, drain;
     int64_t tick_due_us, drain_until_ms, extended_ms;
