@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "common/lib/base/closing.h"
-#include "common/lib/base/log.h"
 #include "common/core/issuer/create_members.h"
 #include "common/core/keyring.h"
 #include "statements.h"
@@ -23,6 +22,7 @@
 #include "worker/flow/slots.h"
 #include "worker/upkeep/statistics.h"
 #include "worker/watch.h"
+#include "worker/worker_files.h"
 #include "worker/worker_metrics.h"
 #include "worker/writer.h"
 
@@ -109,129 +109,19 @@ static bool is_rest_idle(void *context)
            wakeup_is_idle(&worker->final_wakeup);
 }
 
-/* ---- files ---- */
-
-static bool load_keyring(struct worker *worker, struct err *err)
-{
-    const struct config *config = worker->options.config;
-    return config->card.store != CARD_STORE_ENCRYPTED ||
-           keyring_load_over(config->card.keys_file, &worker->flow_env.keyring, err) ||
-           err_prefix(err, "card.keys_file");
-}
-
-static bool load_authorities(struct worker *worker, struct err *err)
-{
-    const char *path = worker->options.config->tls.ca_file;
-    struct authorities *authorities = NULL;
-    if (!path)
-        return true;
-    if (!authorities_load(path, &authorities, err))
-        /* guard: a file of authorities that is none stops the start */
-        return err_prefix(err, "tls.ca_file");
-    const char *doubt = authorities_doubt(authorities);
-    if (doubt)
-        log_warning("peers may be refused", LOG_TEXT("why", doubt), LOG_TEXT("file", path));
-    http_client_trust(worker->options.http, authorities);
-    authorities_release(authorities);
-    return true;
-}
-
-static bool load_issuer_credential(struct worker *worker, struct err *err)
-{
-    return peer_load_credential(&worker->peers.issuer, err);
-}
-
-static bool load_core_credential(struct worker *worker, struct err *err)
-{
-    return peer_load_credential(&worker->peers.core, err);
-}
-
-static bool load_issuer_certificate(struct worker *worker, struct err *err)
-{
-    return peer_load_certificate(&worker->peers.issuer, err);
-}
-
-static bool load_core_certificate(struct worker *worker, struct err *err)
-{
-    return peer_load_certificate(&worker->peers.core, err);
-}
-
-/* Each reads one file; when it cannot, what was read before stays. */
-static bool (*const loads[])(struct worker *worker,
-                             struct err *err) = {load_keyring,     load_issuer_credential,  load_core_credential,
-                                                 load_authorities, load_issuer_certificate, load_core_certificate};
-
-static bool load_route_credential(struct route *route, struct err *err)
-{
-    return peer_load_credential(&route->peer, err);
-}
-
-/* The same for each route. */
-static bool (*const route_loads[])(struct route *route, struct err *err) = {load_route_credential, route_load_secret,
-                                                                            route_load_headers};
-
-static void note_load(bool is_loaded, const struct err *err)
-{
-    if (!is_loaded)
-        log_error("a file cannot be used, the old one stays in force", LOG_TEXT("why", err->message));
-}
-
-static void reload_route(struct route *route)
-{
-    bool are_loaded = true;
-    for (size_t i = 0; i < ARRAY_SIZE(route_loads); i++) {
-        struct err err = {0};
-        bool is_loaded = route_loads[i](route, &err);
-        note_load(is_loaded, &err);
-        are_loaded &= is_loaded;
-    }
-    if (are_loaded && route->peer.target.is_unusable)
-        target_set_unusable(&route->peer.target, false);
-}
-
-void worker_reload(struct worker *worker)
-{
-    for (size_t i = 0; i < ARRAY_SIZE(loads); i++) {
-        struct err err = {0};
-        note_load(loads[i](worker, &err), &err);
-    }
-    for (int i = 0; i < worker->routes.count; i++)
-        reload_route(&worker->routes.routes[i]);
-}
-
-static bool load_route(struct route *route, struct err *err)
-{
-    for (size_t i = 0; i < ARRAY_SIZE(route_loads); i++)
-        if (!route_loads[i](route, err))
-            return false;
-    return true;
-}
-
-static bool load_routes(struct worker *worker, struct err *err)
-{
-    for (int i = 0; i < worker->routes.count; i++) {
-        struct route *route = &worker->routes.routes[i];
-        if (load_route(route, err))
-            continue;
-        if (!worker->options.may_lack_files_of_routes || err->kind != ERR_CONFIG)
-            return false;
-        /* guard: a route whose file cannot be used costs that route alone */
-        route->peer.target.is_unusable = true;
-        log_error("a route cannot be used, its events wait: correct the file, then reload",
-                  LOG_TEXT("target", route->peer.name), LOG_TEXT("why", err->message));
-    }
-    return true;
-}
-
-static bool load_all(struct worker *worker, struct err *err)
-{
-    for (size_t i = 0; i < ARRAY_SIZE(loads); i++)
-        if (!loads[i](worker, err))
-            return false;
-    return load_routes(worker, err);
-}
-
 /* ---- open ---- */
+
+static struct worker_files files_of(struct worker *worker)
+{
+    const struct worker_options *options = &worker->options;
+    return (struct worker_files){
+        .config = options->config,
+        .http = options->http,
+        .peers = &worker->peers,
+        .routes = &worker->routes,
+        .keyring = &worker->flow_env.keyring,
+    };
+}
 
 /* The profile, and what is the same for every user. */
 static bool read_profile(struct worker *worker, struct err *err)
@@ -396,7 +286,9 @@ bool worker_check(const struct worker_options *options, struct err *err)
 {
     static struct worker worker;
     worker.options = *options;
-    return read_profile(&worker, err) && open_peers(&worker, err) && load_all(&worker, err);
+    struct worker_files files = files_of(&worker);
+    return read_profile(&worker, err) && open_peers(&worker, err) &&
+           worker_files_load(&files, options->may_lack_files_of_routes, err);
 }
 
 static bool open_modules(struct worker *worker, struct err *err)
@@ -420,7 +312,9 @@ bool worker_open(const struct worker_options *options, struct worker **ret_worke
         free(worker);
         return false;
     }
-    if (!open_peers(worker, err) || !load_all(worker, err) || !open_modules(worker, err)) {
+    struct worker_files files = files_of(worker);
+    if (!open_peers(worker, err) || !worker_files_load(&files, options->may_lack_files_of_routes, err) ||
+        !open_modules(worker, err)) {
         close_modules(worker, NULL, NULL); /* none of them has begun: the loop has not turned */
         return false;
     }
@@ -429,6 +323,12 @@ bool worker_open(const struct worker_options *options, struct worker **ret_worke
 }
 
 /* ---- run ---- */
+
+void worker_reload(struct worker *worker)
+{
+    struct worker_files files = files_of(worker);
+    worker_files_reload(&files);
+}
 
 void worker_wake(struct worker *worker, const char *type)
 {
