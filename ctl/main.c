@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/core/config/config_value.h"
+#include "common/lib/config/config_value.h"
 #include "common/lib/base/log.h"
 #include "common/lib/base/secret.h"
 #include "common/lib/pg/pg_conninfo.h"

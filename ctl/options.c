@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/core/config/config_value.h"
+#include "common/lib/config/config_value.h"
 
 #define NAME_SHOWN 100
 

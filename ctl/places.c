@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/core/config/config_value.h"
+#include "common/lib/config/config_value.h"
 #include "common/lib/base/uuid7.h"
 #include "ctl/print.h"
 #include "statements.h"

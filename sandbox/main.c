@@ -11,7 +11,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "common/core/config/config_value.h"
+#include "common/lib/config/config_value.h"
 #include "common/lib/base/backoff.h"
 #include "common/lib/base/log.h"
 #include "common/lib/base/sd.h"

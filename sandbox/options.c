@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "common/core/config/config_value.h"
+#include "common/lib/config/config_value.h"
 
 #define RECEIVER_LISTEN "127.0.0.1:8075"
 #define RECEIVER_CONTROL "127.0.0.1:8076"

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/core/config/config_value.h"
+#include "common/lib/config/config_value.h"
 #include "ctl/action.h"
 #include "ctl/ctl.h"
 #include "ctl/options.h"

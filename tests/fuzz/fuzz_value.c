@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "common/core/config/config.h"
-#include "common/core/config/config_value.h"
+#include "common/lib/config/config_value.h"
 #include "common/core/issuer/parameters.h"
 #include "common/lib/base/ip_address.h"
 #include "common/lib/base/trace.h"

@@ -32,10 +32,10 @@ may_include() {
     common/lib/base) echo ;;
     common/lib/pg) echo common/lib/base migrations/statements ;;
     common/lib/*) echo common/lib/base ;;
-    common/core/config) echo common/lib/base ;;
+    common/core/config) echo common/lib/base common/lib/config ;;
     common/core) echo 'common/lib/*' common/core/config migrations/statements ;;
     common/core/decide) echo common/core common/core/config common/lib/base common/lib/json common/lib/http_client ;; # http_call.h: a plain struct
-    common/core/issuer) echo common/core 'common/core/*' common/lib/base common/lib/json common/lib/http_client ;;
+    common/core/issuer) echo common/core 'common/core/*' common/lib/base common/lib/config common/lib/json common/lib/http_client ;;
     ctl) echo 'common/*' ctl/audit ;;
     ctl/audit | ctl/doctor) echo 'common/*' ctl ;;
     ctl/explain) echo 'common/*' ctl ctl/audit ;;

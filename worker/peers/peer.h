@@ -9,7 +9,7 @@
 #include <uv.h>
 
 #include "common/core/config/config.h"
-#include "common/core/config/config_value.h"
+#include "common/lib/config/config_value.h"
 #include "common/lib/base/closing.h"
 #include "common/lib/base/err.h"
 #include "common/lib/base/metrics.h"

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/core/config/config.h"
-#include "common/core/config/config_value.h"
+#include "common/lib/config/config_value.h"
 #include "common/core/issuer/json_pointer.h"
 #include "common/lib/json/json_strict.h"
 #include "common/lib/json/json_value.h"
@@ -346,7 +346,7 @@ static void read_account(const struct issuer_findings_facts *facts, const struct
         return;
     struct json_value body = json_value_of(call->answer.bytes, call->answer.length);
     if (!json_string(json_at(body, facts->profile->account.id), ret_id, CONFIG_ACCOUNT_MAX + 1, NULL) ||
-        !config_value_is_account(ret_id) || (facts->issuer_header && strstr(facts->issuer_header, ret_id)))
+        !config_is_account(ret_id) || (facts->issuer_header && strstr(facts->issuer_header, ret_id)))
         ret_id[0] = '\0';
 }
 

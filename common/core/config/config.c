@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "common/core/config/config_table.h"
-#include "common/core/config/config_value.h"
+#include "common/lib/config/config_value.h"
 
 /* ---- setting one option ---- */
 

@@ -12,6 +12,7 @@
 #include "common/lib/base/err.h"
 #include "common/lib/base/log.h"
 
+#define CONFIG_ACCOUNT_MAX 64
 #define CONFIG_DEFAULT_PATH "/etc/issuing/issuing.conf"
 
 enum config_program { CONFIG_API = 1, CONFIG_WORKER = 2, CONFIG_CTL = 4 };
@@ -195,6 +196,8 @@ must_check bool config_load(struct config *ret_config, enum config_program progr
  * ERR_CONFIG. */
 must_check bool config_check(const struct config *config, enum config_program program, struct err *err);
 void config_done(struct config *config);
+/* As issuer.account: at most CONFIG_ACCOUNT_MAX letters, digits, '_', '.', ':' and '-'. */
+bool config_is_account(const char *text);
 /* The url of the database of a place: database.url, with the number in the stead of {place}. NULL = libpq's own
  * environment. Borrowed. */
 const char *config_database_url(const struct config *config, int place);

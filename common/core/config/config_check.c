@@ -8,7 +8,7 @@
 #include <strings.h>
 
 #include "common/core/config/config_table.h"
-#include "common/core/config/config_value.h"
+#include "common/lib/config/config_value.h"
 #include "common/lib/base/backoff.h"
 #include "common/lib/base/ip_address.h"
 
@@ -239,9 +239,16 @@ static bool check_keys(const struct config *config, struct err *err)
                    config->issuer.profile);
 }
 
+bool config_is_account(const char *text)
+{
+    static const char bytes[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.:-";
+    size_t length = strlen(text);
+    return length <= CONFIG_ACCOUNT_MAX && strspn(text, bytes) == length;
+}
+
 static bool check_account(const char *account, struct err *err)
 {
-    return !account || config_value_is_account(account) ||
+    return !account || config_is_account(account) ||
            err_set(err, ERR_CONFIG, "issuer.account has at most %d letters, digits, '_', '.', ':' and '-'",
                    CONFIG_ACCOUNT_MAX);
 }

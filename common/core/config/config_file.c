@@ -15,7 +15,7 @@
 
 #include <ini.h>
 
-#include "common/core/config/config_value.h"
+#include "common/lib/config/config_value.h"
 
 #define FILE_MAX (256 * 1024)
 #define LINE_MAX_BYTES 4096

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 
 #include "common/core/config/config_table.h"
-#include "common/core/config/config_value.h"
+#include "common/lib/config/config_value.h"
 
 #define SECOND INT64_C(1000)
 #define MINUTE (60 * SECOND)

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/core/config/config_table.h"
-#include "common/core/config/config_value.h"
+#include "common/lib/config/config_value.h"
 
 /* A query often bears a key. */
 static void write_full_url(const char *url, FILE *out)

@@ -7,7 +7,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "common/core/config/config_value.h"
+#include "common/lib/config/config_value.h"
 #include "common/core/issuer_profiles.h"
 
 #define SECOND INT64_C(1000)

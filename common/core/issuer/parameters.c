@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/core/config/config_value.h"
+#include "common/lib/config/config_value.h"
 #include "common/lib/json/json_text.h"
 #include "common/lib/json/json_writer.h"
 

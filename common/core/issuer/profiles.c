@@ -1,7 +1,7 @@
 /* The list of profiles (profile.h), and what decisions take from one (issuer.h). */
 #include <string.h>
 
-#include "common/core/config/config_value.h"
+#include "common/lib/config/config_value.h"
 #include "common/core/issuer/issuer.h"
 
 const struct issuer_profile *const issuer_profiles[] = {

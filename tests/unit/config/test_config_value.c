@@ -1,7 +1,7 @@
 /* The story: a timeout of 10 that was meant as 10 s, and an address without its port, are found by the program and not
  * by a customer. So a value has one form, is refused with a sentence that names the fault, and what is printed can be
  * read back. */
-#include "common/core/config/config_value.h"
+#include "common/lib/config/config_value.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -13,7 +13,6 @@
 #define CONFIG_VALUE_SIZE 32 /* any number with its unit, and its NUL */
 #define CONFIG_HOST_SIZE 256
 #define CONFIG_URL_MAX 1024
-#define CONFIG_ACCOUNT_MAX 64
 
 /* Decimal digits only. */
 must_check bool config_value_integer(const char *text, int64_t min, int64_t max, int64_t *ret_integer, struct err *err);
@@ -39,8 +38,6 @@ must_check bool config_value_url(const char *text, char **ret_url, struct err *e
 must_check bool config_value_full_url(const char *text, char **ret_url, struct err *err);
 /* The same with "{id}" in its path, once. */
 must_check bool config_value_id_url(const char *text, char **ret_url, struct err *err);
-/* As issuer.account: at most CONFIG_ACCOUNT_MAX letters, digits, '_', '.', ':' and '-'. */
-bool config_value_is_account(const char *text);
 /* Of a checked URL: whether it is https, and whether its host is 127.0.0.0/8, [::1] or localhost. */
 bool config_value_url_is_https(const char *url);
 bool config_value_url_is_loopback(const char *url);

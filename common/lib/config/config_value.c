@@ -1,8 +1,8 @@
 /* Reads and writes single values (numbers with units, words, addresses, URLs).
  *
  * Invariants: a number is refused, never clamped; what a writer writes its reader reads back to the same value.
- * Left out: which option has which range (config.c), and rules between options (config_check.c). */
-#include "common/core/config/config_value.h"
+ * Left out: which option there is, and which range it has. */
+#include "common/lib/config/config_value.h"
 
 #include <arpa/inet.h>
 #include <ctype.h>
@@ -308,13 +308,6 @@ bool config_value_id_url(const char *text, char **ret_url, struct err *err)
     if (good)
         *ret_url = copy;
     return good;
-}
-
-bool config_value_is_account(const char *text)
-{
-    static const char bytes[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.:-";
-    size_t length = strlen(text);
-    return length <= CONFIG_ACCOUNT_MAX && strspn(text, bytes) == length;
 }
 
 bool config_value_url_is_https(const char *url)
