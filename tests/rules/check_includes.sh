@@ -79,7 +79,7 @@ look_at() {
             common/lib/http_client/client_certificate.c common/lib/http_client/http_tls.c \
             common/lib/http_client/http_stream.c sandbox/signature.c
         ;;
-    ini.h) only_in "$1" "$2" inih common/core/config/config_file.c ;;
+    ini.h) only_in "$1" "$2" inih common/lib/config/config_ini.c ;;
     esac
     # Headers that show a library are private to their folder.
     case $2 in

@@ -2,9 +2,8 @@
  *
  * Invariants: a value is read by its row's type and range whatever its source, also when a higher source overrides it;
  * the first fault ends loading with its place in the message; *ret_config is filled wholly or not at all.
- * Left out: the rows (config_table.c), the syntax of the file (config_file.c), single values (config_value.c), rules
- * between options (config_check.c), printing (config_show.c), and the files that options name: the modules that use
- * them read them. */
+ * Left out: the rows (config_table.c), the file (config_file.c), single values (config_value.c), rules between options
+ * (config_check.c), printing (config_show.c), and the files that options name: the modules that use them read them. */
 #include "common/core/config/config.h"
 
 #include <limits.h>
@@ -208,9 +207,9 @@ static bool take_common_flag(struct config_loading *loading, int argc, char **ar
 
     *ret_taken = true;
     if (is_flag(argv[*index], "--config")) {
-        loading->path = flag_value(argc, argv, index);
-        loading->path_is_named = true;
-        if (!loading->path || *loading->path == '\0')
+        loading->file.path = flag_value(argc, argv, index);
+        loading->file.may_be_absent = false;
+        if (!loading->file.path || *loading->file.path == '\0')
             return err_set(loading->err, ERR_USAGE, "--config needs the path of a file");
         return true;
     }
@@ -428,7 +427,8 @@ const char *config_database_url(const struct config *config, int place)
 
 bool config_load(struct config *ret_config, enum config_program program, int argc, char **argv, struct err *err)
 {
-    struct config_loading loading = {.program = program, .path = CONFIG_DEFAULT_PATH, .err = err};
+    struct config_loading loading = {
+        .program = program, .file = {.path = CONFIG_DEFAULT_PATH, .may_be_absent = true}, .err = err};
 
     bool is_loaded = load(&loading, argc, argv);
 

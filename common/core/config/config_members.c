@@ -45,7 +45,7 @@ bool config_set_member(struct config_loading *loading, const char *path, const c
     free(member->value);
     member->value = copy;
     snprintf(member->path, sizeof(member->path), "%s", path);
-    member->line = origin == ORIGIN_FILE ? loading->line : 0;
+    member->line = origin == ORIGIN_FILE ? loading->file.line : 0;
     member->origin = (int)origin;
     config->issuer.member_count += !is_there;
     return true;

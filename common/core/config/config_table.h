@@ -3,12 +3,11 @@
 #ifndef ISSUING_CONFIG_TABLE_H
 #define ISSUING_CONFIG_TABLE_H
 
-#include <sys/types.h>
-
 #include "common/core/config/config.h"
+#include "common/lib/config/config_ini.h"
 
 #define CONFIG_OPTIONS_MAX 80 /* at least the number of rows; the compiler checks it */
-#define CONFIG_NAME_SIZE 128
+#define CONFIG_NAME_SIZE CONFIG_INI_NAME_SIZE
 #define CONFIG_VALUE_MAX 4096 /* bytes of one value */
 #define CONFIG_ROUTE_OPTIONS_MAX 20
 
@@ -120,8 +119,7 @@ struct config_member_flag {
 struct config_loading {
     struct config config;
     enum config_program program;
-    const char *path;
-    bool path_is_named;                    /* by --config: then the file must exist */
+    struct config_ini file;                /* its path, and the line that is being read */
     const char *flags[CONFIG_OPTIONS_MAX]; /* values from the command line; NULL = not given */
     struct config_route_flag *route_flags; /* as many as there are arguments, at most; owned */
     int route_flag_count;
@@ -129,12 +127,8 @@ struct config_loading {
     int member_flag_count;
     struct err *err;
     /* config_file.c */
-    const char *at, *end; /* what is left of the file's text */
-    mode_t mode;
-    int line;
     bool section_seen[CONFIG_OPTIONS_MAX]; /* by the index of the section's first option */
     char route[CONFIG_ROUTE_TYPE_SIZE];    /* the type of the section [route.TYPE] that is being read; "" = another */
-    bool has_failed;
 };
 
 /* Reads the text as the value of the option with this index. */
@@ -144,7 +138,7 @@ must_check bool config_set_option(struct config_loading *loading, size_t index, 
 must_check bool config_read_value(void *place, const struct config_option *option, const char *text, struct err *err);
 /* Everybody can read the arguments of a process: ERR_CONFIG when this one holds a password. */
 must_check bool config_check_argument(const struct config_option *option, const char *value, struct err *err);
-/* config_file.c: sets the options of the file at loading->path. */
+/* config_file.c: sets the options of the file at loading->file.path. */
 must_check bool config_load_file(struct config_loading *loading);
 
 /* ---- config_members.c ---- */
