@@ -169,6 +169,13 @@ def the_units_are_in_order_and_confined(machine):
 
 
 @story
+def the_number_of_a_worker_is_added_to_its_port(machine):
+    machine.run("systemctl start issuing-worker@12")
+    machine.wait(lambda: answers(machine, 8102) == 200, "issuing-worker@12 is ready")
+    machine.run("systemctl stop issuing-worker@12")
+
+
+@story
 def no_line_of_a_good_start_is_a_warning(machine):
     for unit in (API, WORKERS[0], "issuing-migrate"):
         rows = machine.journal("-u", unit, "-p", "warning")

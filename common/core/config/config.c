@@ -34,20 +34,34 @@ static bool read_url(const struct config_option *option, const char *text, char 
     return config_value_url(text, ret_url, err);
 }
 
+/* Stores the sum of a port and what is added to it, so that all who read the option see one port. */
+static bool read_address(const char *text, char **ret_address, struct err *err)
+{
+    char host[CONFIG_HOST_SIZE], plain[CONFIG_HOST_SIZE + 10];
+    int port;
+
+    if (!config_value_address(text, host, &port, err))
+        return false;
+    snprintf(plain, sizeof(plain), strchr(host, ':') ? "[%s]:%d" : "%s:%d", host, port);
+    *ret_address = strdup(plain);
+    return *ret_address || err_set(err, ERR_MEMORY, "no memory for an option");
+}
+
 /* Replaces the text only when the new one is valid. */
 static bool set_text(char **place, const struct config_option *option, const char *text, struct err *err)
 {
-    char host[CONFIG_HOST_SIZE], *copy = NULL;
+    char *copy = NULL;
     size_t length = strlen(text);
     int64_t index;
-    int port;
 
     if (option->type == OPTION_URL || option->type == OPTION_FULL_URL || option->type == OPTION_ID_URL) {
         if (!read_url(option, text, &copy, err))
             return false;
+    } else if (option->type == OPTION_ADDRESS) {
+        if (!read_address(text, &copy, err))
+            return false;
     } else {
-        if ((option->type == OPTION_ADDRESS && !config_value_address(text, host, &port, err)) ||
-            (option->type == OPTION_WORD && !config_value_choice(text, option->words, &index, err)))
+        if (option->type == OPTION_WORD && !config_value_choice(text, option->words, &index, err))
             return false;
         if (length >= 2 && text[0] == '"' && text[length - 1] == '"')
             return err_set(err, ERR_CONFIG, "the value stands in quotes; write it without them");

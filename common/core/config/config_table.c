@@ -120,7 +120,7 @@ const struct config_option config_options[] = {
      .help =
          "How long a worker holds an event before another may take it; at least 2 x (issuer.timeout + core.timeout)."},
     {"worker", "admin_listen", OPTION_ADDRESS, TO(worker.admin_listen), .default_text = "127.0.0.1:8091",
-     .programs = WORKER, .help = "Where the worker answers /livez, /readyz and /metrics."},
+     .programs = WORKER, .help = "Where the worker answers /livez, /readyz and /metrics. 8090+12 is port 8102."},
 
     {"retry", "max_attempts", OPTION_INTEGER, TO(retry.max_attempts), .default_text = "10", RANGE(1, 1000),
      .programs = API | WORKER | CTL, .help = "Attempts of an event."},

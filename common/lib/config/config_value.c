@@ -192,14 +192,19 @@ static bool read_authority(const char *text, size_t length, char ret_host[CONFIG
 bool config_value_address(const char *text, char ret_host[CONFIG_HOST_SIZE], int *ret_port, struct err *err)
 {
     char host[CONFIG_HOST_SIZE];
+    size_t length = strcspn(text, "+");
+    const char *rest = text + length;
+    int64_t added = 0;
     int port = -1;
 
-    if (!read_authority(text, strlen(text), host, &port, err))
+    if (!read_authority(text, length, host, &port, err))
         return false;
     if (port < 0)
         return err_set(err, ERR_CONFIG, "missing port: an address is host:port");
+    if ((*rest == '+' && !read_digits(rest + 1, &added, &rest)) || *rest != '\0' || added > 65535 - port)
+        return err_set(err, ERR_CONFIG, "no port from 0 to 65535 after the host");
     memcpy(ret_host, host, sizeof(host));
-    *ret_port = port;
+    *ret_port = port + (int)added;
     return true;
 }
 

@@ -28,7 +28,8 @@ must_check bool config_value_share(const char *text, int64_t *ret_millionths, st
 must_check bool config_value_bool(const char *text, bool *ret_value, struct err *err);
 /* One of the words in the NULL-ended list; its index. */
 must_check bool config_value_choice(const char *text, const char *const *words, int64_t *ret_index, struct err *err);
-/* "host:port": a name, an IPv4 address, [IPv6] or "*"; port 0 to 65535. ret_host has no brackets. */
+/* "host:port" or "host:port+N": a name, an IPv4 address, [IPv6] or "*"; the port, or the sum, is 0 to 65535. ret_host
+ * has no brackets. */
 must_check bool config_value_address(const char *text, char ret_host[CONFIG_HOST_SIZE], int *ret_port, struct err *err);
 /* http:// or https://, host, port, path; no credentials, query or fragment. In one form: scheme and host in lower
  * case, without the usual port and slashes at its end. The caller frees the result. */
