@@ -11,7 +11,7 @@ static struct acceptance **bucket_of(struct accept_queue *queue, const char *use
     return &queue->buckets[(hash ^ hash >> 32) & (ACCEPT_QUEUE_BUCKETS - 1)];
 }
 
-enum accept_queue_place accept_queue_add(struct accept_queue *queue, struct acceptance *acceptance)
+enum accept_queue_result accept_queue_add(struct accept_queue *queue, struct acceptance *acceptance)
 {
     if (queue->held_count >= ACCEPT_QUEUE_MAX)
         return ACCEPT_QUEUE_FULL;

@@ -15,13 +15,13 @@ struct accept_queue {
     struct acceptance *buckets[ACCEPT_QUEUE_BUCKETS]; /* the first of each user */
 };
 
-enum accept_queue_place {
+enum accept_queue_result {
     ACCEPT_QUEUE_READY,  /* the user's only one: it may go now */
     ACCEPT_QUEUE_BEHIND, /* accept_queue_remove() returns it when it may go */
     ACCEPT_QUEUE_FULL,   /* not added: the queue is full, or has too many of this user */
 };
 
-must_check enum accept_queue_place accept_queue_add(struct accept_queue *queue, struct acceptance *acceptance);
+must_check enum accept_queue_result accept_queue_add(struct accept_queue *queue, struct acceptance *acceptance);
 /* Removes one that was ready. Returns the user's next one, which is ready now; NULL = there is none. */
 must_check struct acceptance *accept_queue_remove(struct accept_queue *queue, struct acceptance *acceptance);
 /* All that are held; visit may free what it is given. The queue may not be used any more. */

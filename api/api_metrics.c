@@ -16,7 +16,7 @@ struct metrics *api_metrics_new(void)
 /* The statuses that the api answers with; any other is counted as `other`. 499: the client left while it waited. */
 static const int statuses[] = {202, 201, 200, 400, 401, 404, 405, 408, 409, 413, 414,
                                415, 417, 422, 429, 431, 499, 500, 501, 503, 505};
-static_assert(ARRAY_SIZE(statuses) < API_STATUSES_MAX, "the last place is that of all others");
+static_assert(ARRAY_SIZE(statuses) < API_STATUSES_MAX, "the last column is that of all others");
 
 /* Which of them each route gives: these are shown from the start. */
 static const int answers[ROUTE_COUNT][12] = {
@@ -43,30 +43,30 @@ static const char *const methods[ROUTE_COUNT] = {
         [ROUTE_UNKNOWN] = "other",
 };
 
-static struct metric_series *find(struct metrics *metrics, const char *route, const char *method, size_t place)
+static struct metric_series *find(struct metrics *metrics, const char *route, const char *method, size_t column)
 {
     char code[16];
-    snprintf(code, sizeof(code), place < ARRAY_SIZE(statuses) ? "%d" : "other",
-             place < ARRAY_SIZE(statuses) ? statuses[place] : 0);
+    snprintf(code, sizeof(code), column < ARRAY_SIZE(statuses) ? "%d" : "other",
+             column < ARRAY_SIZE(statuses) ? statuses[column] : 0);
     const char *const values[METRIC_LABELS_MAX] = {route, method, code};
     return metrics_series_of(metrics, API_METRIC_HTTP_REQUESTS, values);
 }
 
-static size_t place_of(int status)
+static size_t column_of(int status)
 {
-    size_t place = 0;
-    while (place < ARRAY_SIZE(statuses) && statuses[place] != status)
-        place++;
-    return place;
+    size_t column = 0;
+    while (column < ARRAY_SIZE(statuses) && statuses[column] != status)
+        column++;
+    return column;
 }
 
 static struct metric_series *answer_of(struct api_series *series, struct route_series *of, const char *route,
                                        const char *method, int status)
 {
-    size_t place = place_of(status);
-    if (!of->answers[place])
-        of->answers[place] = find(series->metrics, route, method, place);
-    return of->answers[place];
+    size_t column = column_of(status);
+    if (!of->answers[column])
+        of->answers[column] = find(series->metrics, route, method, column);
+    return of->answers[column];
 }
 
 /* "/v1/card-requests", or "/v1/card-requests, waiting". */
@@ -102,15 +102,15 @@ void api_series_count_answer(struct api_series *series, enum route route, bool h
                              int64_t started_us)
 {
     struct route_series *of = &series->routes[route][has_waited];
-    size_t place = place_of(status);
-    if (!of->seconds || !of->answers[place]) {
+    size_t column = column_of(status);
+    if (!of->seconds || !of->answers[column]) {
         char label[64];
         put_label(route, has_waited, label);
         of->seconds = metrics_series(series->metrics, API_METRIC_HTTP_SECONDS, label, methods[route]);
         (void)answer_of(series, of, label, methods[route], status);
     }
     metric_observe(of->seconds, (double)(clock_mono_us() - started_us) / 1e6);
-    metric_add(of->answers[place], 1);
+    metric_add(of->answers[column], 1);
 }
 
 void api_series_count_refused(struct api_series *series, int status)

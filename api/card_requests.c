@@ -326,11 +326,11 @@ static void on_decided(struct acceptance *acceptance, enum acceptance_verdict ve
     }
 }
 
-static void write_fault(struct json_writer *writer, const char *detail, const char *place, const char *name)
+static void write_fault(struct json_writer *writer, const char *detail, const char *member, const char *name)
 {
     json_open_object(writer, NULL);
     json_add_text(writer, "detail", detail);
-    json_add_text(writer, place, name);
+    json_add_text(writer, member, name);
     json_close_object(writer);
 }
 

@@ -45,7 +45,7 @@ static const struct data_check {
      "requests whose end and card contradict each other", "issuing-ctl explain ID; compare with the issuer", NULL},
     {"one card", &sql_operator_data_two_cards, false, "no request has two cards", "requests have two cards",
      "compare with the issuer, and cancel one there", NULL},
-    {"reissues", &sql_operator_data_places, false, "every place of a reissue is held by an event",
+    {"reissues", &sql_operator_data_reissues, false, "every reissue is held by an event",
      "places of reissues name an event that is not there", "delete these rows of issuing.card_reissues", NULL},
     {"notified", &sql_operator_data_notified, false, "every final end has its notification, where a route exists",
      "final ends have no notification, and none waits",

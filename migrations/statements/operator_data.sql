@@ -167,8 +167,8 @@ WITH bad AS MATERIALIZED (
 )
 SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b);
 
--- name: operator_data_places :one
--- why: an event holds the place of a reissue; otherwise no event could ever take it.
+-- name: operator_data_reissues :one
+-- why: a card is being replaced by an event that exists; otherwise it could never be replaced.
 WITH bad AS MATERIALIZED (
     SELECT r.event_id::text AS id FROM issuing.card_reissues r
     WHERE r.event_id >= coalesce($1::uuid, '00000000-0000-0000-0000-000000000000')

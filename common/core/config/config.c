@@ -48,7 +48,7 @@ static bool read_address(const char *text, char **ret_address, struct err *err)
 }
 
 /* Replaces the text only when the new one is valid. */
-static bool set_text(char **place, const struct config_option *option, const char *text, struct err *err)
+static bool set_text(char **ret_value, const struct config_option *option, const char *text, struct err *err)
 {
     char *copy = NULL;
     size_t length = strlen(text);
@@ -69,20 +69,20 @@ static bool set_text(char **place, const struct config_option *option, const cha
         if (!copy)
             return err_set(err, ERR_MEMORY, "no memory for an option");
     }
-    free_text(place);
-    *place = copy;
+    free_text(ret_value);
+    *ret_value = copy;
     return true;
 }
 
-static bool read_choice(const struct config_option *option, const char *text, int64_t *place, struct err *err)
+static bool read_choice(const struct config_option *option, const char *text, int64_t *ret_value, struct err *err)
 {
     if (!option->synonym.word || strcmp(text, option->synonym.word) != 0)
-        return config_value_choice(text, option->words, place, err);
-    *place = option->synonym.index;
+        return config_value_choice(text, option->words, ret_value, err);
+    *ret_value = option->synonym.index;
     return true;
 }
 
-bool config_read_value(void *place, const struct config_option *option, const char *text, struct err *err)
+bool config_read_value(void *ret_value, const struct config_option *option, const char *text, struct err *err)
 {
     if (*text == '\0')
         return err_set(err, ERR_CONFIG, "the value is empty");
@@ -100,19 +100,19 @@ bool config_read_value(void *place, const struct config_option *option, const ch
     case OPTION_FULL_URL:
     case OPTION_ID_URL:
     case OPTION_URL:
-        return set_text(place, option, text, err);
+        return set_text(ret_value, option, text, err);
     case OPTION_INTEGER:
-        return config_value_integer(text, option->min, option->max, place, err);
+        return config_value_integer(text, option->min, option->max, ret_value, err);
     case OPTION_DURATION:
-        return config_value_duration(text, option->min, option->max, place, err);
+        return config_value_duration(text, option->min, option->max, ret_value, err);
     case OPTION_SIZE:
-        return config_value_size(text, option->min, option->max, place, err);
+        return config_value_size(text, option->min, option->max, ret_value, err);
     case OPTION_SHARE:
-        return config_value_share(text, place, err);
+        return config_value_share(text, ret_value, err);
     case OPTION_BOOL:
-        return config_value_bool(text, place, err);
+        return config_value_bool(text, ret_value, err);
     case OPTION_CHOICE:
-        return read_choice(option, text, place, err);
+        return read_choice(option, text, ret_value, err);
     }
     return false;
 }
@@ -210,7 +210,7 @@ static bool take_common_flag(struct config_loading *loading, int argc, char **ar
     struct config *config = &loading->config;
     const struct {
         const char *name;
-        bool *place;
+        bool *option;
     } switches[] = {
         {"--check-config", &config->check_only},
         {"--show-config", &config->show},
@@ -232,7 +232,7 @@ static bool take_common_flag(struct config_loading *loading, int argc, char **ar
             continue;
         if (strchr(argv[*index], '='))
             return err_set(loading->err, ERR_USAGE, "%s takes no value", switches[i].name);
-        *switches[i].place = true;
+        *switches[i].option = true;
         return true;
     }
     *ret_taken = false;

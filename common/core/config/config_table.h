@@ -134,8 +134,9 @@ struct config_loading {
 /* Reads the text as the value of the option with this index. */
 must_check bool config_set_option(struct config_loading *loading, size_t index, const char *text,
                                   enum config_origin origin);
-/* The same for any option, whose value is at `place`. */
-must_check bool config_read_value(void *place, const struct config_option *option, const char *text, struct err *err);
+/* The same for any option; ret_value is what option->type says. */
+must_check bool config_read_value(void *ret_value, const struct config_option *option, const char *text,
+                                  struct err *err);
 /* Everybody can read the arguments of a process: ERR_CONFIG when this one holds a password. */
 must_check bool config_check_argument(const struct config_option *option, const char *value, struct err *err);
 /* config_file.c: sets the options of the file at loading->file.path. */

@@ -38,10 +38,10 @@ static bool add(int index, int user)
 {
     items[index] = (struct acceptance){.user_id = users[user]};
     user_of[index] = user;
-    enum accept_queue_place place = accept_queue_add(queue, &items[index]);
-    ck_assert_int_eq(place, is_ready[user] ? ACCEPT_QUEUE_BEHIND : ACCEPT_QUEUE_READY);
+    enum accept_queue_result result = accept_queue_add(queue, &items[index]);
+    ck_assert_int_eq(result, is_ready[user] ? ACCEPT_QUEUE_BEHIND : ACCEPT_QUEUE_READY);
     is_ready[user] = true;
-    return place == ACCEPT_QUEUE_READY;
+    return result == ACCEPT_QUEUE_READY;
 }
 
 /* The user's next one; -1 = there is none. */
