@@ -13,6 +13,7 @@
 #include "common/lib/json/json_writer.h"
 #include "statements.h"
 #include "worker/upkeep/controls.h"
+#include "worker/upkeep/route_note.h"
 
 #define QUERY_TIMEOUT_MS 2000
 #define LEAVE_TIMEOUT_MS 1500
@@ -39,12 +40,8 @@ enum array {
     ARRAYS,
 };
 #define FIRST_ARRAY 8 /* the index of its parameter */
+#define FIRST_NOTED 1 /* of heartbeat_routes: those of route_note_fill() */
 #define AGREEMENT (FIRST_ARRAY + ARRAYS)
-
-/* The parameters of note_routes from $2 on: one element for each route, or for each target that this worker stopped. */
-enum route_array { TYPES, ORDERED, LOOKUPS, LIFETIMES, ATTEMPTS, SIGNED, STOPPED, WHYS, ROUTE_ARRAYS };
-#define FIRST_ROUTE_ARRAY 1
-static_assert((int)ROUTE_ARRAYS <= (int)ARRAYS, "the buffers serve both statements");
 
 /* Columns of heartbeat. */
 enum {
@@ -76,7 +73,7 @@ struct heartbeat {
     struct heartbeat_options options;
     struct controls controls;
     enum breaker_state sent_states[CONTROLS_TARGETS_MAX];
-    bool sent_stop[CONTROLS_TARGETS_MAX]; /* the last note of the routes says that this worker stopped it */
+    struct route_note note;
     uv_timer_t timer;
     int64_t started_ms, sent_ms;
     char host[64];
@@ -221,43 +218,7 @@ static void send_beat(struct heartbeat *heartbeat)
     submit(heartbeat, &sql_heartbeat, on_beat);
 }
 
-/* ---- the routes ---- */
-
-/* False: out of memory. */
-static bool fill_route_arrays(struct heartbeat *heartbeat)
-{
-    static const enum pg_type types[ROUTE_ARRAYS] = {
-        [TYPES] = PG_TEXT,    [ORDERED] = PG_BOOL, [LOOKUPS] = PG_BOOL, [LIFETIMES] = PG_INT8,
-        [ATTEMPTS] = PG_INT8, [SIGNED] = PG_BOOL,  [STOPPED] = PG_TEXT, [WHYS] = PG_TEXT,
-    };
-    const struct routes *routes = heartbeat->options.routes;
-    struct pg_array arrays[ROUTE_ARRAYS];
-    bool is_whole = true;
-    for (int i = 0; i < ROUTE_ARRAYS; i++)
-        pg_array_start(&arrays[i], &heartbeat->arrays[i], types[i]);
-    for (int i = 0; i < routes->count; i++) {
-        const struct config_route *route = routes->routes[i].config;
-        add_text(&arrays[TYPES], route->type);
-        pg_array_add_bool(&arrays[ORDERED], route->ordered);
-        pg_array_add_bool(&arrays[LOOKUPS], route->lookup_url != NULL);
-        pg_array_add_int8(&arrays[LIFETIMES], route->key_lifetime_ms);
-        pg_array_add_int8(&arrays[ATTEMPTS], route->max_attempts);
-        pg_array_add_bool(&arrays[SIGNED], route->sign_secret_file != NULL);
-    }
-    for (int i = 0; i < heartbeat->controls.count; i++) {
-        const struct peer *peer = heartbeat->controls.peers[i];
-        heartbeat->sent_stop[i] = peer->target.stopped_why[0];
-        if (!heartbeat->sent_stop[i])
-            continue;
-        add_text(&arrays[STOPPED], peer->name);
-        add_text(&arrays[WHYS], peer->target.stopped_why);
-    }
-    for (int i = 0; i < ROUTE_ARRAYS; i++) {
-        heartbeat->query.params[FIRST_ROUTE_ARRAY + i] = pg_array_param(&arrays[i]);
-        is_whole &= !heartbeat->arrays[i].failed;
-    }
-    return is_whole;
-}
+/* ---- the note of the routes, before it ---- */
 
 static void note_failure(struct heartbeat *heartbeat, const struct pg_query_result *result);
 
@@ -265,19 +226,6 @@ static void work_without_controls(struct heartbeat *heartbeat)
 {
     controls_do_without(&heartbeat->controls);
     heartbeat->options.on_obeyed(heartbeat->options.context);
-}
-
-/* The database has the pauses: from now on the controls say when they end. */
-static void forget_stops(struct heartbeat *heartbeat)
-{
-    for (int i = 0; i < heartbeat->controls.count; i++) {
-        struct peer *peer = heartbeat->controls.peers[i];
-        if (!heartbeat->sent_stop[i])
-            continue;
-        log_warning("a target is paused until an operator resumes it", LOG_TEXT("target", peer->name),
-                    LOG_TEXT("why", peer->target.stopped_why));
-        peer->target.stopped_why[0] = '\0';
-    }
 }
 
 /* After the first one, a note that fails changes nothing. */
@@ -292,7 +240,7 @@ static void on_routes_noted(struct pg_query *query, const struct pg_query_result
             work_without_controls(heartbeat);
     }
     if (is_done)
-        forget_stops(heartbeat);
+        route_note_written(&heartbeat->note);
     if (is_done || heartbeat->phase != PHASE_STARTING) {
         send_beat(heartbeat);
         return;
@@ -301,23 +249,15 @@ static void on_routes_noted(struct pg_query *query, const struct pg_query_result
     beat_in(heartbeat, heartbeat->phase == PHASE_STARTING ? FIRST_PAUSE_MS : HEARTBEAT_INTERVAL_MS);
 }
 
-static bool has_note(const struct heartbeat *heartbeat)
-{
-    bool is_stopped = false;
-    for (int i = 0; i < heartbeat->controls.count; i++)
-        is_stopped |= heartbeat->controls.peers[i]->target.stopped_why[0] != '\0';
-    return is_stopped || heartbeat->options.routes->count > 0 || heartbeat->beats >= NOTE_EVERY;
-}
-
 static void note_routes(struct heartbeat *heartbeat)
 {
-    if (heartbeat->controls.routes_are_noted && !has_note(heartbeat)) {
+    if (heartbeat->controls.routes_are_noted && !route_note_is_due(&heartbeat->note) && heartbeat->beats < NOTE_EVERY) {
         heartbeat->beats++;
         send_beat(heartbeat);
         return;
     }
     heartbeat->beats = 0;
-    if (fill_route_arrays(heartbeat))
+    if (route_note_fill(&heartbeat->note, &heartbeat->query.params[FIRST_NOTED]))
         submit(heartbeat, &sql_heartbeat_routes, on_routes_noted);
     else
         beat_in(heartbeat, heartbeat->phase == PHASE_STARTING ? FIRST_PAUSE_MS : HEARTBEAT_INTERVAL_MS);
@@ -487,6 +427,7 @@ bool heartbeat_open(const struct heartbeat_options *options, struct heartbeat **
     for (int i = 0; i < ARRAYS; i++)
         buf_init(&heartbeat->arrays[i], ARRAY_MAX);
     controls_open(&heartbeat->controls, options->peers, options->routes);
+    route_note_init(&heartbeat->note, options->routes, &heartbeat->controls);
     uv_timer_init(options->loop, &heartbeat->timer);
     beat_in(heartbeat, 0);
     *ret_heartbeat = heartbeat;
@@ -528,6 +469,7 @@ static void release(void *module)
     for (int i = 0; i < ARRAYS; i++)
         buf_done(&heartbeat->arrays[i]);
     buf_done(&heartbeat->agreement);
+    route_note_done(&heartbeat->note);
     free(heartbeat);
 }
 
