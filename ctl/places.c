@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/lib/config/config_value.h"
 #include "common/lib/base/uuid7.h"
+#include "common/lib/config/config_value.h"
 #include "ctl/print.h"
 #include "statements.h"
 
@@ -51,20 +51,37 @@ static bool find_event(struct ctl *ctl, const char *argument, int *ret_place, st
     return true;
 }
 
-/* events: for each argument the place that has this event, or NOWHERE. are_there: which places can be asked. */
+/* Whether there is an event among the arguments, and each is found. */
+static bool are_found(char **arguments, int count, const int *events)
+{
+    bool has_event = false;
+    for (int i = 0; i < count; i++) {
+        struct uuid id;
+        bool is_id = uuid_parse(arguments[i], strlen(arguments[i]), &id);
+        if (is_id && events[i] == NOWHERE)
+            return false;
+        has_event |= is_id;
+    }
+    return has_event;
+}
+
+/* events: for each argument the place that has this event, or NOWHERE. are_there: which places can be asked. One that
+ * cannot is a failure, unless the others have all that is wanted. */
 static int find_events(struct ctl *ctl, char **arguments, int count, int *events, bool *are_there)
 {
-    int code = CTL_DONE;
-    for (int place = 0; place < ctl->config->database.places; place++) {
-        struct err err;
+    int places = (int)ctl->config->database.places, code = CTL_DONE;
+    struct err errs[CONFIG_PLACES_MAX];
+    for (int place = 0; place < places; place++) {
         enter(ctl, place);
-        are_there[place] = ctl_connect(ctl, &err);
+        are_there[place] = ctl_connect(ctl, &errs[place]);
         for (int i = 0; i < count && are_there[place]; i++)
-            are_there[place] = find_event(ctl, arguments[i], &events[i], &err);
-        if (!are_there[place]) {
-            int of_this = ctl_fail(&err);
-            code = of_this > code ? of_this : code;
-        }
+            are_there[place] = find_event(ctl, arguments[i], &events[i], &errs[place]);
+    }
+    if (are_found(arguments, count, events))
+        return CTL_DONE;
+    for (int place = 0; place < places; place++) {
+        int of_this = are_there[place] ? CTL_DONE : ctl_fail(&errs[place]);
+        code = of_this > code ? of_this : code;
     }
     return code;
 }

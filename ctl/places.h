@@ -6,7 +6,8 @@
 
 /* Runs the command: in the place that `wanted` names ("2"), or in each, one after the other ("all"). NULL: in that of
  * database.place, or in each where no place is named there. An argument that is the id of an event is given to the place
- * that has it. Returns the highest exit code; a place that is away stops no other one. */
+ * that has it; where the events are all found, other places need not be there. Returns the highest exit code; a place that
+ * is away stops no other one. */
 int places_run(struct ctl *ctl, const struct ctl_command *command, const char *wanted, char **arguments, int count);
 /* For commands that go through the places themselves: runs in each, and returns the highest exit code. */
 int places_each(struct ctl *ctl, int (*run)(struct ctl *ctl, void *context), void *context);

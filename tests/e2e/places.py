@@ -6,6 +6,7 @@ them stops a part of the users only, and nobody sees why; and a user who is look
 import re
 
 import client
+from accepting import UNKNOWN_ID
 from console import Console
 from divided import place_of
 from harness import assert_equal, assert_true, Failed, test, wait_until
@@ -127,6 +128,10 @@ def a_place_that_is_away_stops_its_own_users_only(world):
     assert_true(ready.status == 200 and "place.2: " in ready.body.decode(), ready.body)
     shown = [world.apis()[0].metric('issuing_db_ready{database="place.%d"}' % place) for place in range(PLACES)]
     assert_equal(shown, [1, 1, 0, 1], "which database is ready")
+    found = world.ctl("show", world.accept(of(0)[0], "k"))
+    assert_equal((found.returncode, "place 2" in found.stderr), (0, False), "an event of place 0: " + found.stderr)
+    found = world.ctl("show", UNKNOWN_ID)
+    assert_equal((found.returncode, world.name_of(2) in found.stderr), (78, True), "no event of the others: " + found.stderr)
     world.suite.sql("ALTER DATABASE %s ALLOW_CONNECTIONS true" % world.name_of(2))
     wait_until(lambda: world.post(of(2)[0], "k").status == 202, "place 2 is back")
     for user in USERS:
