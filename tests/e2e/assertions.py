@@ -1,6 +1,7 @@
 """Assertions, and waiting that ends."""
 import itertools
 import subprocess
+import threading
 import time
 
 import client
@@ -45,3 +46,21 @@ def wait_until(condition, what, seconds=STUCK_AFTER_S, every=0.02):
             raise Failed("not within %s s: %s (at last: %r)" % (seconds, what, last))
         time.sleep(every)
         every = max(every, min(every * 1.3, 0.25))
+
+
+class Threads:
+    """They run in a block, until `stopped` is set at its end. run: what each does, with its arguments."""
+
+    def __init__(self, run, arguments):
+        self.stopped = threading.Event()
+        self.threads = [threading.Thread(target=run, args=each, daemon=True) for each in arguments]
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stopped.set()
+        for thread in self.threads:
+            thread.join(STUCK_AFTER_S)

@@ -12,7 +12,7 @@ waits without a deadline. What must hold after a test is in invariants.py.
 import datetime
 import email.utils
 
-from assertions import assert_equal, assert_true, Failed, Skipped, STUCK_AFTER_S, wait_until
+from assertions import assert_equal, assert_true, Failed, Skipped, STUCK_AFTER_S, Threads, wait_until
 from processes import (BUILD, Clock, CLOCKS, CLUSTER, Daemon, ENVIRONMENT, environment, free_port, Program, psql,
                        psql_program, release_ports, ROOT, run, Sandbox)
 from profiles import EVERY, PROFILES, those, VENDORS

@@ -1,17 +1,16 @@
 """The moment at which a place leaves its server: whoever is in the middle of something then gets it done there or at the
 next server, once and in order, or is refused.
 
-Story: a split was tried with one kind of request. Then a customer with two phones got four cards of three, an operator's
-action stood in the audit trail and had not happened, and a service's order had no event."""
+What must not be: a customer with two phones gets four cards of three, an operator's action stands in the audit trail and
+has not happened, and a service's order has no event."""
 import collections
 import itertools
-import threading
 
 import client
 from console import Console
 from crashes import SHORT
 from divided import place_of
-from harness import assert_equal, assert_true, Failed, slow, STUCK_AFTER_S, test, wait_until
+from harness import assert_equal, assert_true, Failed, slow, test, Threads, wait_until
 from processes import Looker
 from receiver import receiver, route
 from routes_order import in_order
@@ -27,38 +26,28 @@ def users(name, place=PLACE):
     return (user for user in map((name + "-%d").__mod__, itertools.count()) if place_of(user, PLACES) == place)
 
 
-class Crowd:
-    """Threads, each with a generator that yields True when something of its kind is done, False when it was
+class Crowd(Threads):
+    """Each of its threads has a generator that yields True when something of its kind is done, False when it was
     refused, None when it waits."""
 
     def __init__(self, **kinds):
-        self.told = {kind: {True: 0, False: 0, None: 0} for kind in kinds}
-        self.wrong, self.stopped = [], threading.Event()
-        self.threads = [threading.Thread(target=self.run, args=pair) for pair in kinds.items()]
+        super().__init__(self.run, kinds.items())
+        self.counts = {kind: {True: 0, False: 0, None: 0} for kind in kinds}
+        self.wrong = []
 
     def run(self, kind, steps):
         try:
             for is_done in steps:
-                self.told[kind][is_done] += 1
+                self.counts[kind][is_done] += 1
                 if self.stopped.wait(0 if is_done else 0.02):
                     return
         except Exception as error:  # noqa: BLE001 - reported by the thread that waits for this one
             self.wrong.append("%s: %r" % (kind, error))
 
-    def __enter__(self):
-        for thread in self.threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.stopped.set()
-        for thread in self.threads:
-            thread.join(STUCK_AFTER_S)
-
     def each(self, is_done, count=2):
         """Until each kind was so often done, or refused, once more."""
-        before = {kind: told[is_done] for kind, told in self.told.items()}
-        wait_until(lambda: self.wrong or all(told[is_done] >= before[kind] + count for kind, told in self.told.items()),
+        before = {kind: count_of[is_done] for kind, count_of in self.counts.items()}
+        wait_until(lambda: self.wrong or all(count_of[is_done] >= before[kind] + count for kind, count_of in self.counts.items()),
                    "each is %s" % ("done" if is_done else "refused"), 120)
         assert_equal(self.wrong, [], "the crowd")
 
@@ -222,7 +211,7 @@ def whoever_is_in_the_middle_of_something_when_a_place_leaves_gets_it_once_and_i
         assert_equal(split.rows(split.west, MOVED), left, "rows of places that have left")
         assert_equal(split.rows(split.east, (0, 1)), copied, "rows of places that stayed, in east")
         print("       %d accepted, %d sent in order, %s replays, %d partitions; done and refused: %r"
-              % (len(accepted), len(sent), sum(done.values()), len(made), crowd.told))
+              % (len(accepted), len(sent), sum(done.values()), len(made), crowd.counts))
 
 
 # What a service types into a session that it keeps: alone, prepared, in a transaction with its own row, and in one that
@@ -244,8 +233,8 @@ def habit(sessions, text, user, sent):
 @slow
 @test(**FOUR, **SHORT)
 def a_session_from_before_a_split_is_refused_and_loses_no_event(world):
-    """Story: a service keeps its sessions. What the first server took after the place had left it was in no copy that is
-    kept, and the service had its COMMIT."""
+    """A service keeps its sessions. What the first server took after the place has left it would be in no copy that is
+    kept, although the service has its COMMIT."""
     with receiver(world) as service:
         route(world, service)
         split = Split(world)
@@ -293,4 +282,4 @@ def a_session_from_before_a_split_is_refused_and_loses_no_event(world):
             assert_equal(world.in_place(PLACE, "SELECT count(*) FROM shop WHERE customer = '%s'" % user),
                          str(len(sent[number])), "orders and events of one transaction")
         assert_equal(split.rows(split.west, MOVED), left, "rows of places that have left")
-        print("       sent and refused: %r" % crowd.told)
+        print("       sent and refused: %r" % crowd.counts)

@@ -5,10 +5,9 @@ import json
 import signal
 import socket
 import subprocess
-import threading
 
 import client
-from harness import assert_equal, assert_true, BUILD, environment, slow, STUCK_AFTER_S, test, wait_until
+from harness import assert_equal, assert_true, BUILD, environment, slow, STUCK_AFTER_S, test, Threads, wait_until
 
 CLIENTS, PER_SECOND = 4, 40
 
@@ -21,18 +20,17 @@ def listening():
         yield listener
 
 
-class Load:
+class Load(Threads):
     """40 requests a second, each on a connection of its own; every refusal and every lost answer is noted."""
 
     def __init__(self, world, api):
         self.world, self.api = world, api
         self.ids, self.wrong = [], []
-        self.stop = threading.Event()
-        self.threads = [threading.Thread(target=self._run, args=(number,), daemon=True) for number in range(CLIENTS)]
+        super().__init__(self._run, [(number,) for number in range(CLIENTS)])
 
     def _run(self, number):
         sent = 0
-        while not self.stop.wait(CLIENTS / PER_SECOND):
+        while not self.stopped.wait(CLIENTS / PER_SECOND):
             sent += 1
             try:
                 answer = self.world.post("load-%d-%d" % (number, sent), "k", api=self.api)
@@ -42,16 +40,6 @@ class Load:
                     self.wrong.append(repr(answer))
             except (OSError, client.Closed) as error:
                 self.wrong.append(repr(error))
-
-    def __enter__(self):
-        for thread in self.threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.stop.set()
-        for thread in self.threads:
-            thread.join(STUCK_AFTER_S)
 
     def wait_more(self, count):
         wanted = len(self.ids) + count

@@ -11,7 +11,7 @@ import time
 
 from crashes import SHORT
 from divided import place_of
-from harness import assert_equal, assert_true, CLUSTER, Failed, psql, run, slow, STUCK_AFTER_S, test, wait_until
+from harness import assert_equal, assert_true, CLUSTER, Failed, psql, run, slow, test, Threads, wait_until
 from operators import lines
 from processes import BUILD, ENVIRONMENT
 
@@ -106,16 +106,14 @@ class Split:
         return ""
 
 
-class Load:
+class Load(Threads):
     """Clients, each with users of one half of the places, that repeat with the same key until the request is accepted."""
 
     def __init__(self, world, users=USERS, clients=2):
         self.world, self.clients = world, clients
         self.users = {moves: [user for user in users if (place_of(user, PLACES) in MOVED) == moves] for moves in (False, True)}
         self.accepted, self.answers, self.complaints = {}, {}, []
-        self.stopped = threading.Event()
-        self.threads = [threading.Thread(target=self.run, args=(moves, number)) for moves in (False, True)
-                        for number in range(clients)]
+        super().__init__(self.run, [(moves, number) for moves in (False, True) for number in range(clients)])
 
     def run(self, moves, number):
         turn = 0
@@ -144,16 +142,6 @@ class Load:
             if self.stopped.is_set():
                 return False
             time.sleep(0.05)
-
-    def __enter__(self):
-        for thread in self.threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.stopped.set()
-        for thread in self.threads:
-            thread.join(STUCK_AFTER_S)
 
     def count(self, moves):
         return sum((place_of(user, PLACES) in MOVED) == moves for user, _ in list(self.accepted))
