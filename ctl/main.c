@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/lib/config/config_value.h"
 #include "common/lib/base/log.h"
 #include "common/lib/base/secret.h"
+#include "common/lib/config/config_value.h"
 #include "common/lib/pg/pg_conninfo.h"
 #include "common/lib/pg/pg_place.h"
 #include "ctl/event.h"

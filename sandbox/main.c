@@ -11,10 +11,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "common/lib/config/config_value.h"
 #include "common/lib/base/backoff.h"
 #include "common/lib/base/log.h"
 #include "common/lib/base/sd.h"
+#include "common/lib/config/config_value.h"
 #include "sandbox/charges_file.h"
 #include "sandbox/control.h"
 #include "sandbox/core.h"

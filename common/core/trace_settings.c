@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "common/lib/config/config_value.h"
 #include "common/core/span.h"
 #include "common/lib/base/log.h"
+#include "common/lib/config/config_value.h"
 
 #define VARIABLE_MAX (16 * 1024)
 

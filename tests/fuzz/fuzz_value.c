@@ -4,11 +4,11 @@
 #include <stdlib.h>
 
 #include "common/core/config/config.h"
-#include "common/lib/config/config_value.h"
 #include "common/core/issuer/parameters.h"
 #include "common/lib/base/ip_address.h"
 #include "common/lib/base/trace.h"
 #include "common/lib/base/uuid7.h"
+#include "common/lib/config/config_value.h"
 #include "common/lib/http_client/http_url_origin.h"
 #include "common/lib/http_client/http_values.h"
 #include "common/lib/json/json_strict.h"

@@ -9,10 +9,10 @@
 #include <uv.h>
 
 #include "common/core/config/config.h"
-#include "common/lib/config/config_value.h"
 #include "common/lib/base/closing.h"
 #include "common/lib/base/err.h"
 #include "common/lib/base/metrics.h"
+#include "common/lib/config/config_value.h"
 #include "common/lib/http_client/http_client.h"
 #include "worker/peers/credential.h"
 #include "worker/peers/target.h"

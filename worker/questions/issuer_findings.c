@@ -6,12 +6,12 @@
 #include <string.h>
 
 #include "common/core/config/config.h"
-#include "common/lib/config/config_value.h"
+#include "common/core/issuer/issuer_rules.h"
 #include "common/core/issuer/json_pointer.h"
+#include "common/lib/config/config_value.h"
 #include "common/lib/json/json_strict.h"
 #include "common/lib/json/json_value.h"
 #include "worker/peers/core_api.h"
-#include "common/core/issuer/issuer_rules.h"
 
 #define FOUND_SIZE FINDINGS_FOUND_SIZE
 #define FIX_SIZE FINDINGS_FIX_SIZE

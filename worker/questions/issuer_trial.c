@@ -4,8 +4,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "common/lib/config/config_value.h"
 #include "common/core/issuer/issuer_rules.h"
+#include "common/lib/config/config_value.h"
 
 #define SETTLE_FACTOR 10 /* how many times as long as it took to show a card the next one may take */
 

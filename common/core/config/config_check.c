@@ -8,9 +8,9 @@
 #include <strings.h>
 
 #include "common/core/config/config_table.h"
-#include "common/lib/config/config_value.h"
 #include "common/lib/base/backoff.h"
 #include "common/lib/base/ip_address.h"
+#include "common/lib/config/config_value.h"
 
 static bool check_key_source(const struct config *config, struct err *err)
 {

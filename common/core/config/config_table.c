@@ -7,8 +7,8 @@
 #include <assert.h>
 #include <string.h>
 
-#include "common/lib/config/config_value.h"
 #include "common/core/issuer_profiles.h"
+#include "common/lib/config/config_value.h"
 
 #define SECOND INT64_C(1000)
 #define MINUTE (60 * SECOND)

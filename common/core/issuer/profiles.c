@@ -1,8 +1,8 @@
 /* The list of profiles (profile.h), and what decisions take from one (issuer.h). */
 #include <string.h>
 
-#include "common/lib/config/config_value.h"
 #include "common/core/issuer/issuer.h"
+#include "common/lib/config/config_value.h"
 
 const struct issuer_profile *const issuer_profiles[] = {
     &issuer_generic, &issuer_stripe, &issuer_lithic, &issuer_marqeta, &issuer_increase, &issuer_adyen, NULL,
