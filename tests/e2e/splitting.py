@@ -25,6 +25,7 @@ WEST = "issuing-private"  # cluster_name of every cluster of the tests
 ROWS = ("SELECT (SELECT count(*) || ' ' || md5(string_agg(e::text, ' ' ORDER BY e.id)) FROM outbox_events e), (SELECT"
         " count(*) FROM idempotency_keys), (SELECT md5(string_agg(c::text, ' ' ORDER BY c.id)) FROM cards c), (SELECT"
         " count(*) FROM operator_actions), (SELECT count(*) FROM partitions)")
+PROMOTE = "SELECT CASE WHEN pg_is_in_recovery() THEN pg_promote(false) END"
 OPEN = "SELECT id FROM outbox_events WHERE status IN ('PENDING', 'PROCESSING')"
 
 
@@ -95,7 +96,9 @@ class Split:
             raise Failed("no restart: " + done.stderr)
 
     def promote(self):
-        self.sql(self.east, 0, "SELECT pg_promote(true, 60)")
+        """No session waits for it: a standby ends those that are in the way of what it still replays."""
+        self.sql(self.east, 0, PROMOTE)
+        wait_until(lambda: self.sql(self.east, 0, "SELECT pg_is_in_recovery()") == "f", "promoted", 60)
 
     def write(self, base, place):
         """Of somebody who is told nothing: "" = it was taken."""
@@ -257,9 +260,9 @@ def servers_that_crash_at_each_step_of_a_split_write_no_place_twice(world):
         split.crash(west)
         split.crash(split.folder)
         assert_equal([bool(split.write(base, 2)) for base in (split.west, split.east)], [True, True], "who writes now")
-        split.sql(split.east, 0, "SELECT pg_promote(false)")
+        split.sql(split.east, 0, PROMOTE)
         split.crash(split.folder)
-        split.sql(split.east, 0, "SELECT CASE WHEN pg_is_in_recovery() THEN pg_promote(true, 60) END")
+        split.promote()
         split.crash(split.folder)
         copied = split.rows(split.east, (0, 1))
         split.moved = MOVED
@@ -287,7 +290,7 @@ def a_standby_that_is_promoted_too_early_serves_nothing(world):
         split.sql(split.east, 0, "SELECT pg_reload_conf()")
         wait_until(lambda: split.sql(split.west, 0, "SELECT count(*) FROM pg_stat_replication") == "0", "cut off")
         split.place("move", "2,3", "--to", "east", "--timeout", "1s", code=1, told="do not promote it")
-        split.sql(split.east, 0, "SELECT pg_promote(true, 60)")
+        split.promote()
         for place in range(PLACES):
             assert_true('place %d is served by "%s"' % (place, WEST) in split.write(split.east, place), "east")
         split.place("list", code=1, told="place 2: no server that answers serves it")

@@ -72,7 +72,9 @@ class Standby:
         wait_until(lambda: self.sql("SELECT pg_last_wal_replay_lsn() >= '%s'" % lsn) == "t", "the standby has it")
 
     def promote(self):
-        assert_equal(self.sql("SELECT pg_promote(true, 60)"), "t", "promoted")
+        """No session waits for it: a standby ends those that are in the way of what it still replays."""
+        assert_equal(self.sql("SELECT pg_promote(false)"), "t", "asked")
+        wait_until(lambda: self.sql("SELECT pg_is_in_recovery()") == "f", "promoted", 60)
 
 
 @slow
