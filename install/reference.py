@@ -120,7 +120,7 @@ def metrics_page():
         metrics_list([row for row in both if row not in of_process]),
         "Of the process, as Prometheus' clients name them: %s." % ", ".join("`%s`" % row[1] for row in of_process),
         "## Of the api", metrics_list(rows_of("api/api_metrics.h", "API_METRICS")),
-        "## Of the worker", metrics_list(rows_of("worker/worker_metrics.h", "WORKER_METRICS")))
+        "## Of the worker", metrics_list(rows_of("worker/base/worker_metrics.h", "WORKER_METRICS")))
 
 
 # ---- problems, reasons, causes ----

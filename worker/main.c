@@ -8,17 +8,17 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/core/daemon.h"
+#include "common/core/issuer/issuer.h"
+#include "common/core/outbox.h"
 #include "common/lib/base/clock.h"
 #include "common/lib/base/closing.h"
 #include "common/lib/base/log.h"
-#include "common/core/daemon.h"
 #include "common/lib/http_client/http_client.h"
-#include "common/core/outbox.h"
 #include "common/lib/pg/pg_listen.h"
+#include "worker/base/worker_metrics.h"
 #include "worker/peers/breaker.h"
-#include "common/core/issuer/issuer.h"
 #include "worker/worker.h"
-#include "worker/worker_metrics.h"
 #include "worker/worker_status.h"
 
 #define PIPELINE 8

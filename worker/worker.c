@@ -9,7 +9,9 @@
 #include "common/lib/base/closing.h"
 #include "common/lib/pg/wakeup.h"
 #include "statements.h"
-#include "worker/db_clock.h"
+#include "worker/base/db_clock.h"
+#include "worker/base/worker_metrics.h"
+#include "worker/base/writer.h"
 #include "worker/flow/claims.h"
 #include "worker/flow/flow.h"
 #include "worker/flow/slots.h"
@@ -23,8 +25,6 @@
 #include "worker/upkeep/statistics.h"
 #include "worker/watch.h"
 #include "worker/worker_files.h"
-#include "worker/worker_metrics.h"
-#include "worker/writer.h"
 
 struct worker {
     struct worker_options options;

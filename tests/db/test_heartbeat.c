@@ -9,7 +9,7 @@
 #include "ctl/backlog.h"
 #include "ctl/cluster.h"
 #include "statements.h"
-#include "worker/worker_metrics.h"
+#include "worker/base/worker_metrics.h"
 
 #include "database.h"
 #include "run_until.h"

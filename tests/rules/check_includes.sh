@@ -42,12 +42,12 @@ may_include() {
     ctl/console) echo 'common/*' ctl ctl/audit ctl/doctor ctl/explain ;;
     ctl/verbs) echo 'common/*' ctl 'ctl/*' ;; # the console: only cmd_console.c, see below
     api | sandbox) echo 'common/*' ;;
-    worker) echo 'common/*' 'worker/*' ;; # its main modules; metrics, clock, writer and spans, which all rooms use
-    worker/peers) echo 'common/*' worker ;;
-    worker/route) echo 'common/*' worker/peers worker/questions ;; # a route is a peer; its findings are as an issuer's
-    worker/flow) echo 'common/*' worker worker/peers worker/route ;;
-    worker/questions) echo 'common/*' worker worker/peers worker/route worker/flow ;;
-    worker/upkeep) echo 'common/*' worker worker/peers worker/route worker/flow ;;
+    worker/base) echo 'common/*' ;;
+    worker/peers) echo 'common/*' worker/base ;;
+    worker/route) echo 'common/*' worker/base worker/peers ;; # a route is a peer
+    worker/flow) echo 'common/*' worker/base worker/peers worker/route ;;
+    worker/questions | worker/upkeep) echo 'common/*' worker/base worker/peers worker/route worker/flow ;;
+    worker) echo 'common/*' 'worker/*' ;; # its main modules
     # The loop without a database makes the worker's own calls.
     bench | bench/limiters) echo 'common/*' bench worker 'worker/*' ;;
     *) echo "no rule for $1" ;;

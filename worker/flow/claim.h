@@ -21,11 +21,11 @@
 #include "common/lib/base/base.h"
 #include "common/lib/base/err.h"
 #include "common/lib/pg/pg_pool.h"
-#include "worker/db_clock.h"
+#include "worker/base/db_clock.h"
+#include "worker/base/worker_metrics.h"
 #include "worker/flow/slots.h"
 #include "worker/flow/turns.h"
 #include "worker/route/route.h"
-#include "worker/worker_metrics.h"
 
 struct claim;
 

@@ -31,12 +31,12 @@
 #include "common/lib/base/trace.h"
 #include "common/lib/base/uuid7.h"
 #include "common/lib/http_client/http_client.h"
-#include "worker/db_clock.h"
+#include "worker/base/db_clock.h"
+#include "worker/base/writer.h"
 #include "worker/peers/event_parameters.h"
 #include "worker/peers/peer.h"
 #include "worker/peers/target.h"
 #include "worker/route/route.h"
-#include "worker/writer.h"
 
 struct flow;
 struct slots_share;

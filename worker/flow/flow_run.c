@@ -7,13 +7,13 @@
 
 #include "common/lib/base/clock.h"
 #include "common/lib/base/log.h"
+#include "worker/base/worker_metrics.h"
 #include "worker/flow/flow_before.h"
 #include "worker/flow/flow_end.h"
 #include "worker/flow/flow_review.h"
 #include "worker/flow/flow_ticket.h"
+#include "worker/flow/spans.h"
 #include "worker/flow/step.h"
-#include "worker/spans.h"
-#include "worker/worker_metrics.h"
 
 #define LEASE_SLACK_MAX_MS 500
 

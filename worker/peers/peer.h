@@ -14,9 +14,9 @@
 #include "common/lib/base/metrics.h"
 #include "common/lib/config/config_value.h"
 #include "common/lib/http_client/http_client.h"
+#include "worker/base/worker_metrics.h"
 #include "worker/peers/credential.h"
 #include "worker/peers/target.h"
-#include "worker/worker_metrics.h"
 
 struct client_certificate;
 

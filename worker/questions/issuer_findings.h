@@ -4,7 +4,7 @@
 
 #include "common/core/issuer/issuer.h"
 #include "common/lib/base/base.h"
-#include "worker/questions/findings.h"
+#include "worker/peers/findings.h"
 
 /* What the check is about. Borrowed. */
 struct issuer_findings_facts {

@@ -9,9 +9,9 @@
 #include "common/lib/base/clock.h"
 #include "common/lib/base/log.h"
 #include "statements.h"
+#include "worker/base/worker_metrics.h"
 #include "worker/flow/flow_run.h"
-#include "worker/spans.h"
-#include "worker/worker_metrics.h"
+#include "worker/flow/spans.h"
 
 #define BACKOFF_BASE_MS 250
 #define BACKOFF_CAP_MS 30000

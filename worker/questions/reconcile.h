@@ -20,7 +20,7 @@
 #include "common/lib/base/base.h"
 #include "common/lib/base/err.h"
 #include "common/lib/base/metrics.h"
-#include "worker/db_clock.h"
+#include "worker/base/db_clock.h"
 #include "worker/questions/question.h"
 
 struct reconcile;

@@ -3,7 +3,7 @@
 #ifndef ISSUING_ROUTE_FINDINGS_H
 #define ISSUING_ROUTE_FINDINGS_H
 
-#include "worker/questions/findings.h"
+#include "worker/peers/findings.h"
 #include "worker/route/route.h"
 
 /* Drops earlier findings, and adds the one that names route and worker. */

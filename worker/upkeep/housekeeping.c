@@ -10,7 +10,7 @@
 #include "common/lib/base/closing.h"
 #include "common/lib/base/log.h"
 #include "statements.h"
-#include "worker/worker_metrics.h"
+#include "worker/base/worker_metrics.h"
 
 #define PASS_INTERVAL_MS 30000
 #define PASS_CONTINUES_MS 200

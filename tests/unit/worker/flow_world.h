@@ -11,8 +11,8 @@
 #include "common/lib/base/clock.h"
 #include "common/lib/http_server/http_server.h"
 #include "tests/support/stuck.h"
+#include "worker/base/worker_metrics.h"
 #include "worker/flow/flow_run.h"
-#include "worker/worker_metrics.h"
 
 #define SECOND INT64_C(1000)
 #define HOUR (3600 * SECOND)

@@ -4,7 +4,7 @@
 #include <check.h>
 #include <stdlib.h>
 
-#include "worker/db_clock.h"
+#include "worker/base/db_clock.h"
 #include "tests/support/suite.h"
 
 #define MS INT64_C(1000)

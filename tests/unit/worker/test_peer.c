@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "common/lib/base/clock.h"
+#include "worker/base/worker_metrics.h"
 #include "worker/peers/peer.h"
-#include "worker/worker_metrics.h"
 #include "tests/support/stuck.h"
 #include "tests/support/suite.h"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "tests/support/suite.h"
-#include "worker/worker_metrics.h"
+#include "worker/base/worker_metrics.h"
 
 static struct metrics *metrics;
 static struct worker_series series;

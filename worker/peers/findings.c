@@ -1,5 +1,5 @@
 /* See findings.h. */
-#include "worker/questions/findings.h"
+#include "worker/peers/findings.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

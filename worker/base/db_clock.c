@@ -1,5 +1,5 @@
 /* See db_clock.h. */
-#include "worker/db_clock.h"
+#include "worker/base/db_clock.h"
 
 #define TOLERANCE_US 500000 /* more between two answers is a step, less is drift */
 

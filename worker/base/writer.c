@@ -1,7 +1,7 @@
 /* See writer.h. A lane for each kind of write: a batcher with its statement. Completions have two lanes, one for cards
  * and one for deliveries, since all rows of a batch have the same step, and so that neither waits for the other's
  * locks. */
-#include "worker/writer.h"
+#include "worker/base/writer.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* See spans.h. */
-#include "worker/spans.h"
+#include "worker/flow/spans.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* See worker_metrics.h. */
-#include "worker/worker_metrics.h"
+#include "worker/base/worker_metrics.h"
 
 #include <assert.h>
 #include <stdio.h>
