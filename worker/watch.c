@@ -1,12 +1,8 @@
 /* See watch.h. */
 #include "worker/watch.h"
 
-#include <assert.h>
-#include <stdlib.h>
-
 #include "common/lib/base/backoff.h"
 #include "common/lib/base/clock.h"
-#include "common/lib/base/closing.h"
 #include "common/lib/base/log.h"
 #include "statements.h"
 #include "worker/flow/claims.h"
@@ -21,24 +17,18 @@
 #define TYPES_BYTES_MAX 8192
 
 struct watch {
+    struct job job;
     struct watch_options options;
-    uv_timer_t timer;
-    struct pg_query query;
     struct buf types; /* its parameter */
-    bool is_in_flight;
-    bool is_poll; /* it is about events and marks too */
+    bool is_poll;     /* it is about events and marks too */
     int64_t poll_due_ms, sent_us;
-    bool is_stopped;
-    struct closing closing;
 };
 
 enum { COL_WHAT, COL_COST, COL_NOW, COL_IS_ASKED };
 
-static void on_timer(uv_timer_t *timer);
-
 static int64_t every_ms(const struct watch *watch)
 {
-    int64_t poll_ms = watch->options.poll_interval_ms;
+    int64_t poll_ms = watch->job.env->config->worker.poll_interval_ms;
     return poll_ms < EVERY_MOST_MS ? poll_ms : EVERY_MOST_MS;
 }
 
@@ -47,7 +37,7 @@ static void wait_for_next(struct watch *watch)
 {
     int64_t pause_ms = every_ms(watch);
     pause_ms -= (int64_t)(backoff_random() % (uint64_t)(pause_ms / 8 + 1));
-    uv_timer_start(&watch->timer, on_timer, (uint64_t)pause_ms, 0);
+    job_wait(&watch->job, pause_ms);
 }
 
 static void wake_what_was_asked(struct watch *watch)
@@ -94,11 +84,10 @@ static void read_answer(struct watch *watch, const struct pg_rows *rows)
         claims_unwatch(watch->options.claims);
 }
 
-static void on_answered(struct pg_query *query, const struct pg_query_result *result)
+static void on_answered(struct job *job, const struct pg_query_result *result)
 {
-    struct watch *watch = container_of(query, struct watch, query);
-    watch->is_in_flight = false;
-    if (watch->is_stopped)
+    struct watch *watch = container_of(job, struct watch, job);
+    if (job->is_stopped)
         return;
     if (result->kind != PG_DONE) {
         if (result->kind == PG_REFUSED && !pg_sqlstate_is_moved(result->sqlstate))
@@ -111,28 +100,16 @@ static void on_answered(struct pg_query *query, const struct pg_query_result *re
     read_answer(watch, result->rows);
 }
 
-static void ask(struct watch *watch)
+static void on_due(struct job *job)
 {
-    struct pg_query *query = &watch->query;
-    watch->is_in_flight = true;
-    watch->sent_us = clock_mono_us();
-    query->statement = &sql_what_waits;
-    query->timeout_ms = QUERY_TIMEOUT_MS;
-    query->is_slow = true;
-    query->on_result = on_answered;
-    pg_pool_submit(watch->options.pool, query);
-}
-
-static void on_timer(uv_timer_t *timer)
-{
-    struct watch *watch = container_of(timer, struct watch, timer);
+    struct watch *watch = container_of(job, struct watch, job);
     const struct watch_options *options = &watch->options;
     int64_t now_ms = clock_mono_ms();
     wait_for_next(watch);
     bool is_poll = now_ms >= watch->poll_due_ms;
     if (is_poll) /* a little earlier, so that it falls together with a question */
-        watch->poll_due_ms = now_ms + options->poll_interval_ms - every_ms(watch);
-    if (watch->is_in_flight) {
+        watch->poll_due_ms = now_ms + watch->job.env->config->worker.poll_interval_ms - every_ms(watch);
+    if (job->is_busy) {
         /* One that hangs stops nothing, and its time is longer than a poll. */
         wake_all(watch, is_poll);
         return;
@@ -144,48 +121,28 @@ static void on_timer(uv_timer_t *timer)
         claims_add_watched(options->claims, &types);
         claims_poll(options->claims, (struct slice){.bytes = NULL});
     }
-    watch->query.params[0] = pg_array_param(&types);
-    if (watch->types.failed)
+    job->query.params[0] = pg_array_param(&types);
+    if (watch->types.failed) {
         wake_all(watch, is_poll);
-    else
-        ask(watch);
+        return;
+    }
+    watch->sent_us = clock_mono_us();
+    job_send(job, &sql_what_waits, QUERY_TIMEOUT_MS, on_answered);
 }
 
-bool watch_open(const struct watch_options *options, struct watch **ret_watch, struct err *err)
+static void release(struct job *job)
 {
-    struct watch *watch = calloc(1, sizeof(*watch));
+    buf_done(&container_of(job, struct watch, job)->types);
+}
+
+bool watch_open(const struct watch_options *options, const struct worker_env *env, struct err *err)
+{
+    static const struct job_kind kind = {.name = "the polls", .on_due = on_due, .release = release};
+    struct watch *watch = job_new(&kind, env, sizeof(*watch), err);
     if (!watch)
-        return err_set(err, ERR_MEMORY, "no memory for the polls");
+        return false;
     watch->options = *options;
     buf_init(&watch->types, TYPES_BYTES_MAX);
-    uv_timer_init(options->loop, &watch->timer);
-    uv_timer_start(&watch->timer, on_timer, 1, 0);
-    *ret_watch = watch;
+    job_wait(&watch->job, 1);
     return true;
-}
-
-void watch_stop(struct watch *watch)
-{
-    watch->is_stopped = true;
-    uv_timer_stop(&watch->timer);
-}
-
-bool watch_is_idle(const struct watch *watch)
-{
-    return !watch->is_in_flight;
-}
-
-static void release(void *module)
-{
-    struct watch *watch = module;
-    buf_done(&watch->types);
-    free(watch);
-}
-
-void watch_close(struct watch *watch, void (*on_closed)(void *context), void *context)
-{
-    assert(watch_is_idle(watch));
-    closing_start(&watch->closing, release, watch, on_closed, context);
-    closing_handle(&watch->closing, &watch->timer);
-    closing_end(&watch->closing);
 }

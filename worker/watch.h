@@ -10,24 +10,16 @@
 #ifndef ISSUING_WATCH_H
 #define ISSUING_WATCH_H
 
-#include <uv.h>
-
-#include "common/lib/base/base.h"
-#include "common/lib/base/err.h"
-#include "common/lib/pg/pg_pool.h"
+#include "worker/base/job.h"
 
 struct claims;
 struct issuer_check;
 struct issuer_listing;
 struct reconcile;
 struct statistics;
-struct watch;
 
-/* All pointers are borrowed until the module is closed. */
+/* Whom it wakes. Borrowed until the worker is closed. */
 struct watch_options {
-    uv_loop_t *loop;
-    struct pg_pool *pool;
-    int64_t poll_interval_ms;
     struct claims *claims;
     struct reconcile *reconcile;
     struct statistics *statistics;
@@ -35,12 +27,6 @@ struct watch_options {
     struct issuer_listing *issuer_listing;
 };
 
-must_check bool watch_open(const struct watch_options *options, struct watch **ret_watch, struct err *err);
-/* After it no query is sent, and no wake-up is reported. */
-void watch_stop(struct watch *watch);
-/* No statement is in flight. */
-bool watch_is_idle(const struct watch *watch);
-/* Precondition: watch_is_idle(). on_closed is called from the loop. */
-void watch_close(struct watch *watch, void (*on_closed)(void *context), void *context);
+must_check bool watch_open(const struct watch_options *options, const struct worker_env *env, struct err *err);
 
 #endif

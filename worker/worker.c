@@ -10,6 +10,7 @@
 #include "common/lib/pg/wakeup.h"
 #include "statements.h"
 #include "worker/base/db_clock.h"
+#include "worker/base/job.h"
 #include "worker/base/worker_metrics.h"
 #include "worker/base/writer.h"
 #include "worker/flow/claims.h"
@@ -18,6 +19,7 @@
 #include "worker/peers/peer.h"
 #include "worker/questions/issuer_check.h"
 #include "worker/questions/issuer_listing.h"
+#include "worker/questions/lost_creates.h"
 #include "worker/questions/reconcile.h"
 #include "worker/route/route.h"
 #include "worker/upkeep/heartbeat.h"
@@ -31,20 +33,20 @@ struct worker {
     struct peers peers;
     struct routes routes;
     struct worker_series series;
-    struct db_clock db_clock; /* noted by the claims */
+    struct db_clock db_clock;
     struct parameters_env parameters;
+    struct jobs jobs;
+    struct worker_env env;
     struct create_members *members; /* NULL = none are configured */
     struct flow_env flow_env;       /* owns the keyring */
     struct slots slots;
     struct writer *writer;
     struct claims *claims;
-    struct housekeeping *housekeeping;
     struct statistics *statistics;
+    struct lost_creates *lost_creates;
     struct reconcile *reconcile;
-    struct question_env question_env;
     struct issuer_check *issuer_check;
     struct issuer_listing *issuer_listing;
-    struct watch *watch;
     struct heartbeat *heartbeat;
     struct wakeup final_wakeup; /* for the api, whose clients wait for final events */
     struct closing closing;
@@ -70,7 +72,7 @@ static void on_flow_ended(void *context, struct flow *flow)
 static void on_create_lost(void *context, const struct uuid *event_id)
 {
     struct worker *worker = context;
-    reconcile_report(worker->reconcile, event_id);
+    lost_creates_add(worker->lost_creates, event_id);
 }
 
 static void submit_write(void *context, struct write_op *op)
@@ -98,15 +100,11 @@ static void on_control_obeyed(void *context)
     claims_wake(worker->claims, NULL);
 }
 
-/* All but the heartbeat, whose last statement waits for the others. */
+/* Besides the jobs. */
 static bool is_rest_idle(void *context)
 {
     const struct worker *worker = context;
-    return worker->slots.in_flight == 0 && claims_are_idle(worker->claims) &&
-           housekeeping_is_idle(worker->housekeeping) && statistics_is_idle(worker->statistics) &&
-           reconcile_is_idle(worker->reconcile) && issuer_check_is_idle(worker->issuer_check) &&
-           issuer_listing_is_idle(worker->issuer_listing) && watch_is_idle(worker->watch) &&
-           wakeup_is_idle(&worker->final_wakeup);
+    return worker->slots.in_flight == 0 && claims_are_idle(worker->claims) && wakeup_is_idle(&worker->final_wakeup);
 }
 
 /* ---- open ---- */
@@ -158,128 +156,48 @@ static bool open_peers(struct worker *worker, struct err *err)
 
 static bool open_slots(struct worker *worker, struct err *err)
 {
-    const struct worker_options *options = &worker->options;
     struct flow_env *env = &worker->flow_env;
-    env->config = options->config;
-    env->peers = &worker->peers;
-    env->routes = &worker->routes;
-    env->db_clock = &worker->db_clock;
-    env->parameters = &worker->parameters;
-    env->series = &worker->series;
-    env->exporter = options->exporter;
+    env->worker = &worker->env;
     env->submit_write = submit_write;
     env->on_ended = on_flow_ended;
     env->on_create_lost = on_create_lost;
     env->context = worker;
-    return slots_init(&worker->slots, (int)options->config->worker.max_in_flight, claims_types(&worker->routes), env,
-                      err);
-}
-
-static bool open_writer(struct worker *worker, struct err *err)
-{
-    struct writer_options writer = {
-        .loop = worker->options.loop,
-        .pool = worker->options.pool,
-        .worker_name = worker->options.name,
-        .lease_ms = worker->options.config->worker.lease_ms,
-        .in_flight_max = (int)worker->options.config->worker.max_in_flight,
-        .on_final = on_final,
-        .context = worker,
-    };
-    return writer_open(&writer, &worker->writer, err);
-}
-
-static bool open_claims(struct worker *worker, struct err *err)
-{
-    struct claims_options claims = {
-        .loop = worker->options.loop,
-        .pool = worker->options.pool,
-        .config = worker->options.config,
-        .worker_name = worker->options.name,
-        .slots = &worker->slots,
-        .peers = &worker->peers,
-        .routes = &worker->routes,
-        .series = &worker->series,
-        .db_clock = &worker->db_clock,
-    };
-    return claims_open(&claims, &worker->claims, err);
-}
-
-static bool open_housekeeping(struct worker *worker, struct err *err)
-{
-    const struct worker_options *options = &worker->options;
-    struct housekeeping_options housekeeping = {
-        .loop = options->loop,
-        .pool = options->pool,
-        .config = options->config,
-        .metrics = options->metrics,
-    };
-    return housekeeping_open(&housekeeping, &worker->housekeeping, err);
-}
-
-static bool open_statistics(struct worker *worker, struct err *err)
-{
-    struct statistics_options statistics = {.loop = worker->options.loop, .pool = worker->options.pool};
-    return statistics_open(&statistics, &worker->statistics, err);
+    return slots_init(&worker->slots, (int)worker->options.config->worker.max_in_flight, claims_types(&worker->routes),
+                      env, err);
 }
 
 static bool open_questions(struct worker *worker, struct err *err)
 {
-    worker->question_env = (struct question_env){
-        .loop = worker->options.loop,
-        .pool = worker->options.pool,
-        .config = worker->options.config,
-        .worker_name = worker->options.name,
-        .peers = &worker->peers,
-        .routes = &worker->routes,
-        .parameters = &worker->parameters,
-    };
-    struct reconcile_options reconcile = {
-        .env = &worker->question_env,
-        .db_clock = &worker->db_clock,
-        .metrics = worker->options.metrics,
-        .exporter = worker->options.exporter,
-        .on_result = on_mark_result,
-        .context = worker,
-    };
-    return reconcile_open(&reconcile, &worker->reconcile, err) &&
-           issuer_check_open(&worker->question_env, &worker->issuer_check, err) &&
-           issuer_listing_open(&worker->question_env, &worker->issuer_listing, err);
+    const struct worker_env *env = &worker->env;
+    return lost_creates_open(env, &worker->lost_creates, err) &&
+           reconcile_open(env, on_mark_result, worker, &worker->reconcile, err) &&
+           issuer_check_open(env, &worker->issuer_check, err) && issuer_listing_open(env, &worker->issuer_listing, err);
 }
 
 /* Precondition: those that it wakes are open. */
 static bool open_watch(struct worker *worker, struct err *err)
 {
     struct watch_options watch = {
-        .loop = worker->options.loop,
-        .pool = worker->options.pool,
-        .poll_interval_ms = worker->options.config->worker.poll_interval_ms,
         .claims = worker->claims,
         .reconcile = worker->reconcile,
         .statistics = worker->statistics,
         .issuer_check = worker->issuer_check,
         .issuer_listing = worker->issuer_listing,
     };
-    return watch_open(&watch, &worker->watch, err);
+    return watch_open(&watch, &worker->env, err);
 }
 
 /* Precondition: the claims are open, which hear of the targets. */
 static bool open_heartbeat(struct worker *worker, struct err *err)
 {
     struct heartbeat_options heartbeat = {
-        .loop = worker->options.loop,
-        .pool = worker->options.pool,
-        .worker_name = worker->options.name,
         .version = ISSUING_VERSION,
-        .config = worker->options.config,
-        .peers = &worker->peers,
-        .routes = &worker->routes,
         .slots = &worker->slots,
         .on_obeyed = on_control_obeyed,
         .is_rest_idle = is_rest_idle,
         .context = worker,
     };
-    return heartbeat_open(&heartbeat, &worker->heartbeat, err);
+    return heartbeat_open(&heartbeat, &worker->env, &worker->heartbeat, err);
 }
 
 bool worker_check(const struct worker_options *options, struct err *err)
@@ -293,10 +211,31 @@ bool worker_check(const struct worker_options *options, struct err *err)
 
 static bool open_modules(struct worker *worker, struct err *err)
 {
-    return wakeup_open(&worker->final_wakeup, worker->options.loop, worker->options.pool, &sql_notify_final, err) &&
-           open_slots(worker, err) && open_writer(worker, err) && open_claims(worker, err) &&
-           open_housekeeping(worker, err) && open_statistics(worker, err) && open_questions(worker, err) &&
-           open_watch(worker, err) && open_heartbeat(worker, err);
+    const struct worker_env *env = &worker->env;
+    return wakeup_open(&worker->final_wakeup, env->loop, env->pool, &sql_notify_final, err) &&
+           open_slots(worker, err) && writer_open(env, on_final, worker, &worker->writer, err) &&
+           claims_open(env, &worker->slots, &worker->claims, err) && housekeeping_open(env, err) &&
+           statistics_open(env, &worker->statistics, err) && open_questions(worker, err) && open_watch(worker, err) &&
+           open_heartbeat(worker, err);
+}
+
+static void set_env(struct worker *worker)
+{
+    const struct worker_options *options = &worker->options;
+    worker_series_open(&worker->series, options->metrics);
+    worker->env = (struct worker_env){
+        .loop = options->loop,
+        .pool = options->pool,
+        .config = options->config,
+        .name = options->name,
+        .peers = &worker->peers,
+        .routes = &worker->routes,
+        .parameters = &worker->parameters,
+        .series = &worker->series,
+        .db_clock = &worker->db_clock,
+        .exporter = options->exporter,
+        .jobs = &worker->jobs,
+    };
 }
 
 static void close_modules(struct worker *worker, void (*on_closed)(void *context), void *context);
@@ -307,7 +246,7 @@ bool worker_open(const struct worker_options *options, struct worker **ret_worke
     if (!worker)
         return err_set(err, ERR_MEMORY, "no memory for the worker");
     worker->options = *options;
-    worker_series_open(&worker->series, options->metrics);
+    set_env(worker);
     if (!read_profile(worker, err)) {
         free(worker);
         return false;
@@ -353,25 +292,20 @@ void worker_update_metrics(struct worker *worker)
 
 bool worker_is_idle(const struct worker *worker)
 {
-    return heartbeat_is_idle(worker->heartbeat);
+    return jobs_are_idle(&worker->jobs, NULL);
 }
 
 void worker_drain(struct worker *worker)
 {
     worker->flow_env.is_draining = true;
     claims_stop(worker->claims);
-    housekeeping_stop(worker->housekeeping);
-    statistics_stop(worker->statistics);
-    reconcile_stop(worker->reconcile);
-    issuer_check_stop(worker->issuer_check);
-    issuer_listing_stop(worker->issuer_listing);
-    watch_stop(worker->watch);
-    heartbeat_stop(worker->heartbeat); /* idle last */
+    jobs_stop(&worker->jobs);
 }
 
 static void release(void *module)
 {
     struct worker *worker = module;
+    jobs_free(&worker->jobs);
     slots_done(&worker->slots);
     keyring_free(worker->flow_env.keyring);
     create_members_close(worker->members);
@@ -390,20 +324,7 @@ static void close_modules(struct worker *worker, void (*on_closed)(void *context
         writer_close(worker->writer, closing_part_closed, closing_part(closing));
     if (worker->claims)
         claims_close(worker->claims, closing_part_closed, closing_part(closing));
-    if (worker->housekeeping)
-        housekeeping_close(worker->housekeeping, closing_part_closed, closing_part(closing));
-    if (worker->statistics)
-        statistics_close(worker->statistics, closing_part_closed, closing_part(closing));
-    if (worker->reconcile)
-        reconcile_close(worker->reconcile, closing_part_closed, closing_part(closing));
-    if (worker->issuer_check)
-        issuer_check_close(worker->issuer_check, closing_part_closed, closing_part(closing));
-    if (worker->issuer_listing)
-        issuer_listing_close(worker->issuer_listing, closing_part_closed, closing_part(closing));
-    if (worker->watch)
-        watch_close(worker->watch, closing_part_closed, closing_part(closing));
-    if (worker->heartbeat)
-        heartbeat_close(worker->heartbeat, closing_part_closed, closing_part(closing));
+    jobs_close(&worker->jobs, closing);
     closing_end(closing);
 }
 

@@ -25,6 +25,9 @@ static struct config config;
 static struct peers peers;
 static struct slots slots;
 static struct routes routes; /* none */
+static struct worker_env env;
+static struct jobs jobs; /* only the heartbeat */
+static struct closing closing;
 static struct heartbeat *heartbeat;
 static int obeyed, open_count;
 static bool is_rest_idle_now;
@@ -85,16 +88,19 @@ static void tear_down(void)
 {
     if (heartbeat) {
         is_rest_idle_now = true;
-        heartbeat_stop(heartbeat);
-        run_until(heartbeat_is_idle(heartbeat));
+        jobs_stop(&jobs);
+        run_until(jobs_are_idle(&jobs, NULL));
         open_count++;
-        heartbeat_close(heartbeat, on_closed, NULL);
+        closing_start(&closing, NULL, NULL, on_closed, NULL);
+        jobs_close(&jobs, &closing);
+        closing_end(&closing);
     }
     open_count += 3;
     peers_close(&peers, on_closed, NULL);
     http_client_close(http, on_closed, NULL);
     pg_pool_close(pool, on_closed, NULL);
     run_until(open_count == 0);
+    jobs_free(&jobs);
     metrics_free(metrics);
     (void)uv_run(&loop, UV_RUN_DEFAULT);
     ck_assert_int_eq(uv_loop_close(&loop), 0);
@@ -105,20 +111,23 @@ static void tear_down(void)
 
 static void start(void)
 {
-    struct heartbeat_options options = {
+    env = (struct worker_env){
         .loop = &loop,
         .pool = pool,
-        .worker_name = NAME,
-        .version = "1.2.3",
+        .name = NAME,
         .config = &config,
         .peers = &peers,
         .routes = &routes,
+        .jobs = &jobs,
+    };
+    struct heartbeat_options options = {
+        .version = "1.2.3",
         .slots = &slots,
         .on_obeyed = on_obeyed,
         .is_rest_idle = is_rest_idle,
         .context = &slots,
     };
-    ck_assert(heartbeat_open(&options, &heartbeat, NULL));
+    ck_assert(heartbeat_open(&options, &env, &heartbeat, NULL));
 }
 
 /* "" = done. */
@@ -184,11 +193,11 @@ TEST(a_worker_that_ends_shows_its_drain_and_then_is_gone)
 {
     start();
     run_until(obeyed > 0);
-    heartbeat_stop(heartbeat);
+    jobs_stop(&jobs);
     run_until(database_int(owner, "SELECT count(*) FROM workers WHERE is_draining") == 1);
-    ck_assert(!heartbeat_is_idle(heartbeat));
+    ck_assert(!jobs_are_idle(&jobs, NULL));
     is_rest_idle_now = true;
-    run_until(heartbeat_is_idle(heartbeat));
+    run_until(jobs_are_idle(&jobs, NULL));
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM workers"), 0);
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM worker_targets"), 0);
     expect_row("FROM last_worker WHERE name = '" NAME "' AND host = 'host-a' AND ended_at <= clock_timestamp()");

@@ -28,7 +28,9 @@ struct lane {
 };
 
 struct writer {
-    struct writer_options options;
+    const struct worker_env *env;
+    void (*on_final)(void *context);
+    void *context;
     struct lane lanes[LANES];
     struct again held; /* ends whose order is locked by another session */
     struct closing closing;
@@ -95,7 +97,7 @@ static void add_extend(void *context, struct pg_columns *columns, const struct p
 {
     const struct lane *lane = context;
     add_guard(columns, op_of(item));
-    pg_columns_set_scalar(columns, pg_param_int8(lane->writer->options.lease_ms));
+    pg_columns_set_scalar(columns, pg_param_int8(lane->writer->env->config->worker.lease_ms));
 }
 
 static void add_keep(void *context, struct pg_columns *columns, const struct pg_batch_item *item)
@@ -142,7 +144,7 @@ static void add_end(void *context, struct pg_columns *columns, const struct pg_b
     add_text_or_null(columns, end->held_end_code);
     pg_columns_add_text(columns, op->parameters);
     pg_columns_add_text(columns, op->result);
-    set_text(columns, lane->writer->options.worker_name);
+    set_text(columns, lane->writer->env->name);
 }
 
 static void add_complete(void *context, struct pg_columns *columns, const struct pg_batch_item *item)
@@ -152,7 +154,7 @@ static void add_complete(void *context, struct pg_columns *columns, const struct
     const struct write_end *end = op->end;
     assert(write_end_kind(end) == WRITE_COMPLETE); /* the statement writes nothing of what makes another end */
     add_guard(columns, op);
-    set_text(columns, lane->writer->options.worker_name);
+    set_text(columns, lane->writer->env->name);
     pg_columns_add_int8(columns, end->took_ms);
     set_text(columns, end->step);
     pg_columns_add_text(columns, op->result);
@@ -192,7 +194,7 @@ static void end_by_guard(struct write_op *op)
 /* An event whose token has changed has no row. */
 static void on_done(void *context, struct pg_batch_item **items, int count, const struct pg_rows *rows)
 {
-    const struct writer_options *options = &((struct lane *)context)->writer->options;
+    const struct writer *writer = ((struct lane *)context)->writer;
     bool any_final = false;
     qsort(items, (size_t)count, sizeof(items[0]), compare_items);
     for (int i = 0; i < count; i++)
@@ -211,7 +213,7 @@ static void on_done(void *context, struct pg_batch_item **items, int count, cons
     for (int i = 0; i < count; i++)
         end_by_guard(op_of(items[i]));
     if (any_final)
-        options->on_final(options->context);
+        writer->on_final(writer->context);
 }
 
 static bool on_refused(void *context, struct pg_batch_item *item, const struct pg_query_result *result)
@@ -246,20 +248,24 @@ static const struct {
     [LANE_DELIVERED] = {&sql_outbox_complete, {add_complete, on_done, on_refused, on_given_up, NULL}},
 };
 
-bool writer_open(const struct writer_options *options, struct writer **ret_writer, struct err *err)
+bool writer_open(const struct worker_env *env, void (*on_final)(void *context), void *context,
+                 struct writer **ret_writer, struct err *err)
 {
     struct writer *writer = calloc(1, sizeof(*writer));
     if (!writer)
         return err_set(err, ERR_MEMORY, "no memory for the writer");
-    writer->options = *options;
-    int part = options->in_flight_max / GATHER_PART, gather_items = part < GATHER_MAX ? part : GATHER_MAX;
+    writer->env = env;
+    writer->on_final = on_final;
+    writer->context = context;
+    int part = (int)env->config->worker.max_in_flight / GATHER_PART,
+        gather_items = part < GATHER_MAX ? part : GATHER_MAX;
     writer->held = (struct again){.base_ms = 20, .cap_ms = 1000, .on_due = on_due, .context = writer};
-    again_open(&writer->held, options->loop);
+    again_open(&writer->held, env->loop);
     for (int i = 0; i < LANES; i++) {
         struct lane *lane = &writer->lanes[i];
         struct pg_batcher_options batcher = {
-            .loop = options->loop,
-            .pool = options->pool,
+            .loop = env->loop,
+            .pool = env->pool,
             .statement = lanes[i].statement,
             .hooks = &lanes[i].hooks,
             .context = lane,

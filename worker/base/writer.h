@@ -6,7 +6,6 @@
 #define ISSUING_WRITER_H
 
 #include <string.h>
-#include <uv.h>
 
 #include "common/core/card.h"
 #include "common/core/keyring.h"
@@ -15,7 +14,7 @@
 #include "common/lib/base/base.h"
 #include "common/lib/base/err.h"
 #include "common/lib/pg/pg_batch.h"
-#include "common/lib/pg/pg_pool.h"
+#include "worker/base/worker_env.h"
 
 enum write_kind {
     WRITE_SAVE,
@@ -97,17 +96,9 @@ struct write_op {
 
 struct writer;
 
-struct writer_options {
-    uv_loop_t *loop;
-    struct pg_pool *pool;
-    const char *worker_name;
-    int64_t lease_ms;
-    int in_flight_max;               /* events */
-    void (*on_final)(void *context); /* an event has reached a final status: wake those who wait for it */
-    void *context;
-};
-
-must_check bool writer_open(const struct writer_options *options, struct writer **ret_writer, struct err *err);
+/* on_final: an event has reached a final status: wake those who wait for it. */
+must_check bool writer_open(const struct worker_env *env, void (*on_final)(void *context), void *context,
+                            struct writer **ret_writer, struct err *err);
 void writer_submit(struct writer *writer, struct write_op *op);
 /* Precondition: every write has ended. on_closed from the loop; the writer is freed before it. */
 void writer_close(struct writer *writer, void (*on_closed)(void *context), void *context);

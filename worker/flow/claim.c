@@ -99,7 +99,7 @@ static void start_attempt(struct claim *claim, const struct pg_rows *rows, int r
     flow->token = claim->token;
     flow->attempt.claimed_ms = claim->sent_ms;
     flow->attempt.claim_took_ms = clock_mono_ms() - claim->sent_ms;
-    flow->lease_until_ms = claim->sent_ms + claim->options.config->worker.lease_ms;
+    flow->lease_until_ms = claim->sent_ms + claim->options.env->config->worker.lease_ms;
     flow_run_start(flow, claim_rows_read(rows, row, claim->options.route, flow));
 }
 
@@ -108,8 +108,8 @@ static void start_attempt(struct claim *claim, const struct pg_rows *rows, int r
 /* Before the first answer the database's clock is not known: it may have been set back, also while no worker ran. */
 void claim_note_clock(struct claim *claim, int64_t db_us, int64_t sent_us)
 {
-    bool is_first = !claim->options.db_clock->is_known;
-    switch (db_clock_note(claim->options.db_clock, db_us, sent_us, clock_mono_us())) {
+    bool is_first = !claim->options.env->db_clock->is_known;
+    switch (db_clock_note(claim->options.env->db_clock, db_us, sent_us, clock_mono_us())) {
     case DB_CLOCK_STEADY:
         /* guard: the first answer of the database is followed by a rebase */
         if (is_first)
@@ -159,9 +159,9 @@ static void on_claimed(struct pg_query *query, const struct pg_query_result *res
         return;
     }
     int count = claim_rows_count(result->rows);
-    metric_observe(claim->options.series->claim_seconds, (double)(clock_mono_us() - claim->sent_us) / 1e6);
+    metric_observe(claim->options.env->series->claim_seconds, (double)(clock_mono_us() - claim->sent_us) / 1e6);
     if (count > 0)
-        metric_observe(claim->options.series->claim_batch_size, count);
+        metric_observe(claim->options.env->series->claim_batch_size, count);
     note_claim(claim, result->rows, count);
     note_backlog(claim, !claim->is_alone && claim_rows_is_filled(result->rows));
     if (claim->is_alone)
@@ -200,8 +200,8 @@ static void set_params(struct claim *claim, int limit, enum slots_choice choice)
     bool is_bounded = is_beside_many(claim) && !claim->is_alone && !claim->is_chosen;
     params[0] = pg_param_uuid(&claim->token);
     params[1] = pg_param_int8(limit);
-    params[2] = pg_param_int8(options->config->worker.lease_ms);
-    params[3] = pg_param_text(options->worker_name, strlen(options->worker_name));
+    params[2] = pg_param_int8(options->env->config->worker.lease_ms);
+    params[3] = pg_param_text(options->env->name, strlen(options->env->name));
     params[4] = lane->bookmark_us >= 0 ? pg_param_int8(lane->bookmark_us) : pg_param_null();
     params[5] = pg_param_int8(claim->slack_ms);
     params[6] = pg_param_bool(claim->is_alone);
@@ -209,8 +209,8 @@ static void set_params(struct claim *claim, int limit, enum slots_choice choice)
     params[8] = pg_param_bool(options->route && options->route->config->ordered);
     params[9] = params[10] = pg_param_null();
     if (!options->route) {
-        params[9] = pg_param_text(options->config->issuer.profile, strlen(options->config->issuer.profile));
-        params[10] = pg_param_text(options->issuer_address, strlen(options->issuer_address));
+        params[9] = pg_param_text(options->env->config->issuer.profile, strlen(options->env->config->issuer.profile));
+        params[10] = pg_param_text(options->env->peers->issuer_address, strlen(options->env->peers->issuer_address));
     }
     params[11] = pg_param_text(choice_word(choice), strlen(choice_word(choice)));
     params[12] = claim_source_param(options->route, (enum claim_source)(lane - claim->lanes));
@@ -241,7 +241,7 @@ static void send_claim(struct claim *claim, struct lane *lane, int capacity, boo
     set_params(claim, limit, choice);
     query->timeout_ms = CLAIM_TIMEOUT_MS;
     query->on_result = on_claimed;
-    pg_pool_submit(options->pool, query);
+    pg_pool_submit(options->env->pool, query);
 }
 
 /* Under a backlog a claim waits until it can take a good number of events; each slot that becomes free is a new
@@ -293,7 +293,7 @@ int64_t claim_bookmark_us(const struct claim *claim, enum claim_source source)
 {
     const struct lane *lane = &claim->lanes[source];
     /* When nothing could be claimed for long, the bookmark of a dead worker may have been ahead of ours. */
-    bool is_fresh = clock_mono_ms() - lane->answered_ms < claim->options.config->worker.lease_ms;
+    bool is_fresh = clock_mono_ms() - lane->answered_ms < claim->options.env->config->worker.lease_ms;
     return is_fresh ? lane->bookmark_us : -1;
 }
 
@@ -346,7 +346,7 @@ bool claim_open(const struct claim_options *options, struct claim **ret_claim, s
     claim->lanes[CLAIM_CLIENTS].bookmark_us = claim->lanes[CLAIM_SERVICES].bookmark_us = -1;
     claim->slack_ms = SLACK_MIN_MS;
     turns_join(options->turns, &claim->lost, options->share);
-    uv_prepare_init(options->loop, &claim->prepare);
+    uv_prepare_init(options->env->loop, &claim->prepare);
     uv_prepare_start(&claim->prepare, on_prepare);
     *ret_claim = claim;
     return true;

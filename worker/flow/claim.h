@@ -21,8 +21,7 @@
 #include "common/lib/base/base.h"
 #include "common/lib/base/err.h"
 #include "common/lib/pg/pg_pool.h"
-#include "worker/base/db_clock.h"
-#include "worker/base/worker_metrics.h"
+#include "worker/base/worker_env.h"
 #include "worker/flow/slots.h"
 #include "worker/flow/turns.h"
 #include "worker/route/route.h"
@@ -33,18 +32,12 @@ enum claim_source { CLAIM_CLIENTS, CLAIM_SERVICES, CLAIM_SOURCES };
 
 /* All pointers are borrowed until the claims are closed. */
 struct claim_options {
-    uv_loop_t *loop;
-    struct pg_pool *pool;
-    const struct config *config;
-    const char *worker_name; /* of the lease */
+    const struct worker_env *env; /* its clock notes the database's time of each claim and look */
     const char *event_type;
-    struct route *route;        /* that delivers the type; NULL = CARD_ISSUE */
-    const char *issuer_address; /* of CARD_ISSUE: whom its events are sent to (peer.h) */
+    struct route *route; /* that delivers the type; NULL = CARD_ISSUE */
     struct slots *slots;
     struct slots_share *share; /* of the type */
     struct turns *turns;       /* of all types */
-    struct worker_series *series;
-    struct db_clock *db_clock; /* notes the database's time of each claim and look */
     /* The database's clock was set back, or may have been. From the loop. */
     void (*on_clock_set_back)(void *context);
     void *context;

@@ -125,7 +125,7 @@ bool claim_rows_read(const struct pg_rows *rows, int row, struct route *route, s
     flow->attempt.is_of_other_issuer = pg_bool(rows, row, COL_ELSEWHERE);
     read_card(flow, rows, row);
     bool is_readable = read_request(flow, rows, row);
-    event_parameters_start(&flow->parameters, flow->env->parameters, flow->user_id,
+    event_parameters_start(&flow->parameters, flow->env->worker->parameters, flow->user_id,
                            pg_bytes(rows, row, COL_PARAMETERS));
     return is_readable;
 }

@@ -19,7 +19,8 @@ struct kind {
 };
 
 struct claims {
-    struct claims_options options;
+    const struct worker_env *env;
+    struct slots *slots;
     struct turns turns;
     int sweeps_in_flight;
     struct kind kinds[1 + CONFIG_ROUTES_MAX]; /* count of them; the first is card requests */
@@ -54,26 +55,19 @@ static void set_targets(struct claims *claims, struct kind *kind)
         kind->share->targets[0] = &kind->route->peer.target;
         return;
     }
-    kind->share->targets[0] = &claims->options.peers->issuer.target;
-    kind->share->targets[1] = &claims->options.peers->core.target;
+    kind->share->targets[0] = &claims->env->peers->issuer.target;
+    kind->share->targets[1] = &claims->env->peers->core.target;
 }
 
 static bool open_claim(struct claims *claims, struct kind *kind, struct err *err)
 {
-    const struct claims_options *options = &claims->options;
     struct claim_options claim = {
-        .loop = options->loop,
-        .pool = options->pool,
-        .config = options->config,
-        .worker_name = options->worker_name,
+        .env = claims->env,
         .event_type = kind->event_type,
         .route = kind->route,
-        .issuer_address = options->peers->issuer_address,
-        .slots = options->slots,
+        .slots = claims->slots,
         .share = kind->share,
         .turns = &claims->turns,
-        .series = options->series,
-        .db_clock = options->db_clock,
         .on_clock_set_back = on_clock_set_back,
         .context = claims,
     };
@@ -83,18 +77,14 @@ static bool open_claim(struct claims *claims, struct kind *kind, struct err *err
 static bool open_sweep(struct claims *claims, struct kind *kind, int64_t first_ms, struct err *err)
 {
     struct sweep_options sweep = {
-        .loop = claims->options.loop,
-        .pool = claims->options.pool,
         .claim = kind->claim,
         .event_type = kind->event_type,
         .route = kind->route,
         .source = (enum claim_source)kind->sweeps_count,
         .in_flight = &claims->sweeps_in_flight,
         .first_ms = first_ms,
-        .series = claims->options.series,
-        .poll_interval_ms = claims->options.config->worker.poll_interval_ms,
     };
-    if (!sweep_open(&sweep, &kind->sweeps[kind->sweeps_count], err))
+    if (!sweep_open(&sweep, claims->env, &kind->sweeps[kind->sweeps_count], err))
         return false;
     kind->sweeps_count++;
     return true;
@@ -102,14 +92,14 @@ static bool open_sweep(struct claims *claims, struct kind *kind, int64_t first_m
 
 static bool open_kind(struct claims *claims, struct route *route, struct err *err)
 {
-    int64_t poll_ms = claims->options.config->worker.poll_interval_ms;
+    int64_t poll_ms = claims->env->config->worker.poll_interval_ms;
     /* One type after the other, so that their statements do not come at once. */
-    int64_t first_ms = 1 + poll_ms * claims->count / claims_types(claims->options.routes);
+    int64_t first_ms = 1 + poll_ms * claims->count / claims_types(claims->env->routes);
     struct kind *kind = &claims->kinds[claims->count];
     *kind = (struct kind){
         .route = route,
         .event_type = route ? route->config->type : OUTBOX_EVENT_TYPE,
-        .share = &claims->options.slots->shares[claims->count],
+        .share = &claims->slots->shares[claims->count],
     };
     claims->count++;
     set_targets(claims, kind);
@@ -119,16 +109,17 @@ static bool open_kind(struct claims *claims, struct route *route, struct err *er
     return is_open;
 }
 
-bool claims_open(const struct claims_options *options, struct claims **ret_claims, struct err *err)
+bool claims_open(const struct worker_env *env, struct slots *slots, struct claims **ret_claims, struct err *err)
 {
     struct claims *claims = calloc(1, sizeof(*claims));
     if (!claims)
         return err_set(err, ERR_MEMORY, "no memory for the claims");
-    claims->options = *options;
-    turns_init(&claims->turns, options->slots);
+    claims->env = env;
+    claims->slots = slots;
+    turns_init(&claims->turns, slots);
     bool is_open = open_kind(claims, NULL, err);
-    for (int i = 0; is_open && i < options->routes->count; i++)
-        is_open = open_kind(claims, &options->routes->routes[i], err);
+    for (int i = 0; is_open && i < env->routes->count; i++)
+        is_open = open_kind(claims, &env->routes->routes[i], err);
     if (!is_open) {
         claims_close(claims, NULL, NULL);
         return false;
@@ -159,7 +150,7 @@ void claims_capacity_changed(struct claims *claims)
 
 void claims_event_ended(struct claims *claims, const struct slots_share *share)
 {
-    const struct kind *kind = &claims->kinds[share - claims->options.slots->shares];
+    const struct kind *kind = &claims->kinds[share - claims->slots->shares];
     claims_capacity_changed(claims);
     if (!kind->route) /* an end may be to be told */
         claims_wake(claims, OUTBOX_ENDED_TYPE);
@@ -223,33 +214,23 @@ void claims_note_clock(struct claims *claims, int64_t db_us, int64_t sent_us)
 
 void claims_stop(struct claims *claims)
 {
-    for (int i = 0; i < claims->count; i++) {
+    for (int i = 0; i < claims->count; i++)
         claim_stop(claims->kinds[i].claim);
-        for (int number = 0; number < claims->kinds[i].sweeps_count; number++)
-            sweep_stop(claims->kinds[i].sweeps[number]);
-    }
 }
 
 bool claims_are_idle(const struct claims *claims)
 {
-    for (int i = 0; i < claims->count; i++) {
+    for (int i = 0; i < claims->count; i++)
         if (!claim_is_idle(claims->kinds[i].claim))
             return false;
-        for (int number = 0; number < claims->kinds[i].sweeps_count; number++)
-            if (!sweep_is_idle(claims->kinds[i].sweeps[number]))
-                return false;
-    }
     return true;
 }
 
 void claims_close(struct claims *claims, void (*on_closed)(void *context), void *context)
 {
     closing_start(&claims->closing, free, claims, on_closed, context);
-    for (int i = 0; i < claims->count; i++) {
+    for (int i = 0; i < claims->count; i++)
         if (claims->kinds[i].claim) /* the last one may have failed to open */
             claim_close(claims->kinds[i].claim, closing_part_closed, closing_part(&claims->closing));
-        for (int number = 0; number < claims->kinds[i].sweeps_count; number++)
-            sweep_close(claims->kinds[i].sweeps[number], closing_part_closed, closing_part(&claims->closing));
-    }
     closing_end(&claims->closing);
 }

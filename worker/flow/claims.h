@@ -7,22 +7,11 @@
 
 struct claims;
 
-/* All pointers are borrowed until the claims are closed. */
-struct claims_options {
-    uv_loop_t *loop;
-    struct pg_pool *pool;
-    const struct config *config;
-    const char *worker_name; /* of the leases */
-    struct slots *slots;     /* with claims_types() shares */
-    const struct peers *peers;
-    struct routes *routes;
-    struct worker_series *series;
-    struct db_clock *db_clock; /* noted by the claims */
-};
-
 /* The number of types. */
 int claims_types(const struct routes *routes);
-must_check bool claims_open(const struct claims_options *options, struct claims **ret_claims, struct err *err);
+/* slots: with claims_types() shares; borrowed until the claims are closed. */
+must_check bool claims_open(const struct worker_env *env, struct slots *slots, struct claims **ret_claims,
+                            struct err *err);
 /* New events of this type may be due; "" = card requests of clients, CARD_ISSUE = those of services; NULL = any type. A
  * type without a route is ignored. */
 void claims_wake(struct claims *claims, const char *type);
@@ -39,7 +28,7 @@ void claims_note_clock(struct claims *claims, int64_t db_us, int64_t sent_us);
 void claims_capacity_changed(struct claims *claims);
 /* An event of the type with this share ended, and its slot is free. */
 void claims_event_ended(struct claims *claims, const struct slots_share *share);
-/* No claim and no sweep starts after it. */
+/* No claim starts after it. The sweeps are jobs (job.h), which the worker stops. */
 void claims_stop(struct claims *claims);
 bool claims_are_idle(const struct claims *claims);
 /* Precondition: claims_are_idle(). on_closed is called from the loop. */

@@ -59,13 +59,13 @@ const char *flow_event_type(const struct flow *flow)
 
 struct attempt_rules flow_rules(const struct flow *flow)
 {
-    const struct config *config = flow->env->config;
+    const struct config *config = flow->env->worker->config;
     if (flow->route)
         return attempt_rules_of_route(config, flow->route->config);
-    struct attempt_rules rules = issuer_attempt_rules(config, flow->env->parameters->profile);
+    struct attempt_rules rules = issuer_attempt_rules(config, flow->env->worker->parameters->profile);
     rules.stores_numbers = flow->env->keyring;
-    rules.key_lifetime_ms = peers_key_lifetime_ms(flow->env->peers, config);
-    rules.settle_time_ms = peers_settle_time_ms(flow->env->peers, config);
+    rules.key_lifetime_ms = peers_key_lifetime_ms(flow->env->worker->peers, config);
+    rules.settle_time_ms = peers_settle_time_ms(flow->env->worker->peers, config);
     return rules;
 }
 
@@ -84,8 +84,8 @@ static int64_t longer_rest_ms(const struct flow *flow, int64_t now_ms)
 {
     if (flow->route)
         return target_rest_ms(&flow->route->peer.target, now_ms);
-    int64_t issuer_ms = target_rest_ms(&flow->env->peers->issuer.target, now_ms);
-    int64_t core_ms = target_rest_ms(&flow->env->peers->core.target, now_ms);
+    int64_t issuer_ms = target_rest_ms(&flow->env->worker->peers->issuer.target, now_ms);
+    int64_t core_ms = target_rest_ms(&flow->env->worker->peers->core.target, now_ms);
     return issuer_ms > core_ms ? issuer_ms : core_ms;
 }
 
@@ -103,7 +103,7 @@ struct view flow_view(const struct flow *flow, int64_t now_ms, int64_t wall_us)
         .rules = flow_rules(flow),
         .now_ms = now_ms,
         .wall_us = wall_us,
-        .steady_ms = db_clock_steady_ms(flow->env->db_clock, now_ms * 1000),
+        .steady_ms = db_clock_steady_ms(flow->env->worker->db_clock, now_ms * 1000),
         .random = backoff_random(),
         .peers_rest_ms = longer_rest_ms(flow, now_ms),
     };
@@ -154,9 +154,9 @@ struct peer *flow_peer(const struct flow *flow)
     case FLOW_PEER_NONE:
         return NULL;
     case FLOW_PEER_ISSUER:
-        return &flow->env->peers->issuer;
+        return &flow->env->worker->peers->issuer;
     case FLOW_PEER_CORE:
-        return &flow->env->peers->core;
+        return &flow->env->worker->peers->core;
     case FLOW_PEER_ROUTE:
         /* guard: a route has a breaker of its own */
         return &flow->route->peer;

@@ -31,7 +31,7 @@
 #include "common/lib/base/trace.h"
 #include "common/lib/base/uuid7.h"
 #include "common/lib/http_client/http_client.h"
-#include "worker/base/db_clock.h"
+#include "worker/base/worker_env.h"
 #include "worker/base/writer.h"
 #include "worker/peers/event_parameters.h"
 #include "worker/peers/peer.h"
@@ -40,7 +40,6 @@
 
 struct flow;
 struct slots_share;
-struct worker_series;
 
 enum flow_peer { FLOW_PEER_NONE, FLOW_PEER_ISSUER, FLOW_PEER_CORE, FLOW_PEER_ROUTE };
 #define FLOW_WRITES_NOTHING WRITE_KINDS
@@ -84,15 +83,9 @@ struct flow_mark {
 /* What all attempts of a worker share, or all marks. Owned by the worker, and outlives every flow. */
 struct flow_env {
     const struct flow_mark *mark; /* NULL = its flows are attempts */
-    const struct config *config;
-    struct peers *peers;
-    struct routes *routes;
-    const struct db_clock *db_clock;
-    const struct parameters_env *parameters; /* with the issuer's profile */
-    struct keyring *keyring;                 /* NULL = card numbers are not stored; replaced by a reload */
-    struct worker_series *series;            /* of its metrics; not used by marks */
-    struct exporter *exporter;               /* of spans; NULL = nobody wants them */
-    bool is_draining;                        /* attempts are given back before their next call */
+    const struct worker_env *worker;
+    struct keyring *keyring; /* NULL = card numbers are not stored; replaced by a reload */
+    bool is_draining;        /* attempts are given back before their next call */
     /* As writer_submit() of writer.h: op ends exactly once, from the loop. */
     void (*submit_write)(void *context, struct write_op *op);
     /* The slot is free. From the loop. */

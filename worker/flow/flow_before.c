@@ -10,13 +10,14 @@ struct flow_verdict flow_before_send(const struct flow *flow, int64_t now_ms, in
 {
     const struct view view = flow_view(flow, now_ms, wall_us);
     return decide_before_send(&flow->attempt, &view,
-                              event_parameters_must_keep(&flow->parameters, flow->env->parameters));
+                              event_parameters_must_keep(&flow->parameters, flow->env->worker->parameters));
 }
 
 /* The create is next, and what it is built from must be kept first. */
 static bool keeps_first(const struct flow *flow, int64_t now_ms, int64_t wall_us)
 {
-    if (flow->attempt.step != STEP_ISSUE || !event_parameters_must_keep(&flow->parameters, flow->env->parameters))
+    if (flow->attempt.step != STEP_ISSUE ||
+        !event_parameters_must_keep(&flow->parameters, flow->env->worker->parameters))
         return false;
     struct flow_verdict verdict = flow_before_send(flow, now_ms, wall_us);
     return verdict.kind == FLOW_GO && verdict.step == STEP_KEEP;
@@ -25,7 +26,7 @@ static bool keeps_first(const struct flow *flow, int64_t now_ms, int64_t wall_us
 struct flow_verdict flow_before_call(const struct flow *flow, int64_t now_ms, int64_t wall_us,
                                      struct outcome *ret_outcome)
 {
-    const struct parameters_env *env = flow->env->parameters;
+    const struct parameters_env *env = flow->env->worker->parameters;
     enum issuer_call call = flow_step_call(flow->attempt.step);
     if (event_parameters_must_ask(&flow->parameters, env, call))
         return go(STEP_CHECK);

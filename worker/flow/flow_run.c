@@ -54,7 +54,7 @@ static void free_slot(struct flow *flow, const char *lost)
 static void end_with_lost_lease(struct flow *flow, const char *at)
 {
     flow_ticket_release(flow);
-    metric_add(flow->env->series->lease_lost, 1);
+    metric_add(flow->env->worker->series->lease_lost, 1);
     log_warning("the lease was lost: nothing was written, another worker has the event", FLOW_IN_LOG(flow),
                 LOG_TEXT("step", flow_step_name(flow->attempt.step)), LOG_TEXT("at", at),
                 LOG_NUMBER("attempt", flow->attempt.number));
@@ -104,7 +104,7 @@ static void submit_write(struct flow *flow, enum write_kind kind, enum flow_wait
 
 static void count_end(struct flow *flow)
 {
-    struct worker_series *series = flow->env->series;
+    struct worker_series *series = flow->env->worker->series;
     int64_t held_ms = clock_mono_ms() - flow->attempt.claimed_ms;
     worker_metrics_count(series->metrics, WORKER_METRIC_ATTEMPTS, flow->end.outcome, NULL);
     if (outbox_status_is_final(flow->end.status))
@@ -189,13 +189,13 @@ static void apply_verdict(struct flow *flow, struct flow_verdict verdict)
         go_to_step(flow, &verdict);
         return;
     case FLOW_DEFER:
-        worker_metrics_count(flow->env->series->metrics, WORKER_METRIC_DEFERRALS, worker_metrics_reason(verdict.code),
-                             NULL);
+        worker_metrics_count(flow->env->worker->series->metrics, WORKER_METRIC_DEFERRALS,
+                             worker_metrics_reason(verdict.code), NULL);
         write_end(flow, &verdict);
         return;
     case FLOW_RETRY:
-        worker_metrics_count(flow->env->series->metrics, WORKER_METRIC_RETRIES, worker_metrics_reason(verdict.code),
-                             NULL);
+        worker_metrics_count(flow->env->worker->series->metrics, WORKER_METRIC_RETRIES,
+                             worker_metrics_reason(verdict.code), NULL);
         write_end(flow, &verdict);
         return;
     case FLOW_COMPLETE:
@@ -212,7 +212,7 @@ static void apply_verdict(struct flow *flow, struct flow_verdict verdict)
 static void count_step(struct flow *flow)
 {
     static_assert(STEP_COUNT <= WORKER_STEPS_MAX && OUTCOME_UNKNOWN < WORKER_OUTCOMES, "series for each of them");
-    worker_series_count_step(flow->env->series, (int)flow->attempt.step, flow_step_name(flow->attempt.step),
+    worker_series_count_step(flow->env->worker->series, (int)flow->attempt.step, flow_step_name(flow->attempt.step),
                              (int)flow->attempt.outcome.kind, outcome_kind_name(flow->attempt.outcome.kind),
                              clock_mono_us() - flow->step_started_us);
 }
@@ -261,7 +261,7 @@ static int64_t slack_ms(const struct config *config)
 static bool lease_lasts(const struct flow *flow, int64_t for_ms)
 {
     /* guard: no call may outlast its lease */
-    return clock_mono_ms() + for_ms + slack_ms(flow->env->config) <= flow->lease_until_ms;
+    return clock_mono_ms() + for_ms + slack_ms(flow->env->worker->config) <= flow->lease_until_ms;
 }
 
 /* The last checks before a create or a delivery leaves; false: the attempt went elsewhere. */
@@ -308,7 +308,7 @@ static void on_extended(struct write_op *op, enum write_result result, const cha
     end_wait(flow, FLOW_WAIT_LEASE);
     switch (result) {
     case WRITE_DONE:
-        flow->lease_until_ms = flow->extended_ms + flow->env->config->worker.lease_ms;
+        flow->lease_until_ms = flow->extended_ms + flow->env->worker->config->worker.lease_ms;
         if (flow->holds_ticket)
             send_call(flow, true);
         else
@@ -460,7 +460,7 @@ static void on_reserved(struct target_ticket *ticket, enum target_entry entry)
     struct flow *flow = container_of(ticket, struct flow, reserved);
     end_wait(flow, FLOW_WAIT_TARGET);
     flow->holds_reserved = entry == TARGET_ADMITTED;
-    take_entry(flow, entry, &flow->env->peers->issuer.target, start_call);
+    take_entry(flow, entry, &flow->env->worker->peers->issuer.target, start_call);
 }
 
 static void start_step(struct flow *flow)
@@ -471,7 +471,7 @@ static void start_step(struct flow *flow)
     else if (is_closed(flow) || (flow_step_call(flow->attempt.step) != ISSUER_CALLS && !has_parameters(flow)))
         return;
     else if (flow_ticket_is_needed(flow)) /* the question waits for the ticket of its create */
-        take_entry(flow, flow_ticket_reserve(flow, on_reserved), &flow->env->peers->issuer.target, start_call);
+        take_entry(flow, flow_ticket_reserve(flow, on_reserved), &flow->env->worker->peers->issuer.target, start_call);
     else
         start_call(flow);
 }
@@ -486,7 +486,7 @@ void flow_run_start(struct flow *flow, bool payload_is_usable)
     flow->review.is_on = false;
     flow->attempt.is_readable = payload_is_usable;
     flow->attempt.wall_offset_us = clock_wall_us() - clock_mono_us();
-    if (flow->env->exporter)
+    if (flow->env->worker->exporter)
         spans_begin_attempt(flow);
     issuer_lookup_forget(&flow->lookup);
     apply_verdict(flow, decide_first(&flow->attempt, &rules));
@@ -498,7 +498,7 @@ void flow_run_mark(struct flow *flow, struct flow_verdict first)
     flow->is_busy = true;
     flow->lease_until_ms = INT64_MAX;
     flow->attempt.wall_offset_us = clock_wall_us() - clock_mono_us();
-    if (flow->env->exporter)
+    if (flow->env->worker->exporter)
         spans_begin_mark(flow);
     apply_verdict(flow, first);
 }

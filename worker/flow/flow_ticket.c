@@ -8,14 +8,14 @@
 
 static struct target *issuer_of(const struct flow *flow)
 {
-    return &flow->env->peers->issuer.target;
+    return &flow->env->worker->peers->issuer.target;
 }
 
 static bool is_suspected(const struct flow *flow)
 {
     if (flow->route)
         return flow->route->peer.target.suspected > 0;
-    return issuer_of(flow)->suspected > 0 || flow->env->peers->core.target.suspected > 0;
+    return issuer_of(flow)->suspected > 0 || flow->env->worker->peers->core.target.suspected > 0;
 }
 
 const char *flow_ticket_closed(const struct flow *flow, int64_t now_ms)
@@ -33,7 +33,7 @@ const char *flow_ticket_closed(const struct flow *flow, int64_t now_ms)
 
 int64_t flow_ticket_wait_ms(const struct flow *flow)
 {
-    const struct peers *peers = flow->env->peers;
+    const struct peers *peers = flow->env->worker->peers;
     bool is_away = flow->route ? flow->route->peer.target.breaker.state != BREAKER_CLOSED
                                : peers->issuer.target.breaker.state != BREAKER_CLOSED ||
                                      peers->core.target.breaker.state != BREAKER_CLOSED;

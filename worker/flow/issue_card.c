@@ -23,7 +23,7 @@ struct flow_verdict step_check_read(struct flow *flow, struct outcome *ret_outco
     core_read_check(&flow->call, step_profile(flow), &answer, ret_outcome);
     bool is_eligible = ret_outcome->kind == OUTCOME_EXECUTED;
     if (is_eligible || ret_outcome->advice == ADVICE_REJECT)
-        event_parameters_take(&flow->parameters, flow->env->parameters, flow->user_id, is_eligible, &answer);
+        event_parameters_take(&flow->parameters, flow->env->worker->parameters, flow->user_id, is_eligible, &answer);
     const char *missing = issuer_parameters_missing(step_profile(flow), &flow->parameters.values);
     if (is_eligible && flow->attempt.asks_for == STEP_COUNT && missing)
         event_parameters_missing(missing, ret_outcome);
@@ -141,7 +141,7 @@ bool step_reveal_prepare(struct flow *flow)
 struct flow_verdict step_reveal_read(struct flow *flow, struct outcome *ret_outcome)
 {
     issuer_read_reveal(step_profile(flow), &flow->call, &flow->card, ret_outcome);
-    if (ret_outcome->kind == OUTCOME_REFUSED && flow->env->config->card.number_refused == NUMBER_REFUSED_KEEP)
+    if (ret_outcome->kind == OUTCOME_REFUSED && flow->env->worker->config->card.number_refused == NUMBER_REFUSED_KEEP)
         ret_outcome->health = BREAKER_GOOD; /* it is expected, and counts against no peer */
     return step_decide(flow, ret_outcome, shown_of(flow));
 }

@@ -47,7 +47,7 @@ void spans_end_call(struct flow *flow)
     const struct outcome *outcome = &flow->attempt.outcome;
     const struct peer *peer = flow_peer(flow);
     struct buf *out = &flow->spans;
-    const char *template = template_of(flow->env->parameters->profile, flow->attempt.step);
+    const char *template = template_of(flow->env->worker->parameters->profile, flow->attempt.step);
     const char *object = template ? template : peer->name;
     int64_t at_us = flow->attempt.wall_offset_us + clock_mono_us();
     bool is_answered = call->result == HTTP_ANSWERED, is_error = has_failed(outcome);
@@ -77,7 +77,7 @@ void spans_begin_attempt(struct flow *flow)
 {
     flow->started_us = clock_mono_us();
     flow->span_id[0] = '\0';
-    if (!exporter_wants(flow->env->exporter, &flow->trace, flow->span_parent))
+    if (!exporter_wants(flow->env->worker->exporter, &flow->trace, flow->span_parent))
         return;
     flow->span_id[SPAN_ID_SIZE - 1] = '\0';
     span_make_id(flow->span_id);
@@ -139,7 +139,7 @@ void spans_end_attempt(struct flow *flow, const char *lost)
         span_integer(out, "issuing.deferred_ms", end->delay_ms);
     span_text(out, "error.type", !has_failed ? NULL : code[0] ? code : end->outcome);
     span_end(out, has_failed);
-    exporter_put(flow->env->exporter, out, flow->span_count + 1);
+    exporter_put(flow->env->worker->exporter, out, flow->span_count + 1);
 }
 
 /* ---- marks ---- */
@@ -148,7 +148,7 @@ void spans_begin_mark(struct flow *flow)
 {
     flow->span_count = 0;
     flow->span_id[0] = '\0';
-    if (!exporter_wants(flow->env->exporter, &flow->trace, flow->span_parent))
+    if (!exporter_wants(flow->env->worker->exporter, &flow->trace, flow->span_parent))
         return;
     memcpy(flow->span_id, flow->span_parent, SPAN_ID_SIZE);
     buf_init(&flow->spans, EXPORTER_SPANS_BYTES);
@@ -156,6 +156,6 @@ void spans_begin_mark(struct flow *flow)
 
 void spans_end_mark(struct flow *flow)
 {
-    if (flow->env->exporter && flow->span_id[0] && flow->span_count > 0)
-        exporter_put(flow->env->exporter, &flow->spans, flow->span_count);
+    if (flow->env->worker->exporter && flow->span_id[0] && flow->span_count > 0)
+        exporter_put(flow->env->worker->exporter, &flow->spans, flow->span_count);
 }

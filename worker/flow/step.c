@@ -50,12 +50,12 @@ struct flow_verdict step_read_write(struct flow *flow, enum flow_step next, stru
 bool step_write_parameters(struct flow *flow)
 {
     buf_init(&flow->kept, KEPT_MAX);
-    return event_parameters_write(&flow->parameters, flow->env->parameters, &flow->kept);
+    return event_parameters_write(&flow->parameters, flow->env->worker->parameters, &flow->kept);
 }
 
 const struct issuer_profile *step_profile(const struct flow *flow)
 {
-    return flow->env->parameters->profile;
+    return flow->env->worker->parameters->profile;
 }
 
 bool step_with_trace(struct flow *flow, bool is_made)

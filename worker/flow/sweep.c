@@ -1,12 +1,9 @@
 /* See sweep.h. One statement is in flight at a time. Each look is at the young events or the next piece of a pass. */
 #include "worker/flow/sweep.h"
 
-#include <assert.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/lib/base/clock.h"
-#include "common/lib/base/closing.h"
 #include "common/lib/base/log.h"
 #include "statements.h"
 #include "worker/flow/flow.h"
@@ -24,10 +21,8 @@
 static const int64_t REBASE_REPEAT_MS[] = {1000, 4000, 15000};
 
 struct sweep {
+    struct job job;
     struct sweep_options options;
-    uv_timer_t timer;
-    struct pg_query query;
-    bool is_in_flight;
     bool is_young;       /* the look is at the young events */
     int64_t rest_us;     /* where the last look of the pass ended; NOWHERE = it went over all it was to look at */
     int64_t rebased_us;  /* likewise of the rebase */
@@ -40,8 +35,6 @@ struct sweep {
     bool is_cheap; /* the last look of a pass */
     bool is_watched;
     int64_t awake_until_ms; /* so long it looks although it is watched */
-    bool is_stopped;
-    struct closing closing;
 };
 
 /* Columns of outbox_sweep. */
@@ -49,20 +42,16 @@ enum { COL_FREED, COL_LATE, COL_COST, COL_ENDED, COL_REST, COL_LOOKED };
 /* Columns of outbox_rebase. */
 enum { COL_MOVED, COL_REBASE_REST, COL_REBASE_LOOKED };
 
-static void on_timer(uv_timer_t *timer);
-
 static void wait_for_next(struct sweep *sweep, int64_t now_ms)
 {
-    if (sweep->is_stopped)
-        return;
     int64_t due_ms = sweep->young_due_ms < sweep->old_due_ms ? sweep->young_due_ms : sweep->old_due_ms;
     if (sweep->is_watched && now_ms >= sweep->awake_until_ms) {
-        uv_timer_stop(&sweep->timer);
+        job_rest(&sweep->job);
         if (!sweep->rebase_pending)
             return;
         due_ms = sweep->rebase_due_ms;
     }
-    uv_timer_start(&sweep->timer, on_timer, due_ms > now_ms ? (uint64_t)(due_ms - now_ms) : 0, 0);
+    job_wait(&sweep->job, due_ms - now_ms);
 }
 
 static struct pg_param type_param(const struct sweep *sweep)
@@ -70,17 +59,10 @@ static struct pg_param type_param(const struct sweep *sweep)
     return pg_param_text(sweep->options.event_type, strlen(sweep->options.event_type));
 }
 
-static void submit(struct sweep *sweep)
+static void send_statement(struct sweep *sweep, const struct sql_statement *statement, job_on_result *on_result)
 {
-    sweep->is_in_flight = true;
     ++*sweep->options.in_flight;
-    pg_pool_submit(sweep->options.pool, &sweep->query);
-}
-
-static void note_answered(struct sweep *sweep)
-{
-    sweep->is_in_flight = false;
-    --*sweep->options.in_flight;
+    job_send(&sweep->job, statement, SWEEP_TIMEOUT_MS, on_result);
 }
 
 static int64_t time_of(const struct pg_rows *rows, int column)
@@ -101,7 +83,7 @@ static bool note_look(struct sweep *sweep, const struct pg_rows *rows)
     if (!pg_is_null(rows, 0, COL_LATE))
         claim_go_back(claim, sweep->options.source, pg_int8(rows, 0, COL_LATE));
     for (int64_t i = 0; i < ended; i++)
-        worker_series_count_end(sweep->options.series, sweep->options.event_type, OUTBOX_FAILED, "worker_lost", -1);
+        worker_series_count_end(sweep->job.env->series, sweep->options.event_type, OUTBOX_FAILED, "worker_lost", -1);
     if (ended > 0)
         log_warning("events that lost their worker again and again are FAILED worker_lost",
                     LOG_TEXT("type", sweep->options.event_type), LOG_NUMBER("events", ended));
@@ -112,13 +94,13 @@ static bool note_look(struct sweep *sweep, const struct pg_rows *rows)
     return !sweep->is_young && sweep->rest_us != NOWHERE;
 }
 
-static void on_looked(struct pg_query *query, const struct pg_query_result *result)
+static void on_looked(struct job *job, const struct pg_query_result *result)
 {
-    struct sweep *sweep = container_of(query, struct sweep, query);
+    struct sweep *sweep = container_of(job, struct sweep, job);
     int64_t now_ms = clock_mono_ms(), poll_ms = sweep->pace.poll_interval_ms;
     bool is_done = result->kind == PG_DONE;
     int64_t cost_ms = is_done ? pg_int8(result->rows, 0, COL_COST) : 0;
-    note_answered(sweep);
+    --*sweep->options.in_flight;
     bool was_full = is_done && note_look(sweep, result->rows);
     /* Too many entries to look through, or no database: the look did not happen. (PG_NOT_SENT, after waiting for a
      * connection, proves nothing about the width.) */
@@ -150,15 +132,15 @@ static void go_on_with_rebase(struct sweep *sweep, const struct pg_rows *rows, i
         sweep->rebase_due_ms += REBASE_REPEAT_MS[sweep->rebase_repeats++];
 }
 
-static void on_rebased(struct pg_query *query, const struct pg_query_result *result)
+static void on_rebased(struct job *job, const struct pg_query_result *result)
 {
-    struct sweep *sweep = container_of(query, struct sweep, query);
-    note_answered(sweep);
+    struct sweep *sweep = container_of(job, struct sweep, job);
+    --*sweep->options.in_flight;
     bool is_done = result->kind == PG_DONE;
     int64_t moved = is_done ? pg_int8(result->rows, 0, COL_MOVED) : 0;
     int64_t now_ms = clock_mono_ms();
     if (!is_done)
-        sweep->rebase_due_ms = now_ms + sweep->options.poll_interval_ms;
+        sweep->rebase_due_ms = now_ms + sweep->job.env->config->worker.poll_interval_ms;
     else if (moved < FREED_MAX && !sweep->rebase_pending)
         go_on_with_rebase(sweep, result->rows, now_ms);
     sweep->rebase_pending |= !is_done || moved == FREED_MAX;
@@ -172,17 +154,14 @@ static void on_rebased(struct pg_query *query, const struct pg_query_result *res
 
 static void rebase(struct sweep *sweep)
 {
+    struct pg_param *params = sweep->job.query.params;
     sweep->rebase_pending = false;
-    sweep->query.statement = &sql_outbox_rebase;
-    sweep->query.params[0] = pg_param_int8(FREED_MAX);
-    sweep->query.params[1] = type_param(sweep);
-    sweep->query.params[2] = claim_source_param(sweep->options.route, sweep->options.source);
-    sweep->query.params[3] = sweep->rebased_us != NOWHERE ? pg_param_int8(sweep->rebased_us) : pg_param_null();
-    sweep->query.params[4] = pg_param_int8(REBASE_LOOKS);
-    sweep->query.timeout_ms = SWEEP_TIMEOUT_MS;
-    sweep->query.is_slow = true;
-    sweep->query.on_result = on_rebased;
-    submit(sweep);
+    params[0] = pg_param_int8(FREED_MAX);
+    params[1] = type_param(sweep);
+    params[2] = claim_source_param(sweep->options.route, sweep->options.source);
+    params[3] = sweep->rebased_us != NOWHERE ? pg_param_int8(sweep->rebased_us) : pg_param_null();
+    params[4] = pg_param_int8(REBASE_LOOKS);
+    send_statement(sweep, &sql_outbox_rebase, on_rebased);
 }
 
 void sweep_rebase(struct sweep *sweep)
@@ -191,15 +170,15 @@ void sweep_rebase(struct sweep *sweep)
     sweep->rebased_us = NOWHERE;
     sweep->rebase_due_ms = 0;
     sweep->rebase_repeats = 0;
-    if (!sweep->is_in_flight && !sweep->is_stopped)
-        uv_timer_start(&sweep->timer, on_timer, 0, 0);
+    if (!sweep->job.is_busy)
+        job_wait(&sweep->job, 0);
 }
 
 void sweep_watch(struct sweep *sweep, bool is_watched)
 {
     bool was_watched = sweep->is_watched;
     sweep->is_watched = is_watched;
-    if (was_watched && !is_watched && !sweep->is_in_flight)
+    if (was_watched && !is_watched && !sweep->job.is_busy)
         wait_for_next(sweep, clock_mono_ms());
 }
 
@@ -208,7 +187,7 @@ void sweep_wake(struct sweep *sweep)
     int64_t now_ms = clock_mono_ms();
     /* Long enough for a look at the young and one at the old. */
     sweep->awake_until_ms = now_ms + sweep->pace.poll_interval_ms * 3 / 2;
-    if (!sweep->is_in_flight && sweep->is_watched)
+    if (!sweep->job.is_busy && sweep->is_watched)
         wait_for_next(sweep, now_ms);
 }
 
@@ -223,35 +202,31 @@ static void look(struct sweep *sweep, int64_t now_ms)
     int64_t until_us = bookmark_us >= 0 ? bookmark_us : NOWHERE;
     int64_t to_ms = sweep->is_young ? 0 : sweep->pace.age_ms;
     bool is_last = !sweep->is_young && sweep->pace.width_ms == SWEEP_UNBOUNDED;
-    struct pg_query *query = &sweep->query;
+    struct pg_param *params = sweep->job.query.params;
     /* guard: the looks of a pass go on where the last one ended */
     if (!sweep->is_young && sweep->rest_us < until_us)
         until_us = sweep->rest_us;
     sweep->sent_ms = now_ms;
-    query->statement = &sql_outbox_sweep;
-    query->params[0] =
+    params[0] =
         is_last ? pg_param_null() : pg_param_int8(sweep->is_young ? SWEEP_YOUNG_MS : to_ms + sweep->pace.width_ms);
-    query->params[1] = pg_param_int8(to_ms);
-    query->params[2] = until_us != NOWHERE ? pg_param_int8(until_us) : pg_param_null();
-    query->params[3] = pg_param_int8(FREED_MAX);
-    query->params[4] = pg_param_int8(OUTBOX_LOST_MAX);
-    query->params[5] = type_param(sweep);
-    query->params[6] = claim_source_param(sweep->options.route, sweep->options.source);
-    query->params[7] = pg_param_int8(SWEEP_LOOKS);
-    query->timeout_ms = SWEEP_TIMEOUT_MS;
-    query->is_slow = true;
-    query->on_result = on_looked;
-    submit(sweep);
+    params[1] = pg_param_int8(to_ms);
+    params[2] = until_us != NOWHERE ? pg_param_int8(until_us) : pg_param_null();
+    params[3] = pg_param_int8(FREED_MAX);
+    params[4] = pg_param_int8(OUTBOX_LOST_MAX);
+    params[5] = type_param(sweep);
+    params[6] = claim_source_param(sweep->options.route, sweep->options.source);
+    params[7] = pg_param_int8(SWEEP_LOOKS);
+    send_statement(sweep, &sql_outbox_sweep, on_looked);
 }
 
-static void on_timer(uv_timer_t *timer)
+static void on_due(struct job *job)
 {
-    struct sweep *sweep = container_of(timer, struct sweep, timer);
+    struct sweep *sweep = container_of(job, struct sweep, job);
     int64_t now_ms = clock_mono_ms();
-    if (sweep->is_in_flight)
+    if (job->is_busy)
         return;
     if (*sweep->options.in_flight >= SWEEP_MOST) {
-        uv_timer_start(timer, on_timer, TURN_MS, 0);
+        job_wait(job, TURN_MS);
         return;
     }
     if (sweep->rebase_pending && sweep->rebase_due_ms <= now_ms) {
@@ -265,36 +240,18 @@ static void on_timer(uv_timer_t *timer)
         wait_for_next(sweep, now_ms);
 }
 
-bool sweep_open(const struct sweep_options *options, struct sweep **ret_sweep, struct err *err)
+bool sweep_open(const struct sweep_options *options, const struct worker_env *env, struct sweep **ret_sweep,
+                struct err *err)
 {
-    struct sweep *sweep = calloc(1, sizeof(*sweep));
+    static const struct job_kind kind = {.name = "the sweep", .on_due = on_due};
+    struct sweep *sweep = job_new(&kind, env, sizeof(*sweep), err);
     if (!sweep)
-        return err_set(err, ERR_MEMORY, "no memory for the sweep");
+        return false;
+    int64_t poll_ms = env->config->worker.poll_interval_ms;
     sweep->options = *options;
     sweep->rest_us = sweep->rebased_us = NOWHERE;
-    int64_t every_ms = options->poll_interval_ms > SWEEP_EVERY_MS ? options->poll_interval_ms : SWEEP_EVERY_MS;
-    sweep_pace_init(&sweep->pace, every_ms, clock_mono_ms());
-    uv_timer_init(options->loop, &sweep->timer);
-    uv_timer_start(&sweep->timer, on_timer, (uint64_t)options->first_ms, 0);
+    sweep_pace_init(&sweep->pace, poll_ms > SWEEP_EVERY_MS ? poll_ms : SWEEP_EVERY_MS, clock_mono_ms());
+    job_wait(&sweep->job, options->first_ms);
     *ret_sweep = sweep;
     return true;
-}
-
-void sweep_stop(struct sweep *sweep)
-{
-    sweep->is_stopped = true;
-    uv_timer_stop(&sweep->timer);
-}
-
-bool sweep_is_idle(const struct sweep *sweep)
-{
-    return !sweep->is_in_flight;
-}
-
-void sweep_close(struct sweep *sweep, void (*on_closed)(void *context), void *context)
-{
-    assert(sweep_is_idle(sweep));
-    closing_start(&sweep->closing, free, sweep, on_closed, context);
-    closing_handle(&sweep->closing, &sweep->timer);
-    closing_end(&sweep->closing);
 }

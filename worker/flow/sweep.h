@@ -14,9 +14,7 @@
 #ifndef ISSUING_SWEEP_H
 #define ISSUING_SWEEP_H
 
-#include "common/lib/base/base.h"
-#include "common/lib/base/err.h"
-#include "common/lib/pg/pg_pool.h"
+#include "worker/base/job.h"
 #include "worker/flow/claim.h"
 
 #define SWEEP_MOST 2
@@ -26,32 +24,24 @@ struct sweep;
 
 /* The pointers are borrowed until the sweep is closed. */
 struct sweep_options {
-    uv_loop_t *loop;
-    struct pg_pool *pool;
     struct claim *claim; /* of the type */
     const char *event_type;
     const struct route *route;
     enum claim_source source; /* of card requests */
     int *in_flight;           /* statements of the sweeps of all types; 0 at first */
     int64_t first_ms;         /* before the first look: the sweeps of several types look one after the other */
-    struct worker_series *series;
-    int64_t poll_interval_ms; /* the looks are no more frequent than SWEEP_EVERY_MS */
 };
 
-must_check bool sweep_open(const struct sweep_options *options, struct sweep **ret_sweep, struct err *err);
+/* The looks come every worker.poll_interval, and no more frequently than SWEEP_EVERY_MS. */
+must_check bool sweep_open(const struct sweep_options *options, const struct worker_env *env, struct sweep **ret_sweep,
+                           struct err *err);
 /* true: from now on it looks after a sweep_wake() only, until false is passed. */
 void sweep_watch(struct sweep *sweep, bool is_watched);
 /* Something may be due: it looks at all there is, soon; a second at most after the last look. */
 void sweep_wake(struct sweep *sweep);
 /* Its last look went over everything, and cost little. */
 bool sweep_is_cheap(const struct sweep *sweep);
-/* No look starts after it. */
-void sweep_stop(struct sweep *sweep);
-/* No statement is in flight. */
-bool sweep_is_idle(const struct sweep *sweep);
 /* The database's clock was set back, or may have been: soon, open events that bear times to come get times of now. */
 void sweep_rebase(struct sweep *sweep);
-/* Precondition: sweep_is_idle(). on_closed is called from the loop. */
-void sweep_close(struct sweep *sweep, void (*on_closed)(void *context), void *context);
 
 #endif

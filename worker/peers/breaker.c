@@ -6,6 +6,13 @@
 
 #define RAMP_LIMIT 16 /* the calls at a time of a peer that can be reached, and takes calls again */
 
+const char *breaker_state_name(enum breaker_state state)
+{
+    static const char *const names[] = {
+        [BREAKER_CLOSED] = "closed", [BREAKER_HALF_OPEN] = "half_open", [BREAKER_OPEN] = "open"};
+    return names[state];
+}
+
 void breaker_init(struct breaker *breaker, int failures_max, int64_t probe_interval_ms, int limit_max, int64_t now_ms)
 {
     *breaker = (struct breaker){

@@ -43,6 +43,8 @@ struct breaker {
     char cause[BREAKER_CAUSE_SIZE];
 };
 
+/* "closed", "half_open" or "open". */
+const char *breaker_state_name(enum breaker_state state);
 void breaker_init(struct breaker *breaker, int failures_max, int64_t probe_interval_ms, int limit_max, int64_t now_ms);
 /* How many more calls may start now: 0 while open or at its limit, 1 for a probe that is due. */
 int breaker_capacity(const struct breaker *breaker, int64_t now_ms);

@@ -29,19 +29,6 @@ void peer_origin(const char *url, char ret_origin[PEER_ORIGIN_SIZE])
         *byte = (char)tolower((unsigned char)*byte);
 }
 
-static const char *breaker_word(enum breaker_state state)
-{
-    switch (state) {
-    case BREAKER_CLOSED:
-        return "closed";
-    case BREAKER_HALF_OPEN:
-        return "half-open";
-    case BREAKER_OPEN:
-        return "open";
-    }
-    return "?";
-}
-
 static void on_rest_timer(uv_timer_t *timer);
 
 static void start_rest_timer(struct peer *peer, int64_t now_ms)
@@ -62,12 +49,10 @@ static void on_rest_timer(uv_timer_t *timer)
 
 static void show_state(struct peer *peer)
 {
-    static const char *const words[] = {
-        [BREAKER_CLOSED] = "closed", [BREAKER_HALF_OPEN] = "half_open", [BREAKER_OPEN] = "open"};
     enum breaker_state now = target_state(&peer->target);
     metric_set(peer->gauge, now);
     if (now != peer->shown)
-        worker_metrics_count(peer->metrics, WORKER_METRIC_BREAKER_TRANSITIONS, peer->name, words[now]);
+        worker_metrics_count(peer->metrics, WORKER_METRIC_BREAKER_TRANSITIONS, peer->name, breaker_state_name(now));
     peer->shown = now;
 }
 
@@ -81,7 +66,7 @@ static void on_target_change(struct target *target)
     show_state(peer);
     if (before != now && (now == BREAKER_OPEN || now == BREAKER_CLOSED))
         log_at(now == BREAKER_OPEN ? LOG_WARNING : LOG_INFO, "breaker", LOG_TEXT("target", peer->name),
-               LOG_TEXT("state", breaker_word(now)), LOG_TEXT("cause", target_cause(target)),
+               LOG_TEXT("state", breaker_state_name(now)), LOG_TEXT("cause", target_cause(target)),
                LOG_NUMBER("probe_in_ms", now == BREAKER_OPEN ? target_probe_at_ms(target) - now_ms : 0));
     if (now != BREAKER_HALF_OPEN)
         peer->logged = now;

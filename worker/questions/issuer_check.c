@@ -1,17 +1,15 @@
 /* See issuer_check.h. */
 #include "worker/questions/issuer_check.h"
 
-#include <assert.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/lib/base/clock.h"
-#include "common/lib/base/closing.h"
 #include "common/lib/base/log.h"
 #include "statements.h"
 #include "worker/peers/core_api.h"
 #include "worker/questions/issuer_findings.h"
+#include "worker/questions/question.h"
 #include "worker/questions/trial_run.h"
 #include "worker/route/route_call.h"
 #include "worker/route/route_findings.h"
@@ -24,10 +22,9 @@
 #define HELD_FIX "issuing-ctl targets says until when; then ask again"
 
 struct issuer_check {
+    struct job job;
     bool is_busy; /* a check is held, or being taken; one operation is in flight, or the trial pauses */
-    bool is_draining;
     int64_t tidied_ms;
-    uv_timer_t timer;
     struct question question;
     struct buf targets;   /* a parameter of the query: what can be checked now */
     struct uuid event_id; /* made up, no event has it */
@@ -42,7 +39,6 @@ struct issuer_check {
     bool creates, is_test, is_tried;         /* a trial follows; the issuer is in its test mode; the trial began */
     char none_code[OUTBOX_REASON_CODE_SIZE]; /* of a card that does not exist; "" = no code told that */
     struct trial_run trial;
-    struct closing closing;
 };
 
 static void on_statement_done(struct pg_query *query, const struct pg_query_result *result)
@@ -80,7 +76,7 @@ static void end(struct issuer_check *check)
 /* ---- calls ---- */
 
 /* The longest check; a trial renews it before each call. */
-static int64_t lease_ms(const struct question_env *env)
+static int64_t lease_ms(const struct worker_env *env)
 {
     int64_t longest_ms = question_call_ms(&env->peers->core) + 4 * question_call_ms(&env->peers->issuer);
     for (int i = 0; i < env->routes->count; i++)
@@ -125,7 +121,7 @@ static bool wants_numbers(const struct issuer_check *check)
 static void go_on(struct issuer_check *check)
 {
     const char *missing = issuer_parameters_missing_for(check->facts.profile, &check->known, ISSUER_CREATE);
-    if (!check->creates || check->findings.has_failure || check->is_draining) {
+    if (!check->creates || check->findings.has_failure || check->job.is_stopped) {
         end(check);
         return;
     }
@@ -194,7 +190,7 @@ static void on_issuer_answered(struct http_call *http)
     if (check->which == ISSUER_LOOKUP)
         issuer_read_lookup(check->facts.profile, http, &check->event_id, &check->lookup, &outcome);
     bool is_half = check->lookup.none_code[0] && !check->lookup.is_done && outcome.kind == OUTCOME_EXECUTED;
-    if (is_half && !check->is_draining) {
+    if (is_half && !check->job.is_stopped) {
         question_call_end(&check->call);
         ask_issuer(check);
         return;
@@ -228,7 +224,7 @@ static void call_issuer(struct issuer_check *check)
 {
     check->which = issuer_findings_call(check->facts.profile, &check->known);
     check->event_id = uuid7_make();
-    if (check->is_draining) {
+    if (check->job.is_stopped) {
         put_back(check);
     } else if (check->which == ISSUER_CALLS) {
         issuer_findings_add_uncalled(&check->findings, "there is no call without the missing parameters",
@@ -340,7 +336,7 @@ static void on_taken(struct pg_query *query, const struct pg_query_result *resul
     check->creates = pg_bool(result->rows, 0, 3);
     check->is_tried = false;
     check->none_code[0] = '\0';
-    if (check->is_draining)
+    if (check->job.is_stopped)
         put_back(check);
     else if (check->route)
         call_receiver(check);
@@ -350,17 +346,18 @@ static void on_taken(struct pg_query *query, const struct pg_query_result *resul
 
 void issuer_check_wake(struct issuer_check *check)
 {
-    const struct question_env *env = check->question.env;
+    const struct worker_env *env = check->question.env;
     if (check->is_busy || !question_targets(env, "issuer", false, &check->targets, &check->question.query.params[3]))
         return;
     check->is_busy = true;
     question_take(&check->question, &sql_issuer_check_take, lease_ms(env), on_taken);
 }
 
-static void on_timer(uv_timer_t *timer)
+static void on_due(struct job *job)
 {
-    struct issuer_check *check = container_of(timer, struct issuer_check, timer);
+    struct issuer_check *check = container_of(job, struct issuer_check, job);
     int64_t now_ms = clock_mono_ms();
+    job_wait(job, TICK_MS);
     trial_run_wake(&check->trial);
     if (now_ms - check->tidied_ms < TIDY_MS)
         return;
@@ -375,17 +372,38 @@ static void on_trial_over(struct trial_run *run)
     end(container_of(run, struct issuer_check, trial));
 }
 
-bool issuer_check_open(const struct question_env *env, struct issuer_check **ret_check, struct err *err)
+static void on_stop(struct job *job)
 {
+    trial_run_drain(&container_of(job, struct issuer_check, job)->trial);
+}
+
+static bool is_idle(const struct job *job)
+{
+    return !container_of(job, const struct issuer_check, job)->is_busy;
+}
+
+static void release(struct job *job)
+{
+    struct issuer_check *check = container_of(job, struct issuer_check, job);
+    http_call_done(&check->call.http);
+    trial_run_done(&check->trial);
+    findings_done(&check->findings);
+    buf_done(&check->targets);
+}
+
+bool issuer_check_open(const struct worker_env *env, struct issuer_check **ret_check, struct err *err)
+{
+    static const struct job_kind kind = {
+        .name = "checks of the issuer", .on_due = on_due, .on_stop = on_stop, .is_idle = is_idle, .release = release};
     const struct config *config = env->config;
-    struct issuer_check *check = calloc(1, sizeof(*check));
+    struct issuer_check *check = job_new(&kind, env, sizeof(*check), err);
     if (!check)
-        return err_set(err, ERR_MEMORY, "no memory for checks of the issuer");
+        return false;
     check->question.env = env;
     check->facts = (struct issuer_findings_facts){
         .profile = env->parameters->profile,
         .fixed = &env->parameters->fixed,
-        .worker = env->worker_name,
+        .worker = env->name,
         .account = config->issuer.account,
         .issuer = {.url = config->issuer.url, .credential_file = config->issuer.credential_file},
         .core = {.url = config->core.url, .credential_file = config->core.credential_file},
@@ -394,38 +412,7 @@ bool issuer_check_open(const struct question_env *env, struct issuer_check **ret
     trial_run_init(&check->trial, &check->findings, on_trial_over);
     findings_init(&check->findings);
     buf_init(&check->targets, TARGETS_BYTES_MAX);
-    uv_timer_init(env->loop, &check->timer);
-    uv_timer_start(&check->timer, on_timer, TICK_MS, TICK_MS);
+    job_wait(&check->job, TICK_MS);
     *ret_check = check;
     return true;
-}
-
-void issuer_check_stop(struct issuer_check *check)
-{
-    check->is_draining = true;
-    uv_timer_stop(&check->timer);
-    trial_run_drain(&check->trial);
-}
-
-bool issuer_check_is_idle(const struct issuer_check *check)
-{
-    return !check->is_busy;
-}
-
-static void release(void *module)
-{
-    struct issuer_check *check = module;
-    http_call_done(&check->call.http);
-    trial_run_done(&check->trial);
-    findings_done(&check->findings);
-    buf_done(&check->targets);
-    free(check);
-}
-
-void issuer_check_close(struct issuer_check *check, void (*on_closed)(void *context), void *context)
-{
-    assert(issuer_check_is_idle(check));
-    closing_start(&check->closing, release, check, on_closed, context);
-    closing_handle(&check->closing, &check->timer);
-    closing_end(&check->closing);
 }

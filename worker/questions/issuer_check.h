@@ -12,20 +12,13 @@
 #ifndef ISSUING_ISSUER_CHECK_H
 #define ISSUING_ISSUER_CHECK_H
 
-#include "common/lib/base/base.h"
-#include "common/lib/base/err.h"
-#include "worker/questions/question.h"
+#include "worker/base/job.h"
 
 struct issuer_check;
 
-must_check bool issuer_check_open(const struct question_env *env, struct issuer_check **ret_check, struct err *err);
+/* After a stop no check is taken; one that is held is put back before its next call. */
+must_check bool issuer_check_open(const struct worker_env *env, struct issuer_check **ret_check, struct err *err);
 /* Somebody may wait for one. */
 void issuer_check_wake(struct issuer_check *check);
-/* After this no check is taken; one that is held is put back before its next call. */
-void issuer_check_stop(struct issuer_check *check);
-/* No check is held and no statement is in flight. */
-bool issuer_check_is_idle(const struct issuer_check *check);
-/* Precondition: issuer_check_is_idle(). on_closed is called from the loop. */
-void issuer_check_close(struct issuer_check *check, void (*on_closed)(void *context), void *context);
 
 #endif

@@ -1,17 +1,15 @@
 /* See issuer_listing.h. */
 #include "worker/questions/issuer_listing.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/core/issuer/issuer.h"
 #include "common/lib/base/clock.h"
-#include "common/lib/base/closing.h"
 #include "common/lib/base/log.h"
 #include "statements.h"
+#include "worker/questions/question.h"
 
 #define POLL_MS 1000
 #define TIDY_MS 60000 /* a take also asks by itself, and removes what is over */
@@ -30,9 +28,8 @@ enum phase {
 };
 
 struct issuer_listing {
+    struct job job;
     enum phase phase;
-    bool is_draining;
-    uv_timer_t timer;
     struct question question;
     int64_t since_ms;           /* Unix time */
     struct issuer_lookup place; /* its cursor is where the page begins */
@@ -43,13 +40,12 @@ struct issuer_listing {
     struct pg_array arrays[3];
     char why[400];
     struct question_call call;
-    struct closing closing;
 };
 
 /* An event or a card that changed so lately may be missing in the page, or be newer than it. */
 static int64_t settle_ms(const struct issuer_listing *listing)
 {
-    const struct question_env *env = listing->question.env;
+    const struct worker_env *env = listing->question.env;
     return peers_settle_time_ms(env->peers, env->config) + question_call_ms(&env->peers->issuer);
 }
 
@@ -58,13 +54,10 @@ static int64_t lease_ms(const struct issuer_listing *listing)
     return question_call_ms(&listing->question.env->peers->issuer) + LEASE_MORE_MS;
 }
 
-static void on_timer(uv_timer_t *timer);
-
 static void rest(struct issuer_listing *listing, enum phase phase, int64_t pause_ms)
 {
     listing->phase = phase;
-    if (!listing->is_draining)
-        uv_timer_start(&listing->timer, on_timer, (uint64_t)pause_ms, 0);
+    job_wait(&listing->job, pause_ms);
 }
 
 static void on_left(struct pg_query *query, const struct pg_query_result *result)
@@ -96,7 +89,7 @@ static void on_compared(struct pg_query *query, const struct pg_query_result *re
 {
     struct issuer_listing *listing = container_of(query, struct issuer_listing, question.query);
     struct slice came_to = result->kind == PG_DONE ? pg_bytes(result->rows, 0, 0) : (struct slice){0};
-    if (slice_is(came_to, "more") && !listing->is_draining) {
+    if (slice_is(came_to, "more") && !listing->job.is_stopped) {
         compare(listing);
         return;
     }
@@ -125,7 +118,7 @@ static void on_noted(struct pg_query *query, const struct pg_query_result *resul
     }
     listing->failures = 0;
     memcpy(listing->place.cursor, listing->next, sizeof(listing->next));
-    if (listing->is_draining)
+    if (listing->job.is_stopped)
         leave(listing, "", false);
     else if (listing->next[0])
         rest(listing, PHASE_PAUSING, listing->pause_ms);
@@ -213,7 +206,7 @@ static void call_issuer(struct issuer_listing *listing)
         leave(listing, listing->why, true);
         return;
     }
-    if (listing->is_draining || !issuer_build(profile, ISSUER_LIST, &subject, &listing->call.http) ||
+    if (listing->job.is_stopped || !issuer_build(profile, ISSUER_LIST, &subject, &listing->call.http) ||
         question_call_send(&listing->call, issuer, on_answered))
         leave(listing, "", false);
 }
@@ -235,16 +228,16 @@ static void on_taken(struct pg_query *query, const struct pg_query_result *resul
     listing->since_ms = pg_int8(result->rows, 0, 1) / 1000;
     snprintf(listing->place.cursor, sizeof(listing->place.cursor), "%.*s", (int)after.length,
              after.bytes ? after.bytes : "");
-    if (is_listed && !listing->is_draining)
+    if (is_listed && !listing->job.is_stopped)
         compare(listing);
     else
         call_issuer(listing);
 }
 
-static void on_timer(uv_timer_t *timer)
+static void on_due(struct job *job)
 {
-    struct issuer_listing *listing = container_of(timer, struct issuer_listing, timer);
-    const struct question_env *env = listing->question.env;
+    struct issuer_listing *listing = container_of(job, struct issuer_listing, job);
+    const struct worker_env *env = listing->question.env;
     const struct target *issuer = &env->peers->issuer.target;
     struct pg_param *params = listing->question.query.params;
     bool is_pausing = listing->phase == PHASE_PAUSING;
@@ -266,53 +259,44 @@ static void on_timer(uv_timer_t *timer)
 
 void issuer_listing_wake(struct issuer_listing *listing)
 {
-    if (listing->phase == PHASE_IDLE && listing->failures == 0 && !listing->is_draining)
-        uv_timer_start(&listing->timer, on_timer, 0, 0);
+    if (listing->phase == PHASE_IDLE && listing->failures == 0)
+        job_wait(&listing->job, 0);
 }
 
 /* ---- open, stop, close ---- */
 
-bool issuer_listing_open(const struct question_env *env, struct issuer_listing **ret_listing, struct err *err)
+static void on_stop(struct job *job)
 {
-    struct issuer_listing *listing = calloc(1, sizeof(*listing));
-    if (!listing)
-        return err_set(err, ERR_MEMORY, "no memory for the issuer's list");
-    listing->question.env = env;
-    http_call_init(&listing->call.http, QUESTION_ANSWER_MAX);
-    for (size_t i = 0; i < ARRAY_SIZE(listing->bytes); i++)
-        buf_init(&listing->bytes[i], ARRAY_BYTES_MAX);
-    uv_timer_init(env->loop, &listing->timer);
-    rest(listing, PHASE_IDLE, POLL_MS);
-    *ret_listing = listing;
-    return true;
-}
-
-void issuer_listing_stop(struct issuer_listing *listing)
-{
-    listing->is_draining = true;
-    uv_timer_stop(&listing->timer);
+    struct issuer_listing *listing = container_of(job, struct issuer_listing, job);
     if (listing->phase == PHASE_PAUSING)
         leave(listing, "", false);
 }
 
-bool issuer_listing_is_idle(const struct issuer_listing *listing)
+static bool is_idle(const struct job *job)
 {
-    return listing->phase == PHASE_IDLE;
+    return container_of(job, const struct issuer_listing, job)->phase == PHASE_IDLE;
 }
 
-static void release(void *module)
+static void release(struct job *job)
 {
-    struct issuer_listing *listing = module;
+    struct issuer_listing *listing = container_of(job, struct issuer_listing, job);
     http_call_done(&listing->call.http);
     for (size_t i = 0; i < ARRAY_SIZE(listing->bytes); i++)
         buf_done(&listing->bytes[i]);
-    free(listing);
 }
 
-void issuer_listing_close(struct issuer_listing *listing, void (*on_closed)(void *context), void *context)
+bool issuer_listing_open(const struct worker_env *env, struct issuer_listing **ret_listing, struct err *err)
 {
-    assert(issuer_listing_is_idle(listing));
-    closing_start(&listing->closing, release, listing, on_closed, context);
-    closing_handle(&listing->closing, &listing->timer);
-    closing_end(&listing->closing);
+    static const struct job_kind kind = {
+        .name = "the issuer's list", .on_due = on_due, .on_stop = on_stop, .is_idle = is_idle, .release = release};
+    struct issuer_listing *listing = job_new(&kind, env, sizeof(*listing), err);
+    if (!listing)
+        return false;
+    listing->question.env = env;
+    http_call_init(&listing->call.http, QUESTION_ANSWER_MAX);
+    for (size_t i = 0; i < ARRAY_SIZE(listing->bytes); i++)
+        buf_init(&listing->bytes[i], ARRAY_BYTES_MAX);
+    rest(listing, PHASE_IDLE, POLL_MS);
+    *ret_listing = listing;
+    return true;
 }

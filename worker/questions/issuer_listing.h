@@ -11,21 +11,13 @@
 #ifndef ISSUING_ISSUER_LISTING_H
 #define ISSUING_ISSUER_LISTING_H
 
-#include "common/lib/base/base.h"
-#include "common/lib/base/err.h"
-#include "worker/questions/question.h"
+#include "worker/base/job.h"
 
 struct issuer_listing;
 
-must_check bool issuer_listing_open(const struct question_env *env, struct issuer_listing **ret_listing,
-                                    struct err *err);
+/* After a stop no list is taken; one that is held is given away before its next call. */
+must_check bool issuer_listing_open(const struct worker_env *env, struct issuer_listing **ret_listing, struct err *err);
 /* Somebody may wait for one. */
 void issuer_listing_wake(struct issuer_listing *listing);
-/* After this no list is taken; one that is held is given away before its next call. */
-void issuer_listing_stop(struct issuer_listing *listing);
-/* No list is held and no statement is in flight. */
-bool issuer_listing_is_idle(const struct issuer_listing *listing);
-/* Precondition: issuer_listing_is_idle(). on_closed is called from the loop. */
-void issuer_listing_close(struct issuer_listing *listing, void (*on_closed)(void *context), void *context);
 
 #endif

@@ -1,52 +1,55 @@
 /* See lost_creates.h. */
 #include "worker/questions/lost_creates.h"
 
-#include <assert.h>
 #include <string.h>
 
 #include "common/lib/base/log.h"
 #include "statements.h"
 
 #define QUERY_TIMEOUT_MS 5000
-#define IDS_MAX (64 * 1024) /* bytes */
+#define IDS_MAX (64 * 1024)  /* bytes */
+#define LOST_CREATES_MAX 256 /* that wait to be reported */
 
-void lost_creates_init(struct lost_creates *lost, struct pg_pool *pool)
-{
-    *lost = (struct lost_creates){.pool = pool};
-    buf_init(&lost->ids, IDS_MAX);
-}
+struct lost_creates {
+    struct job job;
+    struct uuid event_ids[LOST_CREATES_MAX];
+    int count;
+    int sent_count; /* so many of the first are in flight to the database */
+    struct buf ids;
+};
 
-static void on_reported(struct pg_query *query, const struct pg_query_result *result)
+static void report(struct lost_creates *lost);
+
+static void on_reported(struct job *job, const struct pg_query_result *result)
 {
-    struct lost_creates *lost = container_of(query, struct lost_creates, query);
-    int sent_count = lost->sent_count;
-    lost->sent_count = 0;
-    if (result->kind != PG_DONE)
-        return; /* they are sent once more */
-    lost->count -= sent_count;
-    memmove(lost->event_ids, lost->event_ids + sent_count, (size_t)lost->count * sizeof(lost->event_ids[0]));
+    struct lost_creates *lost = container_of(job, struct lost_creates, job);
+    if (result->kind != PG_DONE) {
+        job_wait(job, job->env->config->worker.poll_interval_ms);
+        return;
+    }
+    lost->count -= lost->sent_count;
+    memmove(lost->event_ids, lost->event_ids + lost->sent_count, (size_t)lost->count * sizeof(lost->event_ids[0]));
     /* guard: what came while a report was under way does not wait for the next poll */
-    lost_creates_send(lost);
+    report(lost);
 }
 
-void lost_creates_send(struct lost_creates *lost)
+static void report(struct lost_creates *lost)
 {
     static const char why[] = "a create was sent by an attempt that had lost its lease";
     struct pg_array ids;
-    if (lost->sent_count > 0 || lost->count == 0)
+    if (lost->job.is_busy || lost->count == 0)
         return;
     pg_array_start(&ids, &lost->ids, PG_UUID);
     for (int i = 0; i < lost->count; i++)
         pg_array_add_uuid(&ids, &lost->event_ids[i]);
-    if (lost->ids.failed)
+    if (lost->ids.failed) {
+        job_wait(&lost->job, lost->job.env->config->worker.poll_interval_ms);
         return;
+    }
     lost->sent_count = lost->count;
-    lost->query.statement = &sql_reconcile_ask;
-    lost->query.params[0] = pg_array_param(&ids);
-    lost->query.params[1] = pg_param_text(why, sizeof(why) - 1);
-    lost->query.timeout_ms = QUERY_TIMEOUT_MS;
-    lost->query.on_result = on_reported;
-    pg_pool_submit(lost->pool, &lost->query);
+    lost->job.query.params[0] = pg_array_param(&ids);
+    lost->job.query.params[1] = pg_param_text(why, sizeof(why) - 1);
+    job_send(&lost->job, &sql_reconcile_ask, QUERY_TIMEOUT_MS, on_reported);
 }
 
 static void log_not_reported(const struct uuid *event_id)
@@ -64,18 +67,30 @@ void lost_creates_add(struct lost_creates *lost, const struct uuid *event_id)
         return;
     }
     lost->event_ids[lost->count++] = *event_id;
-    lost_creates_send(lost);
+    report(lost);
 }
 
-bool lost_creates_is_idle(const struct lost_creates *lost)
+static void on_due(struct job *job)
 {
-    return lost->sent_count == 0;
+    report(container_of(job, struct lost_creates, job));
 }
 
-void lost_creates_done(struct lost_creates *lost)
+static void release(struct job *job)
 {
-    assert(lost_creates_is_idle(lost));
+    struct lost_creates *lost = container_of(job, struct lost_creates, job);
     for (int i = 0; i < lost->count; i++)
         log_not_reported(&lost->event_ids[i]);
     buf_done(&lost->ids);
+}
+
+bool lost_creates_open(const struct worker_env *env, struct lost_creates **ret_lost, struct err *err)
+{
+    static const struct job_kind kind = {.name = "lost creates", .on_due = on_due, .release = release};
+    struct lost_creates *lost = job_new(&kind, env, sizeof(*lost), err);
+    if (!lost)
+        return false;
+    lost->job.query.is_slow = false;
+    buf_init(&lost->ids, IDS_MAX);
+    *ret_lost = lost;
+    return true;
 }

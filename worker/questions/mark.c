@@ -21,7 +21,7 @@
 void mark_init(struct mark *mark, struct mark_env *env)
 {
     mark->env = env;
-    mark->question.env = env->question;
+    mark->question.env = env->flow.worker;
     flow_init(&mark->flow, &env->flow);
 }
 
@@ -78,10 +78,10 @@ static void on_ended(struct pg_query *query, const struct pg_query_result *resul
     struct mark *mark = container_of(query, struct mark, question.query);
     const char *came_to = result->kind == PG_DONE ? pg_bytes(result->rows, 0, 0).bytes : NULL;
     if (came_to && strcmp(came_to, "done") == 0) {
-        worker_metrics_count(mark->env->metrics, WORKER_METRIC_CHECKS, mark->result, NULL);
+        worker_metrics_count(mark->env->flow.worker->series->metrics, WORKER_METRIC_CHECKS, mark->result, NULL);
         log_at(is_trouble(mark->result) ? LOG_WARNING : LOG_INFO, "reconciled", FLOW_IN_LOG(&mark->flow),
                LOG_TEXT("result", mark->result), LOG_TEXT("detail", mark->detail ? mark->detail : ""));
-        mark->env->on_result(mark->env->context);
+        mark->env->on_result(mark->env->result_context);
     } else {
         log_warning("the result of a look-up could not be stored", FLOW_IN_LOG(&mark->flow),
                     LOG_TEXT("result", mark->result), LOG_TEXT("why", came_to ? came_to : result->message));
@@ -134,7 +134,7 @@ static const char *leave(struct flow *flow)
     if (!mark->has_probed && now_ms < env->probe_not_before_ms)
         return outbox_cause_name(OUTBOX_CAUSE_BREAKER_OPEN);
     mark->has_probed = true;
-    env->probe_not_before_ms = now_ms + PROBE_REST_MS + 2 * env->flow.config->breaker.probe_interval_ms;
+    env->probe_not_before_ms = now_ms + PROBE_REST_MS + 2 * env->flow.worker->config->breaker.probe_interval_ms;
     return NULL;
 }
 

@@ -14,12 +14,11 @@
 
 /* What all marks of a worker share. Owned by reconcile.c; outlives every mark. */
 struct mark_env {
-    struct flow_env flow; /* without submit_write and mark, which mark_env_init() sets */
-    const struct question_env *question;
-    struct metrics *metrics;
+    struct flow_env flow;        /* without submit_write and mark, which mark_env_init() sets */
     int64_t probe_not_before_ms; /* until then the probes of an open breaker are for attempts only */
     /* A mark has ended with a result: an event may have become final, or PENDING. */
     void (*on_result)(void *context);
+    void *result_context;
     /* The mark is not held any more. From the loop. */
     void (*on_released)(void *context);
     void *context;

@@ -39,7 +39,7 @@ static void read_facts(const struct pg_rows *rows, int row, struct mark *mark)
 {
     struct slice status = pg_bytes(rows, row, COL_STATUS);
     const struct flow *flow = &mark->flow;
-    int64_t steady_ms = db_clock_steady_ms(flow->env->db_clock, clock_mono_us());
+    int64_t steady_ms = db_clock_steady_ms(flow->env->worker->db_clock, clock_mono_us());
     int64_t age_ms = pg_is_null(rows, row, COL_SENT_AGE) ? -1 : pg_int8(rows, row, COL_SENT_AGE);
     bool clock_stepped = !pg_is_null(rows, row, COL_SENT_AGE) && age_ms < 0;
     mark->facts = (struct mark_facts){
@@ -48,13 +48,13 @@ static void read_facts(const struct pg_rows *rows, int row, struct mark *mark)
         /* guard: nothing found decides nothing before it is settled */
         .settle_left_ms = clock_stepped ? -1
                                         : attempt_settle_left_ms(age_ms, steady_ms, flow_rules(flow).settle_time_ms,
-                                                                 flow->env->config->worker.lease_ms),
+                                                                 flow->env->worker->config->worker.lease_ms),
         .has_card = !pg_is_null(rows, row, COL_CARD),
         .card_is_active = slice_is(pg_bytes(rows, row, COL_CARD_STATUS), "active") ||
                           slice_is(pg_bytes(rows, row, COL_CARD_STATUS), "frozen"),
         .has_orphan = pg_bool(rows, row, COL_HAS_ORPHAN),
         .is_of_other_issuer = pg_bool(rows, row, COL_ELSEWHERE),
-        .verifies = issuer_profile_has(flow->env->parameters->profile, ISSUER_RETRIEVE),
+        .verifies = issuer_profile_has(flow->env->worker->parameters->profile, ISSUER_RETRIEVE),
         .tries = (int)pg_int8(rows, row, COL_ATTEMPTS),
     };
     mark->facts.is_there = status.bytes && outbox_status_parse(status.bytes, status.length, &mark->facts.status);
@@ -65,7 +65,7 @@ static struct route *route_of(const struct flow *flow, const struct pg_rows *row
 {
     char type[CONFIG_ROUTE_TYPE_SIZE];
     copy_text(type, sizeof(type), pg_bytes(rows, row, COL_TYPE));
-    return routes_find(flow->env->routes, type);
+    return routes_find(flow->env->worker->routes, type);
 }
 
 static void read_event(const struct pg_rows *rows, int row, struct flow *flow)
@@ -83,7 +83,7 @@ static void read_event(const struct pg_rows *rows, int row, struct flow *flow)
     copy_text(flow->user_id, sizeof(flow->user_id), pg_bytes(rows, row, COL_USER));
     copy_text(flow->card.id, sizeof(flow->card.id), pg_bytes(rows, row, COL_CARD_ISSUER_ID));
     flow->made_ms = pg_int8(rows, row, COL_MADE);
-    event_parameters_start(&flow->parameters, flow->env->parameters, flow->user_id,
+    event_parameters_start(&flow->parameters, flow->env->worker->parameters, flow->user_id,
                            pg_bytes(rows, row, COL_PARAMETERS));
     if (!pg_is_null(rows, row, COL_CARD))
         flow->save.card_id = pg_uuid(rows, row, COL_CARD);

@@ -17,7 +17,7 @@ static void submit(struct question *question, const struct sql_statement *statem
 void question_take(struct question *question, const struct sql_statement *statement, int64_t lease_ms,
                    question_on_result *on_result)
 {
-    const char *worker = question->env->worker_name;
+    const char *worker = question->env->name;
     question->token = uuid4_make();
     question->query.params[0] = pg_param_uuid(&question->token);
     question->query.params[1] = pg_param_int8(lease_ms);
@@ -32,7 +32,7 @@ void question_submit(struct question *question, const struct sql_statement *stat
     submit(question, statement, on_result);
 }
 
-bool question_targets(const struct question_env *env, const char *issuer, bool with_look_up, struct buf *bytes,
+bool question_targets(const struct worker_env *env, const char *issuer, bool with_look_up, struct buf *bytes,
                       struct pg_param *ret_names)
 {
     struct pg_array names;

@@ -10,10 +10,7 @@
 #ifndef ISSUING_QUESTION_H
 #define ISSUING_QUESTION_H
 
-#include <uv.h>
-
-#include "common/core/config/config.h"
-#include "common/lib/pg/pg_pool.h"
+#include "worker/base/job.h"
 #include "worker/peers/event_parameters.h"
 #include "worker/peers/peer.h"
 #include "worker/route/route.h"
@@ -21,19 +18,8 @@
 #define QUESTION_ANSWER_MAX (64 * 1024)
 #define QUESTION_QUERY_MS 5000 /* how long a statement may take */
 
-/* Borrowed until the modules are closed. */
-struct question_env {
-    uv_loop_t *loop;
-    struct pg_pool *pool;
-    const struct config *config;
-    const char *worker_name; /* of the lease */
-    struct peers *peers;
-    struct routes *routes;
-    const struct parameters_env *parameters; /* with the issuer's profile */
-};
-
 struct question {
-    const struct question_env *env;
+    const struct worker_env *env;
     struct uuid id, token;
     struct pg_query query; /* one at a time */
 };
@@ -55,7 +41,7 @@ void question_submit(struct question *question, const struct sql_statement *stat
 
 /* The names of the targets that are not paused, as a parameter that borrows from bytes: of the issuer this one, and of
  * the routes all, or those with a look-up. False: there are none, or out of memory. */
-bool question_targets(const struct question_env *env, const char *issuer, bool with_look_up, struct buf *bytes,
+bool question_targets(const struct worker_env *env, const char *issuer, bool with_look_up, struct buf *bytes,
                       struct pg_param *ret_names);
 
 /* How long a call to this peer may take: somebody waits for the answer. */

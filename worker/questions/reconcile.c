@@ -2,13 +2,10 @@
 #include "worker/questions/reconcile.h"
 
 #include <assert.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/lib/base/clock.h"
-#include "common/lib/base/closing.h"
 #include "statements.h"
-#include "worker/questions/lost_creates.h"
 #include "worker/questions/mark.h"
 
 #define MARKS_MAX 4   /* at a time */
@@ -16,8 +13,8 @@
 #define TYPES_BYTES_MAX 4096
 
 struct reconcile {
-    struct reconcile_options options;
-    uv_timer_t timer;
+    struct job job;
+    int64_t tidied_ms;
     struct question question; /* that takes marks; it has no id */
     struct buf types;         /* its parameter: what this worker can look up now */
     bool is_taking;
@@ -26,9 +23,6 @@ struct reconcile {
     struct mark_env env;
     struct mark marks[MARKS_MAX];
     int busy_count;
-    int64_t tidied_ms;
-    struct lost_creates lost_creates;
-    struct closing closing;
 };
 
 static struct mark *free_mark(struct reconcile *reconcile)
@@ -58,10 +52,9 @@ static void on_taken(struct pg_query *query, const struct pg_query_result *resul
 
 static void take(struct reconcile *reconcile)
 {
-    const struct question_env *env = reconcile->options.env;
+    const struct worker_env *env = reconcile->job.env;
     struct pg_param *params = reconcile->question.query.params;
-    if (!reconcile->is_due || reconcile->is_taking || reconcile->env.flow.is_draining ||
-        reconcile->busy_count >= MARKS_MAX)
+    if (!reconcile->is_due || reconcile->is_taking || reconcile->job.is_stopped || reconcile->busy_count >= MARKS_MAX)
         return;
     /* Every mark begins with a look-up. */
     if (!question_targets(env, OUTBOX_EVENT_TYPE, true, &reconcile->types, &params[4]))
@@ -83,17 +76,11 @@ static void on_mark_released(void *context)
     take(reconcile);
 }
 
-static void on_mark_result(void *context)
+static void on_due(struct job *job)
 {
-    struct reconcile *reconcile = context;
-    reconcile->options.on_result(reconcile->options.context);
-}
-
-static void on_timer(uv_timer_t *timer)
-{
-    struct reconcile *reconcile = container_of(timer, struct reconcile, timer);
+    struct reconcile *reconcile = container_of(job, struct reconcile, job);
     int64_t now_ms = clock_mono_ms();
-    lost_creates_send(&reconcile->lost_creates);
+    job_wait(job, job->env->config->worker.poll_interval_ms);
     if (now_ms - reconcile->tidied_ms < TIDY_MS)
         return;
     reconcile->tidied_ms = now_ms;
@@ -107,71 +94,48 @@ void reconcile_wake(struct reconcile *reconcile)
     take(reconcile);
 }
 
-void reconcile_report(struct reconcile *reconcile, const struct uuid *event_id)
-{
-    lost_creates_add(&reconcile->lost_creates, event_id);
-}
-
 /* ---- open, drain, close ---- */
 
-bool reconcile_open(const struct reconcile_options *options, struct reconcile **ret_reconcile, struct err *err)
+static void on_stop(struct job *job)
 {
-    struct reconcile *reconcile = calloc(1, sizeof(*reconcile));
+    container_of(job, struct reconcile, job)->env.flow.is_draining = true;
+}
+
+static bool is_idle(const struct job *job)
+{
+    const struct reconcile *reconcile = container_of(job, const struct reconcile, job);
+    return reconcile->busy_count == 0 && !reconcile->is_taking;
+}
+
+static void release(struct job *job)
+{
+    struct reconcile *reconcile = container_of(job, struct reconcile, job);
+    for (int i = 0; i < MARKS_MAX; i++)
+        mark_done(&reconcile->marks[i]);
+    buf_done(&reconcile->types);
+}
+
+bool reconcile_open(const struct worker_env *env, void (*on_result)(void *context), void *context,
+                    struct reconcile **ret_reconcile, struct err *err)
+{
+    static const struct job_kind kind = {
+        .name = "the marks", .on_due = on_due, .on_stop = on_stop, .is_idle = is_idle, .release = release};
+    struct reconcile *reconcile = job_new(&kind, env, sizeof(*reconcile), err);
     if (!reconcile)
-        return err_set(err, ERR_MEMORY, "no memory for the marks");
-    const struct question_env *env = options->env;
-    reconcile->options = *options;
+        return false;
     reconcile->question.env = env;
     reconcile->env = (struct mark_env){
-        .flow = {.config = env->config,
-                 .parameters = env->parameters,
-                 .peers = env->peers,
-                 .routes = env->routes,
-                 .db_clock = options->db_clock,
-                 .exporter = options->exporter},
-        .question = env,
-        .metrics = options->metrics,
-        .on_result = on_mark_result,
+        .flow = {.worker = env},
+        .on_result = on_result,
+        .result_context = context,
         .on_released = on_mark_released,
         .context = reconcile,
     };
     mark_env_init(&reconcile->env);
-    lost_creates_init(&reconcile->lost_creates, env->pool);
     buf_init(&reconcile->types, TYPES_BYTES_MAX);
     for (int i = 0; i < MARKS_MAX; i++)
         mark_init(&reconcile->marks[i], &reconcile->env);
-    uv_timer_init(env->loop, &reconcile->timer);
-    uint64_t poll_ms = (uint64_t)env->config->worker.poll_interval_ms;
-    uv_timer_start(&reconcile->timer, on_timer, poll_ms, poll_ms);
+    job_wait(&reconcile->job, env->config->worker.poll_interval_ms);
     *ret_reconcile = reconcile;
     return true;
-}
-
-void reconcile_stop(struct reconcile *reconcile)
-{
-    reconcile->env.flow.is_draining = true;
-    uv_timer_stop(&reconcile->timer);
-}
-
-bool reconcile_is_idle(const struct reconcile *reconcile)
-{
-    return reconcile->busy_count == 0 && !reconcile->is_taking && lost_creates_is_idle(&reconcile->lost_creates);
-}
-
-static void release(void *module)
-{
-    struct reconcile *reconcile = module;
-    for (int i = 0; i < MARKS_MAX; i++)
-        mark_done(&reconcile->marks[i]);
-    buf_done(&reconcile->types);
-    free(reconcile);
-}
-
-void reconcile_close(struct reconcile *reconcile, void (*on_closed)(void *context), void *context)
-{
-    assert(reconcile_is_idle(reconcile));
-    lost_creates_done(&reconcile->lost_creates);
-    closing_start(&reconcile->closing, release, reconcile, on_closed, context);
-    closing_handle(&reconcile->closing, &reconcile->timer);
-    closing_end(&reconcile->closing);
 }

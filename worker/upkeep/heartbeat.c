@@ -2,13 +2,10 @@
  * the end the removal of the row. */
 #include "worker/upkeep/heartbeat.h"
 
-#include <assert.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "common/lib/base/clock.h"
-#include "common/lib/base/closing.h"
 #include "common/lib/base/log.h"
 #include "common/lib/json/json_writer.h"
 #include "statements.h"
@@ -19,29 +16,11 @@
 #define LEAVE_TIMEOUT_MS 1500
 #define FIRST_PAUSE_MS 500 /* after a first heartbeat that failed */
 #define IDLE_POLL_MS 20
-#define NOTE_EVERY 12  /* beats, while this worker has nothing to note: it also tidies up */
-#define ARRAY_MAX 4096 /* bytes of one parameter */
+#define NOTE_EVERY 12   /* beats, while this worker has nothing to note: it also tidies up */
+#define COLUMN_MAX 4096 /* bytes of a parameter with one element for each target */
 #define AGREEMENT_MAX (256 * 1024)
 
-/* The parameters that have one element for each target, from $9 on. */
-enum array {
-    NAMES,
-    STATES,
-    SINCE_AGES,
-    CAUSES,
-    RESTS,
-    PAUSES,
-    NEXT_CALLS,
-    FLIGHTS,
-    WAITS,
-    LIMITS,
-    PROBES,
-    CERTIFICATES,
-    ARRAYS,
-};
-#define FIRST_ARRAY 8 /* the index of its parameter */
-#define FIRST_NOTED 1 /* of heartbeat_routes: those of route_note_fill() */
-#define AGREEMENT (FIRST_ARRAY + ARRAYS)
+#define FIRST_NOTED 1 /* parameter of heartbeat_routes: those of route_note_fill() */
 
 /* Columns of heartbeat. */
 enum {
@@ -70,51 +49,24 @@ enum phase {
 };
 
 struct heartbeat {
+    struct job job;
     struct heartbeat_options options;
     struct controls controls;
     enum breaker_state sent_states[CONTROLS_TARGETS_MAX];
     struct route_note note;
-    uv_timer_t timer;
+    struct pg_columns columns;
     int64_t started_ms, sent_ms;
     char host[64];
-    struct pg_query query;
-    struct buf arrays[ARRAYS], agreement;
-    bool is_in_flight;
+    struct buf agreement;
     bool is_wanted; /* as soon as the gap is over */
     bool shows_drain;
     enum phase phase;
     int beats;    /* since the last note */
     int failures; /* in a row */
     bool was_noted;
-    struct closing closing;
 };
 
-static void on_timer(uv_timer_t *timer);
-
-static void beat_in(struct heartbeat *heartbeat, int64_t ms)
-{
-    uv_timer_start(&heartbeat->timer, on_timer, (uint64_t)(ms > 0 ? ms : 0), 0);
-}
-
 /* ---- what is sent ---- */
-
-static const char *state_word(enum breaker_state state)
-{
-    switch (state) {
-    case BREAKER_CLOSED:
-        return "closed";
-    case BREAKER_HALF_OPEN:
-        return "half_open";
-    case BREAKER_OPEN:
-        return "open";
-    }
-    return "closed";
-}
-
-static void add_text(struct pg_array *array, const char *text)
-{
-    pg_array_add(array, text, text ? strlen(text) : 0);
-}
 
 /* When the next call may start, in ms from now; -1 = at any time, or not known. */
 static int64_t next_call_ms(const struct target *target, int64_t now_ms)
@@ -126,96 +78,86 @@ static int64_t next_call_ms(const struct target *target, int64_t now_ms)
     return probe_ms > rest_ms ? probe_ms : rest_ms;
 }
 
-static void add_target(struct heartbeat *heartbeat, int index, struct pg_array arrays[ARRAYS], int64_t now_ms)
+static void set_text(struct pg_columns *columns, const char *text)
+{
+    pg_columns_set_scalar(columns, pg_param_text(text, strlen(text)));
+}
+
+/* The worker, the same in each row. */
+static void set_worker(struct heartbeat *heartbeat, int64_t now_ms)
+{
+    const struct heartbeat_options *options = &heartbeat->options;
+    struct pg_columns *columns = &heartbeat->columns;
+    set_text(columns, heartbeat->job.env->name);
+    set_text(columns, heartbeat->host);
+    pg_columns_set_scalar(columns, pg_param_int8(getpid()));
+    set_text(columns, options->version);
+    pg_columns_set_scalar(columns, pg_param_int8(now_ms - heartbeat->started_ms));
+    pg_columns_set_scalar(columns, pg_param_int8(options->slots->in_flight));
+    pg_columns_set_scalar(columns, pg_param_int8(options->slots->count));
+    pg_columns_set_scalar(columns, pg_param_bool(heartbeat->phase == PHASE_DRAINING));
+}
+
+static void add_target(struct heartbeat *heartbeat, int index, int64_t now_ms)
 {
     const struct peer *peer = heartbeat->controls.peers[index];
     const struct target *target = &peer->target;
-    const struct breaker *breaker = &target->breaker;
-    int64_t next_ms = next_call_ms(target, now_ms);
+    struct pg_columns *columns = &heartbeat->columns;
+    int64_t next_ms = next_call_ms(target, now_ms), probes = heartbeat->controls.probes[index];
+    int64_t certificate_s = peer->certificate_ends_s - clock_wall_us() / 1000000;
     enum breaker_state state = target_state(target);
     heartbeat->sent_states[index] = state;
-    add_text(&arrays[NAMES], peer->name);
-    add_text(&arrays[STATES], state_word(state));
-    pg_array_add_int8(&arrays[SINCE_AGES], now_ms - target_since_ms(target));
-    add_text(&arrays[CAUSES], state != BREAKER_CLOSED ? target_cause(target) : NULL);
-    pg_array_add_bool(&arrays[RESTS], target_rest_ms(target, now_ms) > 0);
-    pg_array_add_bool(&arrays[PAUSES], target->is_paused && heartbeat->phase != PHASE_STARTING);
-    if (next_ms >= 0)
-        pg_array_add_int8(&arrays[NEXT_CALLS], next_ms);
-    else
-        pg_array_add(&arrays[NEXT_CALLS], NULL, 0);
-    pg_array_add_int8(&arrays[FLIGHTS], breaker->in_flight);
-    pg_array_add_int8(&arrays[WAITS], target->waiting_count);
-    pg_array_add_int8(&arrays[LIMITS], breaker->limit);
-    pg_array_add_int8(&arrays[PROBES], heartbeat->controls.probes[index] > 0 ? heartbeat->controls.probes[index] : 0);
-    if (peer->certificate_ends_s != 0)
-        pg_array_add_int8(&arrays[CERTIFICATES], peer->certificate_ends_s - clock_wall_us() / 1000000);
-    else
-        pg_array_add(&arrays[CERTIFICATES], NULL, 0);
+    pg_columns_add_text(columns, peer->name);
+    pg_columns_add_text(columns, breaker_state_name(state));
+    pg_columns_add_int8(columns, now_ms - target_since_ms(target));
+    pg_columns_add_text(columns, state != BREAKER_CLOSED ? target_cause(target) : NULL);
+    pg_columns_add_bool(columns, target_rest_ms(target, now_ms) > 0);
+    pg_columns_add_bool(columns, target->is_paused && heartbeat->phase != PHASE_STARTING);
+    pg_columns_add_int8_or_null(columns, next_ms >= 0 ? &next_ms : NULL);
+    pg_columns_add_int8(columns, target->breaker.in_flight);
+    pg_columns_add_int8(columns, target->waiting_count);
+    pg_columns_add_int8(columns, target->breaker.limit);
+    pg_columns_add_int8(columns, probes > 0 ? probes : 0);
+    pg_columns_add_int8_or_null(columns, peer->certificate_ends_s != 0 ? &certificate_s : NULL);
 }
 
-/* False: out of memory. */
-static bool fill_arrays(struct heartbeat *heartbeat, int64_t now_ms)
+/* What all workers must have alike. */
+static void set_agreed(struct heartbeat *heartbeat)
 {
-    static const enum pg_type types[ARRAYS] = {
-        [NAMES] = PG_TEXT, [STATES] = PG_TEXT, [SINCE_AGES] = PG_INT8, [CAUSES] = PG_TEXT,
-        [RESTS] = PG_BOOL, [PAUSES] = PG_BOOL, [NEXT_CALLS] = PG_INT8, [FLIGHTS] = PG_INT8,
-        [WAITS] = PG_INT8, [LIMITS] = PG_INT8, [PROBES] = PG_INT8,     [CERTIFICATES] = PG_INT8,
-    };
-    struct pg_array arrays[ARRAYS];
-    bool is_whole = true;
-    for (int i = 0; i < ARRAYS; i++)
-        pg_array_start(&arrays[i], &heartbeat->arrays[i], types[i]);
-    for (int i = 0; i < heartbeat->controls.count; i++)
-        add_target(heartbeat, i, arrays, now_ms);
-    for (int i = 0; i < ARRAYS; i++) {
-        heartbeat->query.params[FIRST_ARRAY + i] = pg_array_param(&arrays[i]);
-        is_whole &= !heartbeat->arrays[i].failed;
+    const struct config *config = heartbeat->job.env->config;
+    struct pg_columns *columns = &heartbeat->columns;
+    pg_columns_set_scalar(columns, pg_param_text(heartbeat->agreement.bytes, heartbeat->agreement.length));
+    pg_columns_set_scalar(columns, pg_param_int8(config->issuer.key_lifetime_ms));
+    pg_columns_set_scalar(columns, pg_param_int8(config->issuer.settle_time_ms));
+}
+
+/* The parameters, in the order of the statement. False: out of memory. */
+static bool fill_beat(struct heartbeat *heartbeat, int64_t now_ms)
+{
+    struct pg_columns *columns = &heartbeat->columns;
+    pg_columns_start(columns);
+    for (int i = 0; i < heartbeat->controls.count; i++) {
+        pg_columns_start_row(columns);
+        set_worker(heartbeat, now_ms);
+        add_target(heartbeat, i, now_ms);
+        set_agreed(heartbeat);
     }
-    return is_whole;
+    return pg_columns_finish(columns, heartbeat->job.query.params, sql_heartbeat.parameters);
 }
 
-static void on_beat(struct pg_query *query, const struct pg_query_result *result);
-
-/* Nobody waits behind a heartbeat, nor for its connection. */
-static void submit(struct heartbeat *heartbeat, const struct sql_statement *statement,
-                   void (*on_result)(struct pg_query *query, const struct pg_query_result *result))
-{
-    const struct heartbeat_options *options = &heartbeat->options;
-    struct pg_query *query = &heartbeat->query;
-    heartbeat->is_in_flight = true;
-    query->statement = statement;
-    query->params[0] = pg_param_text(options->worker_name, strlen(options->worker_name));
-    query->timeout_ms = QUERY_TIMEOUT_MS;
-    query->is_slow = true;
-    query->yields = true;
-    query->on_result = on_result;
-    pg_pool_submit(options->pool, query);
-}
+static void on_beat(struct job *job, const struct pg_query_result *result);
 
 static void send_beat(struct heartbeat *heartbeat)
 {
-    const struct heartbeat_options *options = &heartbeat->options;
-    struct pg_query *query = &heartbeat->query;
     int64_t now_ms = clock_mono_ms();
-    if (!fill_arrays(heartbeat, now_ms)) {
-        beat_in(heartbeat, HEARTBEAT_INTERVAL_MS);
+    if (!fill_beat(heartbeat, now_ms)) {
+        job_wait(&heartbeat->job, HEARTBEAT_INTERVAL_MS);
         return;
     }
     heartbeat->is_wanted = false;
     heartbeat->shows_drain = heartbeat->phase == PHASE_DRAINING;
     heartbeat->sent_ms = now_ms;
-    query->params[1] = pg_param_text(heartbeat->host, strlen(heartbeat->host));
-    query->params[2] = pg_param_int8(getpid());
-    query->params[3] = pg_param_text(options->version, strlen(options->version));
-    query->params[4] = pg_param_int8(now_ms - heartbeat->started_ms);
-    query->params[5] = pg_param_int8(options->slots->in_flight);
-    query->params[6] = pg_param_int8(options->slots->count);
-    query->params[7] = pg_param_bool(heartbeat->shows_drain);
-    query->params[AGREEMENT] = pg_param_text(heartbeat->agreement.bytes, heartbeat->agreement.length);
-    query->params[AGREEMENT + 1] = pg_param_int8(options->config->issuer.key_lifetime_ms);
-    query->params[AGREEMENT + 2] = pg_param_int8(options->config->issuer.settle_time_ms);
-    submit(heartbeat, &sql_heartbeat, on_beat);
+    job_send(&heartbeat->job, &sql_heartbeat, QUERY_TIMEOUT_MS, on_beat);
 }
 
 /* ---- the note of the routes, before it ---- */
@@ -229,10 +171,9 @@ static void work_without_controls(struct heartbeat *heartbeat)
 }
 
 /* After the first one, a note that fails changes nothing. */
-static void on_routes_noted(struct pg_query *query, const struct pg_query_result *result)
+static void on_routes_noted(struct job *job, const struct pg_query_result *result)
 {
-    struct heartbeat *heartbeat = container_of(query, struct heartbeat, query);
-    heartbeat->is_in_flight = false;
+    struct heartbeat *heartbeat = container_of(job, struct heartbeat, job);
     bool is_done = result->kind == PG_DONE;
     if (is_done && !heartbeat->controls.routes_are_noted) {
         heartbeat->controls.routes_are_noted = true;
@@ -246,7 +187,7 @@ static void on_routes_noted(struct pg_query *query, const struct pg_query_result
         return;
     }
     note_failure(heartbeat, result);
-    beat_in(heartbeat, heartbeat->phase == PHASE_STARTING ? FIRST_PAUSE_MS : HEARTBEAT_INTERVAL_MS);
+    job_wait(&heartbeat->job, heartbeat->phase == PHASE_STARTING ? FIRST_PAUSE_MS : HEARTBEAT_INTERVAL_MS);
 }
 
 static void note_routes(struct heartbeat *heartbeat)
@@ -257,10 +198,12 @@ static void note_routes(struct heartbeat *heartbeat)
         return;
     }
     heartbeat->beats = 0;
-    if (route_note_fill(&heartbeat->note, &heartbeat->query.params[FIRST_NOTED]))
-        submit(heartbeat, &sql_heartbeat_routes, on_routes_noted);
+    struct pg_param *params = heartbeat->job.query.params;
+    params[0] = pg_param_text(heartbeat->job.env->name, strlen(heartbeat->job.env->name));
+    if (route_note_fill(&heartbeat->note, &params[FIRST_NOTED]))
+        job_send(&heartbeat->job, &sql_heartbeat_routes, QUERY_TIMEOUT_MS, on_routes_noted);
     else
-        beat_in(heartbeat, heartbeat->phase == PHASE_STARTING ? FIRST_PAUSE_MS : HEARTBEAT_INTERVAL_MS);
+        job_wait(&heartbeat->job, heartbeat->phase == PHASE_STARTING ? FIRST_PAUSE_MS : HEARTBEAT_INTERVAL_MS);
 }
 
 /* ---- what comes back ---- */
@@ -292,7 +235,7 @@ static void note_agreed(struct peers *peers, const struct pg_rows *rows)
 static bool note_answer(struct heartbeat *heartbeat, const struct pg_rows *rows)
 {
     bool has_changed = false, is_noted = true;
-    note_agreed(heartbeat->options.peers, rows);
+    note_agreed(heartbeat->job.env->peers, rows);
     for (int row = 0; row < pg_rows_count(rows); row++) {
         struct control control = {
             .target = pg_bytes(rows, row, COL_TARGET),
@@ -322,63 +265,54 @@ static int64_t gap_left_ms(const struct heartbeat *heartbeat)
     return heartbeat->sent_ms + HEARTBEAT_GAP_MS - clock_mono_ms();
 }
 
-static void on_beat(struct pg_query *query, const struct pg_query_result *result)
+static void on_beat(struct job *job, const struct pg_query_result *result)
 {
-    struct heartbeat *heartbeat = container_of(query, struct heartbeat, query);
-    heartbeat->is_in_flight = false;
+    struct heartbeat *heartbeat = container_of(job, struct heartbeat, job);
     bool has_changed = result->kind == PG_DONE && note_answer(heartbeat, result->rows);
     if (result->kind != PG_DONE)
         note_failure(heartbeat, result);
     if (has_changed)
         heartbeat->options.on_obeyed(heartbeat->options.context);
     if (heartbeat->phase == PHASE_DRAINING || has_changed) /* others wait to see it */
-        beat_in(heartbeat, 0);
+        job_wait(&heartbeat->job, 0);
     else if (heartbeat->phase == PHASE_STARTING)
-        beat_in(heartbeat, FIRST_PAUSE_MS);
+        job_wait(&heartbeat->job, FIRST_PAUSE_MS);
     else
-        beat_in(heartbeat, heartbeat->is_wanted ? gap_left_ms(heartbeat) : HEARTBEAT_INTERVAL_MS);
+        job_wait(&heartbeat->job, heartbeat->is_wanted ? gap_left_ms(heartbeat) : HEARTBEAT_INTERVAL_MS);
 }
 
 /* ---- the end ---- */
 
-static void on_left(struct pg_query *query, const struct pg_query_result *result)
+static void on_left(struct job *job, const struct pg_query_result *result)
 {
-    (void)result; /* ignoring: without it the worker counts as dead in a minute */
-    struct heartbeat *heartbeat = container_of(query, struct heartbeat, query);
-    heartbeat->is_in_flight = false;
+    (void)job, (void)result; /* ignoring: without it the worker counts as dead in a minute */
 }
 
 static void leave(struct heartbeat *heartbeat)
 {
-    const struct heartbeat_options *options = &heartbeat->options;
-    struct pg_query *query = &heartbeat->query;
+    struct job *job = &heartbeat->job;
     heartbeat->phase = PHASE_LEFT;
-    if (!pg_pool_ready(options->pool))
+    if (!pg_pool_ready(job->env->pool))
         return;
-    heartbeat->is_in_flight = true;
-    query->statement = &sql_heartbeat_leave;
-    query->params[0] = pg_param_text(options->worker_name, strlen(options->worker_name));
-    query->timeout_ms = LEAVE_TIMEOUT_MS;
-    query->is_slow = true;
-    query->yields = false;
-    query->on_result = on_left;
-    pg_pool_submit(options->pool, query);
+    job->query.params[0] = pg_param_text(job->env->name, strlen(job->env->name));
+    job->query.yields = false;
+    job_send(job, &sql_heartbeat_leave, LEAVE_TIMEOUT_MS, on_left);
 }
 
-static void on_timer(uv_timer_t *timer)
+static void on_due(struct job *job)
 {
-    struct heartbeat *heartbeat = container_of(timer, struct heartbeat, timer);
+    struct heartbeat *heartbeat = container_of(job, struct heartbeat, job);
     const struct heartbeat_options *options = &heartbeat->options;
-    if (heartbeat->is_in_flight)
+    if (job->is_busy)
         return;
     if (heartbeat->phase != PHASE_DRAINING) {
         note_routes(heartbeat);
-    } else if (options->is_rest_idle(options->context)) {
+    } else if (options->is_rest_idle(options->context) && jobs_are_idle(job->env->jobs, job)) {
         leave(heartbeat);
-    } else if (!heartbeat->shows_drain && pg_pool_ready(options->pool)) {
+    } else if (!heartbeat->shows_drain && pg_pool_ready(job->env->pool)) {
         send_beat(heartbeat);
     } else {
-        beat_in(heartbeat, IDLE_POLL_MS);
+        job_wait(job, IDLE_POLL_MS);
     }
 }
 
@@ -410,26 +344,46 @@ static bool write_agreement(const struct config *config, struct buf *out)
     return is_whole && !out->failed;
 }
 
-bool heartbeat_open(const struct heartbeat_options *options, struct heartbeat **ret_heartbeat, struct err *err)
+static void on_stop(struct job *job)
 {
-    struct heartbeat *heartbeat = calloc(1, sizeof(*heartbeat));
-    struct buf agreement;
-    if (!write_agreement(options->config, &agreement) || !heartbeat) {
-        buf_done(&agreement);
-        free(heartbeat);
-        return err_set(err, ERR_MEMORY, "no memory for the heartbeat");
-    }
-    heartbeat->agreement = agreement;
+    container_of(job, struct heartbeat, job)->phase = PHASE_DRAINING;
+    job->is_stopped = false; /* its last statements follow */
+    if (!job->is_busy)
+        job_wait(job, 0);
+}
+
+static bool is_idle(const struct job *job)
+{
+    return container_of(job, const struct heartbeat, job)->phase == PHASE_LEFT && !job->is_busy;
+}
+
+static void release(struct job *job)
+{
+    struct heartbeat *heartbeat = container_of(job, struct heartbeat, job);
+    pg_columns_done(&heartbeat->columns);
+    buf_done(&heartbeat->agreement);
+    route_note_done(&heartbeat->note);
+}
+
+bool heartbeat_open(const struct heartbeat_options *options, const struct worker_env *env,
+                    struct heartbeat **ret_heartbeat, struct err *err)
+{
+    static const struct job_kind kind = {
+        .name = "the heartbeat", .on_due = on_due, .on_stop = on_stop, .is_idle = is_idle, .release = release};
+    struct heartbeat *heartbeat = job_new(&kind, env, sizeof(*heartbeat), err);
+    if (!heartbeat)
+        return false;
     heartbeat->options = *options;
+    heartbeat->job.query.yields = true; /* nobody waits behind a heartbeat, nor for its connection */
     heartbeat->started_ms = clock_mono_ms();
     heartbeat->was_noted = true;
-    copy_host(heartbeat, options->worker_name);
-    for (int i = 0; i < ARRAYS; i++)
-        buf_init(&heartbeat->arrays[i], ARRAY_MAX);
-    controls_open(&heartbeat->controls, options->peers, options->routes);
-    route_note_init(&heartbeat->note, options->routes, &heartbeat->controls);
-    uv_timer_init(options->loop, &heartbeat->timer);
-    beat_in(heartbeat, 0);
+    copy_host(heartbeat, env->name);
+    pg_columns_init(&heartbeat->columns, COLUMN_MAX);
+    controls_open(&heartbeat->controls, env->peers, env->routes);
+    route_note_init(&heartbeat->note, env->routes, &heartbeat->controls);
+    if (!write_agreement(env->config, &heartbeat->agreement))
+        return err_set(err, ERR_MEMORY, "no memory for the heartbeat");
+    job_wait(&heartbeat->job, 0);
     *ret_heartbeat = heartbeat;
     return true;
 }
@@ -440,8 +394,8 @@ void heartbeat_wake(struct heartbeat *heartbeat)
         return;
     heartbeat->is_wanted = true;
     int64_t left_ms = gap_left_ms(heartbeat);
-    if (!heartbeat->is_in_flight && (int64_t)uv_timer_get_due_in(&heartbeat->timer) > left_ms)
-        beat_in(heartbeat, left_ms);
+    if (!heartbeat->job.is_busy && (int64_t)uv_timer_get_due_in(&heartbeat->job.timer) > left_ms)
+        job_wait(&heartbeat->job, left_ms);
 }
 
 void heartbeat_target_changed(struct heartbeat *heartbeat)
@@ -449,34 +403,4 @@ void heartbeat_target_changed(struct heartbeat *heartbeat)
     for (int i = 0; i < heartbeat->controls.count; i++)
         if (target_state(&heartbeat->controls.peers[i]->target) != heartbeat->sent_states[i])
             heartbeat_wake(heartbeat);
-}
-
-void heartbeat_stop(struct heartbeat *heartbeat)
-{
-    heartbeat->phase = PHASE_DRAINING;
-    if (!heartbeat->is_in_flight)
-        beat_in(heartbeat, 0);
-}
-
-bool heartbeat_is_idle(const struct heartbeat *heartbeat)
-{
-    return heartbeat->phase == PHASE_LEFT && !heartbeat->is_in_flight;
-}
-
-static void release(void *module)
-{
-    struct heartbeat *heartbeat = module;
-    for (int i = 0; i < ARRAYS; i++)
-        buf_done(&heartbeat->arrays[i]);
-    buf_done(&heartbeat->agreement);
-    route_note_done(&heartbeat->note);
-    free(heartbeat);
-}
-
-void heartbeat_close(struct heartbeat *heartbeat, void (*on_closed)(void *context), void *context)
-{
-    assert(heartbeat_is_idle(heartbeat));
-    closing_start(&heartbeat->closing, release, heartbeat, on_closed, context);
-    closing_handle(&heartbeat->closing, &heartbeat->timer);
-    closing_end(&heartbeat->closing);
 }

@@ -15,14 +15,8 @@
 #ifndef ISSUING_HEARTBEAT_H
 #define ISSUING_HEARTBEAT_H
 
-#include <uv.h>
-
-#include "common/lib/base/base.h"
-#include "common/lib/base/err.h"
-#include "common/lib/pg/pg_pool.h"
+#include "worker/base/job.h"
 #include "worker/flow/slots.h"
-#include "worker/peers/peer.h"
-#include "worker/route/route.h"
 
 #define HEARTBEAT_INTERVAL_MS 5000
 #define HEARTBEAT_GAP_MS 1000 /* between two of them, however many wakeups come */
@@ -32,34 +26,24 @@ struct heartbeat;
 
 /* All pointers are borrowed until the module is closed. */
 struct heartbeat_options {
-    uv_loop_t *loop;
-    struct pg_pool *pool;
-    const char *worker_name; /* host:pid, as in leases */
     const char *version;
-    const struct config *config;
-    struct peers *peers; /* with the times that the workers agree on */
-    struct routes *routes;
     const struct slots *slots;
     /* A target was paused, resumed or probed. From the loop. */
     void (*on_obeyed)(void *context);
-    /* While the worker drains: nothing else of it is running, so its row may be removed. */
+    /* While the worker drains: nothing else of it is running but its jobs, so its row may be removed. */
     bool (*is_rest_idle)(void *context);
     void *context;
 };
 
-/* Pauses the targets until the first answer. */
-must_check bool heartbeat_open(const struct heartbeat_options *options, struct heartbeat **ret_heartbeat,
-                               struct err *err);
+/* Pauses the targets until the first answer. To be opened as the last job: after a stop the worker's row shows that it
+ * drains; once is_rest_idle() and all other jobs are idle, the row is removed. It is idle when that is done, or could
+ * not be. */
+must_check bool heartbeat_open(const struct heartbeat_options *options, const struct worker_env *env,
+                               struct heartbeat **ret_heartbeat, struct err *err);
 /* A control may have changed. Cheap. */
 void heartbeat_wake(struct heartbeat *heartbeat);
 /* A breaker, a rest or the limit of calls of a target may have changed. Cheap; a new state of a breaker is written
  * within a second. */
 void heartbeat_target_changed(struct heartbeat *heartbeat);
-/* From now on the worker's row shows that it drains; once is_rest_idle(), the row is removed. */
-void heartbeat_stop(struct heartbeat *heartbeat);
-/* After heartbeat_stop(): the row is removed, or could not be, and no statement is in flight. */
-bool heartbeat_is_idle(const struct heartbeat *heartbeat);
-/* Precondition: heartbeat_is_idle(). on_closed is called from the loop. */
-void heartbeat_close(struct heartbeat *heartbeat, void (*on_closed)(void *context), void *context);
 
 #endif

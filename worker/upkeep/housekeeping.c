@@ -2,16 +2,13 @@
  * most one of them is in flight. */
 #include "worker/upkeep/housekeeping.h"
 
-#include <assert.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/lib/base/clock.h"
-#include "common/lib/base/closing.h"
 #include "common/lib/base/log.h"
 #include "statements.h"
-#include "worker/base/worker_metrics.h"
 
+#define FIRST_MS 2000
 #define PASS_INTERVAL_MS 30000
 #define PASS_CONTINUES_MS 200
 #define PARTITION_LEAST_MS 3600000
@@ -19,15 +16,10 @@
 #define CHECK_TIMEOUT_MS 16000 /* the server ends it before, after the role's statement_timeout */
 
 struct housekeeping {
-    struct housekeeping_options options;
-    uv_timer_t pass_timer;
-    struct pg_query pass_query;
-    int64_t pass_started_us;
-    bool pass_is_running;
+    struct job job; /* busy during a pass */
+    int64_t started_us;
     int statement; /* of this pass: the number of the one in flight */
     bool has_more; /* one of them has more to do */
-    bool is_stopped;
-    struct closing closing;
 };
 
 /* Of a pass. */
@@ -41,9 +33,9 @@ enum { COL_ACTION, COL_TABLE, COL_AMOUNT, COL_DETAIL, COL_HAS_MORE };
 
 /* What one statement did, a row each: counted, and logged where an operator would want to know. Returns whether there
  * is more to do. */
-static bool note_pass(struct housekeeping *housekeeping, const struct pg_rows *rows)
+static bool note_pass(const struct job *job, const struct pg_rows *rows)
 {
-    struct metrics *metrics = housekeeping->options.metrics;
+    struct metrics *metrics = job->env->series->metrics;
     bool has_more = false;
     for (int row = 0; row < pg_rows_count(rows); row++) {
         const char *action = pg_bytes(rows, row, COL_ACTION).bytes, *table = pg_bytes(rows, row, COL_TABLE).bytes;
@@ -76,36 +68,31 @@ static bool note_pass(struct housekeeping *housekeeping, const struct pg_rows *r
     return has_more;
 }
 
-static void on_pass_timer(uv_timer_t *timer);
-
 static void send_statement(struct housekeeping *housekeeping);
 
 /* A statement that was refused, or was not answered in time, did nothing or did all of it; the next one follows either
  * way. */
-static void on_statement_done(struct pg_query *query, const struct pg_query_result *result)
+static void on_statement_done(struct job *job, const struct pg_query_result *result)
 {
-    struct housekeeping *housekeeping = container_of(query, struct housekeeping, pass_query);
-    struct metrics *metrics = housekeeping->options.metrics;
+    struct housekeeping *housekeeping = container_of(job, struct housekeeping, job);
+    struct metrics *metrics = job->env->series->metrics;
     if (result->kind == PG_DONE) {
-        housekeeping->has_more |= note_pass(housekeeping, result->rows);
+        housekeeping->has_more |= note_pass(job, result->rows);
     } else if ((result->kind == PG_REFUSED || result->kind == PG_UNKNOWN) && !pg_sqlstate_is_moved(result->sqlstate)) {
         bool is_refused = result->kind == PG_REFUSED;
         metric_add(metrics_series(metrics, WORKER_METRIC_HOUSEKEEPING_FAILURES, "all", NULL), 1);
-        log_warning("housekeeping failed", LOG_TEXT("statement", query->statement->name),
+        log_warning("housekeeping failed", LOG_TEXT("statement", job->query.statement->name),
                     LOG_TEXT("sqlstate", is_refused ? result->sqlstate : ""),
                     LOG_TEXT("why", is_refused ? result->message : "no answer in time, or the connection was lost"));
     }
     housekeeping->statement++;
-    if (result->kind != PG_NOT_SENT && housekeeping->statement < STATEMENTS && !housekeeping->is_stopped) {
+    if (result->kind != PG_NOT_SENT && housekeeping->statement < STATEMENTS && !job->is_stopped) {
         send_statement(housekeeping);
         return;
     }
-    housekeeping->pass_is_running = false;
     metric_observe(metrics_series(metrics, WORKER_METRIC_HOUSEKEEPING_SECONDS, NULL, NULL),
-                   (double)(clock_mono_us() - housekeeping->pass_started_us) / 1e6);
-    if (!housekeeping->is_stopped)
-        uv_timer_start(&housekeeping->pass_timer, on_pass_timer,
-                       housekeeping->has_more ? PASS_CONTINUES_MS : PASS_INTERVAL_MS, 0);
+                   (double)(clock_mono_us() - housekeeping->started_us) / 1e6);
+    job_wait(job, housekeeping->has_more ? PASS_CONTINUES_MS : PASS_INTERVAL_MS);
 }
 
 static int64_t longer_ms(int64_t left_ms, int64_t right_ms)
@@ -115,61 +102,34 @@ static int64_t longer_ms(int64_t left_ms, int64_t right_ms)
 
 static void send_statement(struct housekeeping *housekeeping)
 {
-    const struct config *config = housekeeping->options.config;
+    const struct config *config = housekeeping->job.env->config;
     int64_t keys_ms = config->idempotency.retention_ms;
-    struct pg_query *query = &housekeeping->pass_query;
-    query->statement = statements[housekeeping->statement];
-    query->params[0] =
-        pg_param_int8(query->statement == &sql_erase_numbers ? config->card.number_retention_ms : keys_ms);
+    const struct sql_statement *statement = statements[housekeeping->statement];
+    struct pg_param *params = housekeeping->job.query.params;
+    params[0] = pg_param_int8(statement == &sql_erase_numbers ? config->card.number_retention_ms : keys_ms);
     /* The api may run with a longer window than this worker knows: the retention is a second bound. */
-    query->params[1] = pg_param_int8(longer_ms(config->limit.window_ms, keys_ms));
+    params[1] = pg_param_int8(longer_ms(config->limit.window_ms, keys_ms));
     /* A key that is still honoured leads to its event. */
-    query->params[2] = pg_param_int8(longer_ms(config->outbox.retention_ms, keys_ms));
-    query->params[3] = pg_param_int8(PARTITION_LEAST_MS);
-    query->timeout_ms = query->statement == &sql_check_default_partitions ? CHECK_TIMEOUT_MS : QUERY_TIMEOUT_MS;
-    query->is_slow = true;
-    query->on_result = on_statement_done;
-    pg_pool_submit(housekeeping->options.pool, query);
+    params[2] = pg_param_int8(longer_ms(config->outbox.retention_ms, keys_ms));
+    params[3] = pg_param_int8(PARTITION_LEAST_MS);
+    job_send(&housekeeping->job, statement,
+             statement == &sql_check_default_partitions ? CHECK_TIMEOUT_MS : QUERY_TIMEOUT_MS, on_statement_done);
 }
 
-static void on_pass_timer(uv_timer_t *timer)
+static void on_due(struct job *job)
 {
-    struct housekeeping *housekeeping = container_of(timer, struct housekeeping, pass_timer);
-    housekeeping->pass_is_running = true;
-    housekeeping->pass_started_us = clock_mono_us();
+    struct housekeeping *housekeeping = container_of(job, struct housekeeping, job);
+    housekeeping->started_us = clock_mono_us();
     housekeeping->statement = 0;
     housekeeping->has_more = false;
     send_statement(housekeeping);
 }
 
-bool housekeeping_open(const struct housekeeping_options *options, struct housekeeping **ret_housekeeping,
-                       struct err *err)
+bool housekeeping_open(const struct worker_env *env, struct err *err)
 {
-    struct housekeeping *housekeeping = calloc(1, sizeof(*housekeeping));
-    if (!housekeeping)
-        return err_set(err, ERR_MEMORY, "no memory for housekeeping");
-    housekeeping->options = *options;
-    uv_timer_init(options->loop, &housekeeping->pass_timer);
-    uv_timer_start(&housekeeping->pass_timer, on_pass_timer, 2000, 0);
-    *ret_housekeeping = housekeeping;
-    return true;
-}
-
-void housekeeping_stop(struct housekeeping *housekeeping)
-{
-    housekeeping->is_stopped = true;
-    uv_timer_stop(&housekeeping->pass_timer);
-}
-
-bool housekeeping_is_idle(const struct housekeeping *housekeeping)
-{
-    return !housekeeping->pass_is_running;
-}
-
-void housekeeping_close(struct housekeeping *housekeeping, void (*on_closed)(void *context), void *context)
-{
-    assert(housekeeping_is_idle(housekeeping));
-    closing_start(&housekeeping->closing, free, housekeeping, on_closed, context);
-    closing_handle(&housekeeping->closing, &housekeeping->pass_timer);
-    closing_end(&housekeeping->closing);
+    static const struct job_kind kind = {.name = "housekeeping", .on_due = on_due};
+    struct housekeeping *housekeeping = job_new(&kind, env, sizeof(*housekeeping), err);
+    if (housekeeping)
+        job_wait(&housekeeping->job, FIRST_MS);
+    return housekeeping;
 }

@@ -1,11 +1,7 @@
 /* See statistics.h. */
 #include "worker/upkeep/statistics.h"
 
-#include <assert.h>
-#include <stdlib.h>
-
 #include "common/lib/base/clock.h"
-#include "common/lib/base/closing.h"
 #include "common/lib/base/log.h"
 #include "statements.h"
 
@@ -15,26 +11,12 @@
 #define QUERY_TIMEOUT_MS 10000
 
 struct statistics {
-    struct statistics_options options;
-    uv_timer_t timer;
-    struct pg_query query;
-    bool is_folding;
+    struct job job;
     bool is_failing; /* the last fold was refused, and this was logged */
     int64_t folded_ms;
-    bool is_stopped;
-    struct closing closing;
 };
 
 enum { COL_FOLDED, COL_REFUSED, COL_HAS_MORE };
-
-static void fold(struct statistics *statistics);
-
-static void on_timer(uv_timer_t *timer)
-{
-    struct statistics *statistics = container_of(timer, struct statistics, timer);
-    if (!statistics->is_folding)
-        fold(statistics);
-}
 
 /* Logged once, not every second: the statistics are late, and nothing else is wrong. */
 static void note_failure(struct statistics *statistics, const struct pg_query_result *result)
@@ -46,68 +28,40 @@ static void note_failure(struct statistics *statistics, const struct pg_query_re
     statistics->is_failing = is_refused;
 }
 
-static void on_folded(struct pg_query *query, const struct pg_query_result *result)
+static void on_folded(struct job *job, const struct pg_query_result *result)
 {
-    struct statistics *statistics = container_of(query, struct statistics, query);
-    bool has_more = false;
+    struct statistics *statistics = container_of(job, struct statistics, job);
     note_failure(statistics, result);
-    if (result->kind == PG_DONE) {
-        has_more = pg_bool(result->rows, 0, COL_HAS_MORE);
-        if (pg_int8(result->rows, 0, COL_REFUSED) > 0)
-            log_warning("changes were left out of the statistics: see statistics_changes.refused",
-                        LOG_NUMBER("changes", pg_int8(result->rows, 0, COL_REFUSED)));
-    }
-    statistics->is_folding = false;
     statistics->folded_ms = clock_mono_ms();
-    if (has_more && !statistics->is_stopped)
-        (void)uv_timer_start(&statistics->timer, on_timer, FOLD_CONTINUES_MS, 0);
+    if (result->kind != PG_DONE)
+        return;
+    if (pg_int8(result->rows, 0, COL_REFUSED) > 0)
+        log_warning("changes were left out of the statistics: see statistics_changes.refused",
+                    LOG_NUMBER("changes", pg_int8(result->rows, 0, COL_REFUSED)));
+    if (pg_bool(result->rows, 0, COL_HAS_MORE))
+        job_wait(job, FOLD_CONTINUES_MS);
 }
 
-static void fold(struct statistics *statistics)
+static void on_due(struct job *job)
 {
-    struct pg_query *query = &statistics->query;
-    statistics->is_folding = true;
-    query->statement = &sql_statistics_fold;
-    query->params[0] = pg_param_int8(CHANGES_MOST);
-    query->timeout_ms = QUERY_TIMEOUT_MS;
-    query->is_slow = true;
-    query->yields = true; /* a connection is left to the work */
-    query->on_result = on_folded;
-    pg_pool_submit(statistics->options.pool, query);
+    if (job->is_busy)
+        return;
+    job->query.params[0] = pg_param_int8(CHANGES_MOST);
+    job->query.yields = true; /* a connection is left to the work */
+    job_send(job, &sql_statistics_fold, QUERY_TIMEOUT_MS, on_folded);
 }
 
 void statistics_wake(struct statistics *statistics)
 {
-    if (!statistics->is_folding && !statistics->is_stopped && clock_mono_ms() - statistics->folded_ms >= FOLD_GAP_MS)
-        fold(statistics);
+    if (!statistics->job.is_stopped && clock_mono_ms() - statistics->folded_ms >= FOLD_GAP_MS)
+        on_due(&statistics->job);
 }
 
-bool statistics_open(const struct statistics_options *options, struct statistics **ret_statistics, struct err *err)
+bool statistics_open(const struct worker_env *env, struct statistics **ret_statistics, struct err *err)
 {
-    struct statistics *statistics = calloc(1, sizeof(*statistics));
-    if (!statistics)
-        return err_set(err, ERR_MEMORY, "no memory for the statistics");
-    statistics->options = *options;
-    (void)uv_timer_init(options->loop, &statistics->timer);
-    *ret_statistics = statistics;
-    return true;
-}
-
-void statistics_stop(struct statistics *statistics)
-{
-    statistics->is_stopped = true;
-    (void)uv_timer_stop(&statistics->timer);
-}
-
-bool statistics_is_idle(const struct statistics *statistics)
-{
-    return !statistics->is_folding;
-}
-
-void statistics_close(struct statistics *statistics, void (*on_closed)(void *context), void *context)
-{
-    assert(statistics_is_idle(statistics));
-    closing_start(&statistics->closing, free, statistics, on_closed, context);
-    closing_handle(&statistics->closing, &statistics->timer);
-    closing_end(&statistics->closing);
+    static const struct job_kind kind = {.name = "the statistics", .on_due = on_due};
+    struct statistics *statistics = job_new(&kind, env, sizeof(*statistics), err);
+    if (statistics)
+        *ret_statistics = statistics;
+    return statistics;
 }

@@ -55,6 +55,14 @@ void pg_columns_add_int8(struct pg_columns *columns, int64_t value)
     pg_array_add_int8(&next_column(columns, PG_INT8)->array, value);
 }
 
+void pg_columns_add_int8_or_null(struct pg_columns *columns, const int64_t *value)
+{
+    if (value)
+        pg_columns_add_int8(columns, *value);
+    else
+        pg_array_add(&next_column(columns, PG_INT8)->array, NULL, 0);
+}
+
 void pg_columns_add_bool(struct pg_columns *columns, bool value)
 {
     pg_array_add_bool(&next_column(columns, PG_BOOL)->array, value);

@@ -40,6 +40,7 @@ void pg_columns_start(struct pg_columns *columns);
 void pg_columns_start_row(struct pg_columns *columns);
 void pg_columns_add_uuid(struct pg_columns *columns, const struct uuid *uuid); /* NULL = null */
 void pg_columns_add_int8(struct pg_columns *columns, int64_t value);
+void pg_columns_add_int8_or_null(struct pg_columns *columns, const int64_t *value); /* NULL = null */
 void pg_columns_add_bool(struct pg_columns *columns, bool value);
 void pg_columns_add_text(struct pg_columns *columns, const char *text);                  /* NULL = null */
 void pg_columns_add_slice(struct pg_columns *columns, struct slice text);                /* bytes NULL = null */

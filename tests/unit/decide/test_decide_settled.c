@@ -16,9 +16,10 @@ static const struct uuid another = {.bytes = {1}};
 
 static struct config config;
 static struct peers peers;
-static const struct db_clock db_clock = {.is_known = true};
+static struct db_clock db_clock = {.is_known = true};
 static const struct issuer_profile profile = {.key_is_trusted = true};
 static const struct parameters_env parameters = {.profile = &profile};
+static struct worker_env worker;
 static struct flow_env env;
 static struct flow flow;
 
@@ -36,7 +37,8 @@ static void set_up(void)
     };
     target_init(&peers.issuer.target, 5, SECOND, 1, on_change);
     target_init(&peers.core.target, 5, SECOND, 1, on_change);
-    env = (struct flow_env){.config = &config, .peers = &peers, .db_clock = &db_clock, .parameters = &parameters};
+    worker = (struct worker_env){.config = &config, .peers = &peers, .db_clock = &db_clock, .parameters = &parameters};
+    env = (struct flow_env){.worker = &worker};
     flow =
         (struct flow){.env = &env, .attempt = {.event_id = {.bytes = {2}}, .number = 1, .claimed_ms = NOW_MS - SECOND}};
     flow.attempt.sent_age_ms = flow.attempt.deferred_age_ms = flow.attempt.settle_age_ms = -1;
@@ -159,8 +161,8 @@ START_TEST(a_third_refusal_ends_an_event_when_another_was_answered_in_between)
 START_TEST(what_was_answered_before_a_step_of_the_databases_clock_is_no_evidence)
 {
     int64_t answered_ms = flow.attempt.claimed_ms - 5 * SECOND;
-    const struct db_clock stepped = {.is_known = true, .steady_since_us = (answered_ms + (_i ? 0 : 1)) * 1000};
-    env.db_clock = &stepped;
+    struct db_clock stepped = {.is_known = true, .steady_since_us = (answered_ms + (_i ? 0 : 1)) * 1000};
+    worker.db_clock = &stepped;
     refuse(403);
     flow.attempt.deferral_count = 2;
     flow.attempt.changed_age_ms = HOUR;

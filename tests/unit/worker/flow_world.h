@@ -34,6 +34,7 @@ static struct {
     struct routes routes; /* one, of the type PAYMENT_CHARGE */
     struct db_clock db_clock;
     struct parameters_env parameters;
+    struct worker_env worker;
     struct flow_env env;
     struct flow flow;
     struct write_op *writes[WRITES];
@@ -164,13 +165,16 @@ static void set_up(void)
     worker_series_open(&world.series, world.metrics);
     open_peers();
     world.parameters.profile = &issuer_generic;
-    world.env = (struct flow_env){
+    world.worker = (struct worker_env){
         .config = config,
         .parameters = &world.parameters,
         .peers = &world.peers,
         .routes = &world.routes,
         .db_clock = &world.db_clock,
         .series = &world.series,
+    };
+    world.env = (struct flow_env){
+        .worker = &world.worker,
         .submit_write = submit_write,
         .on_ended = on_ended,
         .on_create_lost = on_create_lost,

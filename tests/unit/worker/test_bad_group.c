@@ -175,7 +175,8 @@ static void add(int number, bool is_bad, int64_t comes_ms)
 static void set_up(void)
 {
     static const struct config config = {.worker = {.max_in_flight = SLOTS}};
-    static struct flow_env env = {.config = &config};
+    static const struct worker_env worker = {.config = &config};
+    static const struct flow_env env = {.worker = &worker};
     clock_freeze(1, 1000 * 1000 * 1000);
     start_ms = next_claim_ms = now_ms();
     srand(20261123);

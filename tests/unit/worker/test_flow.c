@@ -90,7 +90,8 @@ TEST(what_was_sent_just_now_is_not_expired)
 TEST(every_step_calls_a_peer_or_writes_and_has_a_name_of_its_own)
 {
     struct peers peers;
-    struct flow_env env = {.peers = &peers};
+    const struct worker_env worker = {.peers = &peers};
+    const struct flow_env env = {.worker = &worker};
     struct route route;
     struct flow flow = {.env = &env, .route = &route};
     for (int i = 0; i < STEP_COUNT; i++) {

@@ -26,6 +26,7 @@ static struct db_clock db_clock;
 static struct issuer_profile profile;
 static struct parameters_env parameters;
 static struct route route;
+static struct worker_env worker;
 static struct flow_env env;
 static struct flow flow;
 
@@ -54,7 +55,8 @@ static void set_up(void)
     snprintf(given->type, sizeof(given->type), "%s", type);
     db_clock = steady;
     parameters = (struct parameters_env){.profile = &profile};
-    env = (struct flow_env){.config = &config, .peers = &peers, .db_clock = &db_clock, .parameters = &parameters};
+    worker = (struct worker_env){.config = &config, .peers = &peers, .db_clock = &db_clock, .parameters = &parameters};
+    env = (struct flow_env){.worker = &worker};
     route = (struct route){.config = given};
     target_init(&route.peer.target, 5, SECOND, 1, on_change);
     target_init(&peers.issuer.target, 5, SECOND, 1, on_change);

@@ -138,7 +138,8 @@ static void run(const struct issuer_profile *profile)
 static void set_up(void)
 {
     static const struct config config = {.worker = {.max_in_flight = SLOTS}};
-    static struct flow_env env = {.config = &config};
+    static const struct worker_env worker = {.config = &config};
+    static const struct flow_env env = {.worker = &worker};
     clock_freeze(1, 1000 * 1000 * 1000);
     calls = done = 0;
     memset(grants_ms, 0, sizeof(grants_ms));

@@ -19,9 +19,10 @@
 
 static struct config config;
 static struct peers peers;
-static const struct db_clock db_clock = {.is_known = true}; /* steady since long */
+static struct db_clock db_clock = {.is_known = true}; /* steady since long */
 static struct issuer_profile profile;
 static struct parameters_env parameters;
+static struct worker_env worker;
 static struct flow_env env;
 static struct flow flow;
 static struct outcome outcome;
@@ -34,7 +35,8 @@ static void set_up(void)
     };
     profile = fake_profile;
     parameters = (struct parameters_env){.profile = &profile};
-    env = (struct flow_env){.config = &config, .peers = &peers, .db_clock = &db_clock, .parameters = &parameters};
+    worker = (struct worker_env){.config = &config, .peers = &peers, .db_clock = &db_clock, .parameters = &parameters};
+    env = (struct flow_env){.worker = &worker};
     peers.issuer.url = peers.core.url = "http://peer";
     flow_init(&flow, &env);
     ck_assert(uuid_parse(EVENT, strlen(EVENT), &flow.attempt.event_id));
