@@ -136,11 +136,11 @@ def codes_page():
         "not.",
         "## Problems", "The member `type` of an error is `/problems/` and one of these; `GET /problems/TYPE` of the api "
         "explains it.", terms(problems),
-        "## Reasons", "Of REJECTED and FAILED requests, beside a peer's own codes, and `issuer_http_<n>`, "
-        "`core_http_<n>` or `route_http_<n>` for an unexpected status. [What to "
+        "## Reasons", "A REJECTED or FAILED request has one of these, or a peer's own code, or, after an unexpected "
+        "status, `issuer_http_<n>`, `core_http_<n>` or `route_http_<n>`. [What to "
         "do](troubleshoot.md#reasons-of-rejected-and-failed).", terms(reasons),
-        "## Causes", "Of attempts that are repeated or deferred, beside `issuer_http_<n>`, `core_http_<n>` and "
-        "`route_http_<n>`. [What to do](troubleshoot.md#causes-of-retries-and-deferrals).",
+        "## Causes", "An attempt that is repeated or deferred has one of these, or `issuer_http_<n>`, `core_http_<n>` "
+        "or `route_http_<n>`. [What to do](troubleshoot.md#causes-of-retries-and-deferrals).",
         terms(causes))
 
 
