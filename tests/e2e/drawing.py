@@ -7,6 +7,7 @@ import sys
 import client
 from assertions import assert_equal, assert_true
 from harness import test
+from profiles import generic_create
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "issuers"))
 
@@ -68,8 +69,8 @@ def a_trace_is_drawn_as_text_and_as_a_page(world):
 @test
 def a_card_number_in_a_span_is_a_leak_in_the_ledger(world):
     sandbox = world.start_sandbox()
-    made = client.call(sandbox.issuer, "POST", "/v1/cards", {**JSON, "Idempotency-Key": "k"}, {
-        "reference": "r", "user_id": "alice", "kind": "new", "replaces": None, "program": None, "memo": None})
+    made = client.call(sandbox.issuer, "POST", "/v1/cards", {**JSON, "Idempotency-Key": "k"},
+                       generic_create("r"))
     assert_equal((made.status, sandbox.ledger()["leaks"]), (201, 0), "a card, and no leak")
     body = json.dumps(trace_cases.good()[0]).replace("/v1/card-requests", "/v1/cards/%s" % sandbox.numbers()[0])
     assert_equal((post(world, body).status, sandbox.ledger()["leaks"] > 0), (200, True), "the leak is noted")

@@ -8,7 +8,6 @@ import json
 import socket
 import threading
 
-import client
 from harness import assert_equal, assert_true, core, http_date, slow, test, wait_until
 
 Case = collections.namedtuple("Case", "faults status code issued attempts", defaults=(None, ("active",), None))
@@ -201,14 +200,11 @@ def two_cards_or_cancelled_ones_behind_a_reference_are_distinguished(world):
     wait_until(lambda: all(creates(world, user) == 1 for user in requests), "the create call of each")
     world.sandbox.clear()
     for user, request in requests.items():
-        body = {"reference": request, "user_id": user, "kind": "new", "replaces": None, "program": None, "memo": None}
         if user != "cancelled":
-            client.call(world.sandbox.issuer, "POST", "/v1/cards",
-                        {"Idempotency-Key": "another-" + user, "Content-Type": "application/json"}, body)
+            world.issuer.make(world, user, request)
         if user != "two":
             card = world.sandbox.cards(user=user)[0]["id"]
-            assert_equal(client.call(world.sandbox.issuer, "POST", "/v1/cards/%s/cancel" % card,
-                                     {"Idempotency-Key": "x"}).status, 200, "cancel")
+            assert_equal(world.issuer.close(world, card).status, 200, "cancel")
     world.settle()
     assert_equal({user: (world.event(request)["status"], world.event(request)["reason_code"])
                   for user, request in requests.items()},

@@ -9,6 +9,7 @@ import uuid
 
 import client
 from harness import assert_equal, assert_true, slow, STUCK_AFTER_S, test, wait_until
+from profiles import generic_create
 
 HOUR_MS = 3600000
 
@@ -19,8 +20,7 @@ def key_of(number):
 
 def create(world, number, user="alice", timeout=STUCK_AFTER_S):
     """A create; None: no answer."""
-    body = {"reference": key_of(number), "user_id": user, "kind": "new", "replaces": None, "program": None,
-            "memo": None}
+    body = generic_create(key_of(number), user)
     return send(world.sandbox.issuer, "POST", "/v1/cards", key_of(number), body, timeout)
 
 
@@ -120,8 +120,7 @@ def the_time_of_a_late_execution_can_run_from_when_the_caller_left(world):
     world.allowed.add("orphan")
     box = world.sandbox
     box.fault("create", "hang_then_execute", count=1, late_ms=0, late_from="gone")
-    body = json.dumps({"reference": key_of(1), "user_id": "alice", "kind": "new", "replaces": None, "program": None,
-                       "memo": None})
+    body = json.dumps(generic_create(key_of(1)))
     with client.Wire(box.issuer) as wire:
         wire.send(client.request_bytes("POST", "/v1/cards", {"Idempotency-Key": key_of(1),
                                                              "Content-Type": "application/json"}, body))

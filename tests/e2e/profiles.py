@@ -13,6 +13,11 @@ import client
 from assertions import Failed
 
 
+def generic_create(reference, user="alice"):
+    """The body of a create at the issuer of docs/peers.md."""
+    return {"reference": reference, "user_id": user, "kind": "new", "replaces": None, "program": None, "memo": None}
+
+
 class Generic:
     """The issuer of docs/peers.md."""
     name = profile = "generic"
@@ -61,9 +66,7 @@ class Generic:
     id = "id"  # the member that names the card
 
     def create(self, world, user, reference, key):
-        return self.call(world, "POST", "/v1/cards", {"reference": reference, "user_id": user, "kind": "new",
-                                                      "replaces": None, "program": None, "memo": None},
-                         {"Idempotency-Key": key})
+        return self.call(world, "POST", "/v1/cards", generic_create(reference, user), {"Idempotency-Key": key})
 
     def close(self, world, card):
         """Whatever the answer says: the ledger tells."""

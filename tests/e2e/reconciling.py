@@ -10,7 +10,6 @@ import signal
 import subprocess
 import time
 
-import client
 import harness
 from harness import alone, assert_equal, assert_true, core, slow, test, wait_until
 from operators import lines, prove, UNKNOWN_ID
@@ -28,16 +27,11 @@ def failed(world, user, sent="1 hour", status="FAILED", reason="attempts_exhaust
 
 def made(world, event, user, key=None):
     """A create for this event arrives at the issuer, as the worker would have sent it. Returns the issuer's card id."""
-    body = '{"reference":"%s","user_id":"%s","kind":"new","replaces":null,"program":null,"memo":null}' % (event, user)
-    answer = client.call(world.sandbox.issuer, "POST", "/v1/cards",
-                         {"Idempotency-Key": key or event, "Content-Type": "application/json"}, body.encode())
-    assert_true(answer.status in (200, 201), "made: %r" % answer)
-    return answer.json()["id"]
+    return world.issuer.make(world, user, event, key or event)
 
 
 def cancelled(world, card):
-    assert_equal(client.call(world.sandbox.issuer, "POST", "/v1/cards/%s/cancel" % card,
-                             {"Idempotency-Key": card}).status, 200, "cancelled")
+    assert_equal(world.issuer.close(world, card).status, 200, "cancelled")
 
 
 def ctl_started(world, *words):
