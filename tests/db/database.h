@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/lib/base/uuid7.h"
 #include "common/lib/pg/pg_sync.h"
 #include "statements.h"
 
@@ -100,6 +101,36 @@ static inline char *database_text(struct pg_sync *db, const char *text)
     char *copy = slice.bytes ? strndup(slice.bytes, slice.length) : NULL;
     pg_rows_free(rows);
     return copy;
+}
+
+/* The plan of a statement, a line each step; the caller frees it. */
+static inline char *database_plan(struct pg_sync *db, const struct sql_statement *statement,
+                                  const struct pg_param *params)
+{
+    char *text = NULL, *plan = strdup("");
+    struct sql_statement explain = *statement;
+    ck_assert_int_ge(asprintf(&text, "EXPLAIN (COSTS OFF) %s", statement->text), 0);
+    explain.text = text;
+    struct pg_rows *rows = database_query(db, &explain, params);
+    for (int row = 0; row < pg_rows_count(rows); row++) {
+        char *longer = NULL;
+        ck_assert_int_ge(asprintf(&longer, "%s%s\n", plan, pg_bytes(rows, row, 0).bytes), 0);
+        free(plan);
+        plan = longer;
+    }
+    pg_rows_free(rows);
+    free(text);
+    return plan;
+}
+
+/* Valid until the eighth call after it. */
+static inline const char *text_of(const struct uuid *uuid)
+{
+    static char texts[8][UUID_TEXT_SIZE];
+    static int next;
+    char *text = texts[next++ % 8];
+    uuid_format(uuid, text);
+    return text;
 }
 
 #endif

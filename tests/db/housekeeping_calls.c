@@ -102,15 +102,6 @@ void settle(const char *ago)
     database_exec(owner, "UPDATE partitions SET settled_at = now() - interval '%s' WHERE to_at < now()", ago);
 }
 
-const char *text_of(const struct uuid *uuid)
-{
-    static char texts[8][UUID_TEXT_SIZE];
-    static int next;
-    char *text = texts[next++ % 8];
-    uuid_format(uuid, text);
-    return text;
-}
-
 struct uuid add_event(const char *user, int days_ago, const char *status, const char *ended_ago)
 {
     struct pg_rows *rows = NULL;

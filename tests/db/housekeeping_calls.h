@@ -49,8 +49,6 @@ struct uuid add_event(const char *user, int days_ago, const char *status, const 
 
 /* ---- what is there ----------------------------------------------------------------------------------------------- */
 
-/* Valid until the eighth call after it. */
-const char *text_of(const struct uuid *uuid);
 /* Of that user's key for a new request with the same body. */
 void expect_verdict(const char *user, const char *wanted);
 void expect_text(const char *query, const char *wanted);

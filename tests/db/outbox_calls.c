@@ -22,15 +22,6 @@ void tear_down(void)
     pg_sync_closep(&owner);
 }
 
-const char *text_of(const struct uuid *uuid)
-{
-    static char texts[8][UUID_TEXT_SIZE];
-    static int next;
-    char *text = texts[next++ % 8];
-    uuid_format(uuid, text);
-    return text;
-}
-
 struct uuid add_event(const char *user, int due_s)
 {
     struct uuid id = uuid7_make();
@@ -119,6 +110,18 @@ int save_one(const struct card *card, struct uuid *ret_id)
     return count;
 }
 
+/* As issuing_worker; frees what the arrays of the parameters are in. Returns the number of rows. */
+static int run_and_free(const struct sql_statement *statement, const struct pg_param *params, struct buf *bufs,
+                        size_t count)
+{
+    struct pg_rows *rows = database_query(worker, statement, params);
+    int found = pg_rows_count(rows);
+    pg_rows_free(rows);
+    for (size_t i = 0; i < count; i++)
+        buf_done(&bufs[i]);
+    return found;
+}
+
 int extend(const struct sql_statement *statement, const struct uuid *event, const struct uuid *token, int64_t lease_ms)
 {
     struct buf bufs[2];
@@ -130,12 +133,7 @@ int extend(const struct sql_statement *statement, const struct uuid *event, cons
     pg_array_add_uuid(&ids, event);
     pg_array_add_uuid(&tokens, token);
     struct pg_param params[] = {pg_array_param(&ids), pg_array_param(&tokens), pg_param_int8(lease_ms)};
-    struct pg_rows *rows = database_query(worker, statement, params);
-    int count = pg_rows_count(rows);
-    pg_rows_free(rows);
-    buf_done(&bufs[0]);
-    buf_done(&bufs[1]);
-    return count;
+    return run_and_free(statement, params, bufs, ARRAY_SIZE(bufs));
 }
 
 int mark(const struct sql_statement *statement, const struct uuid *event, const struct uuid *token, const char *code,
@@ -155,12 +153,7 @@ int mark(const struct sql_statement *statement, const struct uuid *event, const 
     pg_array_add(&objects, parameters, parameters ? strlen(parameters) : 0);
     struct pg_param params[] = {pg_array_param(&ids), pg_array_param(&tokens), pg_array_param(&codes),
                                 pg_array_param(&objects)};
-    struct pg_rows *rows = database_query(worker, statement, params);
-    int count = pg_rows_count(rows);
-    pg_rows_free(rows);
-    for (size_t i = 0; i < ARRAY_SIZE(bufs); i++)
-        buf_done(&bufs[i]);
-    return count;
+    return run_and_free(statement, params, bufs, ARRAY_SIZE(bufs));
 }
 
 int keep(const struct sql_statement *statement, const struct uuid *event, const struct uuid *token,
@@ -177,12 +170,7 @@ int keep(const struct sql_statement *statement, const struct uuid *event, const 
     pg_array_add_uuid(&tokens, token);
     pg_array_add(&objects, parameters, strlen(parameters));
     struct pg_param params[] = {pg_array_param(&ids), pg_array_param(&tokens), pg_array_param(&objects)};
-    struct pg_rows *rows = database_query(worker, statement, params);
-    int count = pg_rows_count(rows);
-    pg_rows_free(rows);
-    for (size_t i = 0; i < ARRAY_SIZE(bufs); i++)
-        buf_done(&bufs[i]);
-    return count;
+    return run_and_free(statement, params, bufs, ARRAY_SIZE(bufs));
 }
 
 static void add_text(struct pg_array *array, const char *text)
@@ -236,12 +224,7 @@ int finish_many(const struct end *ends, int count)
         if (types[i])
             params[i] = pg_array_param(&arrays[i]);
     params[23] = pg_param_text("worker-1", 8);
-    struct pg_rows *rows = database_query(worker, &sql_outbox_end, params);
-    int ended = pg_rows_count(rows);
-    pg_rows_free(rows);
-    for (size_t i = 0; i < ARRAY_SIZE(types); i++)
-        buf_done(&bufs[i]);
-    return ended;
+    return run_and_free(&sql_outbox_end, params, bufs, ARRAY_SIZE(bufs));
 }
 
 int finish(const struct end *end)
@@ -265,12 +248,7 @@ static int complete_with(const struct uuid *event, const struct uuid *token, con
     add_text(&results, result);
     struct pg_param params[] = {pg_array_param(&ids),   pg_array_param(&tokens),           pg_param_text("worker-1", 8),
                                 pg_array_param(&tooks), pg_param_text(step, strlen(step)), pg_array_param(&results)};
-    struct pg_rows *rows = database_query(worker, &sql_outbox_complete, params);
-    int count = pg_rows_count(rows);
-    pg_rows_free(rows);
-    for (size_t i = 0; i < ARRAY_SIZE(bufs); i++)
-        buf_done(&bufs[i]);
-    return count;
+    return run_and_free(&sql_outbox_complete, params, bufs, ARRAY_SIZE(bufs));
 }
 
 int complete(const struct uuid *event, const struct uuid *token)
@@ -281,6 +259,35 @@ int complete(const struct uuid *event, const struct uuid *token)
 int deliver(const struct uuid *event, const struct uuid *token, const char *result)
 {
     return complete_with(event, token, "deliver", result);
+}
+
+struct uuid ended_event(const char *user, const char *status, const char *reason)
+{
+    struct uuid token, event = claimed_event(user, &token);
+    struct end end = {.event = event, .token = token, .status = status, .reason_code = reason};
+    ck_assert_int_eq(finish(&end), 1);
+    return event;
+}
+
+void act(const char *call, const struct uuid *event, const char *more)
+{
+    database_exec(owner,
+                  "DO $$ DECLARE why text; BEGIN SELECT refused INTO why FROM issuing.%s('%s', NULL, %s 'actor', "
+                  "NULL, NULL, 'why'); IF why IS NOT NULL THEN RAISE '%%', why; END IF; END $$",
+                  call, text_of(event), more);
+}
+
+void end_mark(const struct uuid *event, const char *action, const char *result)
+{
+    struct uuid check = uuid4_make(), token = uuid4_make();
+    database_exec(owner,
+                  "INSERT INTO marks (id, event_id, deadline_at, action, actor, lease_token) "
+                  "VALUES ('%s', '%s', now() + interval '1 h', '%s', 'a', '%s')",
+                  text_of(&check), text_of(event), action, text_of(&token));
+    database_exec(owner,
+                  "SELECT issuing.end_mark('%s', '%s', (SELECT (extract(epoch FROM updated_at) * 1000000)::int8 "
+                  "FROM outbox_events WHERE id = '%s'), '%s', 'what was found')",
+                  text_of(&check), text_of(&token), text_of(event), result);
 }
 
 int sweep(struct pg_sync *db, int64_t limit)

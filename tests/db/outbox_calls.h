@@ -18,8 +18,6 @@ void tear_down(void);
 
 /* ---- the statements ---------------------------------------------------------------------------------------------- */
 
-/* Valid until the eighth call after it. */
-const char *text_of(const struct uuid *uuid);
 /* An event that was due `due_s` seconds ago. */
 struct uuid add_event(const char *user, int due_s);
 
@@ -74,6 +72,14 @@ int finish_many(const struct end *ends, int count);
 int finish(const struct end *end);
 int complete(const struct uuid *event, const struct uuid *token);
 int deliver(const struct uuid *event, const struct uuid *token, const char *result);
+/* Adds an event, claims it and ends it. reason: NULL = none. */
+struct uuid ended_event(const char *user, const char *status, const char *reason);
+
+/* Calls a function by which operators act on an event; it must not refuse. more: its further arguments, "" or each with
+ * a comma behind it. */
+void act(const char *call, const struct uuid *event, const char *more);
+/* Adds a mark of this event that a worker has, and ends it with this result. */
+void end_mark(const struct uuid *event, const char *action, const char *result);
 
 /* From the beginning of time to now, without a bookmark; returns the number of leases that were taken back. */
 int sweep(struct pg_sync *db, int64_t limit);

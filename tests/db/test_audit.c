@@ -164,29 +164,10 @@ TEST(a_row_says_what_was_changed_and_the_database_bears_every_cursor)
     }
 }
 
-/* As one text; the caller frees it. */
-static char *plan_of(const struct sql_statement *statement, const struct pg_param *params)
-{
-    char *text = NULL, *plan = strdup("");
-    struct sql_statement explain = *statement;
-    ck_assert_int_ge(asprintf(&text, "EXPLAIN (COSTS OFF) %s", explain.text), 0);
-    explain.text = text;
-    struct pg_rows *rows = database_query(owner, &explain, params);
-    for (int row = 0; row < pg_rows_count(rows); row++) {
-        char *longer = NULL;
-        ck_assert_int_ge(asprintf(&longer, "%s%s\n", plan, pg_bytes(rows, row, 0).bytes), 0);
-        free(plan);
-        plan = longer;
-    }
-    pg_rows_free(rows);
-    free(text);
-    return plan;
-}
-
 /* Partitions name their indexes after the columns. */
 static void statement_uses(const struct sql_statement *statement, const struct pg_param *params, const char *index)
 {
-    char *plan = plan_of(statement, params);
+    char *plan = database_plan(owner, statement, params);
     ck_assert_msg(strstr(plan, index) != NULL, "%s is not used:\n%s", index, plan);
     ck_assert_msg(strstr(plan, "Seq Scan on operator_actions_2030") == NULL, "%s", plan);
     free(plan);

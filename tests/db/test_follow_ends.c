@@ -133,39 +133,11 @@ TEST(each_end_of_a_card_request_has_its_notification_where_that_is_delivered)
     ck_assert_int_eq(count("e.event_type = 'CARD_REQUEST_ENDED'"), 5);
 }
 
-static void act(const char *call, const struct uuid *event, const char *more)
-{
-    database_exec(owner,
-                  "DO $$ DECLARE why text; BEGIN SELECT refused INTO why FROM issuing.%s('%s', NULL, %s 'actor', "
-                  "NULL, NULL, 'why'); IF why IS NOT NULL THEN RAISE '%%', why; END IF; END $$",
-                  call, text_of(event), more);
-}
-
-static void end_mark(const struct uuid *event, const char *action, const char *result)
-{
-    struct uuid check = uuid4_make(), token = uuid4_make();
-    database_exec(owner,
-                  "INSERT INTO marks (id, event_id, deadline_at, action, actor, lease_token) "
-                  "VALUES ('%s', '%s', now() + interval '1 h', '%s', 'a', '%s'); "
-                  "SELECT issuing.end_mark('%s', '%s', (SELECT (extract(epoch FROM updated_at) * 1000000)::int8 "
-                  "FROM outbox_events WHERE id = '%s'), '%s', 'what was found')",
-                  text_of(&check), text_of(event), action, text_of(&token), text_of(&check), text_of(&token),
-                  text_of(event), result);
-}
-
-static struct uuid failed_event(const char *user, const char *reason)
-{
-    struct uuid token, event = claimed_event(user, &token);
-    struct end end = {.event = event, .token = token, .status = "FAILED", .reason_code = reason};
-    ck_assert_int_eq(finish(&end), 1);
-    return event;
-}
-
 /* A client reads another reason from now on. */
 TEST(a_new_reason_of_a_failed_event_has_its_notification)
 {
     route("CARD_REQUEST_ENDED", false);
-    struct uuid event = failed_event("alice", "attempts_exhausted");
+    struct uuid event = ended_event("alice", "FAILED", "attempts_exhausted");
     end_mark(&event, "reconcile", "duplicate");
     ck_assert_int_eq(notified(&event, "e.payload #>> '{data,reason,code}' = 'issuer_duplicate'"), 1);
     ck_assert_int_eq(notified(&event, "true"), 2);
@@ -177,10 +149,10 @@ TEST(ends_by_operators_marks_and_sweeps_have_theirs_too)
     struct uuid token, event = add_event("alice", 1);
     act("cancel", &event, "'detail',");
     ck_assert_int_eq(notified(&event, "e.payload #>> '{data,reason,code}' = 'cancelled'"), 1);
-    event = failed_event("bob", "attempts_exhausted");
+    event = ended_event("bob", "FAILED", "attempts_exhausted");
     act("resolve", &event, "true, 0, 'detail',");
     ck_assert_int_eq(notified(&event, "true"), 2); /* FAILED, REJECTED */
-    event = failed_event("carol", "attempts_exhausted");
+    event = ended_event("carol", "FAILED", "attempts_exhausted");
     act("replay", &event, "");
     token = uuid4_make();
     ck_assert_int_eq(claim_all(&token), 1);
@@ -194,10 +166,10 @@ TEST(ends_by_operators_marks_and_sweeps_have_theirs_too)
                      "'{FAILED,COMPLETED}'",
                      text_of(&event)),
         1);
-    event = failed_event("dave", "outcome_unknown");
+    event = ended_event("dave", "FAILED", "outcome_unknown");
     end_mark(&event, "reconcile", "cancelled_at_issuer");
     ck_assert_int_eq(notified(&event, "e.payload #>> '{data,reason,code}' = 'card_cancelled'"), 1);
-    event = failed_event("erin", "issuer_key_expired");
+    event = ended_event("erin", "FAILED", "issuer_key_expired");
     end_mark(&event, "reissue", "reissued");
     ck_assert_int_eq(notified(&event,
                               "e.payload #>> '{data,reason,code}' = 'reissued' AND EXISTS (SELECT FROM "

@@ -244,26 +244,12 @@ static char *plan_of(const char *const (*pairs)[2])
     struct filter filter = {0};
     struct pick pick;
     struct pg_param params[PICK_PARAMS];
-    char *text = NULL, *plan = strdup("");
     for (; (*pairs)[0]; pairs++)
         ck_assert_msg(filter_set(&filter, (*pairs)[0], (*pairs)[1], &err), "%s", err.message);
     ck_assert_msg(filter_check(&filter, &err), "%s", err.message);
     ck_assert_msg(pick_open(&pick, owner, &filter, true, &err), "%s", err.message);
     pick_params(&pick, params);
-    const struct sql_statement *statement = filter_statement(&filter);
-    ck_assert_int_ge(asprintf(&text, "EXPLAIN (COSTS OFF) %s", statement->text), 0);
-    struct sql_statement explain = *statement;
-    explain.text = text;
-    struct pg_rows *rows = database_query(owner, &explain, params);
-    for (int row = 0; row < pg_rows_count(rows); row++) {
-        char *longer = NULL;
-        ck_assert_int_ge(asprintf(&longer, "%s%s\n", plan, pg_bytes(rows, row, 0).bytes), 0);
-        free(plan);
-        plan = longer;
-    }
-    pg_rows_free(rows);
-    free(text);
-    return plan;
+    return database_plan(owner, filter_statement(&filter), params);
 }
 
 /* Partitions name their indexes after the columns, so the name to look for is theirs. */
@@ -290,16 +276,9 @@ static void plan_uses(const char *const (*pairs)[2], const char *index, const ch
 /* Whether the plan reads a partition of the events whole: its cost grows with the number of finished events. */
 static bool reads_all(const struct sql_statement *statement, const struct pg_param *params)
 {
-    char *text = NULL;
-    bool found = false;
-    ck_assert_int_ge(asprintf(&text, "EXPLAIN (COSTS OFF) %s", statement->text), 0);
-    struct sql_statement explain = *statement;
-    explain.text = text;
-    struct pg_rows *rows = database_query(owner, &explain, params);
-    for (int row = 0; row < pg_rows_count(rows); row++)
-        found = found || strstr(pg_bytes(rows, row, 0).bytes, "Seq Scan on outbox_events_2");
-    pg_rows_free(rows);
-    free(text);
+    char *plan = database_plan(owner, statement, params);
+    bool found = strstr(plan, "Seq Scan on outbox_events_2") != NULL;
+    free(plan);
     return found;
 }
 

@@ -68,36 +68,6 @@ static void fold_all(void)
 
 /* ---- ends ---- */
 
-static struct uuid ended_event(const char *user, const char *status, const char *reason)
-{
-    struct uuid token, event = claimed_event(user, &token);
-    struct end end = {.event = event, .token = token, .status = status, .reason_code = reason};
-    ck_assert_int_eq(finish(&end), 1);
-    return event;
-}
-
-static void act(const char *call, const struct uuid *event, const char *more)
-{
-    database_exec(owner,
-                  "DO $$ DECLARE why text; BEGIN SELECT refused INTO why FROM issuing.%s('%s', NULL, %s 'actor', "
-                  "NULL, NULL, 'why'); IF why IS NOT NULL THEN RAISE '%%', why; END IF; END $$",
-                  call, text_of(event), more);
-}
-
-/* A mark of this event that a worker has, ended with this result. */
-static void end_mark(const struct uuid *event, const char *action, const char *result)
-{
-    struct uuid check = uuid4_make(), token = uuid4_make();
-    database_exec(owner,
-                  "INSERT INTO marks (id, event_id, deadline_at, action, actor, lease_token) "
-                  "VALUES ('%s', '%s', now() + interval '1 h', '%s', 'a', '%s')",
-                  text_of(&check), text_of(event), action, text_of(&token));
-    database_exec(owner,
-                  "SELECT issuing.end_mark('%s', '%s', (SELECT (extract(epoch FROM updated_at) * 1000000)::int8 "
-                  "FROM outbox_events WHERE id = '%s'), '%s', 'what was found')",
-                  text_of(&check), text_of(&token), text_of(event), result);
-}
-
 TEST(each_way_to_end_an_event_is_counted)
 {
     struct uuid token, event = claimed_event("alice", &token);
