@@ -15,11 +15,7 @@ JSON = {"Authorization": KEY, "Content-Type": "application/json"}
 
 
 def start(world, *options):
-    credential = world.dir / "issuer-credential"
-    credential.write_text(KEY)
-    credential.chmod(0o600)
-    world.allowed |= {"orphan", "two_cards"}
-    return world.start_sandbox("--issuer=lithic", "--credential-file", credential, *options)
+    return world.start_stand_in("lithic", KEY, *options)
 
 
 def event(number):

@@ -23,11 +23,7 @@ JSON = {**basic(CREDENTIAL), "Content-Type": "application/json"}
 
 
 def start(world, *options):
-    credential = world.dir / "issuer-credential"
-    credential.write_text(CREDENTIAL)
-    credential.chmod(0o600)
-    world.allowed |= {"orphan", "two_cards"}
-    box = world.start_sandbox("--issuer=marqeta", "--credential-file", credential, *options)
+    box = world.start_stand_in("marqeta", CREDENTIAL, *options)
     parameters(world, "alice")
     return box
 

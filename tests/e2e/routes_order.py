@@ -42,6 +42,15 @@ def prepare(world, service, user_count, each, with_faults=True):
     return users
 
 
+def asking(world, service, user, events=1):
+    """So many events of that user, of which the first is a question: FAILED. Returns their ids."""
+    ids = event_ids(world, events)
+    service.plan(ids[0], says(418))
+    insert(world, [user] * events, ids=ids)
+    world.wait_status(ids[0], "FAILED")
+    return ids
+
+
 def held(world, ids):
     """How many of them are held behind another."""
     return int(world.sql("SELECT count(*) FROM outbox_events WHERE held_behind IS NOT NULL AND status = 'PENDING' AND"
@@ -127,10 +136,7 @@ def what_was_held_back_moves_at_once_when_the_order_is_given_up(world):
     with receiver(world) as service:
         route(world, service, **ORDERED)
         worker = world.start_worker()
-        ids = event_ids(world, 4)
-        service.plan(ids[0], says(418))
-        insert(world, ["alice"] * 4, ids=ids)
-        world.wait_status(ids[0], "FAILED")
+        ids = asking(world, service, "alice", 4)
         wait_until(lambda: held(world, ids[1:]) == 3, "the others are held")
         assert_equal(worker.stop(), 0, "exit status")
         route(world, service, ordered="false")
@@ -162,10 +168,7 @@ def an_event_that_is_cancelled_while_it_waits_lets_the_next_one_go(world):
     with receiver(world) as service:
         route(world, service, **ORDERED)
         world.start_worker()
-        ids = event_ids(world, 3)
-        service.plan(ids[0], says(418))
-        insert(world, ["alice"] * 3, ids=ids)
-        world.wait_status(ids[0], "FAILED")
+        ids = asking(world, service, "alice", 3)
         wait_until(lambda: held(world, ids[1:]) == 2, "both are held")
         done = world.ctl("cancel", ids[1], "--reason", "not wanted any more")
         assert_equal(done.returncode, 0, "cancel: " + done.stderr)
@@ -181,10 +184,7 @@ def users_whose_names_differ_by_a_quote_or_a_blank_are_two_users(world):
     with receiver(world) as service:
         route(world, service, **ORDERED)
         world.start_worker()
-        first = event_ids(world, 1)[0]
-        service.plan(first, says(418))
-        insert(world, names[0], ids=[first])
-        world.wait_status(first, "FAILED")
+        asking(world, service, names[0])
         assert_equal(set(wait_ends(world, insert(world, names[1:])).values()), {DONE}, "others")
 
 
@@ -194,10 +194,7 @@ def two_types_of_a_user_do_not_wait_for_each_other(world):
         route(world, service, **ORDERED)
         route(world, service, "ORDER_NOTE", **ORDERED)
         world.start_worker()
-        first = event_ids(world, 1)[0]
-        service.plan(first, says(418))
-        insert(world, "alice", ids=[first])
-        world.wait_status(first, "FAILED")
+        asking(world, service, "alice")
         assert_equal(set(wait_ends(world, insert(world, "alice", "ORDER_NOTE")).values()), {DONE}, "the other type")
 
 
@@ -252,10 +249,7 @@ def a_thousand_events_behind_a_question_cost_one_look_each(world):
     with receiver(world) as service:
         route(world, service, **ORDERED)
         world.start_worker()
-        first = event_ids(world, 1)[0]
-        service.plan(first, says(418))
-        insert(world, "hog", ids=[first])
-        world.wait_status(first, "FAILED")
+        first = asking(world, service, "hog")[0]
         behind = insert(world, ["hog"] * 1000)
         wait_until(lambda: held(world, behind) == 1000, "all are held")
         before = versions(world)
@@ -276,10 +270,7 @@ def what_was_held_back_goes_on_in_order_at_a_cost_that_grows_with_its_number(wor
     with receiver(world) as service:
         route(world, service, **ORDERED)
         world.start_worker()
-        first = event_ids(world, 1)[0]
-        service.plan(first, says(418))
-        insert(world, "hog", ids=[first])
-        world.wait_status(first, "FAILED")
+        first = asking(world, service, "hog")[0]
         behind = insert(world, ["hog"] * 300)
         wait_until(lambda: held(world, behind) == 300, "all are held")
         before = updates(world)

@@ -1,8 +1,7 @@
 """The stand-in issuer as Stripe Issuing, by itself: what a program that calls it sees. No api and no worker runs here.
 
-Story: the worker is right against a stand-in that forgets its errors, finds cards by our reference and shows each number,
-and issues two cards at the real Stripe.
-"""
+Story: the worker is right against a stand-in that forgets its errors, finds cards by our reference and shows each
+number, and issues two cards at the real Stripe."""
 import json
 import urllib.parse
 
@@ -18,11 +17,7 @@ CARDS = "/v1/issuing/cards"
 
 
 def start(world, *options):
-    credential = world.dir / "issuer-credential"
-    credential.write_text(KEY)
-    credential.chmod(0o600)
-    world.allowed |= {"orphan", "two_cards"}
-    return world.start_sandbox("--issuer=stripe", "--credential-file", credential, *options)
+    return world.start_stand_in("stripe", KEY, *options)
 
 
 def holder(world, user="alice"):
