@@ -16,8 +16,8 @@ def events(world):
 
 
 def check_window(world, count, window_ms, attempts):
-    """Every verdict in the log against the rule itself: accepted = fewer than `count` counted ones in the window
-    before it."""
+    """Compares every verdict in the log with the rule: a try is accepted if fewer than `count` tries that count are in
+    the window before it."""
     wrong = world.rows("""
         SELECT * FROM (
             SELECT l.at, l.accepted, (SELECT count(*) FROM rate_limit_log b WHERE b.user_id = l.user_id AND b.at < l.at

@@ -28,10 +28,10 @@ def assert_true(value, what):
 
 
 def wait_until(condition, what, seconds=STUCK_AFTER_S, every=0.02):
-    """Polls until the condition gives something true, and returns it. A connection that is refused or reset counts as not
-    yet, and so does a program of a look that did not end in time: there are at least two looks. The limit is for what
-    hangs: seconds lengthen it, and never make it shorter than STUCK_AFTER_S. A look may start a program, so the pauses
-    grow: else those who wait take the cores from what they wait for."""
+    """Calls the condition until it returns something true, and returns that. If a connection is refused or reset in it,
+    or a program that it runs does not end in time, it is called again. It is called twice at least. The time limit is
+    for hung tests: it is `seconds`, and never less than STUCK_AFTER_S. The pauses grow, because a condition may start a
+    program, and many of them would take the cores from what is waited for."""
     seconds = max(seconds, STUCK_AFTER_S)
     deadline = time.monotonic() + seconds
     last = None
@@ -49,7 +49,8 @@ def wait_until(condition, what, seconds=STUCK_AFTER_S, every=0.02):
 
 
 class Threads:
-    """They run in a block, until `stopped` is set at its end. run: what each does, with its arguments."""
+    """Threads that run in a block; at its end `stopped` is set, and they are joined. run: what each calls, with its
+    element of `arguments`."""
 
     def __init__(self, run, arguments):
         self.stopped = threading.Event()

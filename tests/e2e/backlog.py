@@ -1,7 +1,7 @@
-"""A large backlog is looked at by its rows once.
+"""What shows a large backlog reads each of its rows once.
 
-Story: after an outage there were 100,000 FAILED and 100,000 PENDING events. The first page and `status` passed over the
-same rows five times and more, at each refresh; a list of PENDING or unknown ones read all of them for each page."""
+Story: after an outage there were 100,000 FAILED and 100,000 PENDING events. The first page and `status` read the same
+rows five times and more, at each refresh; a list of PENDING or unknown ones read all of them for each page."""
 import signal
 import time
 

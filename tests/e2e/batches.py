@@ -1,6 +1,6 @@
-"""A bulk action is one thing in the audit: who, why, what it had selected, and what became of its events.
+"""A bulk action is one line of the audit, which says who did it and why, what was selected, and how its events ended.
 
-Story: olga replayed 917 of 10,000 events, and the audit was 917 lines in which all others drowned."""
+Story: olga replayed 917 of 10,000 events, and the audit had 917 lines, between which nobody found the other ones."""
 import re
 
 from bulk import insert_failed

@@ -1,7 +1,7 @@
-"""Actions on many events at a terminal: asked once, with the count, and never where nobody can answer; and stopped by
-Ctrl-C in a state in which the same command goes on.
+"""An action on many events asks once, with their number, at a terminal, and never where nobody can answer. After Ctrl-C
+the same command continues it.
 
-Story: `replay --since 365d --reason x` simply ran."""
+Story: `replay --since 365d --reason x` replayed all of them without a question."""
 import fcntl
 import json
 import os

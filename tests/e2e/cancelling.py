@@ -1,5 +1,5 @@
 """A card whose cancel has begun is cancelled, whatever core-api answers a moment later and whatever program dies in
-between: the intention is in the table.
+between, because the row says that it must be cancelled.
 
 Story: the link was refused once, the cancel was executed and answered 503, and the next attempt's link went through:
 COMPLETED, active in our tables, linked, and dead at the issuer.

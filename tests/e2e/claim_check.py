@@ -1,7 +1,7 @@
 """examples/claim-check: an event delivers a document that is larger than a payload may be.
 
 Story: a team put its invoices into the payload, in base64, until one of them had more than 64 KiB. The next team kept
-them apart, and removed each one with its event's first delivery, before the receiver had got it.
+them in a table, and removed each one at the first delivery of its event, before the receiver had fetched it.
 """
 import os
 

@@ -1,7 +1,7 @@
-"""Clocks that step: the database's, the worker's, the api's, by hours, in either direction, and machines that slept.
+"""The clock of the database, of a worker or of an api steps by hours, in either direction, or a machine is suspended.
 
-Story: a database's clock is set by NTP, or a failover goes to a host whose clock is hours off. What was accepted must
-still end, and nothing may be forgotten. Here the clocks step while nothing is under way.
+Story: NTP sets the clock of a database, or a failover goes to a host whose clock is wrong by hours. What was accepted
+must still end, and no key may be forgotten. The clocks of this file step while no call is under way.
 """
 import sys
 import time
@@ -41,7 +41,8 @@ def requests_go_through_after_the_databases_clock_has_stepped(world):
 
 @test
 def the_databases_time_limits_hold_while_its_clock_is_wrong(world):
-    """What the pool relies on: a statement that takes too long is cancelled, also hours ahead or behind."""
+    """The pool relies on this: a statement that takes too long is cancelled, also if the clock is hours ahead or
+    behind."""
     clock = world.clocked_database()
     for step in (HOURS, -2 * HOURS):
         clock.step(step)

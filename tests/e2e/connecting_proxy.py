@@ -1,4 +1,4 @@
-"""An HTTP proxy that connects (CONNECT), in this process; a story says what it answers in place of that."""
+"""An HTTP proxy in this process: it connects (CONNECT), or answers what a story says."""
 import contextlib
 import socket
 import threading

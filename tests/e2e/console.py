@@ -1,5 +1,5 @@
-"""issuing-ctl console over HTTP, without JavaScript: who gets in, what a page shows, and that what is done from a page
-is done once, with a reason, and can be stopped. tests/console/ does the same with a real browser."""
+"""issuing-ctl console over HTTP, without JavaScript: who can use it, what a page shows, and that an action of a page is
+done once, with a reason, and can be stopped. tests/console/ does the same with a real browser."""
 import html
 import http.client
 import json

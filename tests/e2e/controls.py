@@ -1,7 +1,8 @@
-"""What workers tell of themselves, and what operators ask of the targets: pause, resume, probe.
+"""What workers write about themselves, and what operators ask of the targets: pause, resume, probe.
 
 Story: at night the issuer's team asks for a pause, and an operator needs to know which workers run, what they see, and
-why a request waits. A pause stops calls and loses nothing; whatever happens to the picture, cards are issued.
+why a request waits. A pause stops calls and loses nothing. If the tables of heartbeats cannot be used, cards are issued
+all the same.
 """
 import json
 import signal

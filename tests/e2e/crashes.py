@@ -1,5 +1,5 @@
-"""The process dies between any two lines, or sleeps through its lease: one card all the same, and no write
-of one worker over another's.
+"""A worker dies between any two lines, or is stopped for longer than its lease: still one card is made, and no worker
+overwrites what another one has written.
 
 A fault holds the worker at a step (the peer does not answer, or a lock keeps its write waiting); then it is killed
 there. SHORT keeps leases short.
@@ -560,8 +560,8 @@ def a_request_that_the_standby_may_not_have_is_not_confirmed(world):
 
 
 def a_cancelled_commit_is_not_confirmed(world):
-    """While it waits for the standby. PostgreSQL answers with a success and a warning. A failover would take the request
-    away."""
+    """While it waits for the standby. PostgreSQL answers with a success and a warning. A failover would take the
+    request away."""
     with Wire(world.apis()[0].port, 40) as wire:
         with nothing_gets_to_the_standby(world):
             wire.send(world.post_bytes("alice", "k"))
@@ -586,8 +586,8 @@ def a_commit_that_was_cancelled_while_it_waited_for_the_standby_is_not_confirmed
 
 @test
 def nor_where_the_settings_hide_warnings(world):
-    """Story: with client_min_messages = error it was confirmed, 202 for what no standby had. Nor where commits are told to
-    wait for nothing."""
+    """Story: with client_min_messages = error it was confirmed, 202 for what no standby had. Nor where commits are told
+    to wait for nothing."""
     for setting in ("client_min_messages = error", "synchronous_commit = off"):
         world.sql("ALTER ROLE issuing_api IN DATABASE %s SET %s" % (world.database, setting))
     world.up(workers=0)

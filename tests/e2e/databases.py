@@ -1,9 +1,10 @@
-"""What who runs PostgreSQL may do to the database without a word to us: the promise holds, and doctor names it.
+"""Administrators of PostgreSQL change a host, a database or a role, and tell nobody: the promise holds, and doctor
+names the change.
 
-Story: a host was upgraded, its library of languages sorted otherwise, and an index that was sorted by it found a client's
-key no more: the same request twice, and a second card. Somebody published all tables for a copy of the data, and no end
-was told to anybody any more. A slot that nobody read kept the rows and the WAL of a week. A limit of idle sessions took
-the api out of its balancer every few minutes of a quiet night."""
+Stories: A host was upgraded, and its library sorted texts in another order. An index that had the old order did not
+find a client's key, so the same request was recorded twice and got a second card. Somebody published all tables to
+replicate the data, and no end was notified any more. A slot that nobody read kept the rows and the WAL of a week. A
+time limit for idle sessions made the api not ready every few minutes of a quiet night."""
 import threading
 import time
 

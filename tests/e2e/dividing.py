@@ -1,4 +1,5 @@
-"""Many users over all places, two apis and two workers for each place, while programs and a server die.
+"""Many users of all places request cards, by two apis, and by two workers in each place, while programs and a server
+die.
 
 $CARDS says how many: 10000 take minutes, and their server is away for 20 s."""
 import collections

@@ -1,5 +1,5 @@
-"""The sandbox as a receiver of OpenTelemetry's traces: what it answers is what the specification of OTLP/HTTP says, and
-what it draws is there for a terminal and for a browser."""
+"""The sandbox as a receiver of OpenTelemetry's traces: it answers as the specification of OTLP/HTTP says, and draws a
+trace for a terminal and for a browser."""
 import json
 import pathlib
 import sys

@@ -1,5 +1,5 @@
-"""The end of a card request, told by an event: whoever ends it, each end is one event CARD_REQUEST_ENDED, and its payload
-is what GET answered from then on. Only the tables are looked at here; how the events are delivered is in webhooks.py."""
+"""Each end of a card request, by a worker or by an operator, is one event CARD_REQUEST_ENDED, and its payload is what
+GET answers from then on. These stories look at the tables only; webhooks.py is about the delivery of the events."""
 import json
 
 from harness import assert_equal, test, wait_until

@@ -1,7 +1,7 @@
 """examples/enqueue: a service in another language sends its event in its own transaction.
 
-Story: the page shows ten lines, and the first team that copies them learns which type the driver gives a payload. Each
-program is run as it stands there, where its packages are installed.
+Story: a page showed ten lines that nobody had run, and for the first team that copied them the driver sent the payload
+with a wrong type. Each program is run as the page shows it, where its packages are installed.
 """
 import contextlib
 import os

@@ -1,5 +1,5 @@
 """issuing-ctl explain: what it says of an event's past is what happened, also after an operator has acted; and what it
-says of an event's future is what the worker then does, whatever the issuer is."""
+says of an event's future is what the worker then does, with each issuer."""
 import re
 
 from harness import assert_equal, assert_true, slow_but_at, test
@@ -121,8 +121,8 @@ def explain_tells_of_a_card_that_could_not_be_activated_or_shown(world):
 
 @test(issuers=("stripe",))
 def explain_tells_of_a_number_and_of_a_close_that_are_refused(world):
-    """Story: of a card whose number was refused explain said that it is unknown whether there is one; that a replaced card
-    stayed open was in no word of what comes next; and it denied that the issuer is called behind the link."""
+    """Story: of a card whose number was refused explain said that it is unknown whether there is one; that a replaced
+    card stayed open was in no word of what comes next; and it denied that the issuer is called behind the link."""
     world.up(workers=0)
     world.sandbox.fault("reveal", "status", status=422, user="alice", code=world.issuer.code)
     event = stop_after_one_attempt(world, "alice")

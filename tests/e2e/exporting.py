@@ -1,8 +1,8 @@
-"""The audit trail for a second system: lines with a chain of hashes, none lost, none twice, whatever commits late; and
-whoever alters lines or rows later is found out.
+"""The audit trail for a second system is lines with a chain of hashes. No row is missing or there twice, also if it
+commits late; and a line or a row that somebody alters later is found.
 
-Story: the trail was only in the database whose superuser may edit it. A copy made by `audit --json` every night missed
-what committed late with a lower number, and nobody could say whether a row of March was what it had been in March."""
+Story: the trail was only in the database, whose superuser may edit it. A copy made by `audit --json` every night missed
+what committed late with a lower number, and nobody could say whether a row of March was still as in March."""
 import hashlib
 import json
 import re
@@ -64,7 +64,7 @@ class Trail:
 
 
 def by_hand(path):
-    """By the program that docs/security.md shows to strangers."""
+    """By the program in docs/security.md that needs none of our programs."""
     page = (harness.ROOT / "docs" / "security.md").read_text()
     program = re.search(r"^```python\n(import hashlib.*?)^```", page, re.S | re.M)[1]
     assert_true(len(program.splitlines()) <= 12, "it is short")

@@ -1,9 +1,10 @@
-"""One user must not starve the others. Reads stood in one line for all, first come first served; who waited too long
-there had its connection closed, with the statements of others on it; and acceptance stood in the same line. So one
-token on many connections was an outage for all users, and the api reported that the database was away.
+"""One user cannot make all others wait.
 
-What is slow here is the database itself, for the rows of one user and by a policy, so that nothing depends on how fast
-the machine is."""
+Story: all reads and all requests waited in one queue, in the order of their arrival. When one of them waited too long,
+its connection to the database was closed, with the statements of others on it. So one token on many connections was an
+outage for all users, and the api reported that the database was away.
+
+A policy makes the database slow for the rows of one user, so that no story depends on the speed of the machine."""
 import itertools
 import re
 import select

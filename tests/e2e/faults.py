@@ -1,7 +1,7 @@
-"""Each fault of a peer, at each kind of call, with each issuer: still one card, one refusal or one question.
+"""Each fault of a peer, at each kind of call, with each issuer, still leads to one card, one refusal or one question.
 
-Story: what "the answer was lost" leads to was shown with an issuer of the project's own only, whose key is honoured and
-whose look-up is exact. Real ones have more calls in which an answer can be lost, and other ways to say no.
+Story: a lost answer was tested only with the issuer `generic`, which honours keys and has an exact look-up. Real
+issuers have more calls in which an answer can be lost, and other ways to refuse.
 
 A case is a user of its own with faults of its own, so that all cases of an issuer run side by side in one world.
 """
@@ -35,7 +35,7 @@ MADE, NOT_MADE = fault("create", "execute_then_status", status=503), fault("crea
 
 
 def refusal(issuer, status=422):
-    """Behind an unknown outcome the look-up is then the only thing that can decide, whatever the key is worth."""
+    """After an unknown outcome only the look-up can decide then, whether or not the key is honoured."""
     return fault("create", "status", status=status, code=issuer.code)
 
 

@@ -1,8 +1,8 @@
-"""The first hour of a team that sends events of its own: what ./dev up prints, a route that is tested before there is an
-event, and a receiver that is as strict as theirs should be.
+"""The first hour of a team that sends events of its own: what ./dev up prints, a route that is tested before there is
+an event, and a receiver that is as strict as theirs should be.
 
 Story: a newcomer could not reach the database of ./dev up with the driver of their language, could not add a route to
-its worker, and learned from a pile of refused events that the secret was a wrong one.
+its worker, and noticed a wrong secret only when many events had been refused.
 """
 import contextlib
 import json

@@ -1,8 +1,7 @@
-"""The first hour at a real issuer: doctor --issuer, and what the pages of docs/issuers/ tell to paste.
+"""The first hour at a real issuer: doctor --issuer, and the configurations in the pages of docs/issuers/.
 
-Story: somebody has an account, a key and a page of documentation. The first card fails with a deferral, and whether it
-is the key, the path, the holder or a name in core-api's answer is to be guessed from one code in a log.
-"""
+Story: somebody has an account, a key and a page of documentation. The first attempt is deferred, and one code in a log
+is all there is to find out whether the key, the path, the holder or a name in core-api's answer is wrong."""
 import json
 import re
 import signal
@@ -167,7 +166,8 @@ def a_name_that_core_api_does_not_give_or_misspells_is_named(world):
 
 
 def a_wrong_url_is_named(world):
-    """Story: a path without its version is 404 for everything. Marqeta answers so for a card that does not exist, too."""
+    """Story: a path without its version is 404 for everything. Marqeta answers so for a card that does not exist,
+    too."""
     right = world.settings["issuer.url"]
     version = {"marqeta": "/v3", "adyen": "/bcl/v2"}.get(world.issuer.profile, "")
     wrong = {right + "/v9": ("look-up", "404"),
@@ -324,8 +324,8 @@ def a_trial_finds_that_keys_are_not_honoured(world):
 @slow
 @test(issuers=("lithic",))
 def no_trial_is_made_where_cards_may_be_real(world):
-    """The same key file, with the address of production, and with that of the vendor's sandbox. A key of production at the
-    sandbox is refused by the vendor, and no card is tried."""
+    """The same key file, with the address of production, and with that of the vendor's sandbox. A key of production at
+    the sandbox is refused by the vendor, and no card is tried."""
     world.up(workers=0)
     proxy = ConnectingProxy(to=world.sandbox.issuer)
     ways = {"issuer__proxy": "http://127.0.0.1:%d" % proxy.port, "issuer__allow_http": "true"}

@@ -1,5 +1,5 @@
-"""Whose fault is it? A target that is away must end no event, and an event that alone is answered badly must neither
-stop the others nor go on for ever. What decides is what the target answers to other events."""
+"""A target that is away ends no event. An event that alone is answered badly neither stops the others nor is tried for
+ever. The answers of the target to other events decide which of the two it is."""
 import time
 
 from harness import assert_equal, assert_true, slow, test, wait_until
@@ -25,7 +25,7 @@ def ended(world, request):
 
 
 def outlives(world, request, what):
-    """The event outlives so many failures that it would be dead by now if any of them could end it."""
+    """The event outlives so many failures that it would have ended if any of them could end it."""
     wait_until(lambda: world.status(request) not in OPEN or world.event(request)["deferral_count"] >= 12,
                "%s: twelve deferrals of %s" % (what, request), 60, 0.1)
     assert_true(world.status(request) in OPEN, "%s: %r" % (what, ended(world, request)))
@@ -228,7 +228,7 @@ def watch_rate(world, call, requests, seconds=10):
       retry__cap="5s",
       breaker__failures="5", breaker__probe_interval="2s")
 def a_rate_limit_is_respected_in_calls_checks_and_rows(world):
-    """2000 waiting events made 2000 creates, 2000 questions and 2000 rows a second of it."""
+    """Story: 2000 waiting events led to 2000 creates, 2000 checks and 2000 rows a second."""
     world.up(workers=0)
     world.sandbox.fault("create", "limited", per_second=GRANTED, retry_after="1")
     world.sql("INSERT INTO outbox_events (user_id, payload) SELECT 'user-' || i, '{\"kind\": \"new\"}'"

@@ -1,11 +1,10 @@
-"""Peers that break HTTP: the worker believes none of their answers, loses none that is good, and goes on with
-everything else meanwhile.
+"""Peers that break HTTP: the worker takes none of their answers as definite, loses no good answer, and does its other
+work meanwhile.
 
-Story: the issuer is behind a gateway that sends without end. A client that reads on as long as something comes lets the
-worker's deadlines and leases stand still for as long as the gateway likes, and a worker that comes back from there
-writes what is no longer its to write. Each behaviour of hostile.py meets the same create twice: once when the card was
-made before, once when it was not. Then the peer is well, and there is one card.
-"""
+Story: the issuer is behind a gateway that sends without end. A client that reads as long as something comes does
+nothing else meanwhile, so the worker misses its deadlines and loses its leases, and writes to events that another
+worker has by then. Each behaviour of hostile.py meets the same create twice: once after the card was made, once before.
+Then the peer answers well, and there is one card."""
 import json
 import pathlib
 import sys
@@ -161,8 +160,8 @@ def a_proxy_that_sends_without_end_in_place_of_connecting_delays_nothing(world):
 
 @test(issuer__max_concurrency="4", retry__max_attempts="1000")
 def a_create_that_was_sent_again_on_a_new_connection_is_not_refused_for_good(world):
-    """The issuer closes idle connections after a few requests, and has read one more by then. The client sends that again
-    by itself. When the answer is a refusal, the first sending may have made the card: it is looked up."""
+    """The issuer closes idle connections after a few requests, and has read one more by then. The client sends that
+    again by itself. When the answer is a refusal, the first sending may have made the card: it is looked up."""
     world.start_sandbox()
     peer = Hostile(world, "--requests", "3")
     world.start_api()
@@ -185,8 +184,8 @@ def a_create_that_was_sent_again_on_a_new_connection_is_not_refused_for_good(wor
 
 @test(core__max_concurrency="1")
 def an_answer_that_comes_twice_makes_nobody_eligible_who_is_not(world):
-    """A gateway answers one question of the worker's twice. From then on each call of that connection gets the answer of the
-    call before, and the next user, who may have no card, got one."""
+    """A gateway answers one question of the worker's twice. From then on each call of that connection gets the answer
+    of the call before, and the next user, who may have no card, got one."""
     asked = []
 
     def twice(call, answer):

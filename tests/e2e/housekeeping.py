@@ -1,4 +1,4 @@
-"""What runs beside the flow goes on table by table, and says what it could not do."""
+"""The housekeeping continues with the next table when one fails, and reports what it could not do."""
 import time
 
 from harness import assert_equal, assert_true, slow, test, wait_until

@@ -1,4 +1,5 @@
-"""An idle worker asks one question at every poll, whatever kinds of work there are, and nothing hangs on its answer."""
+"""An idle worker sends one statement at every poll, for all kinds of work. If that fails or hangs, work is found all
+the same."""
 from harness import assert_equal, test, wait_until
 
 DUE = "INSERT INTO outbox_events (user_id, payload) VALUES ('%s', '{\"kind\": \"new\"}')"

@@ -1,16 +1,14 @@
-"""What must hold after every test, whatever it was about: accepted = one card, or one refusal, or one open question;
-and the ledgers agree.
+"""What must hold after every test: each accepted request has one card, one refusal or one open question, and the
+ledgers agree.
 
-The database's word is compared with the issuer's and core-api's own (the sandbox's ledger). The snapshot of the
-database is taken first: what it calls final cannot change any more, so a worker that is still busy does not disturb.
-Before that, what the peers execute late (the faults drop_then_execute and the like) is waited for: an end must stand
-also when the last call under way has arrived.
-World.allowed names what a test provokes on purpose: "two_cards" (it made a second card at the issuer by itself),
-"other_issuer" (the cards are not in the sandbox's ledger), "orphan" (it removed or invented rows), "rejected_card" or
-"rejected_link" (it made a card or a link for a rejected request by itself), "closed_card" (the issuer closed the card of
-a completed request, and it is known), "late" (late executions are outstanding and
-are not waited for).
-"""
+The tables are compared with the ledger of the sandbox, which is the issuer's and core-api's own record. First, the
+calls that the peers execute late (the faults drop_then_execute and the like) are waited for, because an end must stay
+right when the last call has arrived. Then the snapshot of the database is taken: a final status cannot change any more,
+so a worker that is still busy makes no difference. World.allowed names what a test provokes on purpose: "two_cards" (it
+made a second card at the issuer by itself), "other_issuer" (the cards are not in the sandbox's ledger), "orphan" (it
+removed or invented rows), "rejected_card" or "rejected_link" (it made a card or a link for a rejected request by
+itself), "closed_card" (the issuer closed the card of a completed request, and it is known), "late" (late executions are
+outstanding and are not waited for)."""
 import collections
 import re
 

@@ -1,8 +1,7 @@
-"""POST /v1/issuer-events: the issuer tells that a card has changed; what is believed is what a look-up shows.
+"""POST /v1/issuer-events: the issuer reports that a card has changed; the card changes here only as a look-up shows it.
 
-Story: a user froze a card in the issuer's own app, and the api showed it as active for ever. Each vendor signs its events
-in a way of its own; forged, late, doubled and replayed ones do no harm.
-"""
+Story: a user froze a card in the issuer's own app, and the api showed it as active for ever. Each vendor signs its
+events in a way of its own; forged, late, doubled and replayed ones do no harm."""
 import base64
 import concurrent.futures
 import hashlib

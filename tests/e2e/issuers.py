@@ -1,7 +1,8 @@
-"""A card by each issuer: made, read, replaced, refused, told apart from cards that are not ours.
+"""With each issuer a card is made, read and replaced, a request is refused, and our cards are distinguished from
+others'.
 
-Story: the worker spoke to an issuer of its own invention only. A real one has requests, credentials, steps and answers
-of its own, and each must keep the promise.
+Story: the worker was tested with the issuer `generic` only. Each real issuer has other requests, credentials, steps and
+answers, and the promise must hold with all of them.
 """
 import json
 

@@ -1,7 +1,7 @@
-"""kill -9 at each step of each issuer's flow, all at once: one worker holds an event at every step when it dies.
+"""kill -9 at each step of each issuer's flow: one worker holds an event at every step when it dies.
 
-Story: an attempt may end after any line. What it did is known to the issuer alone, and the next one must find it.
-"""
+Story: an attempt may end after any line. Then only the issuer knows what the attempt did, and the next attempt must
+find it out."""
 from harness import assert_equal, assert_true, core_at, EVERY, Failed, slow, test, wait_until
 
 LOST_REFUSED = (("create", "execute_then_status", {"count": 1, "status": 503}),

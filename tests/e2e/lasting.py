@@ -1,7 +1,8 @@
-"""A fault that heals by itself is "away" (75): try again. One that lasts is configuration (78), with what mends it.
+"""A fault that ends by itself is reported as "away", exit 75: try again. One that lasts is a fault of the
+configuration, exit 78, and is reported with its remedy.
 
-Story: a server spoke no TLS, sslmode=require asked for it, and `the database is away` had somebody wait for a night.
-doctor told to start a PostgreSQL that ran."""
+Story: a server had no TLS, sslmode=require asked for it, and because of `the database is away` somebody waited for a
+night. doctor said to start a PostgreSQL that was running."""
 import re
 
 from harness import assert_equal, assert_true, free_port, slow, test

@@ -1,5 +1,5 @@
-"""One token is not enough to fill tables or to look at numbers without end: what a user may repeat has a bound in rows
-and, for card numbers, in how often a minute."""
+"""With one token nobody can fill the tables or read card numbers without end: what a user repeats adds a limited number
+of rows, and card numbers are shown a limited number of times a minute."""
 from harness import assert_equal, assert_true, test
 
 REVEALS = 'issuing_number_reveals_total{result="%s"}'

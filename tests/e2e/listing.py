@@ -1,7 +1,7 @@
 """reconcile --from-issuer: the issuer's own list of its cards beside ours.
 
-Story: the database was restored from a backup of the morning. Requests of the afternoon are missing with their keys,
-their cards are at the issuer, and everything that can be asked here says that all is well.
+Story: the database was restored from a backup of the morning. Requests of the afternoon were missing with their keys,
+the issuer had their cards, and every command here said that all is well.
 """
 import json
 
@@ -30,7 +30,7 @@ def restored(world, *requests):
 
 
 def older(world):
-    """What has just changed is no question, so a story of the past must be past."""
+    """Moves the events back in time: what has just changed is not compared."""
     world.sql("UPDATE cards SET created_at = created_at - interval '1 min'")
     world.sql("UPDATE outbox_events SET updated_at = updated_at - interval '1 min'")
 
@@ -140,7 +140,8 @@ def a_command_that_ran_out_of_time_goes_on(world):
 @slow
 @test(issuer__settle_time=SETTLE)
 def an_issuer_that_cannot_list_or_lists_garbage_is_said_and_bounded(world):
-    """A refusal ends the list at once, an unreadable page after three; what may pass is tried until the time is over."""
+    """A refusal ends the list at once, an unreadable page after three; what may pass is tried until the time is
+    over."""
     world.up()
     made(world, "not-an-event-id", "stranger", key="foreign")
     world.allowed |= {"orphan"}

@@ -1,5 +1,4 @@
-"""issuing-ctl: what an operator sees and may do. Exit codes, JSON lines, and that what is done is done once and on
-record."""
+"""issuing-ctl: what an operator sees and may do, exit codes and JSON lines. Each action is done once, and recorded."""
 import json
 import os
 import stat

@@ -1,9 +1,9 @@
 """examples/orders: a service that inserts each order and its PAYMENT_CHARGE in one transaction; the worker delivers the
 charge to the payment service of the sandbox.
 
-Story: a service that calls the payment service itself loses a charge when it dies after its commit, and charges for
-nothing when it dies before. So does every other place in between, if one of them is careless. Orders are counted
-against what the payment service really charged.
+Story: a service that calls the payment service by itself loses a charge when it dies between its commit and the call,
+and charges without an order when it dies between the call and the commit. Orders are compared with what the payment
+service has charged.
 """
 import configparser
 import contextlib
@@ -112,7 +112,8 @@ def check_books(world, wanted):
 
 
 def wait_counted(world):
-    """What follows the orders late, and says the same as the orders in the end: each counted once, whatever was killed."""
+    """What follows the orders late, and says the same as the orders in the end: each counted once, whatever was
+    killed."""
     wait_until(lambda: world.sql("SELECT count(*) FROM orders.orders WHERE state = 'charged' AND NOT is_counted") == "0",
                "all are counted", PATIENCE_S)
     sums = "SELECT customer, currency, %s FROM orders.%s ORDER BY 1, 2"
@@ -295,7 +296,8 @@ def a_service_that_listens_hears_that_its_event_has_ended(world):
 
 @test
 def the_role_of_the_service_may_send_its_events_and_nothing_else(world):
-    """A role that may insert any row forged the end of a card request, with our signature, and 25 cards in six seconds."""
+    """A role that may insert any row forged the end of a card request, with our signature, and 25 cards in six
+    seconds."""
     shop = open_shop(world)
     event = shop.place("A-1")
     own = world.conninfo("orders")

@@ -1,5 +1,5 @@
-"""Peers and the database go away and come back: nothing accepted is lost, nothing dies of waiting, everything
-recovers by itself."""
+"""Peers and the database go away and come back: no accepted request is lost, none ends because it waited, and all
+programs recover by themselves."""
 import itertools
 import re
 import threading
@@ -300,7 +300,8 @@ def everything_may_start_before_anything_is_there(world):
 @slow
 @test
 def a_database_that_is_there_and_refuses_is_named_in_the_log(world):
-    """Story: the disk of the database was full. Clients got 503, /readyz was 200, and the api's log had not one line."""
+    """Story: the disk of the database was full. Clients got 503, /readyz was 200, and the api's log had not one
+    line."""
     world.up(workers=0)
     api = world.apis()[0]
     world.sql("CREATE FUNCTION public.full() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION"

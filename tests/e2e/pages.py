@@ -1,6 +1,6 @@
-"""What a developer meets at the edges of the API: a query parameter that does not exist is refused and named, not
-ignored, since a list without the filter that was asked for is a wrong answer; the description is not sent again to who
-has it; every problem can be found from one page."""
+"""What a developer of a client finds in the API. A query parameter that does not exist is refused and named, since a
+list without the requested filter would be a wrong answer. The description is not sent again to a client that has it.
+One page leads to every problem."""
 import re
 
 import client

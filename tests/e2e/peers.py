@@ -1,8 +1,8 @@
-"""The stand-ins by themselves: what they execute late, take back, forget and limit. A story that proves a promise with
-them is worth what they are worth.
+"""The stand-ins by themselves: what they execute late, undo, forget and limit. Other stories prove the promise with
+them, so they must do what their faults say. No api and no worker runs here.
 
 Story: a test scripts "the create arrives after the worker has given up", the sandbox executes it at once, and the test
-passes although nothing was late. No api and no worker runs here.
+passes although nothing was late.
 """
 import json
 import uuid

@@ -1,8 +1,8 @@
 """A real PgBouncer between the programs and PostgreSQL. In transaction mode each transaction may run in another session
-of the server, which has run transactions of other programs before: settings, prepared statements, LISTEN and locks of a
-session are not there where they are expected, or are there where they are not. Nothing may depend on them. What does
-depend on one session (migrate) is refused with the reason, and changes nothing. A restart of PgBouncer ends every
-connection in the middle of its work; nothing is lost by that, and nothing is done twice."""
+of the server, which has run transactions of other programs before. Settings, prepared statements, LISTEN and locks of a
+session may be missing, or may be those of another program, so nothing may depend on them. What needs one session
+(migrate) is refused with the reason, and changes nothing. A restart of PgBouncer ends every connection in the middle of
+its work; no request is lost by that or done twice."""
 import contextlib
 import os
 import re

@@ -1,8 +1,8 @@
-"""Users that are divided over places, each a database: what an outsider sees is the same, and what goes on in one place
-goes on in all.
+"""Users are divided over places, each of which is a database: clients see no difference, and everything that runs in
+one place runs in all.
 
-Story: a second database is a second everything: a claim, a sweep, a limit, an audit trail. What is forgotten in one of
-them stops a part of the users only, and nobody sees why; and a user who is looked for in two of them gets two cards."""
+Story: a second database needs its own claims, sweeps, limits and audit trail. If one of them is missing in one place,
+only a part of the users has trouble, and nobody sees why; and a user whose rows are in two places gets two cards."""
 import re
 
 import client
@@ -28,7 +28,7 @@ def refusal(world, place, text):
 
 
 def strangers(world):
-    """Rows of users of other places."""
+    """The number of rows whose users belong to another place."""
     return sum(int(world.in_place(place, "SELECT count(*) FROM %s WHERE issuing.place_of(user_id, %d) <> %d"
                                   % (table, PLACES, place)))
                for place in range(PLACES) for table in ("outbox_events", "idempotency_keys", "rate_limit_log", "cards"))

@@ -1,5 +1,5 @@
-"""Clients that want to use up what everybody shares: places, memory, descriptors, the time in which an answer is read.
-None of them needs a token. Proper clients are served meanwhile."""
+"""Clients without a token try to use up what all clients share: connections, memory, descriptors, and the time in which
+an answer is read. Other clients are served meanwhile."""
 import contextlib
 import os
 import pathlib

@@ -59,7 +59,8 @@ def release_ports():
 
 class Clock:
     """The clocks of one machine, as the programs see them that were started with it (tests/support/clocks.c): the
-    database (World.clocked_database), an api, a worker. Steps add up, take effect at once, and reach no other program."""
+    database (World.clocked_database), an api, a worker. Steps add up, take effect at once, and reach no other
+    program."""
 
     def __init__(self, path):
         self.path, self.real, self.monotonic, self.boottime = pathlib.Path(path), 0, 0, 0
@@ -92,8 +93,9 @@ class Clock:
 
 
 class Preloaded:
-    """In place of a clock: a library of tests/support is preloaded into the program. slow_end: half a second passes between
-    the end of its loop and its exit. hung_files: no file in a folder "hung" can be opened while "hangs" is in it."""
+    """Where a clock may be given: a library of tests/support that is preloaded into the program. slow_end: half a
+    second passes between the end of its loop and its exit. hung_files: no file in a folder "hung" can be opened while
+    "hangs" is in it."""
 
     def __init__(self, library):
         self.library = library + ".so"

@@ -270,5 +270,5 @@ VENDORS = tuple(name for name, issuer in PROFILES.items() if issuer.profile != "
 
 
 def those(condition):
-    """The names of the issuers that fulfil it, for stories that only some have."""
+    """The names of the issuers for which the condition holds, for stories that only some issuers have."""
     return tuple(name for name, issuer in PROFILES.items() if condition(issuer))

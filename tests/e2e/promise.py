@@ -1,5 +1,5 @@
-"""One card, one refusal, or one question: also when clocks step while a call is under way, and when a call arrives
-after its caller has given up.
+"""Each request ends as one card, one refusal or one question, also when clocks step while a call is under way, and when
+a call arrives after its caller has given up.
 
 Story: a create times out, the user is blocked a moment later, the look-up finds nothing, and the request is REJECTED;
 then the create arrives and makes a card that no system knows of. Or the clock of the database is set back during the
@@ -386,7 +386,7 @@ def an_event_that_no_worker_can_claim_alone_does_not_hold_the_others_back(world)
 @test(**{**SHORT, "issuer__timeout": "2s", "issuer__settle_time": "4s", "worker__lease": "6s",
          "issuer__max_concurrency": "1"})
 def a_worker_whose_clock_was_set_sends_no_create_of_before(world):
-    """Which of its clocks to believe it does not know: the attempt is given back, and made anew."""
+    """The worker cannot know which of its clocks is right: the attempt is given back, and repeated."""
     world.up(workers=0)
     worker = world.start_worker(clock=world.clock("worker"))
     world.sandbox.fault("create", "hang", user="alice", count=1)

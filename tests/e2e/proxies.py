@@ -1,7 +1,8 @@
-"""The configurations of examples/, as they are shipped but for ports, paths and the certificate, in front of real apis.
-The story that they guard: a few requests with a large body and without a token made nginx believe that every api server
-had failed, and no client was served for ten seconds, time and again. A request must never take a server away from
-the others; and a restart of one server must lose no request."""
+"""The configurations of examples/ in front of real apis, as they are shipped except ports, paths and the certificate.
+No request may make a proxy take a server out of its list, and a restart of one server must lose no request.
+
+Story: after a few requests with a large body and without a token, nginx counted every api server as failed, and no
+client was served for ten seconds, again and again."""
 import contextlib
 import re
 import shutil

@@ -1,5 +1,5 @@
-"""reconcile and reissue: an operator looks up at the issuer through a worker, and acts on the result. The marks are in
-the database, so a program that dies in between leaves something that another one goes on with; nothing is done twice.
+"""reconcile and reissue: a worker looks an event up at the issuer for an operator, and acts on the result. The marks
+are in the database, so when a program dies another one continues, and nothing is done twice.
 
 Stories: FAILED had no way out: a card that the issuer had made was never found again, a reissue that failed blocked its
 card for ever; and a request that was refused while its create was still on its way left a live card that no system

@@ -1,10 +1,10 @@
-"""One bad group must not stop everybody. The requests of the user "odd" are refused 401, 404 or the like for their own
-sake, first, mixed in or without end; those of others must hardly notice. And where everybody is refused, nothing ends,
-little is sent, and no card is made that cannot be linked.
+"""Events that are refused for a reason of their own do not delay the others. The requests of the user "odd" are refused
+(401, 404 and so on) before, among or during those of other users, which must take hardly longer. When the requests of
+all users are refused, no event ends, few calls are sent, and no card is made that cannot be linked.
 
 Story: ten requests that the issuer answered 404 came first, two hundred good ones a second later. The breaker opened
-because of the ten, and each probe took another of the ten while its interval doubled: none of the others was issued for
-half a minute."""
+because of the ten, each probe took another of the ten, and the interval doubled: none of the others was issued for half
+a minute."""
 import contextlib
 import threading
 import time
@@ -73,7 +73,7 @@ def compare(world, good, took, event_type="CARD_ISSUE", factor=3):
 
 
 def end_odd(world):
-    """Those that are still open are nobody's business here."""
+    """Removes the faults, and waits until the odd events have ended too."""
     world.sandbox.clear()
     world.settle(60)
 

@@ -1,8 +1,8 @@
-"""The moment at which a place leaves its server: whoever is in the middle of something then gets it done there or at the
-next server, once and in order, or is refused.
+"""The moment at which a place leaves its server: what a client, an operator or a service has begun is done once and in
+order, at this server or at the next one, or is refused.
 
-What must not be: a customer with two phones gets four cards of three, an operator's action stands in the audit trail and
-has not happened, and a service's order has no event."""
+Stories: a user with two phones got four cards where three are allowed; an action of an operator was in the audit trail
+and was not done; an order of a service had no event."""
 import collections
 import itertools
 

@@ -1,5 +1,5 @@
-"""An older state of the database is restored. Requests that it has as open had ended meanwhile: they are made again, and
-what comes must be what the issuer and core-api have already.
+"""An older state of the database is restored. Requests that are open in it had ended meanwhile. They are worked on
+again, and must get the cards and links that the issuer and core-api already have.
 
 Story: a restored request was sent again within its key's lifetime and got its own card, under another id of ours.
 core-api refused the link, and the card that the user had been using was cancelled. Another one was sent again when its

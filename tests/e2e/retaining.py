@@ -1,5 +1,5 @@
-"""The number of a card that was closed long ago is erased: once, by the worker, and not before the owner of the
-database and every worker agree that it may be.
+"""The number of a card that was closed long ago is erased, once, by the worker, and not before the owner of the
+database and the options of all workers allow it.
 
 Story: an assessor asked why the numbers of cards that were closed years ago are still there (PCI DSS, 3.2.1).
 """

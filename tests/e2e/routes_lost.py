@@ -1,4 +1,4 @@
-"""A delivery whose worker dies, sleeps, drains or loses its database: executed once all the same.
+"""A delivery whose worker dies, is stopped, drains or loses its database is still executed once.
 
 Story: kill -9 between the charge and the answer. The next worker knows only what the row says, and sends the same key
 again; the customer pays once.

@@ -1,9 +1,7 @@
-"""What operators do with a question about an event of a route: look it up, replay it, give it up; and what no verb may
-do.
+"""What operators do with a FAILED event of a route: look it up, replay it, or end it; and what no verb may do.
 
-Story: at three in the morning a charge is FAILED. Whether the customer paid is known to the payments service alone, and
-the tool must ask there before anybody answers by feeling.
-"""
+Story: at three in the morning a charge is FAILED. Only the payment service knows whether the customer was charged, so
+the command must ask there before anybody decides without knowing."""
 from harness import assert_equal, assert_true, test
 from operators import lines
 from receiver import insert, event_ids, others, receiver, resets, route, says, wait_ends

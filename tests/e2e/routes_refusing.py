@@ -1,8 +1,7 @@
-"""A receiver that refuses: one event for its own sake, or all of them because something is wrong that is no event's fault.
+"""A receiver refuses one event because of the event, or all events because of something else that is wrong.
 
-Story: a wrong secret was loaded, and the receiver answered 400 to every signature. Twenty events were gone for ever, and
-nothing said so. What a receiver answers must lose nothing, whatever is wrong: our secret, a clock, its release.
-"""
+Story: a wrong secret was loaded, and the receiver answered 400 to every signature. Twenty events were gone for ever,
+and nothing said so. What a receiver answers must lose nothing, whatever is wrong: our secret, a clock, its release."""
 import json
 
 from controls import explained, targets

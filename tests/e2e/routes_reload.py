@@ -1,7 +1,7 @@
-"""Routes that change while a worker runs: SIGHUP takes them up.
+"""Routes change while a worker runs: it reads them again after SIGHUP.
 
-Story: a team adds a receiver on a Tuesday afternoon. A restart of every worker for two lines of configuration is a
-change of its own, with a window of its own; a signal is not. What was under way ends by the old lines.
+Story: a team adds a receiver on a Tuesday afternoon. To restart every worker for two lines of configuration needs a
+maintenance window; a signal does not. Deliveries that were under way end by the old lines.
 """
 import signal
 import threading

@@ -1,7 +1,7 @@
-"""A breaker, a pause and places of its own for each route: what is dead or slow stops nobody else.
+"""Each route has its own breaker, pause and slots, so a receiver that is dead or slow stops no other work.
 
-Story: the payments service was down for an hour, and nobody got a card: all places of the workers were filled with
-charges that waited for their time-out.
+Story: the payment service was down for an hour, and nobody got a card: all slots of the workers had charges that waited
+for their time-out.
 """
 from controls import control, explained, targets
 from harness import assert_equal, assert_true, test, wait_until

@@ -1,4 +1,5 @@
-"""What every story ends with looks for secrets and personal data: it must see them, and nothing else."""
+"""At the end of every story its files and rows are searched for secrets and personal data: the search must find them,
+and nothing else."""
 import sys
 
 from harness import assert_equal, ROOT, run, test

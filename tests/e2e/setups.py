@@ -1,4 +1,4 @@
-"""What doctor says of a configuration that leaves something open.
+"""What doctor says of a configuration that permits too much.
 
 Story: `sslmode=prefer` to a database on another host was accepted in silence, and the api took tokens that were issued
 for another service."""

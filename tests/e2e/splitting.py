@@ -1,7 +1,7 @@
 """Places go to a second server: a standby of the first that is promoted, and is the home of some of them from then on.
 
-Story: whoever is asked while a place moves must not be lost, and must not be served twice: not when the operator's command
-is killed, not when a standby is promoted too early, and not when the old primary comes back."""
+Story: a request that comes while a place moves must not be lost or executed twice, also when the operator's command is
+killed, when a standby is promoted too early, and when the old primary comes back."""
 import random
 import re
 import signal
@@ -110,7 +110,8 @@ class Split:
 
 
 class Load(Threads):
-    """Clients, each with users of one half of the places, that repeat with the same key until the request is accepted."""
+    """Clients, each with users of one half of the places, that repeat with the same key until the request is
+    accepted."""
 
     def __init__(self, world, users=USERS, clients=2):
         self.world, self.clients = world, clients

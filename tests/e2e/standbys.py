@@ -1,6 +1,6 @@
-"""A standby takes over. The old primary stands still meanwhile, with sessions on it, and the first host of the list says
-nothing at all. Requests are accepted again as soon as there is a new primary, nothing is written to the old one when it
-goes on, and until then the programs say which host is what."""
+"""A standby takes over. The old primary is frozen meanwhile, with sessions on it, and the first host of the list does
+not answer. Requests are accepted again as soon as there is a new primary, nothing is written to the old one when it
+continues, and until then the programs say in which state each host is."""
 import contextlib
 import os
 import pathlib

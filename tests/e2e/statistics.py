@@ -1,5 +1,5 @@
-"""What ended, counted beside the events: however the ends came about, the statistics are what the rows say as soon as
-the traffic rests, and a rebuild repairs them under load."""
+"""The statistics count the ends in a table of their own: however the ends came about, the statistics are what the rows
+say as soon as the traffic stops, and a rebuild repairs them under load."""
 import json
 import threading
 

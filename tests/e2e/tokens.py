@@ -1,4 +1,4 @@
-"""Whom the api believes. One round trip for each trick, live; the finer points are unit tests'."""
+"""Which tokens the api accepts: one request for each way to forge one. The unit tests have the details."""
 import base64
 import json
 import os

@@ -1,5 +1,5 @@
-"""W3C Trace Context: what a client gave goes on to every peer that may have it, as it came, and is named by each line of
-a log and by each view of its event."""
+"""W3C Trace Context: the trace of a client is sent on unchanged to every peer that may have it, and each line of a log
+and each view of its event names it."""
 import json
 
 from assertions import assert_equal, assert_true, wait_until

@@ -1,7 +1,7 @@
 """A look-up that never becomes readable.
 
-Story: one event's look-up is answered 500, hangs, is cut off or is larger than we read, and all others are fine. The
-event was looked up three times a second, for ever, and nobody was asked.
+Story: the look-up of one event was answered 500, hung, was cut off or was larger than we read, while all others were
+good. The event was looked up three times a second, for ever, and no operator was asked.
 """
 import time
 
@@ -76,8 +76,8 @@ DEEP = b'"tree":' + b"[" * 2000 + b"]" * 2000
 
 @test(**{**SHORT, "issuer__key_lifetime": "1h", "retry__max_attempts": "1"})
 def what_nobody_reads_in_an_answer_makes_nothing_unreadable(world):
-    """The issuer shows the holder's name in every card, and somebody's name was cut. The card was made, no answer could be
-    read, and the event ended as FAILED over a live card."""
+    """The issuer shows the holder's name in every card, and somebody's name was cut. The card was made, no answer could
+    be read, and the event ended as FAILED over a live card."""
     def odd(_, answer):
         return answer.body.replace(b'"reference"', ODD + b"," + DEEP + b',"reference"'), b""
 

@@ -1,4 +1,4 @@
-"""What `status` and the console's first page say in their first sentence, each with its cause.
+"""The first sentence of `status` and of the console's first page: what is wrong, and its cause.
 
 Story: the issuer was paused, 110 events waited, and the first page said that all was well."""
 import signal

@@ -1,8 +1,8 @@
-"""CARD_REQUEST_ENDED: the notification of the end of a card request goes to whom it concerns, once a request and signed.
+"""CARD_REQUEST_ENDED: the end of each card request is delivered to the receiver of that route, signed. The transaction
+of the end lists it, a claim makes the event, and a worker delivers it as a webhook.
 
-Story: a client polled every second to learn of its card. Now the transaction of the end lists it, the claim makes it an
-event, and a worker delivers it as a webhook: nothing is told that is not so, nothing is forgotten while the receiver is away, and a
-stolen address is worth nothing without the secret.
+Story: a client polled every second to learn of its card. A notification must say what is so, must not be lost while the
+receiver is away, and cannot be forged by somebody who knows the address and not the secret.
 """
 import base64
 import hashlib

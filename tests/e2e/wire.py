@@ -1,4 +1,4 @@
-"""Bytes on the wire: what is refused before anybody reads it as a request, and what a lawful but unusual client may do.
+"""Bytes on the wire: what is refused before it is read as a request, and what a correct but unusual client may do.
 
 Every attack carries a request that would be accepted if it were read as one; at the end nothing may have been recorded.
 """
