@@ -1,5 +1,5 @@
-/* The story: a limit of N means N in every window of its length, not N most of the time, and a refused try is given the
- * time when it can pass. A user who is refused a hundred thousand times costs no more than any other user. */
+/* The story: a limit of N means N in every window of its length, not N most of the time, and a refused try gets the
+ * time at which it can pass. A user who is refused a hundred thousand times costs no more than any other user. */
 #include "tests/db/accept_calls.h"
 
 #include "tests/support/suite.h"

@@ -1,5 +1,5 @@
-/* The story: a card is replaced once. The user's second tap, and a reissue that another service inserts by itself, find
- * the place of the card taken, whichever of them comes first. */
+/* The story: a card is replaced once. The user's second tap, and a reissue that another service inserts by itself, are
+ * refused, because the card already has a reissue, whichever of them came first. */
 #include "tests/db/accept_calls.h"
 
 #include <time.h>

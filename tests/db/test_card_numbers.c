@@ -1,7 +1,8 @@
-/* The story: an attacker controls the api. It can read a card number of a user only by two calls, one card at a
- * time, and before the number leaves there is a committed row in the audit trail; an attacked worker reads none. And a key is replaced: its
- * records are sealed again in small steps while others read them, and a record that cannot be opened is not given away.
- * */
+/* The stories: An attacker controls the api. The api can read a card number of a user only by two calls, one card at a
+ * time, and before the number leaves the database the audit trail has a committed row. A worker reads no number.
+ *
+ * A key is replaced. Its records are encrypted again in small steps while others read them, and a record whose
+ * key the api does not have is not revealed. */
 #include "tests/db/database.h"
 
 #include <pthread.h>

@@ -1,5 +1,5 @@
-/* The story: a user's group says for ever where the user's rows are. A function that gave another number in a later
- * release would make every one of these rows a stranger's. Needs a database: its conninfo (keyword=value) in
+/* The story: a user's group decides for ever in which place the user's rows are. If a later release computed another
+ * group, the rows of that user would not be found any more. Needs a database: its conninfo (keyword=value) in
  * ISSUING_TEST_DATABASE. */
 #include <check.h>
 #include <string.h>

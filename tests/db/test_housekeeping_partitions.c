@@ -1,5 +1,5 @@
 /* The story: partitions are made before their time comes, one a pass and without a gap. Rows that are already in
- * `_default` are in no partition's way, whatever their number, and no session waits while they are read. */
+ * `_default` prevent no partition, whatever their number, and no session waits while they are read. */
 #include "tests/db/housekeeping_calls.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-/* The story: an operator asks whether the issuer is reached as it should be, and a worker answers. The check is one
- * worker's at a time, its answer is written once, a worker that died is replaced, and whoever asked is on record. What
- * waits is bounded, and a clock that was ahead keeps no check from being taken. */
+/* The story: an operator asks whether the issuer is reached as it should be, and a worker answers. One worker
+ * at a time makes the check, its answer is written once, a worker that died is replaced, and it is recorded who asked.
+ * Only a limited number of checks waits, and a clock that was ahead keeps no check from being taken. */
 #include "tests/db/database.h"
 
 #include "statements.h"

@@ -1,6 +1,6 @@
 /* The story: the database was restored, and the issuer's own list of its cards is compared with what is left. The list is
  * read by one worker at a time, each page counts once, a worker that died is replaced, and two operators wait for one
- * list. What is under way is no question. */
+ * list. Requests that are under way are not reported. */
 #include "tests/db/database.h"
 
 #include "statements.h"

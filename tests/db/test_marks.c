@@ -1,6 +1,6 @@
 /* The story: two operators, or an operator and a worker that reports a late create, ask for the same event at the same
- * time. Each gets what was asked for or is told that another one is at it; nobody's mark does something else, lives
- * longer, ends earlier or bears another name because of somebody else. */
+ * time. Each gets the result, or learns that another action is under way. Nobody's mark changes its action, its
+ * deadline, its end or its actor because of somebody else. */
 #include "tests/db/database.h"
 
 #include "tests/support/suite.h"

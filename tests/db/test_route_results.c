@@ -1,6 +1,6 @@
 /* The story: a receiver's answer is written with the end of its event, and with the ends of many others in the same
- * statement: one answer that PostgreSQL refuses would hold them all back. So answers are spoilt at random, and whatever
- * the worker keeps PostgreSQL takes as jsonb, which is no longer than a row may have. Needs a database: its conninfo
+ * statement: if PostgreSQL refused one answer, no end would be written. So the test damages answers at random:
+ * PostgreSQL must take whatever the worker keeps, as jsonb that is no longer than a row may have. Needs a database: its conninfo
  * (keyword=value) in ISSUING_TEST_DATABASE. A longer run: ROUTE_RESULTS=<answers>[,<seed>]. */
 #include "database.h"
 

@@ -1,6 +1,6 @@
-/* The story: what belongs to others changes below our tables: the host sorts texts otherwise, or somebody replicates the
- * whole database. Here is what each table needs so that nothing depends on that; tests/e2e/databases.py has what happens
- * without. */
+/* The story: an administrator changes what our tables rest on: the host sorts texts in another order, or the whole
+ * database is replicated. This file checks what each table needs so that it works as before; tests/e2e/databases.py has
+ * stories of such changes. */
 #include "database.h"
 #include "tests/support/suite.h"
 
