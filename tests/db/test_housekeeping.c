@@ -240,7 +240,7 @@ static void *keep_busy(void *context)
 
 /* Requests are accepted, claimed and completed while partitions are made and dropped: no call fails, nothing is lost,
  * nothing happens twice. */
-TEST(who_accepts_and_who_works_does_not_notice)
+TEST(acceptance_and_workers_do_not_notice_the_housekeeping)
 {
     volatile bool is_over = false;
     /* Each of its own user: of one user only one is recorded at a time. */

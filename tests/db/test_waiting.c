@@ -59,7 +59,7 @@ static void add_event(const char *type, const char *due_at)
                   type, due_at);
 }
 
-TEST(nothing_waits_in_an_empty_place)
+TEST(nothing_waits_in_an_empty_database)
 {
     ck_assert_str_eq(waits(), "");
 }

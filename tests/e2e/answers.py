@@ -208,7 +208,7 @@ def a_reissue_replaces_the_card_and_only_once(world):
 
 
 @test(limit__count="2", limit__window="1h")
-def what_cannot_be_replaced_is_422_and_burns_neither_key_nor_slot(world):
+def what_cannot_be_replaced_is_422_and_uses_neither_key_nor_limit(world):
     world.up()
     mine, bobs = world.issue("alice")["card"]["id"], world.issue("bob")["card"]["id"]
     for other in (bobs, UNKNOWN_ID):

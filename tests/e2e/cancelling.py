@@ -8,7 +8,7 @@ from harness import assert_equal, slow, test
 
 
 @test(retry__max_attempts="6")
-def a_card_that_was_begun_to_be_cancelled_is_never_linked(world):
+def a_card_whose_cancel_has_begun_is_never_linked(world):
     world.up()
     world.sandbox.fault("link", "link_refused", count=1)
     world.sandbox.fault("cancel", "execute_then_status", status=503, count=1)

@@ -585,7 +585,7 @@ def a_commit_that_was_cancelled_while_it_waited_for_the_standby_is_not_confirmed
 
 
 @test
-def nor_where_the_settings_hide_warnings(world):
+def a_cancelled_commit_is_not_confirmed_where_settings_hide_warnings(world):
     """Story: with client_min_messages = error it was confirmed, 202 for what no standby had. Nor where commits are told
     to wait for nothing."""
     for setting in ("client_min_messages = error", "synchronous_commit = off"):

@@ -58,7 +58,7 @@ def a_key_is_found_when_the_host_sorts_otherwise(world):
 
 
 @test
-def ends_are_told_while_all_tables_are_published(world):
+def ends_are_notified_while_all_tables_are_published(world):
     with receiver(world, "/hook") as service:
         route(world, service, TYPE)
         world.up()

@@ -170,7 +170,7 @@ def rows_that_a_superuser_alters_are_named_and_those_that_left_with_their_time_a
 
 
 @test
-def a_file_that_was_altered_is_found_out_by_us_and_by_a_stranger(world):
+def a_file_that_was_altered_is_noticed_by_verify_and_by_the_program_of_the_page(world):
     world.start_sandbox()
     trail = Trail(world)
     act(world, *("row %d" % number for number in range(1, 7)))

@@ -61,7 +61,7 @@ def an_unknown_outcome_past_the_keys_lifetime_is_looked_up_and_never_sent(world)
 
 @slow
 @test
-def a_day_later_too(world):
+def an_unknown_outcome_past_the_default_lifetime_is_looked_up_and_never_sent(world):
     """The same with the default lifetime: the clocks are turned instead of waiting."""
     world.up(workers=0)
     made, = lost_while_sending(world, "made", fault="create_then_hang")

@@ -171,7 +171,7 @@ def cards_and_two_routes_are_served_side_by_side(world):
 
 
 @test
-def a_worker_with_fewer_places_than_types_serves_all_of_them(world):
+def a_worker_with_fewer_slots_than_types_serves_all_of_them(world):
     with receiver(world) as service:
         types = ["TYPE_%d" % i for i in range(6)]
         for event_type in types:

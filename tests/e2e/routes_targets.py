@@ -37,7 +37,7 @@ def a_dead_route_stops_neither_cards_nor_another_route(world):
 
 
 @test(**{**BREAKING, "worker__lease": "20m", "worker__max_in_flight": "12"})
-def a_route_that_does_not_answer_leaves_places_to_the_others(world):
+def a_route_that_does_not_answer_leaves_slots_to_the_others(world):
     """Every place that it may have waits for its answer, for longer than any test waits for the others."""
     with receiver(world) as silent, receiver(world, "/notes") as notes:
         route(world, silent, timeout="9m")

@@ -55,7 +55,7 @@ def no_worker_is_named_first(world):
 
 
 @test
-def what_goes_on_is_said_before_what_waits_for_an_operator(world):
+def a_trouble_that_goes_on_is_named_before_events_that_wait_for_an_operator(world):
     """Story: "Events wait for an operator" was the headline of a whole outage, because of one old question."""
     world.up()
     world.sandbox.fault("create", "status", user="alice", status=418)
@@ -96,7 +96,7 @@ def unknown_outcomes_are_counted_alike_everywhere(world):
 
 @slow
 @test
-def a_night_in_which_everybody_is_refused_is_said(world):
+def refusals_of_the_requests_of_all_users_are_named(world):
     world.up()
     world.sandbox.fault("create", "status", status=422, code="bin_closed")
     events = [world.accept("user-%d" % number) for number in range(24)]
@@ -142,7 +142,7 @@ def users_of_one_kind_who_all_have_trouble_are_told_from_the_others(world):
 
 
 @test
-def the_first_key_of_an_unknown_outcome_that_ends_soon_is_told(world):
+def the_first_key_of_an_unknown_outcome_that_ends_soon_is_named(world):
     """Story: which unknown outcome runs out of its key first took two commands."""
     world.up(workers=0)
     for hours in (1, 19, 30):
@@ -157,7 +157,7 @@ def the_first_key_of_an_unknown_outcome_that_ends_soon_is_told(world):
 
 
 @test
-def when_a_backlog_is_done_is_told_with_what_is_known_of_it(world):
+def when_a_backlog_is_done_is_said_with_what_is_known_of_it(world):
     """Story: how long a backlog would last took two commands and a calculation."""
     world.up()
     world.sql("INSERT INTO outbox_events (user_id, payload, created_at, next_attempt_at, retry_count, last_error) SELECT"

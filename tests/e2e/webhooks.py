@@ -102,7 +102,7 @@ def each_end_of_a_request_is_told_with_the_words_of_the_api(world):
 
 
 @test
-def without_that_route_an_end_is_told_to_nobody(world):
+def without_that_route_no_end_is_notified(world):
     with receiver(world) as service:
         route(world, service)
         world.up()
