@@ -2,18 +2,17 @@
 -- tables change by ../upgrades/.
 --
 -- Strict (one transaction decides): idempotency_keys, rate_limit_log, outbox_events, event_keys, cards, card_reissues,
--- event_reissues, outbox_attempts, operator_actions, issuers, senders, end_notifications.
--- Eventual: outbox_statistics (follows statistics_changes), workers, worker_targets, route_workers; the link of a card
--- in core-api, which follows COMPLETED.
--- Every table that belongs to a user has user_id. Every text has the collation C: in another one an index is sorted by a
--- library of the host, and when that sorts otherwise one day, a key that is there is found no more. Every table has a
--- primary key or REPLICA IDENTITY FULL: where somebody publishes all tables, PostgreSQL refuses to change the rows of one
--- that has neither. FULL costs an insert nothing, and a change nothing but where wal_level is logical.
+-- event_reissues, outbox_attempts, operator_actions, issuers, senders, end_notifications. Eventual: outbox_statistics
+-- (follows statistics_changes), workers, worker_targets, route_workers; the link of a card in core-api, which follows
+-- COMPLETED. Every table that belongs to a user has user_id. Every text has the collation C: in another one an index is
+-- sorted by a library of the host, and when that sorts otherwise one day, a key that is there is found no more. Every
+-- table has a primary key or REPLICA IDENTITY FULL: where somebody publishes all tables, PostgreSQL refuses to change
+-- the rows of one that has neither. FULL costs an insert nothing, and a change nothing but where wal_level is logical.
 --
 -- Tables that grow are partitioned by time, so that old rows leave by DROP: events and attempts by the event's id,
 -- which is ordered by time, the others by a time of their own. housekeeping makes and drops the partitions. The
--- partition `_default` of each table takes what fits in no other: events whose sender brought another kind of id, what a
--- dropped partition still held, everything if no worker ran for long.
+-- partition `_default` of each table takes what fits in no other: events whose sender brought another kind of id, what
+-- a dropped partition still held, everything if no worker ran for long.
 
 -- ---- events ----
 
@@ -62,7 +61,7 @@ CREATE TABLE issuing.outbox_events (
     held_behind     uuid,               -- PENDING: the earlier event of its user and type that it waits for
     sent_to         int2, -- of issuers. In no index, because each first claim writes it; of no foreign key, for speed
     ends            int4, -- a card request: how often it was FAILED while notifications were made; NULL = never
-    run_at          timestamptz, -- its sender wanted it not before; until then it is neither due nor late. NULL = at once
+    run_at          timestamptz, -- its sender wants it not before: neither due nor late until then. NULL = at once
     resent          int4, -- how often an operator had it sent again after it was COMPLETED; NULL = never
     PRIMARY KEY (id),
     CONSTRAINT outbox_events_status
@@ -267,9 +266,9 @@ CREATE TABLE issuing.issuers (
     UNIQUE (profile, address)
 );
 
--- `doctor --issuer`: are url, credential and parameters of an issuer right before the first card? `route test`: are those
--- of a route? An operator leaves a check here, a worker makes one harmless call with its own configuration. A check that
--- is lost is asked again.
+-- `doctor --issuer`: are url, credential and parameters of an issuer right before the first card? `route test`: are
+-- those of a route? An operator leaves a check here, a worker makes one harmless call with its own configuration. A
+-- check that is lost is asked again.
 CREATE TABLE issuing.issuer_checks (
     id          uuid PRIMARY KEY DEFAULT issuing.uuid7(),
     -- issuer, or the type of a route
@@ -296,19 +295,19 @@ CREATE TABLE issuing.issuer_checks (
 CREATE INDEX issuer_checks_open ON issuing.issuer_checks (asked_at) WHERE ended_at IS NULL;
 CREATE INDEX issuer_checks_ended ON issuing.issuer_checks (ended_at) WHERE ended_at IS NOT NULL;
 
--- `reconcile --from-issuer`: the issuer's own list of its cards, beside our events and cards. Whoever asks leaves a row;
--- a worker reads the list page by page under a lease and a token, and another one goes on where it stopped. One that
--- is lost is asked again.
+-- `reconcile --from-issuer`: the issuer's own list of its cards, beside our events and cards. Whoever asks leaves a
+-- row; a worker reads the list page by page under a lease and a token, and another one goes on where it stopped. One
+-- that is lost is asked again.
 CREATE TABLE issuing.issuer_listings (
     id           uuid PRIMARY KEY DEFAULT issuing.uuid7(),
     is_regular   bool NOT NULL DEFAULT false, -- by issuer.reconcile_every; else an operator asked
     since        timestamptz NOT NULL, -- cards that were made from then on
     asked_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
-    wanted_until timestamptz NOT NULL, -- from then on nobody waits, and no worker continues; whoever asks again moves it
+    wanted_until timestamptz NOT NULL, -- then nobody waits, and no worker continues; whoever asks again moves it
     lease_until  timestamptz,
     lease_token  uuid,
     worker       text COLLATE "C",     -- which one has it or last had it
-    issuer       int2,                 -- of issuers, from the first page on: whose list it is; 0 = nothing was sent there yet
+    issuer       int2,                 -- of issuers, from the first page on: whose list it is; 0 = it got no event yet
     began_at     timestamptz,          -- when the first page was asked for
     cursor       text COLLATE "C",     -- the card that the next page begins after; NULL = the first page
     pages        int8 NOT NULL DEFAULT 0,
@@ -374,7 +373,7 @@ CREATE TABLE issuing.marks (
     deadline_at  timestamptz NOT NULL, -- then the result is `undecided`
     due_at       timestamptz NOT NULL DEFAULT now(), -- not before; while a worker has it: the end of the lease
     due_set_at   timestamptz NOT NULL DEFAULT now(), -- when due_at was set: still to come = by a clock that was ahead
-    orphan_at    timestamptz, -- REJECTED: a live card was found, and is cancelled from then on. COMPLETED: it was closed
+    orphan_at    timestamptz, -- REJECTED: a live card was found, and is being cancelled. COMPLETED: it was closed
     finished_at  timestamptz,
     lease_token  uuid,
     new_id       uuid, -- reissued: the new event
@@ -649,7 +648,8 @@ CREATE TABLE issuing.data_proofs (
     began_at      timestamptz,             -- of the proof that is under way, or of the last one
     up_to         uuid,                    -- events below this id are read; NULL = none is under way
     broken        int8 NOT NULL DEFAULT 0, -- rows that break a rule, as far as it is read
-    proven_at     timestamptz NOT NULL DEFAULT clock_timestamp(), -- when the last whole one began; at first: of the table
+    -- when the last whole proof began; before the first one: when this row was made
+    proven_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
     proven_broken int8 NOT NULL DEFAULT 0  -- what that one found
 );
 INSERT INTO issuing.data_proofs DEFAULT VALUES;
@@ -716,8 +716,8 @@ CREATE TYPE issuing.attempt_end AS (
     step text, outcome text, code text, detail text, unknown bool, -- of the attempt's row
     took_ms int8,
     card_status text,   -- what the request's card becomes; null = leave
-    -- COMPLETED: the card that it replaces. REJECTED, FAILED: the card that it was to replace, and that is closed at the
-    -- issuer. null = none
+    -- COMPLETED: the card that it replaces. REJECTED, FAILED: the card that it was to replace, and that is closed at
+    -- the issuer. null = none
     replaced uuid,
     may_arrive bool,    -- a create of this attempt may still be on its way to the issuer
     -- PENDING: the end that waits until no create can arrive any more; null = none does

@@ -525,7 +525,8 @@ DECLARE
     since timestamptz := coalesce(timestamptz 'epoch' + since_us * interval '1 microsecond', '-infinity');
     slack interval := slack_ms * interval '1 millisecond';
     speaks_to int2 := CASE WHEN issuer_address IS NOT NULL THEN note_issuer(issuer_profile, issuer_address) END;
-    makes_ends bool := of_type = 'CARD_REQUEST_ENDED' AND NOT alone AND choice <> 'refused' AND issuing.notifications_wait();
+    makes_ends bool := of_type = 'CARD_REQUEST_ENDED' AND NOT alone AND choice <> 'refused'
+                       AND issuing.notifications_wait();
     due record;
 BEGIN
     is_ordered := is_ordered OR of_type <> 'CARD_ISSUE'

@@ -1,7 +1,7 @@
 -- What a worker looks for among open events beside its claims: leases that ran out, events that became visible late,
 -- and times of a clock that was ahead. A look reads so many rows at most, `looks`, by outbox_events_due and the last
--- due ones first: so a backlog that nobody claims costs no more the larger it is. What is due at the same microsecond is
--- read together, and `looked` says how many that were. The next look goes on where this one ended: at `rest_us`,
+-- due ones first: so a backlog that nobody claims costs no more the larger it is. What is due at the same microsecond
+-- is read together, and `looked` says how many that were. The next look goes on where this one ended: at `rest_us`,
 -- microseconds since 1970; null = everything was looked at.
 
 -- Behind the claims' bookmark: events whose lease ran out (their worker died, hung or lost its connection), and PENDING

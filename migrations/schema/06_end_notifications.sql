@@ -234,8 +234,9 @@ DECLARE
 BEGIN
     FOR i IN 1..cardinality(ids) LOOP
         BEGIN
-            RETURN QUERY SELECT * FROM make_notifications(ids[i:i], ended_ats[i:i], numbers[i:i], codes[i:i], details[i:i],
-                                                 new_token, lease_ms, worker, is_ordered);
+            RETURN QUERY
+            SELECT * FROM make_notifications(ids[i:i], ended_ats[i:i], numbers[i:i], codes[i:i], details[i:i],
+                                             new_token, lease_ms, worker, is_ordered);
         EXCEPTION
             -- Not of this end: the claim fails as a whole, and the next one tries again.
             WHEN transaction_rollback OR insufficient_resources OR object_not_in_prerequisite_state
@@ -272,11 +273,12 @@ END
 $$;
 
 -- Turns ends into events, at most `most`, for a claim of this type, and returns those that are handed out: see
--- make_notifications. What a row of the list has beyond `most` stays in it. Where the type is ordered, whoever has the first row
--- takes all, so the events are made in the order of the ends. An end that is not the first of its request waits until
--- no other claim has a row before it, so its id follows those of the earlier ones. Nothing leaves the list without an
--- event or a word.
-CREATE OR REPLACE FUNCTION issuing.claim_notifications(new_token uuid, most int8, lease_ms int8, worker text, is_ordered bool)
+-- make_notifications. What a row of the list has beyond `most` stays in it. Where the type is ordered, whoever has the
+-- first row takes all, so the events are made in the order of the ends. An end that is not the first of its request
+-- waits until no other claim has a row before it, so its id follows those of the earlier ones. Nothing leaves the list
+-- without an event or a word.
+CREATE OR REPLACE FUNCTION issuing.claim_notifications(
+    new_token uuid, most int8, lease_ms int8, worker text, is_ordered bool)
 RETURNS TABLE (id uuid, user_id text, payload text, traceparent text, tracestate text,
                created_at timestamptz)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
@@ -305,8 +307,9 @@ BEGIN
           WHERE t.ctid = ANY (taken.places)
           ORDER BY t.n, u.i LIMIT most) k;
     BEGIN
-        RETURN QUERY SELECT * FROM make_notifications(ids, ended_ats, numbers, codes, details, new_token, lease_ms, worker,
-                                             is_ordered);
+        RETURN QUERY
+        SELECT * FROM make_notifications(ids, ended_ats, numbers, codes, details, new_token, lease_ms, worker,
+                                         is_ordered);
         GET DIAGNOSTICS made = ROW_COUNT;
     EXCEPTION WHEN OTHERS THEN
         GET STACKED DIAGNOSTICS broken = CONSTRAINT_NAME;
@@ -317,8 +320,9 @@ BEGIN
             UPDATE partition_plans n SET planned_at = '-infinity' WHERE n.planned_at > '-infinity';
             RETURN;
         END IF;
-        RETURN QUERY SELECT * FROM make_each_notification(ids, ended_ats, numbers, codes, details, new_token, lease_ms, worker,
-                                                 is_ordered);
+        RETURN QUERY
+        SELECT * FROM make_each_notification(ids, ended_ats, numbers, codes, details, new_token, lease_ms, worker,
+                                             is_ordered);
     END;
     IF taken.listed > most THEN
         UPDATE end_notifications t SET ids = t.ids[taken.last_count - (taken.listed - most) + 1:]
@@ -334,8 +338,10 @@ END
 $$;
 
 REVOKE ALL ON FUNCTION issuing.notify_ends(uuid[], timestamptz),
-    issuing.make_notifications(uuid[], timestamptz[], int4[], text[], text[], uuid, int8, text, bool), issuing.notifications_wait(),
+    issuing.make_notifications(uuid[], timestamptz[], int4[], text[], text[], uuid, int8, text, bool),
+    issuing.notifications_wait(),
     issuing.next_notifications(int8, bool), issuing.refuse_missing(uuid[], timestamptz[], int4[], text[], text[]),
     issuing.make_each_notification(uuid[], timestamptz[], int4[], text[], text[], uuid, int8, text, bool),
-    issuing.claim_notifications(uuid, int8, int8, text, bool), issuing.route_is_open(text), issuing.give_up_notifications()
+    issuing.claim_notifications(uuid, int8, int8, text, bool), issuing.route_is_open(text),
+    issuing.give_up_notifications()
 FROM PUBLIC;

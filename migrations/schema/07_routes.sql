@@ -102,9 +102,9 @@ BEGIN
 END
 $$;
 
--- An operator removes the route of this type: nobody delivers it any more, and no notification is made. Returns why it is
--- refused, or null: `not_found`; `living`: a worker names it, and would register it again; `open`: events are open or
--- ends wait. forced: removed also if events are open or ends wait. Open events stay until a route takes them or
+-- An operator removes the route of this type: nobody delivers it any more, and no notification is made. Returns why it
+-- is refused, or null: `not_found`; `living`: a worker names it, and would register it again; `open`: events are open
+-- or ends wait. forced: removed also if events are open or ends wait. Open events stay until a route takes them or
 -- somebody cancels them; ends that wait are given up.
 CREATE OR REPLACE FUNCTION issuing.remove_route(
     of_type text, forced bool, actor text, os_user text, sudo_user text, why text)

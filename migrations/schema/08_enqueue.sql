@@ -38,8 +38,8 @@ $$;
 
 -- One live reissue per card: a card request of kind reissue takes the place of its card, and nothing else does. A
 -- REJECTED event, also one that housekeeping moves to another partition, needs no place; nor does one whose payload
--- cannot be used. A card that is neither active nor frozen has been replaced: its place stays taken when the event is long
--- gone.
+-- cannot be used. A card that is neither active nor frozen has been replaced: its place stays taken when the event is
+-- long gone.
 CREATE OR REPLACE FUNCTION issuing.reissue_once() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
@@ -120,9 +120,9 @@ BEGIN
 END
 $$;
 
--- The time for the next id of an event of these users, in microseconds since 1970: now. Of an ordered type behind all of
--- theirs that are open or FAILED, also where the clock was set back since these were made. The range of a plan of the
--- housekeeping takes no event. A sender does not take the plan back: it would keep the table locked until its own
+-- The time for the next id of an event of these users, in microseconds since 1970: now. Of an ordered type behind all
+-- of theirs that are open or FAILED, also where the clock was set back since these were made. The range of a plan of
+-- the housekeeping takes no event. A sender does not take the plan back: it would keep the table locked until its own
 -- transaction ends. The api and the workers do, before the range begins or as soon as one of them is there again.
 CREATE OR REPLACE FUNCTION issuing.next_id_us(of_type text, users text[]) RETURNS int8
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp

@@ -62,8 +62,9 @@ CREATE OR REPLACE FUNCTION issuing.has_card(event uuid) RETURNS bool
 LANGUAGE sql STABLE SET search_path = pg_catalog, issuing, pg_temp
 AS $$ SELECT EXISTS (SELECT FROM cards c WHERE c.request_id = event AND c.status <> 'cancelled') $$;
 
--- FAILED -> PENDING, of an event of a route also REJECTED and COMPLETED -> PENDING, due at once by the clock that claims
--- read; the tries start again, first_sent_at and last_sent_at stay. With a card that was found at the issuer the event counts as sent, also if the row says that nothing was.
+-- FAILED -> PENDING, of an event of a route also REJECTED and COMPLETED -> PENDING, due at once by the clock that
+-- claims read; the tries start again, first_sent_at and last_sent_at stay. With a card that was found at the issuer the
+-- event counts as sent, also if the row says that nothing was.
 --
 -- FAILED issuer_duplicate: the issuer has shown more than one card. The next attempt, and all later ones until the
 -- issuer shows exactly one, begin at the look-up (worker/flow/issue_card.c, read_duplicate): with a key of any age,

@@ -1,8 +1,8 @@
 -- Events of the issuer, and what a card's new status leads to.
 
--- An event of the issuer about a card, whose signature the api has verified: a hint. A worker looks the card up now, and
--- decides by what it sees there. `reference`: of the event that the card was made for, where the issuer says it; `card`:
--- the issuer's id. Returns `noted`, `repeated` (the same body again), or `unknown`: there is no such card here.
+-- An event of the issuer about a card, whose signature the api has verified: a hint. A worker looks the card up now,
+-- and decides by what it sees there. `reference`: of the event that the card was made for, where the issuer says it;
+-- `card`: the issuer's id. Returns `noted`, `repeated` (the same body again), or `unknown`: there is no such card here.
 CREATE OR REPLACE FUNCTION issuing.note_issuer_event(body_digest bytea, reference uuid, card text) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 SET enable_seqscan = off SET jit = off
@@ -24,9 +24,11 @@ BEGIN
         RETURN 'repeated';
     END IF;
     -- The next attempt looks up, or repeats, what it does not know; a deferral of a closed target costs nothing.
-    UPDATE outbox_events e SET next_attempt_at = clock_timestamp(), updated_at = greatest(e.updated_at, clock_timestamp())
+    UPDATE outbox_events e
+    SET next_attempt_at = clock_timestamp(), updated_at = greatest(e.updated_at, clock_timestamp())
     -- guard: an event of the issuer brings no create forward
-    WHERE e.id = request AND e.status = 'PENDING' AND e.first_sent_at IS NOT NULL AND e.next_attempt_at > clock_timestamp();
+    WHERE e.id = request AND e.status = 'PENDING' AND e.first_sent_at IS NOT NULL
+      AND e.next_attempt_at > clock_timestamp();
     IF NOT EXISTS (SELECT FROM outbox_events e WHERE e.id = request AND e.status = 'PENDING') THEN
         INSERT INTO marks AS p (event_id, deadline_at, action, actor, reason)
         VALUES (request, now() + interval '365 days', 'look', 'issuer', 'an event of the issuer')
@@ -58,8 +60,8 @@ BEGIN
 END
 $$;
 
--- CARD_STATUS_CHANGED, in the transaction of the change, where a route of that type is registered. The card of a request
--- that is not COMPLETED was never shown. Ids of one card rise, also after a step of the clock.
+-- CARD_STATUS_CHANGED, in the transaction of the change, where a route of that type is registered. The card of a
+-- request that is not COMPLETED was never shown. Ids of one card rise, also after a step of the clock.
 CREATE OR REPLACE FUNCTION issuing.tell_card_status() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 SET enable_seqscan = off SET jit = off

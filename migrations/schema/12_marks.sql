@@ -222,8 +222,7 @@ BEGIN
            CASE WHEN e.id IS NULL AND h.action = 'look' AND (c.card).id IS NOT NULL THEN 'COMPLETED' ELSE e.status END,
            coalesce(e.user_id, (c.card).user_id), (extract(epoch FROM e.updated_at) * 1000000)::int8,
            issuing.sent_age_ms(e), (c.card).id, (c.card).issuer_card_id, (c.card).status, e.issuer_parameters::text,
-           (extract(epoch FROM least(greatest(coalesce(e.created_at, (c.card).created_at), 'epoch'), now())) * 1000)::int8,
-           e.event_type
+           unix_ms(coalesce(e.created_at, (c.card).created_at)), e.event_type
     FROM held h
     LEFT JOIN outbox_events e ON e.id = h.event_id
     CROSS JOIN LATERAL (SELECT issuing.card_of(h.event_id) AS card OFFSET 0) c;
@@ -370,7 +369,8 @@ BEGIN
     INSERT INTO event_reissues (old_id, new_id) VALUES (before.id, made);
     after := reject(before, 'reissued', said || ' ' || made);
     -- Only now, when the old event is REJECTED, does the trigger give the place of its card to the new one.
-    INSERT INTO outbox_events (id, event_type, user_id, idempotency_key, payload, traceparent, tracestate, deferral_code)
+    INSERT INTO outbox_events (id, event_type, user_id, idempotency_key, payload, traceparent, tracestate,
+                               deferral_code)
     VALUES (made, before.event_type, before.user_id, before.idempotency_key,
             before.payload || jsonb_strip_nulls(jsonb_build_object('reason', c.because)),
             trace_below(before.traceparent, before.id),

@@ -1,8 +1,8 @@
 -- Housekeeping: old rows leave by DROP of a partition, and the next partitions are there before they are needed.
 -- No step stops another one:
---  1. Three calls, each a transaction: keep_rows (clock, rows of `_default`, settling), run_housekeeping (makes or drops
---     one partition), check_default_partitions (reads a large `_default`). What one of them did stays when the next one
---     is ended by a timeout.
+--  1. Three calls, each a transaction: keep_rows (clock, rows of `_default`, settling), run_housekeeping (makes or
+--     drops one partition), check_default_partitions (reads a large `_default`). What one of them did stays when the
+--     next one is ended by a timeout.
 --  2. Each step has its own exception block: a failure becomes a row (`failed`, with the reason), and the next step
 --     runs.
 --  3. Deleting reads a bounded piece of `_default` and goes on there in the next pass.
@@ -35,8 +35,8 @@ AS $$
     LIMIT 1
 $$;
 
--- What keep_rows returns when it does not get the housekeeping lock. Another worker holds it for one pass at most, so it
--- is a failure when the housekeeping clock has not moved for three passes.
+-- What keep_rows returns when it does not get the housekeeping lock. Another worker holds it for one pass at most, so
+-- it is a failure when the housekeeping clock has not moved for three passes.
 CREATE OR REPLACE FUNCTION issuing.job_lock_taken()
 RETURNS TABLE (action text, table_name text, amount int8, detail text, again bool)
 LANGUAGE sql STABLE SET search_path = pg_catalog, issuing, pg_temp
@@ -256,8 +256,8 @@ BEGIN
 END
 $$;
 
--- Deletes rows of one `_default` partition that are over (of events, with their attempts), 1000 at most, of the next 2048
--- pages; of `cards` it erases the numbers. The condition is of `r`, $1 is the time before which they are over.
+-- Deletes rows of one `_default` partition that are over (of events, with their attempts), 1000 at most, of the next
+-- 2048 pages; of `cards` it erases the numbers. The condition is of `r`, $1 is the time before which they are over.
 CREATE OR REPLACE FUNCTION issuing.expire_default(rest text, condition text, before timestamptz) RETURNS int8
 LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
 AS $$
@@ -577,7 +577,8 @@ BEGIN
           AND (end_at IS NULL
                OR end_at < now() + length + CASE WHEN is_large THEN interval '1 day' ELSE interval '0' END)
           AND (is_steady OR NOT EXISTS (SELECT FROM partitions q WHERE q.parent = of_parent)) THEN
-        -- After a pause without a worker there are rows of now in the `_default` partition: the new one begins after them.
+        -- After a pause without a worker there are rows of now in the `_default` partition: the new one begins after
+        -- them.
         end_at := greatest(end_at, date_trunc('second', now()) + distance);
         SELECT r.new_from, r.new_to INTO end_at, next_end_at
         FROM issuing.next_range(of_parent, end_at, length, shortest) r;
@@ -790,7 +791,8 @@ $$;
 
 REVOKE ALL ON FUNCTION issuing.take_job_lock(text), issuing.job_lock_holder(text), issuing.job_lock_taken(),
     issuing.default_holders(text), issuing.housekeeping_state(), issuing.advance_clock(),
-    issuing.plan_end(text), issuing.default_promise(text, timestamptz, timestamptz), issuing.withdraw_plans(timestamptz),
+    issuing.plan_end(text), issuing.default_promise(text, timestamptz, timestamptz),
+    issuing.withdraw_plans(timestamptz),
     issuing.partition_add(text, timestamptz, timestamptz), issuing.partition_drop(text, timestamptz),
     issuing.expire_default(text, text, timestamptz),
     issuing.expire_rows(timestamptz, interval, interval, interval), issuing.open_in(issuing.partitions, timestamptz),

@@ -109,8 +109,8 @@ AS $$
     SELECT count(*) FROM taken
 $$;
 
--- Moves changes, `most` at most, into outbox_statistics. What is deleted is what is added, in one transaction: a
--- worker that dies changes nothing. A lock (take_job_lock) lets one worker do it at a time. A change that cannot be added is
+-- Moves changes, `most` at most, into outbox_statistics. What is deleted is what is added, in one transaction: a worker
+-- that dies changes nothing. A lock (take_job_lock) lets one worker do it at a time. A change that cannot be added is
 -- marked and left out, and the others go on.
 CREATE OR REPLACE FUNCTION issuing.fold_statistics(most int8)
 RETURNS TABLE (
@@ -183,8 +183,8 @@ RETURNS TABLE (refused text, corrected int8) -- `busy`; else how many rows of th
                          -s.count::numeric, -s.sum_ms::numeric
                   FROM outbox_statistics s WHERE s.hour >= since
                   UNION ALL
-                  SELECT w.hour, w.event_type, w.status, counted_reason(w.hour, w.event_type, w.reason_code), w.below_ms,
-                         -w.count::numeric, -w.sum_ms::numeric
+                  SELECT w.hour, w.event_type, w.status, counted_reason(w.hour, w.event_type, w.reason_code),
+                         w.below_ms, -w.count::numeric, -w.sum_ms::numeric
                   -- guard: a rebuild of the statistics knows the changes that wait
                   FROM statistics_waiting w WHERE w.hour >= since) d
             GROUP BY 1, 2, 3, 4, 5

@@ -54,8 +54,8 @@ BEGIN
         refused := 'busy';
     ELSE
         INSERT INTO issuer_checks AS c (target, user_id, creates, deadline_at, actor, os_user, sudo_user)
-        VALUES (target_of, user_of, creates_of, now() + least(greatest(within_ms, 0), 3600000) * interval '1 millisecond', actor, os_user,
-                sudo_user)
+        VALUES (target_of, user_of, creates_of,
+                now() + least(greatest(within_ms, 0), 3600000) * interval '1 millisecond', actor, os_user, sudo_user)
         RETURNING c.id INTO check_id;
         INSERT INTO operator_actions (actor, os_user, sudo_user, action, reason, after)
         VALUES (actor, os_user, sudo_user, CASE target_of WHEN 'issuer' THEN 'check_issuer' ELSE 'test_route' END, why,

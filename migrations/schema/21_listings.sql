@@ -1,5 +1,5 @@
--- The issuer's list of cards beside ours: issuing-ctl reconcile --from-issuer, and the check that workers make themselves
--- (issuer.reconcile_every). Nothing here changes an event or a card.
+-- The issuer's list of cards beside ours: issuing-ctl reconcile --from-issuer, and the check that workers make
+-- themselves (issuer.reconcile_every). Nothing here changes an event or a card.
 
 -- The questions that a list may raise. `no_event`: a live card whose reference is no event. `unsent`: its event is
 -- open, and nothing was sent according to its row. `rejected`, `failed`: the end of its event. `other_card`: the
@@ -83,7 +83,8 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SE
 AS $$
 #variable_conflict use_column
 DECLARE
-    its_issuer int2 := coalesce((SELECT i.id FROM issuers i WHERE i.profile = its_profile AND i.address = its_address), 0);
+    its_issuer int2 := coalesce((SELECT i.id FROM issuers i
+                                 WHERE i.profile = its_profile AND i.address = its_address), 0);
     over uuid;
     kept text[];
 BEGIN
@@ -194,7 +195,8 @@ $$;
 -- After the last page: finds cards of ours that the list lacks, a few thousand requests at a time. Only those of
 -- requests that were accepted since, whose cards the list must have, and that were stored settle_ms before it began.
 -- `more`, `done`; null = as false above.
-CREATE OR REPLACE FUNCTION issuing.compare_listed(of_listing uuid, token uuid, settle_ms int8, lease_ms int8) RETURNS text
+CREATE OR REPLACE FUNCTION issuing.compare_listed(of_listing uuid, token uuid, settle_ms int8, lease_ms int8)
+RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 DECLARE
@@ -218,7 +220,8 @@ BEGIN
       AND c.created_at < l.began_at - greatest(settle_ms, 0) * interval '1 millisecond'
     ON CONFLICT DO NOTHING;
     UPDATE issuer_listings o
-    SET compared_to = up_to, lease_until = clock_timestamp() + least(greatest(lease_ms, 0), 60000) * interval '1 millisecond',
+    SET compared_to = up_to,
+        lease_until = clock_timestamp() + least(greatest(lease_ms, 0), 60000) * interval '1 millisecond',
         ended_at = CASE WHEN up_to IS NULL THEN clock_timestamp() END,
         counts = CASE WHEN up_to IS NULL THEN (SELECT jsonb_object_agg(k.kind, k.n)
                                                FROM (SELECT c.kind, count(*) AS n FROM listed_cards c
@@ -240,6 +243,7 @@ $$;
 
 REVOKE ALL ON FUNCTION issuing.ask_listing(int8, int8, text, text, text, text),
     issuing.ask_regular_listing(interval), issuing.asks_wait(),
-    issuing.take_listing(uuid, int8, text, text, text, int8), issuing.note_listed(uuid, uuid, text[], uuid[], bool[], text, int8, int8),
+    issuing.take_listing(uuid, int8, text, text, text, int8),
+    issuing.note_listed(uuid, uuid, text[], uuid[], bool[], text, int8, int8),
     issuing.compare_listed(uuid, uuid, int8, int8), issuing.leave_listing(uuid, uuid, text, bool)
 FROM PUBLIC;

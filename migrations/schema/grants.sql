@@ -68,7 +68,8 @@ BEGIN
         GRANT SELECT ON issuing.routes, issuing.ends_waiting, issuing.data_proofs TO issuing_worker;
         GRANT SELECT, DELETE ON issuing.route_workers TO issuing_worker;
         GRANT INSERT (ended_at, ids, is_again) ON issuing.end_notifications TO issuing_worker;
-        GRANT EXECUTE ON FUNCTION issuing.note_routes(text, text[], bool[], bool[], int8[], int8[], bool[], text[], text[]),
+        GRANT EXECUTE ON FUNCTION
+            issuing.note_routes(text, text[], bool[], bool[], int8[], int8[], bool[], text[], text[]),
             issuing.claim_notifications(uuid, int8, int8, text, bool), issuing.notifications_wait() TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.keep_rows(interval, interval, interval), issuing.check_default_partitions(),
             issuing.erase_numbers(interval),
@@ -81,8 +82,8 @@ BEGIN
             TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.take_marks(uuid, int8, int8, text, text[]),
             issuing.end_executed_mark(uuid, uuid, int8, text) TO issuing_worker;
-        GRANT EXECUTE ON FUNCTION issuing.take_issuer_check(uuid, int8, text, text[]), issuing.put_issuer_check_back(uuid,
-            uuid), issuing.renew_issuer_check(uuid, uuid, int8),
+        GRANT EXECUTE ON FUNCTION issuing.take_issuer_check(uuid, int8, text, text[]),
+            issuing.put_issuer_check_back(uuid, uuid), issuing.renew_issuer_check(uuid, uuid, int8),
             issuing.end_issuer_check(uuid, uuid, text, jsonb) TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.take_listing(uuid, int8, text, text, text, int8),
             issuing.note_listed(uuid, uuid, text[], uuid[], bool[], text, int8, int8),
@@ -112,7 +113,8 @@ BEGIN
             issuing.cancel(uuid, int8, text, text, text, text, text),
             issuing.resolve(uuid, int8, bool, int8, text, text, text, text, text), issuing.ask_reconcile(uuid, int8,
                 text, text, text, text),
-            issuing.ask_reissue(uuid, int8, text, text, text, text, text), issuing.withdraw_mark(uuid) TO issuing_operator;
+            issuing.ask_reissue(uuid, int8, text, text, text, text, text), issuing.withdraw_mark(uuid)
+            TO issuing_operator;
         GRANT EXECUTE ON FUNCTION issuing.adopt(uuid, int8, int2, int8, text, text, text, text) TO issuing_operator;
         GRANT SELECT ON issuing.retentions, issuing.housekeeping_clock, issuing.ceilings TO issuing_operator;
         GRANT SELECT ON issuing.workers, issuing.workers_living, issuing.workers_disagree, issuing.worker_targets,
@@ -124,7 +126,8 @@ BEGIN
         GRANT SELECT ON issuing.issuer_checks, issuing.issuer_listings, issuing.listed_cards TO issuing_operator;
         GRANT EXECUTE ON FUNCTION issuing.ask_listing(int8, int8, text, text, text, text) TO issuing_operator;
         GRANT EXECUTE ON FUNCTION issuing.last_trial() TO issuing_operator;
-        GRANT EXECUTE ON FUNCTION issuing.ask_issuer_check(text, text, bool, int8, text, text, text, text) TO issuing_operator;
+        GRANT EXECUTE ON FUNCTION issuing.ask_issuer_check(text, text, bool, int8, text, text, text, text)
+            TO issuing_operator;
         GRANT SELECT ON issuing.outbox_statistics, issuing.statistics_changes TO issuing_operator;
         GRANT EXECUTE ON FUNCTION issuing.rebuild_statistics(int8, text, text, text, text) TO issuing_operator;
         GRANT SELECT ON issuing.senders, issuing.data_proofs, issuing.statistics_waiting TO issuing_operator;

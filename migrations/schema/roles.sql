@@ -28,7 +28,8 @@ BEGIN
         SELECT o.role, v.name, v.value
         FROM unnest(ours) WITH ORDINALITY AS o (role, n)
         JOIN (VALUES
-            -- What a session of ours names without a schema is ours or PostgreSQL's, and nothing that others may create.
+            -- What a session of ours names without a schema is ours or PostgreSQL's, and nothing that others may
+            -- create.
             ('search_path', 'pg_catalog, issuing, pg_temp', false),
             -- JIT costs more than any statement of ours takes: views over a backlog were 6 to 17 times slower.
             ('jit', 'off', false),
@@ -46,8 +47,9 @@ BEGIN
         WHERE v.name !~ '^auto_explain' OR current_setting('server_version_num')::int8 >= 160000
         ORDER BY o.n, v.name
     LOOP
-        -- Roles belong to the cluster, and the lock of a migrate to its database. A migrate of another database that has
-        -- just changed this row makes ours fail with "tuple concurrently updated" (XX000), and then it is as wanted.
+        -- Roles belong to the cluster, and the lock of a migrate to its database. A migrate of another database that
+        -- has just changed this row makes ours fail with "tuple concurrently updated" (XX000), and then it is as
+        -- wanted.
         FOR tries IN REVERSE 20..1 LOOP
             EXIT WHEN EXISTS (SELECT FROM pg_db_role_setting s
                               WHERE s.setdatabase = 0 AND s.setrole = to_regrole(wanted.role)

@@ -13,7 +13,7 @@ SELECT issuing.withdraw_plans('infinity'), issuing.try_accept();
 
 -- name: accept_probe :one
 -- why: now and then, while nothing was refused: an api that records nothing is to know it before it is asked. Accepts a
--- request and takes it back. Before, it withdraws the plans of the housekeeping whose range begins before the next probe:
--- no worker did, and they would refuse whatever is not a client's request too.
+-- request and takes it back. Before, it withdraws the plans of the housekeeping whose range begins before the next
+-- probe: no worker did, and they would refuse whatever is not a client's request too.
 -- guard: a plan that no worker takes back refuses nobody while an api runs
 SELECT issuing.withdraw_plans(clock_timestamp() + interval '1 minute'), issuing.try_accept();

@@ -2,12 +2,12 @@
 
 -- name: heartbeat :many
 -- why: the rows of this worker and of its targets, and the controls that it is to obey, one row for each target:
--- issuing.heartbeat explains locks, clocks and what is removed. $1 worker, $2 host, $3
--- process, $4 version, $5 age of the process in ms, $6 events held, $7 slots, $8 whether it drains; of each target: $9
--- name, $10 state, $11 age of the state in ms, $12 cause, $13 rests, $14 paused, $15 ms to the next call or null, $16
--- calls in flight, $17 waiting, $18 limit of calls, $19 last probe obeyed, $20 seconds to the end of its certificate or
--- null. $21 what the workers must have alike, a JSON object; $22 issuer.key_lifetime and $23 issuer.settle_time in ms: the
--- least and the most of all living workers come back.
+-- issuing.heartbeat explains locks, clocks and what is removed. $1 worker, $2 host, $3 process, $4 version, $5 age of
+-- the process in ms, $6 events held, $7 slots, $8 whether it drains; of each target: $9 name, $10 state, $11 age of the
+-- state in ms, $12 cause, $13 rests, $14 paused, $15 ms to the next call or null, $16 calls in flight, $17 waiting, $18
+-- limit of calls, $19 last probe obeyed, $20 seconds to the end of its certificate or null. $21 what the workers must
+-- have alike, a JSON object; $22 issuer.key_lifetime and $23 issuer.settle_time in ms: the least and the most of all
+-- living workers come back.
 SELECT target, is_paused, paused_by, paused_why, probe_number, is_noted, least_lifetime_ms, most_settle_ms
 FROM issuing.heartbeat($1::text, $2::text, $3::int8, $4::text, $5::int8, $6::int8, $7::int8, $8::bool, $9::text[],
                        $10::text[], $11::int8[], $12::text[], $13::bool[], $14::bool[], $15::int8[], $16::int8[],

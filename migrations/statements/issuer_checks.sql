@@ -1,6 +1,6 @@
--- Checks of operators: "is the issuer, or the receiver of a route, reached as it should be?" (issuing-ctl doctor --issuer,
--- route test). The functions are in migrations/schema/20_issuers.sql; the role is issuing_worker, which has no right on the table. Each statement may run
--- again: the token makes all runs but the first ineffective.
+-- Checks of operators: "is the issuer, or the receiver of a route, reached as it should be?" (issuing-ctl doctor
+-- --issuer, route test). The functions are in migrations/schema/20_issuers.sql; the role is issuing_worker, which has
+-- no right on the table. Each statement may run again: the token makes all runs but the first ineffective.
 
 -- name: issuer_check_take :many
 -- why: leases the oldest check that waits, under a token, by issuer_checks_open. SKIP LOCKED: two workers never get the

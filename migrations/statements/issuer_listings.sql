@@ -1,6 +1,6 @@
 -- The issuer's list of its cards beside ours (issuing-ctl reconcile --from-issuer). The functions are in
--- migrations/schema/21_listings.sql; the role is issuing_worker, which has no right on the tables. Each statement may run
--- again: a page that is noted twice has no new card, and the token keeps two workers apart.
+-- migrations/schema/21_listings.sql; the role is issuing_worker, which has no right on the tables. Each statement may
+-- run again: a page that is noted twice has no new card, and the token keeps two workers apart.
 
 -- name: issuer_listing_take :many
 -- why: leases the oldest list that somebody waits for. SKIP LOCKED: two workers never get the same one. $1 token, $2

@@ -35,9 +35,9 @@ AND ($5::text IS NULL OR o.action = $5::text)
 -- card numbers that users were shown are many. Returns the first $6 that match; and, unless there were more than $6,
 -- the last one that was looked at, whose last but one column is false where it does not match. The last column of the
 -- last row says whether nothing is left. Where $9, a bulk action of one actor matches once, with its newest row: newer
--- ones that earlier steps looked at are found by operator_actions_batch. No join with the rows themselves: it would read
--- the whole table. No lock. $1 to $3 audit_window, $6 how many to return, $7 also card numbers, $8 how many to look at,
--- $10 until, in us or null.
+-- ones that earlier steps looked at are found by operator_actions_batch. No join with the rows themselves: it would
+-- read the whole table. No lock. $1 to $3 audit_window, $6 how many to return, $7 also card numbers, $8 how many to
+-- look at, $10 until, in us or null.
 SELECT
 -- insert: audit_columns
        -- guard: a walk over the audit ends only where all actions were looked at

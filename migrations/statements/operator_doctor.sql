@@ -106,10 +106,10 @@ WHERE t.schemaname ~ '^issuing(_p[0-9]+)?$' AND c.relkind = 'r' AND c.relreplide
   AND NOT (c.relreplident = 'd' AND EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary));
 
 -- name: operator_doctor_holders :many
--- why: what holds vacuum or WAL back in this cluster: snapshots and prepared transactions that are older than $1 ms, slots
--- that hold rows or WAL and that nobody reads, or that are more than $4 bytes of WAL behind, tables whose oldest row is
--- older than $3 transactions. The time of another role's session is told to who may read statistics; without it, its age
--- in transactions counts ($2). Catalogues only. No lock.
+-- why: what holds vacuum or WAL back in this cluster: snapshots and prepared transactions that are older than $1 ms,
+-- slots that hold rows or WAL and that nobody reads, or that are more than $4 bytes of WAL behind, tables whose oldest
+-- row is older than $3 transactions. The time of another role's session is told to who may read statistics; without it,
+-- its age in transactions counts ($2). Catalogues only. No lock.
 SELECT 'snapshot', format('process %s of role %s, state %s', a.pid, coalesce(a.usename, '?'), coalesce(a.state, '?')),
        (extract(epoch FROM clock_timestamp() - a.xact_start) * 1000)::int8, age(a.backend_xmin)::int8, NULL::int8,
        'end it: SELECT pg_terminate_backend(PID)'
@@ -162,8 +162,8 @@ FROM issuing.histories h
 WHERE h.lost_at IS NOT NULL AND h.accepted_at IS NULL;
 
 -- name: operator_doctor_housekeeping :one
--- why: how long ago the housekeeping passed, who holds its lock, and plans that are late with who holds their tables. No
--- lock.
+-- why: how long ago the housekeeping passed, who holds its lock, and plans that are late with who holds their tables.
+-- No lock.
 SELECT (extract(epoch FROM clock_timestamp() - h.passed_at) * 1000)::int8, h.holder, h.plans
 FROM issuing.housekeeping_state() h;
 

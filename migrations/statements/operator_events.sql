@@ -178,7 +178,8 @@ SELECT
        -- insert: event_columns
        NULL::text, NULL::text, r.refused
 FROM (SELECT set_config('issuing.batch', coalesce($7::text, ''), true) AS is_set OFFSET 0) AS b
-CROSS JOIN LATERAL issuing.replay(CASE WHEN b.is_set IS NOT NULL THEN $1::uuid END, $2::int8, $3::text, $4::text, $5::text, $6::text) AS r
+CROSS JOIN LATERAL issuing.replay(CASE WHEN b.is_set IS NOT NULL THEN $1::uuid END, $2::int8,
+                                  $3::text, $4::text, $5::text, $6::text) AS r
 CROSS JOIN LATERAL (SELECT (r.event_row).*) AS e
 LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
 
@@ -189,17 +190,18 @@ SELECT
        -- insert: event_columns
        NULL::text, NULL::text, r.refused
 FROM (SELECT set_config('issuing.batch', coalesce($7::text, ''), true) AS is_set OFFSET 0) AS b
-CROSS JOIN LATERAL issuing.resend(CASE WHEN b.is_set IS NOT NULL THEN $1::uuid END, $2::int8, $3::text, $4::text, $5::text, $6::text) AS r
+CROSS JOIN LATERAL issuing.resend(CASE WHEN b.is_set IS NOT NULL THEN $1::uuid END, $2::int8,
+                                  $3::text, $4::text, $5::text, $6::text) AS r
 CROSS JOIN LATERAL (SELECT (r.event_row).*) AS e
 LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
 
 -- name: operator_prospect :many
 -- why: what decides about the next attempt of one event beside the columns of ctl/event.h, and why a replay of it would
--- be refused, by the conditions of issuing.replay, which locks the row and may find it
--- changed; then, of an ordered type, the status of the event that it waits for, the first one of its user that is open
--- or FAILED, and how many of that user come after it, 1000 at most; then the issuer that it, or the card that it is to
--- replace, belongs to, where that is not the one that was claimed for last, and that one; then the deferrals in a row for one cause,
--- and that cause. Primary key and outbox_events_order. No lock. No row = no such event. $1 event.
+-- be refused, by the conditions of issuing.replay, which locks the row and may find it changed; then, of an ordered
+-- type, the status of the event that it waits for, the first one of its user that is open or FAILED, and how many of
+-- that user come after it, 1000 at most; then the issuer that it, or the card that it is to replace, belongs to, where
+-- that is not the one that was claimed for last, and that one; then the deferrals in a row for one cause, and that
+-- cause. Primary key and outbox_events_order. No lock. No row = no such event. $1 event.
 SELECT e.cancel_code, e.held_end, e.held_end_code, e.lost_count, coalesce(e.last_sent_at, e.first_sent_at),
        CASE WHEN e.status <> 'FAILED' AND (e.status <> 'REJECTED' OR e.event_type = 'CARD_ISSUE') THEN 'not_failed'
             WHEN octet_length(e.payload::text) > 65536 OR octet_length(e.user_id) NOT BETWEEN 1 AND 128
@@ -238,7 +240,8 @@ SELECT
        -- insert: event_columns
        NULL::text, NULL::text, r.refused
 FROM (SELECT set_config('issuing.batch', coalesce($8::text, ''), true) AS is_set OFFSET 0) AS b
-CROSS JOIN LATERAL issuing.cancel(CASE WHEN b.is_set IS NOT NULL THEN $1::uuid END, $2::int8, $3::text, $4::text, $5::text, $6::text, $7::text) AS r
+CROSS JOIN LATERAL issuing.cancel(CASE WHEN b.is_set IS NOT NULL THEN $1::uuid END, $2::int8,
+                                  $3::text, $4::text, $5::text, $6::text, $7::text) AS r
 CROSS JOIN LATERAL (SELECT (r.event_row).*) AS e
 LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
 
@@ -260,8 +263,8 @@ LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
 
 -- name: operator_elsewhere :many
 -- why: open card requests that workers have deferred because they belong to another issuer, by that issuer, and the
--- issuer that was claimed for last. It reads the open ones by outbox_events_due, and is asked where operator_open tells of
--- such ones. No lock.
+-- issuer that was claimed for last. It reads the open ones by outbox_events_due, and is asked where operator_open tells
+-- of such ones. No lock.
 SELECT coalesce(i.profile || ' at ' || i.address, 'the issuer of the card that is replaced'), count(*),
        (SELECT p.profile || ' at ' || p.address FROM issuing.issuers p ORDER BY p.seen_at DESC, p.id DESC LIMIT 1)
 FROM issuing.outbox_events e

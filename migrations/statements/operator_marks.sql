@@ -51,7 +51,8 @@ ORDER BY f.place;
 
 -- name: operator_ask_listing :one
 -- why: the issuer's list for a worker, or the one that waits already, and the audit row: issuing.ask_listing. $1 since,
--- in us since 1970 or negative = ago, $2 time in ms, $3 actor, $4 user of the operating system, $5 SUDO_USER, $6 reason.
+-- in us since 1970 or negative = ago, $2 time in ms, $3 actor, $4 user of the operating system, $5 SUDO_USER, $6
+-- reason.
 SELECT refused, listing, from_us, goes_on
 FROM issuing.ask_listing($1::int8, $2::int8, $3::text, $4::text, $5::text, $6::text);
 

@@ -7,8 +7,8 @@ SELECT pg_try_advisory_lock(4711, 3);
 
 -- name: operator_migrate_state :one
 -- why: whether there is a schema, who owns it, as which role to go on, and whether a version that was never released
--- divided its users by buckets or over schemas. The role is the owner of the existing tables, or issuing_owner; null when
--- the connected role may not become it. From PostgreSQL 16 on membership alone does not allow SET ROLE.
+-- divided its users by buckets or over schemas. The role is the owner of the existing tables, or issuing_owner; null
+-- when the connected role may not become it. From PostgreSQL 16 on membership alone does not allow SET ROLE.
 SELECT m.oid IS NOT NULL, current_user::text, r.rolname::text,
        coalesce(to_regclass('issuing.cell_buckets'), to_regclass('issuing.places')) IS NOT NULL
 FROM (SELECT to_regclass('issuing.schema_migration')::oid AS oid) m

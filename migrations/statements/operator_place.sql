@@ -6,8 +6,8 @@ SELECT EXISTS (SELECT FROM issuing.outbox_events e WHERE e.id = $1::uuid);
 
 -- name: operator_place_state :many
 -- why: what the server has of a place; no row where it has none. Its home, who gave it away, the server's own name,
--- whether it is a standby, what is open there, the cluster that it was made with, whether it is that place, and its last
--- move. A standby can be asked. No lock. $1 place, $2 places.
+-- whether it is a standby, what is open there, the cluster that it was made with, whether it is that place, and its
+-- last move. A standby can be asked. No lock. $1 place, $2 places.
 SELECT p.home, p.left_by, pg_catalog.current_setting('cluster_name'), pg_catalog.pg_is_in_recovery(),
        (SELECT count(*)::int8 FROM issuing.outbox_events e WHERE e.status IN ('PENDING', 'PROCESSING')),
        c.system_identifier, p.number = $1::int8 AND p.places = $2::int8, p.move

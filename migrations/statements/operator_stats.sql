@@ -1,8 +1,9 @@
 -- What `issuing-ctl stats` and the console's figures read.
 
 -- part: stats_groups
--- The columns of ctl/verbs/cmd_stats.c. A percentile is the bound below which that share of the times lies. Changes that are
--- below 0 until their counterpart is folded show nothing. $1 type, $2 length of a part in s; null = any, one part.
+-- The columns of ctl/verbs/cmd_stats.c. A percentile is the bound below which that share of the times lies. Changes
+-- that are below 0 until their counterpart is folded show nothing. $1 type, $2 length of a part in s; null = any, one
+-- part.
 SELECT g.part_at, g.event_type, g.status, nullif(g.reason_code, ''), sum(g.count)::int8,
        (sum(g.sum_ms) / sum(g.count))::int8, min(g.below_ms) FILTER (WHERE g.up_to >= g.total * 0.5),
        min(g.below_ms) FILTER (WHERE g.up_to >= g.total * 0.95),

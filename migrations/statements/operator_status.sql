@@ -29,9 +29,9 @@ x.last_error
 -- the console's first page and `targets` say of them (ctl/backlog.h has the columns). At most $1 of a type that is
 -- delivered (card requests, and what issuing.routes names), and at most $1 of all types between two of these, which
 -- nobody delivers: a service that writes ids into the type makes thousands, so all but the ten with most events are one
--- row, "n other types". Each by a range of outbox_events_due, in its order, so that no event is read twice; $1 means "or
--- more". A delivered type without an open event has a row too. Notifications that wait are a row of their
--- own. is_live: whether a living worker has the route; null = nobody has one. No lock. $2 issuer.key_lifetime in ms.
+-- row, "n other types". Each by a range of outbox_events_due, in its order, so that no event is read twice; $1 means
+-- "or more". A delivered type without an open event has a row too. Notifications that wait are a row of their own.
+-- is_live: whether a living worker has the route; null = nobody has one. No lock. $2 issuer.key_lifetime in ms.
 WITH delivered AS MATERIALIZED (
     SELECT d.type, d.is_live, lead(d.type, 1, chr(1114111)) OVER (ORDER BY d.type) AS next -- behind all types
     FROM (SELECT '' AS type, NULL::bool AS is_live

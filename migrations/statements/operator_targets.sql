@@ -26,7 +26,8 @@ ORDER BY r.event_type
 LIMIT 64;
 
 -- name: operator_ends_refused :one
--- why: notifications that cannot be made (issuing.end_notifications.refused): how many rows, one of their requests, and why. No lock.
+-- why: notifications that cannot be made (issuing.end_notifications.refused): how many rows, one of their requests, and
+-- why. No lock.
 SELECT count(*), min(r.ids[1]::text), min(r.refused) FROM issuing.ends_refused r;
 
 -- name: operator_remove_route :one
@@ -89,7 +90,8 @@ WITH living AS MATERIALIZED (
            coalesce(min(l.since) FILTER (WHERE l.state <> 'closed'), max(l.since)) AS since,
            coalesce((array_agg(l.cause ORDER BY l.since) FILTER (WHERE l.cause IS NOT NULL))[1],
                     CASE WHEN bool_or(l.is_resting) -- after a 429
-                         THEN CASE WHEN n.target IN ('issuer', 'core') THEN n.target ELSE 'route' END || '_http_429' END)
+                         THEN CASE WHEN n.target IN ('issuer', 'core') THEN n.target ELSE 'route' END
+                              || '_http_429' END)
                AS cause,
            min(l.next_at) AS next_at,
            coalesce(sum(l.in_flight), 0)::int8 AS in_flight, coalesce(sum(l.waiting), 0)::int8 AS waiting,

@@ -12,8 +12,8 @@ FROM issuing.what_waits($1::text[]);
 -- $13 true = only what services sent, false = only what clients requested, $14 how many to look at, or null.
 SELECT id, user_id, payload, traceparent, tracestate, retry_count, sent_age_ms, deferred_age_ms, card_id,
        issuer_card_id, last4, exp_month, exp_year, replaces_issuer_card_id, cancel_code, settle_age_ms, lost_count,
-       deferral_count, deferral_code, changed_age_ms, held_end, held_end_code, issuer_parameters, made_ms, is_of_other_issuer,
-       replaces_request_id, is_resent, is_accepted, next_since_us, has_lost, now_us, is_filled
+       deferral_count, deferral_code, changed_age_ms, held_end, held_end_code, issuer_parameters, made_ms,
+       is_of_other_issuer, replaces_request_id, is_resent, is_accepted, next_since_us, has_lost, now_us, is_filled
 FROM issuing.claim($1::uuid, $2::int8, $3::int8, $4::text, $5::int8, $6::int8, $7::bool, $8::text, $9::bool, $10::text,
                    $11::text, $12::text, $13::bool, $14::int8)
 LEFT JOIN unnest(events) ON true;

@@ -6,9 +6,9 @@
 -- third column is the server's process: another one than the connection was told means that a pooler is in between. The
 -- next two set what else may be set, and what statements would mean something else under: how texts become times,
 -- numbers and strings; and what may be planned with (without JIT, which costs more than any statement of ours, and
--- without processes beside the session's: a count is not worth the CPU of the work). Behind a pooler this does not reach
--- every session, so functions that depend on it set it themselves. The last four columns are null where there is one
--- place; else which place this database is, of how many, the cluster_name of its home, and that of this server.
+-- without processes beside the session's: a count is not worth the CPU of the work). Behind a pooler this does not
+-- reach every session, so functions that depend on it set it themselves. The last four columns are null where there is
+-- one place; else which place this database is, of how many, the cluster_name of its home, and that of this server.
 SELECT coalesce((SELECT pg_catalog.max(m.version) FROM issuing.schema_migration m), 0)::pg_catalog.int8,
        pg_catalog.set_config('search_path', 'pg_catalog, issuing, pg_temp', false),
        pg_catalog.pg_backend_pid()::pg_catalog.int8,

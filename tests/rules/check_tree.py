@@ -6,6 +6,7 @@ status 1 if there is one.
 - a file that a meson.build names and that is not there
 - a script (#!) without its executable bit; debian/ has its own rules, and what is in examples/ is installed as a document
 - Python that does not parse, warnings included
+- SQL below migrations/ with a line of more than 120 columns
 - a file of stories that does not import
 """
 import ast
@@ -16,6 +17,7 @@ import sys
 import warnings
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
+COLUMNS = 120
 
 
 def git(*words):
@@ -84,6 +86,14 @@ def unparsed(files):
                 yield "%s: %s" % (name, error)
 
 
+def too_wide(files):
+    for name in files:
+        if name.startswith("migrations/") and name.endswith(".sql"):
+            for number, line in enumerate((TOP / name).read_text(encoding="utf-8").splitlines(), 1):
+                if len(line) > COLUMNS:
+                    yield "%s:%d has %d columns, more than %d" % (name, number, len(line), COLUMNS)
+
+
 def unimported():
     listed = subprocess.run([sys.executable, "-B", "tests/e2e/run.py", "--list"], cwd=TOP, capture_output=True,
                             text=True, check=False)
@@ -95,7 +105,8 @@ def unimported():
 def main():
     warnings.simplefilter("error")
     files = every_file()
-    faults = [*(uncommitted() if "--committed" in sys.argv else ()), *unnamed(files), *without_bit(files), *unparsed(files)]
+    faults = [*(uncommitted() if "--committed" in sys.argv else ()), *unnamed(files), *without_bit(files), *unparsed(files),
+              *too_wide(files)]
     faults += unimported() if not faults else []
     for fault in faults:
         print(fault)
