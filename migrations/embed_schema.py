@@ -86,39 +86,27 @@ def upgrades(paths):
 
 def pieces(text):
     """Split at the commas that are in no parentheses."""
-    found, depth = [""], 0
-    for character in text:
-        depth += (character == "(") - (character == ")")
-        if character == "," and depth == 0:
-            found.append("")
-        else:
-            found[-1] += character
-    return [" ".join(piece.split()) for piece in found]
+    return [" ".join(piece.split()) for piece in re.split(r",(?![^(]*\))", text)]
 
 
 def rights(path, text):
-    """The rows of what the GRANT statements of the file grant. One that is not understood is an error: doctor would not
+    """What the rows (roles, rights, things) of the file grant. One that is not understood is an error: doctor would not
     know it."""
     text = re.sub(r"--[^\n]*", "", text)
-    rows = []
-    grants = re.findall(r"\bGRANT\b([^;]*);", text)
-    for grant in grants:
-        match = re.fullmatch(r"\s+(.*?)\s+ON\s+(?:(SCHEMA|FUNCTION)\s+)?(.*?)\s+TO\s+([a-z_]+)\s*", grant, re.S)
-        if not match:
-            sys.exit(f"{path}: expected GRANT rights ON [SCHEMA | FUNCTION] objects TO role; found: GRANT{grant}")
-        kind = (match[2] or "TABLE").lower()
-        for right in pieces(match[1]):
+    found, rows = [], re.findall(r"\('([a-z ]+)', '([^']*)', '(?:(SCHEMA|FUNCTION) )?([^']*)'\)", text)
+    for roles, granted, kind, things in rows:
+        for right in pieces(granted):
             columns = re.fullmatch(r"([A-Z]+)(?: \((.*)\))?", right)
             if not columns or columns[1] == "ALL":
                 sys.exit(f"{path}: expected rights like SELECT or UPDATE (column, ...); found: {right}")
-            for thing in pieces(match[3]):
-                if kind != "schema" and not thing.startswith("issuing."):
+            for thing in pieces(things):
+                if not re.fullmatch(r"issuing" if kind == "SCHEMA" else r"issuing\.\w+", thing):
                     sys.exit(f"{path}: expected an object of the schema issuing; found: {thing}")
-                for column in pieces(columns[2]) if columns[2] else [None]:
-                    rows.append([match[4], kind, thing, column, columns[1]])
-    if len(grants) != len(re.findall(r"\bGRANT\b", text)) or not rows:
-        sys.exit(f"{path}: a GRANT without its end, or none at all")
-    return json.dumps(rows, separators=(",", ":")).encode()
+                found += [[f"issuing_{role}", (kind or "TABLE").lower(), thing, column, columns[1]]
+                          for role in roles.split() for column in (pieces(columns[2]) if columns[2] else [None])]
+    if not rows or len(rows) != len(re.findall(r"^ *\('", text, re.M)):
+        sys.exit(f"{path}: expected rows like ('api worker', 'SELECT', 'issuing.a, issuing.b')")
+    return json.dumps(found, separators=(",", ":")).encode()
 
 
 def main():

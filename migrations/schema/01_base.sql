@@ -149,5 +149,4 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION issuing.check_who(text, text, text, text)
-FROM PUBLIC;
+REVOKE ALL ON FUNCTION issuing.check_who FROM PUBLIC;

@@ -315,5 +315,4 @@ EXCEPTION
 END
 $$;
 
-REVOKE ALL ON FUNCTION issuing.repair_tries(text)
-FROM PUBLIC;
+REVOKE ALL ON FUNCTION issuing.repair_tries FROM PUBLIC;

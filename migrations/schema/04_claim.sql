@@ -560,6 +560,4 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION issuing.lock_orders(text[], text[], bool), issuing.try_orders(text, text[]),
-    issuing.free_held(text), issuing.make_one_due(text)
-FROM PUBLIC;
+REVOKE ALL ON FUNCTION issuing.lock_orders, issuing.try_orders, issuing.free_held, issuing.make_one_due FROM PUBLIC;

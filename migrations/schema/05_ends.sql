@@ -339,5 +339,4 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION issuing.count_end(issuing.outbox_events, int4), issuing.follow_lost()
-FROM PUBLIC;
+REVOKE ALL ON FUNCTION issuing.count_end, issuing.follow_lost FROM PUBLIC;

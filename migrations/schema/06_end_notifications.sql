@@ -337,11 +337,6 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION issuing.notify_ends(uuid[], timestamptz),
-    issuing.make_notifications(uuid[], timestamptz[], int4[], text[], text[], uuid, int8, text, bool),
-    issuing.notifications_wait(),
-    issuing.next_notifications(int8, bool), issuing.refuse_missing(uuid[], timestamptz[], int4[], text[], text[]),
-    issuing.make_each_notification(uuid[], timestamptz[], int4[], text[], text[], uuid, int8, text, bool),
-    issuing.claim_notifications(uuid, int8, int8, text, bool), issuing.route_is_open(text),
-    issuing.give_up_notifications()
-FROM PUBLIC;
+REVOKE ALL ON FUNCTION issuing.notify_ends, issuing.make_notifications, issuing.notifications_wait,
+    issuing.next_notifications, issuing.refuse_missing, issuing.make_each_notification, issuing.claim_notifications,
+    issuing.route_is_open, issuing.give_up_notifications FROM PUBLIC;

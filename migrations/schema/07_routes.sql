@@ -136,7 +136,4 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION issuing.pause_stopped(text, text[], text[]),
-    issuing.note_routes(text, text[], bool[], bool[], int8[], int8[], bool[], text[], text[]),
-    issuing.remove_route(text, bool, text, text, text, text)
-FROM PUBLIC;
+REVOKE ALL ON FUNCTION issuing.pause_stopped, issuing.note_routes, issuing.remove_route FROM PUBLIC;

@@ -252,8 +252,5 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION issuing.reissue_once(),
-    issuing.enqueue(text, text, jsonb, text, timestamptz, issuing.caller),
-    issuing.enqueue_many(text, text[], jsonb[], text[], timestamptz, issuing.caller),
-    issuing.end_of(uuid, issuing.caller), issuing.forget_keys()
+REVOKE ALL ON FUNCTION issuing.reissue_once, issuing.enqueue, issuing.enqueue_many, issuing.end_of, issuing.forget_keys
 FROM PUBLIC;

@@ -164,5 +164,4 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION issuing.change_sender(text, text, text, text, text, text, text)
-FROM PUBLIC;
+REVOKE ALL ON FUNCTION issuing.change_sender FROM PUBLIC;

@@ -363,14 +363,8 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION issuing.audit_settled(), issuing.state_of(issuing.outbox_events),
-    issuing.note_action(text, issuing.outbox_events, issuing.outbox_events, text, text, text, text, jsonb),
-    issuing.keeps_place(issuing.outbox_events), issuing.can_be_open(issuing.outbox_events),
+REVOKE ALL ON FUNCTION issuing.audit_settled, issuing.state_of, issuing.note_action, issuing.keeps_place,
+    issuing.can_be_open,
     -- guard: no other role may call what the functions share
-    issuing.sent_age_ms(issuing.outbox_events), issuing.has_card(uuid), issuing.reopen(issuing.outbox_events, bool),
-    issuing.replay(uuid, int8, text, text, text, text), issuing.resend(uuid, int8, text, text, text, text),
-    issuing.reject(issuing.outbox_events, text, text),
-    issuing.cancel(uuid, int8, text, text, text, text, text),
-    issuing.resolve(uuid, int8, bool, int8, text, text, text, text, text),
-    issuing.adopt(uuid, int8, int2, int8, text, text, text, text)
-FROM PUBLIC;
+    issuing.sent_age_ms, issuing.has_card, issuing.reopen, issuing.replay, issuing.resend, issuing.reject,
+    issuing.cancel, issuing.resolve, issuing.adopt FROM PUBLIC;

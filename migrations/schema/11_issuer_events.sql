@@ -92,6 +92,4 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION issuing.note_issuer_event(bytea, uuid, text),
-    issuing.set_card_status(uuid, text, issuing.marks), issuing.tell_card_status()
-FROM PUBLIC;
+REVOKE ALL ON FUNCTION issuing.note_issuer_event, issuing.set_card_status, issuing.tell_card_status FROM PUBLIC;

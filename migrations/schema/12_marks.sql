@@ -450,13 +450,6 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION
-    issuing.note_mark(text, issuing.outbox_events, issuing.outbox_events, issuing.marks, jsonb),
-    issuing.answer_question(issuing.marks, issuing.outbox_events, text, text),
-    issuing.make_reissue(issuing.marks, issuing.outbox_events, text), issuing.end_overdue(uuid),
-    issuing.ask_reconcile(uuid, int8, text, text, text, text),
-    issuing.ask_reissue(uuid, int8, text, text, text, text, text), issuing.withdraw_mark(uuid),
-    issuing.add_mark(uuid, text), issuing.take_marks(uuid, int8, int8, text, text[]),
-    issuing.put_mark_back(uuid, uuid, int8, text), issuing.note_orphan(uuid, uuid),
-    issuing.end_executed_mark(uuid, uuid, int8, text), issuing.end_mark(uuid, uuid, int8, text, text)
-FROM PUBLIC;
+REVOKE ALL ON FUNCTION issuing.note_mark, issuing.answer_question, issuing.make_reissue, issuing.end_overdue,
+    issuing.ask_reconcile, issuing.ask_reissue, issuing.withdraw_mark, issuing.add_mark, issuing.take_marks,
+    issuing.put_mark_back, issuing.note_orphan, issuing.end_executed_mark, issuing.end_mark FROM PUBLIC;

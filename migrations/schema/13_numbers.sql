@@ -239,7 +239,5 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION issuing.lock_reveal(text), issuing.note_closed(),
-    issuing.ask_reveal(uuid, text, int8[], int8), issuing.take_number(uuid), issuing.number_keys(),
-    issuing.rewrap_take(text, uuid, int8, int8), issuing.rewrap_put(uuid[], text[], bytea[], bytea[], text)
-FROM PUBLIC;
+REVOKE ALL ON FUNCTION issuing.lock_reveal, issuing.note_closed, issuing.ask_reveal, issuing.take_number,
+    issuing.number_keys, issuing.rewrap_take, issuing.rewrap_put FROM PUBLIC;

@@ -789,17 +789,9 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION issuing.take_job_lock(text), issuing.job_lock_holder(text), issuing.job_lock_taken(),
-    issuing.default_holders(text), issuing.housekeeping_state(), issuing.advance_clock(),
-    issuing.plan_end(text), issuing.default_promise(text, timestamptz, timestamptz),
-    issuing.withdraw_plans(timestamptz),
-    issuing.partition_add(text, timestamptz, timestamptz), issuing.partition_drop(text, timestamptz),
-    issuing.expire_default(text, text, timestamptz),
-    issuing.expire_rows(timestamptz, interval, interval, interval), issuing.open_in(issuing.partitions, timestamptz),
-    issuing.settle_partitions(timestamptz, interval), issuing.keep_rows(interval, interval, interval),
-    issuing.take_plans_back(), issuing.next_range(text, timestamptz, interval, interval),
-    issuing.begin_partition(text, timestamptz, timestamptz, bool), issuing.make_next(text, interval, interval, bool),
-    issuing.drop_one(text, timestamptz), issuing.partitioned_tables(interval, interval, interval, interval),
-    issuing.run_housekeeping(interval, interval, interval, interval), issuing.check_default_partitions(),
-    issuing.erase_numbers(interval)
-FROM PUBLIC;
+REVOKE ALL ON FUNCTION issuing.take_job_lock, issuing.job_lock_holder, issuing.job_lock_taken, issuing.default_holders,
+    issuing.housekeeping_state, issuing.advance_clock, issuing.plan_end, issuing.default_promise,
+    issuing.withdraw_plans, issuing.partition_add, issuing.partition_drop, issuing.expire_default, issuing.expire_rows,
+    issuing.open_in, issuing.settle_partitions, issuing.keep_rows, issuing.take_plans_back, issuing.next_range,
+    issuing.begin_partition, issuing.make_next, issuing.drop_one, issuing.partitioned_tables, issuing.run_housekeeping,
+    issuing.check_default_partitions, issuing.erase_numbers FROM PUBLIC;

@@ -37,7 +37,7 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION issuing.end_pauses() FROM PUBLIC;
+REVOKE ALL ON FUNCTION issuing.end_pauses FROM PUBLIC;
 
 -- What a worker writes every few seconds, and what it is to obey. A step of the clock does no lasting harm: every time
 -- is written again, as an age before now, and a row whose time is ahead of the clock is removed until its worker writes
@@ -162,5 +162,4 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION issuing.control_target(text, text, text, text, text, text, int8)
-FROM PUBLIC;
+REVOKE ALL ON FUNCTION issuing.control_target FROM PUBLIC;

@@ -203,6 +203,4 @@ RETURNS TABLE (refused text, corrected int8) -- `busy`; else how many rows of th
     END
     $$;
 
-REVOKE ALL ON FUNCTION issuing.fold_changes(tid[]), issuing.fold_statistics(int8),
-    issuing.rebuild_statistics(int8, text, text, text, text)
-FROM PUBLIC;
+REVOKE ALL ON FUNCTION issuing.fold_changes, issuing.fold_statistics, issuing.rebuild_statistics FROM PUBLIC;

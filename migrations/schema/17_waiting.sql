@@ -43,4 +43,4 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION issuing.what_waits(text[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION issuing.what_waits FROM PUBLIC;

@@ -72,5 +72,4 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION issuing.check_history(uuid, text, int8, int8), issuing.accept_history(text, text, text, text)
-FROM PUBLIC;
+REVOKE ALL ON FUNCTION issuing.check_history, issuing.accept_history FROM PUBLIC;

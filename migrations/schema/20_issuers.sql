@@ -145,8 +145,5 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION issuing.note_issuer(text, text), issuing.last_trial(),
-    issuing.ask_issuer_check(text, text, bool, int8, text, text, text, text),
-    issuing.take_issuer_check(uuid, int8, text, text[]), issuing.renew_issuer_check(uuid, uuid, int8),
-    issuing.put_issuer_check_back(uuid, uuid), issuing.end_issuer_check(uuid, uuid, text, jsonb)
-FROM PUBLIC;
+REVOKE ALL ON FUNCTION issuing.note_issuer, issuing.last_trial, issuing.ask_issuer_check, issuing.take_issuer_check,
+    issuing.renew_issuer_check, issuing.put_issuer_check_back, issuing.end_issuer_check FROM PUBLIC;

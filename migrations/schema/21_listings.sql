@@ -241,9 +241,5 @@ AS $$
     WHERE l.id = of_listing AND l.lease_token = token AND l.ended_at IS NULL
 $$;
 
-REVOKE ALL ON FUNCTION issuing.ask_listing(int8, int8, text, text, text, text),
-    issuing.ask_regular_listing(interval), issuing.asks_wait(),
-    issuing.take_listing(uuid, int8, text, text, text, int8),
-    issuing.note_listed(uuid, uuid, text[], uuid[], bool[], text, int8, int8),
-    issuing.compare_listed(uuid, uuid, int8, int8), issuing.leave_listing(uuid, uuid, text, bool)
-FROM PUBLIC;
+REVOKE ALL ON FUNCTION issuing.ask_listing, issuing.ask_regular_listing, issuing.asks_wait, issuing.take_listing,
+    issuing.note_listed, issuing.compare_listed, issuing.leave_listing FROM PUBLIC;

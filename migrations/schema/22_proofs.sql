@@ -18,5 +18,4 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION issuing.note_proof(uuid, uuid, int8, int8)
-FROM PUBLIC;
+REVOKE ALL ON FUNCTION issuing.note_proof FROM PUBLIC;

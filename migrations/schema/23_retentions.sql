@@ -53,7 +53,5 @@ CREATE OR REPLACE FUNCTION issuing.set_ceiling(name text, most int8) RETURNS voi
 LANGUAGE sql SET search_path = pg_catalog, issuing, pg_temp
 AS $$ UPDATE ceilings c SET most = $2 WHERE c.name = $1 $$;
 
-REVOKE ALL ON FUNCTION issuing.set_retention(text, interval), issuing.retention_at_least(text, interval),
-    issuing.retention_in_force(text, interval), issuing.promise_retentions(interval, interval),
-    issuing.set_ceiling(text, int8)
-FROM PUBLIC;
+REVOKE ALL ON FUNCTION issuing.set_retention, issuing.retention_at_least, issuing.retention_in_force,
+    issuing.promise_retentions, issuing.set_ceiling FROM PUBLIC;

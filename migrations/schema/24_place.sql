@@ -167,7 +167,5 @@ AS $$
           SELECT p.gid FROM pg_prepared_xacts p WHERE p.database = current_database()) t
 $$;
 
-REVOKE ALL ON FUNCTION issuing.check_home(), issuing.become_place(int4, int4),
-    issuing.move_place(text, uuid, text, text, text, text), issuing.take_place_back(bool, text, text, text, text),
-    issuing.note_place(text, text, text, text, text, text), issuing.transactions_now()
-FROM PUBLIC;
+REVOKE ALL ON FUNCTION issuing.check_home, issuing.become_place, issuing.move_place, issuing.take_place_back,
+    issuing.note_place, issuing.transactions_now FROM PUBLIC;

@@ -254,7 +254,7 @@ WITH listed AS MATERIALIZED (
     JOIN pg_roles r ON r.rolname = w.value ->> 0 AND NOT r.rolsuper
 ), wanted AS MATERIALIZED (
     SELECT l.*, CASE l.kind WHEN 'table' THEN to_regclass(l.name)::oid
-                            WHEN 'function' THEN to_regprocedure(l.name)::oid
+                            WHEN 'function' THEN to_regproc(l.name)::oid
                             ELSE to_regnamespace(l.name)::oid END AS thing
     FROM listed l
 ), has AS MATERIALIZED (
