@@ -4,8 +4,9 @@
     embed_statements.py OUT_H OUT_C file.sql...
 
 Refuses what would only fail at run time: a name given twice, a statement without `-- why:` or shape, several
-statements under one name, a part that is not there or never used, and a parameter that does not carry its cast everywhere ($1::uuid[]): parameters travel in
-binary, so the type that the server sees must be the type that pg_param.h wrote.
+statements under one name, a part that is not there, never used or within itself, and a parameter that does not carry its
+cast everywhere ($1::uuid[]): parameters travel in binary, so the type that the server sees must be the type that
+pg_param.h wrote.
 Left out: whether the SQL is right; a test prepares each on the migrated schema.
 """
 import os
@@ -81,18 +82,24 @@ def take_parts(path, lines):
 
 
 def insert_parts(path, lines):
-    """The lines of one file with each `-- insert: name` replaced by the lines of that part of the file."""
+    """The lines of one file with each `-- insert: name` replaced by the lines of that part of the file, which may insert
+    others."""
     parts, lines = take_parts(path, lines)
     used = set()
-    for number, line in lines:
+
+    def inserted(number, line, within):
         wanted = INSERT.fullmatch(line)
         if not wanted:
-            yield number, line
-            continue
+            return [(number, line)]
         if wanted[1] not in parts:
             raise Refused(f"{path}:{number}: there is no part {wanted[1]} in this file")
+        if wanted[1] in within:
+            raise Refused(f"{path}:{number}: the part {wanted[1]} inserts itself")
         used.add(wanted[1])
-        yield from ((number, part) for part in parts[wanted[1]])
+        return [row for part in parts[wanted[1]] for row in inserted(number, part, (*within, wanted[1]))]
+
+    for number, line in lines:
+        yield from inserted(number, line, ())
     for name in parts.keys() - used:
         raise Refused(f"{path}: the part {name} is never inserted")
 

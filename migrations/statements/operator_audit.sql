@@ -73,41 +73,38 @@ FROM (SELECT m.*, row_number() OVER w AS n, count(*) FILTER (WHERE m.matches) OV
 WHERE s.hits <= $6::int8 AND (s.matches OR s.n = s.looked)
 ORDER BY s.n;
 
--- name: operator_audit_event :many
--- why: the same for the actions on one event, by operator_actions_event: all of them are looked at, those of one event
--- are few. No lock. $1 to $3 audit_window, $6 how many to return, $7 event.
+-- part: audit_few
+-- All that match are read and sorted. Between the two parts: by which index.
 SELECT
 -- insert: audit_columns
        true, count(*) OVER () < $6::int8
 FROM (SELECT
 -- insert: audit_own
       FROM issuing.operator_actions o
-      WHERE o.event_id = $7::uuid
-        AND
+      WHERE
 -- insert: audit_wanted
         AND
 -- insert: audit_window
+        AND
+
+-- part: audit_few_end
       ORDER BY o.at DESC, o.id DESC
       LIMIT $6::int8) s
 ORDER BY s.at DESC, s.id DESC;
 
+-- name: operator_audit_event :many
+-- why: the same for the actions on one event, by operator_actions_event: all of them are looked at, those of one event
+-- are few. No lock. $1 to $3 audit_window, $6 how many to return, $7 event.
+-- insert: audit_few
+            o.event_id = $7::uuid
+-- insert: audit_few_end
+
 -- name: operator_audit_batch :many
 -- why: the same for the actions of one bulk action, by operator_actions_batch. No lock. $1 to $3 audit_window, $6 how
 -- many to return, $7 batch.
-SELECT
--- insert: audit_columns
-       true, count(*) OVER () < $6::int8
-FROM (SELECT
--- insert: audit_own
-      FROM issuing.operator_actions o
-      WHERE o.batch = $7::uuid
-        AND
--- insert: audit_wanted
-        AND
--- insert: audit_window
-      ORDER BY o.at DESC, o.id DESC
-      LIMIT $6::int8) s
-ORDER BY s.at DESC, s.id DESC;
+-- insert: audit_few
+            o.batch = $7::uuid
+-- insert: audit_few_end
 
 -- name: operator_batch :one
 -- why: what one bulk action of one actor did, and what its events are now: operator_actions_batch, then the primary key

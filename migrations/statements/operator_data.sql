@@ -40,17 +40,23 @@ SELECT issuing.note_proof($1::uuid, $2::uuid, $3::int8, $4::int8);
 -- = more than 1000) and the first few of them; then what there is, which is added up. A rule about an event covers only
 -- the time for which events still exist: from their oldest partition on.
 
+-- part: first_partition
+coalesce((SELECT min(p.from_at) FROM issuing.partitions p WHERE p.parent = 'outbox_events'), '-infinity')
+
+-- part: counted_and_shown
+-- The end of WITH bad AS (SELECT ... AS id.
+    LIMIT 1001
+)
+SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b);
+
 -- name: operator_data_accepted :one
 -- why: no accepted request is lost: every key has its event, and accepted = ended + open.
 WITH counted AS MATERIALIZED (
     SELECT coalesce(e.status, 'lost') AS status, count(*) AS n, min(k.event_id::text) AS one
     FROM issuing.idempotency_keys k LEFT JOIN issuing.outbox_events e ON e.id = k.event_id AND e.user_id = k.user_id
-    WHERE k.created_at >= coalesce(issuing.uuid7_time($1::uuid), '-infinity')
-      AND k.created_at <= coalesce(issuing.uuid7_time($2::uuid), 'infinity')
-      AND (k.created_at < issuing.uuid7_time($2::uuid)) IS NOT FALSE
-      AND k.created_at >= coalesce((SELECT min(p.from_at) FROM issuing.partitions p
-                          WHERE p.parent = 'outbox_events'),
-                                   '-infinity')
+    WHERE issuing.at_in_piece(k.created_at, $1::uuid, $2::uuid)
+      AND k.created_at >=
+-- insert: first_partition
     GROUP BY 1
 )
 SELECT coalesce(sum(c.n) FILTER (WHERE c.status = 'lost'), 0)::int8, min(c.one) FILTER (WHERE c.status = 'lost'),
@@ -65,16 +71,11 @@ FROM counted c;
 -- why: a try that was counted as accepted has its event.
 WITH bad AS MATERIALIZED (
     SELECT l.request_id::text AS id FROM issuing.rate_limit_log l
-    WHERE l.accepted AND l.at >= coalesce(issuing.uuid7_time($1::uuid), '-infinity')
-      AND l.at <= coalesce(issuing.uuid7_time($2::uuid), 'infinity')
-      AND (l.at < issuing.uuid7_time($2::uuid)) IS NOT FALSE
-      AND l.at >= coalesce((SELECT min(p.from_at) FROM issuing.partitions p
-                          WHERE p.parent = 'outbox_events'),
-                           '-infinity')
+    WHERE l.accepted AND issuing.at_in_piece(l.at, $1::uuid, $2::uuid)
+      AND l.at >=
+-- insert: first_partition
       AND NOT EXISTS (SELECT FROM issuing.outbox_events e WHERE e.id = l.request_id)
-    LIMIT 1001
-)
-SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b);
+-- insert: counted_and_shown
 
 -- name: operator_data_keys :one
 -- why: an open event or open question is never accepted a second time: its key exists. One that a reissue made bears
@@ -82,28 +83,20 @@ SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id
 WITH bad AS MATERIALIZED (
     SELECT e.id::text AS id FROM issuing.outbox_events e
     WHERE e.idempotency_key IS NOT NULL AND (e.due_at IS NOT NULL OR e.failed_at IS NOT NULL)
-      AND e.id >= coalesce($1::uuid, '00000000-0000-0000-0000-000000000000')
-      AND e.id <= coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
-      AND (e.id < $2::uuid) IS NOT FALSE
+      AND issuing.in_piece(e.id, $1::uuid, $2::uuid)
       AND NOT EXISTS (SELECT FROM issuing.idempotency_keys k
                       WHERE k.user_id = e.user_id AND k.key = e.idempotency_key AND k.event_id = e.id)
       AND NOT EXISTS (SELECT FROM issuing.event_reissues r WHERE r.new_id = e.id)
-    LIMIT 1001
-)
-SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b);
+-- insert: counted_and_shown
 
 -- name: operator_data_completed :one
 -- why: COMPLETED means that there is a card.
 WITH bad AS MATERIALIZED (
     SELECT e.id::text AS id FROM issuing.outbox_events e
     WHERE e.event_type = 'CARD_ISSUE' AND e.status = 'COMPLETED'
-      AND e.id >= coalesce($1::uuid, '00000000-0000-0000-0000-000000000000')
-      AND e.id <= coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
-      AND (e.id < $2::uuid) IS NOT FALSE
+      AND issuing.in_piece(e.id, $1::uuid, $2::uuid)
       AND NOT EXISTS (SELECT FROM issuing.cards c WHERE c.request_id = e.id AND c.user_id = e.user_id)
-    LIMIT 1001
-)
-SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b);
+-- insert: counted_and_shown
 
 -- name: operator_data_cards :one
 -- why: every card belongs to a card request of its user; cards = completed + being linked + questions + cancelled ones
@@ -112,12 +105,10 @@ WITH counted AS MATERIALIZED (
     SELECT coalesce(e.status, 'lost') AS status, count(*) AS n, min(c.id::text) AS one
     FROM issuing.cards c
     LEFT JOIN issuing.outbox_events e ON e.id = c.request_id AND e.user_id = c.user_id AND e.event_type = 'CARD_ISSUE'
-    WHERE c.request_id >= coalesce($1::uuid, '00000000-0000-0000-0000-000000000000')
-      AND c.request_id <= coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
-      AND (c.request_id < $2::uuid) IS NOT FALSE
-      AND c.request_id >= issuing.uuid7_least(coalesce(
-                          (SELECT min(p.from_at) FROM issuing.partitions p
-                          WHERE p.parent = 'outbox_events'), 'epoch'))
+    WHERE issuing.in_piece(c.request_id, $1::uuid, $2::uuid)
+      AND c.request_id >= issuing.uuid7_least(greatest('epoch',
+-- insert: first_partition
+      ))
       AND substring(c.request_id::text FROM 15 FOR 1) = '7'
     GROUP BY 1
 )
@@ -135,12 +126,9 @@ FROM counted c;
 -- reason that says there is none. A card that was replaced is not active.
 WITH bad AS MATERIALIZED (
     SELECT e.id::text AS id FROM issuing.cards c JOIN issuing.outbox_events e ON e.id = c.request_id
-    WHERE c.request_id >= coalesce($1::uuid, '00000000-0000-0000-0000-000000000000')
-      AND c.request_id <= coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
-      AND (c.request_id < $2::uuid) IS NOT FALSE
+    WHERE issuing.in_piece(c.request_id, $1::uuid, $2::uuid)
       -- The same, for the plan.
-      AND e.id >= coalesce($1::uuid, '00000000-0000-0000-0000-000000000000')
-      AND e.id <= coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+      AND issuing.in_piece(e.id, $1::uuid, $2::uuid)
       -- guard: a proof sees a refused request with a usable card
       AND (e.status = 'REJECTED' AND c.status <> 'cancelled'
            -- guard: a proof sees a card that lives beside the one that replaced it
@@ -151,37 +139,27 @@ WITH bad AS MATERIALIZED (
               AND (e.reason_code IN ('issuer_key_expired', 'issuer_duplicate', 'issuer_refused', 'outcome_unknown',
                                      'payload_invalid', 'user_not_found')
                    OR e.reason_code LIKE 'issuer\_http\_%'))
-    LIMIT 1001
-)
-SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b);
+-- insert: counted_and_shown
 
 -- name: operator_data_two_cards :one
 -- why: one card for each request; the unique index ensures it as long as it exists and is valid.
 WITH bad AS MATERIALIZED (
     SELECT c.request_id::text AS id FROM issuing.cards c
-    WHERE c.request_id >= coalesce($1::uuid, '00000000-0000-0000-0000-000000000000')
-      AND c.request_id <= coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
-      AND (c.request_id < $2::uuid) IS NOT FALSE
+    WHERE issuing.in_piece(c.request_id, $1::uuid, $2::uuid)
     GROUP BY c.request_id HAVING count(*) > 1
-    LIMIT 1001
-)
-SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b);
+-- insert: counted_and_shown
 
 -- name: operator_data_reissues :one
 -- why: a card is being replaced by an event that exists; otherwise it could never be replaced.
 WITH bad AS MATERIALIZED (
     SELECT r.event_id::text AS id FROM issuing.card_reissues r
-    WHERE r.event_id >= coalesce($1::uuid, '00000000-0000-0000-0000-000000000000')
-      AND r.event_id <= coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
-      AND (r.event_id < $2::uuid) IS NOT FALSE
-      AND r.event_id >= issuing.uuid7_least(coalesce(
-                          (SELECT min(p.from_at) FROM issuing.partitions p
-                          WHERE p.parent = 'outbox_events'), 'epoch'))
+    WHERE issuing.in_piece(r.event_id, $1::uuid, $2::uuid)
+      AND r.event_id >= issuing.uuid7_least(greatest('epoch',
+-- insert: first_partition
+      ))
       AND substring(r.event_id::text FROM 15 FOR 1) = '7'
       AND NOT EXISTS (SELECT FROM issuing.outbox_events e WHERE e.id = r.event_id)
-    LIMIT 1001
-)
-SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b);
+-- insert: counted_and_shown
 
 -- name: operator_data_notified :one
 -- why: a final end of a card request has its notification, or waits for it, from the minute on after a route for it was
@@ -193,16 +171,12 @@ WITH waiting AS MATERIALIZED (
     FROM issuing.outbox_events e JOIN issuing.routes r ON r.event_type = 'CARD_REQUEST_ENDED'
     WHERE e.event_type = 'CARD_ISSUE' AND e.status IN ('COMPLETED', 'REJECTED')
       AND e.completed_at > r.since + interval '1 minute' AND octet_length(e.user_id) BETWEEN 1 AND 128
-      AND e.id >= coalesce($1::uuid, '00000000-0000-0000-0000-000000000000')
-      AND e.id <= coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
-      AND (e.id < $2::uuid) IS NOT FALSE
+      AND issuing.in_piece(e.id, $1::uuid, $2::uuid)
       AND NOT EXISTS (SELECT FROM waiting w WHERE w.id = e.id)
       AND NOT EXISTS (SELECT FROM issuing.outbox_events n
                       WHERE n.user_id = e.user_id AND n.event_type = 'CARD_REQUEST_ENDED'
                         AND n.payload #>> '{data,id}' = e.id::text AND n.payload #>> '{data,status}' = e.status)
-    LIMIT 1001
-)
-SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b);
+-- insert: counted_and_shown
 
 -- name: operator_data_overdue :one
 -- why: nothing waits for what is over: no event behind one that ended (claims look again within an hour), no lease that
@@ -213,9 +187,7 @@ WITH bad AS MATERIALIZED (
     WHERE e.held_behind IS NOT NULL AND e.status = 'PENDING' AND e.updated_at < now() - interval '2 hours'
       AND NOT EXISTS (SELECT FROM issuing.outbox_events o
                       WHERE o.id = e.held_behind AND (o.due_at IS NOT NULL OR o.failed_at IS NOT NULL))
-      AND e.id >= coalesce($1::uuid, '00000000-0000-0000-0000-000000000000')
-      AND e.id <= coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
-      AND (e.id < $2::uuid) IS NOT FALSE
+      AND issuing.in_piece(e.id, $1::uuid, $2::uuid)
     UNION ALL
     SELECT e.id::text FROM issuing.outbox_events e
     WHERE e.status = 'PROCESSING' AND e.due_at IS NOT NULL AND e.lease_until < now() - interval '1 hour'
@@ -223,9 +195,7 @@ WITH bad AS MATERIALIZED (
     SELECT p.event_id::text FROM issuing.marks p
     WHERE p.finished_at IS NULL
       AND (p.deadline_at < now() - interval '1 hour' OR p.orphan_at < now() - interval '1 hour')
-    LIMIT 1001
-)
-SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b);
+-- insert: counted_and_shown
 
 -- name: operator_data_statistics :one
 -- why: the statistics, with what waits to be added, equal the rows, in the hours whose events are all there: of the
@@ -245,6 +215,4 @@ WITH since AS MATERIALIZED (
           SELECT w.hour, w.event_type, w.status, -w.count
           FROM issuing.statistics_waiting w WHERE w.hour >= (SELECT hour FROM since)) n
     GROUP BY n.hour, n.event_type, n.status HAVING sum(n.count) <> 0
-    LIMIT 1001
-)
-SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b);
+-- insert: counted_and_shown

@@ -47,60 +47,53 @@ LEFT JOIN LATERAL (SELECT k.id, k.last4, k.issuer_card_id FROM issuing.cards k
                    WHERE ($9::text IS NOT NULL OR $10::text IS NOT NULL OR $12::bool)
                      AND k.request_id = e.id AND k.user_id = e.user_id OFFSET 0) c ON true
 
+-- part: of_range
+($15::uuid IS NULL OR x.id >= $15::uuid) AND ($16::uuid IS NULL OR x.id < $16::uuid)
+ORDER BY CASE WHEN $17::bool THEN x.id END DESC, x.id
+LIMIT $18::int8
+
+-- part: walk
+-- From here to walk_end: the events `x` that are looked at.
+SELECT m.id, m.updated_at, m.matches, m.looked
+FROM (SELECT e.id, e.updated_at, count(*) OVER () AS looked,
+             row_number() OVER (ORDER BY CASE WHEN $17::bool THEN e.id END DESC, e.id) AS n,
+             -- insert: event_filters
+             AS matches
+      FROM (SELECT x.* FROM
+
+-- part: walk_end
+           ) e
+      -- insert: card_for_filters
+     ) m
+WHERE m.matches OR m.n = m.looked
+ORDER BY m.n;
+
 -- name: operator_pick_all :many
 -- why: the events that match, walked by the primary key, $18 of them looked at in one statement, so that no statement
 -- runs long however rare the matches are. Returns those that match, in order, and the last one that was looked at; the
 -- last column is how many were. A statement is planned with its values: a filter that is null disappears, and of the
 -- two sort keys one. No lock. $1-$14 filters (ctl/filter.h), $15 first id, $16 the id before which it ends, $17 newest
 -- first, $18 how many to look at.
-SELECT m.id, m.updated_at, m.matches, m.looked
-FROM (SELECT e.id, e.updated_at, count(*) OVER () AS looked,
-             row_number() OVER (ORDER BY CASE WHEN $17::bool THEN e.id END DESC, e.id) AS n,
-             -- insert: event_filters
-             AS matches
-      FROM (SELECT * FROM issuing.outbox_events x
-            WHERE ($15::uuid IS NULL OR x.id >= $15::uuid) AND ($16::uuid IS NULL OR x.id < $16::uuid)
-            ORDER BY CASE WHEN $17::bool THEN x.id END DESC, x.id
-            LIMIT $18::int8) e
-      -- insert: card_for_filters
-     ) m
-WHERE m.matches OR m.n = m.looked
-ORDER BY m.n;
+-- insert: walk
+            issuing.outbox_events x WHERE
+-- insert: of_range
+-- insert: walk_end
 
 -- name: operator_pick_user :many
 -- why: like operator_pick_all, for the events of one user, by outbox_events_user. No lock.
-SELECT m.id, m.updated_at, m.matches, m.looked
-FROM (SELECT e.id, e.updated_at, count(*) OVER () AS looked,
-             row_number() OVER (ORDER BY CASE WHEN $17::bool THEN e.id END DESC, e.id) AS n,
-             -- insert: event_filters
-             AS matches
-      FROM (SELECT * FROM issuing.outbox_events x
-            WHERE x.user_id = $4::text AND ($15::uuid IS NULL OR x.id >= $15::uuid)
-              AND ($16::uuid IS NULL OR x.id < $16::uuid)
-            ORDER BY CASE WHEN $17::bool THEN x.id END DESC, x.id
-            LIMIT $18::int8) e
-      -- insert: card_for_filters
-     ) m
-WHERE m.matches OR m.n = m.looked
-ORDER BY m.n;
+-- insert: walk
+            issuing.outbox_events x WHERE x.user_id = $4::text AND
+-- insert: of_range
+-- insert: walk_end
 
 -- name: operator_pick_failed :many
 -- why: like operator_pick_all, for the FAILED events, by outbox_events_failed. No lock.
-SELECT m.id, m.updated_at, m.matches, m.looked
-FROM (SELECT e.id, e.updated_at, count(*) OVER () AS looked,
-             row_number() OVER (ORDER BY CASE WHEN $17::bool THEN e.id END DESC, e.id) AS n,
-             -- insert: event_filters
-             AS matches
-      FROM (SELECT * FROM issuing.outbox_events x
+-- insert: walk
+            issuing.outbox_events x
             -- guard: the FAILED events are found by their index
-            WHERE x.failed_at IS NOT NULL AND ($15::uuid IS NULL OR x.id >= $15::uuid)
-              AND ($16::uuid IS NULL OR x.id < $16::uuid)
-            ORDER BY CASE WHEN $17::bool THEN x.id END DESC, x.id
-            LIMIT $18::int8) e
-      -- insert: card_for_filters
-     ) m
-WHERE m.matches OR m.n = m.looked
-ORDER BY m.n;
+            WHERE x.failed_at IS NOT NULL AND
+-- insert: of_range
+-- insert: walk_end
 
 -- name: operator_pick_open :many
 -- why: the open events that match: all of them are read by outbox_events_due, which is not in the order of ids, and
@@ -116,36 +109,21 @@ WHERE
 ORDER BY CASE WHEN $17::bool THEN e.id END DESC, e.id
 LIMIT $18::int8;
 
--- part: of_range
-($15::uuid IS NULL OR x.id >= $15::uuid) AND ($16::uuid IS NULL OR x.id < $16::uuid)
-ORDER BY CASE WHEN $17::bool THEN x.id END DESC, x.id
-LIMIT $18::int8
-
 -- name: operator_pick_unknown :many
 -- why: like operator_pick_all, for the open events that were tried and the FAILED ones, by outbox_events_tried and
 -- outbox_events_failed: all that can be unknown. Two walks, of which the first events of both are one. No lock.
-SELECT m.id, m.updated_at, m.matches, m.looked
-FROM (SELECT e.id, e.updated_at, count(*) OVER () AS looked,
-             row_number() OVER (ORDER BY CASE WHEN $17::bool THEN e.id END DESC, e.id) AS n,
-             -- insert: event_filters
-             AS matches
-      FROM (SELECT x.*
-            FROM ((SELECT * FROM issuing.outbox_events x
-                   WHERE x.due_at IS NOT NULL AND (x.last_error IS NOT NULL OR x.deferral_code IS NOT NULL)
-                     AND
-                     -- insert: of_range
-                  ) UNION ALL
-                  (SELECT * FROM issuing.outbox_events x
-                   WHERE $1::text IS DISTINCT FROM 'PENDING' AND x.failed_at IS NOT NULL
-                     AND
-                     -- insert: of_range
-                  )) x
-            ORDER BY CASE WHEN $17::bool THEN x.id END DESC, x.id
-            LIMIT $18::int8) e
-      -- insert: card_for_filters
-     ) m
-WHERE m.matches OR m.n = m.looked
-ORDER BY m.n;
+-- insert: walk
+            ((SELECT * FROM issuing.outbox_events x
+              WHERE x.due_at IS NOT NULL AND (x.last_error IS NOT NULL OR x.deferral_code IS NOT NULL) AND
+-- insert: of_range
+             ) UNION ALL
+             (SELECT * FROM issuing.outbox_events x
+              WHERE $1::text IS DISTINCT FROM 'PENDING' AND x.failed_at IS NOT NULL AND
+-- insert: of_range
+             )) x
+            WHERE
+-- insert: of_range
+-- insert: walk_end
 
 -- name: operator_events :many
 -- why: events by their ids, in the order of the ids; primary keys. No lock. $1 ids.
@@ -169,31 +147,35 @@ WHERE a.event_id = $1::uuid
 ORDER BY a.started_at DESC, a.attempt DESC
 LIMIT $2::int8;
 
+-- part: acted
+-- An event as an action of an operator has left it. `r` comes next: what the action returns.
+SELECT
+       -- insert: event_columns
+       NULL::text, NULL::text, r.refused
+
+-- part: of_acted
+CROSS JOIN LATERAL (SELECT (r.event_row).*) AS e
+LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
+
 -- name: operator_replay :many
 -- why: FAILED (of a route also REJECTED) -> PENDING and its audit row. Locks, conditions and what a replay resets are
 -- explained at issuing.replay. No row = no such event; the last column says why nothing was done. The batch is set
 -- first, and for this transaction only: a session may be a pooler's. $1 event, $2 updated_at as seen in us or null, $3
 -- actor, $4 user of the operating system, $5 SUDO_USER, $6 reason, $7 the batch as of issuing.batch_id, or null.
-SELECT
-       -- insert: event_columns
-       NULL::text, NULL::text, r.refused
+-- insert: acted
 FROM (SELECT set_config('issuing.batch', coalesce($7::text, ''), true) AS is_set OFFSET 0) AS b
 CROSS JOIN LATERAL issuing.replay(CASE WHEN b.is_set IS NOT NULL THEN $1::uuid END, $2::int8,
                                   $3::text, $4::text, $5::text, $6::text) AS r
-CROSS JOIN LATERAL (SELECT (r.event_row).*) AS e
-LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
+-- insert: of_acted
 
 -- name: operator_resend :many
 -- why: COMPLETED -> PENDING and its audit row: issuing.resend. $1 event, $2 updated_at as seen in us or null, $3 actor,
 -- $4 user of the operating system, $5 SUDO_USER, $6 reason, $7 the batch.
-SELECT
-       -- insert: event_columns
-       NULL::text, NULL::text, r.refused
+-- insert: acted
 FROM (SELECT set_config('issuing.batch', coalesce($7::text, ''), true) AS is_set OFFSET 0) AS b
 CROSS JOIN LATERAL issuing.resend(CASE WHEN b.is_set IS NOT NULL THEN $1::uuid END, $2::int8,
                                   $3::text, $4::text, $5::text, $6::text) AS r
-CROSS JOIN LATERAL (SELECT (r.event_row).*) AS e
-LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
+-- insert: of_acted
 
 -- name: operator_prospect :many
 -- why: what decides about the next attempt of one event beside the columns of ctl/event.h, and why a replay of it would
@@ -236,30 +218,24 @@ WHERE e.id = $1::uuid;
 -- why: PENDING -> REJECTED `cancelled` and its audit row: issuing.cancel. $1 event, $2
 -- updated_at as seen in us or null, $3 the text for the user, $4 actor, $5 user of the operating system, $6 SUDO_USER,
 -- $7 reason, $8 the batch.
-SELECT
-       -- insert: event_columns
-       NULL::text, NULL::text, r.refused
+-- insert: acted
 FROM (SELECT set_config('issuing.batch', coalesce($8::text, ''), true) AS is_set OFFSET 0) AS b
 CROSS JOIN LATERAL issuing.cancel(CASE WHEN b.is_set IS NOT NULL THEN $1::uuid END, $2::int8,
                                   $3::text, $4::text, $5::text, $6::text, $7::text) AS r
-CROSS JOIN LATERAL (SELECT (r.event_row).*) AS e
-LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
+-- insert: of_acted
 
 -- name: operator_adopt :many
 -- why: a PENDING event is given to the present issuer, with its audit row: issuing.adopt.
 -- $1 event, $2 updated_at as seen in us or null, $3 the address of that issuer or null, $4 issuer.settle_time in ms, $5
 -- actor, $6 user of the operating system, $7 SUDO_USER, $8 reason, $9 the batch.
-SELECT
-       -- insert: event_columns
-       NULL::text, NULL::text, r.refused
+-- insert: acted
 FROM (SELECT set_config('issuing.batch', coalesce($9::text, ''), true) AS is_set OFFSET 0) AS b
 CROSS JOIN LATERAL issuing.adopt(CASE WHEN b.is_set IS NOT NULL THEN $1::uuid END, $2::int8,
                    CASE WHEN $3::text IS NOT NULL
                         THEN coalesce((SELECT i.id FROM issuing.issuers i WHERE i.address = $3::text
                                        ORDER BY i.seen_at DESC LIMIT 1), 0::int2) END,
                    $4::int8, $5::text, $6::text, $7::text, $8::text) AS r
-CROSS JOIN LATERAL (SELECT (r.event_row).*) AS e
-LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
+-- insert: of_acted
 
 -- name: operator_elsewhere :many
 -- why: open card requests that workers have deferred because they belong to another issuer, by that issuer, and the
@@ -280,9 +256,7 @@ LIMIT 10;
 -- text for the user, $6 actor, $7 user of the operating system, $8 SUDO_USER, $9 reason. For an event of a route in the
 -- place of $3 to $5: $10 the operator confirms that it was not executed; $11 types and $12 their settling times in ms,
 -- $13 that of all other types; $14 the text. $15 the batch.
-SELECT
-       -- insert: event_columns
-       NULL::text, NULL::text, r.refused
+-- insert: acted
 FROM (SELECT o.event_type = 'CARD_ISSUE' AS is_card,
              (SELECT s.ms FROM unnest($11::text[], $12::int8[]) AS s (type, ms) WHERE s.type = o.event_type)
                  AS settle_ms
@@ -293,5 +267,4 @@ CROSS JOIN LATERAL issuing.resolve($1::uuid, $2::int8, CASE WHEN t.is_card THEN 
                                    CASE WHEN t.is_card THEN $4::int8 ELSE coalesce(t.settle_ms, $13::int8) END,
                                    CASE WHEN t.is_card THEN $5::text ELSE $14::text END,
                                    $6::text, $7::text, $8::text, $9::text) AS r
-CROSS JOIN LATERAL (SELECT (r.event_row).*) AS e
-LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
+-- insert: of_acted

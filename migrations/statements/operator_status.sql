@@ -1,14 +1,8 @@
 -- How many events there are, in which state, since when and why: `issuing-ctl status`, the first page.
 
--- name: operator_status_exact :many
--- why: the number of events in each status, and the age of the oldest in seconds. It reads the whole table. No lock.
-SELECT e.status, count(*),
-       coalesce(greatest(extract(epoch FROM clock_timestamp() - min(coalesce(e.run_at, e.created_at))), 0), 0)::int8
-FROM issuing.outbox_events e
-GROUP BY e.status;
-
--- name: operator_status_small :many
--- why: the same of at most $1 events, any of them: where that is all, the counts are exact. No lock. $1 how many.
+-- name: operator_status :many
+-- why: the number of events in each status, and the age of the oldest in seconds: of at most $1 events, any of them.
+-- Where that is all, the counts are exact. It reads the table. No lock.
 SELECT e.status, count(*),
        coalesce(greatest(extract(epoch FROM clock_timestamp() - min(coalesce(e.run_at, e.created_at))), 0), 0)::int8
 FROM (SELECT x.status, x.created_at, x.run_at FROM issuing.outbox_events x LIMIT $1::int8) e

@@ -1,29 +1,28 @@
--- name: request_get :many
--- why: one card request of one user, with its card. No lock. user_id is in the condition, so another user's id finds
--- nothing, and so does the id of an event of another type. issuing.make_notifications writes the same
--- answer into an event. $1 request, $2 user.
+-- What a client reads, and what an api writes beside acceptance.
+
+-- part: request
 SELECT e.id, e.payload ->> 'kind', e.status, e.created_at, e.updated_at, e.next_attempt_at, e.retry_count,
-       e.reason_code, e.reason_detail, c.id, c.last4, c.exp_month, c.exp_year, c.status, e.deferred_since IS NOT NULL
-           OR e.last_error IS NOT NULL,
+       e.reason_code, e.reason_detail, c.id, c.last4, c.exp_month, c.exp_year, c.status,
+       e.deferred_since IS NOT NULL OR e.last_error IS NOT NULL,
        CASE WHEN e.reason_code = 'reissued' THEN (SELECT r.new_id FROM issuing.event_reissues r
                                                   WHERE r.old_id = e.id) END
 FROM issuing.outbox_events e
 LEFT JOIN issuing.cards c ON c.request_id = e.id
-WHERE e.id = $1::uuid AND e.user_id = $2::text AND e.event_type = 'CARD_ISSUE';
+WHERE e.event_type = 'CARD_ISSUE' AND
+
+-- name: request_get :many
+-- why: one card request of one user, with its card. No lock. user_id is in the condition, so another user's id finds
+-- nothing, and so does the id of an event of another type. issuing.make_notifications writes the same
+-- answer into an event. $1 request, $2 user.
+-- insert: request
+e.id = $1::uuid AND e.user_id = $2::text;
 
 -- name: request_list :many
 -- why: newest first by id (time-ordered), keyset paging on outbox_events_user, where events of other types are passed
 -- over. No lock. $1 user, $2 the last id of the
 -- previous page or null, $3 limit.
-SELECT e.id, e.payload ->> 'kind', e.status, e.created_at, e.updated_at, e.next_attempt_at, e.retry_count,
-       e.reason_code, e.reason_detail, c.id, c.last4, c.exp_month, c.exp_year, c.status, e.deferred_since IS NOT NULL
-           OR e.last_error IS NOT NULL,
-       CASE WHEN e.reason_code = 'reissued' THEN (SELECT r.new_id FROM issuing.event_reissues r
-                                                  WHERE r.old_id = e.id) END
-FROM issuing.outbox_events e
-LEFT JOIN issuing.cards c ON c.request_id = e.id
-WHERE e.user_id = $1::text AND e.id < coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)
-  AND e.event_type = 'CARD_ISSUE'
+-- insert: request
+e.user_id = $1::text AND e.id < coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)
 ORDER BY e.id DESC
 LIMIT $3::int8;
 
@@ -35,23 +34,24 @@ FROM issuing.outbox_events e
 WHERE e.id = ANY ($1::uuid[]) AND e.status IN ('COMPLETED', 'REJECTED', 'FAILED')
 ORDER BY e.id;
 
--- name: card_get :many
--- why: one card of one user. A card belongs to its user only when its request has completed; a cancelled card is shown
--- as cancelled. $1 card, $2 user.
+-- part: users_card
+-- A card belongs to its user only when its request has completed; a cancelled card is shown as cancelled.
 SELECT c.id, c.last4, c.exp_month, c.exp_year, c.status
 FROM issuing.cards c
-WHERE c.id = $1::uuid AND c.user_id = $2::text
-  AND (c.status = 'cancelled' OR NOT EXISTS (SELECT FROM issuing.outbox_events e
-                                             WHERE e.id = c.request_id AND e.status <> 'COMPLETED'));
+WHERE (c.status = 'cancelled' OR NOT EXISTS (SELECT FROM issuing.outbox_events e
+                                             WHERE e.id = c.request_id AND e.status <> 'COMPLETED'))
+  AND
+
+-- name: card_get :many
+-- why: one card of one user, by the primary key. No lock. $1 card, $2 user.
+-- insert: users_card
+      c.id = $1::uuid AND c.user_id = $2::text;
 
 -- name: card_list :many
 -- why: like card_get; newest first, keyset paging on the primary key. $1 user, $2 the last id of the previous page or
 -- null, $3 limit.
-SELECT c.id, c.last4, c.exp_month, c.exp_year, c.status
-FROM issuing.cards c
-WHERE c.user_id = $1::text AND c.id < coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)
-  AND (c.status = 'cancelled' OR NOT EXISTS (SELECT FROM issuing.outbox_events e
-                                             WHERE e.id = c.request_id AND e.status <> 'COMPLETED'))
+-- insert: users_card
+      c.user_id = $1::text AND c.id < coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)
 ORDER BY c.id DESC
 LIMIT $3::int8;
 
