@@ -52,25 +52,21 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN ('x' || substr(encode(sha256(decode(replace(user_id, '\', '\\'), 'escape')), 'hex'), 1, 4))::bit(16)::int4
        % 1024;
 
--- Time-ordered ids (RFC 9562, version 7) for events that other services insert; our programs make their own. The 12
--- bits behind the milliseconds are the fraction of the millisecond (6.2, method 3): where events of one user are
--- delivered in the order of their ids, those of one transaction have to be in order too.
+-- A time-ordered id (RFC 9562, version 7) of that time, in microseconds since 1970. The 12 bits behind the milliseconds
+-- are the fraction of the millisecond (6.2, method 3): where events of one user are delivered in the order of their
+-- ids, those of one transaction have to be in order too.
+CREATE OR REPLACE FUNCTION issuing.uuid7_of(us int8) RETURNS uuid
+LANGUAGE sql VOLATILE PARALLEL SAFE
+RETURN encode(overlay(uuid_send(gen_random_uuid())
+                      PLACING int8send((us / 1000) << 16 | 28672 | (us % 1000) * 4096 / 1000)
+                      FROM 1 FOR 8), 'hex')::uuid;
+
+-- The same of now, for events that other services insert; our programs make their own.
 CREATE OR REPLACE FUNCTION issuing.uuid7() RETURNS uuid
 LANGUAGE sql VOLATILE PARALLEL SAFE SET search_path = pg_catalog, issuing, pg_temp
 AS $$
-    SELECT encode(overlay(uuid_send(gen_random_uuid())
-                          PLACING int8send((t.us / 1000) << 16 | 28672 | (t.us % 1000) * 4096 / 1000)
-                          FROM 1 FOR 8), 'hex')::uuid
+    SELECT issuing.uuid7_of(t.us)
     FROM (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::int8 AS us OFFSET 0) t
-$$;
-
--- The same of that time: microseconds since 1970.
-CREATE OR REPLACE FUNCTION issuing.uuid7_of(us int8) RETURNS uuid
-LANGUAGE sql VOLATILE PARALLEL SAFE SET search_path = pg_catalog, issuing, pg_temp
-AS $$
-    SELECT encode(overlay(uuid_send(gen_random_uuid())
-                          PLACING int8send((us / 1000) << 16 | 28672 | (us % 1000) * 4096 / 1000)
-                          FROM 1 FOR 8), 'hex')::uuid
 $$;
 
 -- The least id of version 7 of that moment.

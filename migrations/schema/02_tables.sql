@@ -725,6 +725,9 @@ CREATE TYPE issuing.attempt_end AS (
     parameters text,    -- a JSON object: kept where the event keeps none yet; null = none
     result text);       -- an answer to keep; null = none
 
+-- An end of a card request that becomes an event: as in end_notifications.
+CREATE TYPE issuing.noted_end AS (id uuid, ended_at timestamptz, number int4, code text, detail text);
+
 -- A parameter of this type is who calls, and its default says so. SECURITY DEFINER hides the caller, and session_user
 -- is not the caller behind SET ROLE, a pool, a function of another owner, or when autovacuum computes an index. The
 -- CHECK looks where the value is made, which is outside of the function, so no other name can be given.

@@ -1,12 +1,17 @@
 -- The claim: which events a worker takes. The statements of an attempt are functions: their plans are cached with the
 -- connection and depend on nothing in it, so a transaction pooler may stand between.
 
--- The issuer of the card that a reissue is to replace; null = it is not known, or there is no such card.
-CREATE OR REPLACE FUNCTION issuing.issuer_of_card(holder text, card text) RETURNS int2
+-- Of the card that a reissue is to replace: its issuer (null = it is not known), the request that it was made for, and
+-- the issuer's id of it. All null: this user has no such card.
+CREATE OR REPLACE FUNCTION issuing.card_to_replace(holder text, card_id text) RETURNS issuing.cards
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
 AS $$
+DECLARE
+    card cards;
 BEGIN
-    RETURN (SELECT c.issuer FROM cards c WHERE c.user_id = holder AND c.id::text = lower(card));
+    SELECT c.issuer, c.request_id, c.issuer_card_id INTO card.issuer, card.request_id, card.issuer_card_id
+    FROM cards c WHERE c.user_id = holder AND c.id::text = lower(card_id);
+    RETURN card;
 END
 $$;
 
@@ -22,24 +27,6 @@ BEGIN
         c.issuer_card_id, c.last4, c.status, NULL::bytea
     INTO card FROM cards c WHERE c.request_id = event;
     RETURN card;
-END
-$$;
-
--- The request that a card of this user was made for; null = there is none.
-CREATE OR REPLACE FUNCTION issuing.request_of_card(holder text, card text) RETURNS uuid
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
-AS $$
-BEGIN
-    RETURN (SELECT c.request_id FROM cards c WHERE c.user_id = holder AND c.id::text = lower(card));
-END
-$$;
-
--- The issuer's id of a card of this user; null = there is none.
-CREATE OR REPLACE FUNCTION issuing.issuer_card_id_of(holder text, card text) RETURNS text
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
-AS $$
-BEGIN
-    RETURN (SELECT c.issuer_card_id FROM cards c WHERE c.user_id = holder AND c.id::text = lower(card));
 END
 $$;
 
@@ -465,22 +452,21 @@ BEGIN
                          CASE WHEN h.was_sent THEN age_ms(h.first_sent_at) END, age_ms(h.deferred_since),
                          (c.found).id, (c.found).issuer_card_id, (c.found).last4, (c.found).exp_month,
                          (c.found).exp_year,
-                         CASE WHEN h.replaces IS NOT NULL THEN issuing.issuer_card_id_of(h.user_id, h.replaces) END,
+                         (c.old).issuer_card_id,
                          -- guard: the intention to cancel outlives the worker
                          h.cancel_code,
                          CASE WHEN h.was_sent THEN age_ms(coalesce(h.last_sent_at, h.first_sent_at)) END,
                          h.lost_count, h.deferral_count, h.deferral_code, age_ms(least(h.changed_at, now())),
                          h.held_end, h.held_end_code, h.issuer_parameters::text, unix_ms(h.created_at),
                          -- guard: a replacement is asked of the issuer that made the card
-                         h.sent_to IS DISTINCT FROM speaks_to
-                         OR coalesce(CASE WHEN h.replaces IS NOT NULL
-                                          THEN issuing.issuer_of_card(h.user_id, h.replaces) END <> speaks_to, false),
-                         CASE WHEN h.replaces IS NOT NULL THEN issuing.request_of_card(h.user_id, h.replaces) END,
-                         h.resent IS NOT NULL, h.idempotency_key IS NOT NULL)::claimed_event), '{}')
+                         h.sent_to IS DISTINCT FROM speaks_to OR coalesce((c.old).issuer <> speaks_to, false),
+                         (c.old).request_id, h.resent IS NOT NULL, h.idempotency_key IS NOT NULL)::claimed_event), '{}')
     INTO taken
     FROM held h
     -- Looked for only where there can be one.
-    CROSS JOIN LATERAL (SELECT CASE WHEN h.was_sent AND of_type = 'CARD_ISSUE' THEN issuing.card_of(h.id) END AS found
+    CROSS JOIN LATERAL (SELECT CASE WHEN h.was_sent AND of_type = 'CARD_ISSUE' THEN issuing.card_of(h.id) END AS found,
+                               CASE WHEN h.replaces IS NOT NULL
+                                    THEN issuing.card_to_replace(h.user_id, h.replaces) END AS old
                         OFFSET 0) c;
 END
 $$;

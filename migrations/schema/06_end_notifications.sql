@@ -81,8 +81,7 @@ RETURN to_char(least(greatest(at, '0001-01-01 00:00:00+00'), '9999-12-31 23:59:5
 -- request follow the newest that it has, and where the type is ordered, those of a user follow the newest that is open
 -- or FAILED. A request that is not there, or whose user id no event may have, gets no event.
 CREATE OR REPLACE FUNCTION issuing.make_notifications(
-    ids uuid[], ended_ats timestamptz[], numbers int4[], codes text[], details text[], -- as in end_notifications
-    new_token uuid, lease_ms int8, worker text, is_ordered bool)
+    ends issuing.noted_end[], new_token uuid, lease_ms int8, worker text, is_ordered bool)
 RETURNS TABLE (id uuid, user_id text, payload text, traceparent text, tracestate text,
                created_at timestamptz)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp -- and what claim_notifications sets
@@ -96,7 +95,8 @@ BEGIN
         ordered_us := ARRAY(
             SELECT max(greatest(us, newest_notification_us(e.user_id, a.id, coalesce(a.number, e.ends + 1, 1) > 1,
                                                   true) + 1)) OVER (PARTITION BY e.user_id ORDER BY a.i)
-            FROM unnest(ids, numbers) WITH ORDINALITY AS a (id, number, i) LEFT JOIN outbox_events e ON e.id = a.id
+            FROM unnest(ends) WITH ORDINALITY AS a (id, ended_at, number, code, detail, i)
+            LEFT JOIN outbox_events e ON e.id = a.id
             ORDER BY a.i);
     END IF;
     -- As text, of which only the parts in to_json can need an escape: two thirds of the time of jsonb_build_object.
@@ -104,10 +104,8 @@ BEGIN
     INSERT INTO outbox_events AS m (id, event_type, user_id, traceparent, tracestate, created_at, updated_at,
                                     next_attempt_at, payload, status, retry_count, lease_token,
                                     lease_owner, lease_until, first_sent_at)
-    SELECT encode(overlay(uuid_send(gen_random_uuid())
-                          PLACING int8send((t.us / 1000) << 16 | 28672 | (t.us % 1000) * 4096 / 1000)
-                          FROM 1 FOR 8), 'hex')::uuid,
-           'CARD_REQUEST_ENDED', t.user_id, t.traceparent, t.tracestate, least(t.ended_at, now()), now(),
+    SELECT uuid7_of(t.us), 'CARD_REQUEST_ENDED', t.user_id, t.traceparent, t.tracestate, least(t.ended_at, now()),
+           now(),
            -- Due when the lease ends: the next claims do not pass over what is handed out already.
            now() + CASE WHEN is_ordered THEN 0 ELSE lease_ms END * interval '1 millisecond',
            concat('{"type":"card_request.ended","timestamp":"', t.updated_text, '","data":{"id":"', t.id,
@@ -147,8 +145,7 @@ BEGIN
                    CASE WHEN a.number IS NULL THEN e.updated_at ELSE a.ended_at END AS updated_at,
                    CASE WHEN a.number IS NULL THEN e.reason_code ELSE a.code END AS code,
                    CASE WHEN a.number IS NULL THEN left(e.reason_detail, 1000) ELSE a.detail END AS detail
-            FROM unnest(ids, ended_ats, numbers, codes, details)
-                     WITH ORDINALITY AS a (id, ended_at, number, code, detail, i)
+            FROM unnest(ends) WITH ORDINALITY AS a (id, ended_at, number, code, detail, i)
             JOIN outbox_events e ON e.id = a.id
             WHERE e.event_type = 'CARD_ISSUE' AND octet_length(e.user_id) BETWEEN 1 AND 128
               AND (a.number IS NOT NULL OR e.status IN ('COMPLETED', 'REJECTED'))
@@ -169,14 +166,6 @@ BEGIN
     RETURN EXISTS (SELECT FROM outbox_events e WHERE e.event_type = of_type AND e.due_at IS NOT NULL)
         OR of_type = 'CARD_REQUEST_ENDED' AND EXISTS (SELECT FROM end_notifications t WHERE t.refused IS NULL);
 END
-$$;
-
--- An operator gives up the notifications that wait. Returns how many those were.
-CREATE OR REPLACE FUNCTION issuing.give_up_notifications() RETURNS int8
-LANGUAGE sql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
-AS $$
-    WITH gone AS (DELETE FROM end_notifications t RETURNING cardinality(t.ids) AS n)
-    SELECT coalesce(sum(g.n), 0)::int8 FROM gone g
 $$;
 
 -- Whether a claim of this type has ends to take.
@@ -223,8 +212,7 @@ $$;
 
 -- The events of these ends, one by one, since one of them cannot become an event: what cannot is refused, visibly.
 CREATE OR REPLACE FUNCTION issuing.make_each_notification(
-    ids uuid[], ended_ats timestamptz[], numbers int4[], codes text[], details text[], new_token uuid, lease_ms int8,
-    worker text, is_ordered bool)
+    ends issuing.noted_end[], new_token uuid, lease_ms int8, worker text, is_ordered bool)
 RETURNS TABLE (id uuid, user_id text, payload text, traceparent text, tracestate text, created_at timestamptz)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp -- and what claim_notifications sets
 AS $$
@@ -232,11 +220,9 @@ AS $$
 DECLARE
     broken text;
 BEGIN
-    FOR i IN 1..cardinality(ids) LOOP
+    FOR i IN 1..cardinality(ends) LOOP
         BEGIN
-            RETURN QUERY
-            SELECT * FROM make_notifications(ids[i:i], ended_ats[i:i], numbers[i:i], codes[i:i], details[i:i],
-                                             new_token, lease_ms, worker, is_ordered);
+            RETURN QUERY SELECT * FROM make_notifications(ends[i:i], new_token, lease_ms, worker, is_ordered);
         EXCEPTION
             -- Not of this end: the claim fails as a whole, and the next one tries again.
             WHEN transaction_rollback OR insufficient_resources OR object_not_in_prerequisite_state
@@ -248,15 +234,14 @@ BEGIN
                     RAISE;
                 END IF;
                 INSERT INTO end_notifications (ended_at, ids, end_number, code, detail, refused)
-                VALUES (ended_ats[i], ids[i:i], numbers[i], codes[i], details[i], SQLERRM);
+                VALUES (ends[i].ended_at, ARRAY[ends[i].id], ends[i].number, ends[i].code, ends[i].detail, SQLERRM);
         END;
     END LOOP;
 END
 $$;
 
 -- Those of these ends of which there can be no event are refused, visibly.
-CREATE OR REPLACE FUNCTION issuing.refuse_missing(
-    ids uuid[], ended_ats timestamptz[], numbers int4[], codes text[], details text[]) RETURNS void
+CREATE OR REPLACE FUNCTION issuing.refuse_missing(ends issuing.noted_end[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp -- and what claim_notifications sets
 AS $$
 #variable_conflict use_column
@@ -264,7 +249,7 @@ BEGIN
     INSERT INTO end_notifications (ended_at, ids, end_number, code, detail, refused)
     SELECT a.ended_at, ARRAY[a.id], a.number, a.code, a.detail,
            'there is no such end: the request is gone, or its user id is none that an event may have'
-    FROM unnest(ids, ended_ats, numbers, codes, details) AS a (id, ended_at, number, code, detail)
+    FROM unnest(ends) a
     LEFT JOIN outbox_events e ON e.id = a.id AND e.event_type = 'CARD_ISSUE'
                                  AND octet_length(e.user_id) BETWEEN 1 AND 128
                                  AND (a.number IS NOT NULL OR e.status IN ('COMPLETED', 'REJECTED'))
@@ -288,11 +273,7 @@ AS $$
 #variable_conflict use_column
 DECLARE
     taken record;
-    ids uuid[];
-    ended_ats timestamptz[];
-    numbers int4[];
-    codes text[];
-    details text[];
+    ends noted_end[];
     made int8 := 0;
     broken text;
 BEGIN
@@ -300,16 +281,12 @@ BEGIN
     IF taken.places IS NULL THEN
         RETURN;
     END IF;
-    SELECT array_agg(k.id), array_agg(k.ended_at), array_agg(k.end_number), array_agg(k.code), array_agg(k.detail)
-    INTO ids, ended_ats, numbers, codes, details
-    FROM (SELECT u.id, t.ended_at, t.end_number, t.code, t.detail
-          FROM end_notifications t CROSS JOIN LATERAL unnest(t.ids) WITH ORDINALITY AS u (id, i)
-          WHERE t.ctid = ANY (taken.places)
-          ORDER BY t.n, u.i LIMIT most) k;
+    ends := ARRAY(SELECT ROW(u.id, t.ended_at, t.end_number, t.code, t.detail)::noted_end
+                  FROM end_notifications t CROSS JOIN LATERAL unnest(t.ids) WITH ORDINALITY AS u (id, i)
+                  WHERE t.ctid = ANY (taken.places)
+                  ORDER BY t.n, u.i LIMIT most);
     BEGIN
-        RETURN QUERY
-        SELECT * FROM make_notifications(ids, ended_ats, numbers, codes, details, new_token, lease_ms, worker,
-                                         is_ordered);
+        RETURN QUERY SELECT * FROM make_notifications(ends, new_token, lease_ms, worker, is_ordered);
         GET DIAGNOSTICS made = ROW_COUNT;
     EXCEPTION WHEN OTHERS THEN
         GET STACKED DIAGNOSTICS broken = CONSTRAINT_NAME;
@@ -320,9 +297,7 @@ BEGIN
             UPDATE partition_plans n SET planned_at = '-infinity' WHERE n.planned_at > '-infinity';
             RETURN;
         END IF;
-        RETURN QUERY
-        SELECT * FROM make_each_notification(ids, ended_ats, numbers, codes, details, new_token, lease_ms, worker,
-                                             is_ordered);
+        RETURN QUERY SELECT * FROM make_each_notification(ends, new_token, lease_ms, worker, is_ordered);
     END;
     IF taken.listed > most THEN
         UPDATE end_notifications t SET ids = t.ids[taken.last_count - (taken.listed - most) + 1:]
@@ -331,12 +306,12 @@ BEGIN
     END IF;
     DELETE FROM end_notifications t WHERE t.ctid = ANY (taken.places);
     -- guard: no end leaves the list without an event or a word
-    IF made < cardinality(ids) THEN
-        PERFORM refuse_missing(ids, ended_ats, numbers, codes, details);
+    IF made < cardinality(ends) THEN
+        PERFORM refuse_missing(ends);
     END IF;
 END
 $$;
 
 REVOKE ALL ON FUNCTION issuing.notify_ends, issuing.make_notifications, issuing.notifications_wait,
-    issuing.next_notifications, issuing.refuse_missing, issuing.make_each_notification, issuing.claim_notifications,
-    issuing.route_is_open, issuing.give_up_notifications FROM PUBLIC;
+    issuing.next_notifications, issuing.refuse_missing, issuing.make_each_notification,
+    issuing.claim_notifications, issuing.route_is_open FROM PUBLIC;

@@ -127,7 +127,8 @@ BEGIN
     DELETE FROM routes r WHERE r.event_type = of_type;
     DELETE FROM route_workers w WHERE w.event_type = of_type;
     IF of_type = 'CARD_REQUEST_ENDED' THEN
-        given_up := give_up_notifications();
+        WITH gone AS (DELETE FROM end_notifications t RETURNING cardinality(t.ids) AS n)
+        SELECT coalesce(sum(g.n), 0) INTO given_up FROM gone g;
     END IF;
     INSERT INTO operator_actions (actor, os_user, sudo_user, action, reason, before, after)
     VALUES (actor, os_user, sudo_user, 'remove_route', why, to_jsonb(before),

@@ -279,7 +279,7 @@ BEGIN
         RETURN;
     END IF;
     event_row := before;
-    card_owner := issuer_of_card(before.user_id, before.payload ->> 'replaces');
+    card_owner := (card_to_replace(before.user_id, before.payload ->> 'replaces')).issuer;
     IF before.event_type <> 'CARD_ISSUE' THEN
         refused := 'other_type';
     ELSIF before.status = 'PROCESSING' THEN

@@ -268,32 +268,15 @@ BEGIN
 END
 $$;
 
--- The receiver of a route says that it has executed the event: a FAILED one is COMPLETED, with this answer where the
--- route keeps answers. A REJECTED one stays REJECTED, and the mark tells the operator. Guarded as end_mark is.
-CREATE OR REPLACE FUNCTION issuing.end_executed_mark(check_id uuid, token uuid, seen_us int8, answer text)
-RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+-- The receiver of a route says that it has executed this event: a FAILED one is COMPLETED, with this answer where the
+-- route keeps answers. A REJECTED one stays REJECTED, and the mark tells the operator.
+CREATE OR REPLACE FUNCTION issuing.complete_executed(c issuing.marks, before issuing.outbox_events, answer text)
+RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 DECLARE
-    c marks;
-    before outbox_events;
     after outbox_events;
 BEGIN
-    SELECT p.* INTO c FROM marks p
-    WHERE p.id = check_id AND p.lease_token = token AND p.finished_at IS NULL AND p.action = 'reconcile'
-    FOR UPDATE;
-    IF NOT FOUND THEN
-        RETURN 'fenced';
-    END IF;
-    PERFORM lock_order(ARRAY[c.event_id]);
-    SELECT e.* INTO before FROM outbox_events e WHERE e.id = c.event_id FOR UPDATE;
-    IF NOT FOUND OR before.event_type = 'CARD_ISSUE'
-       OR (extract(epoch FROM before.updated_at) * 1000000)::int8 <> seen_us THEN
-        UPDATE marks p
-        SET lease_token = NULL, due_at = now(), due_set_at = now(), detail = 'the event changed meanwhile'
-        WHERE p.id = check_id;
-        RETURN 'changed';
-    END IF;
     IF before.status = 'FAILED' THEN
         UPDATE outbox_events e
         SET status = 'COMPLETED', reason_code = NULL, reason_detail = NULL, held_behind = NULL,
@@ -304,10 +287,6 @@ BEGIN
         PERFORM follow_end(before, after);
         PERFORM note_mark('reconcile', before, after, c, jsonb_build_object('result', 'executed'));
     END IF;
-    UPDATE marks p
-    SET finished_at = clock_timestamp(), result = 'executed', lease_token = NULL, detail = NULL
-    WHERE p.id = check_id;
-    RETURN 'done';
 END
 $$;
 
@@ -391,6 +370,7 @@ $$;
 --   duplicate            FAILED: reason `issuer_duplicate`; with COMPLETED only told
 --   orphan_cancelled     REJECTED: the audit row, and the stored card's status
 --   reissued             FAILED -> REJECTED `reissued`, and a new event with a key of its own in its place
+--   executed             of a route, FAILED -> COMPLETED, with the receiver's answer as found_detail
 --   all others           nothing but the mark
 -- A reissue is not made behind its deadline, which its caller, killed or not, has seen pass.
 CREATE OR REPLACE FUNCTION issuing.end_mark(
@@ -415,7 +395,8 @@ BEGIN
     PERFORM lock_order(ARRAY[c.event_id]);
     SELECT e.* INTO before FROM outbox_events e WHERE e.id = c.event_id FOR UPDATE;
     -- guard: a mark is ended over the state that was judged
-    IF FOUND AND (extract(epoch FROM before.updated_at) * 1000000)::int8 <> seen_us THEN
+    IF (extract(epoch FROM before.updated_at) * 1000000)::int8 <> seen_us
+       OR found_result = 'executed' AND coalesce(before.event_type, 'CARD_ISSUE') = 'CARD_ISSUE' THEN
         UPDATE marks p
         SET lease_token = NULL, due_at = now(), due_set_at = now(), detail = 'the event changed meanwhile'
         WHERE p.id = check_id;
@@ -429,6 +410,9 @@ BEGIN
         -- guard: a card is shown as the issuer has it
         PERFORM set_card_status(c.event_id, CASE found_result WHEN 'ok' THEN 'active' WHEN 'frozen' THEN 'frozen'
                                             ELSE 'cancelled' END, c);
+    ELSIF found_result = 'executed' THEN
+        PERFORM complete_executed(c, before, found_detail);
+        said := NULL;
     ELSIF found_result = 'orphan_cancelled' AND before.status = 'REJECTED' THEN
         UPDATE cards k SET status = 'cancelled', updated_at = now()
         WHERE k.request_id = before.id AND k.status <> 'cancelled';
@@ -450,6 +434,6 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION issuing.note_mark, issuing.answer_question, issuing.make_reissue, issuing.end_overdue,
-    issuing.ask_reconcile, issuing.ask_reissue, issuing.withdraw_mark, issuing.add_mark, issuing.take_marks,
-    issuing.put_mark_back, issuing.note_orphan, issuing.end_executed_mark, issuing.end_mark FROM PUBLIC;
+REVOKE ALL ON FUNCTION issuing.note_mark, issuing.complete_executed, issuing.answer_question, issuing.make_reissue,
+    issuing.end_overdue, issuing.ask_reconcile, issuing.ask_reissue, issuing.withdraw_mark, issuing.add_mark,
+    issuing.take_marks, issuing.put_mark_back, issuing.note_orphan, issuing.end_mark FROM PUBLIC;

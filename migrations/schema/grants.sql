@@ -59,7 +59,7 @@ BEGIN
                 issuing.erase_numbers, issuing.forget_keys, issuing.fold_statistics, issuing.what_waits,
                 issuing.asks_wait'),
             ('worker', 'EXECUTE', 'FUNCTION issuing.add_mark, issuing.take_marks, issuing.put_mark_back,
-                issuing.note_orphan, issuing.end_mark, issuing.end_executed_mark, issuing.take_issuer_check,
+                issuing.note_orphan, issuing.end_mark, issuing.take_issuer_check,
                 issuing.put_issuer_check_back, issuing.renew_issuer_check, issuing.end_issuer_check,
                 issuing.take_listing, issuing.note_listed, issuing.compare_listed, issuing.leave_listing'),
             -- People.

@@ -207,7 +207,8 @@ LEFT JOIN LATERAL (SELECT i.id, i.profile, i.address FROM issuing.issuers i
 LEFT JOIN issuing.issuers b
     ON b.id = coalesce(nullif(e.sent_to, p.id),
                        nullif(CASE WHEN e.event_type = 'CARD_ISSUE'
-                                   THEN issuing.issuer_of_card(e.user_id, e.payload ->> 'replaces') END, p.id))
+                                   THEN (issuing.card_to_replace(e.user_id, e.payload ->> 'replaces')).issuer END,
+                              p.id))
 LEFT JOIN LATERAL (SELECT o.id, o.status FROM issuing.outbox_events o
                    WHERE e.held_behind IS NOT NULL AND o.event_type = e.event_type AND o.event_type <> 'CARD_ISSUE'
                      AND o.user_id = e.user_id AND o.id < e.id AND (o.due_at IS NOT NULL OR o.failed_at IS NOT NULL)

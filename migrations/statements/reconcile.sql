@@ -33,10 +33,6 @@ SELECT issuing.note_orphan($1::uuid, $2::uuid);
 
 -- name: reconcile_end :one
 -- why: the result and its consequences are one transaction. Guarded by the token and by the state of the event that was
--- judged. $1 mark, $2 token, $3 updated_at of that state in us, $4 result, $5 detail.
+-- judged. $1 mark, $2 token, $3 updated_at of that state in us, $4 result, $5 detail; of `executed` the receiver's
+-- answer or null.
 SELECT issuing.end_mark($1::uuid, $2::uuid, $3::int8, $4::text, $5::text);
-
--- name: reconcile_end_executed :one
--- why: the same where the receiver of a route says that it has executed the event. $1 mark, $2 token, $3 updated_at of
--- that state in us, $4 its answer or null.
-SELECT issuing.end_executed_mark($1::uuid, $2::uuid, $3::int8, $4::text);

@@ -746,9 +746,10 @@ TEST(a_reconcile_cannot_end_as_a_reissue)
 static const char *end_executed(const char *answer)
 {
     const struct pg_param params[] = {pg_param_uuid(&mark), pg_param_uuid(&token), pg_param_int8(seen_us),
+                                      pg_param_text("executed", strlen("executed")),
                                       pg_param_text(answer, answer ? strlen(answer) : 0)};
     pg_rows_scope struct pg_rows *rows = NULL;
-    ck_assert_msg(pg_sync_query(worker, &sql_reconcile_end_executed, params, &rows, &err), "%s", err.message);
+    ck_assert_msg(pg_sync_query(worker, &sql_reconcile_end, params, &rows, &err), "%s", err.message);
     snprintf(came_to, sizeof(came_to), "%s", pg_bytes(rows, 0, 0).bytes);
     return came_to;
 }

@@ -95,9 +95,9 @@ static void write_result(struct mark *mark, const char *result, const char *deta
     mark->result = result;
     mark->detail = detail;
     mark->question.query.params[2] = pg_param_int8(mark->seen_us);
-    mark->question.query.params[3] = text_or_null(is_executed ? mark->flow.result.bytes : result);
-    mark->question.query.params[4] = text_or_null(detail);
-    question_submit(&mark->question, is_executed ? &sql_reconcile_end_executed : &sql_reconcile_end, on_ended);
+    mark->question.query.params[3] = text_or_null(result);
+    mark->question.query.params[4] = text_or_null(is_executed ? mark->flow.result.bytes : detail);
+    question_submit(&mark->question, &sql_reconcile_end, on_ended);
 }
 
 static void on_orphan_noted(struct pg_query *query, const struct pg_query_result *result)
