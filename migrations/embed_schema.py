@@ -14,8 +14,8 @@ import re
 import sys
 
 # Run in a new database only: from then on tables change by upgrades.
-ONCE = ("02_tables.sql", "18_triggers.sql")
-TABLES = "02_tables.sql"
+TABLES = ("02_tables.sql", "02_types.sql", "02_upkeep_tables.sql")
+ONCE = (*TABLES, "18_triggers.sql")
 
 HEADER = """/* Made by migrations/embed_schema.py. Do not edit. */
 #ifndef ISSUING_MIGRATIONS_H
@@ -129,7 +129,8 @@ def main():
             files.append(f'    {{"schema/{name}", {variable}, {str(name in ONCE).lower()}}},')
     parts += ["const struct schema_file schema_files[] = {", *files, "};",
               f"const int schema_files_count = {len(files)};", ""]
-    rows = [f'    {{1, "schema", "schema/{TABLES}", "{hashlib.sha256(read(schema[TABLES])).hexdigest()}", NULL}},']
+    tables = b"".join(read(schema[name]) for name in TABLES)
+    rows = [f'    {{1, "schema", "schema/{TABLES[0]}", "{hashlib.sha256(tables).hexdigest()}", NULL}},']
     for version, name, path in upgrades([path for path in paths if path.parent.name != "schema"]):
         text = read(path)
         parts += [array(f"upgrade_{version:04}", text), ""]

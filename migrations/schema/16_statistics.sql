@@ -1,4 +1,4 @@
--- Statistics of ends: 02_tables.sql explains them.
+-- Statistics of ends: 02_upkeep_tables.sql explains them.
 
 -- The bounds of the times, in ms; a time that is longer than the last bound counts as a little less than it.
 CREATE OR REPLACE FUNCTION issuing.statistics_bounds() RETURNS float8[]

@@ -2,9 +2,9 @@
  * that make and deliver CARD_REQUEST_ENDED, a receiver, the database's clock. tests/model/README.md says how to read
  * it.
  *
- * It stands for migrations/schema/04_claim.sql (claim, due_ordered, hold_behind, take_due), 05_ends.sql (complete,
- * end_attempts, write_ends), 06_end_notifications.sql (notify_ends, claim_notifications, next_notifications, make_notifications) and 07_routes.sql
- * (note_routes). Left out: other requests (they share no order), what a payload says besides the number of its end,
+ * It stands for migrations/schema/04_claim.sql (claim, due_ordered, take_due), 04_order.sql (hold_behind), 05_ends.sql
+ * (complete, end_attempts, write_ends), 06_end_notifications.sql (notify_ends, claim_notifications,
+ * next_notifications, make_notifications) and 07_routes.sql (note_routes). Left out: other requests (they share no order), what a payload says besides the number of its end,
  * attempts and outcomes of a delivery (every delivery is executed at last), rows that are refused.
  *
  * The world (-D): ENDS of the request, FAULTS (a worker dies, a transaction is rolled back), STEPS of the clock,
