@@ -41,6 +41,15 @@ CREATE TYPE issuing.attempt_end AS (
     parameters text,    -- a JSON object: kept where the event keeps none yet; null = none
     result text);       -- an answer to keep; null = none
 
+-- What a call of a pass of housekeeping did, or could not do.
+CREATE TYPE issuing.pass_row AS (
+    action text,     -- expired, erased, created, dropped, planned (a large `_default` is to be checked first), checked;
+                     -- postponed, failed; busy: another worker is at it
+    table_name text,
+    amount int8,     -- rows that were deleted, erased, or moved to the `_default` partition
+    detail text,
+    again bool);     -- another call finds more
+
 -- An end of a card request that becomes an event: as in end_notifications.
 CREATE TYPE issuing.noted_end AS (id uuid, ended_at timestamptz, number int4, code text, detail text);
 

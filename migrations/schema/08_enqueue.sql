@@ -232,7 +232,7 @@ $$;
 -- A call of a pass of housekeeping: removes keys whose events are gone. A key and its event are committed together, so
 -- a key without an event has lost it.
 CREATE OR REPLACE FUNCTION issuing.forget_keys()
-    RETURNS TABLE (action text, table_name text, amount int8, detail text, again bool)
+    RETURNS SETOF issuing.pass_row
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$

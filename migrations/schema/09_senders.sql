@@ -6,9 +6,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA issuing TO %I', role);
-    EXECUTE format('GRANT EXECUTE ON FUNCTION issuing.enqueue(text, text, jsonb, text, timestamptz, caller),
-                        issuing.enqueue_many(text, text[], jsonb[], text[], timestamptz, caller),
-                        issuing.end_of(uuid, caller) TO %I', role);
+    EXECUTE format('GRANT EXECUTE ON FUNCTION issuing.enqueue, issuing.enqueue_many, issuing.end_of TO %I', role);
 END
 $$;
 
@@ -53,10 +51,8 @@ BEGIN
         -- USAGE of the schema stays: the role may have been given it for something else.
         IF there IS NOT NULL AND NOT EXISTS (SELECT FROM senders s WHERE s.role = change_sender.role
                                                                      AND s.role_oid = there) THEN
-            EXECUTE format('REVOKE EXECUTE ON FUNCTION
-                                issuing.enqueue(text, text, jsonb, text, timestamptz, caller),
-                                issuing.enqueue_many(text, text[], jsonb[], text[], timestamptz, caller),
-                                issuing.end_of(uuid, caller) FROM %I', role);
+            EXECUTE format('REVOKE EXECUTE ON FUNCTION issuing.enqueue, issuing.enqueue_many, issuing.end_of FROM %I',
+                           role);
         END IF;
     ELSE
         RAISE EXCEPTION 'no such action: %', action USING ERRCODE = '22023';

@@ -82,7 +82,7 @@ BEGIN
     VALUES (uuid7_of(greatest(us, newest + 1)), 'CARD_STATUS_CHANGED', NEW.user_id,
             jsonb_build_object(
                 'type', 'card.status_changed',
-                'timestamp', to_char(NEW.updated_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
+                'timestamp', utc_text(NEW.updated_at),
                 'data', jsonb_build_object(
                     'id', NEW.id, 'request_id', NEW.request_id, 'user_id', NEW.user_id, 'last4', NEW.last4,
                     'exp_month', NEW.exp_month, 'exp_year', NEW.exp_year, 'status', NEW.status,

@@ -14,15 +14,6 @@ BEGIN
 END
 $$;
 
--- Card numbers that are shown to a user.
-CREATE OR REPLACE FUNCTION issuing.lock_reveal(user_id text) RETURNS bool
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
-AS $$
-BEGIN
-    RETURN (SELECT pg_try_advisory_xact_lock(issuing.reveal_lock(user_id, s.salt)) FROM lock_salt s);
-END
-$$;
-
 -- No row: the user has no such card with a number. frees_in_ms: too many numbers were shown to this user, and the next
 -- one may be then. No ticket otherwise: the record is sealed with key_id, which is not among `openable`; then nothing
 -- is counted or written. is_erased: there was a number. `most` in a minute, at most the database's ceiling. The lock of
@@ -46,7 +37,7 @@ BEGIN
             USING ERRCODE = '25001';
     END IF;
     -- guard: the lock of the user comes before a number is counted
-    IF issuing.lock_reveal(holder) IS NOT TRUE THEN
+    IF (SELECT pg_try_advisory_xact_lock(issuing.reveal_lock(holder, s.salt)) FROM lock_salt s) IS NOT TRUE THEN
         RAISE EXCEPTION 'another session holds the lock of this user''s reveals' USING ERRCODE = 'ISBSY';
     END IF;
     t := clock_timestamp();
@@ -174,35 +165,27 @@ SET enable_seqscan = off
 AS $$
 #variable_conflict use_column
 DECLARE
-    until_user text;
-    until_card uuid;
+    users text[];
+    ids uuid[];
     wanted int8;
     taken int8;
 BEGIN
-    SELECT w.user_id, w.id INTO until_user, until_card
-    FROM (SELECT c.user_id, c.id FROM cards c
-          WHERE (c.user_id, c.id) > (coalesce(after_user, ''), coalesce(after_card,
-              '00000000-0000-0000-0000-000000000000'))
-          ORDER BY c.user_id, c.id LIMIT most) w
-    ORDER BY w.user_id DESC, w.id DESC LIMIT 1;
-    IF until_user IS NOT NULL THEN
-        SELECT count(*) INTO wanted FROM cards c
-        WHERE (c.user_id, c.id) > (coalesce(after_user, ''), coalesce(after_card,
-            '00000000-0000-0000-0000-000000000000'))
-          AND (c.user_id, c.id) <= (until_user, until_card)
-          AND c.number_record IS NOT NULL AND issuing.key_id_of(c.number_record) IS DISTINCT FROM active;
-        RETURN QUERY
-            SELECT c.id, c.user_id, c.number_record, NULL::text, NULL::uuid, NULL::int8 FROM cards c
-            WHERE (c.user_id, c.id) > (coalesce(after_user, ''), coalesce(after_card,
-                '00000000-0000-0000-0000-000000000000'))
-              AND (c.user_id, c.id) <= (until_user, until_card)
-              AND c.number_record IS NOT NULL AND issuing.key_id_of(c.number_record) IS DISTINCT FROM active
-            ORDER BY c.user_id, c.id
-            FOR UPDATE SKIP LOCKED;
-        GET DIAGNOSTICS taken = ROW_COUNT;
-    END IF;
-    RETURN QUERY SELECT NULL::uuid, NULL::text, NULL::bytea, until_user, until_card, greatest(coalesce(wanted,
-        0) - coalesce(taken, 0), 0);
+    SELECT array_agg(c.user_id), array_agg(c.id), count(*) FILTER (WHERE c.is_wanted) INTO users, ids, wanted
+    FROM (SELECT n.user_id, n.id, n.number_record IS NOT NULL
+                 AND issuing.key_id_of(n.number_record) IS DISTINCT FROM active AS is_wanted
+          FROM cards n
+          WHERE (n.user_id, n.id) > (coalesce(after_user, ''),
+                                     coalesce(after_card, '00000000-0000-0000-0000-000000000000'))
+          ORDER BY n.user_id, n.id LIMIT most) c;
+    RETURN QUERY
+        SELECT c.id, c.user_id, c.number_record, NULL::text, NULL::uuid, NULL::int8
+        FROM unnest(users, ids) AS a (user_id, id) JOIN cards c ON c.user_id = a.user_id AND c.id = a.id
+        WHERE c.number_record IS NOT NULL AND issuing.key_id_of(c.number_record) IS DISTINCT FROM active
+        ORDER BY c.user_id, c.id
+        FOR UPDATE OF c SKIP LOCKED;
+    GET DIAGNOSTICS taken = ROW_COUNT;
+    RETURN QUERY SELECT NULL::uuid, NULL::text, NULL::bytea, users[cardinality(users)], ids[cardinality(ids)],
+                        greatest(wanted - taken, 0);
 END
 $$;
 
@@ -239,5 +222,5 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION issuing.lock_reveal, issuing.note_closed, issuing.ask_reveal, issuing.take_number,
+REVOKE ALL ON FUNCTION issuing.note_closed, issuing.ask_reveal, issuing.take_number,
     issuing.number_keys, issuing.rewrap_take, issuing.rewrap_put FROM PUBLIC;

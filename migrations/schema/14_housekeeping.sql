@@ -36,7 +36,7 @@ $$;
 -- What keep_rows returns when it does not get the housekeeping lock. Another worker holds it for one pass at most, so
 -- it is a failure when the housekeeping clock has not moved for three passes.
 CREATE OR REPLACE FUNCTION issuing.job_lock_taken()
-RETURNS TABLE (action text, table_name text, amount int8, detail text, again bool)
+RETURNS SETOF issuing.pass_row
 LANGUAGE sql STABLE SET search_path = pg_catalog, issuing, pg_temp
 AS $$
     -- guard: a housekeeping lock that is kept is a failure
@@ -113,10 +113,9 @@ $$;
 -- stop the others.
 CREATE OR REPLACE FUNCTION issuing.expire_rows(t timestamptz, keys_kept interval, limits_kept interval,
                                                events_kept interval)
-RETURNS TABLE (action text, table_name text, amount int8, detail text, again bool)
+RETURNS SETOF issuing.pass_row
 LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp -- and what keep_rows sets
 AS $$
-#variable_conflict use_column
 DECLARE
     kind record;
     gone int8;
@@ -191,10 +190,9 @@ $$;
 -- Marks past partitions as settled: no transaction of their period can still run, and none of their events is
 -- unfinished. Their retention starts now.
 CREATE OR REPLACE FUNCTION issuing.settle_partitions(t timestamptz, events_kept interval)
-RETURNS TABLE (action text, table_name text, amount int8, detail text, again bool)
+RETURNS SETOF issuing.pass_row
 LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp -- and what keep_rows sets
 AS $$
-#variable_conflict use_column
 DECLARE
     p partitions;
     has_open bool;
@@ -233,16 +231,10 @@ $$;
 -- The first call of a pass: the clock moves on, rows of the `_default` partitions that are over are deleted, and
 -- partitions become settled. What cannot be written does not keep the rest.
 CREATE OR REPLACE FUNCTION issuing.keep_rows(key_retention interval, limit_window interval, event_retention interval)
-RETURNS TABLE (
-    action text,     -- expired, postponed, failed; busy: another worker is at it
-    table_name text,
-    amount int8,     -- rows deleted
-    detail text,
-    again bool)
+RETURNS SETOF issuing.pass_row
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
-#variable_conflict use_column
 DECLARE
     t timestamptz;
     keys_kept interval;
@@ -275,12 +267,11 @@ $$;
 -- The last call: erases the numbers of cards that were closed, or have expired, longer ago than the retention. Their
 -- rows stay. A piece of the table in each pass; a row that another session has locked is left for the next walk.
 CREATE OR REPLACE FUNCTION issuing.erase_numbers(number_retention interval)
-RETURNS TABLE (action text, table_name text, amount int8, detail text, again bool)
+RETURNS SETOF issuing.pass_row
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET lock_timeout = '1s'
 AS $$
-#variable_conflict use_column
 DECLARE
     -- Also where this worker does not get the lock, so that the longest one counts.
     -- guard: a worker erases no number before its retention

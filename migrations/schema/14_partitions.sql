@@ -187,10 +187,9 @@ $$;
 
 -- Withdraws the plans that are late, or whose range is near: until then a row of the range is refused.
 CREATE OR REPLACE FUNCTION issuing.take_plans_back()
-RETURNS TABLE (action text, table_name text, amount int8, detail text, again bool)
+RETURNS SETOF issuing.pass_row
 LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp -- and what run_housekeeping sets
 AS $$
-#variable_conflict use_column
 DECLARE
     n partition_plans;
     is_overdue bool;
@@ -325,10 +324,9 @@ $$;
 -- Drops one partition of a table that was settled before that time. One that cannot be dropped does not keep the
 -- others.
 CREATE OR REPLACE FUNCTION issuing.drop_one(of_parent text, before timestamptz)
-RETURNS TABLE (action text, table_name text, amount int8, detail text, again bool)
+RETURNS SETOF issuing.pass_row
 LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp -- and what run_housekeeping sets
 AS $$
-#variable_conflict use_column
 DECLARE
     p partitions;
     moved int8;
@@ -384,22 +382,17 @@ $$;
 CREATE OR REPLACE FUNCTION issuing.run_housekeeping(
     key_retention interval, limit_window interval, event_retention interval,
     least_length interval) -- no partition is shorter; an hour to a day
-RETURNS TABLE (
-    action text,     -- created, dropped, planned (a large `_default` is to be checked first), postponed, failed; busy
-    table_name text,
-    amount int8,     -- rows moved to the `_default` partition
-    detail text,
-    again bool)
+RETURNS SETOF issuing.pass_row
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
-#variable_conflict use_column
 DECLARE
     shortest constant interval := least(greatest(least_length, interval '1 hour'), interval '1 day');
     t timestamptz;
     is_steady bool;
     kind record;
     made record;
+    dropped pass_row;
 BEGIN
     -- guard: the housekeeping runs only under READ COMMITTED
     IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -431,11 +424,9 @@ BEGIN
             EXIT kinds WHEN made.action IN ('created', 'planned');
             CONTINUE kinds WHEN made.is_held;
         END IF;
-        FOR action, table_name, amount, detail, again IN
-            SELECT * FROM issuing.drop_one(kind.parent, t - kind.retention)
-        LOOP
-            RETURN NEXT;
-            EXIT kinds WHEN again;
+        FOR dropped IN SELECT * FROM issuing.drop_one(kind.parent, t - kind.retention) LOOP
+            RETURN NEXT dropped;
+            EXIT kinds WHEN dropped.again;
         END LOOP;
     END LOOP;
 END
@@ -443,10 +434,9 @@ $$;
 
 -- The third call: checks the plan of one large `_default`, which takes as long as reading it.
 CREATE OR REPLACE FUNCTION issuing.check_default_partitions()
-RETURNS TABLE (action text, table_name text, amount int8, detail text, again bool)
+RETURNS SETOF issuing.pass_row
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 AS $$
-#variable_conflict use_column
 DECLARE
     n partition_plans;
 BEGIN

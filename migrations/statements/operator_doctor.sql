@@ -148,9 +148,8 @@ SELECT ceil(pg_notification_queue_usage() * 1000)::int8;
 -- why: when the certificates of the targets end, as living workers saw them. No lock.
 SELECT t.target, min(t.certificate_ends_at),
        floor(extract(epoch FROM min(t.certificate_ends_at) - clock_timestamp()) / 86400)::int8
-FROM issuing.worker_targets t JOIN issuing.workers w ON w.name = t.worker
+FROM issuing.worker_targets t JOIN issuing.workers_living w ON w.name = t.worker
 WHERE t.certificate_ends_at IS NOT NULL
-  AND w.seen_at BETWEEN clock_timestamp() - interval '60 s' AND clock_timestamp() + interval '60 s'
 GROUP BY t.target
 ORDER BY 2;
 

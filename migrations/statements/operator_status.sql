@@ -29,9 +29,7 @@ x.last_error
 WITH delivered AS MATERIALIZED (
     SELECT d.type, d.is_live, lead(d.type, 1, chr(1114111)) OVER (ORDER BY d.type) AS next -- behind all types
     FROM (SELECT '' AS type, NULL::bool AS is_live
-          UNION ALL SELECT 'CARD_ISSUE', EXISTS (SELECT FROM issuing.workers w
-                                                 WHERE w.seen_at BETWEEN clock_timestamp() - interval '60 s'
-                                                                     AND clock_timestamp() + interval '60 s')
+          UNION ALL SELECT 'CARD_ISSUE', EXISTS (SELECT FROM issuing.workers_living)
           UNION ALL SELECT r.event_type, EXISTS (SELECT FROM issuing.route_workers_living w
                                                  WHERE w.event_type = r.event_type)
           FROM issuing.routes r WHERE r.event_type <> 'CARD_ISSUE') d

@@ -76,8 +76,7 @@ FROM issuing.last_worker l;
 -- why: each target as all living workers see it together, and what an operator asked of it. No lock.
 WITH living AS MATERIALIZED (
     SELECT t.*, t.state <> 'closed' OR t.is_resting OR t.is_paused AS is_blocked
-    FROM issuing.worker_targets t JOIN issuing.workers w ON w.name = t.worker
-    WHERE w.seen_at BETWEEN clock_timestamp() - interval '60 s' AND clock_timestamp() + interval '60 s'
+    FROM issuing.worker_targets t JOIN issuing.workers_living w ON w.name = t.worker
 ), names AS MATERIALIZED (
     SELECT 'issuer' AS target UNION SELECT 'core' UNION SELECT t.target FROM issuing.worker_targets t
     UNION SELECT r.event_type FROM issuing.routes r

@@ -506,7 +506,7 @@ TEST(without_the_lock_of_the_user_the_limit_of_numbers_is_broken)
     database_run(owner,
                  "CREATE TABLE issuing.original AS SELECT pg_get_functiondef('issuing.ask_reveal(uuid, text, int8[], "
                  "int8)'::regprocedure) AS text; DO $do$ BEGIN EXECUTE replace((SELECT text FROM issuing.original), "
-                 "'issuing.lock_reveal(holder) IS NOT TRUE', 'false'); END $do$");
+                 "'FROM lock_salt s) IS NOT TRUE', 'FROM lock_salt s) IS NULL AND false'); END $do$");
     insert("1", "alice", "COMPLETED", "active", RECORD(7));
     for (int round = 0; round < 30 && most == REVEALS_MOST; round++) {
         database_run(owner, "TRUNCATE operator_actions, number_reveals");
