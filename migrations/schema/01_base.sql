@@ -130,6 +130,7 @@ CREATE OR REPLACE FUNCTION issuing.hint(channel text) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, issuing, pg_temp
 AS $$ SELECT pg_notify(channel, '') WHERE pg_notification_queue_usage() < 0.01 $$;
 
+-- Refuses an action that does not say who acts and why, or says it at too great a length.
 CREATE OR REPLACE FUNCTION issuing.check_who(actor text, os_user text, sudo_user text, why text) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, issuing, pg_temp SET standard_conforming_strings = on
 AS $$

@@ -1,6 +1,9 @@
 -- The claim: which events a worker takes. The statements of an attempt are functions: their plans are cached with the
 -- connection and depend on nothing in it, so a transaction pooler may stand between.
 
+-- First what few claimed events need to have looked up. Functions of their own and not joins in the statement: those
+-- would make every claim pay for getting them ready. STABLE, so each sees what the statement sees.
+
 -- Of the card that a reissue is to replace: its issuer (null = it is not known), the request that it was made for, and
 -- the issuer's id of it. All null: this user has no such card.
 CREATE OR REPLACE FUNCTION issuing.card_to_replace(holder text, card_id text) RETURNS issuing.cards
@@ -29,9 +32,6 @@ BEGIN
     RETURN card;
 END
 $$;
-
--- What few claimed events need to have looked up. Functions of their own and not joins in the statement: those would
--- make every claim pay for getting them ready. STABLE, so each sees what the statement sees.
 
 -- Whether an event of this type, other than this one, waits to be tried alone and is due.
 CREATE OR REPLACE FUNCTION issuing.lost_is_due(but uuid, of_type text) RETURNS bool

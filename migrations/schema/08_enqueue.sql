@@ -229,8 +229,8 @@ BEGIN
 END
 $$;
 
--- A call of a pass of housekeeping: removes keys whose events are gone. A key and its event are committed together, so
--- a key without an event has lost it.
+-- The last call of a pass of housekeeping: removes keys whose events are gone. A key and its event are committed
+-- together, so a key without an event has lost it.
 CREATE OR REPLACE FUNCTION issuing.forget_keys()
     RETURNS SETOF issuing.pass_row
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp

@@ -63,6 +63,7 @@ BEGIN
 END
 $$;
 
+-- Whether a role may send events of a type: it was added for it, or has the rights of one that was.
 CREATE OR REPLACE FUNCTION issuing.may_send(caller name, of_type text) RETURNS bool
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
 AS $$
@@ -74,6 +75,7 @@ BEGIN
 END
 $$;
 
+-- Refuses a caller that may not send this type, and says what an operator can do about it.
 CREATE OR REPLACE FUNCTION issuing.check_sender(caller name, of_type text) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
 AS $$

@@ -13,6 +13,7 @@ AS $$
         'reason_detail', e.reason_detail, 'last_error', e.last_error, 'deferred_since', e.deferred_since)
 $$;
 
+-- The audit row of an action on an event. more: members that `after` has besides.
 CREATE OR REPLACE FUNCTION issuing.note_action(
     what text, before issuing.outbox_events, after issuing.outbox_events, actor text, os_user text, sudo_user text,
     why text, more jsonb)
@@ -58,6 +59,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, issuing, pg_temp
 AS $$ SELECT (extract(epoch FROM now() - coalesce(e.last_sent_at, e.first_sent_at)) * 1000)::int8
     WHERE e.first_sent_at IS NOT NULL $$;
 
+-- Whether there is a card of this request that is not cancelled.
 CREATE OR REPLACE FUNCTION issuing.has_card(event uuid) RETURNS bool
 LANGUAGE sql STABLE SET search_path = pg_catalog, issuing, pg_temp
 AS $$ SELECT EXISTS (SELECT FROM cards c WHERE c.request_id = event AND c.status <> 'cancelled') $$;
@@ -191,6 +193,7 @@ BEGIN
 END
 $$;
 
+-- PENDING -> REJECTED `cancelled`, of an event of which nothing was sent.
 CREATE OR REPLACE FUNCTION issuing.cancel(
     event uuid, seen_us int8, detail text, actor text, os_user text, sudo_user text, why text)
 RETURNS TABLE (refused text, event_row issuing.outbox_events)
@@ -223,6 +226,8 @@ BEGIN
 END
 $$;
 
+-- FAILED -> REJECTED `resolved`. no_card_confirmed: the operator has seen that the issuer has no card, or the receiver
+-- has not executed the event.
 CREATE OR REPLACE FUNCTION issuing.resolve(
     event uuid, seen_us int8, no_card_confirmed bool, settle_ms int8, detail text, actor text, os_user text,
     sudo_user text, why text)

@@ -25,6 +25,8 @@ AS $$
       AND (p.lease_token IS NULL OR p.due_at <= now())
 $$;
 
+-- Leaves the mark of a look-up, or joins the one that is there: is_joined. `other_type`: nobody can be asked about
+-- events of this type. `busy`: a mark of a reissue is not finished. within_ms: until its deadline, a day at most.
 CREATE OR REPLACE FUNCTION issuing.ask_reconcile(
     event uuid, within_ms int8, actor text, os_user text, sudo_user text, why text)
 RETURNS TABLE (refused text, check_id uuid, is_joined bool)

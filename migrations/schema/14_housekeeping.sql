@@ -1,15 +1,15 @@
 -- Housekeeping: old rows leave by DROP of a partition (14_partitions.sql), rows of the `_default` partitions by DELETE.
 -- No step stops another one:
---  1. Three calls, each a transaction: keep_rows (clock, rows of `_default`, settling), run_housekeeping (makes or
---     drops one partition), check_default_partitions (reads a large `_default`). What one of them did stays when the
---     next one is ended by a timeout.
+--  1. A pass is five calls, each a transaction: keep_rows (clock, rows of `_default`, settling), run_housekeeping
+--     (makes or drops one partition), check_default_partitions (reads a large `_default`), erase_numbers, forget_keys.
+--     What one of them did stays when the next one is ended by a timeout.
 --  2. Each step has its own exception block: a failure becomes a row (`failed`, with the reason), and the next step
 --     runs.
 --  3. Deleting reads a bounded piece of `_default` and goes on there in the next pass.
 --  4. A commit here does not wait for the synchronous standbys (synchronous_commit = local): with no standby there, a
 --     commit that hangs would hold ACCESS EXCLUSIVE on outbox_events, and all claims and reads with it. No client gets
 --     an answer that depends on this commit.
---  5. Card numbers are erased by a call with a lock of its own (erase_numbers): its audit row waits for the standbys.
+--  5. erase_numbers has a lock of its own: its audit row waits for the standbys.
 
 -- Takes the lock of a job until this transaction ends; false = another one has it. Never waits.
 CREATE OR REPLACE FUNCTION issuing.take_job_lock(of_work text) RETURNS bool
@@ -264,7 +264,7 @@ BEGIN
 END
 $$;
 
--- The last call: erases the numbers of cards that were closed, or have expired, longer ago than the retention. Their
+-- The fourth call: erases the numbers of cards that were closed, or have expired, longer ago than the retention. Their
 -- rows stay. A piece of the table in each pass; a row that another session has locked is left for the next walk.
 CREATE OR REPLACE FUNCTION issuing.erase_numbers(number_retention interval)
 RETURNS SETOF issuing.pass_row

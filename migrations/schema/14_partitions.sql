@@ -30,6 +30,7 @@ AS $$
     FROM housekeeping_clock c
 $$;
 
+-- Ends the plan of a table, and takes its promise back.
 CREATE OR REPLACE FUNCTION issuing.plan_end(of_parent text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
 AS $$
@@ -42,6 +43,8 @@ BEGIN
 END
 $$;
 
+-- The promise of a plan: a constraint that refuses rows of this range in a `_default` partition. Rows that are there
+-- are checked later (check_default_partitions), so that it locks the table for a moment only.
 CREATE OR REPLACE FUNCTION issuing.default_promise(rest text, from_at timestamptz, to_at timestamptz) RETURNS void
 -- guard: a promise is made in UTC whatever the session says
 LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp

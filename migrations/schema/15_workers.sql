@@ -1,12 +1,12 @@
 -- Heartbeats of workers, and what operators ask of targets.
 
--- Those that were seen within a minute, by a clock that may have been set.
+-- The workers that were seen within a minute. A time far ahead is from before the clock was set back.
 CREATE OR REPLACE VIEW issuing.workers_living AS
 SELECT w.* FROM issuing.workers w
 WHERE w.seen_at BETWEEN statement_timestamp() - interval '1 minute' AND statement_timestamp() + interval '1 minute';
 
--- What they do not have alike: the option, and each value with one worker that has it. null = the option is not known
--- to that worker's release.
+-- What the living workers must have alike, and have not: the option, and each value with one worker that has it. null =
+-- the option is not known to that worker's release.
 CREATE OR REPLACE VIEW issuing.workers_disagree AS
 SELECT o.name, string_agg(coalesce(v.value, 'not known') || ' (' || v.worker || ')', ', ' ORDER BY v.value) AS says
 FROM (SELECT DISTINCT k.name FROM issuing.workers_living w CROSS JOIN jsonb_object_keys(w.must_agree) AS k (name)) o

@@ -8,7 +8,7 @@ AS $$
              3600000, 7200000, 21600000, 43200000, 86400000, 259200000, 604800000, 1000000000000}'::float8[]
 $$;
 
--- What the changes say that wait, in rows like those of outbox_statistics: the same expressions as in count_events.
+-- The changes that wait, in rows like those of outbox_statistics, by the same expressions as in count_events.
 CREATE OR REPLACE VIEW issuing.statistics_waiting AS
 SELECT g.place, g.hour, g.event_type, g.status, g.reason_code,
        (issuing.statistics_bounds())[width_bucket(g.age_ms::float8, issuing.statistics_bounds()) + 1]::int8 AS below_ms,

@@ -1,10 +1,10 @@
 -- What there is for a worker to do. A worker asks at every poll, and sends what takes work only where there is some: so
 -- an idle worker costs one statement a poll, however many kinds of work there are.
 
--- A row for each thing that waits: the types of these whose events are due, or whose lease ran out; `marks`, `changes`
--- of the statistics. One more tells what it cost, and the time. It must never be narrower than what takes the work:
--- what is not named here waits. Without a bookmark, so it visits whatever the index has before now; the worker sees the
--- cost, and goes back to claims and sweeps by themselves where it is high (worker/watch.h). It locks nothing.
+-- A row for each thing that waits: a type of these that has an event that is due, or whose lease ran out; `marks`;
+-- `changes` of the statistics. One more tells what it cost, and the time. It must never be narrower than what takes the
+-- work: what is not named here waits. Without a bookmark, so it visits whatever the index has before now; the worker
+-- sees the cost, and goes back to claims and sweeps by themselves where it is high (worker/watch.h). It locks nothing.
 CREATE OR REPLACE FUNCTION issuing.what_waits(types text[])
 RETURNS TABLE (what text, cost_ms int8, now_us int8)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp

@@ -1,5 +1,6 @@
 -- What the database promises to keep, and what programs may ask for at most.
 
+-- For the owner, who alone may shorten a retention.
 CREATE OR REPLACE FUNCTION issuing.set_retention(name text, kept interval) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, issuing, pg_temp
 AS $$ UPDATE retentions r SET kept = $2 WHERE r.name = $1 $$;
@@ -49,6 +50,7 @@ BEGIN
 END
 $$;
 
+-- For the owner, who alone may raise a ceiling.
 CREATE OR REPLACE FUNCTION issuing.set_ceiling(name text, most int8) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, issuing, pg_temp
 AS $$ UPDATE ceilings c SET most = $2 WHERE c.name = $1 $$;

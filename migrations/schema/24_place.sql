@@ -143,6 +143,7 @@ BEGIN
 END
 $$;
 
+-- The audit row of a move. other: the server that the place goes to.
 CREATE OR REPLACE FUNCTION issuing.note_place(what text, other text, actor text, os_user text, sudo_user text, why text)
     RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp

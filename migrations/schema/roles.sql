@@ -43,7 +43,7 @@ BEGIN
             ('statement_timeout', '''15s''', true),
             ('idle_in_transaction_session_timeout', '''15s''', true)) AS v (name, value, is_of_programs)
             ON NOT v.is_of_programs OR o.role IN ('issuing_api', 'issuing_worker')
-        -- It came with PostgreSQL 16; before, auto_explain logged no values.
+        -- PostgreSQL 15 does not have it: its auto_explain logs no values.
         WHERE v.name !~ '^auto_explain' OR current_setting('server_version_num')::int8 >= 160000
         ORDER BY o.n, v.name
     LOOP

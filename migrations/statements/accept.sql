@@ -1,3 +1,5 @@
+-- Accepting requests, and trying whether that works.
+
 -- name: accept_batch :many
 -- why: one call is one transaction for a whole batch. Locks, order and races are explained in
 -- migrations/schema/03_accept.sql.

@@ -1,3 +1,5 @@
+-- What the metrics of the programs show of events, workers and targets.
+
 -- name: outbox_gauges_types :many
 -- why: which types workers deliver besides card requests (`route`: the type), the FAILED events of each of these and of
 -- card requests (`failed`: type, events, with unknown outcome, ms since the first send of these that was sent first;
@@ -42,11 +44,11 @@ LIMIT 200;
 -- start at the beginning of the index (see issuing.claim), but where open events can be while nothing is wrong: part
 -- `front`. What lies behind that is counted now and then, separately, so that an event that no claim finds is visible
 -- too: part `behind`. Each part reads at most $3 rows, the oldest by due time, so a backlog of millions costs no more
--- than that and is shown as $3 events. Notifications that wait are no events yet: part `ends`. A part without rows
--- has no row here. Times before 1970 are taken as 1970: another service may have written any. What its sender wanted to
--- run later is not PENDING here until then, and is counted apart (the last column); then its age counts from that time.
--- No lock. $1 the front
--- begins at this time in us (null = an hour ago); $2 whether to count what is behind; $3 rows of a part; $4 type.
+-- than that and is shown as $3 events. Notifications that wait are no events yet: part `ends`. A part without rows has
+-- no row here. Times before 1970 are taken as 1970: another service may have written any. What its sender wanted to run
+-- later is not PENDING here until then, and is counted apart (the last column); then its age counts from that time. No
+-- lock. $1 the front begins at this time in us (null = an hour ago); $2 whether to count what is behind; $3 rows of a
+-- part; $4 type.
 SELECT e.part, count(*) FILTER (WHERE e.status = 'PENDING'), count(*) FILTER (WHERE e.status = 'PROCESSING'),
        coalesce((extract(epoch FROM clock_timestamp() - min(greatest(e.since, timestamptz 'epoch'))
                                                         FILTER (WHERE e.status = 'PENDING')) * 1000)::int8, 0),
@@ -91,8 +93,8 @@ SELECT 'now', 0, 0, 0, 0, 0, (extract(epoch FROM now()) * 1000000)::int8, 0;
 -- was set back (issuing.heartbeat). At most 50 targets, issuer and core among them. The first row also says how old the
 -- oldest change is that the statistics do not have yet, in ms, among 10000 of them; 0 = they have all; and how long ago
 -- the last whole proof of the data began, in ms, and how many rows it found that break a rule; and the same of the last
--- comparison with the issuer's list (null = there was none), with its cards that have no event here; and
--- in how many options that must be alike the living workers differ. No lock.
+-- comparison with the issuer's list (null = there was none), with its cards that have no event here; and in how many
+-- options that must be alike the living workers differ. No lock.
 SELECT NULL::text, (SELECT count(*) FROM issuing.workers w
                     -- guard: a worker that was not seen for a minute is not alive
                     -- guard: a worker that was seen before the clock was set back is not alive

@@ -16,8 +16,8 @@ FROM issuing.heartbeat($1::text, $2::text, $3::int8, $4::text, $5::int8, $6::int
 -- name: heartbeat_routes :one
 -- why: the types that this worker delivers: functions of the database act by them, and operators see them. $1 worker;
 -- of each route: $2 event type, $3 whether it is ordered, $4 whether it has a look-up, $5 lifetime of its keys in ms,
--- $6 most attempts, $7 whether it signs; of each target that the worker has paused for all since the last
--- note: $8 name, $9 why.
+-- $6 most attempts, $7 whether it signs; of each target that the worker has paused for all since the last note: $8
+-- name, $9 why.
 SELECT issuing.note_routes($1::text, $2::text[], $3::bool[], $4::bool[], $5::int8[], $6::int8[], $7::bool[],
                            $8::text[], $9::text[])::text;
 

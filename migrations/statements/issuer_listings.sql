@@ -4,8 +4,7 @@
 
 -- name: issuer_listing_take :many
 -- why: leases the oldest list that somebody waits for. SKIP LOCKED: two workers never get the same one. $1 token, $2
--- lease in ms, $3 worker, $4 profile, $5 address, $6 ms after which
--- it asks by itself, 0 = never.
+-- lease in ms, $3 worker, $4 profile, $5 address, $6 ms after which it asks by itself, 0 = never.
 SELECT id, since_us, after, is_listed
 FROM issuing.take_listing($1::uuid, $2::int8, $3::text, $4::text, $5::text, $6::int8);
 

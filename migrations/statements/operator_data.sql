@@ -35,10 +35,10 @@ SELECT (SELECT e.id FROM issuing.outbox_events e
 -- ended, $3 when the proof began, in us, $4 how many rows break a rule.
 SELECT issuing.note_proof($1::uuid, $2::uuid, $3::int8, $4::int8);
 
--- Every operator_data_ check below: of one piece, which begins at the id $1 and ends before $2; null = without an end.
--- Where a row has no id of an event, the time in these ids counts. Returns the number of rows that break the rule (1001
--- = more than 1000) and the first few of them; then what there is, which is added up. A rule about an event covers only
--- the time for which events still exist: from their oldest partition on.
+-- Each check below is of one piece, which begins at the id $1 and ends before $2; null = without an end. Where a row
+-- has no id of an event, the time in these ids counts. Returns the number of rows that break the rule (1001 = more than
+-- 1000) and the first few of them; then what there is, which is added up. A rule about an event covers only the time
+-- for which events still exist: from their oldest partition on.
 
 -- part: first_partition
 coalesce((SELECT min(p.from_at) FROM issuing.partitions p WHERE p.parent = 'outbox_events'), '-infinity')

@@ -73,7 +73,7 @@ WITH set_for AS MATERIALIZED (
                        ('auto_explain.log_parameter_max_length', 'auto_explain.log_min_duration', '^[0-9]'))
                AS v (name, reason, pattern)
     WHERE r.rolname IN ('issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator', 'issuing_viewer')
-      -- It came with PostgreSQL 16; before, auto_explain logged no values.
+      -- PostgreSQL 15 does not have it: its auto_explain logs no values.
       AND (v.name !~ '^auto_explain' OR current_setting('server_version_num')::int8 >= 160000)
 )
 SELECT f.role::text, string_agg(format('%s = %s', f.reason, f.reason_value), ', '),
@@ -447,8 +447,8 @@ SELECT f.is_warning, f.what, f.fix FROM faults f ORDER BY f.is_warning, f.n, f.w
 SELECT (SELECT (extract(epoch FROM r.kept) * 1000)::int8 FROM issuing.retentions r WHERE r.name = $1::text);
 
 -- name: operator_inserters :many
--- why: roles that are none of ours and may insert into the table of events, or into what is left of it in `public`, by
--- a right of their own: what they insert is of any type but our own. Catalogues only. No lock.
+-- why: roles that are none of ours and may insert into the table of events, or into a table of that name in `public`,
+-- by a right of their own: what they insert may be of any type but our own. Catalogues only. No lock.
 SELECT coalesce(r.rolname::text, 'PUBLIC'), min(c.oid::regclass::text)
 FROM pg_class c
 CROSS JOIN LATERAL (SELECT x.grantee, x.privilege_type FROM aclexplode(c.relacl) x
@@ -467,5 +467,3 @@ LIMIT 20;
 -- name: operator_role_names :many
 -- why: the roles that a mistyped name may mean. No lock.
 SELECT r.rolname::text FROM pg_roles r WHERE r.rolname !~ '^pg_' LIMIT 10000;
-
--- ---- statistics ----

@@ -1,9 +1,9 @@
 -- Events one by one and in lists, and the actions on them: `list`, `show`, `explain`, `replay` and their kin.
--- The first 14 parameters of operator_pick_* are those of ctl/filter.c. A statement that returns an event returns the
--- columns of ctl/event.h, in its order.
+-- The first 14 parameters of operator_pick_* are those of ctl/filter.h. A statement that returns an event returns the
+-- columns of `enum column` in ctl/event.c, in their order.
 
 -- part: event_columns
--- The columns of ctl/event.h, in its order, but the last ones.
+-- `enum column` of ctl/event.c, without the last ones, which each statement adds.
 e.id, e.user_id, CASE WHEN e.event_type = 'CARD_ISSUE' THEN e.payload ->> 'kind' END, e.status, e.event_type,
 e.retry_count, e.next_attempt_at, e.created_at,
 e.updated_at, e.completed_at, e.first_sent_at, e.deferred_since, e.lease_until, e.lease_owner, e.idempotency_key,
@@ -16,7 +16,7 @@ c.id, c.last4, c.exp_month, c.exp_year, c.status, clock_timestamp(),
 e.traceparent, c.issuer_card_id, e.held_behind, e.result::text, c.number_erased_at,
 
 -- part: event_filters
--- ctl/filter.h, $1 to $14.
+-- $1 to $14 as in ctl/filter.h.
 ($1::text IS NULL OR e.status = $1::text)
 AND ($2::text IS NULL OR e.event_type = $2::text)
 AND ($3::text IS NULL OR e.reason_code = $3::text)
@@ -216,9 +216,8 @@ LEFT JOIN LATERAL (SELECT o.id, o.status FROM issuing.outbox_events o
 WHERE e.id = $1::uuid;
 
 -- name: operator_cancel :many
--- why: PENDING -> REJECTED `cancelled` and its audit row: issuing.cancel. $1 event, $2
--- updated_at as seen in us or null, $3 the text for the user, $4 actor, $5 user of the operating system, $6 SUDO_USER,
--- $7 reason, $8 the batch.
+-- why: PENDING -> REJECTED `cancelled` and its audit row: issuing.cancel. $1 event, $2 updated_at as seen in us or
+-- null, $3 the text for the user, $4 actor, $5 user of the operating system, $6 SUDO_USER, $7 reason, $8 the batch.
 -- insert: acted
 FROM (SELECT set_config('issuing.batch', coalesce($8::text, ''), true) AS is_set OFFSET 0) AS b
 CROSS JOIN LATERAL issuing.cancel(CASE WHEN b.is_set IS NOT NULL THEN $1::uuid END, $2::int8,
@@ -226,9 +225,9 @@ CROSS JOIN LATERAL issuing.cancel(CASE WHEN b.is_set IS NOT NULL THEN $1::uuid E
 -- insert: of_acted
 
 -- name: operator_adopt :many
--- why: a PENDING event is given to the present issuer, with its audit row: issuing.adopt.
--- $1 event, $2 updated_at as seen in us or null, $3 the address of that issuer or null, $4 issuer.settle_time in ms, $5
--- actor, $6 user of the operating system, $7 SUDO_USER, $8 reason, $9 the batch.
+-- why: a PENDING event is given to the present issuer, with its audit row: issuing.adopt. $1 event, $2 updated_at as
+-- seen in us or null, $3 the address of that issuer or null, $4 issuer.settle_time in ms, $5 actor, $6 user of the
+-- operating system, $7 SUDO_USER, $8 reason, $9 the batch.
 -- insert: acted
 FROM (SELECT set_config('issuing.batch', coalesce($9::text, ''), true) AS is_set OFFSET 0) AS b
 CROSS JOIN LATERAL issuing.adopt(CASE WHEN b.is_set IS NOT NULL THEN $1::uuid END, $2::int8,
@@ -252,11 +251,11 @@ ORDER BY 2 DESC, 1
 LIMIT 10;
 
 -- name: operator_resolve :many
--- why: FAILED -> REJECTED `resolved` and its audit row: issuing.resolve. $1 event, $2
--- updated_at as seen in us or null, $3 the operator confirms that there is no card, $4 issuer.settle_time in ms, $5 the
--- text for the user, $6 actor, $7 user of the operating system, $8 SUDO_USER, $9 reason. For an event of a route in the
--- place of $3 to $5: $10 the operator confirms that it was not executed; $11 types and $12 their settling times in ms,
--- $13 that of all other types; $14 the text. $15 the batch.
+-- why: FAILED -> REJECTED `resolved` and its audit row: issuing.resolve. $1 event, $2 updated_at as seen in us or null,
+-- $3 the operator confirms that there is no card, $4 issuer.settle_time in ms, $5 the text for the user, $6 actor, $7
+-- user of the operating system, $8 SUDO_USER, $9 reason. For an event of a route in the place of $3 to $5: $10 the
+-- operator confirms that it was not executed; $11 types and $12 their settling times in ms, $13 that of all other
+-- types; $14 the text. $15 the batch.
 -- insert: acted
 FROM (SELECT o.event_type = 'CARD_ISSUE' AS is_card,
              (SELECT s.ms FROM unnest($11::text[], $12::int8[]) AS s (type, ms) WHERE s.type = o.event_type)

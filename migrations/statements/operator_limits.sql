@@ -1,10 +1,9 @@
 -- The requests of one user against the limit: `issuing-ctl limits`.
 
 -- name: operator_limits :one
--- why: whether the next card request of a user would be accepted, as issuing.accept and issuing.frees_at decide
--- : the tries that count in the window, and when the next one passes, null = now.
--- rate_limit_log_user; as many rows as the limit counts. No lock. $1 user, $2 limit.count, $3 limit.window in ms, $4
--- refused tries count too.
+-- why: whether the next card request of a user would be accepted, as issuing.accept and issuing.frees_at decide: the
+-- tries that count in the window, and when the next one passes, null = now. rate_limit_log_user; as many rows as the
+-- limit counts. No lock. $1 user, $2 limit.count, $3 limit.window in ms, $4 refused tries count too.
 WITH clock AS MATERIALIZED (
     SELECT c.t, c.t - $3::int8 * interval '1 millisecond' AS since FROM clock_timestamp() AS c (t)
 ), accepted AS MATERIALIZED (

@@ -1,17 +1,17 @@
 -- What operators ask the issuer through workers: `reconcile`, `reissue`, `doctor --issuer`, lists of its cards.
 
 -- name: operator_ask_reconcile :many
--- why: a mark for each event, which a worker processes: issuing.ask_reconcile. An
--- unfinished one is joined, and keeps its deadline; that of a reissue is `busy`. $1 events, $2 time in ms, $3 actor, $4
--- user of the operating system, $5 SUDO_USER, $6 reason, $7 the batch.
+-- why: a mark for each event, which a worker processes: issuing.ask_reconcile. An unfinished one is joined, and keeps
+-- its deadline; that of a reissue is `busy`. $1 events, $2 time in ms, $3 actor, $4 user of the operating system, $5
+-- SUDO_USER, $6 reason, $7 the batch.
 SELECT i.id, a.check_id, a.refused, a.is_joined
 FROM (SELECT set_config('issuing.batch', coalesce($7::text, ''), true) AS is_set OFFSET 0) AS b
 CROSS JOIN LATERAL unnest(CASE WHEN b.is_set IS NOT NULL THEN $1::uuid[] END) AS i (id)
 CROSS JOIN LATERAL issuing.ask_reconcile(i.id, $2::int8, $3::text, $4::text, $5::text, $6::text) AS a;
 
 -- name: operator_ask_reissue :many
--- why: the mark of a reissue: issuing.ask_reissue. $1 event, $2 time in ms, $3 actor,
--- $4 user of the operating system, $5 SUDO_USER, $6 reason, $7 why the card is replaced, null = as before.
+-- why: the mark of a reissue: issuing.ask_reissue. $1 event, $2 time in ms, $3 actor, $4 user of the operating system,
+-- $5 SUDO_USER, $6 reason, $7 why the card is replaced, null = as before.
 SELECT check_id, refused
 FROM issuing.ask_reissue($1::uuid, $2::int8, $3::text, $4::text, $5::text, $6::text, $7::text);
 
@@ -28,8 +28,8 @@ WHERE p.id = ANY ($1::uuid[]);
 SELECT issuing.withdraw_mark($1::uuid);
 
 -- name: operator_ask_issuer_check :one
--- why: a check for a worker, and its audit row: issuing.ask_issuer_check. $1 target, $2 user or
--- null, $3 whether a card is made, $4 time in ms, $5 actor, $6 user of the operating system, $7 SUDO_USER, $8 reason.
+-- why: a check for a worker, and its audit row: issuing.ask_issuer_check. $1 target, $2 user or null, $3 whether a card
+-- is made, $4 time in ms, $5 actor, $6 user of the operating system, $7 SUDO_USER, $8 reason.
 SELECT check_id, refused
 FROM issuing.ask_issuer_check($1::text, $2::text, $3::bool, $4::int8, $5::text, $6::text, $7::text, $8::text);
 

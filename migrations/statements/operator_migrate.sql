@@ -6,9 +6,9 @@
 SELECT pg_try_advisory_lock(4711, 3);
 
 -- name: operator_migrate_state :one
--- why: whether there is a schema, who owns it, as which role to go on, and whether a version that was never released
--- divided its users by buckets or over schemas. The role is the owner of the existing tables, or issuing_owner; null
--- when the connected role may not become it. From PostgreSQL 16 on membership alone does not allow SET ROLE.
+-- why: whether there is a schema, who is connected, as which role to go on, and whether the users are divided by
+-- buckets or over schemas, as in no release. The role is the owner of the existing tables, or issuing_owner; null when
+-- the connected role may not become it. From PostgreSQL 16 on membership alone does not allow SET ROLE.
 SELECT m.oid IS NOT NULL, current_user::text, r.rolname::text,
        coalesce(to_regclass('issuing.cell_buckets'), to_regclass('issuing.places')) IS NOT NULL
 FROM (SELECT to_regclass('issuing.schema_migration')::oid AS oid) m
@@ -61,15 +61,14 @@ COMMIT;
 ROLLBACK;
 
 -- name: operator_number_keys :many
--- why: the number of card numbers under each key: issuing.number_keys. Reads all
--- cards once; counts only. No lock.
+-- why: the number of card numbers under each key: issuing.number_keys. Reads all cards once; counts only. No lock.
 SELECT key_id, records
 FROM issuing.number_keys();
 
 -- name: owner_rewrap_take :many
 -- why: the next card numbers that are not sealed with the active key, locked until the end of the transaction:
--- issuing.rewrap_take. For the owner of the tables only. $1 user and $2 card after
--- which to go on (null = from the beginning), $3 active key, $4 number of cards to look at.
+-- issuing.rewrap_take. For the owner of the tables only. $1 user and $2 card after which to go on (null = from the
+-- beginning), $3 active key, $4 number of cards to look at.
 SELECT id, user_id, number_record, looked_at_user, looked_at_card, left_out
 FROM issuing.rewrap_take($1::text, $2::uuid, $3::int8, $4::int8);
 
@@ -77,8 +76,6 @@ FROM issuing.rewrap_take($1::text, $2::uuid, $3::int8, $4::int8);
 -- why: stores them sealed again, each over the record that was opened, with an audit row: issuing.rewrap_put. $1 cards,
 -- $2 users, $3 old records, $4 new records, $5 who.
 SELECT issuing.rewrap_put($1::uuid[], $2::text[], $3::bytea[], $4::bytea[], $5::text);
-
--- ---- workers, targets and their controls ----
 
 -- name: operator_accept_history :one
 -- why: what programs have found missing is accepted, with its audit row: issuing.accept_history. null = there was

@@ -31,9 +31,8 @@ LIMIT 64;
 SELECT count(*), min(r.ids[1]::text), min(r.refused) FROM issuing.ends_refused r;
 
 -- name: operator_remove_route :one
--- why: nobody is to deliver the type any more: issuing.remove_route, with its audit row.
--- null = done, else why not. $1 type, $2 also while events are open or ends wait, $3 actor, $4 user of the operating
--- system, $5 SUDO_USER, $6 reason.
+-- why: nobody is to deliver the type any more: issuing.remove_route, with its audit row. null = done, else why not. $1
+-- type, $2 also while events are open or ends wait, $3 actor, $4 user of the operating system, $5 SUDO_USER, $6 reason.
 SELECT issuing.remove_route($1::text, $2::bool, $3::text, $4::text, $5::text, $6::text);
 
 -- name: operator_held_back :many
@@ -108,7 +107,7 @@ ORDER BY s.target IN ('issuer', 'core') DESC, s.target DESC
 LIMIT 64;
 
 -- name: operator_control :one
--- why: pauses, resumes or probes a target, with its audit row: issuing.control_target.
--- The caller sends a wakeup afterwards. null = done, else why not. $1 action, $2 target, $3 actor, $4 user of the
--- operating system, $5 SUDO_USER, $6 reason, $7 how long a pause lasts in ms, null = until it is resumed.
+-- why: pauses, resumes or probes a target, with its audit row: issuing.control_target. The caller sends a wakeup
+-- afterwards. null = done, else why not. $1 action, $2 target, $3 actor, $4 user of the operating system, $5 SUDO_USER,
+-- $6 reason, $7 how long a pause lasts in ms, null = until it is resumed.
 SELECT issuing.control_target($1::text, $2::text, $3::text, $4::text, $5::text, $6::text, $7::int8);

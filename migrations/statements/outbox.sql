@@ -1,3 +1,5 @@
+-- What a worker does with events: it takes them, keeps what an attempt learns, ends them, and does the housekeeping.
+
 -- name: what_waits :many
 -- why: at every poll, whether there is anything to take: issuing.what_waits and issuing.asks_wait. No lock. $1
 -- types of events.
@@ -90,15 +92,15 @@ FROM issuing.end_attempts(
 
 -- name: keep_rows :many
 -- why: the first call of a pass: deletes rows past their retention one by one, and decides which partitions are
--- settled. One worker of the cluster at a time: issuing.keep_rows. $1 keys, $2 limit
--- rows, $3 events; all in ms, and never less than the database's own retentions.
+-- settled. One worker of the cluster at a time: issuing.keep_rows. $1 keys, $2 limit rows, $3 events; all in ms, and
+-- never less than the database's own retentions.
 SELECT action, table_name, amount, detail, again
 FROM issuing.keep_rows($1::int8 * interval '1 millisecond', $2::int8 * interval '1 millisecond',
                        $3::int8 * interval '1 millisecond');
 
 -- name: run_housekeeping :many
--- why: the second call of a pass: makes or drops one partition: issuing.run_housekeeping. $1
--- keys, $2 limit rows, $3 events, $4 least length of a partition; all in ms.
+-- why: the second call of a pass: makes or drops one partition: issuing.run_housekeeping. $1 keys, $2 limit rows, $3
+-- events, $4 least length of a partition; all in ms.
 SELECT action, table_name, amount, detail, again
 FROM issuing.run_housekeeping($1::int8 * interval '1 millisecond', $2::int8 * interval '1 millisecond',
                         $3::int8 * interval '1 millisecond',

@@ -12,15 +12,14 @@ WHERE e.event_type = 'CARD_ISSUE' AND
 
 -- name: request_get :many
 -- why: one card request of one user, with its card. No lock. user_id is in the condition, so another user's id finds
--- nothing, and so does the id of an event of another type. issuing.make_notifications writes the same
--- answer into an event. $1 request, $2 user.
+-- nothing, and so does the id of an event of another type. issuing.make_notifications writes the same answer into an
+-- event. $1 request, $2 user.
 -- insert: request
 e.id = $1::uuid AND e.user_id = $2::text;
 
 -- name: request_list :many
 -- why: newest first by id (time-ordered), keyset paging on outbox_events_user, where events of other types are passed
--- over. No lock. $1 user, $2 the last id of the
--- previous page or null, $3 limit.
+-- over. No lock. $1 user, $2 the last id of the previous page or null, $3 limit.
 -- insert: request
 e.user_id = $1::text AND e.id < coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)
 ORDER BY e.id DESC
@@ -56,10 +55,10 @@ ORDER BY c.id DESC
 LIMIT $3::int8;
 
 -- name: card_ask_reveal :many
--- why: the audit row of a disclosure, its count and a ticket: issuing.ask_reveal;
--- 13_numbers.sql explains the lock and the races. The ticket is null when none of the keys in $3 opens the number, and
--- when frees_in_ms is set, because too many numbers were shown to this user. $1 card, $2 user, $3 ids of the keys that
--- this api can open, $4 the most numbers in a minute, at most the database's ceiling.
+-- why: the audit row of a disclosure, its count and a ticket: issuing.ask_reveal; 13_numbers.sql explains the lock and
+-- the races. The ticket is null when none of the keys in $3 opens the number, and when frees_in_ms is set, because too
+-- many numbers were shown to this user. $1 card, $2 user, $3 ids of the keys that this api can open, $4 the most
+-- numbers in a minute, at most the database's ceiling.
 SELECT id, ticket, key_id, frees_in_ms, is_erased
 FROM issuing.ask_reveal($1::uuid, $2::text, $3::int8[], $4::int8);
 

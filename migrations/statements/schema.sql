@@ -1,3 +1,5 @@
+-- The first statement on each new connection.
+
 -- name: schema_version :one
 -- why: runs on each new connection, so that a program never works on a schema that it was not written for. Always one
 -- row. Without the table (nothing was migrated yet, or an older release migrated) the server answers 42P01, which means

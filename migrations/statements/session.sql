@@ -1,3 +1,5 @@
+-- What a program asks and sets on each new connection, beside schema.sql.
+
 -- name: session_waits :one
 -- why: what the sessions that this pool abandoned wait for. It runs on each new connection while there are such
 -- sessions. The usual cause is a commit that waits for a synchronous standby, and the operator must see it. A role sees
