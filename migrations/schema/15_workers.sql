@@ -128,34 +128,25 @@ BEGIN
     END IF;
     INSERT INTO target_controls (target) VALUES (target_name) ON CONFLICT (target) DO NOTHING;
     SELECT c.* INTO STRICT before FROM target_controls c WHERE c.target = target_name FOR UPDATE;
-    CASE action
-        WHEN 'pause_target' THEN
-            IF before.paused_at IS NOT NULL THEN
-                RETURN 'paused';
-            END IF;
-            UPDATE target_controls c SET paused_at = clock_timestamp(), paused_by = actor, paused_why = why,
-                                         paused_until = clock_timestamp() + pause_ms * interval '1 millisecond'
-            WHERE c.target = target_name
-            RETURNING c.* INTO STRICT after;
-        WHEN 'resume_target' THEN
-            IF before.paused_at IS NULL THEN
-                RETURN 'not_paused';
-            END IF;
-            UPDATE target_controls c SET paused_at = NULL, paused_by = NULL, paused_why = NULL,
-                                         paused_until = NULL
-            WHERE c.target = target_name
-            RETURNING c.* INTO STRICT after;
-        WHEN 'probe_target' THEN
-            IF before.paused_at IS NOT NULL THEN
-                RETURN 'paused';
-            END IF;
-            UPDATE target_controls c SET probe_number = c.probe_number + 1
-            WHERE c.target = target_name
-            RETURNING c.* INTO STRICT after;
-            PERFORM make_one_due(CASE WHEN target_name IN ('issuer', 'core') THEN 'CARD_ISSUE' ELSE target_name END);
-        ELSE
-            RAISE EXCEPTION 'no such action: %', action USING ERRCODE = '22023';
-    END CASE;
+    IF action NOT IN ('pause_target', 'resume_target', 'probe_target') THEN
+        RAISE EXCEPTION 'no such action: %', action USING ERRCODE = '22023';
+    ELSIF action = 'resume_target' AND before.paused_at IS NULL THEN
+        RETURN 'not_paused';
+    ELSIF action <> 'resume_target' AND before.paused_at IS NOT NULL THEN
+        RETURN 'paused';
+    END IF;
+    -- What is not set is null: a target that is probed or resumed is not paused.
+    after.paused_at := CASE WHEN action = 'pause_target' THEN clock_timestamp() END;
+    UPDATE target_controls c
+    SET paused_at = after.paused_at, paused_by = CASE WHEN action = 'pause_target' THEN actor END,
+        paused_why = CASE WHEN action = 'pause_target' THEN why END,
+        paused_until = after.paused_at + pause_ms * interval '1 millisecond',
+        probe_number = c.probe_number + CASE WHEN action = 'probe_target' THEN 1 ELSE 0 END
+    WHERE c.target = target_name
+    RETURNING c.* INTO STRICT after;
+    IF action = 'probe_target' THEN
+        PERFORM make_one_due(CASE WHEN target_name IN ('issuer', 'core') THEN 'CARD_ISSUE' ELSE target_name END);
+    END IF;
     INSERT INTO operator_actions (actor, os_user, sudo_user, action, reason, before, after)
     VALUES (actor, os_user, sudo_user, action, why, to_jsonb(before), to_jsonb(after));
     RETURN NULL;

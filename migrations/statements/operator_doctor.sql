@@ -304,9 +304,15 @@ WITH ours AS MATERIALIZED (
     SELECT n.oid, n.nspowner AS owner, r.rolname AS owner_name, r.rolsuper
     FROM pg_namespace n JOIN pg_roles r ON r.oid = n.nspowner
     WHERE n.nspname = 'issuing'
-), programs AS MATERIALIZED (
+), roles AS MATERIALIZED (
     SELECT r.* FROM pg_roles r
-    WHERE r.rolname IN ('issuing_api', 'issuing_worker', 'issuing_operator', 'issuing_viewer') AND NOT r.rolsuper
+    WHERE r.rolname IN ('issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator', 'issuing_viewer')
+), programs AS MATERIALIZED (
+    SELECT r.* FROM roles r WHERE r.rolname <> 'issuing_owner' AND NOT r.rolsuper
+), settings AS MATERIALIZED (
+    SELECT s.setrole AS role, s.setdatabase, u.setting
+    FROM pg_db_role_setting s CROSS JOIN LATERAL unnest(s.setconfig) AS u (setting)
+    WHERE s.setdatabase IN (0, (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))
 ), things AS MATERIALIZED (
     SELECT c.oid::regclass::text AS name, c.relowner AS owner FROM pg_class c JOIN ours o ON c.relnamespace = o.oid
     WHERE c.relkind <> 'i' AND c.relkind <> 'I'
@@ -390,15 +396,11 @@ WITH ours AS MATERIALIZED (
     SELECT 11, v.setting IS NULL, format('%s: %s', r.rolname, coalesce(v.setting, 'no search_path is set')),
            format('ALTER ROLE %I SET search_path = pg_catalog, issuing, pg_temp (migrate does it as a superuser)',
                   r.rolname)
-    FROM pg_roles r
+    FROM roles r
     LEFT JOIN LATERAL (
-        SELECT u.setting FROM pg_db_role_setting s CROSS JOIN LATERAL unnest(s.setconfig) AS u (setting)
-        WHERE s.setrole = r.oid
-          AND s.setdatabase IN (0, (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))
-          AND u.setting LIKE 'search_path=%'
-        ORDER BY u.setting = 'search_path=pg_catalog, issuing, pg_temp' LIMIT 1) v ON true
-    WHERE r.rolname IN ('issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator', 'issuing_viewer')
-      AND v.setting IS DISTINCT FROM 'search_path=pg_catalog, issuing, pg_temp'
+        SELECT s.setting FROM settings s WHERE s.role = r.oid AND s.setting LIKE 'search_path=%'
+        ORDER BY s.setting = 'search_path=pg_catalog, issuing, pg_temp' LIMIT 1) v ON true
+    WHERE v.setting IS DISTINCT FROM 'search_path=pg_catalog, issuing, pg_temp'
     UNION ALL
     SELECT 12, true, 'everybody may create in the schema public',
            'REVOKE CREATE ON SCHEMA public FROM PUBLIC: what others create there may be found before what they mean'
@@ -417,28 +419,23 @@ WITH ours AS MATERIALIZED (
     UNION ALL
     SELECT 14, r.rolname = 'issuing_viewer', format('%s may not connect to this database', r.rolname),
            format('GRANT CONNECT ON DATABASE %I TO %I', current_database(), r.rolname)
-    FROM pg_roles r
-    WHERE r.rolname IN ('issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator', 'issuing_viewer')
-      AND NOT r.rolsuper
+    FROM roles r
+    WHERE NOT r.rolsuper
       -- guard: doctor reports that a role may not connect
       AND NOT has_database_privilege(r.oid, current_database(), 'CONNECT')
     UNION ALL
     -- A role may change its own settings, and they outlive the program that did it. search_path, synchronous_commit and
     -- jit are checked elsewhere.
-    SELECT 15, u.setting !~ '^default_transaction_(isolation|read_only)=',
-           format('%s has a setting that migrate has not given it: %s', r.rolname, u.setting),
+    SELECT 15, s.setting !~ '^default_transaction_(isolation|read_only)=',
+           format('%s has a setting that migrate has not given it: %s', r.rolname, s.setting),
            format('ALTER ROLE %I%s RESET %s, unless you mean it', r.rolname,
                   CASE WHEN s.setdatabase <> 0 THEN format(' IN DATABASE %I', current_database()) END,
-                  split_part(u.setting, '=', 1))
-    FROM pg_roles r
-    JOIN pg_db_role_setting s ON s.setrole = r.oid
-        AND s.setdatabase IN (0, (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))
-    CROSS JOIN LATERAL unnest(s.setconfig) AS u (setting)
-    WHERE r.rolname IN ('issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator', 'issuing_viewer')
-      AND u.setting !~ '^(search_path|synchronous_commit|jit)='
-      AND u.setting !~ '^(auto_explain\.)?log_parameter_max_length(_on_error)?=0$'
+                  split_part(s.setting, '=', 1))
+    FROM roles r JOIN settings s ON s.role = r.oid
+    WHERE s.setting !~ '^(search_path|synchronous_commit|jit)='
+      AND s.setting !~ '^(auto_explain\.)?log_parameter_max_length(_on_error)?=0$'
       AND NOT (r.rolname IN ('issuing_api', 'issuing_worker')
-               AND u.setting IN ('statement_timeout=15s', 'idle_in_transaction_session_timeout=15s'))
+               AND s.setting IN ('statement_timeout=15s', 'idle_in_transaction_session_timeout=15s'))
 )
 SELECT f.is_warning, f.what, f.fix FROM faults f ORDER BY f.is_warning, f.n, f.what LIMIT 50;
 
