@@ -15,6 +15,8 @@
 #include "common/core/config/config_table.h"
 #include "common/lib/config/config_value.h"
 
+#define MEMBER_FLAG "issuer." CONFIG_MEMBER_PREFIX
+
 /* ---- setting one option ---- */
 
 static void free_text(char **text)
@@ -82,7 +84,8 @@ static bool read_choice(const struct config_option *option, const char *text, in
     return true;
 }
 
-bool config_read_value(void *ret_value, const struct config_option *option, const char *text, struct err *err)
+/* ret_value is what option->type says. */
+static bool read_value(void *ret_value, const struct config_option *option, const char *text, struct err *err)
 {
     if (*text == '\0')
         return err_set(err, ERR_CONFIG, "the value is empty");
@@ -117,21 +120,27 @@ bool config_read_value(void *ret_value, const struct config_option *option, cons
     return false;
 }
 
-bool config_set_option(struct config_loading *loading, size_t index, const char *text, enum config_origin origin)
+bool config_set(struct config_loading *loading, const struct config_setting *setting, const char *text, int origin)
 {
-    const struct config_option *option = &config_options[index];
-
-    if (!config_read_value(config_place_of(&loading->config, option), option, text, loading->err))
+    if (!read_value(setting->value, setting->option, text, loading->err))
         return false;
-    loading->config.origins->of[index] = origin;
+    setting->source->origin = origin;
+    if (origin == ORIGIN_FILE)
+        setting->source->line = loading->file.line;
     return true;
+}
+
+static bool set_option(struct config_loading *loading, const struct config_option *option, const char *text, int origin)
+{
+    const struct config_setting setting = config_setting_of(&loading->config, option);
+    return config_set(loading, &setting, text, origin);
 }
 
 static bool set_defaults(struct config_loading *loading)
 {
     for (size_t i = 0; i < config_option_count; i++)
         if (config_default_of(&config_options[i]) &&
-            !config_set_option(loading, i, config_default_of(&config_options[i]), ORIGIN_DEFAULT))
+            !set_option(loading, &config_options[i], config_default_of(&config_options[i]), ORIGIN_DEFAULT))
             return false;
     loading->config.database.place = CONFIG_NO_PLACE;
     loading->config.log.format = isatty(STDERR_FILENO) ? LOG_FORMAT_TEXT : LOG_FORMAT_JSON;
@@ -145,8 +154,8 @@ static bool set_profile_defaults(struct config_loading *loading)
     if (!config_value_choice(loading->config.issuer.profile, config_profiles, &profile, loading->err))
         return false;
     for (size_t i = 0; profile > 0 && i < config_option_count; i++)
-        if (config_options[i].by_profile && loading->config.origins->of[i] == ORIGIN_DEFAULT &&
-            !config_set_option(loading, i, config_options[i].by_profile[profile], ORIGIN_PROFILE))
+        if (config_options[i].by_profile && loading->config.origins->of[i].origin == ORIGIN_DEFAULT &&
+            !set_option(loading, &config_options[i], config_options[i].by_profile[profile], ORIGIN_PROFILE))
             return false;
     return true;
 }
@@ -176,24 +185,37 @@ static const char *flag_value(int argc, char **argv, int *index)
     return argv[++*index];
 }
 
+/* Finds the option of the flag by its name. */
+static bool read_flag(struct config_flag *flag, struct err *err)
+{
+    char nearest[CONFIG_NAME_SIZE];
+
+    if (strncmp(flag->name, "route.", 6) == 0)
+        return config_read_route_flag(flag, err);
+    if (strncmp(flag->name, MEMBER_FLAG, strlen(MEMBER_FLAG)) == 0)
+        return true;
+    flag->option = config_find_option(config_options, config_option_count, flag->name, config_option_name, nearest);
+    return flag->option || err_set(err, ERR_USAGE, "unknown option --%s; the nearest is --%s", flag->name, nearest);
+}
+
 static bool take_option_flag(struct config_loading *loading, int argc, char **argv, int *index)
 {
     const char *argument = argv[*index];
-    char name[CONFIG_NAME_SIZE], nearest[CONFIG_NAME_SIZE];
-    size_t found;
+    struct config_flag flag = {.option = NULL};
+    int place = 0;
 
-    snprintf(name, sizeof(name), "%.*s", (int)strcspn(argument + 2, "="), argument + 2);
-    if (strncmp(name, "route.", 6) == 0)
-        return config_take_route_flag(loading, name, flag_value(argc, argv, index));
-    if (strncmp(name, "issuer." CONFIG_MEMBER_PREFIX, strlen("issuer." CONFIG_MEMBER_PREFIX)) == 0)
-        return config_take_member_flag(loading, name + strlen("issuer." CONFIG_MEMBER_PREFIX),
-                                       flag_value(argc, argv, index));
-    found = config_find_option(name, config_option_name, nearest);
-    if (found == config_option_count)
-        return err_set(loading->err, ERR_USAGE, "unknown option --%s; the nearest is --%s", name, nearest);
-    loading->flags[found] = flag_value(argc, argv, index);
-    if (!loading->flags[found])
-        return err_set(loading->err, ERR_USAGE, "--%s needs a value", name);
+    snprintf(flag.name, sizeof(flag.name), "%.*s", (int)strcspn(argument + 2, "="), argument + 2);
+    flag.value = flag_value(argc, argv, index);
+    if (!read_flag(&flag, loading->err))
+        return false;
+    if (!flag.value)
+        return err_set(loading->err, ERR_USAGE, "--%s needs a value", flag.name);
+    if (!flag.option && loading->member_flag_count++ == CONFIG_MEMBERS_MAX)
+        return err_set(loading->err, ERR_USAGE, "there are more than %d --issuer.create", CONFIG_MEMBERS_MAX);
+    while (place < loading->flag_count && strcmp(loading->flags[place].name, flag.name) != 0)
+        place++;
+    loading->flags[place] = flag;
+    loading->flag_count += place == loading->flag_count;
     return true;
 }
 
@@ -246,7 +268,7 @@ static bool refuse_argument(struct config_loading *loading, const char *argument
     if (strncmp(argument, "--", 2) != 0 || argument[2] == '\0')
         return err_set(loading->err, ERR_USAGE, "unexpected argument \"%.60s\"", argument);
     snprintf(name, sizeof(name), "%.*s", (int)strcspn(argument + 2, "="), argument + 2);
-    (void)config_find_option(name, config_option_name, nearest);
+    (void)config_find_option(config_options, config_option_count, name, config_option_name, nearest);
     return err_set(loading->err, ERR_USAGE, "unknown option --%.60s; the nearest is --%s", name, nearest);
 }
 
@@ -256,8 +278,8 @@ static bool take_arguments(struct config_loading *loading, int argc, char **argv
     bool options_end = false, taken = false;
 
     config->arguments = calloc((size_t)(argc > 0 ? argc : 0) + 1, sizeof(*config->arguments));
-    loading->route_flags = calloc((size_t)(argc > 0 ? argc : 0) + 1, sizeof(*loading->route_flags));
-    if (!config->arguments || !loading->route_flags)
+    loading->flags = calloc((size_t)(argc > 0 ? argc : 0) + 1, sizeof(*loading->flags));
+    if (!config->arguments || !loading->flags)
         return err_set(loading->err, ERR_MEMORY, "no memory for the command line");
     for (int i = 1; i < argc; i++) {
         if (!options_end && strncmp(argv[i], "--", 2) == 0 && looks_like_option(argv[i])) {
@@ -278,7 +300,8 @@ static bool take_arguments(struct config_loading *loading, int argc, char **argv
     return true;
 }
 
-bool config_check_argument(const struct config_option *option, const char *value, struct err *err)
+/* Everybody can read the arguments of a process: ERR_CONFIG when this one holds a password. */
+static bool check_argument(const struct config_option *option, const char *value, struct err *err)
 {
     /* guard: a password on the command line is refused */
     if (option->type != OPTION_CONNINFO || !config_value_has_password(value))
@@ -289,13 +312,22 @@ bool config_check_argument(const struct config_option *option, const char *value
                    "the system user (peer): docs/install.md, Passwords");
 }
 
+static bool set_from_flag(struct config_loading *loading, const struct config_flag *flag)
+{
+    if (!flag->option)
+        return config_set_member(loading, flag->name + strlen(MEMBER_FLAG), flag->value, ORIGIN_FLAG);
+    if (flag->type[0])
+        return config_set_route_option(loading, flag->type, flag->option, flag->value, ORIGIN_FLAG);
+    return check_argument(flag->option, flag->value, loading->err) &&
+           set_option(loading, flag->option, flag->value, ORIGIN_FLAG);
+}
+
 static bool set_from_flags(struct config_loading *loading)
 {
-    for (size_t i = 0; i < config_option_count; i++)
-        if (loading->flags[i] && (!config_check_argument(&config_options[i], loading->flags[i], loading->err) ||
-                                  !config_set_option(loading, i, loading->flags[i], ORIGIN_FLAG)))
-            return err_prefix(loading->err, "--%s.%s", config_options[i].section, config_options[i].key);
-    return config_set_routes_from_flags(loading) && config_set_members_from_flags(loading);
+    for (int i = 0; i < loading->flag_count; i++)
+        if (!set_from_flag(loading, &loading->flags[i]))
+            return err_prefix(loading->err, "--%s", loading->flags[i].name);
+    return true;
 }
 
 /* ---- the environment ---- */
@@ -344,7 +376,7 @@ static bool set_from_environment(struct config_loading *loading)
     for (char **variable = environ; variable && *variable; variable++) {
         char name[CONFIG_NAME_SIZE], nearest[CONFIG_NAME_SIZE];
         const char *equals = strchr(*variable, '=');
-        size_t found;
+        const struct config_option *option;
         if (strncmp(*variable, "ISSUING_", 8) != 0 || strncmp(*variable, "ISSUING_TEST_", 13) == 0 || !equals)
             continue;
         snprintf(name, sizeof(name), "%.*s", (int)(equals - *variable), *variable);
@@ -353,18 +385,18 @@ static bool set_from_environment(struct config_loading *loading)
                 return false;
             continue;
         }
-        found = config_find_option(name, config_variable_name, nearest);
-        if (found == config_option_count && is_of_service(name)) {
+        option = config_find_option(config_options, config_option_count, name, config_option_variable, nearest);
+        if (!option && is_of_service(name)) {
             loading->config.passed_over++;
             continue;
         }
-        if (found == config_option_count)
+        if (!option)
             return err_set(loading->err, ERR_CONFIG, "unknown environment variable %s; the nearest is %s", name,
                            nearest);
         if (equals[1] == '\0')
             return err_set(loading->err, ERR_CONFIG,
                            "the environment variable %s is empty; unset it or give it a value", name);
-        if (!config_set_option(loading, found, equals + 1, ORIGIN_ENVIRONMENT))
+        if (!set_option(loading, option, equals + 1, ORIGIN_ENVIRONMENT))
             return err_prefix(loading->err, "%s", name);
     }
     return true;
@@ -375,21 +407,26 @@ static bool set_from_environment(struct config_loading *loading)
 static bool set_from_credentials(struct config_loading *loading)
 {
     const char *directory = getenv("CREDENTIALS_DIRECTORY");
+    struct config_setting setting;
 
     if (!directory || directory[0] != '/')
         return true;
-    for (size_t i = 0; i < config_option_count; i++) {
-        char path[PATH_MAX];
+    for (size_t i = 0; config_setting_at(&loading->config, i, &setting); i++) {
+        char path[PATH_MAX], of_route[CONFIG_NAME_SIZE];
+        const char *name = setting.option->credential;
         struct stat status;
-        if (!config_options[i].credential || *(char **)config_place_of(&loading->config, &config_options[i]))
+        if (!name || *(char **)setting.value)
             continue;
-        if ((size_t)snprintf(path, sizeof(path), "%s/%s", directory, config_options[i].credential) >= sizeof(path) ||
-            stat(path, &status) != 0)
+        if (setting.type[0]) {
+            config_route_credential_name(&setting, of_route);
+            name = of_route;
+        }
+        if ((size_t)snprintf(path, sizeof(path), "%s/%s", directory, name) >= sizeof(path) || stat(path, &status) != 0)
             continue;
-        if (!config_set_option(loading, i, path, ORIGIN_CREDENTIAL))
-            return err_prefix(loading->err, "the credential %s", config_options[i].credential);
+        if (!config_set(loading, &setting, path, ORIGIN_CREDENTIAL))
+            return err_prefix(loading->err, "the credential %s", name);
     }
-    return config_set_routes_from_credentials(loading, directory);
+    return true;
 }
 
 /* ---- the whole ---- */
@@ -442,11 +479,11 @@ const char *config_database_url(const struct config *config, int place)
 bool config_load(struct config *ret_config, enum config_program program, int argc, char **argv, struct err *err)
 {
     struct config_loading loading = {
-        .program = program, .file = {.path = CONFIG_DEFAULT_PATH, .may_be_absent = true}, .err = err};
+        .program = program, .file = {.path = CONFIG_DEFAULT_PATH, .may_be_absent = true}, .err = err, .route = -1};
 
     bool is_loaded = load(&loading, argc, argv);
 
-    free(loading.route_flags);
+    free(loading.flags);
     if (!is_loaded || !make_place_urls(&loading.config, err)) {
         config_done(&loading.config);
         return false;
@@ -458,13 +495,13 @@ bool config_load(struct config *ret_config, enum config_program program, int arg
 
 void config_done(struct config *config)
 {
-    for (size_t i = 0; i < config_option_count; i++)
-        if (config_is_text(&config_options[i]))
-            free_text(config_place_of(config, &config_options[i]));
-    config_routes_done(config);
+    struct config_setting setting;
+
+    for (size_t i = 0; config->origins && config_setting_at(config, i, &setting); i++)
+        if (config_is_text(setting.option))
+            free_text(setting.value);
     for (int i = 0; i < CONFIG_PLACES_MAX; i++)
         free_text(&config->place_urls[i]);
-    config_members_done(config);
     if (config->origins)
         free(config->origins->path);
     free(config->origins);

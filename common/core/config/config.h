@@ -30,11 +30,24 @@ enum config_card_store { CARD_STORE_ENCRYPTED, CARD_STORE_NEVER };
 #define CONFIG_MEMBERS_MAX 12
 #define CONFIG_MEMBER_PATH_MAX 63
 
+/* Where a value comes from. Private: of this folder. */
+struct config_source {
+    enum {
+        ORIGIN_DEFAULT, /* also that of the profile generic */
+        ORIGIN_PROFILE, /* the default of another profile */
+        ORIGIN_FILE,
+        ORIGIN_ENVIRONMENT,
+        ORIGIN_FLAG,
+        ORIGIN_CREDENTIAL,
+    } origin;
+    int line; /* in the file; 0 = not in it */
+};
+
 /* issuer.create.PATH = value */
 struct config_member {
     char path[CONFIG_MEMBER_PATH_MAX + 1];
     char *value;
-    int line, origin; /* private */
+    struct config_source source;
 };
 
 enum config_on_refused { ON_REFUSED_REJECT, ON_REFUSED_QUESTION };

@@ -113,34 +113,37 @@ static bool check_proxy(const char *url, struct err *err)
 
 /* ---- routes ---- */
 
+static struct config_setting setting_of(const struct config *config, int index, const char *key)
+{
+    char nearest[CONFIG_NAME_SIZE];
+    return config_setting_of_route(
+        config, index,
+        config_find_option(config_route_options, config_route_option_count, key, config_option_key, nearest));
+}
+
 /* Puts the place of a route's option before the message: its line in the file, or the source that has none. An option
  * that no source has set stands at the line of its section. */
 static bool fail_route(const struct config *config, int index, const char *key, struct err *err)
 {
-    const struct config_route_origins *origins = &config->origins->routes[index];
-    const char *nearest, *type = config->routes[index].type;
-    const struct config_option *option = config_find_route_option(key, &nearest);
-    size_t place = (size_t)(option - config_route_options);
-    int line = origins->of[place] == ORIGIN_FILE      ? origins->lines[place]
-               : origins->of[place] == ORIGIN_DEFAULT ? origins->section_line
-                                                      : 0;
-    char variable[CONFIG_NAME_SIZE];
+    const struct config_setting setting = setting_of(config, index, key);
+    int origin = setting.source->origin, line = setting.source->line;
+    char name[CONFIG_NAME_SIZE];
 
-    if (line > 0)
+    if (origin == ORIGIN_DEFAULT)
+        line = config->origins->routes[index].section_line;
+    if ((origin == ORIGIN_FILE || origin == ORIGIN_DEFAULT) && line > 0)
         return err_prefix(err, "%.150s:%d", config->origins->path, line);
-    config_route_variable_name(type, option, variable);
-    if (origins->of[place] == ORIGIN_ENVIRONMENT)
-        return err_prefix(err, "%s", variable);
-    if (origins->of[place] == ORIGIN_FLAG)
-        return err_prefix(err, "--route.%s.%s", type, key);
-    return false;
+    if (origin == ORIGIN_ENVIRONMENT) {
+        config_setting_variable(&setting, name);
+        return err_prefix(err, "%s", name);
+    }
+    config_setting_name(&setting, name);
+    return origin == ORIGIN_FLAG && err_prefix(err, "--%s", name);
 }
 
 static bool is_set(const struct config *config, int index, const char *key)
 {
-    const char *nearest;
-    return config->origins->routes[index].of[config_find_route_option(key, &nearest) - config_route_options] !=
-           ORIGIN_DEFAULT;
+    return setting_of(config, index, key).source->origin != ORIGIN_DEFAULT;
 }
 
 static bool check_route_url(const struct config *config, int index, const char *key, const char *url, struct err *err)
@@ -225,16 +228,10 @@ static bool check_lease(const struct config *config, struct err *err)
                    given, issuer, core, least, config->issuer.profile);
 }
 
-static bool is_given(const struct config *config, const char *name)
-{
-    char nearest[CONFIG_NAME_SIZE];
-    return config->origins->of[config_find_option(name, config_option_name, nearest)] != ORIGIN_DEFAULT;
-}
-
 /* Whether keys are honoured is a part of every other profile. */
 static bool check_keys(const struct config *config, struct err *err)
 {
-    return !is_given(config, "issuer.keys") || strcmp(config->issuer.profile, "generic") == 0 ||
+    return !config_is_set(config, "issuer.keys") || strcmp(config->issuer.profile, "generic") == 0 ||
            err_set(err, ERR_CONFIG, "issuer.keys is an option of the profile generic only; issuer.profile is %s",
                    config->issuer.profile);
 }

@@ -24,7 +24,7 @@ static const char *check(const char *path, const char *value)
     return path[0] == '/' || path[length - 1] == '/' || strstr(path, "//") ? "a name in the path is empty" : NULL;
 }
 
-bool config_set_member(struct config_loading *loading, const char *path, const char *value, enum config_origin origin)
+bool config_set_member(struct config_loading *loading, const char *path, const char *value, int origin)
 {
     struct config *config = &loading->config;
     const char *wrong = check(path, value);
@@ -36,7 +36,7 @@ bool config_set_member(struct config_loading *loading, const char *path, const c
     if (wrong)
         return err_set(loading->err, ERR_CONFIG, "%s", wrong);
     if (is_there && origin == ORIGIN_FILE)
-        return err_set(loading->err, ERR_CONFIG, "it is set a second time; the first is line %d", member->line);
+        return err_set(loading->err, ERR_CONFIG, "it is set a second time; the first is line %d", member->source.line);
     if (at == CONFIG_MEMBERS_MAX)
         return err_set(loading->err, ERR_CONFIG, "there are more than %d", CONFIG_MEMBERS_MAX);
     char *copy = strdup(value);
@@ -45,29 +45,9 @@ bool config_set_member(struct config_loading *loading, const char *path, const c
     free(member->value);
     member->value = copy;
     snprintf(member->path, sizeof(member->path), "%s", path);
-    member->line = origin == ORIGIN_FILE ? loading->file.line : 0;
-    member->origin = (int)origin;
+    member->source.origin = origin;
+    member->source.line = origin == ORIGIN_FILE ? loading->file.line : 0;
     config->issuer.member_count += !is_there;
-    return true;
-}
-
-bool config_take_member_flag(struct config_loading *loading, const char *path, const char *value)
-{
-    if (!value)
-        return err_set(loading->err, ERR_USAGE, "--issuer.create.%s needs a value", path);
-    if (loading->member_flag_count == CONFIG_MEMBERS_MAX)
-        return err_set(loading->err, ERR_USAGE, "there are more than %d --issuer.create", CONFIG_MEMBERS_MAX);
-    struct config_member_flag *flag = &loading->member_flags[loading->member_flag_count++];
-    snprintf(flag->path, sizeof(flag->path), "%s", path);
-    flag->value = value;
-    return true;
-}
-
-bool config_set_members_from_flags(struct config_loading *loading)
-{
-    for (int i = 0; i < loading->member_flag_count; i++)
-        if (!config_set_member(loading, loading->member_flags[i].path, loading->member_flags[i].value, ORIGIN_FLAG))
-            return err_prefix(loading->err, "--issuer.create.%s", loading->member_flags[i].path);
     return true;
 }
 
@@ -78,11 +58,4 @@ bool config_members_differ(const struct config *left, const struct config *right
         are_same = strcmp(left->issuer.members[i].path, right->issuer.members[i].path) == 0 &&
                    strcmp(left->issuer.members[i].value, right->issuer.members[i].value) == 0;
     return !are_same;
-}
-
-void config_members_done(struct config *config)
-{
-    for (int i = 0; i < config->issuer.member_count; i++)
-        free(config->issuer.members[i].value);
-    config->issuer.member_count = 0;
 }

@@ -86,51 +86,12 @@ static_assert(sizeof(VARIABLE_PREFIX) + CONFIG_ROUTE_TYPE_SIZE + sizeof("_SIGN_S
 
 /* ---- names ---- */
 
-static void to_upper(char *text)
+void config_route_credential_name(const struct config_setting *setting, char ret_name[CONFIG_NAME_SIZE])
 {
-    for (; *text; text++)
-        if (*text >= 'a' && *text <= 'z')
-            *text = (char)(*text - 'a' + 'A');
-}
-
-void config_route_option_name(const char *type, const struct config_option *option, char ret_name[CONFIG_NAME_SIZE])
-{
-    snprintf(ret_name, CONFIG_NAME_SIZE, FLAG_PREFIX "%s.%s", type, option->key);
-}
-
-void config_route_variable_name(const char *type, const struct config_option *option, char ret_name[CONFIG_NAME_SIZE])
-{
-    snprintf(ret_name, CONFIG_NAME_SIZE, VARIABLE_PREFIX "%s_%s", type, option->key);
-    to_upper(ret_name);
-}
-
-void config_route_credential_name(const char *type, const struct config_option *option, char ret_name[CONFIG_NAME_SIZE])
-{
-    snprintf(ret_name, CONFIG_NAME_SIZE, "route_%s_%s", type, option->credential);
+    snprintf(ret_name, CONFIG_NAME_SIZE, "route_%s_%s", setting->type, setting->option->credential);
     for (char *at = ret_name; *at; at++)
         if (*at >= 'A' && *at <= 'Z')
             *at = (char)(*at - 'A' + 'a');
-}
-
-void *config_route_place_of(const struct config_route *route, const struct config_option *option)
-{
-    return (char *)(uintptr_t)route + option->offset;
-}
-
-const struct config_option *config_find_route_option(const char *key, const char **ret_nearest)
-{
-    size_t least = SIZE_MAX;
-
-    for (size_t i = 0; i < config_route_option_count; i++) {
-        size_t distance = config_value_distance(config_route_options[i].key, key);
-        if (strcmp(config_route_options[i].key, key) == 0)
-            return &config_route_options[i];
-        if (distance < least) {
-            least = distance;
-            *ret_nearest = config_route_options[i].key;
-        }
-    }
-    return NULL;
 }
 
 const char *config_check_route_type(const char *type, size_t length)
@@ -174,65 +135,42 @@ bool config_add_route(struct config_loading *loading, const char *type)
     config->routes[place] = (struct config_route){.on_refused = UNSET, .retry_for_ms = UNSET};
     config->origins->routes[place] = (struct config_route_origins){.section_line = 0};
     snprintf(config->routes[place].type, CONFIG_ROUTE_TYPE_SIZE, "%s", type);
-    for (size_t i = 0; i < config_route_option_count; i++)
-        if (config_route_options[i].default_text &&
-            !config_set_route_option(loading, type, &config_route_options[i], config_route_options[i].default_text,
-                                     ORIGIN_DEFAULT, 0))
+    for (const struct config_option *option = config_route_options;
+         option < &config_route_options[config_route_option_count]; option++)
+        if (option->default_text &&
+            !config_set_route_option(loading, type, option, option->default_text, ORIGIN_DEFAULT))
             return false;
     return true;
 }
 
 bool config_set_route_option(struct config_loading *loading, const char *type, const struct config_option *option,
-                             const char *text, enum config_origin origin, int line)
+                             const char *text, int origin)
 {
-    struct config *config = &loading->config;
-    size_t index = (size_t)(option - config_route_options);
-    int route = config_find_route(config, type);
-
-    if (route < 0) {
-        if (!config_add_route(loading, type))
-            return false;
-        route = config_find_route(config, type);
-    }
-    if (!config_read_value(config_route_place_of(&config->routes[route], option), option, text, loading->err))
+    if (config_find_route(&loading->config, type) < 0 && !config_add_route(loading, type))
         return false;
-    config->origins->routes[route].of[index] = origin;
-    if (line > 0)
-        config->origins->routes[route].lines[index] = line;
-    return true;
+    int route = config_find_route(&loading->config, type);
+    const struct config_setting setting = config_setting_of_route(&loading->config, route, option);
+    return config_set(loading, &setting, text, origin);
 }
 
 /* ---- the command line ---- */
 
-bool config_take_route_flag(struct config_loading *loading, const char *name, const char *value)
+bool config_read_route_flag(struct config_flag *flag, struct err *err)
 {
-    const char *type = name + sizeof(FLAG_PREFIX) - 1, *dot = strrchr(type, '.'), *nearest, *wrong;
-    struct config_route_flag *flag = &loading->route_flags[loading->route_flag_count];
+    const char *type = flag->name + sizeof(FLAG_PREFIX) - 1, *dot = strrchr(type, '.'), *wrong;
+    char nearest[CONFIG_NAME_SIZE];
 
     if (!dot)
-        return err_set(loading->err, ERR_USAGE, "unknown option --%s; an option of a route is --route.TYPE.key", name);
+        return err_set(err, ERR_USAGE, "unknown option --%s; an option of a route is --route.TYPE.key", flag->name);
     wrong = config_check_route_type(type, (size_t)(dot - type));
     if (wrong)
-        return err_set(loading->err, ERR_USAGE, "--%s: %s", name, wrong);
-    flag->option = config_find_route_option(dot + 1, &nearest);
+        return err_set(err, ERR_USAGE, "--%s: %s", flag->name, wrong);
+    flag->option =
+        config_find_option(config_route_options, config_route_option_count, dot + 1, config_option_key, nearest);
     if (!flag->option)
-        return err_set(loading->err, ERR_USAGE, "unknown option --%s; the nearest is --route.%.*s.%s", name,
+        return err_set(err, ERR_USAGE, "unknown option --%s; the nearest is --route.%.*s.%s", flag->name,
                        (int)(dot - type), type, nearest);
-    if (!value)
-        return err_set(loading->err, ERR_USAGE, "--%s needs a value", name);
     snprintf(flag->type, sizeof(flag->type), "%.*s", (int)(dot - type), type);
-    flag->value = value;
-    loading->route_flag_count++;
-    return true;
-}
-
-bool config_set_routes_from_flags(struct config_loading *loading)
-{
-    for (int i = 0; i < loading->route_flag_count; i++) {
-        const struct config_route_flag *flag = &loading->route_flags[i];
-        if (!config_set_route_option(loading, flag->type, flag->option, flag->value, ORIGIN_FLAG, 0))
-            return err_prefix(loading->err, "--" FLAG_PREFIX "%s.%s", flag->type, flag->option->key);
-    }
     return true;
 }
 
@@ -248,7 +186,7 @@ static const struct config_option *option_at_end(const char *text, size_t *ret_t
     for (size_t i = 0; i < config_route_option_count; i++) {
         char key[KEY_SIZE];
         size_t key_length = (size_t)snprintf(key, sizeof(key), "_%s", config_route_options[i].key);
-        to_upper(key);
+        config_to_upper(key);
         if (key_length < length && key_length > longest && strcmp(text + length - key_length, key) == 0) {
             found = &config_route_options[i];
             longest = key_length;
@@ -268,7 +206,7 @@ static void nearest_variable(const char *text, char ret_name[CONFIG_NAME_SIZE])
             char key[KEY_SIZE];
             size_t distance;
             snprintf(key, sizeof(key), "%s", config_route_options[i].key);
-            to_upper(key);
+            config_to_upper(key);
             distance = config_value_distance(key, end + 1);
             if (distance < least && end > text) {
                 least = distance;
@@ -297,32 +235,11 @@ bool config_set_route_from_variable(struct config_loading *loading, const char *
     if (wrong)
         return err_set(loading->err, ERR_CONFIG, "the environment variable %s: %s", name, wrong);
     snprintf(type, sizeof(type), "%.*s", (int)length, text);
-    return config_set_route_option(loading, type, option, value, ORIGIN_ENVIRONMENT, 0) ||
+    return config_set_route_option(loading, type, option, value, ORIGIN_ENVIRONMENT) ||
            err_prefix(loading->err, "%s", name);
 }
 
 /* ---- the rest ---- */
-
-bool config_set_routes_from_credentials(struct config_loading *loading, const char *directory)
-{
-    struct config *config = &loading->config;
-
-    for (int i = 0; i < config->route_count; i++)
-        for (size_t j = 0; j < config_route_option_count; j++) {
-            const struct config_option *option = &config_route_options[j];
-            char name[CONFIG_NAME_SIZE], path[PATH_MAX];
-            struct stat status;
-            if (!option->credential || *(char **)config_route_place_of(&config->routes[i], option))
-                continue;
-            config_route_credential_name(config->routes[i].type, option, name);
-            if ((size_t)snprintf(path, sizeof(path), "%s/%s", directory, name) >= sizeof(path) ||
-                stat(path, &status) != 0)
-                continue;
-            if (!config_set_route_option(loading, config->routes[i].type, option, path, ORIGIN_CREDENTIAL, 0))
-                return err_prefix(loading->err, "the credential %s", name);
-        }
-    return true;
-}
 
 void config_finish_routes(struct config *config)
 {
@@ -357,13 +274,4 @@ void config_swap_routes(struct config *one, struct config *other)
     int count = one->route_count;
     one->route_count = other->route_count;
     other->route_count = count;
-}
-
-void config_routes_done(struct config *config)
-{
-    for (int i = 0; i < config->route_count; i++)
-        for (size_t j = 0; j < config_route_option_count; j++)
-            if (config_is_text(&config_route_options[j]))
-                free(*(char **)config_route_place_of(&config->routes[i], &config_route_options[j]));
-    config->route_count = 0;
 }

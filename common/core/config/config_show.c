@@ -16,8 +16,10 @@ static void write_full_url(const char *url, FILE *out)
         fprintf(out, "%.*s%s", (int)length, url, url[length] ? "?***" : "");
 }
 
-static void write_value(const void *place, const struct config_option *option, FILE *out)
+static void write_value(const struct config_setting *setting, FILE *out)
 {
+    const struct config_option *option = setting->option;
+    const void *place = setting->value;
     char text[CONFIG_VALUE_SIZE];
     struct buf masked;
 
@@ -76,26 +78,20 @@ static bool is_same(const void *one, const void *other, const struct config_opti
 
 bool config_is_set(const struct config *config, const char *name)
 {
-    char option[CONFIG_NAME_SIZE];
-    for (size_t i = 0; i < config_option_count; i++) {
-        config_option_name(&config_options[i], option);
-        if (strcmp(option, name) == 0)
-            return config->origins->of[i] > ORIGIN_PROFILE;
-    }
-    return false;
+    char nearest[CONFIG_NAME_SIZE];
+    const struct config_option *option =
+        config_find_option(config_options, config_option_count, name, config_option_name, nearest);
+    return option && config_setting_of(config, option).source->origin > ORIGIN_PROFILE;
 }
 
-static void compare_route(const struct config_route *left, const struct config_route *right,
-                          void (*on_difference)(void *context, const char *name), void *context)
+static void compare(struct config_setting left, struct config_setting right,
+                    void (*on_difference)(void *context, const char *name), void *context)
 {
     char name[CONFIG_NAME_SIZE];
-    for (size_t i = 0; i < config_route_option_count; i++) {
-        const struct config_option *option = &config_route_options[i];
-        if (is_same(config_route_place_of(left, option), config_route_place_of(right, option), option))
-            continue;
-        config_route_option_name(left->type, option, name);
-        on_difference(context, name);
-    }
+    if (is_same(left.value, right.value, left.option))
+        return;
+    config_setting_name(&left, name);
+    on_difference(context, name);
 }
 
 /* Both are ordered by type. */
@@ -109,7 +105,11 @@ void config_compare_routes(const struct config *left, const struct config *right
                     : j == right->route_count ? -1
                                               : strcmp(left->routes[i].type, right->routes[j].type);
         if (order == 0) {
-            compare_route(&left->routes[i++], &right->routes[j++], on_difference, context);
+            for (size_t k = 0; k < config_route_option_count; k++)
+                compare(config_setting_of_route(left, i, &config_route_options[k]),
+                        config_setting_of_route(right, j, &config_route_options[k]), on_difference, context);
+            i++;
+            j++;
             continue;
         }
         snprintf(name, sizeof(name), "route.%s", order < 0 ? left->routes[i++].type : right->routes[j++].type);
@@ -120,15 +120,10 @@ void config_compare_routes(const struct config *left, const struct config *right
 void config_compare(const struct config *left, const struct config *right, enum config_program program,
                     void (*on_difference)(void *context, const char *name), void *context)
 {
-    char name[CONFIG_NAME_SIZE];
-    for (size_t i = 0; i < config_option_count; i++) {
-        const struct config_option *option = &config_options[i];
-        if (!(option->programs & (int)program) ||
-            is_same(config_place_of(left, option), config_place_of(right, option), option))
-            continue;
-        config_option_name(option, name);
-        on_difference(context, name);
-    }
+    for (size_t i = 0; i < config_option_count; i++)
+        if (config_options[i].programs & (int)program)
+            compare(config_setting_of(left, &config_options[i]), config_setting_of(right, &config_options[i]),
+                    on_difference, context);
     if (program & CONFIG_WORKER && config_members_differ(left, right))
         on_difference(context, "issuer.create");
 }
@@ -137,26 +132,23 @@ bool config_each_agreed(const struct config *config,
                         void (*on_option)(void *context, const char *name, const char *value), void *context)
 {
     char name[CONFIG_NAME_SIZE];
-    for (size_t i = 0; i < config_option_count; i++) {
-        if (!config_options[i].must_agree)
+    struct config_setting setting;
+    for (size_t i = 0; config_setting_at(config, i, &setting); i++) {
+        if (!setting.option->must_agree)
             continue;
         char *text = NULL;
         size_t size = 0;
         FILE *stream = open_memstream(&text, &size);
         if (!stream)
             return false;
-        write_value(config_place_of(config, &config_options[i]), &config_options[i], stream);
+        write_value(&setting, stream);
         bool is_whole = fclose(stream) == 0;
-        config_option_name(&config_options[i], name);
+        config_setting_name(&setting, name);
         if (is_whole)
             on_option(context, name, text);
         free(text);
         if (!is_whole)
             return false;
-    }
-    for (int i = 0; i < config->issuer.member_count; i++) {
-        snprintf(name, sizeof(name), "issuer.create.%s", config->issuer.members[i].path);
-        on_option(context, name, config->issuer.members[i].value);
     }
     return true;
 }
@@ -174,27 +166,17 @@ void config_each_file(const struct config *config, enum config_program program,
                       void (*on_file)(void *context, const char *name, const char *path), void *context)
 {
     char name[CONFIG_NAME_SIZE];
-    for (size_t i = 0; i < config_option_count; i++) {
-        const struct config_option *option = &config_options[i];
-        const char *const *path = config_place_of(config, option);
-        if (option->type != OPTION_FILE || !(option->programs & (int)program) || !*path)
+    struct config_setting setting;
+    for (size_t i = 0; config_setting_at(config, i, &setting); i++) {
+        const char *const *path = setting.value;
+        if (setting.option->type != OPTION_FILE || !(setting.option->programs & (int)program) || !*path)
             continue;
-        config_option_name(option, name);
+        config_setting_name(&setting, name);
         on_file(context, name, *path);
     }
-    for (int route = 0; program & CONFIG_WORKER && route < config->route_count; route++)
-        for (size_t i = 0; i < config_route_option_count; i++) {
-            const struct config_option *option = &config_route_options[i];
-            const char *const *path = config_route_place_of(&config->routes[route], option);
-            if (option->type != OPTION_FILE || !*path)
-                continue;
-            config_route_option_name(config->routes[route].type, option, name);
-            on_file(context, name, *path);
-        }
 }
 
-static void write_line(const struct config *config, const char *name, const void *place,
-                       const struct config_option *option, enum config_origin origin, int line, FILE *out)
+static void write_line(const struct config *config, const struct config_setting *setting, FILE *out)
 {
     static const char *const origins[] = {
         [ORIGIN_DEFAULT] = "default", [ORIGIN_PROFILE] = "default of profile",
@@ -202,47 +184,25 @@ static void write_line(const struct config *config, const char *name, const void
         [ORIGIN_FLAG] = "flag",       [ORIGIN_CREDENTIAL] = "credential",
     };
 
+    char name[CONFIG_NAME_SIZE];
+
+    config_setting_name(setting, name);
     fprintf(out, "%s = ", name);
-    write_value(place, option, out);
-    fprintf(out, "  # %s", origins[origin]);
-    if (origin == ORIGIN_FILE)
-        fprintf(out, " %s:%d", config->origins->path, line);
-    if (origin == ORIGIN_PROFILE)
+    write_value(setting, out);
+    fprintf(out, "  # %s", origins[setting->source->origin]);
+    if (setting->source->origin == ORIGIN_FILE)
+        fprintf(out, " %s:%d", config->origins->path, setting->source->line);
+    if (setting->source->origin == ORIGIN_PROFILE)
         fprintf(out, " %s", config->issuer.profile);
     fputc('\n', out);
 }
 
-static void show_route(const struct config *config, int index, FILE *out)
-{
-    const struct config_route *route = &config->routes[index];
-    const struct config_route_origins *origins = &config->origins->routes[index];
-    char name[CONFIG_NAME_SIZE];
-
-    for (size_t i = 0; i < config_route_option_count; i++) {
-        const struct config_option *option = &config_route_options[i];
-        config_route_option_name(route->type, option, name);
-        write_line(config, name, config_route_place_of(route, option), option, origins->of[i], origins->lines[i], out);
-    }
-}
-
 void config_show(const struct config *config, FILE *out)
 {
-    char name[CONFIG_NAME_SIZE];
+    struct config_setting setting;
 
-    for (size_t i = 0; i < config_option_count; i++) {
-        const struct config_option *option = &config_options[i];
-        config_option_name(option, name);
-        write_line(config, name, config_place_of(config, option), option, config->origins->of[i],
-                   config->origins->lines[i], out);
-    }
-    for (int i = 0; i < config->issuer.member_count; i++) {
-        const struct config_member *member = &config->issuer.members[i];
-        static const struct config_option text = {.type = OPTION_TEXT};
-        snprintf(name, sizeof(name), "issuer.create.%s", member->path);
-        write_line(config, name, &member->value, &text, (enum config_origin)member->origin, member->line, out);
-    }
-    for (int i = 0; i < config->route_count; i++)
-        show_route(config, i, out);
+    for (size_t i = 0; config_setting_at(config, i, &setting); i++)
+        write_line(config, &setting, out);
 }
 
 static void write_type(const struct config_option *option, FILE *out)

@@ -249,37 +249,120 @@ const struct config_option config_options[] = {
 const size_t config_option_count = ARRAY_SIZE(config_options);
 static_assert(ARRAY_SIZE(config_options) <= CONFIG_OPTIONS_MAX, "raise CONFIG_OPTIONS_MAX in config_table.h");
 
+/* ---- settings ---- */
+
+struct config_setting config_setting_of(const struct config *config, const struct config_option *option)
+{
+    return (struct config_setting){
+        .option = option,
+        .type = "",
+        .key = option->key,
+        .value = (char *)(uintptr_t)config + option->offset,
+        .source = &config->origins->of[option - config_options],
+    };
+}
+
+struct config_setting config_setting_of_route(const struct config *config, int route,
+                                              const struct config_option *option)
+{
+    return (struct config_setting){
+        .option = option,
+        .type = config->routes[route].type,
+        .key = option->key,
+        .value = (char *)(uintptr_t)&config->routes[route] + option->offset,
+        .source = &config->origins->routes[route].of[option - config_route_options],
+    };
+}
+
+static struct config_setting setting_of_member(const struct config_member *member)
+{
+    static const struct config_option option = {"issuer", NULL, OPTION_TEXT, .programs = WORKER, .must_agree = true};
+    struct config_member *place = (struct config_member *)(uintptr_t)member;
+    return (struct config_setting){&option, "create", member->path, &place->value, &place->source};
+}
+
+bool config_setting_at(const struct config *config, size_t index, struct config_setting *ret_setting)
+{
+    size_t members = (size_t)config->issuer.member_count;
+    if (index < config_option_count) {
+        *ret_setting = config_setting_of(config, &config_options[index]);
+        return true;
+    }
+    index -= config_option_count;
+    if (index < members) {
+        *ret_setting = setting_of_member(&config->issuer.members[index]);
+        return true;
+    }
+    index -= members;
+    if (index >= (size_t)config->route_count * config_route_option_count)
+        return false;
+    *ret_setting = config_setting_of_route(config, (int)(index / config_route_option_count),
+                                           &config_route_options[index % config_route_option_count]);
+    return true;
+}
+
+/* ---- names ---- */
+
+void config_to_upper(char *text)
+{
+    for (; *text; text++)
+        if (*text >= 'a' && *text <= 'z')
+            *text = (char)(*text - 'a' + 'A');
+}
+
+void config_setting_name(const struct config_setting *setting, char ret_name[CONFIG_NAME_SIZE])
+{
+    snprintf(ret_name, CONFIG_NAME_SIZE, "%s.%s%s%s", setting->option->section, setting->type,
+             setting->type[0] ? "." : "", setting->key);
+}
+
+void config_setting_variable(const struct config_setting *setting, char ret_name[CONFIG_NAME_SIZE])
+{
+    snprintf(ret_name, CONFIG_NAME_SIZE, "ISSUING_%s_%s%s%s", setting->option->section, setting->type,
+             setting->type[0] ? "_" : "", setting->key);
+    config_to_upper(ret_name);
+}
+
 void config_option_name(const struct config_option *option, char ret_name[CONFIG_NAME_SIZE])
 {
     snprintf(ret_name, CONFIG_NAME_SIZE, "%s.%s", option->section, option->key);
 }
 
-void config_variable_name(const struct config_option *option, char ret_name[CONFIG_NAME_SIZE])
+void config_option_variable(const struct config_option *option, char ret_name[CONFIG_NAME_SIZE])
 {
     snprintf(ret_name, CONFIG_NAME_SIZE, "ISSUING_%s_%s", option->section, option->key);
-    for (char *at = ret_name; *at; at++)
-        if (*at >= 'a' && *at <= 'z')
-            *at = (char)(*at - 'a' + 'A');
+    config_to_upper(ret_name);
 }
 
-size_t config_find_option(const char *name, void (*name_of)(const struct config_option *, char[CONFIG_NAME_SIZE]),
-                          char ret_nearest[CONFIG_NAME_SIZE])
+void config_option_section(const struct config_option *option, char ret_name[CONFIG_NAME_SIZE])
+{
+    snprintf(ret_name, CONFIG_NAME_SIZE, "%s", option->section);
+}
+
+void config_option_key(const struct config_option *option, char ret_name[CONFIG_NAME_SIZE])
+{
+    snprintf(ret_name, CONFIG_NAME_SIZE, "%s", option->key);
+}
+
+const struct config_option *config_find_option(const struct config_option *options, size_t count, const char *name,
+                                               void (*name_of)(const struct config_option *, char[CONFIG_NAME_SIZE]),
+                                               char ret_nearest[CONFIG_NAME_SIZE])
 {
     size_t least = SIZE_MAX;
 
-    for (size_t i = 0; i < config_option_count; i++) {
+    for (size_t i = 0; i < count; i++) {
         char candidate[CONFIG_NAME_SIZE];
         size_t distance;
-        name_of(&config_options[i], candidate);
+        name_of(&options[i], candidate);
         if (strcmp(candidate, name) == 0)
-            return i;
+            return &options[i];
         distance = config_value_distance(candidate, name);
         if (distance < least) {
             least = distance;
             memcpy(ret_nearest, candidate, CONFIG_NAME_SIZE);
         }
     }
-    return config_option_count;
+    return NULL;
 }
 
 const char *config_default_of(const struct config_option *option)
@@ -290,9 +373,4 @@ const char *config_default_of(const struct config_option *option)
 bool config_is_text(const struct config_option *option)
 {
     return option->type <= OPTION_URL;
-}
-
-void *config_place_of(const struct config *config, const struct config_option *option)
-{
-    return (char *)(uintptr_t)config + option->offset;
 }

@@ -54,91 +54,80 @@ extern const struct config_option config_options[];
 extern const size_t config_option_count;
 extern const char *const config_profiles[]; /* what issuer.profile may be, ended by NULL; generic is the first */
 
-enum config_origin {
-    ORIGIN_DEFAULT, /* also that of the profile generic */
-    ORIGIN_PROFILE, /* the default of another profile */
-    ORIGIN_FILE,
-    ORIGIN_ENVIRONMENT,
-    ORIGIN_FLAG,
-    ORIGIN_CREDENTIAL,
-};
+extern const struct config_option config_route_options[]; /* config_routes.c; their section is "route" */
+extern const size_t config_route_option_count;
 
 struct config_route_origins {
-    enum config_origin of[CONFIG_ROUTE_OPTIONS_MAX];
-    int lines[CONFIG_ROUTE_OPTIONS_MAX];
+    struct config_source of[CONFIG_ROUTE_OPTIONS_MAX];
     int section_line; /* 0 = the file does not have the route */
 };
 
 struct config_origins {
     char *path; /* of the file that was read; owned */
-    enum config_origin of[CONFIG_OPTIONS_MAX];
-    int lines[CONFIG_OPTIONS_MAX];                         /* in the file; 0 = not in it */
+    struct config_source of[CONFIG_OPTIONS_MAX];
     struct config_route_origins routes[CONFIG_ROUTES_MAX]; /* by the index of config->routes */
 };
 
-/* "section.key" and "ISSUING_SECTION_KEY". */
+/* ---- settings: each value that a configuration has, whatever kind of option it is of ---- */
+
+struct config_setting {
+    const struct config_option *option;
+    const char *type; /* of a route; "create" of a member; "" = it is neither */
+    const char *key;  /* the option's; of a member its path */
+    void *value;      /* a char *, int64_t or bool, depending on the option's type */
+    struct config_source *source;
+};
+
+struct config_setting config_setting_of(const struct config *config, const struct config_option *option);
+/* route: the index. */
+struct config_setting config_setting_of_route(const struct config *config, int route,
+                                              const struct config_option *option);
+/* All of them: those of config_options in their order, members, routes by type. False: there are no more. */
+bool config_setting_at(const struct config *config, size_t index, struct config_setting *ret_setting);
+/* "section.key", "route.TYPE.key", "issuer.create.PATH". */
+void config_setting_name(const struct config_setting *setting, char ret_name[CONFIG_NAME_SIZE]);
+/* The same as a variable: "ISSUING_SECTION_KEY". */
+void config_setting_variable(const struct config_setting *setting, char ret_name[CONFIG_NAME_SIZE]);
+
+/* The names by which options are found: "section.key", "ISSUING_SECTION_KEY", "section", "key". */
 void config_option_name(const struct config_option *option, char ret_name[CONFIG_NAME_SIZE]);
-void config_variable_name(const struct config_option *option, char ret_name[CONFIG_NAME_SIZE]);
-/* The index of the option whose name (made by `name_of`) is `name`; otherwise config_option_count, and the nearest
- * name. */
-size_t config_find_option(const char *name, void (*name_of)(const struct config_option *, char[CONFIG_NAME_SIZE]),
-                          char ret_nearest[CONFIG_NAME_SIZE]);
+void config_option_variable(const struct config_option *option, char ret_name[CONFIG_NAME_SIZE]);
+void config_option_section(const struct config_option *option, char ret_name[CONFIG_NAME_SIZE]);
+void config_option_key(const struct config_option *option, char ret_name[CONFIG_NAME_SIZE]);
+/* The first of the options whose name (made by `name_of`) is `name`; otherwise NULL, and the nearest name. */
+const struct config_option *config_find_option(const struct config_option *options, size_t count, const char *name,
+                                               void (*name_of)(const struct config_option *, char[CONFIG_NAME_SIZE]),
+                                               char ret_nearest[CONFIG_NAME_SIZE]);
+/* Letters of the ASCII alphabet become capitals. */
+void config_to_upper(char *text);
 /* The default where issuer.profile is generic; NULL = unset. */
 const char *config_default_of(const struct config_option *option);
-/* Where the option's value is: a char *, int64_t or bool, depending on its type. */
-void *config_place_of(const struct config *config, const struct config_option *option);
 bool config_is_text(const struct config_option *option);
-
-/* ---- the options of a route (config_routes.c) ---- */
-
-extern const struct config_option config_route_options[]; /* their section is "route" */
-extern const size_t config_route_option_count;
-
-/* "route.TYPE.key", "ISSUING_ROUTE_TYPE_KEY" and "route_type_credential". */
-void config_route_option_name(const char *type, const struct config_option *option, char ret_name[CONFIG_NAME_SIZE]);
-void config_route_variable_name(const char *type, const struct config_option *option, char ret_name[CONFIG_NAME_SIZE]);
-void config_route_credential_name(const char *type, const struct config_option *option,
-                                  char ret_name[CONFIG_NAME_SIZE]);
-void *config_route_place_of(const struct config_route *route, const struct config_option *option);
 
 /* ---- one run of config_load() ---- */
 
-/* --route.TYPE.key=value */
-struct config_route_flag {
-    char type[CONFIG_ROUTE_TYPE_SIZE];
-    const struct config_option *option;
-    const char *value;
-};
-
-/* --issuer.create.PATH=value */
-struct config_member_flag {
-    char path[CONFIG_MEMBER_PATH_MAX + 2]; /* one byte more, so that a long one is refused */
+struct config_flag {
+    char name[CONFIG_NAME_SIZE];        /* without the dashes */
+    const struct config_option *option; /* NULL = it is issuer.create.PATH */
+    char type[CONFIG_ROUTE_TYPE_SIZE];  /* of a route; "" = it is none's */
     const char *value;
 };
 
 struct config_loading {
     struct config config;
     enum config_program program;
-    struct config_ini file;                /* its path, and the line that is being read */
-    const char *flags[CONFIG_OPTIONS_MAX]; /* values from the command line; NULL = not given */
-    struct config_route_flag *route_flags; /* as many as there are arguments, at most; owned */
-    int route_flag_count;
-    struct config_member_flag member_flags[CONFIG_MEMBERS_MAX];
-    int member_flag_count;
+    struct config_ini file;    /* its path, and the line that is being read */
+    struct config_flag *flags; /* from the command line; as many as there are arguments, at most; owned */
+    int flag_count, member_flag_count;
     struct err *err;
     /* config_file.c */
     bool section_seen[CONFIG_OPTIONS_MAX]; /* by the index of the section's first option */
-    char route[CONFIG_ROUTE_TYPE_SIZE];    /* the type of the section [route.TYPE] that is being read; "" = another */
+    int route; /* the index of the route whose section [route.TYPE] is being read; -1 = another section */
 };
 
-/* Reads the text as the value of the option with this index. */
-must_check bool config_set_option(struct config_loading *loading, size_t index, const char *text,
-                                  enum config_origin origin);
-/* The same for any option; ret_value is what option->type says. */
-must_check bool config_read_value(void *ret_value, const struct config_option *option, const char *text,
-                                  struct err *err);
-/* Everybody can read the arguments of a process: ERR_CONFIG when this one holds a password. */
-must_check bool config_check_argument(const struct config_option *option, const char *value, struct err *err);
+/* Reads the text as the value of the setting. */
+must_check bool config_set(struct config_loading *loading, const struct config_setting *setting, const char *text,
+                           int origin);
 /* config_file.c: sets the options of the file at loading->file.path. */
 must_check bool config_load_file(struct config_loading *loading);
 
@@ -146,36 +135,27 @@ must_check bool config_load_file(struct config_loading *loading);
 
 #define CONFIG_MEMBER_PREFIX "create." /* of a key in [issuer] */
 
-must_check bool config_set_member(struct config_loading *loading, const char *path, const char *value,
-                                  enum config_origin origin);
-/* ERR_USAGE. */
-must_check bool config_take_member_flag(struct config_loading *loading, const char *path, const char *value);
-must_check bool config_set_members_from_flags(struct config_loading *loading);
+must_check bool config_set_member(struct config_loading *loading, const char *path, const char *value, int origin);
 bool config_members_differ(const struct config *left, const struct config *right);
-void config_members_done(struct config *config);
 
 /* ---- config_routes.c ---- */
 
 /* The index of the route, -1 = there is none. */
 int config_find_route(const struct config *config, const char *type);
-/* NULL and the nearest key: no option of a route has this key. */
-const struct config_option *config_find_route_option(const char *key, const char **ret_nearest);
 /* What is wrong with the first `length` bytes as a route's type. NULL = nothing. */
 const char *config_check_route_type(const char *type, size_t length);
 /* Adds a route with its defaults, which is not there yet. Precondition: the type was checked. */
 must_check bool config_add_route(struct config_loading *loading, const char *type);
-/* Sets an option of a route, which is added where it is not there yet. line: in the file, or 0. */
+/* Sets an option of a route, which is added where it is not there yet. */
 must_check bool config_set_route_option(struct config_loading *loading, const char *type,
-                                        const struct config_option *option, const char *text, enum config_origin origin,
-                                        int line);
-/* Takes "route.TYPE.key", the name of a flag, apart. ERR_USAGE. */
-must_check bool config_take_route_flag(struct config_loading *loading, const char *name, const char *value);
-must_check bool config_set_routes_from_flags(struct config_loading *loading);
+                                        const struct config_option *option, const char *text, int origin);
+/* Takes the name "route.TYPE.key" of the flag apart. ERR_USAGE. */
+must_check bool config_read_route_flag(struct config_flag *flag, struct err *err);
 /* Takes "ISSUING_ROUTE_TYPE_KEY" apart: the longest key that it ends in counts, since a type may contain '_'. */
 must_check bool config_set_route_from_variable(struct config_loading *loading, const char *name, const char *value);
-must_check bool config_set_routes_from_credentials(struct config_loading *loading, const char *directory);
+/* "route_type_credential": the name of its systemd credential. */
+void config_route_credential_name(const struct config_setting *setting, char ret_name[CONFIG_NAME_SIZE]);
 /* When everything else is read: defaults that are other options' values. */
 void config_finish_routes(struct config *config);
-void config_routes_done(struct config *config);
 
 #endif
