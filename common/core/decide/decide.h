@@ -37,6 +37,28 @@ struct flow_verdict {
     const char *detail;
 };
 
+static inline struct flow_verdict verdict_go(enum flow_step step)
+{
+    return (struct flow_verdict){.kind = FLOW_GO, .step = step};
+}
+
+/* COMPLETE, REJECT, FAIL. */
+static inline struct flow_verdict verdict_end(enum flow_verdict_kind kind, const char *code)
+{
+    return (struct flow_verdict){.kind = kind, .code = code};
+}
+
+/* RETRY, DEFER. */
+static inline struct flow_verdict verdict_wait(enum flow_verdict_kind kind, const char *code, int64_t wait_ms)
+{
+    return (struct flow_verdict){.kind = kind, .code = code, .wait_ms = wait_ms};
+}
+
+static inline struct flow_verdict verdict_defer(enum outbox_cause cause, int64_t wait_ms)
+{
+    return verdict_wait(FLOW_DEFER, outbox_cause_name(cause), wait_ms);
+}
+
 /* The attempt begins: sets where it stands, by what earlier ones have left in the row, and returns what comes first:
  * GO to a step, an end, or a DEFER. */
 struct flow_verdict decide_first(struct attempt *attempt, const struct attempt_rules *rules);

@@ -4,16 +4,6 @@
 
 #include "common/core/decide/decide.h"
 
-static struct flow_verdict go(enum flow_step step)
-{
-    return (struct flow_verdict){.kind = FLOW_GO, .step = step};
-}
-
-static struct flow_verdict end(enum flow_verdict_kind kind, const char *code)
-{
-    return (struct flow_verdict){.kind = kind, .code = code};
-}
-
 /* ---- a look-up that found nothing ---- */
 
 /* For this reason of the look-up, "not found" must hold also if a create or a delivery arrives later. */
@@ -33,31 +23,31 @@ static struct flow_verdict settled_not_found(struct attempt *attempt, const stru
     case LOOKUP_KEY_SPENT:
     case LOOKUP_UNFORESEEN:
     case LOOKUP_WORKER_LOST:
-        return end(FLOW_FAIL, decide_end_code(rules, reason, attempt->pending_code));
+        return verdict_end(FLOW_FAIL, decide_end_code(rules, reason, attempt->pending_code));
     case LOOKUP_INELIGIBLE:
     case LOOKUP_REFUSED:
-        return end(rules->refused_is_question ? FLOW_FAIL : FLOW_REJECT,
-                   decide_end_code(rules, reason, attempt->pending_code));
+        return verdict_end(rules->refused_is_question ? FLOW_FAIL : FLOW_REJECT,
+                           decide_end_code(rules, reason, attempt->pending_code));
     case LOOKUP_BEFORE_SENDING:
     case LOOKUP_FIRST:
         attempt->lookup_reason = LOOKUP_NONE;
         attempt->is_looked_up = true;
         attempt->end_is_held = false; /* of an event that was adopted */
-        return go(reason == LOOKUP_FIRST ? rules->send : rules->first);
+        return verdict_go(reason == LOOKUP_FIRST ? rules->send : rules->first);
     case LOOKUP_BY_ANSWER:
-        return (struct flow_verdict){.kind = FLOW_RETRY, .code = attempt->pending_code, .wait_ms = -1};
+        return verdict_wait(FLOW_RETRY, attempt->pending_code, -1);
     case LOOKUP_IN_OUTAGE:
-        return (struct flow_verdict){.kind = FLOW_DEFER, .code = attempt->pending_code, .wait_ms = -1};
+        return verdict_wait(FLOW_DEFER, attempt->pending_code, -1);
     case LOOKUP_NONE:
     case LOOKUP_DUPLICATE:
     case LOOKUP_CONTRADICTION:
     case LOOKUP_CARD_SEEN:
     case LOOKUP_AFTER_REPEAT:
     case LOOKUP_REASONS:
-        return (struct flow_verdict){.kind = FLOW_RETRY, .code = outbox_cause_name(rules->unreadable), .wait_ms = -1};
+        return verdict_wait(FLOW_RETRY, outbox_cause_name(rules->unreadable), -1);
     }
     assert(!"reasons are covered above");
-    return end(FLOW_FAIL, "attempts_exhausted");
+    return verdict_end(FLOW_FAIL, "attempts_exhausted");
 }
 
 struct flow_verdict decide_not_found(struct attempt *attempt, const struct view *view)
@@ -68,8 +58,7 @@ struct flow_verdict decide_not_found(struct attempt *attempt, const struct view 
     /* A send may still be on its way, and would be executed behind any end. */
     attempt->end_is_held |=
         attempt->lookup_reason != LOOKUP_BEFORE_SENDING && lookup_reason_name(attempt->lookup_reason);
-    return (struct flow_verdict){
-        .kind = FLOW_DEFER, .code = outbox_cause_name(OUTBOX_CAUSE_SETTLING), .wait_ms = unsettled_ms};
+    return verdict_defer(OUTBOX_CAUSE_SETTLING, unsettled_ms);
 }
 
 /* The call was neither executed nor refused by the peer. */
@@ -79,10 +68,10 @@ static struct flow_verdict retry_or_defer(const struct outcome *outcome)
     case ADVICE_RETRY:
     case ADVICE_LOOK_UP:
     case ADVICE_KEY_SPENT:
-        return (struct flow_verdict){.kind = FLOW_RETRY, .code = outcome->code, .wait_ms = outcome->wait_ms};
+        return verdict_wait(FLOW_RETRY, outcome->code, outcome->wait_ms);
     case ADVICE_WAIT:
     case ADVICE_CONFIGURATION:
-        return (struct flow_verdict){.kind = FLOW_DEFER, .code = outcome->code, .wait_ms = outcome->wait_ms};
+        return verdict_wait(FLOW_DEFER, outcome->code, outcome->wait_ms);
     case ADVICE_WAIT_IN_PROGRESS:
         return (struct flow_verdict){
             .kind = FLOW_DEFER, .code = outcome->code, .wait_ms = outcome->wait_ms, .in_progress = true};
@@ -92,7 +81,7 @@ static struct flow_verdict retry_or_defer(const struct outcome *outcome)
         break;
     }
     assert(!"the step must decide on such an outcome");
-    return (struct flow_verdict){.kind = FLOW_RETRY, .code = outbox_cause_name(OUTBOX_CAUSE_BUG), .wait_ms = -1};
+    return verdict_wait(FLOW_RETRY, outbox_cause_name(OUTBOX_CAUSE_BUG), -1);
 }
 
 /* ---- the card is at the issuer ---- */
@@ -103,8 +92,8 @@ static struct flow_verdict use_card(const struct attempt_rules *rules, const str
 {
     /* guard: an inactive card is made active before it is linked */
     if (shown->is_inactive && rules->activates)
-        return go(STEP_ACTIVATE);
-    return go(rules->stores_numbers && !shown->has_number && rules->reveals ? STEP_REVEAL : STEP_SAVE);
+        return verdict_go(STEP_ACTIVATE);
+    return verdict_go(rules->stores_numbers && !shown->has_number && rules->reveals ? STEP_REVEAL : STEP_SAVE);
 }
 
 static void set_pending(struct attempt *attempt, const char *code)
@@ -116,7 +105,7 @@ static void set_pending(struct attempt *attempt, const char *code)
 static struct flow_verdict mark(struct attempt *attempt, const char *code)
 {
     set_pending(attempt, code);
-    return go(STEP_MARK);
+    return verdict_go(STEP_MARK);
 }
 
 /* The issuer has shown more than one card before, so a create that may still arrive may make another one, and a stored
@@ -127,33 +116,32 @@ static struct flow_verdict found_duplicate(struct attempt *attempt, const struct
     int64_t unsettled_ms = shown->found == ISSUER_FOUND_MORE ? 0 : attempt_unsettled_ms(attempt, view);
     bool is_ours = !attempt->is_saved || shown->is_ours;
     if (unsettled_ms > 0)
-        return (struct flow_verdict){
-            .kind = FLOW_DEFER, .code = outbox_cause_name(OUTBOX_CAUSE_SETTLING), .wait_ms = unsettled_ms};
+        return verdict_defer(OUTBOX_CAUSE_SETTLING, unsettled_ms);
     if (shown->found == ISSUER_FOUND_NONE || shown->found == ISSUER_FOUND_MORE ||
         /* guard: after two cards only the stored one is linked */
         (shown->found == ISSUER_FOUND_ONE && !is_ours))
-        return end(FLOW_FAIL, "issuer_duplicate");
+        return verdict_end(FLOW_FAIL, "issuer_duplicate");
     if (shown->found == ISSUER_FOUND_CANCELLED) {
         if (attempt->pending_code[0] == '\0')
             set_pending(attempt, "card_cancelled");
-        return attempt->is_saved ? go(STEP_MARK) : end(FLOW_REJECT, attempt->pending_code);
+        return attempt->is_saved ? verdict_go(STEP_MARK) : verdict_end(FLOW_REJECT, attempt->pending_code);
     }
     attempt->end_is_held = !attempt->is_saved; /* until the card is stored, a later attempt must not send */
     attempt->card_is_seen = true;
     if (attempt->pending_code[0])
-        return go(STEP_CANCEL);
-    return attempt->is_saved ? go(STEP_LINK) : use_card(&view->rules, shown);
+        return verdict_go(STEP_CANCEL);
+    return attempt->is_saved ? verdict_go(STEP_LINK) : use_card(&view->rules, shown);
 }
 
 /* One live card. */
 static struct flow_verdict found_one(struct attempt *attempt, const struct view *view, const struct shown *shown)
 {
     if (attempt->lookup_reason == LOOKUP_AFTER_REPEAT && !shown->is_ours)
-        return end(FLOW_FAIL, "issuer_duplicate");
+        return verdict_end(FLOW_FAIL, "issuer_duplicate");
     attempt->card_is_seen = true;
     if (attempt->lookup_reason == LOOKUP_CARD_SEEN)
-        return go(STEP_CANCEL);
-    return attempt->lookup_reason == LOOKUP_INELIGIBLE ? go(STEP_MARK) : use_card(&view->rules, shown);
+        return verdict_go(STEP_CANCEL);
+    return attempt->lookup_reason == LOOKUP_INELIGIBLE ? verdict_go(STEP_MARK) : use_card(&view->rules, shown);
 }
 
 static struct flow_verdict looked_up(struct attempt *attempt, const struct view *view, const struct shown *as_shown)
@@ -177,11 +165,12 @@ static struct flow_verdict looked_up(struct attempt *attempt, const struct view 
     case ISSUER_FOUND_ONE:
         return found_one(attempt, view, shown);
     case ISSUER_FOUND_MORE:
-        return end(FLOW_FAIL, "issuer_duplicate");
+        return verdict_end(FLOW_FAIL, "issuer_duplicate");
     case ISSUER_FOUND_CANCELLED: /* by a cancel of ours that got no answer, or by another party */
         if (is_after_repeat && !shown->is_ours)
             return use_card(&view->rules, shown); /* an earlier one; ours is not shown yet */
-        return end(FLOW_REJECT, attempt->lookup_reason == LOOKUP_CARD_SEEN ? attempt->pending_code : "card_cancelled");
+        return verdict_end(FLOW_REJECT,
+                           attempt->lookup_reason == LOOKUP_CARD_SEEN ? attempt->pending_code : "card_cancelled");
     }
     assert(!"results are covered above");
     return decide_not_found(attempt, view);
@@ -206,8 +195,8 @@ static struct flow_verdict issued(struct attempt *attempt, const struct view *vi
 static struct flow_verdict completed(const struct attempt *attempt)
 {
     if (attempt->is_frozen)
-        return end(FLOW_COMPLETE, outbox_cause_name(OUTBOX_CAUSE_CARD_INACTIVE));
-    return end(FLOW_COMPLETE, attempt->is_unnumbered ? outbox_cause_name(OUTBOX_CAUSE_NUMBER_HIDDEN) : NULL);
+        return verdict_end(FLOW_COMPLETE, outbox_cause_name(OUTBOX_CAUSE_CARD_INACTIVE));
+    return verdict_end(FLOW_COMPLETE, attempt->is_unnumbered ? outbox_cause_name(OUTBOX_CAUSE_NUMBER_HIDDEN) : NULL);
 }
 
 /* The card of `purpose` is closed. */
@@ -219,15 +208,15 @@ static struct flow_verdict closed(struct attempt *attempt, enum flow_step purpos
     attempt->unknown = false;
     /* If the card was stored, a link of it may have reached core-api, or may still be on its way. */
     /* guard: core-api gets an unlink of a card that it may know */
-    return attempt->is_saved ? go(STEP_UNLINK) : end(FLOW_REJECT, attempt->pending_code);
+    return attempt->is_saved ? verdict_go(STEP_UNLINK) : verdict_end(FLOW_REJECT, attempt->pending_code);
 }
 
 /* The issuer will not close the card of `purpose`. */
 static struct flow_verdict not_closed(enum flow_step purpose)
 {
     /* The new card is linked, so the request is completed, with a note for operators. */
-    return purpose == STEP_RETIRE ? end(FLOW_COMPLETE, outbox_cause_name(OUTBOX_CAUSE_RETIRE_REFUSED))
-                                  : end(FLOW_FAIL, "cancel_failed");
+    return purpose == STEP_RETIRE ? verdict_end(FLOW_COMPLETE, outbox_cause_name(OUTBOX_CAUSE_RETIRE_REFUSED))
+                                  : verdict_end(FLOW_FAIL, "cancel_failed");
 }
 
 /* ---- by the step ---- */
@@ -236,7 +225,7 @@ static struct flow_verdict delivered(struct attempt *attempt)
 {
     attempt->unknown = attempt->may_arrive = attempt->end_is_held = false;
     attempt->is_delivered = true;
-    return end(FLOW_COMPLETE, NULL);
+    return verdict_end(FLOW_COMPLETE, NULL);
 }
 
 static struct flow_verdict executed(struct attempt *attempt, const struct view *view, const struct shown *shown)
@@ -244,7 +233,7 @@ static struct flow_verdict executed(struct attempt *attempt, const struct view *
     switch (attempt->step) {
     case STEP_CHECK:
         attempt->checked_ms = view->now_ms;
-        return go(STEP_ISSUE);
+        return verdict_go(STEP_ISSUE);
     case STEP_LOOKUP:
         return looked_up(attempt, view, shown);
     case STEP_ISSUE:
@@ -254,16 +243,16 @@ static struct flow_verdict executed(struct attempt *attempt, const struct view *
     case STEP_REVEAL:
         /* guard: a card that is shown without its number is stored without it, with a note */
         attempt->is_unnumbered = !shown->has_number;
-        return go(STEP_SAVE);
+        return verdict_go(STEP_SAVE);
     case STEP_LINK:
-        return attempt->is_reissue && view->rules.retires ? go(STEP_RETIRE) : completed(attempt);
+        return attempt->is_reissue && view->rules.retires ? verdict_go(STEP_RETIRE) : completed(attempt);
     case STEP_RETIRE:
     case STEP_CANCEL:
         return closed(attempt, attempt->step);
     case STEP_VERIFY:
         return shown->is_gone ? closed(attempt, attempt->verifies) : not_closed(attempt->verifies);
     case STEP_UNLINK:
-        return end(FLOW_REJECT, attempt->pending_code);
+        return verdict_end(FLOW_REJECT, attempt->pending_code);
     case STEP_DELIVER:
         return delivered(attempt);
     case STEP_ASK:
@@ -277,7 +266,7 @@ static struct flow_verdict executed(struct attempt *attempt, const struct view *
         break;
     }
     assert(!"a write is no call");
-    return end(FLOW_DROP, NULL);
+    return verdict_end(FLOW_DROP, NULL);
 }
 
 /* The user may not have a card, the issuer or the receiver refuses: what an earlier attempt may have done is looked
@@ -292,7 +281,7 @@ static struct flow_verdict refused_before(const struct attempt *attempt, const s
     if (attempt->unknown)
         return decide_look_up(&view->rules, is_foreseen ? reason : LOOKUP_UNFORESEEN, outcome->code);
     /* guard: a refusal is a question where the route says so */
-    return end(is_foreseen && !view->rules.refused_is_question ? FLOW_REJECT : FLOW_FAIL, outcome->code);
+    return verdict_end(is_foreseen && !view->rules.refused_is_question ? FLOW_REJECT : FLOW_FAIL, outcome->code);
 }
 
 static struct flow_verdict refused(struct attempt *attempt, const struct view *view, const struct outcome *outcome)
@@ -304,21 +293,21 @@ static struct flow_verdict refused(struct attempt *attempt, const struct view *v
     case STEP_DELIVER:
         return refused_before(attempt, view, outcome);
     case STEP_ACTIVATE:
-        return is_foreseen ? mark(attempt, outcome->code) : end(FLOW_FAIL, outcome->code);
+        return is_foreseen ? mark(attempt, outcome->code) : verdict_end(FLOW_FAIL, outcome->code);
     case STEP_REVEAL: /* the card is fine; whether it is linked without its number is a question, or configured */
         attempt->is_unnumbered = view->rules.keeps_unnumbered;
-        return attempt->is_unnumbered ? go(STEP_SAVE) : end(FLOW_FAIL, "reveal_refused");
+        return attempt->is_unnumbered ? verdict_go(STEP_SAVE) : verdict_end(FLOW_FAIL, "reveal_refused");
     case STEP_LINK:
         return is_foreseen && !view->rules.keeps_refused_link ? mark(attempt, outcome->code)
-                                                              : end(FLOW_FAIL, outcome->code);
+                                                              : verdict_end(FLOW_FAIL, outcome->code);
     case STEP_RETIRE:
     case STEP_CANCEL:
         attempt->verifies = attempt->step;
-        return view->rules.verifies ? go(STEP_VERIFY) : not_closed(attempt->step);
+        return view->rules.verifies ? verdict_go(STEP_VERIFY) : not_closed(attempt->step);
     case STEP_VERIFY:
         return not_closed(attempt->verifies);
     case STEP_UNLINK: /* a link to a cancelled card remains: a question for an operator */
-        return end(FLOW_FAIL, outcome->code);
+        return verdict_end(FLOW_FAIL, outcome->code);
     case STEP_LOOKUP:
     case STEP_ASK:
     case STEP_KEEP:
@@ -350,9 +339,9 @@ static struct flow_verdict go_on_with_parameters(struct attempt *attempt, const 
     if (outcome->kind == OUTCOME_NOT_EXECUTED || outcome->kind == OUTCOME_UNKNOWN)
         return retry_or_defer(outcome);
     if (outcome->advice == ADVICE_FAIL) /* this answer tells of no parameters */
-        return (struct flow_verdict){.kind = FLOW_RETRY, .code = outcome->code, .wait_ms = -1};
+        return verdict_wait(FLOW_RETRY, outcome->code, -1);
     attempt->asks_for = STEP_COUNT;
-    return go(next);
+    return verdict_go(next);
 }
 
 struct flow_verdict decide_answer(struct attempt *attempt, const struct view *view, const struct outcome *outcome,

@@ -6,16 +6,6 @@
 
 #define CLOCK_STEP_US 1000000 /* how far our two clocks may drift apart during an attempt */
 
-static struct flow_verdict go(enum flow_step step)
-{
-    return (struct flow_verdict){.kind = FLOW_GO, .step = step};
-}
-
-static struct flow_verdict fail(const char *code)
-{
-    return (struct flow_verdict){.kind = FLOW_FAIL, .code = code};
-}
-
 const char *decide_end_code(const struct attempt_rules *rules, enum lookup_reason reason, const char *pending_code)
 {
     if (reason == LOOKUP_EXHAUSTED)
@@ -31,7 +21,7 @@ struct flow_verdict decide_look_up(const struct attempt_rules *rules, enum looku
 {
     if (attempt_has_lookup(rules))
         return (struct flow_verdict){.kind = FLOW_GO, .step = rules->lookup, .reason = reason, .code = code};
-    return fail(decide_end_code(rules, reason, code));
+    return verdict_end(FLOW_FAIL, decide_end_code(rules, reason, code));
 }
 
 /* ---- the first step ---- */
@@ -67,7 +57,7 @@ static struct flow_verdict choose_first_step(struct attempt *attempt, const stru
         attempt->lookup_reason = LOOKUP_WORKER_LOST;
         attempt->step = rules->lookup;
     }
-    return go(attempt->step);
+    return verdict_go(attempt->step);
 }
 
 struct flow_verdict decide_first(struct attempt *attempt, const struct attempt_rules *rules)
@@ -82,20 +72,18 @@ struct flow_verdict decide_first(struct attempt *attempt, const struct attempt_r
     struct flow_verdict first = choose_first_step(attempt, rules);
     /* guard: nothing is done for an event of another issuer */
     if (attempt->is_of_other_issuer)
-        return (struct flow_verdict){
-            .kind = FLOW_DEFER, .code = outbox_cause_name(OUTBOX_CAUSE_OTHER_ISSUER), .wait_ms = -1};
+        return verdict_defer(OUTBOX_CAUSE_OTHER_ISSUER, -1);
     /* guard: a request of a newer api waits for a newer worker */
     if (attempt->is_newer)
-        return (struct flow_verdict){
-            .kind = FLOW_DEFER, .code = outbox_cause_name(OUTBOX_CAUSE_NEWER_REQUEST), .wait_ms = -1};
+        return verdict_defer(OUTBOX_CAUSE_NEWER_REQUEST, -1);
     if (!attempt->is_readable)
-        return fail("payload_invalid");
+        return verdict_end(FLOW_FAIL, "payload_invalid");
     /* One attempt too many. What may have been executed is looked up (decide_before_send), a card that such a look-up
      * has found is linked or cancelled, however long its peers are away; the rest is a question. */
     /* guard: a stored card goes on however many attempts it took */
     bool is_open = attempt->unknown || attempt->is_saved;
     if (attempt_is_beyond(attempt, rules, attempt->number) && !is_open)
-        return fail("attempts_exhausted");
+        return verdict_end(FLOW_FAIL, "attempts_exhausted");
     return first;
 }
 
@@ -140,7 +128,7 @@ struct flow_verdict decide_before_send(const struct attempt *attempt, const stru
     /* One of our clocks was set, or stopped while the machine was suspended: the lease may be over. */
     /* guard: no create leaves after a step of our clock */
     if (drift_us > CLOCK_STEP_US || drift_us < -CLOCK_STEP_US)
-        return (struct flow_verdict){.kind = FLOW_DEFER, .code = outbox_cause_name(OUTBOX_CAUSE_CLOCK_STEPPED)};
+        return verdict_defer(OUTBOX_CAUSE_CLOCK_STEPPED, 0);
     /* Past its lifetime the key may be forgotten, and the same request would be executed again: look up, never send. */
     if (attempt->unknown && attempt_is_expired(attempt, view))
         return decide_look_up(rules, attempt->deferred_age_ms >= 0 ? LOOKUP_EXHAUSTED : LOOKUP_KEY_EXPIRED, NULL);
@@ -150,11 +138,11 @@ struct flow_verdict decide_before_send(const struct attempt *attempt, const stru
     if (reason != LOOKUP_NONE)
         return decide_look_up(rules, reason, NULL);
     if (rules->send != STEP_ISSUE)
-        return go(rules->send);
+        return verdict_go(rules->send);
     /* The check is too old: the user may have been blocked since. */
     if (view->now_ms - attempt->checked_ms > rules->timeout_ms)
-        return go(STEP_CHECK);
-    return go(must_keep ? STEP_KEEP : STEP_ISSUE);
+        return verdict_go(STEP_CHECK);
+    return verdict_go(must_keep ? STEP_KEEP : STEP_ISSUE);
 }
 
 /* ---- together ---- */

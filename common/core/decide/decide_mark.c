@@ -9,14 +9,9 @@ static struct flow_verdict end_with(const char *result, const char *detail)
     return (struct flow_verdict){.kind = FLOW_COMPLETE, .code = result, .detail = detail};
 }
 
-static struct flow_verdict go(enum flow_step step)
-{
-    return (struct flow_verdict){.kind = FLOW_GO, .step = step};
-}
-
 static struct flow_verdict put_back(const char *code, int64_t wait_ms)
 {
-    return (struct flow_verdict){.kind = FLOW_DEFER, .code = code, .wait_ms = wait_ms > 0 ? wait_ms : -1};
+    return verdict_wait(FLOW_DEFER, code, wait_ms > 0 ? wait_ms : -1);
 }
 
 static struct flow_verdict wait_for_settling(const struct mark_facts *facts)
@@ -30,7 +25,7 @@ static struct flow_verdict look_up(const struct mark_facts *facts)
 {
     /* guard: a mark of an event of another issuer looks up nothing */
     if (!facts->is_of_other_issuer)
-        return go(facts->is_delivery ? STEP_ASK : STEP_LOOKUP);
+        return verdict_go(facts->is_delivery ? STEP_ASK : STEP_LOOKUP);
     if (facts->tries < ELSEWHERE_TRIES || (!facts->is_reissue && facts->status == OUTBOX_REJECTED))
         return put_back(outbox_cause_name(OUTBOX_CAUSE_OTHER_ISSUER), -1);
     return facts->is_reissue ? end_with("refused", "other_issuer") : end_with("other_issuer", NULL);
@@ -41,7 +36,7 @@ static struct flow_verdict look_up(const struct mark_facts *facts)
 static struct flow_verdict unlink_card(const struct mark_facts *facts)
 {
     /* guard: a card is shown as closed whether or not core-api can be told */
-    return go(facts->status == OUTBOX_COMPLETED && !facts->has_orphan ? STEP_MARK : STEP_UNLINK);
+    return verdict_go(facts->status == OUTBOX_COMPLETED && !facts->has_orphan ? STEP_MARK : STEP_UNLINK);
 }
 
 struct flow_verdict decide_mark_first(const struct mark_facts *facts)
@@ -107,7 +102,7 @@ static struct flow_verdict decide_rejected(const struct mark_facts *facts)
 {
     if (facts->found == ISSUER_FOUND_ONE || facts->found == ISSUER_FOUND_MORE)
         /* guard: an orphan is noted before it is cancelled */
-        return go(facts->has_orphan ? STEP_CANCEL : STEP_MARK);
+        return verdict_go(facts->has_orphan ? STEP_CANCEL : STEP_MARK);
     if (facts->settle_left_ms != 0)
         return wait_for_settling(facts);
     if (!facts->has_orphan)
@@ -167,7 +162,7 @@ static struct flow_verdict decide_asked(const struct mark_facts *facts, bool was
 /* The card that was found is cancelled; there may be another one. */
 static struct flow_verdict decide_cancelled(struct mark_facts *facts)
 {
-    return ++facts->cancels < CANCELS_MAX ? go(STEP_LOOKUP) : put_back("many_cards", -1);
+    return ++facts->cancels < CANCELS_MAX ? verdict_go(STEP_LOOKUP) : put_back("many_cards", -1);
 }
 
 /* The call was executed. */
@@ -175,7 +170,7 @@ static struct flow_verdict decide_executed(struct mark_facts *facts, enum flow_s
                                            const struct shown *shown)
 {
     if (step == STEP_CHECK)
-        return go(asks_for);
+        return verdict_go(asks_for);
     if (step == STEP_ASK)
         return decide_asked(facts, shown->was_executed);
     if (step == STEP_CANCEL || (step == STEP_VERIFY && shown->is_gone))
@@ -184,7 +179,7 @@ static struct flow_verdict decide_executed(struct mark_facts *facts, enum flow_s
         return end_with("orphan_left", "the issuer refuses to cancel the card");
     if (step == STEP_MARK) {
         facts->has_orphan = true;
-        return go(facts->status == OUTBOX_COMPLETED ? STEP_UNLINK : STEP_CANCEL);
+        return verdict_go(facts->status == OUTBOX_COMPLETED ? STEP_UNLINK : STEP_CANCEL);
     }
     if (step == STEP_LOOKUP) {
         facts->found = shown->found;
@@ -200,11 +195,11 @@ struct flow_verdict decide_mark(struct mark_facts *facts, enum flow_step step, e
     if (outcome->kind == OUTCOME_EXECUTED)
         return decide_executed(facts, step, asks_for, shown);
     if (outcome->kind == OUTCOME_REFUSED && step == STEP_CANCEL && facts->verifies)
-        return go(STEP_VERIFY);
+        return verdict_go(STEP_VERIFY);
     if (outcome->kind == OUTCOME_REFUSED && (step == STEP_CANCEL || step == STEP_VERIFY))
         return end_with("orphan_left", "the issuer refuses to cancel the card");
     /* Whether the user may have a card is not the question. */
     if (step == STEP_CHECK && outcome->advice == ADVICE_REJECT)
-        return go(asks_for);
+        return verdict_go(asks_for);
     return put_back(outcome->code, outcome->wait_ms);
 }

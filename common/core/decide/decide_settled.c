@@ -9,15 +9,10 @@
 #define LOOKUP_REST_MAX_MS (60 * INT64_C(1000))
 #define DEFERRALS_PROVE 3 /* deferrals in a row for one cause, while others are answered well: the event's fault */
 
-static struct flow_verdict fail(const char *code)
-{
-    return (struct flow_verdict){.kind = FLOW_FAIL, .code = code};
-}
-
 /* The new card is linked, so the request is done; that the old one may still be open is a note for operators. */
 static struct flow_verdict complete_unretired(void)
 {
-    return (struct flow_verdict){.kind = FLOW_COMPLETE, .code = outbox_cause_name(OUTBOX_CAUSE_RETIRE_REFUSED)};
+    return verdict_end(FLOW_COMPLETE, outbox_cause_name(OUTBOX_CAUSE_RETIRE_REFUSED));
 }
 
 static struct flow_verdict retry(const struct attempt *attempt, const struct view *view, const char *code,
@@ -25,18 +20,15 @@ static struct flow_verdict retry(const struct attempt *attempt, const struct vie
 {
     int64_t delay_ms =
         backoff_delay_ms(attempt->number, view->rules.retry_base_ms, view->rules.retry_cap_ms, view->random);
-    return (struct flow_verdict){
-        .kind = FLOW_RETRY, .code = code, .wait_ms = delay_ms > least_ms ? delay_ms : least_ms};
+    return verdict_wait(FLOW_RETRY, code, delay_ms > least_ms ? delay_ms : least_ms);
 }
 
 static struct flow_verdict defer(const char *code, int64_t delay_ms, bool keeps_streak)
 {
-    return (struct flow_verdict){
-        .kind = FLOW_DEFER,
-        .code = code,
-        .wait_ms = delay_ms > DEFERRAL_MIN_MS ? delay_ms : DEFERRAL_MIN_MS,
-        .keeps_streak = keeps_streak,
-    };
+    struct flow_verdict verdict =
+        verdict_wait(FLOW_DEFER, code, delay_ms > DEFERRAL_MIN_MS ? delay_ms : DEFERRAL_MIN_MS);
+    verdict.keeps_streak = keeps_streak;
+    return verdict;
 }
 
 /* ---- how long a deferral lasts ---- */
@@ -157,13 +149,13 @@ static struct flow_verdict settle_exhausted(const struct attempt *attempt, const
     /* guard: a look-up that cannot be read is a question in the end */
     if (is_open && is_looking_up(attempt, view) && attempt_is_long_unknown(attempt, view) &&
         lookup_fails_alone(attempt, view))
-        return fail("outcome_unknown");
+        return verdict_end(FLOW_FAIL, "outcome_unknown");
     /* The look-up itself got no answer: no end over an unknown outcome. */
     if (is_open && is_looking_up(attempt, view))
         return retry(attempt, view, code, lookup_rest_ms(attempt, view));
     if (is_open && !card_is_at_hand(attempt) && attempt->lookup_reason != LOOKUP_EXHAUSTED)
         return decide_look_up(&view->rules, LOOKUP_EXHAUSTED, NULL);
-    return fail("attempts_exhausted");
+    return verdict_end(FLOW_FAIL, "attempts_exhausted");
 }
 
 /* No attempts are left, and there is no evidence against the event: it goes on as deferrals. An unknown outcome
@@ -230,10 +222,10 @@ static struct flow_verdict settle_refused(const struct attempt *attempt, const s
 {
     enum flow_step purpose = attempt_purpose(attempt);
     if (refusals[purpose].code)
-        return (struct flow_verdict){.kind = refusals[purpose].end, .code = refusals[purpose].code};
+        return verdict_end(refusals[purpose].end, refusals[purpose].code);
     if (attempt->unknown && !attempt->is_saved && !card_is_at_hand(attempt))
         return decide_look_up(&view->rules, LOOKUP_UNFORESEEN, attempt->outcome.code);
-    return fail(attempt->outcome.code);
+    return verdict_end(FLOW_FAIL, attempt->outcome.code);
 }
 
 static struct flow_verdict settle_deferral(const struct attempt *attempt, const struct view *view,
@@ -278,7 +270,7 @@ static struct flow_verdict settle(const struct attempt *attempt, const struct vi
 {
     /* guard: what is refused to everybody ends no event */
     if (is_refused_with_others(attempt, view))
-        verdict = (struct flow_verdict){.kind = FLOW_DEFER, .code = outcome_cause(&attempt->outcome), .wait_ms = -1};
+        verdict = verdict_wait(FLOW_DEFER, outcome_cause(&attempt->outcome), -1);
     switch (verdict.kind) {
     case FLOW_RETRY:
         return settle_retry(attempt, view, verdict);
@@ -299,7 +291,7 @@ struct flow_verdict decide_settled(const struct attempt *attempt, const struct v
     verdict = settle(attempt, view, verdict);
     /* guard: what was executed before it was sent again stays executed */
     if (attempt->is_resent && (verdict.kind == FLOW_REJECT || verdict.kind == FLOW_FAIL))
-        return (struct flow_verdict){.kind = FLOW_COMPLETE, .code = outbox_cause_name(OUTBOX_CAUSE_RESEND_FAILED)};
+        return verdict_end(FLOW_COMPLETE, outbox_cause_name(OUTBOX_CAUSE_RESEND_FAILED));
     return verdict;
 }
 
