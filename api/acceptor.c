@@ -15,6 +15,7 @@
 #include "common/lib/base/clock.h"
 #include "common/lib/base/closing.h"
 #include "common/lib/base/log.h"
+#include "common/lib/base/slice.h"
 #include "common/lib/pg/pg_batch.h"
 #include "statements.h"
 
@@ -99,25 +100,17 @@ static void add_row(void *context, struct pg_columns *columns, const struct pg_b
 
 static enum acceptance_verdict verdict_of(struct slice text)
 {
-    static const struct {
-        const char *text;
-        enum acceptance_verdict verdict;
-    } verdicts[] = {
-        {"busy", ACCEPTANCE_USER_BUSY},
-        {"recording", ACCEPTANCE_IN_PROGRESS},
-        {"accepted", ACCEPTANCE_ACCEPTED},
-        {"replayed", ACCEPTANCE_REPLAYED},
-        {"limited", ACCEPTANCE_LIMITED},
-        {"reused", ACCEPTANCE_REUSED},
-        {"not_replaceable", ACCEPTANCE_NOT_REPLACEABLE},
+    static const char *const words[] = {
+        [ACCEPTANCE_ACCEPTED] = "accepted", [ACCEPTANCE_REPLAYED] = "replayed",
+        [ACCEPTANCE_REUSED] = "reused",     [ACCEPTANCE_NOT_REPLACEABLE] = "not_replaceable",
+        [ACCEPTANCE_LIMITED] = "limited",   [ACCEPTANCE_IN_PROGRESS] = "recording",
+        [ACCEPTANCE_USER_BUSY] = "busy",
     };
-    for (size_t i = 0; i < ARRAY_SIZE(verdicts); i++)
-        if (strlen(verdicts[i].text) == text.length && memcmp(verdicts[i].text, text.bytes, text.length) == 0)
-            return verdicts[i].verdict;
-    return ACCEPTANCE_UNAVAILABLE; /* of a newer schema: a repeat with the same key finds out */
+    int verdict = slice_among(text, words, ARRAY_SIZE(words));
+    /* of a newer schema: a repeat with the same key finds out */
+    return verdict >= 0 ? (enum acceptance_verdict)verdict : ACCEPTANCE_UNAVAILABLE;
 }
 
-/* The columns of accept.sql. */
 enum { COL_VERDICT, COL_EVENT_ID, COL_CREATED_AT, COL_USED, COL_OLDEST_AT, COL_FREES_AT, COL_DECIDED_AT };
 
 static void read_row(struct acceptance *acceptance, const struct pg_rows *rows, int row, int64_t window_us)

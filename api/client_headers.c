@@ -2,7 +2,8 @@
 #include "api/client_headers.h"
 
 #include <string.h>
-#include <strings.h>
+
+#include "common/lib/base/slice.h"
 
 /* ---- Idempotency-Key ---- */
 
@@ -111,19 +112,11 @@ bool header_read_key(struct slice value, struct client_key *ret_key, const char 
 /* One preference, e.g. `wait = "10"`. true: it is a wait; *ret_seconds -1 when unreadable. */
 static bool is_wait(struct slice item, int *ret_seconds)
 {
-    const char *end = memchr(item.bytes, ';', item.length);
-    if (end)
-        item.length = (size_t)(end - item.bytes);
-    const char *equals = memchr(item.bytes, '=', item.length);
-    struct slice name = slice_trim((struct slice){item.bytes, equals ? (size_t)(equals - item.bytes) : item.length});
-    if (name.length != 4 || strncasecmp(name.bytes, "wait", 4) != 0)
+    struct slice value = slice_take(&item, ';'), name = slice_take(&value, '=');
+    if (!slice_is_nocase(slice_trim(name), "wait"))
         return false;
     *ret_seconds = -1;
-    if (!equals)
-        return true;
-    struct slice value = slice_trim((struct slice){equals + 1, item.length - (size_t)(equals + 1 - item.bytes)});
-    if (value.length >= 2 && value.bytes[0] == '"' && value.bytes[value.length - 1] == '"')
-        value = (struct slice){value.bytes + 1, value.length - 2};
+    value = slice_unquote(slice_trim(value));
     if (value.length == 0)
         return true;
     int seconds = 0;
@@ -140,16 +133,12 @@ int header_read_wait(const struct http_request *request)
 {
     for (int i = 0; i < request->header_count; i++) {
         struct slice name = request->headers[i].name, value = request->headers[i].value;
-        if (name.length != 6 || strncasecmp(name.bytes, "prefer", 6) != 0)
+        if (!slice_is_nocase(name, "prefer"))
             continue;
         while (value.length > 0) {
-            const char *comma = memchr(value.bytes, ',', value.length);
-            size_t length = comma ? (size_t)(comma - value.bytes) : value.length;
             int seconds;
-            if (is_wait((struct slice){value.bytes, length}, &seconds))
+            if (is_wait(slice_take(&value, ','), &seconds))
                 return seconds < 0 ? 0 : seconds;
-            value.bytes += length + (comma ? 1 : 0);
-            value.length -= length + (comma ? 1 : 0);
         }
     }
     return 0;
@@ -159,23 +148,14 @@ int header_read_wait(const struct http_request *request)
 
 bool header_is_json(struct slice content_type)
 {
-    const char *semicolon = content_type.bytes ? memchr(content_type.bytes, ';', content_type.length) : NULL;
-    struct slice type = slice_trim(
-        (struct slice){content_type.bytes, semicolon ? (size_t)(semicolon - content_type.bytes) : content_type.length});
-    if (type.length != 16 || strncasecmp(type.bytes, "application/json", 16) != 0)
+    if (!slice_is_nocase(slice_trim(slice_take(&content_type, ';')), "application/json"))
         return false;
-    while (semicolon) {
-        const char *start = semicolon + 1;
-        size_t left = content_type.length - (size_t)(start - content_type.bytes);
-        semicolon = memchr(start, ';', left);
-        struct slice parameter = slice_trim((struct slice){start, semicolon ? (size_t)(semicolon - start) : left});
-        if (parameter.length >= 8 && strncasecmp(parameter.bytes, "charset=", 8) == 0) {
-            struct slice charset = {parameter.bytes + 8, parameter.length - 8};
-            if (charset.length >= 2 && charset.bytes[0] == '"' && charset.bytes[charset.length - 1] == '"')
-                charset = (struct slice){charset.bytes + 1, charset.length - 2};
-            if (charset.length != 5 || strncasecmp(charset.bytes, "utf-8", 5) != 0)
-                return false;
-        }
+    while (content_type.length > 0) {
+        struct slice parameter = slice_trim(slice_take(&content_type, ';')), value = parameter;
+        struct slice name = slice_take(&value, '=');
+        bool is_charset = slice_is_nocase(name, "charset") && name.length < parameter.length;
+        if (is_charset && !slice_is_nocase(slice_unquote(value), "utf-8"))
+            return false;
     }
     return true;
 }
@@ -192,7 +172,7 @@ struct slice header_read_trace_state(const struct http_request *request, char re
     size_t length = 0;
     for (int i = 0; i < request->header_count; i++) {
         struct slice name = request->headers[i].name, value = request->headers[i].value;
-        if (name.length != 10 || strncasecmp(name.bytes, "tracestate", 10) != 0 || value.length == 0)
+        if (!slice_is_nocase(name, "tracestate") || value.length == 0)
             continue;
         if (length + (length > 0) + value.length > TRACE_STATE_MAX)
             return (struct slice){0};

@@ -15,15 +15,16 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/core/card.h"
 #include "common/lib/base/random_pool.h"
+#include "common/lib/base/slice.h"
 
 #define KEY_SIZE 32
 #define NONCE_SIZE 12
 #define TAG_SIZE 16
-#define NUMBER_MIN 12
 #define RECORD_VERSION 1
 #define PREFIX_SIZE (1 + 4 + NONCE_SIZE) /* version, key id, nonce */
-#define RECORD_MIN (PREFIX_SIZE + NUMBER_MIN + TAG_SIZE)
+#define RECORD_MIN (PREFIX_SIZE + CARD_NUMBER_MIN + TAG_SIZE)
 
 struct key {
     struct keyring_entry entry;
@@ -59,16 +60,11 @@ static struct slice next_word(struct slice *line)
 
 static bool parse_id(struct slice word, uint32_t *ret_id)
 {
-    uint64_t id = 0;
-    if (word.length == 0 || word.length > 10)
+    int64_t id;
+    if (!slice_number(word, 10, &id) || id == 0 || id > UINT32_MAX)
         return false;
-    for (size_t i = 0; i < word.length; i++) {
-        if (word.bytes[i] < '0' || word.bytes[i] > '9')
-            return false;
-        id = id * 10 + (uint64_t)(word.bytes[i] - '0');
-    }
     *ret_id = (uint32_t)id;
-    return id > 0 && id <= UINT32_MAX;
+    return true;
 }
 
 static const char *const state_names[] = {
@@ -89,35 +85,10 @@ const char *keyring_state_name(enum keyring_state state)
 
 static bool parse_state(struct slice word, enum keyring_state *ret_state)
 {
-    for (size_t i = 0; i < ARRAY_SIZE(state_names); i++) {
-        if (word.length == strlen(state_names[i]) && memcmp(word.bytes, state_names[i], word.length) == 0) {
-            *ret_state = (enum keyring_state)i;
-            return true;
-        }
-    }
-    return false;
-}
-
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
-static bool parse_key(struct slice word, unsigned char ret_bytes[KEY_SIZE])
-{
-    if (word.length != 2 * KEY_SIZE)
-        return false;
-    for (size_t i = 0; i < KEY_SIZE; i++) {
-        int high = hex_digit(word.bytes[2 * i]), low = hex_digit(word.bytes[2 * i + 1]);
-        if (high < 0 || low < 0)
-            return false;
-        ret_bytes[i] = (unsigned char)(high << 4 | low);
-    }
-    return true;
+    int state = slice_among(word, state_names, ARRAY_SIZE(state_names));
+    if (state >= 0)
+        *ret_state = (enum keyring_state)state;
+    return state >= 0;
 }
 
 static const struct key *find_key(const struct keyring *keyring, uint32_t id)
@@ -160,7 +131,7 @@ static bool read_line(struct keyring *keyring, struct slice line, const char *pa
         return err_set(err, ERR_CONFIG, "%s:%d: key id %" PRIu32 " is there twice", path, number, key->entry.id);
     if (!parse_state(next_word(&line), &key->entry.state))
         return err_set(err, ERR_CONFIG, "%s:%d: the state must be active, decrypt or retired", path, number);
-    if (!parse_key(next_word(&line), key->bytes))
+    if (slice_read_hex(next_word(&line), key->bytes, KEY_SIZE) != KEY_SIZE)
         return err_set(err, ERR_CONFIG, "%s:%d: the key must be %d hex digits", path, number, 2 * KEY_SIZE);
     struct slice rest = next_word(&line);
     if (rest.length > 0 && rest.bytes[0] != '#')
@@ -177,14 +148,9 @@ static bool read_line(struct keyring *keyring, struct slice line, const char *pa
 
 static bool read_lines(struct keyring *keyring, struct slice text, const char *path, struct err *err)
 {
-    for (int number = 1; text.length > 0; number++) {
-        const char *end = memchr(text.bytes, '\n', text.length);
-        size_t length = end ? (size_t)(end - text.bytes) : text.length;
-        if (!read_line(keyring, (struct slice){.bytes = text.bytes, .length = length}, path, number, err))
+    for (int number = 1; text.length > 0; number++)
+        if (!read_line(keyring, slice_take(&text, '\n'), path, number, err))
             return false;
-        size_t taken = end ? length + 1 : length;
-        text = (struct slice){.bytes = text.bytes + taken, .length = text.length - taken};
-    }
     if (!keyring->active)
         return err_set(err, ERR_CONFIG, "%s: no active key", path);
     return true;
@@ -318,22 +284,12 @@ static bool add_context(EVP_CIPHER_CTX *cipher, uint32_t key_id, const char *use
            add_bytes(cipher, behind, behind_length);
 }
 
-static bool is_number(const char *number, size_t length)
-{
-    if (length < NUMBER_MIN || length > KEYRING_NUMBER_MAX)
-        return false;
-    for (size_t i = 0; i < length; i++)
-        if (number[i] < '0' || number[i] > '9')
-            return false;
-    return true;
-}
-
 bool keyring_seal(struct keyring *keyring, const char *user_id, const struct uuid *card_id, const char *number,
                   size_t number_length, unsigned char ret_record[KEYRING_RECORD_MAX], size_t *ret_length,
                   struct err *err)
 {
-    if (!is_number(number, number_length))
-        return err_set(err, ERR_MALFORMED, "a card number must be %d to %d digits", NUMBER_MIN, KEYRING_NUMBER_MAX);
+    if (!card_number_is_valid(number, number_length))
+        return err_set(err, ERR_MALFORMED, "a card number must be %d to %d digits", CARD_NUMBER_MIN, CARD_NUMBER_MAX);
     const struct key *key = keyring->active;
     unsigned char record[KEYRING_RECORD_MAX], *nonce = record + 5, *sealed = record + PREFIX_SIZE;
     record[0] = RECORD_VERSION;

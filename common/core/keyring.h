@@ -16,8 +16,8 @@
 
 struct keyring;
 
-#define KEYRING_RECORD_MAX (1 + 4 + 12 + 19 + 16)
-#define KEYRING_NUMBER_MAX 19
+#define KEYRING_NUMBER_MAX 19 /* CARD_NUMBER_MAX */
+#define KEYRING_RECORD_MAX (1 + 4 + 12 + KEYRING_NUMBER_MAX + 16)
 #define KEYRING_KEYS_MAX 256
 #define KEYRING_SEALS_MAX (INT64_C(1) << 32) /* of one key with random nonces: SP 800-38D, 8.3 */
 #define KEYRING_DAYS_MAX 365                 /* a usual cryptoperiod; SP 800-57 part 1 allows two years at most */

@@ -12,6 +12,7 @@
 
 #include "common/lib/base/buf.h"
 #include "common/lib/base/err.h"
+#include "common/lib/base/slice.h"
 #include "common/lib/base/uuid7.h"
 #include "common/lib/json/json_strict.h"
 #include "common/lib/json/json_value.h"
@@ -27,33 +28,58 @@ struct reader {
     bool has_kind, kind_is_known, has_replaces, has_reason;
 };
 
-const char *outbox_status_name(enum outbox_status status)
-{
-    switch (status) {
-#define X(name)         \
-    case OUTBOX_##name: \
-        return #name;
-        OUTBOX_STATUSES(X)
+static const char *const status_names[] = {
+#define X(status) #status,
+    OUTBOX_STATUSES(X)
 #undef X
-    }
-    return "UNKNOWN";
+};
+
+static const char *const attempt_names[] = {
+#define X(name, word) #word,
+    OUTBOX_ATTEMPTS(X)
+#undef X
+};
+
+static const char *const reissue_reason_names[OUTBOX_REISSUE_REASONS] = {
+    [OUTBOX_LOST] = "lost", [OUTBOX_STOLEN] = "stolen", [OUTBOX_DAMAGED] = "damaged", [OUTBOX_EXPIRED] = "expired"};
+
+/* Reasons, then causes in the order of their enum. A user may read the detail, an operator reads the text. */
+static const struct code {
+    const char *code, *detail, *text;
+} codes[] = {
+#define X(name, detail, meaning) {#name, detail, meaning},
+    OUTBOX_REASONS(X)
+#undef X
+#define X(name, word, meaning) {#word, NULL, meaning},
+        OUTBOX_CAUSES(X)
+#undef X
+};
+enum {
+    REASON_COUNT = 0
+#define X(name, detail, meaning) +1
+    OUTBOX_REASONS(X)
+#undef X
+};
+
+static const struct code *find_code(const char *code)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(codes); i++)
+        if (strcmp(codes[i].code, code) == 0)
+            return &codes[i];
+    return NULL;
 }
 
-static bool text_is(const char *text, size_t length, const char *wanted)
+const char *outbox_status_name(enum outbox_status status)
 {
-    return length == strlen(wanted) && memcmp(text, wanted, length) == 0;
+    return status_names[status];
 }
 
 bool outbox_status_parse(const char *text, size_t length, enum outbox_status *ret_status)
 {
-#define X(name)                         \
-    if (text_is(text, length, #name)) { \
-        *ret_status = OUTBOX_##name;    \
-        return true;                    \
-    }
-    OUTBOX_STATUSES(X)
-#undef X
-    return false;
+    int index = slice_among((struct slice){text, length}, status_names, ARRAY_SIZE(status_names));
+    if (index >= 0)
+        *ret_status = (enum outbox_status)index;
+    return index >= 0;
 }
 
 bool outbox_status_is_final(enum outbox_status status)
@@ -73,16 +99,9 @@ bool outbox_reason_code_is_valid(const char *code, size_t length)
 
 const char *outbox_reason_detail(const char *code)
 {
-    static const struct {
-        const char *code, *detail;
-    } reasons[] = {
-#define X(name, text, meaning) {.code = #name, .detail = text},
-        OUTBOX_REASONS(X)
-#undef X
-    };
-    for (size_t i = 0; code && i < ARRAY_SIZE(reasons); i++)
-        if (strcmp(reasons[i].code, code) == 0)
-            return reasons[i].detail;
+    const struct code *known = code ? find_code(code) : NULL;
+    if (known && known->detail)
+        return known->detail;
     if (code && strncmp(code, "issuer_http_", 12) == 0)
         return "The card issuer gave an answer that was not expected.";
     if (code && strncmp(code, "core_http_", 10) == 0)
@@ -94,62 +113,38 @@ const char *outbox_reason_detail(const char *code)
 
 const char *outbox_cause_name(enum outbox_cause cause)
 {
-    switch (cause) {
-#define X(name, word, text)   \
-    case OUTBOX_CAUSE_##name: \
-        return #word;
-        OUTBOX_CAUSES(X)
-#undef X
-    }
-    return "unknown";
+    return codes[REASON_COUNT + (int)cause].code;
 }
 
 const char *outbox_code_text(const char *code)
 {
-    static const struct {
-        const char *code, *text;
-    } texts[] = {
-#define X(name, detail, meaning) {.code = #name, .text = meaning},
-        OUTBOX_REASONS(X)
-#undef X
-#define X(name, word, meaning) {.code = #word, .text = meaning},
-            OUTBOX_CAUSES(X)
-#undef X
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
-        if (strcmp(texts[i].code, code) == 0)
-            return texts[i].text;
-    return NULL;
+    const struct code *known = find_code(code);
+    return known ? known->text : NULL;
 }
 
 const char *outbox_attempt_name(enum outbox_attempt attempt)
 {
-    switch (attempt) {
-#define X(name, word)           \
-    case OUTBOX_ATTEMPT_##name: \
-        return #word;
-        OUTBOX_ATTEMPTS(X)
-#undef X
-    }
-    return "unknown";
+    return attempt_names[attempt];
 }
 
 bool outbox_attempt_parse(const char *word, enum outbox_attempt *ret_attempt)
 {
-#define X(name, attempt_word)                 \
-    if (strcmp(word, #attempt_word) == 0) {   \
-        *ret_attempt = OUTBOX_ATTEMPT_##name; \
-        return true;                          \
-    }
-    OUTBOX_ATTEMPTS(X)
-#undef X
-    return false;
+    int index = slice_among(slice_of(word), attempt_names, ARRAY_SIZE(attempt_names));
+    if (index >= 0)
+        *ret_attempt = (enum outbox_attempt)index;
+    return index >= 0;
+}
+
+const char *outbox_reissue_reason_name(enum outbox_reissue_reason reason)
+{
+    return reissue_reason_names[reason];
 }
 
 bool outbox_user_id_is_valid(const char *user_id, size_t length)
 {
     /* guard: a user id that is a dot segment is refused */
-    if (length == 0 || length > OUTBOX_USER_ID_MAX || text_is(user_id, length, ".") || text_is(user_id, length, ".."))
+    const struct slice id = {user_id, length};
+    if (length == 0 || length > OUTBOX_USER_ID_MAX || slice_is(id, ".") || slice_is(id, ".."))
         return false;
     for (size_t i = 0; i < length; i++)
         if (user_id[i] < 0x20 || user_id[i] > 0x7e)
@@ -229,13 +224,12 @@ static bool want_string(struct reader *reader, const char *pointer, struct json_
 static void read_kind(struct reader *reader, struct json_value value)
 {
     char text[16];
-    size_t length;
     reader->has_kind = true;
     if (!want_string(reader, "#/kind", value))
         return;
-    if (json_string(value, text, sizeof(text), &length)) {
-        reader->payload.is_reissue = text_is(text, length, "reissue");
-        reader->kind_is_known = reader->payload.is_reissue || text_is(text, length, "new");
+    if (json_string(value, text, sizeof(text), NULL)) {
+        reader->payload.is_reissue = strcmp(text, "reissue") == 0;
+        reader->kind_is_known = reader->payload.is_reissue || strcmp(text, "new") == 0;
     }
     if (!reader->kind_is_known) {
         add_fault(reader, "#/kind", "must be \"new\" or \"reissue\"");
@@ -260,27 +254,18 @@ static void read_replaces(struct reader *reader, struct json_value value)
     uuid_format(&uuid, reader->payload.replaces);
 }
 
-const char *outbox_reissue_reason_name(enum outbox_reissue_reason reason)
-{
-    static const char *const names[OUTBOX_REISSUE_REASONS] = {
-        [OUTBOX_LOST] = "lost", [OUTBOX_STOLEN] = "stolen", [OUTBOX_DAMAGED] = "damaged", [OUTBOX_EXPIRED] = "expired"};
-    return names[reason];
-}
-
 static void read_reason(struct reader *reader, struct json_value value)
 {
     char text[16];
-    size_t length;
+    int reason = -1;
     reader->has_reason = true;
     if (!want_string(reader, "#/reason", value))
         return;
-    if (json_string(value, text, sizeof(text), &length)) {
-        for (int i = 0; i < OUTBOX_REISSUE_REASONS; i++) {
-            if (!text_is(text, length, outbox_reissue_reason_name((enum outbox_reissue_reason)i)))
-                continue;
-            reader->payload.reason = (enum outbox_reissue_reason)i;
-            return;
-        }
+    if (json_string(value, text, sizeof(text), NULL))
+        reason = slice_among(slice_of(text), reissue_reason_names, OUTBOX_REISSUE_REASONS);
+    if (reason >= 0) {
+        reader->payload.reason = (enum outbox_reissue_reason)reason;
+        return;
     }
     add_fault(reader, "#/reason", "must be \"lost\", \"stolen\", \"damaged\" or \"expired\"");
     mark_newer(reader);
@@ -318,10 +303,10 @@ static void read_text_member(struct reader *reader, const struct text_member *me
     }
 }
 
-static bool read_if_text_member(struct reader *reader, const char *name, size_t length, struct json_value value)
+static bool read_if_text_member(struct reader *reader, const char *name, struct json_value value)
 {
     for (size_t i = 0; i < ARRAY_SIZE(text_members); i++) {
-        if (!text_is(name, length, text_members[i].name))
+        if (strcmp(name, text_members[i].name) != 0)
             continue;
         read_text_member(reader, &text_members[i], value);
         return true;
@@ -332,16 +317,15 @@ static bool read_if_text_member(struct reader *reader, const char *name, size_t 
 static void read_member(struct reader *reader, struct slice raw_name, struct json_value value)
 {
     char name[16];
-    size_t length;
-    if (!json_string(json_value_of(raw_name.bytes, raw_name.length), name, sizeof(name), &length))
+    if (!json_string(json_value_of(raw_name.bytes, raw_name.length), name, sizeof(name), NULL))
         add_unknown_fault(reader, raw_name);
-    else if (text_is(name, length, "kind"))
+    else if (strcmp(name, "kind") == 0)
         read_kind(reader, value);
-    else if (text_is(name, length, "replaces"))
+    else if (strcmp(name, "replaces") == 0)
         read_replaces(reader, value);
-    else if (text_is(name, length, "reason"))
+    else if (strcmp(name, "reason") == 0)
         read_reason(reader, value);
-    else if (!read_if_text_member(reader, name, length, value))
+    else if (!read_if_text_member(reader, name, value))
         add_unknown_fault(reader, raw_name);
 }
 

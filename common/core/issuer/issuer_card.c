@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/lib/base/secret.h"
+#include "common/lib/base/slice.h"
 
 #define YEAR_MIN 2026 /* of an expiry */
 
@@ -34,19 +35,12 @@ static bool is_reference(struct json_value value, const struct uuid *event_id)
            uuid_equal(&reference, event_id);
 }
 
-static bool read_digits(const char *digits, size_t length, int min, int max, int *ret_number)
+static bool read_digits(struct slice digits, int min, int max, int *ret_number)
 {
-    int number = 0;
-    if (length == 0 || length > 4)
+    int64_t number;
+    if (!slice_number(digits, 4, &number) || number < min || number > max)
         return false;
-    for (size_t i = 0; i < length; i++) {
-        if (digits[i] < '0' || digits[i] > '9')
-            return false;
-        number = number * 10 + (digits[i] - '0');
-    }
-    if (number < min || number > max)
-        return false;
-    *ret_number = number;
+    *ret_number = (int)number;
     return true;
 }
 
@@ -56,7 +50,7 @@ static bool read_number(struct json_value value, bool may_be_text, int min, int 
     char text[8];
     size_t length;
     if (may_be_text && json_string(value, text, sizeof(text), &length))
-        return read_digits(text, length, min, max, ret_number);
+        return read_digits((struct slice){text, length}, min, max, ret_number);
     if (!json_integer(value, min, max, &integer))
         return false;
     *ret_number = (int)integer;
@@ -68,8 +62,8 @@ static bool read_mmyy(struct json_value value, struct issuer_card *card)
     char text[8];
     size_t length;
     if (!json_string(value, text, sizeof(text), &length) || length != 4 ||
-        !read_digits(text, 2, 1, 12, &card->exp_month) ||
-        !read_digits(text + 2, 2, YEAR_MIN - 2000, 99, &card->exp_year))
+        !read_digits((struct slice){text, 2}, 1, 12, &card->exp_month) ||
+        !read_digits((struct slice){text + 2, 2}, YEAR_MIN - 2000, 99, &card->exp_year))
         return false;
     card->exp_year += 2000;
     return true;

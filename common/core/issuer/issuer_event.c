@@ -10,11 +10,13 @@
 #include "common/core/issuer/json_pointer.h"
 #include "common/lib/base/hmac.h"
 #include "common/lib/base/secret.h"
+#include "common/lib/base/slice.h"
 #include "common/lib/json/json_strict.h"
 
 #define HEAD_MAX 256 /* an id and a time */
 #define ID_MAX (HEAD_MAX / 2)
 #define KEY_TEXT_MIN 16
+#define SECONDS_MAX 12 /* digits */
 #define BASIC_PREFIX "Basic "
 #define BASIC_MAX 256 /* name:password */
 
@@ -26,27 +28,6 @@ struct issuer_event_secrets {
 };
 
 /* ---- secrets ---- */
-
-static int hex_digit(char byte)
-{
-    return byte >= '0' && byte <= '9'                 ? byte - '0'
-           : (byte | 32) >= 'a' && (byte | 32) <= 'f' ? (byte | 32) - 'a' + 10
-                                                      : -1;
-}
-
-/* Returns the number of bytes; 0 = the text is no hexadecimal key. */
-static size_t read_hex(struct slice text, unsigned char ret_bytes[WHSEC_KEY_MAX])
-{
-    if (text.length % 2 != 0 || text.length < 2 * (size_t)KEY_TEXT_MIN || text.length > 2 * (size_t)WHSEC_KEY_MAX)
-        return 0;
-    for (size_t i = 0; i < text.length; i += 2) {
-        int high = hex_digit(text.bytes[i]), low = hex_digit(text.bytes[i + 1]);
-        if (high < 0 || low < 0)
-            return 0;
-        ret_bytes[i / 2] = (unsigned char)(high << 4 | low);
-    }
-    return text.length / 2;
-}
 
 static bool add_basic(struct issuer_event_secrets *secrets, struct slice line, struct err *err)
 {
@@ -78,10 +59,11 @@ static bool add_secret(void *context, struct slice line, struct err *err)
         text.length = hmac_read_whsec(line, key);
         break;
     case EVENTS_ADYEN:
-        text.length = read_hex(line, key);
+        if (line.length >= (size_t)2 * KEY_TEXT_MIN)
+            text.length = slice_read_hex(line, key, WHSEC_KEY_MAX);
         break;
     case EVENTS_STRIPE:
-        if (line.length >= KEY_TEXT_MIN && memcmp(line.bytes, WHSEC_PREFIX, sizeof(WHSEC_PREFIX) - 1) == 0)
+        if (line.length >= KEY_TEXT_MIN && slice_begins(line, WHSEC_PREFIX))
             text = line;
         break;
     case EVENTS_NONE:
@@ -144,37 +126,9 @@ void issuer_event_headers(const struct issuer_event_secrets *secrets, const char
     memcpy(ret_names, names[secrets->signature], sizeof(names[0]));
 }
 
-static struct slice text_slice(const char *text)
-{
-    return (struct slice){.bytes = text, .length = strlen(text)};
-}
-
-/* The text before the separator; *text goes on behind it. */
-static struct slice take_part(struct slice *text, char separator)
-{
-    const char *end = text->length > 0 ? memchr(text->bytes, separator, text->length) : NULL;
-    struct slice part = {.bytes = text->bytes, .length = end ? (size_t)(end - text->bytes) : text->length};
-    size_t used = part.length + (end ? 1 : 0);
-    *text = (struct slice){.bytes = text->bytes + used, .length = text->length - used};
-    return part;
-}
-
 static bool is_equal(struct slice left, struct slice right)
 {
     return left.length == right.length && secret_equal(left.bytes, left.length, right.bytes, right.length);
-}
-
-static bool read_seconds(struct slice text, int64_t *ret_seconds)
-{
-    *ret_seconds = 0;
-    if (text.length == 0 || text.length > 12)
-        return false;
-    for (size_t i = 0; i < text.length; i++) {
-        if (text.bytes[i] < '0' || text.bytes[i] > '9')
-            return false;
-        *ret_seconds = *ret_seconds * 10 + (text.bytes[i] - '0');
-    }
-    return true;
 }
 
 /* Whether one of the signatures in the list, each behind `prefix`, is that of head and body under one of the secrets. */
@@ -193,13 +147,13 @@ static bool has_signature(const struct issuer_event_secrets *secrets, struct sli
             secret_base64(digest, sizeof(digest), expected[i]);
     }
     while (list.length > 0) {
-        struct slice given = take_part(&list, separator);
+        struct slice given = slice_take(&list, separator);
         size_t length = strlen(prefix);
-        if (given.length < length || memcmp(given.bytes, prefix, length) != 0)
+        if (!slice_begins(given, prefix))
             continue;
         given = (struct slice){.bytes = given.bytes + length, .length = given.length - length};
         for (int i = 0; i < secrets->count; i++)
-            found |= is_equal(given, text_slice(expected[i]));
+            found |= is_equal(given, slice_of(expected[i]));
     }
     return found;
 }
@@ -217,7 +171,7 @@ static enum issuer_event_check check_standard(const struct issuer_event_secrets 
     char head[HEAD_MAX];
     int64_t signed_s;
     struct slice time = values[1], id = values[2];
-    if (!id.bytes || id.length > ID_MAX || !time.bytes || !read_seconds(time, &signed_s))
+    if (!id.bytes || id.length > ID_MAX || !time.bytes || !slice_number(time, SECONDS_MAX, &signed_s))
         return ISSUER_EVENT_FORGED;
     int length = snprintf(head, sizeof(head), "%.*s.%.*s.", (int)id.length, id.bytes, (int)time.length, time.bytes);
     if (!has_signature(secrets, values[0], ' ', "v1,", (struct slice){head, (size_t)length}, body))
@@ -230,9 +184,9 @@ static enum issuer_event_check check_stripe(const struct issuer_event_secrets *s
 {
     char head[HEAD_MAX];
     int64_t signed_s;
-    struct slice rest = header, first = take_part(&rest, ',');
-    if (first.length < 2 || memcmp(first.bytes, "t=", 2) != 0 ||
-        !read_seconds((struct slice){first.bytes + 2, first.length - 2}, &signed_s))
+    struct slice rest = header, first = slice_take(&rest, ',');
+    if (!slice_begins(first, "t=") ||
+        !slice_number((struct slice){first.bytes + 2, first.length - 2}, SECONDS_MAX, &signed_s))
         return ISSUER_EVENT_FORGED;
     int length = snprintf(head, sizeof(head), "%.*s.", (int)first.length - 2, first.bytes + 2);
     if (!has_signature(secrets, rest, ',', "v1=", (struct slice){head, (size_t)length}, body))
