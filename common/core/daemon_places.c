@@ -78,17 +78,16 @@ static bool open_pool(struct daemon_place *place, struct err *err)
 static bool open_gauges(struct daemon_place *place, struct outbox_gauges *first, struct err *err)
 {
     const struct daemon_places_options *options = place->options;
-    struct outbox_gauges_options gauges = {
+    const struct gauges_options gauges = {
         .loop = options->loop,
         .pool = place->pool,
-        .first = first,
         .place = place->number,
         .places = (int)options->config->database.places,
         .metrics = options->metrics,
         .has_breaker_states = options->program == CONFIG_API,
         .has_one_connection = options->config->database.connections == 1,
     };
-    return outbox_gauges_open(&gauges, &place->gauges, err);
+    return outbox_gauges_open(&gauges, first, &place->gauges, err);
 }
 
 bool daemon_places_open(const struct daemon_places_options *options, struct daemon_place places[CONFIG_PLACES_MAX],

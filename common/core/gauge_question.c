@@ -10,15 +10,21 @@
 #define QUERY_TIMEOUT_MS 5000
 #define ONLY_CONNECTION_TIMEOUT_MS 500
 
-void gauge_question_open(struct gauge_question *question, uv_loop_t *loop, struct pg_pool *pool,
-                         bool has_one_connection, void (*on_timer)(uv_timer_t *timer))
+void gauge_question_open(struct gauge_question *question, const struct gauges_options *options,
+                         void (*on_timer)(uv_timer_t *timer))
 {
-    question->pool = pool;
+    question->options = *options;
     /* guard: on an only connection no request waits long behind a count */
-    question->timeout_ms = has_one_connection ? ONLY_CONNECTION_TIMEOUT_MS : QUERY_TIMEOUT_MS;
+    question->timeout_ms = options->has_one_connection ? ONLY_CONNECTION_TIMEOUT_MS : QUERY_TIMEOUT_MS;
     question->answered_ms = clock_mono_ms();
-    (void)uv_timer_init(loop, &question->timer);
+    (void)uv_timer_init(options->loop, &question->timer);
     gauge_question_ask_after(question, FIRST_MS, on_timer);
+}
+
+void gauge_question_show(const struct gauge_question *question, enum daemon_metric metric, const char *label,
+                         double value)
+{
+    metric_set(metrics_series(question->options.metrics, metric, label, NULL), value);
 }
 
 void gauge_question_ask(struct gauge_question *question, const struct sql_statement *statement,
@@ -32,7 +38,7 @@ void gauge_question_ask(struct gauge_question *question, const struct sql_statem
     question->query.is_slow = true;
     question->query.yields = true; /* a connection is left to the work */
     question->query.on_result = on_result;
-    pg_pool_submit(question->pool, &question->query);
+    pg_pool_submit(question->options.pool, &question->query);
 }
 
 void gauge_question_ask_after(struct gauge_question *question, int64_t wait_ms, void (*on_timer)(uv_timer_t *timer))

@@ -5,22 +5,38 @@
 
 #include <uv.h>
 
+#include "common/core/daemon_metrics.h"
+#include "common/lib/base/metrics.h"
 #include "common/lib/pg/pg_pool.h"
 
+/* Borrowed until the gauges are closed. */
+struct gauges_options {
+    uv_loop_t *loop;
+    struct pg_pool *pool;
+    int place, places;       /* which of how many; 0 = as 1 */
+    struct metrics *metrics; /* begins with DAEMON_METRICS */
+    /* issuing_breaker_state is the worst one over all workers. Not for a worker, which shows its own. */
+    bool has_breaker_states;
+    /* The pool has no other connection: the work waits behind each statement, so it is given up soon. */
+    bool has_one_connection;
+};
+
 struct gauge_question {
+    struct gauges_options options;
     uv_timer_t timer;
     struct pg_query query;         /* its parameters are set by the owner */
     int64_t begun_ms, answered_ms; /* answered_ms: when it was last answered well; the owner sets both */
     int64_t sent_ms;               /* the statement in flight */
     int64_t timeout_ms;            /* of a statement */
     bool is_stopped;
-    struct pg_pool *pool; /* borrowed */
 };
 
-/* Asks first a moment later: on_timer is called from the loop. has_one_connection: the pool has no other one, and the work
- * waits behind each statement, so it is given up soon. */
-void gauge_question_open(struct gauge_question *question, uv_loop_t *loop, struct pg_pool *pool,
-                         bool has_one_connection, void (*on_timer)(uv_timer_t *timer));
+/* Asks first a moment later: on_timer is called from the loop. */
+void gauge_question_open(struct gauge_question *question, const struct gauges_options *options,
+                         void (*on_timer)(uv_timer_t *timer));
+/* Shows a figure; label NULL = the gauge has none. */
+void gauge_question_show(const struct gauge_question *question, enum daemon_metric metric, const char *label,
+                         double value);
 /* Sends a statement, unless it was stopped. */
 void gauge_question_ask(struct gauge_question *question, const struct sql_statement *statement,
                         void (*on_result)(struct pg_query *query, const struct pg_query_result *result));

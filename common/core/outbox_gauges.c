@@ -17,6 +17,7 @@
 #include "common/core/server_gauges.h"
 #include "common/lib/base/clock.h"
 #include "common/lib/base/closing.h"
+#include "common/lib/base/slice.h"
 #include "statements.h"
 
 #define QUIET_INTERVAL_MS 10000 /* of the events, while none is open */
@@ -38,14 +39,13 @@
 /* The rows of outbox_gauges. */
 enum part { PART_FRONT, PART_BEHIND, PART_ENDS, PART_NOW, PART_COUNT };
 
+enum { PENDING, PROCESSING, FAILED, SCHEDULED, STATUSES };
+static const char *const statuses[STATUSES] = {"PENDING", "PROCESSING", "FAILED", "SCHEDULED"};
+
 struct count {
-    int64_t pending, processing, unknown, scheduled;
+    int64_t events[STATUSES], unknown;
     int64_t oldest_ms, unknown_oldest_ms; /* 0 = there is none */
     int64_t due_us;
-};
-
-struct failed {
-    int64_t events, unknown, unknown_oldest_ms;
 };
 
 /* The events of one type. */
@@ -59,11 +59,10 @@ struct type_count {
     struct count front, behind; /* when they were last counted */
     struct count ends;          /* that wait to become such events */
     int64_t behind_counted_ms;
-    struct failed failed;
+    struct count failed;
 };
 
 struct outbox_gauges {
-    struct outbox_gauges_options options;
     struct gauge_question question;
     struct server_gauges server;
     struct outbox_gauges *first, *next; /* of several places, in their order */
@@ -71,23 +70,19 @@ struct outbox_gauges {
     int type_count;
     int at;              /* of types: the one that is being counted */
     bool is_whole;       /* each statement of this round was answered */
-    struct failed other; /* FAILED events of types that nobody delivers now */
+    struct count other;  /* FAILED events of types that nobody delivers now */
     int64_t undelivered; /* open ones */
     int64_t failed_rows; /* so many are counted */
     bool is_counted;     /* at least one round was */
     struct closing closing;
 };
 
-static void set(struct outbox_gauges *gauges, enum daemon_metric metric, const char *label, double value)
-{
-    metric_set(metrics_series(gauges->options.metrics, metric, label, NULL), value);
-}
-
 /* ---- the figures ---- */
 
 static void add_type(struct outbox_gauges *gauges, const char *type, const char *status, int64_t events)
 {
-    metric_add(metrics_series(gauges->options.metrics, DAEMON_METRIC_TYPE_EVENTS, type, status), (double)events);
+    metric_add(metrics_series(gauges->question.options.metrics, DAEMON_METRIC_TYPE_EVENTS, type, status),
+               (double)events);
 }
 
 static int64_t longest(int64_t left, int64_t right)
@@ -95,81 +90,76 @@ static int64_t longest(int64_t left, int64_t right)
     return left > right ? left : right;
 }
 
-/* As they were counted last; `behind` has grown older since. */
-static struct count open_of(const struct type_count *type)
+static void add(struct count *sum, const struct count *count)
 {
-    const struct count *front = &type->front, *behind = &type->behind;
-    int64_t since_ms = clock_mono_ms() - type->behind_counted_ms;
-    return (struct count){
-        .pending = front->pending + behind->pending + type->ends.pending,
-        .processing = front->processing + behind->processing,
-        .unknown = front->unknown + behind->unknown,
-        .scheduled = front->scheduled + behind->scheduled,
-        .oldest_ms = longest(longest(front->oldest_ms, type->ends.oldest_ms),
-                             behind->pending > 0 ? behind->oldest_ms + since_ms : 0),
-        .unknown_oldest_ms =
-            longest(front->unknown_oldest_ms, behind->unknown > 0 ? behind->unknown_oldest_ms + since_ms : 0),
-    };
+    for (int i = 0; i < STATUSES; i++)
+        sum->events[i] += count->events[i];
+    sum->unknown += count->unknown;
+    sum->oldest_ms = longest(sum->oldest_ms, count->oldest_ms);
+    sum->unknown_oldest_ms = longest(sum->unknown_oldest_ms, count->unknown_oldest_ms);
 }
 
-static void show_type(struct outbox_gauges *gauges, const struct type_count *type, const struct count *open)
+/* As they were counted last; `behind` has grown older since. */
+static struct count count_of(const struct type_count *type)
 {
-    struct metric_series *oldest = metrics_series(gauges->options.metrics, DAEMON_METRIC_TYPE_OLDEST, type->type, NULL);
-    add_type(gauges, type->type, "PENDING", open->pending);
-    add_type(gauges, type->type, "PROCESSING", open->processing);
-    add_type(gauges, type->type, "FAILED", type->failed.events);
-    add_type(gauges, type->type, "SCHEDULED", open->scheduled);
-    if ((double)open->oldest_ms / 1e3 > metric_value(oldest))
-        metric_set(oldest, (double)open->oldest_ms / 1e3);
+    struct count sum = type->front, behind = type->behind;
+    int64_t since_ms = clock_mono_ms() - type->behind_counted_ms;
+    behind.oldest_ms = behind.events[PENDING] > 0 ? behind.oldest_ms + since_ms : 0;
+    behind.unknown_oldest_ms = behind.unknown > 0 ? behind.unknown_oldest_ms + since_ms : 0;
+    add(&sum, &behind);
+    add(&sum, &type->ends);
+    add(&sum, &type->failed);
+    return sum;
 }
 
 /* Of one database. */
-static void add_figures(struct outbox_gauges *gauges, struct count *all, struct failed *failed, int64_t *undelivered)
+static struct count count_all(const struct outbox_gauges *gauges)
 {
-    failed->events += gauges->other.events;
-    failed->unknown += gauges->other.unknown;
-    failed->unknown_oldest_ms = longest(failed->unknown_oldest_ms, gauges->other.unknown_oldest_ms);
+    struct count all = gauges->other;
     for (int i = 0; i < gauges->type_count; i++) {
-        const struct type_count *type = &gauges->types[i];
-        struct count open = open_of(type);
-        show_type(gauges, type, &open);
-        all->pending += open.pending;
-        all->processing += open.processing;
-        all->unknown += open.unknown;
-        all->scheduled += open.scheduled;
-        all->oldest_ms = longest(all->oldest_ms, open.oldest_ms);
-        all->unknown_oldest_ms = longest(all->unknown_oldest_ms, open.unknown_oldest_ms);
-        failed->events += type->failed.events;
-        failed->unknown += type->failed.unknown;
-        failed->unknown_oldest_ms = longest(failed->unknown_oldest_ms, type->failed.unknown_oldest_ms);
+        struct count count = count_of(&gauges->types[i]);
+        add(&all, &count);
     }
-    add_type(gauges, OTHER_TYPE, "FAILED", gauges->other.events);
-    *undelivered += gauges->undelivered;
+    return all;
+}
+
+static void show_type(struct outbox_gauges *gauges, const struct type_count *type)
+{
+    struct count count = count_of(type);
+    struct metric_series *oldest =
+        metrics_series(gauges->question.options.metrics, DAEMON_METRIC_TYPE_OLDEST, type->type, NULL);
+    for (int i = 0; i < STATUSES; i++)
+        add_type(gauges, type->type, statuses[i], count.events[i]);
+    if ((double)count.oldest_ms / 1e3 > metric_value(oldest))
+        metric_set(oldest, (double)count.oldest_ms / 1e3);
 }
 
 static void show_figures(struct outbox_gauges *gauges)
 {
+    const struct gauge_question *question = &gauges->question;
     struct count all = {0};
-    struct failed failed = {0};
     int64_t undelivered = 0;
-    metrics_set_all(gauges->options.metrics, DAEMON_METRIC_TYPE_EVENTS, 0); /* what is no route any more */
-    metrics_set_all(gauges->options.metrics, DAEMON_METRIC_TYPE_OLDEST, 0);
-    for (struct outbox_gauges *each = gauges->first; each; each = each->next)
-        add_figures(each, &all, &failed, &undelivered);
-    set(gauges, DAEMON_METRIC_UNDELIVERED, NULL, (double)undelivered);
-    set(gauges, DAEMON_METRIC_OUTBOX_EVENTS, "PENDING", (double)all.pending);
-    set(gauges, DAEMON_METRIC_OUTBOX_EVENTS, "PROCESSING", (double)all.processing);
-    set(gauges, DAEMON_METRIC_OUTBOX_EVENTS, "FAILED", (double)failed.events);
-    set(gauges, DAEMON_METRIC_OUTBOX_EVENTS, "SCHEDULED", (double)all.scheduled);
-    set(gauges, DAEMON_METRIC_OLDEST_PENDING, NULL, (double)all.oldest_ms / 1e3);
-    set(gauges, DAEMON_METRIC_OUTCOME_UNKNOWN, NULL, (double)(all.unknown + failed.unknown));
-    set(gauges, DAEMON_METRIC_UNKNOWN_OLDEST, NULL,
-        (double)longest(all.unknown_oldest_ms, failed.unknown_oldest_ms) / 1e3);
+    metrics_set_all(question->options.metrics, DAEMON_METRIC_TYPE_EVENTS, 0); /* what is no route any more */
+    metrics_set_all(question->options.metrics, DAEMON_METRIC_TYPE_OLDEST, 0);
+    for (struct outbox_gauges *each = gauges->first; each; each = each->next) {
+        struct count of_place = count_all(each);
+        add(&all, &of_place);
+        undelivered += each->undelivered;
+        for (int i = 0; i < each->type_count; i++)
+            show_type(each, &each->types[i]);
+        add_type(each, OTHER_TYPE, "FAILED", each->other.events[FAILED]);
+    }
+    for (int i = 0; i < STATUSES; i++)
+        gauge_question_show(question, DAEMON_METRIC_OUTBOX_EVENTS, statuses[i], (double)all.events[i]);
+    gauge_question_show(question, DAEMON_METRIC_UNDELIVERED, NULL, (double)undelivered);
+    gauge_question_show(question, DAEMON_METRIC_OLDEST_PENDING, NULL, (double)all.oldest_ms / 1e3);
+    gauge_question_show(question, DAEMON_METRIC_OUTCOME_UNKNOWN, NULL, (double)all.unknown);
+    gauge_question_show(question, DAEMON_METRIC_UNKNOWN_OLDEST, NULL, (double)all.unknown_oldest_ms / 1e3);
 }
 
 bool outbox_gauges_backlog(const struct outbox_gauges *gauges, int64_t *ret_pending, int64_t *ret_oldest_ms)
 {
-    struct metrics *metrics = gauges->options.metrics;
+    struct metrics *metrics = gauges->question.options.metrics;
     if (!gauges->is_counted)
         return false;
     *ret_pending = (int64_t)metric_value(metrics_series(metrics, DAEMON_METRIC_OUTBOX_EVENTS, "PENDING", NULL));
@@ -189,29 +179,12 @@ static void adapt_rows(int64_t *rows, int64_t most, int64_t took_ms, int64_t tim
 
 static void on_round_timer(uv_timer_t *timer);
 
-static int64_t open_events(const struct outbox_gauges *gauges)
-{
-    int64_t open = 0;
-    for (int i = 0; i < gauges->type_count; i++) {
-        struct count count = open_of(&gauges->types[i]);
-        open += count.pending + count.processing + count.scheduled;
-    }
-    return open;
-}
-
-static int64_t failed_events(const struct outbox_gauges *gauges)
-{
-    int64_t failed = gauges->other.events;
-    for (int i = 0; i < gauges->type_count; i++)
-        failed += gauges->types[i].failed.events;
-    return failed;
-}
-
 /* Before the next round, by what there was to count. */
 static int64_t least_pause_ms(const struct outbox_gauges *gauges)
 {
-    int64_t open = open_events(gauges);
-    int64_t rows_ms = (open + failed_events(gauges) + gauges->undelivered) * 1000 / ROWS_A_SECOND;
+    struct count all = count_all(gauges);
+    int64_t open = all.events[PENDING] + all.events[PROCESSING] + all.events[SCHEDULED];
+    int64_t rows_ms = (open + all.events[FAILED] + gauges->undelivered) * 1000 / ROWS_A_SECOND;
     int64_t quiet_ms = gauges->is_whole && open == 0 ? QUIET_INTERVAL_MS : 0;
     return longest(quiet_ms, rows_ms < PAUSE_MOST_MS ? rows_ms : PAUSE_MOST_MS);
 }
@@ -227,32 +200,30 @@ static void end_round(struct outbox_gauges *gauges)
         &gauges->question, longest(least_pause_ms(gauges), gauge_question_pause_ms(&gauges->question)), on_round_timer);
 }
 
-static enum part part_of(const char *word)
+static enum part part_of(struct slice word)
 {
     static const char *const words[PART_COUNT] = {"front", "behind", "ends", "now"};
-    int part = PART_FRONT;
-    while (part < PART_NOW && strcmp(word, words[part]) != 0)
-        part++;
-    return (enum part)part;
+    int part = slice_among(word, words, PART_COUNT);
+    return part >= 0 ? (enum part)part : PART_NOW;
 }
 
 static void read_counts(const struct pg_rows *rows, struct count counts[PART_COUNT])
 {
     for (int row = 0; row < pg_rows_count(rows); row++)
-        counts[part_of(pg_bytes(rows, row, 0).bytes)] = (struct count){
-            .pending = pg_int8(rows, row, 1),
-            .processing = pg_int8(rows, row, 2),
+        counts[part_of(pg_bytes(rows, row, 0))] = (struct count){
+            .events = {[PENDING] = pg_int8(rows, row, 1),
+                       [PROCESSING] = pg_int8(rows, row, 2),
+                       [SCHEDULED] = pg_int8(rows, row, 7)},
             .oldest_ms = pg_int8(rows, row, 3),
             .unknown = pg_int8(rows, row, 4),
             .unknown_oldest_ms = pg_int8(rows, row, 5),
             .due_us = pg_is_null(rows, row, 6) ? 0 : pg_int8(rows, row, 6),
-            .scheduled = pg_int8(rows, row, 7),
         };
 }
 
 static bool is_any(const struct count *count)
 {
-    return count->pending > 0 || count->processing > 0;
+    return count->events[PENDING] > 0 || count->events[PROCESSING] > 0;
 }
 
 /* Behind a snapshot that another session holds open the index is long: what cannot be counted in time is counted less
@@ -277,7 +248,7 @@ static void on_type(struct pg_query *query, const struct pg_query_result *result
     struct outbox_gauges *gauges = container_of(query, struct outbox_gauges, question.query);
     struct type_count *type = &gauges->types[gauges->at];
     bool is_done = result->kind == PG_DONE;
-    struct count counts[PART_COUNT] = {{0}};
+    struct count counts[PART_COUNT] = {{.due_us = 0}};
     if (is_done)
         read_counts(result->rows, counts);
     adapt_rows(&type->rows, gauges->at == 0 ? ROWS_MOST : ROWS_MOST_OF_ROUTE,
@@ -347,9 +318,9 @@ static void take_types(struct outbox_gauges *gauges, const struct pg_rows *rows)
 
 static void take_others(struct outbox_gauges *gauges, const struct pg_rows *rows)
 {
-    gauges->other = (struct failed){0};
+    gauges->other = (struct count){0};
     for (int i = 0; i < gauges->type_count; i++)
-        gauges->types[i].failed = (struct failed){0};
+        gauges->types[i].failed = (struct count){0};
     for (int row = 0; row < pg_rows_count(rows); row++) {
         const char *what = pg_bytes(rows, row, 0).bytes;
         if (strcmp(what, "undelivered") == 0)
@@ -357,8 +328,9 @@ static void take_others(struct outbox_gauges *gauges, const struct pg_rows *rows
         if (strcmp(what, "failed") != 0)
             continue;
         struct type_count *type = pg_is_null(rows, row, 1) ? NULL : find_type(gauges, pg_bytes(rows, row, 1).bytes);
-        *(type ? &type->failed : &gauges->other) =
-            (struct failed){pg_int8(rows, row, 2), pg_int8(rows, row, 3), pg_int8(rows, row, 4)};
+        *(type ? &type->failed : &gauges->other) = (struct count){.events = {[FAILED] = pg_int8(rows, row, 2)},
+                                                                  .unknown = pg_int8(rows, row, 3),
+                                                                  .unknown_oldest_ms = pg_int8(rows, row, 4)};
     }
 }
 
@@ -391,34 +363,23 @@ static void on_round_timer(uv_timer_t *timer)
 
 /* ---- open, stop, close ---- */
 
-bool outbox_gauges_open(const struct outbox_gauges_options *options, struct outbox_gauges **ret_gauges, struct err *err)
+bool outbox_gauges_open(const struct gauges_options *options, struct outbox_gauges *first,
+                        struct outbox_gauges **ret_gauges, struct err *err)
 {
     struct outbox_gauges *gauges = calloc(1, sizeof(*gauges));
     if (!gauges)
         return err_set(err, ERR_MEMORY, "no memory for the gauges");
-    const struct server_gauges_options server = {
-        .loop = options->loop,
-        .pool = options->pool,
-        .first = options->first ? &options->first->server : NULL,
-        .place = options->place,
-        .places = options->places,
-        .metrics = options->metrics,
-        .has_breaker_states = options->has_breaker_states,
-        .has_one_connection = options->has_one_connection,
-    };
-    gauges->options = *options;
     gauges->failed_rows = ROWS_MOST;
     start_type(&gauges->types[0], OUTBOX_EVENT_TYPE, ROWS_MOST);
     gauges->type_count = 1;
-    gauges->first = options->first ? options->first : gauges;
-    if (options->first) {
-        struct outbox_gauges *last = options->first;
-        while (last->next)
-            last = last->next;
-        last->next = gauges;
-    }
-    gauge_question_open(&gauges->question, options->loop, options->pool, options->has_one_connection, on_round_timer);
-    server_gauges_open(&gauges->server, &server);
+    gauges->first = first ? first : gauges;
+    struct outbox_gauges **end = &gauges->first->next;
+    while (first && *end)
+        end = &(*end)->next;
+    if (first)
+        *end = gauges;
+    gauge_question_open(&gauges->question, options, on_round_timer);
+    server_gauges_open(&gauges->server, options, first ? &first->server : NULL);
     *ret_gauges = gauges;
     return true;
 }
@@ -431,7 +392,8 @@ void outbox_gauges_update_age(struct outbox_gauges *gauges)
         int64_t of_both_ms = events_ms < server_ms ? events_ms : server_ms;
         answered_ms = of_both_ms < answered_ms ? of_both_ms : answered_ms;
     }
-    set(gauges, DAEMON_METRIC_GAUGES_AGE, NULL, (double)(clock_mono_ms() - answered_ms) / 1e3);
+    gauge_question_show(&gauges->question, DAEMON_METRIC_GAUGES_AGE, NULL,
+                        (double)(clock_mono_ms() - answered_ms) / 1e3);
 }
 
 void outbox_gauges_stop(struct outbox_gauges *gauges)

@@ -9,30 +9,14 @@
 #ifndef ISSUING_OUTBOX_GAUGES_H
 #define ISSUING_OUTBOX_GAUGES_H
 
-#include <uv.h>
-
-#include "common/lib/base/base.h"
+#include "common/core/gauge_question.h"
 #include "common/lib/base/err.h"
-#include "common/lib/base/metrics.h"
-#include "common/lib/pg/pg_pool.h"
 
 struct outbox_gauges;
 
-/* Borrowed until the gauges are closed. */
-struct outbox_gauges_options {
-    uv_loop_t *loop;
-    struct pg_pool *pool;
-    struct outbox_gauges *first; /* the gauges of the first place, which show the sums of all; NULL = it is these */
-    int place, places;           /* which of how many; 0 = as 1 */
-    struct metrics *metrics;     /* begins with DAEMON_METRICS */
-    /* issuing_breaker_state is the worst one over all workers. Not for a worker, which shows its own. */
-    bool has_breaker_states;
-    /* The pool has no other connection: the work waits behind each statement, so it is given up soon. */
-    bool has_one_connection;
-};
-
-must_check bool outbox_gauges_open(const struct outbox_gauges_options *options, struct outbox_gauges **ret_gauges,
-                                   struct err *err);
+/* first: the gauges of the first place, which show the sums of all; NULL = it is these. */
+must_check bool outbox_gauges_open(const struct gauges_options *options, struct outbox_gauges *first,
+                                   struct outbox_gauges **ret_gauges, struct err *err);
 /* Sets issuing_outbox_gauges_age_seconds: before a scrape. */
 void outbox_gauges_update_age(struct outbox_gauges *gauges);
 /* The PENDING events and the age of the oldest, as they were counted last; false: they were not counted yet. */

@@ -25,11 +25,6 @@ static const struct {
 
 static_assert(WAL + 1 == SERVER_FIGURES, "a place for each figure");
 
-static void set(struct server_gauges *gauges, enum daemon_metric metric, const char *label, double value)
-{
-    metric_set(metrics_series(gauges->options.metrics, metric, label, NULL), value);
-}
-
 static void show_figures_of(struct server_gauges *gauges, enum figure first, enum figure last)
 {
     for (int i = (int)first; i <= (int)last; i++) {
@@ -42,7 +37,7 @@ static void show_figures_of(struct server_gauges *gauges, enum figure first, enu
             shown = folds[i].fold == SUM ? (isnan(shown) ? 0 : shown) + value : is_further ? value : shown;
         }
         if (!isnan(shown))
-            set(gauges, folds[i].metric, NULL, shown);
+            gauge_question_show(&gauges->question, folds[i].metric, NULL, shown);
     }
 }
 
@@ -50,11 +45,12 @@ static void show_figures_of(struct server_gauges *gauges, enum figure first, enu
  * fires. */
 static void show_target(struct server_gauges *gauges, const struct server_target *target)
 {
-    struct metrics *metrics = gauges->options.metrics;
+    const struct gauges_options *options = &gauges->question.options;
+    struct metrics *metrics = options->metrics;
     struct metric_series *paused = metrics_series(metrics, DAEMON_METRIC_TARGET_PAUSED, target->name, NULL);
     if (target->is_paused)
         metric_set(paused, 1);
-    if (!gauges->options.has_breaker_states || isnan(target->state))
+    if (!options->has_breaker_states || isnan(target->state))
         return;
     struct metric_series *state = metrics_series(metrics, DAEMON_METRIC_BREAKER_STATE, target->name, NULL);
     if (isnan(metric_value(state)) || target->state > metric_value(state))
@@ -63,9 +59,10 @@ static void show_target(struct server_gauges *gauges, const struct server_target
 
 static void show_targets(struct server_gauges *gauges)
 {
-    metrics_set_all(gauges->options.metrics, DAEMON_METRIC_TARGET_PAUSED, 0);
-    if (gauges->options.has_breaker_states)
-        metrics_set_all(gauges->options.metrics, DAEMON_METRIC_BREAKER_STATE, NAN);
+    const struct gauges_options *options = &gauges->question.options;
+    metrics_set_all(options->metrics, DAEMON_METRIC_TARGET_PAUSED, 0);
+    if (options->has_breaker_states)
+        metrics_set_all(options->metrics, DAEMON_METRIC_BREAKER_STATE, NAN);
     for (const struct server_gauges *each = gauges->first; each; each = each->next)
         for (int i = 0; i < each->target_count; i++)
             show_target(gauges, &each->targets[i]);
@@ -97,9 +94,9 @@ static void read_workers(struct server_gauges *gauges, const struct pg_rows *row
 static void show_workers_of_place(struct server_gauges *gauges)
 {
     char number[12];
-    snprintf(number, sizeof(number), "%d", gauges->options.place);
-    if (gauges->options.places > 1)
-        set(gauges, DAEMON_METRIC_PLACE_WORKERS, number, gauges->figures[ALIVE]);
+    snprintf(number, sizeof(number), "%d", gauges->question.options.place);
+    if (gauges->question.options.places > 1)
+        gauge_question_show(&gauges->question, DAEMON_METRIC_PLACE_WORKERS, number, gauges->figures[ALIVE]);
 }
 
 static void on_timer(uv_timer_t *timer);
@@ -138,18 +135,17 @@ static void on_timer(uv_timer_t *timer)
     gauge_question_ask(&gauges->question, &sql_worker_gauges, on_workers);
 }
 
-void server_gauges_open(struct server_gauges *gauges, const struct server_gauges_options *options)
+void server_gauges_open(struct server_gauges *gauges, const struct gauges_options *options, struct server_gauges *first)
 {
-    struct server_gauges *last = options->first;
-    gauges->options = *options;
     for (int i = 0; i < SERVER_FIGURES; i++)
         gauges->figures[i] = NAN;
-    set(gauges, DAEMON_METRIC_TARGET_PAUSED, "issuer", 0);
-    set(gauges, DAEMON_METRIC_TARGET_PAUSED, "core", 0);
-    gauges->first = last ? last : gauges;
-    while (last && last->next)
-        last = last->next;
-    if (last)
-        last->next = gauges;
-    gauge_question_open(&gauges->question, options->loop, options->pool, options->has_one_connection, on_timer);
+    gauges->first = first ? first : gauges;
+    struct server_gauges **end = &gauges->first->next;
+    while (first && *end)
+        end = &(*end)->next;
+    if (first)
+        *end = gauges;
+    gauge_question_open(&gauges->question, options, on_timer);
+    gauge_question_show(&gauges->question, DAEMON_METRIC_TARGET_PAUSED, "issuer", 0);
+    gauge_question_show(&gauges->question, DAEMON_METRIC_TARGET_PAUSED, "core", 0);
 }

@@ -5,7 +5,6 @@
 #define ISSUING_SERVER_GAUGES_H
 
 #include "common/core/gauge_question.h"
-#include "common/lib/base/metrics.h"
 
 #define SERVER_TARGETS_MAX 65
 #define SERVER_TARGET_SIZE 65
@@ -18,18 +17,7 @@ struct server_target {
     double state; /* of the breaker; NAN = no living worker calls it */
 };
 
-/* As those of outbox_gauges.h. Borrowed. */
-struct server_gauges_options {
-    uv_loop_t *loop;
-    struct pg_pool *pool;
-    struct server_gauges *first; /* of the first place, which shows all; NULL = it is this one */
-    int place, places;
-    struct metrics *metrics;
-    bool has_breaker_states, has_one_connection;
-};
-
 struct server_gauges {
-    struct server_gauges_options options;
     struct gauge_question question;
     struct server_gauges *first, *next; /* of several places, in their order */
     double figures[SERVER_FIGURES];     /* by enum figure; NAN = not known yet */
@@ -37,7 +25,9 @@ struct server_gauges {
     int target_count;
 };
 
-/* Stopped by gauge_question_stop(); the timer of the question is closed by the owner. */
-void server_gauges_open(struct server_gauges *gauges, const struct server_gauges_options *options);
+/* first: those of the first place, which show all; NULL = it is these. Stopped by gauge_question_stop(); the timer of the
+ * question is closed by the owner. */
+void server_gauges_open(struct server_gauges *gauges, const struct gauges_options *options,
+                        struct server_gauges *first);
 
 #endif

@@ -69,11 +69,11 @@ static double value(enum daemon_metric metric, const char *label)
 static void start_gauges(bool has_breaker_states)
 {
     struct err err = {0};
-    struct outbox_gauges_options options = {
+    struct gauges_options options = {
         .loop = &loop, .pool = pool, .metrics = metrics, .has_breaker_states = has_breaker_states};
     metric_set(metrics_series(metrics, DAEMON_METRIC_WORKERS_ALIVE, NULL, NULL), -1);
     metric_set(metrics_series(metrics, DAEMON_METRIC_OLDEST_PENDING, NULL, NULL), -1);
-    ck_assert_msg(outbox_gauges_open(&options, &gauges, &err), "%s", err.message);
+    ck_assert_msg(outbox_gauges_open(&options, NULL, &gauges, &err), "%s", err.message);
     run_until(value(DAEMON_METRIC_WORKERS_ALIVE, NULL) >= 0 && value(DAEMON_METRIC_OLDEST_PENDING, NULL) >= 0);
 }
 
@@ -259,12 +259,11 @@ static void on_answer(struct pg_query *query, const struct pg_query_result *resu
 TEST(on_an_only_connection_figures_that_cannot_be_read_keep_nobody_waiting)
 {
     struct pg_sync *other = database_open(NULL);
-    struct outbox_gauges_options options = {
-        .loop = &loop, .pool = pool, .metrics = metrics, .has_one_connection = true};
+    struct gauges_options options = {.loop = &loop, .pool = pool, .metrics = metrics, .has_one_connection = true};
     struct pg_query query = {.statement = &sql_notify_wake, .timeout_ms = 4000, .on_result = on_answer};
     answered = false;
     database_run(other, "BEGIN; LOCK workers");
-    ck_assert(outbox_gauges_open(&options, &gauges, NULL));
+    ck_assert(outbox_gauges_open(&options, NULL, &gauges, NULL));
     run_until(database_int(db, "SELECT count(*) FROM pg_locks WHERE NOT granted") == 1);
     pg_pool_submit(pool, &query);
     run_until(answered);
