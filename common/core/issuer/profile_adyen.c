@@ -42,10 +42,7 @@ static const struct issuer_field retire_body[] = {
 };
 
 #define CARD "/paymentInstruments/{card}"
-#define CHANGE(fields)                                                                                          \
-    {                                                                                                           \
-        .method = "PATCH", .path = CARD, .body = fields, .encoding = ENCODING_JSON, .answered_state = "/status" \
-    }
+#define CHANGE(fields) PATCH(CARD, fields, "/status")
 
 static const struct issuer_rule rules[] = {
     RULE(ANY_CALL, 409, 409, MEANS_IN_PROGRESS, .code = "704"), /* processed already, or in progress */

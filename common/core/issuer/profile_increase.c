@@ -27,10 +27,7 @@ static const struct issuer_field freeze_body[] = {TEXT("status", "disabled"), {0
 static const struct issuer_field cancel_body[] = {TEXT("status", "canceled"), {0}};
 
 #define CARD "/cards/{card}"
-#define CHANGE(fields)                                                                                          \
-    {                                                                                                           \
-        .method = "PATCH", .path = CARD, .body = fields, .encoding = ENCODING_JSON, .answered_state = "/status" \
-    }
+#define CHANGE(fields) PATCH(CARD, fields, "/status")
 
 const struct issuer_profile issuer_increase = {
     .name = "increase",

@@ -36,10 +36,7 @@ static const struct issuer_field retire_body[] = {
 };
 
 #define CARD "/v1/cards/{card}"
-#define CHANGE(fields)                                                                                         \
-    {                                                                                                          \
-        .method = "PATCH", .path = CARD, .body = fields, .encoding = ENCODING_JSON, .answered_state = "/state" \
-    }
+#define CHANGE(fields) PATCH(CARD, fields, "/state")
 
 const struct issuer_profile issuer_lithic = {
     .name = "lithic",

@@ -17,6 +17,12 @@
         .calls = (of_calls), .status_min = (first), .status_max = (last), .meaning = (what), __VA_ARGS__ \
     }
 
+/* The answer is the card, whose state is at this pointer. */
+#define PATCH(call_path, fields, state)                                                                                \
+    {                                                                                                                  \
+        .method = "PATCH", .path = (call_path), .body = (fields), .encoding = ENCODING_JSON, .answered_state = (state) \
+    }
+
 #define QUESTIONS(...)               \
     (const struct issuer_question[]) \
     {                                \
