@@ -126,11 +126,11 @@ void api_close(struct api *api, void (*on_closed)(void *context), void *context)
     assert(api_is_idle(api));
     closing_start(closing, release, api, on_closed, context);
     again_close(&api->env.reveals, closing);
-    refusals_close(&api->env.refusals, closing_part_closed, closing_part(closing));
-    issuer_events_close(&api->issuer_events, closing_part_closed, closing_part(closing));
+    refusals_close(&api->env.refusals, closing);
+    issuer_events_close(&api->issuer_events, closing);
     for (int i = 0; i < api->env.place_count; i++) {
         struct api_place *place = &api->env.places[i];
-        retention_close(&place->retention, closing_part_closed, closing_part(closing));
+        retention_close(&place->retention, closing);
         acceptor_close(place->acceptor, closing_part_closed, closing_part(closing));
         reads_close(place->reads, closing_part_closed, closing_part(closing));
         waiters_close(place->waiters, closing_part_closed, closing_part(closing));

@@ -99,6 +99,12 @@ void api_call_answer(struct api_call *call, int status, const char *content_type
     http_reply(request, &reply);
 }
 
+struct json_writer api_call_json(struct api_call *call)
+{
+    buf_reset(&call->env->body);
+    return json_writer_of(&call->env->body);
+}
+
 void api_call_answer_json(struct api_call *call, int status, const struct buf *body, const struct api_header *headers)
 {
     if (body->failed)
@@ -124,9 +130,12 @@ void api_call_problem(struct api_call *call, enum problem problem, const char *d
     answer_problem(call, problem, detail, (struct slice){0}, headers);
 }
 
-void api_call_problem_with_errors(struct api_call *call, enum problem problem, const char *detail, struct slice errors)
+void api_call_problem_with_errors(struct api_call *call, enum problem problem, struct problem_errors *errors)
 {
-    answer_problem(call, problem, detail, errors, NULL);
+    json_close_array(&errors->writer);
+    answer_problem(call, problem, errors->first, errors->list.failed ? (struct slice){0} : buf_slice(&errors->list),
+                   NULL);
+    buf_done(&errors->list);
 }
 
 void api_call_unavailable(struct api_call *call, const struct pg_query_result *result)

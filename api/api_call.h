@@ -48,12 +48,14 @@ void api_call_free_unused(struct api_env *env);
 /* The one answer; the call is gone after it. body: usually env->body. headers end with a NULL name; NULL = none. */
 void api_call_answer(struct api_call *call, int status, const char *content_type, struct slice body,
                      const struct api_header *headers);
+/* Begins the JSON body of the answer, in env->body. */
+struct json_writer api_call_json(struct api_call *call);
 /* Answers with a JSON body; with 503 and without a body where that could not be written. */
 void api_call_answer_json(struct api_call *call, int status, const struct buf *body, const struct api_header *headers);
 void api_call_problem(struct api_call *call, enum problem problem, const char *detail,
                       const struct api_header *headers);
-/* `errors`: JSON of the member `errors`; bytes NULL = none. */
-void api_call_problem_with_errors(struct api_call *call, enum problem problem, const char *detail, struct slice errors);
+/* The detail is that of the first of the errors, which are freed. Precondition: there is one. */
+void api_call_problem_with_errors(struct api_call *call, enum problem problem, struct problem_errors *errors);
 /* 503: what a result other than PG_DONE means for the client. result NULL = the call failed for lack of memory. */
 void api_call_unavailable(struct api_call *call, const struct pg_query_result *result);
 

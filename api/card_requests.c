@@ -6,14 +6,14 @@
 #include <stdio.h>
 
 #include "api/api_call.h"
+#include "api/cards.h"
 #include "api/client_headers.h"
 #include "api/paging.h"
 #include "common/lib/base/clock.h"
 #include "common/lib/base/digest.h"
+#include "common/lib/base/slice.h"
 #include "common/lib/json/json_writer.h"
 #include "statements.h"
-
-#define ERRORS_MAX (16 * 1024)
 
 /* Columns of request_get and request_list. */
 enum {
@@ -27,11 +27,7 @@ enum {
     COL_REASON_CODE,
     COL_REASON_DETAIL,
     COL_CARD,
-    COL_CARD_LAST4,
-    COL_CARD_MONTH,
-    COL_CARD_YEAR,
-    COL_CARD_STATUS,
-    COL_WAS_TRIED,
+    COL_WAS_TRIED = COL_CARD + CARD_COLUMNS,
     COL_REPLACED_BY,
 };
 
@@ -39,30 +35,19 @@ enum {
 
 /* The stored answer: made of nothing but id, kind and created_at, so that every repeat of a request gives the same
  * bytes. */
-static void write_pending(struct buf *out, const struct uuid *id, bool is_reissue, int64_t created_us)
+static void write_pending(struct api_call *call)
 {
-    struct json_writer writer = json_writer_of(out);
+    const struct acceptance *acceptance = &call->acceptance;
+    struct json_writer writer = api_call_json(call);
     json_open_object(&writer, NULL);
-    json_add_uuid(&writer, "id", id);
-    json_add_text(&writer, "kind", is_reissue ? "reissue" : "new");
+    json_add_uuid(&writer, "id", &acceptance->event_id);
+    json_add_text(&writer, "kind", call->is_reissue ? "reissue" : "new");
     json_add_text(&writer, "status", outbox_status_name(OUTBOX_PENDING));
-    json_add_time(&writer, "created_at", created_us);
-    json_add_time(&writer, "updated_at", created_us);
+    json_add_time(&writer, "created_at", acceptance->created_us);
+    json_add_time(&writer, "updated_at", acceptance->created_us);
     json_add_null(&writer, "card");
     json_add_null(&writer, "reason");
     json_close_object(&writer);
-}
-
-static void write_card(struct json_writer *writer, const struct pg_rows *rows, int row)
-{
-    struct uuid id = pg_uuid(rows, row, COL_CARD);
-    json_open_object(writer, "card");
-    json_add_uuid(writer, "id", &id);
-    json_add_slice(writer, "last4", pg_bytes(rows, row, COL_CARD_LAST4));
-    json_add_integer(writer, "exp_month", pg_int8(rows, row, COL_CARD_MONTH));
-    json_add_integer(writer, "exp_year", pg_int8(rows, row, COL_CARD_YEAR));
-    json_add_slice(writer, "status", pg_bytes(rows, row, COL_CARD_STATUS));
-    json_close_object(writer);
 }
 
 static void write_reason(struct json_writer *writer, const struct pg_rows *rows, int row)
@@ -99,7 +84,7 @@ static void write_request(struct json_writer *writer, const struct pg_rows *rows
     if (status == OUTBOX_PENDING && (pg_int8(rows, row, COL_RETRIES) > 0 || pg_bool(rows, row, COL_WAS_TRIED)))
         json_add_time(writer, "next_attempt_at", pg_time_us(rows, row, COL_NEXT));
     if (status == OUTBOX_COMPLETED && !pg_is_null(rows, row, COL_CARD))
-        write_card(writer, rows, row);
+        cards_write(writer, "card", rows, row, COL_CARD);
     else
         json_add_null(writer, "card");
     if (status == OUTBOX_REJECTED || status == OUTBOX_FAILED)
@@ -134,7 +119,7 @@ static void read_limit_headers(const struct api_call *call, struct limit_headers
              (long long)seconds_up(frees_us));
 }
 
-static void answer_post(struct api_call *call, int status, const struct buf *body)
+static void answer_post(struct api_call *call, int status)
 {
     struct limit_headers limit;
     static const char path[] = "/v1/card-requests/";
@@ -153,15 +138,13 @@ static void answer_post(struct api_call *call, int status, const struct buf *bod
         {call->has_waited ? "Preference-Applied" : NULL, applied},
         {0},
     };
-    api_call_answer_json(call, status, body, headers);
+    api_call_answer_json(call, status, &call->env->body, headers);
 }
 
 static void answer_stored(struct api_call *call)
 {
-    struct buf *body = &call->env->body;
-    buf_reset(body);
-    write_pending(body, &call->acceptance.event_id, call->is_reissue, call->acceptance.created_us);
-    answer_post(call, 202, body);
+    write_pending(call);
+    answer_post(call, 202);
 }
 
 static void answer_limited(struct api_call *call)
@@ -228,8 +211,9 @@ static void answer_get(struct api_call *call, const struct buf *body)
 }
 
 /* Keeps what is known, for the case that the end of the wait cannot be read in time. */
-static bool wait_with(struct api_call *call, const struct buf *body)
+static bool wait_with(struct api_call *call)
 {
+    const struct buf *body = &call->env->body;
     return !body->failed && buf_put(&call->payload, body->bytes, body->length) && wait_for_final(call, &call->id);
 }
 
@@ -254,17 +238,15 @@ static void on_read(struct pg_query *query, const struct pg_query_result *result
         api_call_problem(call, PROBLEM_NOT_FOUND, "There is no such request of this user.", NULL);
         return;
     }
-    struct buf *body = &call->env->body;
-    buf_reset(body);
-    struct json_writer writer = json_writer_of(body);
+    struct json_writer writer = api_call_json(call);
     write_request(&writer, result->rows, 0);
     if (call->is_post) {
-        answer_post(call, status_of(result->rows, 0) == OUTBOX_COMPLETED ? 201 : 202, body);
+        answer_post(call, status_of(result->rows, 0) == OUTBOX_COMPLETED ? 201 : 202);
         return;
     }
     bool waits = call->wait_s > 0 && !call->has_waited && !outbox_status_is_final(status_of(result->rows, 0));
-    if (!waits || !wait_with(call, body))
-        answer_get(call, body);
+    if (!waits || !wait_with(call))
+        answer_get(call, &call->env->body);
 }
 
 static void read_request(struct api_call *call)
@@ -326,14 +308,6 @@ static void on_decided(struct acceptance *acceptance, enum acceptance_verdict ve
     }
 }
 
-static void write_fault(struct json_writer *writer, const char *detail, const char *member, const char *name)
-{
-    json_open_object(writer, NULL);
-    json_add_text(writer, "detail", detail);
-    json_add_text(writer, member, name);
-    json_close_object(writer);
-}
-
 /* NULL, or what is wrong with the header. */
 static const char *read_key(struct api_call *call)
 {
@@ -351,21 +325,12 @@ static const char *read_key(struct api_call *call)
 
 static void refuse_input(struct api_call *call, const char *key_fault, const struct outbox_fault *faults, int count)
 {
-    struct buf errors;
-    buf_init(&errors, ERRORS_MAX);
-    struct json_writer writer = json_writer_of(&errors);
-    json_open_array(&writer, NULL);
+    struct problem_errors errors = {.count = 0};
     if (key_fault)
-        write_fault(&writer, key_fault, "header", "Idempotency-Key");
+        problem_errors_add(&errors, key_fault, "header", SLICE("Idempotency-Key"));
     for (int i = 0; i < count; i++)
-        write_fault(&writer, faults[i].detail, "pointer", faults[i].pointer);
-    json_close_array(&writer);
-    struct slice list = {0};
-    if (!errors.failed)
-        list = buf_slice(&errors);
-    api_call_problem_with_errors(call, key_fault ? PROBLEM_INVALID_HEADER : PROBLEM_INVALID_BODY,
-                                 key_fault ? key_fault : faults[0].detail, list);
-    buf_done(&errors);
+        problem_errors_add(&errors, faults[i].detail, "pointer", slice_of(faults[i].pointer));
+    api_call_problem_with_errors(call, key_fault ? PROBLEM_INVALID_HEADER : PROBLEM_INVALID_BODY, &errors);
 }
 
 void card_requests_post(struct api_call *call)

@@ -7,6 +7,7 @@
  * log and a metric report it. While the file does not answer, the user gets 503. */
 #include "api/cards.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -21,8 +22,10 @@
 #include "common/lib/json/json_writer.h"
 #include "statements.h"
 
-/* Columns of card_get and card_list. */
+/* Columns of card_get and card_list, and as many of request_get and request_list. */
 enum { COL_ID, COL_LAST4, COL_MONTH, COL_YEAR, COL_STATUS };
+
+static_assert(COL_STATUS + 1 == CARD_COLUMNS, "the columns of a card");
 
 /* Columns of card_ask_reveal. */
 enum { REVEAL_ID, REVEAL_TICKET, REVEAL_KEY, REVEAL_FREES_IN_MS, REVEAL_IS_ERASED };
@@ -56,16 +59,21 @@ void cards_open(struct api_env *env)
         count_reveal(env, (enum reveal)reveal, 0);
 }
 
+void cards_write(struct json_writer *writer, const char *name, const struct pg_rows *rows, int row, int first)
+{
+    struct uuid id = pg_uuid(rows, row, first + COL_ID);
+    json_open_object(writer, name);
+    json_add_uuid(writer, "id", &id);
+    json_add_slice(writer, "last4", pg_bytes(rows, row, first + COL_LAST4));
+    json_add_integer(writer, "exp_month", pg_int8(rows, row, first + COL_MONTH));
+    json_add_integer(writer, "exp_year", pg_int8(rows, row, first + COL_YEAR));
+    json_add_slice(writer, "status", pg_bytes(rows, row, first + COL_STATUS));
+    json_close_object(writer);
+}
+
 static void write_card(struct json_writer *writer, const struct pg_rows *rows, int row)
 {
-    struct uuid id = pg_uuid(rows, row, COL_ID);
-    json_open_object(writer, NULL);
-    json_add_uuid(writer, "id", &id);
-    json_add_slice(writer, "last4", pg_bytes(rows, row, COL_LAST4));
-    json_add_integer(writer, "exp_month", pg_int8(rows, row, COL_MONTH));
-    json_add_integer(writer, "exp_year", pg_int8(rows, row, COL_YEAR));
-    json_add_slice(writer, "status", pg_bytes(rows, row, COL_STATUS));
-    json_close_object(writer);
+    cards_write(writer, NULL, rows, row, 0);
 }
 
 static void answer_no_such_card(struct api_call *call)
@@ -103,11 +111,9 @@ static void on_card(struct pg_query *query, const struct pg_query_result *result
     const struct pg_rows *rows = one_card(call, result);
     if (!rows)
         return;
-    struct buf *body = &call->env->body;
-    buf_reset(body);
-    struct json_writer writer = json_writer_of(body);
+    struct json_writer writer = api_call_json(call);
     write_card(&writer, rows, 0);
-    api_call_answer_json(call, 200, body, no_store);
+    api_call_answer_json(call, 200, &call->env->body, no_store);
 }
 
 void cards_get(struct api_call *call)
@@ -236,10 +242,9 @@ static void answer_limited(struct api_call *call, int64_t frees_in_ms)
     api_call_problem(call, PROBLEM_REVEALS_LIMITED, detail, headers);
 }
 
-static void write_number(struct buf *out, const struct uuid *id, const char *number, const struct pg_rows *rows)
+static void write_number(struct api_call *call, const struct uuid *id, const char *number, const struct pg_rows *rows)
 {
-    buf_reset(out);
-    struct json_writer writer = json_writer_of(out);
+    struct json_writer writer = api_call_json(call);
     json_open_object(&writer, NULL);
     json_add_uuid(&writer, "id", id);
     json_add_text(&writer, "number", number);
@@ -275,7 +280,7 @@ static void on_number(struct pg_query *query, const struct pg_query_result *resu
         api_call_unavailable(call, NULL);
         return;
     }
-    write_number(&env->body, &card, number, result->rows);
+    write_number(call, &card, number, result->rows);
     secret_wipe(number, sizeof(number));
     count_reveal(env, REVEALED, 1);
     api_call_answer_json(call, 200, &env->body, no_store);

@@ -10,6 +10,7 @@
 #include "api/api_metrics.h"
 #include "common/lib/base/clock.h"
 #include "common/lib/base/log.h"
+#include "common/lib/base/slice.h"
 #include "statements.h"
 
 #define PATH "/v1/issuer-events"
@@ -20,6 +21,12 @@
 #define TIMEOUT_MS 5000
 #define FAILURES_MAX 2 /* places that do not answer, before the issuer has to send again */
 #define LOG_GAP_MS 1000
+
+static const char *const result_words[] = {
+#define X(name) #name,
+    ISSUER_EVENT_RESULTS(X)
+#undef X
+};
 
 struct delivery {
     struct issuer_events *events;
@@ -67,16 +74,8 @@ static void note_next(struct delivery *delivery);
 
 static enum issuer_event_result result_of(const struct pg_query_result *result)
 {
-    static const char *const words[] = {
-#define X(name) [ISSUER_EVENT_RESULT_##name] = #name,
-        ISSUER_EVENT_RESULTS(X)
-#undef X
-    };
-    struct slice said = pg_bytes(result->rows, 0, 0);
-    for (int i = 0; i <= ISSUER_EVENT_RESULT_unknown; i++)
-        if (said.length == strlen(words[i]) && memcmp(said.bytes, words[i], said.length) == 0)
-            return (enum issuer_event_result)i;
-    return ISSUER_EVENT_RESULT_failed;
+    int said = slice_among(pg_bytes(result->rows, 0, 0), result_words, ISSUER_EVENT_RESULT_unknown + 1);
+    return said >= 0 ? (enum issuer_event_result)said : ISSUER_EVENT_RESULT_failed;
 }
 
 static void on_noted(struct pg_query *query, const struct pg_query_result *result)
@@ -152,7 +151,7 @@ static enum issuer_event_check check(struct issuer_events *events, const struct 
 /* 0: the path and the method are those of an event. */
 static int wrong_path(const struct http_request *request)
 {
-    if (request->path.length != strlen(PATH) || memcmp(request->path.bytes, PATH, strlen(PATH)) != 0)
+    if (!slice_is(request->path, PATH))
         return 404;
     return request->method == HTTP_POST ? 0 : 405;
 }
@@ -238,16 +237,11 @@ bool issuer_events_check_file(const struct config *config, struct err *err)
 bool issuer_events_open(struct issuer_events *events, struct api_env *env, struct err *err)
 {
     const struct config *config = env->config;
-    static const char *const results[] = {
-#define X(name) #name,
-        ISSUER_EVENT_RESULTS(X)
-#undef X
-    };
     *events = (struct issuer_events){.env = env, .profile = profile_of(config)};
     if (!config->api.issuer_events_listen)
         return true;
     for (int i = 0; i < ISSUER_EVENT_RESULT_COUNT; i++)
-        events->results[i] = metrics_series(env->metrics, API_METRIC_ISSUER_EVENTS, results[i], NULL);
+        events->results[i] = metrics_series(env->metrics, API_METRIC_ISSUER_EVENTS, result_words[i], NULL);
     if (!load(config, &events->secrets, err)) {
         if (err->kind != ERR_CONFIG || events->profile->events.signature == EVENTS_NONE)
             return false;
@@ -288,14 +282,11 @@ bool issuer_events_is_idle(const struct issuer_events *events)
     return events->busy_count == 0 && (!events->server || http_server_is_drained(events->server));
 }
 
-void issuer_events_close(struct issuer_events *events, void (*on_closed)(void *context), void *context)
+void issuer_events_close(struct issuer_events *events, struct closing *closing)
 {
-    struct closing *closing = &events->closing;
     assert(events->busy_count == 0);
-    closing_start(closing, NULL, NULL, on_closed, context);
     if (events->server)
         http_server_close(events->server, closing_part_closed, closing_part(closing));
     issuer_event_secrets_free(events->secrets);
     events->secrets = NULL;
-    closing_end(closing);
 }

@@ -28,7 +28,6 @@ struct issuer_events {
     struct metric_series *results[ISSUER_EVENT_RESULT_COUNT];
     int busy_count;
     int64_t logged_ms; /* monotonic, of the last line about a refusal; 0 = never */
-    struct closing closing;
 };
 
 /* Opens the listener where one is configured. The places are open. */
@@ -39,7 +38,7 @@ must_check bool issuer_events_check_file(const struct config *config, struct err
 must_check bool issuer_events_reload(struct issuer_events *events, struct err *err);
 void issuer_events_stop(struct issuer_events *events);
 bool issuer_events_is_idle(const struct issuer_events *events);
-/* Precondition: issuer_events_is_idle(). on_closed from the loop. */
-void issuer_events_close(struct issuer_events *events, void (*on_closed)(void *context), void *context);
+/* Precondition: issuer_events_is_idle(). Its server is a part of `closing`. */
+void issuer_events_close(struct issuer_events *events, struct closing *closing);
 
 #endif

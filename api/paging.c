@@ -1,11 +1,11 @@
 /* See paging.h. */
 #include "api/paging.h"
 
+#include "common/lib/base/slice.h"
 #include "common/lib/http_server/http_path.h"
 
 #define FAULTS_SHOWN_MAX 8
 #define NAME_SHOWN_MAX 64
-#define ERRORS_MAX 4096
 
 struct page {
     int64_t limit;
@@ -13,25 +13,12 @@ struct page {
     struct uuid cursor;
 };
 
-static bool read_limit(struct slice value, int64_t *ret_limit)
-{
-    int64_t limit = 0;
-    if (value.length == 0 || value.length > 3)
-        return false;
-    for (size_t i = 0; i < value.length; i++) {
-        if (value.bytes[i] < '0' || value.bytes[i] > '9')
-            return false;
-        limit = limit * 10 + (value.bytes[i] - '0');
-    }
-    *ret_limit = limit;
-    return limit >= 1 && limit <= PAGE_LIMIT_MAX;
-}
-
 /* NULL, or what is wrong. */
 static const char *read_parameter(const struct http_query_pair *pair, struct page *page)
 {
     if (slice_is(pair->name, "limit")) {
-        if (page->has_limit || !read_limit(pair->value, &page->limit))
+        if (page->has_limit || !slice_number(pair->value, 3, &page->limit) || page->limit < 1 ||
+            page->limit > PAGE_LIMIT_MAX)
             return "limit is a number from 1 to 100.";
         page->has_limit = true;
     } else if (slice_is(pair->name, "cursor")) {
@@ -44,52 +31,29 @@ static const char *read_parameter(const struct http_query_pair *pair, struct pag
     return NULL;
 }
 
-/* The name as in the target: it may have any byte that a target may have. */
-static void write_fault(struct json_writer *writer, const char *detail, struct slice name)
-{
-    name.length = name.length < NAME_SHOWN_MAX ? name.length : NAME_SHOWN_MAX;
-    json_open_object(writer, NULL);
-    json_add_text(writer, "detail", detail);
-    json_add_slice(writer, "parameter", name);
-    json_close_object(writer);
-}
-
-/* NULL, or the first fault; then `errors` is the list of them. */
-static const char *read_page(struct slice query, struct page *ret_page, struct buf *errors)
+/* Each fault has the name as in the target: it may have any byte that a target may have. */
+static void read_page(struct slice query, struct page *ret_page, struct problem_errors *errors)
 {
     *ret_page = (struct page){.limit = PAGE_LIMIT_DEFAULT};
-    struct json_writer writer = json_writer_of(errors);
     struct http_query_pair pair;
-    const char *first = NULL;
-    int count = 0;
     while (http_query_next(&query, &pair)) {
         const char *fault = read_parameter(&pair, ret_page);
-        if (!fault)
-            continue;
-        if (count == 0)
-            json_open_array(&writer, NULL);
-        if (count++ < FAULTS_SHOWN_MAX)
-            write_fault(&writer, fault, pair.name);
-        first = first ? first : fault;
+        size_t length = pair.name.length < NAME_SHOWN_MAX ? pair.name.length : NAME_SHOWN_MAX;
+        if (fault && errors->count < FAULTS_SHOWN_MAX)
+            problem_errors_add(errors, fault, "parameter", (struct slice){pair.name.bytes, length});
     }
-    if (first)
-        json_close_array(&writer);
-    return first;
 }
 
 void paging_query(struct api_call *call, const struct sql_statement *statement,
                   void (*on_result)(struct pg_query *query, const struct pg_query_result *result))
 {
-    const struct slice none = {0};
+    struct problem_errors errors = {.count = 0};
     struct page page;
-    struct buf errors;
-    buf_init(&errors, ERRORS_MAX);
-    const char *fault = read_page(call->request->query, &page, &errors);
-    if (fault)
-        api_call_problem_with_errors(call, PROBLEM_INVALID_PARAMETER, fault, errors.failed ? none : buf_slice(&errors));
-    buf_done(&errors);
-    if (fault)
+    read_page(call->request->query, &page, &errors);
+    if (errors.count > 0) {
+        api_call_problem_with_errors(call, PROBLEM_INVALID_PARAMETER, &errors);
         return;
+    }
     call->page_limit = page.limit;
     call->id = page.cursor;
     call->query.params[0] = pg_param_text(call->user_id, strlen(call->user_id));
@@ -107,9 +71,7 @@ void paging_answer(struct api_call *call, const struct pg_query_result *result, 
     }
     int rows = pg_rows_count(result->rows);
     int shown = rows > call->page_limit ? (int)call->page_limit : rows;
-    struct buf *body = &call->env->body;
-    buf_reset(body);
-    struct json_writer writer = json_writer_of(body);
+    struct json_writer writer = api_call_json(call);
     json_open_object(&writer, NULL);
     json_open_array(&writer, "items");
     for (int row = 0; row < shown; row++)
@@ -123,5 +85,5 @@ void paging_answer(struct api_call *call, const struct pg_query_result *result, 
     json_add_text(&writer, "next_cursor", rows > shown ? cursor : NULL);
     json_close_object(&writer);
     static const struct api_header headers[] = {{"Cache-Control", "no-store"}, {0}};
-    api_call_answer_json(call, 200, body, headers);
+    api_call_answer_json(call, 200, &call->env->body, headers);
 }

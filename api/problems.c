@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "common/lib/json/json_writer.h"
+#define ERRORS_MAX (16 * 1024)
 
 struct row {
     int status;
@@ -27,6 +27,20 @@ enum problem problem_of_status(int status)
         if (rows[problem].status == status)
             return (enum problem)problem;
     return status == 503 ? PROBLEM_UNAVAILABLE : PROBLEM_MALFORMED_REQUEST;
+}
+
+void problem_errors_add(struct problem_errors *errors, const char *detail, const char *member, struct slice name)
+{
+    if (errors->count++ == 0) {
+        errors->first = detail;
+        buf_init(&errors->list, ERRORS_MAX);
+        errors->writer = json_writer_of(&errors->list);
+        json_open_array(&errors->writer, NULL);
+    }
+    json_open_object(&errors->writer, NULL);
+    json_add_text(&errors->writer, "detail", detail);
+    json_add_slice(&errors->writer, member, name);
+    json_close_object(&errors->writer);
 }
 
 void problem_write(struct buf *out, enum problem problem, const char *detail, struct slice errors)

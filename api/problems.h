@@ -5,6 +5,7 @@
 
 #include "common/lib/base/base.h"
 #include "common/lib/base/buf.h"
+#include "common/lib/json/json_writer.h"
 
 #define PROBLEMS(X)                                                                                                   \
     X(MALFORMED_REQUEST, 400, "malformed-request", "The request is malformed",                                        \
@@ -59,6 +60,17 @@ enum problem {
 #undef X
         PROBLEM_COUNT
 };
+
+/* What is wrong with a request, one by one: the member `errors` of its problem. Begins as all zeros and may not move;
+ * api_call_problem_with_errors() frees it. */
+struct problem_errors {
+    struct buf list;
+    struct json_writer writer;
+    const char *first; /* the detail of the first, borrowed; NULL = nothing is wrong */
+    int count;
+};
+/* member: where the fault is, such as "header", and its name there. */
+void problem_errors_add(struct problem_errors *errors, const char *detail, const char *member, struct slice name);
 
 int problem_status(enum problem problem);
 /* The problem that stands for a status of the layer below the router; PROBLEM_MALFORMED_REQUEST for others. */

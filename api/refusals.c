@@ -72,12 +72,10 @@ void refusals_note(struct refusals *refusals, enum auth_refusal refusal, const c
     refusals->reasons[refusal].logged_ms = now_ms;
 }
 
-void refusals_close(struct refusals *refusals, void (*on_closed)(void *context), void *context)
+void refusals_close(struct refusals *refusals, struct closing *closing)
 {
     for (int reason = 0; reason < AUTH_REFUSAL_COUNT; reason++)
         if (refusals->reasons[reason].unlogged > 0)
             log_unlogged(refusals, (enum auth_refusal)reason, clock_mono_ms());
-    closing_start(&refusals->closing, NULL, NULL, on_closed, context);
-    closing_handle(&refusals->closing, &refusals->timer);
-    closing_end(&refusals->closing);
+    closing_handle(closing, &refusals->timer);
 }

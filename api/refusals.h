@@ -16,7 +16,6 @@ struct refusals {
         bool has_logged;
         int64_t unlogged; /* since that line */
     } reasons[AUTH_REFUSAL_COUNT];
-    struct closing closing;
 };
 
 /* family: of issuing_auth_failures_total in metrics; all its series exist from now on. */
@@ -24,7 +23,7 @@ void refusals_open(struct refusals *refusals, uv_loop_t *loop, struct metrics *m
 /* Counts a refusal and writes a line, or counts it for the next line of this reason, which a timer writes. client: its
  * address; trace_id: of its trace; both "" = not known. */
 void refusals_note(struct refusals *refusals, enum auth_refusal refusal, const char *client, const char *trace_id);
-/* Writes a line for what is unlogged. on_closed from the loop. */
-void refusals_close(struct refusals *refusals, void (*on_closed)(void *context), void *context);
+/* Writes a line for what is unlogged. Its handle is a part of `closing`. */
+void refusals_close(struct refusals *refusals, struct closing *closing);
 
 #endif

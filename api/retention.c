@@ -84,11 +84,8 @@ bool retention_is_idle(const struct retention *retention)
     return !retention->is_in_flight;
 }
 
-void retention_close(struct retention *retention, void (*on_closed)(void *context), void *context)
+void retention_close(struct retention *retention, struct closing *closing)
 {
-    struct closing *closing = &retention->closing;
     assert(retention_is_idle(retention));
-    closing_start(closing, NULL, NULL, on_closed, context);
     closing_handle(closing, &retention->timer);
-    closing_end(closing);
 }

@@ -18,7 +18,6 @@ struct retention {
     bool is_in_flight, is_stopped;
     bool is_noted;     /* since the start of this process */
     int64_t logged_ms; /* monotonic, of the last failure; 0 = never */
-    struct closing closing;
 };
 
 void retention_open(struct retention *retention, uv_loop_t *loop, struct pg_pool *pool, const struct config *config);
@@ -29,7 +28,7 @@ const char *retention_why_not_ready(const struct retention *retention);
 /* Nothing is sent to the database any more. */
 void retention_stop(struct retention *retention);
 bool retention_is_idle(const struct retention *retention);
-/* Precondition: retention_is_idle(). on_closed from the loop. */
-void retention_close(struct retention *retention, void (*on_closed)(void *context), void *context);
+/* Precondition: retention_is_idle(). Its handle is a part of `closing`. */
+void retention_close(struct retention *retention, struct closing *closing);
 
 #endif

@@ -76,16 +76,16 @@ static void read_trace(struct slice parent, struct slice state)
 static void read_query(struct slice query)
 {
     struct page page;
-    struct buf errors;
-    buf_init(&errors, ERRORS_MAX);
-    const char *fault = read_page(query, &page, &errors);
-    if (fault && !errors.failed)
-        fuzz_expect(json_strict_check(errors.bytes, errors.length, NULL));
-    if (fault)
-        fuzz_expect(!errors.failed || fuzz_memory_is_short);
-    if (!fault)
-        fuzz_expect(errors.length == 0 && page.limit >= 1 && page.limit <= PAGE_LIMIT_MAX);
-    buf_done(&errors);
+    struct problem_errors errors = {.count = 0};
+    read_page(query, &page, &errors);
+    if (errors.count > 0)
+        json_close_array(&errors.writer);
+    fuzz_expect(!errors.list.failed || fuzz_memory_is_short);
+    if (errors.count > 0 && !errors.list.failed)
+        fuzz_expect(json_strict_check(errors.list.bytes, errors.list.length, NULL));
+    if (errors.count == 0)
+        fuzz_expect(page.limit >= 1 && page.limit <= PAGE_LIMIT_MAX);
+    buf_done(&errors.list);
 }
 
 FUZZ(request)

@@ -20,6 +20,7 @@ static const struct metric_family families[] = {
 static uv_loop_t loop;
 static struct metrics *metrics;
 static struct refusals refusals;
+static struct closing closing;
 static bool is_closing;
 static int saved_stderr, captured;
 static char written[65536];
@@ -38,10 +39,17 @@ static void set_up(void)
     refusals_open(&refusals, &loop, metrics, 0);
 }
 
+static void close_refusals(void)
+{
+    closing_start(&closing, NULL, NULL, NULL, NULL);
+    refusals_close(&refusals, &closing);
+    closing_end(&closing);
+}
+
 static void tear_down(void)
 {
     if (!is_closing)
-        refusals_close(&refusals, NULL, NULL);
+        close_refusals();
     uv_run(&loop, UV_RUN_DEFAULT);
     ck_assert_int_eq(uv_loop_close(&loop), 0);
     metrics_free(metrics);
@@ -106,7 +114,7 @@ TEST(a_flood_is_one_line_a_second_and_reason)
     ck_assert_double_eq(counted("expired"), 1);
     ck_assert_double_eq(counted("missing"), 0);
     is_closing = true;
-    refusals_close(&refusals, NULL, NULL);
+    close_refusals();
     ck_assert_int_eq(lines(&text), 1);
     ck_assert_ptr_nonnull(strstr(text, "more tokens were refused reason=signature count=499\n"));
 }
