@@ -108,8 +108,6 @@ static bool read_value(void *ret_value, const struct config_option *option, cons
         return config_value_integer(text, option->min, option->max, ret_value, err);
     case OPTION_DURATION:
         return config_value_duration(text, option->min, option->max, ret_value, err);
-    case OPTION_SIZE:
-        return config_value_size(text, option->min, option->max, ret_value, err);
     case OPTION_SHARE:
         return config_value_share(text, ret_value, err);
     case OPTION_BOOL:

@@ -49,10 +49,6 @@ static void write_value(const struct config_setting *setting, FILE *out)
         config_value_write_duration(*(const int64_t *)place, text);
         fputs(text, out);
         break;
-    case OPTION_SIZE:
-        config_value_write_size(*(const int64_t *)place, text);
-        fputs(text, out);
-        break;
     case OPTION_SHARE:
         config_value_write_share(*(const int64_t *)place, text);
         fputs(text, out);
@@ -211,7 +207,7 @@ static void write_type(const struct config_option *option, FILE *out)
         [OPTION_TEXT] = "TEXT",         [OPTION_CONNINFO] = "CONNINFO", [OPTION_FILE] = "FILE",
         [OPTION_ADDRESS] = "HOST:PORT", [OPTION_FULL_URL] = "URL",      [OPTION_ID_URL] = "URL",
         [OPTION_URL] = "URL",           [OPTION_INTEGER] = "NUMBER",    [OPTION_DURATION] = "DURATION",
-        [OPTION_SIZE] = "SIZE",         [OPTION_SHARE] = "SHARE",       [OPTION_BOOL] = "true|false",
+        [OPTION_SHARE] = "SHARE",       [OPTION_BOOL] = "true|false",
     };
 
     if (!option->words) {
@@ -231,10 +227,6 @@ static void write_range(const struct config_option *option, FILE *out)
     } else if (option->type == OPTION_DURATION) {
         config_value_write_duration(option->min, least);
         config_value_write_duration(option->max, most);
-        fprintf(out, " From %s to %s.", least, most);
-    } else if (option->type == OPTION_SIZE) {
-        config_value_write_size(option->min, least);
-        config_value_write_size(option->max, most);
         fprintf(out, " From %s to %s.", least, most);
     }
 }

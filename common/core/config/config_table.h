@@ -22,7 +22,6 @@ enum config_type {
     OPTION_URL,      /* the last one of the texts */
     OPTION_INTEGER,
     OPTION_DURATION,
-    OPTION_SIZE,
     OPTION_SHARE, /* "0.25": in millionths */
     OPTION_BOOL,
     OPTION_CHOICE,
@@ -41,7 +40,7 @@ struct config_option {
     const char *default_text;      /* as a person would write it; NULL = unset */
     const char *const *by_profile; /* the defaults in the order of config_profiles, in place of one for all */
     const char *note;              /* --help shows it as the default, where that is not a text */
-    int64_t min, max;              /* numbers, durations (ms), sizes (bytes) */
+    int64_t min, max;              /* numbers, durations (ms) */
     const char *const *words;      /* OPTION_WORD; OPTION_CHOICE: the value is the index. NULL ends the list */
     struct config_synonym synonym;
     const char *credential; /* its name under $CREDENTIALS_DIRECTORY; an option of a route: what its name ends in */

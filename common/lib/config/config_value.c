@@ -20,9 +20,6 @@ struct unit {
 static const struct unit durations[] = {
     {"d", 86400000}, {"h", 3600000}, {"m", 60000}, {"s", 1000}, {"ms", 1}, {NULL, 0},
 };
-static const struct unit sizes[] = {
-    {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}, {NULL, 0},
-};
 
 /* Reads leading digits. false: none, or too many for an int64. */
 static bool read_digits(const char *text, int64_t *ret_number, const char **ret_rest)
@@ -51,20 +48,20 @@ bool config_value_integer(const char *text, int64_t min, int64_t max, int64_t *r
     return true;
 }
 
-static void write_quantity(int64_t value, const struct unit *units, char ret_text[CONFIG_VALUE_SIZE])
+void config_value_write_duration(int64_t duration_ms, char ret_text[CONFIG_VALUE_SIZE])
 {
-    const struct unit *unit = units;
+    const struct unit *unit = durations;
 
-    while (unit->factor > 1 && (value == 0 || value % unit->factor != 0))
+    while (unit->factor > 1 && (duration_ms == 0 || duration_ms % unit->factor != 0))
         unit++;
-    snprintf(ret_text, CONFIG_VALUE_SIZE, "%" PRId64 "%s", value / unit->factor, unit->name);
+    snprintf(ret_text, CONFIG_VALUE_SIZE, "%" PRId64 "%s", duration_ms / unit->factor, unit->name);
 }
 
-static bool read_quantity(const char *text, const struct unit *units, const char *names, int64_t min, int64_t max,
-                          int64_t *ret_value, struct err *err)
+bool config_value_duration(const char *text, int64_t min_ms, int64_t max_ms, int64_t *ret_ms, struct err *err)
 {
+    static const char names[] = "ms, s, m, h, d";
     const char *rest = text + strspn(text, "0123456789");
-    const struct unit *unit = units;
+    const struct unit *unit = durations;
     char least[CONFIG_VALUE_SIZE], most[CONFIG_VALUE_SIZE];
     int64_t number;
 
@@ -76,34 +73,14 @@ static bool read_quantity(const char *text, const struct unit *units, const char
         unit++;
     if (!unit->name)
         return err_set(err, ERR_CONFIG, "\"%.40s\" is no whole number with one unit of %s", text, names);
-    if (!read_digits(text, &number, &rest) || __builtin_mul_overflow(number, unit->factor, &number) || number < min ||
-        number > max) {
-        write_quantity(min, units, least);
-        write_quantity(max, units, most);
+    if (!read_digits(text, &number, &rest) || __builtin_mul_overflow(number, unit->factor, &number) ||
+        number < min_ms || number > max_ms) {
+        config_value_write_duration(min_ms, least);
+        config_value_write_duration(max_ms, most);
         return err_set(err, ERR_CONFIG, "%.40s is outside %s to %s", text, least, most);
     }
-    *ret_value = number;
+    *ret_ms = number;
     return true;
-}
-
-bool config_value_duration(const char *text, int64_t min_ms, int64_t max_ms, int64_t *ret_ms, struct err *err)
-{
-    return read_quantity(text, durations, "ms, s, m, h, d", min_ms, max_ms, ret_ms, err);
-}
-
-bool config_value_size(const char *text, int64_t min_bytes, int64_t max_bytes, int64_t *ret_bytes, struct err *err)
-{
-    return read_quantity(text, sizes, "B, KiB, MiB, GiB", min_bytes, max_bytes, ret_bytes, err);
-}
-
-void config_value_write_duration(int64_t duration_ms, char ret_text[CONFIG_VALUE_SIZE])
-{
-    write_quantity(duration_ms, durations, ret_text);
-}
-
-void config_value_write_size(int64_t size_bytes, char ret_text[CONFIG_VALUE_SIZE])
-{
-    write_quantity(size_bytes, sizes, ret_text);
 }
 
 bool config_value_share(const char *text, int64_t *ret_millionths, struct err *err)

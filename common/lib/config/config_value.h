@@ -19,9 +19,6 @@ must_check bool config_value_integer(const char *text, int64_t min, int64_t max,
 /* Digits and one unit of ms, s, m, h, d: "1500ms". A bare number is an error. */
 must_check bool config_value_duration(const char *text, int64_t min_ms, int64_t max_ms, int64_t *ret_ms,
                                       struct err *err);
-/* Digits and one unit of B, KiB, MiB, GiB. */
-must_check bool config_value_size(const char *text, int64_t min_bytes, int64_t max_bytes, int64_t *ret_bytes,
-                                  struct err *err);
 /* "0" to "1": "0.25". In millionths, rounded. */
 must_check bool config_value_share(const char *text, int64_t *ret_millionths, struct err *err);
 /* `true` or `false`. */
@@ -44,7 +41,6 @@ bool config_value_url_is_https(const char *url);
 bool config_value_url_is_loopback(const char *url);
 
 void config_value_write_duration(int64_t duration_ms, char ret_text[CONFIG_VALUE_SIZE]);
-void config_value_write_size(int64_t size_bytes, char ret_text[CONFIG_VALUE_SIZE]);
 void config_value_write_share(int64_t millionths, char ret_text[CONFIG_VALUE_SIZE]);
 /* A libpq conninfo or URI with its passwords replaced by "***"; in doubt it hides too much. */
 bool config_value_put_masked(struct buf *out, const char *conninfo);

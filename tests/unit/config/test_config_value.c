@@ -65,19 +65,6 @@ TEST(durations_need_one_unit_and_stay_in_range)
     assert_message("8d is outside 100ms to 7d");
 }
 
-TEST(sizes_have_binary_units)
-{
-    static const char *const bad[] = {"1", "1K", "1KB", "1kib", "1.5KiB", "1025KiB", "0B", "99999999999GiB"};
-    int64_t bytes = 0;
-
-    ck_assert(config_value_size("64KiB", 1, 1 << 20, &bytes, &err) && bytes == 65536);
-    ck_assert(config_value_size("1MiB", 1, 1 << 20, &bytes, &err) && bytes == 1 << 20);
-    ck_assert(config_value_size("12B", 1, 1 << 20, &bytes, &err) && bytes == 12);
-    ck_assert(config_value_size("2GiB", 1, INT64_MAX, &bytes, &err) && bytes == INT64_C(2) << 30);
-    for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
-        ck_assert_msg(!config_value_size(bad[i], 1, 1 << 20, &bytes, &err), "%s", bad[i]);
-}
-
 TEST(what_is_written_is_read_back_to_the_same)
 {
     static const struct {
@@ -95,10 +82,6 @@ TEST(what_is_written_is_read_back_to_the_same)
         ck_assert(config_value_duration(text, 0, INT64_MAX, &value, &err));
         ck_assert_int_eq(value, rows[i].ms);
     }
-    config_value_write_size(3 << 20, text);
-    ck_assert_str_eq(text, "3MiB");
-    config_value_write_size(1025, text);
-    ck_assert_str_eq(text, "1025B");
 }
 
 TEST(integers_booleans_and_words_are_exact)
