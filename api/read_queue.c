@@ -5,8 +5,6 @@
  * they were added. */
 #include "api/read_queue.h"
 
-#include <assert.h>
-
 #define MEASURED_OVER 64 /* reads in the moving average */
 
 static void queue_user(struct read_queue *queue, struct user *user)
@@ -15,24 +13,12 @@ static void queue_user(struct read_queue *queue, struct user *user)
     if (user->is_queued || user->waiting == 0 || user->running >= queue->running_of_user_max)
         return;
     user->is_queued = true;
-    user->next_queued = NULL;
-    if (queue->last_user)
-        queue->last_user->next_queued = user;
-    else
-        queue->first_user = user;
-    queue->last_user = user;
+    list_append(&queue->users, &user->queued);
 }
 
 static void unqueue_user(struct read_queue *queue, struct user *user)
 {
-    struct user **link = &queue->first_user, *before = NULL;
-    while (*link != user) {
-        before = *link;
-        link = &before->next_queued;
-    }
-    *link = user->next_queued;
-    if (queue->last_user == user)
-        queue->last_user = before;
+    list_remove(&queue->users, &user->queued);
     user->is_queued = false;
 }
 
@@ -58,51 +44,29 @@ const char *read_queue_add(struct read_queue *queue, struct reading *reading, in
     if ((double)count_ahead(queue, user) * queue->interval_us > (double)queue->wait_max_us)
         return "More calls wait than can be answered in time.";
     reading->since_us = now_us;
-    reading->next = NULL;
-    if (user->last)
-        user->last->next = reading;
-    else
-        user->first = reading;
-    user->last = reading;
+    list_append(&user->line, &reading->link);
     queue->users_waiting += user->waiting++ == 0;
-    reading->newer = NULL;
-    reading->older = queue->newest;
-    if (queue->newest)
-        queue->newest->newer = reading;
-    else
-        queue->oldest = reading;
-    queue->newest = reading;
+    list_append(&queue->by_age, &reading->by_age);
     queue->waiting++;
     queue_user(queue, user);
     return NULL;
 }
 
-/* Precondition: it is the first of its user's line. */
 static void stop_waiting(struct read_queue *queue, struct reading *reading)
 {
     struct user *user = reading->user;
-    assert(user->first == reading);
-    user->first = reading->next;
-    if (!user->first)
-        user->last = NULL;
+    list_remove(&user->line, &reading->link);
     queue->users_waiting -= --user->waiting == 0;
-    if (reading->older)
-        reading->older->newer = reading->newer;
-    else
-        queue->oldest = reading->newer;
-    if (reading->newer)
-        reading->newer->older = reading->older;
-    else
-        queue->newest = reading->older;
+    list_remove(&queue->by_age, &reading->by_age);
     queue->waiting--;
 }
 
 struct reading *read_queue_take(struct read_queue *queue)
 {
-    struct user *user = queue->first_user;
-    if (!user || queue->running >= queue->running_max)
+    if (!queue->users.first || queue->running >= queue->running_max)
         return NULL;
-    struct reading *reading = user->first;
+    struct user *user = container_of(queue->users.first, struct user, queued);
+    struct reading *reading = container_of(user->line.first, struct reading, link);
     unqueue_user(queue, user);
     stop_waiting(queue, reading);
     queue->running++;
@@ -133,8 +97,10 @@ void read_queue_finish(struct read_queue *queue, struct reading *reading, int64_
 
 struct reading *read_queue_take_late(struct read_queue *queue, int64_t before_us)
 {
-    struct reading *reading = queue->oldest;
-    if (!reading || reading->since_us >= before_us)
+    if (!queue->by_age.first)
+        return NULL;
+    struct reading *reading = container_of(queue->by_age.first, struct reading, by_age);
+    if (reading->since_us >= before_us)
         return NULL;
     stop_waiting(queue, reading);
     if (reading->user->is_queued && reading->user->waiting == 0)

@@ -18,11 +18,11 @@ struct reading {
     void (*on_refused)(struct reading *reading, const char *why);
     /* private */
     struct user *user;
-    int64_t since_us;              /* when it was added */
-    struct reading *next;          /* in the user's queue, or in a list of refused ones */
-    struct reading *older, *newer; /* among all that wait */
-    const char *why;               /* of a refusal */
-    int64_t notify_ms;             /* of a refusal: when on_refused is due */
+    int64_t since_us;        /* when it was added */
+    struct list_link link;   /* in the user's line, or in a list of refused ones */
+    struct list_link by_age; /* among all that wait */
+    const char *why;         /* of a refusal */
+    int64_t notify_ms;       /* of a refusal: when on_refused is due */
 };
 
 struct read_queue {
@@ -30,12 +30,12 @@ struct read_queue {
     int running_of_user_max; /* > 0 */
     int running;             /* taken and not finished */
     int waiting;
-    int users_waiting;                   /* users with a line */
-    struct user *first_user, *last_user; /* the queue of users */
-    struct reading *oldest, *newest;     /* of all that wait */
-    int64_t wait_max_us;                 /* the longest wait that a new read may expect */
-    double interval_us;                  /* between the ends of two reads while others waited: a moving average */
-    int64_t measured_us;                 /* when the last read ended; 0 = none waited then */
+    int users_waiting;   /* users with a line */
+    struct list users;   /* those whose next read may run */
+    struct list by_age;  /* all that wait, oldest first */
+    int64_t wait_max_us; /* the longest wait that a new read may expect */
+    double interval_us;  /* between the ends of two reads while others waited: a moving average */
+    int64_t measured_us; /* when the last read ended; 0 = none waited then */
 };
 
 /* NULL: it waits. Otherwise the reason for its refusal. Precondition: reading->user is set. */

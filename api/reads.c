@@ -19,36 +19,13 @@
 #define LATE_AT_A_TIME 40
 #define REFUSALS_AT_A_TIME 20
 
-struct line {
-    struct reading *first, *last;
-};
-
 struct reads {
     struct reads_options options;
     struct read_queue queue;
-    struct line refused_now, refused_later; /* the second in the order of notify_ms */
+    struct list refused_now, refused_later; /* the second in the order of notify_ms */
     uv_timer_t tick;                        /* runs while a read waits or a refusal is due */
     struct closing closing;
 };
-
-static void append(struct line *line, struct reading *reading)
-{
-    reading->next = NULL;
-    if (line->last)
-        line->last->next = reading;
-    else
-        line->first = reading;
-    line->last = reading;
-}
-
-static struct reading *take_first(struct line *line)
-{
-    struct reading *reading = line->first;
-    line->first = reading->next;
-    if (!line->first)
-        line->last = NULL;
-    return reading;
-}
 
 static void release(struct reads *reads, struct reading *reading)
 {
@@ -91,12 +68,19 @@ static void refuse(struct reads *reads, struct reading *reading, const char *why
     metric_add(reads->options.refused, 1);
     reading->why = why;
     reading->notify_ms = at_once ? now_ms : now_ms + REFUSED_LATER_MS;
-    append(at_once ? &reads->refused_now : &reads->refused_later, reading);
+    list_append(at_once ? &reads->refused_now : &reads->refused_later, &reading->link);
     start_tick(reads, at_once);
 }
 
-static void notify_refused(struct reads *reads, struct reading *reading)
+static struct reading *first_of(const struct list *list)
 {
+    return list->first ? container_of(list->first, struct reading, link) : NULL;
+}
+
+static void notify_first(struct reads *reads, struct list *refused)
+{
+    struct reading *reading = first_of(refused);
+    list_remove(refused, &reading->link);
     release(reads, reading);
     reading->on_refused(reading, reading->why);
 }
@@ -110,7 +94,7 @@ static void refuse_late(struct reads *reads)
     for (int i = 0; i < LATE_AT_A_TIME && (reading = read_queue_take_late(&reads->queue, before_us)); i++) {
         metric_add(reads->options.refused, 1);
         reading->why = is_up ? "More calls wait than can be answered in time." : "The database cannot be asked now.";
-        append(&reads->refused_now, reading);
+        list_append(&reads->refused_now, &reading->link);
     }
 }
 
@@ -119,15 +103,15 @@ static void on_tick(uv_timer_t *timer)
     struct reads *reads = container_of(timer, struct reads, tick);
     /* guard: a read that waited too long is refused */
     refuse_late(reads);
-    struct line now = reads->refused_now; /* a client may repeat at once: that is for the next tick */
-    reads->refused_now = (struct line){0};
+    struct list now = reads->refused_now; /* a client may repeat at once: that is for the next tick */
+    reads->refused_now = (struct list){0};
     while (now.first)
-        notify_refused(reads, take_first(&now));
+        notify_first(reads, &now);
     int64_t now_ms = clock_mono_ms();
-    const struct line *later = &reads->refused_later;
-    for (int i = 0; i < REFUSALS_AT_A_TIME && later->first && later->first->notify_ms <= now_ms; i++)
-        notify_refused(reads, take_first(&reads->refused_later));
-    if (!reads->queue.oldest && !reads->refused_later.first && !reads->refused_now.first)
+    struct list *later = &reads->refused_later;
+    for (int i = 0; i < REFUSALS_AT_A_TIME && later->first && first_of(later)->notify_ms <= now_ms; i++)
+        notify_first(reads, later);
+    if (!reads->queue.by_age.first && !reads->refused_later.first && !reads->refused_now.first)
         (void)uv_timer_stop(timer);
 }
 
@@ -142,7 +126,7 @@ void reads_submit(struct reads *reads, struct reading *reading, const char *user
         return;
     }
     admit_next(reads);
-    if (reads->queue.oldest)
+    if (reads->queue.by_age.first)
         start_tick(reads, false);
 }
 

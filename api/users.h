@@ -4,18 +4,16 @@
 #define ISSUING_USERS_H
 
 #include "api/auth.h"
-#include "common/lib/base/base.h"
+#include "common/lib/base/list.h"
 
 #define USERS_BUCKETS 16384 /* a power of two */
 
-struct reading;
-
 struct user {
     /* read_queue.c */
-    struct reading *first, *last; /* those that wait, oldest first */
-    int waiting;                  /* the number of those */
-    int running;                  /* taken and not finished */
-    struct user *next_queued;
+    struct list line; /* those that wait, oldest first */
+    int waiting;      /* the number of those */
+    int running;      /* taken and not finished */
+    struct list_link queued;
     bool is_queued;
     /* reads.c */
     int64_t refused_since_ms;

@@ -26,7 +26,7 @@ struct waiter {
     /* The status is final, or the time is up, or the program stops; exactly once, from the loop. */
     void (*on_ready)(struct waiter *waiter);
     /* private */
-    struct waiter *next, *previous;           /* in the line: one of each id */
+    struct list_link link;                    /* in the line: one of each id */
     struct waiter *next_same, *previous_same; /* for the same id: a ring */
     struct waiter *next_in_bucket;
     struct user *user;

@@ -196,7 +196,7 @@ TEST(a_user_whose_last_read_was_late_is_out_of_turn)
     ck_assert_int_eq(take(), 40);
     leave(40);
     ck_assert_int_eq(take(), -1);
-    ck_assert_ptr_null(queue.last_user);
+    ck_assert_ptr_null(queue.users.last);
 }
 
 TEST(no_read_is_forgotten_whatever_the_order)
@@ -236,8 +236,8 @@ TEST(no_read_is_forgotten_whatever_the_order)
     for (int taken = take(); taken >= 0; taken = take())
         leave(taken);
     ck_assert_int_eq(queue.waiting + queue.running + queue.users_waiting, 0);
-    ck_assert_ptr_null(queue.oldest);
-    ck_assert_ptr_null(queue.newest);
+    ck_assert_ptr_null(queue.by_age.first);
+    ck_assert_ptr_null(queue.by_age.last);
 }
 
 TESTS_BETWEEN(read_queue, set_up, tear_down)
