@@ -268,44 +268,38 @@ void card_requests_get(struct api_call *call)
 
 /* ---- POST ---- */
 
+/* The answers to what was not recorded. */
+static const struct {
+    enum problem problem;
+    const char *detail;
+    bool is_soon; /* may be sent again at once */
+} refusals[] = {
+    [ACCEPTANCE_REUSED] = {PROBLEM_KEY_REUSED, "This Idempotency-Key was used with another body.", false},
+    [ACCEPTANCE_NOT_REPLACEABLE] = {PROBLEM_NOT_REPLACEABLE,
+                                    "`replaces` is no active card of this user, or it is being replaced already.",
+                                    false},
+    [ACCEPTANCE_IN_PROGRESS] = {PROBLEM_IN_PROGRESS, "A request with this key is being recorded right now.", true},
+    [ACCEPTANCE_USER_BUSY] = {PROBLEM_UNAVAILABLE,
+                              "Another session holds this user's lock: not recorded, repeat with the same key.", true},
+    [ACCEPTANCE_USER_MOVING] = {PROBLEM_USER_MOVING, "This user is being moved: repeat with the same key.", true},
+    [ACCEPTANCE_UNAVAILABLE] = {PROBLEM_UNAVAILABLE, "Not recorded, or not known to be: repeat with the same key.",
+                                true},
+};
+
 static void on_decided(struct acceptance *acceptance, enum acceptance_verdict verdict)
 {
     struct api_call *call = container_of(acceptance, struct api_call, acceptance);
     static const struct api_header soon[] = {{"Retry-After", "1"}, {0}};
-    switch (verdict) {
-    case ACCEPTANCE_REPLAYED:
-        call->is_replay = true;
+    call->is_replay = verdict == ACCEPTANCE_REPLAYED;
+    if (call->is_replay)
         metric_add(call->env->replays, 1);
-        /* fall through */
-    case ACCEPTANCE_ACCEPTED:
-        if (call->wait_s == 0 || !wait_for_final(call, &acceptance->event_id))
-            answer_stored(call);
-        return;
-    case ACCEPTANCE_REUSED:
-        api_call_problem(call, PROBLEM_KEY_REUSED, "This Idempotency-Key was used with another body.", NULL);
-        return;
-    case ACCEPTANCE_NOT_REPLACEABLE:
-        api_call_problem(call, PROBLEM_NOT_REPLACEABLE,
-                         "`replaces` is no active card of this user, or it is being replaced already.", NULL);
-        return;
-    case ACCEPTANCE_LIMITED:
+    if (verdict == ACCEPTANCE_LIMITED)
         answer_limited(call);
-        return;
-    case ACCEPTANCE_IN_PROGRESS:
-        api_call_problem(call, PROBLEM_IN_PROGRESS, "A request with this key is being recorded right now.", soon);
-        return;
-    case ACCEPTANCE_USER_BUSY:
-        api_call_problem(call, PROBLEM_UNAVAILABLE,
-                         "Another session holds this user's lock: not recorded, repeat with the same key.", soon);
-        return;
-    case ACCEPTANCE_USER_MOVING:
-        api_call_problem(call, PROBLEM_USER_MOVING, "This user is being moved: repeat with the same key.", soon);
-        return;
-    case ACCEPTANCE_UNAVAILABLE:
-        api_call_problem(call, PROBLEM_UNAVAILABLE, "Not recorded, or not known to be: repeat with the same key.",
-                         soon);
-        return;
-    }
+    else if (verdict != ACCEPTANCE_ACCEPTED && verdict != ACCEPTANCE_REPLAYED)
+        api_call_problem(call, refusals[verdict].problem, refusals[verdict].detail,
+                         refusals[verdict].is_soon ? soon : NULL);
+    else if (call->wait_s == 0 || !wait_for_final(call, &acceptance->event_id))
+        answer_stored(call);
 }
 
 /* NULL, or what is wrong with the header. */
