@@ -6,6 +6,7 @@
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/x509.h>
+#include <openssl/x509v3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,6 +57,9 @@ static bool add_blocks(struct authorities *authorities, const STACK_OF(X509_INFO
 {
     for (int i = 0; i < sk_X509_INFO_num(blocks); i++) {
         const X509_INFO *block = sk_X509_INFO_value(blocks, i);
+        /* OpenSSL would read its extensions in the first handshake, and refuse it for ever if it had no memory then. */
+        if (block->x509)
+            (void)X509_check_purpose(block->x509, -1, 0);
         if (block->x509 && (X509_STORE_add_cert(authorities->store, block->x509) != 1 ||
                             X509_add_cert(authorities->certificates, block->x509, X509_ADD_FLAG_UP_REF) != 1))
             return false;

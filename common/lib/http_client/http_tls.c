@@ -53,7 +53,6 @@ static bool set_context(struct http_tls *tls, const struct authorities *authorit
 {
     static const unsigned char protocols[] = "\x08http/1.1";
     SSL_CTX *context = tls->context;
-    SSL_CTX_set_app_data(context, tls);
     SSL_CTX_set1_cert_store(context, authorities->store);
     /* guard: a peer proves by whom it is known */
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL);
@@ -65,7 +64,7 @@ static bool set_context(struct http_tls *tls, const struct authorities *authorit
     SSL_CTX_set_read_ahead(context, 1); /* one recv() an answer in place of two */
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
     SSL_CTX_sess_set_new_cb(context, on_session);
-    return SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) == 1 &&
+    return SSL_CTX_set_app_data(context, tls) == 1 && SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) == 1 &&
            SSL_CTX_set_alpn_protos(context, protocols, sizeof(protocols) - 1) == 0 &&
            (!certificate || use_certificate(context, certificate));
 }
