@@ -16,7 +16,6 @@ CHILDREN = (
     ("common/core/config/config_table", "common/core/config/config", "the inside of config.h's struct"),
     ("common/core/daemon_reload", "common/core/daemon", "what SIGHUP does to it"),
     ("common/lib/http_client/http_growth", "common/lib/http_client/http_pool", "makes its connections"),
-    ("common/lib/http_client/http_connect", "common/lib/http_client/http_pool", "connects"),
     ("common/lib/http_client/http_pooled_conn", "common/lib/http_client/http_pool", "one of its connections"),
     ("common/lib/http_server/http_origin", "common/lib/http_server/http_server", "whose connection it is"),
     ("common/lib/http_server/http_server_internal", "common/lib/http_server/http_server", "the inside"),

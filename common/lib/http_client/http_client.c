@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "common/lib/base/closing.h"
-#include "common/lib/http_client/http_loop.h"
 #include "common/lib/http_client/http_pool.h"
 #include "common/lib/http_client/http_url_origin.h"
 
@@ -24,7 +23,6 @@ struct origin_slot {
 };
 
 struct http_client {
-    struct http_loop loop;
     struct http_pool pool;
     struct authorities *authorities; /* NULL = nobody was named, and none was needed */
     struct origin_slot slots[ORIGINS_MAX];
@@ -166,7 +164,6 @@ static void close_parts(struct http_client *client)
     authorities_release(client->authorities);
     closing_start(&client->closing, free, client, client->on_closed, client->closed_context);
     http_pool_close(&client->pool, closing_part_closed, closing_part(&client->closing));
-    http_loop_close(&client->loop, closing_part_closed, closing_part(&client->closing));
     closing_handle(&client->closing, &client->close_timer);
     closing_end(&client->closing);
 }
@@ -213,13 +210,12 @@ bool http_client_open(uv_loop_t *loop, const struct http_client_options *options
     struct http_client *client = calloc(1, sizeof(*client));
     if (!client)
         return err_set(err, ERR_MEMORY, "out of memory for the HTTP client");
-    if (!http_loop_open(&client->loop, loop, err)) {
+    if (!http_pool_open(&client->pool, loop, options->connections_max, options->answer_max, err)) {
         free(client);
         return false;
     }
     client->failed_starts_tail = &client->failed_starts;
     uv_timer_init(loop, &client->close_timer);
-    http_pool_open(&client->pool, loop, &client->loop, options->connections_max, options->answer_max);
     for (struct origin_slot *slot = client->slots; slot < client->slots + ORIGINS_MAX; slot++)
         http_pool_origin_init(&slot->pooled, &client->pool, &slot->origin);
     *ret_client = client;

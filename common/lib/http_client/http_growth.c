@@ -2,7 +2,6 @@
 #include "common/lib/http_client/http_growth.h"
 
 #include "common/lib/base/clock.h"
-#include "common/lib/http_client/http_connect.h"
 #include "common/lib/http_client/http_url_origin.h"
 
 #define CONNECTS_MAX 64  /* at a time, of one origin */
@@ -52,8 +51,9 @@ void http_growth_shake(struct http_pooled_conn *conn)
     }
 }
 
-static void on_connected(struct http_pool_origin *origin, int fd, int64_t deadline_ms, const char *why)
+static void on_connected(void *context, int fd, int64_t deadline_ms, const char *why)
 {
+    struct http_pool_origin *origin = context;
     struct http_pool *pool = origin->pool;
     struct http_pooled_conn *conn = fd >= 0 ? http_pooled_conn_new(origin, fd, deadline_ms, http_pool_on_poll) : NULL;
     if (!conn) {
@@ -99,7 +99,8 @@ bool http_growth_more(struct http_pool_origin *origin)
             http_pool_wake(pool);
             return true;
         }
-        if (!http_connect_start(origin, deadline_ms, on_connected))
+        if (!http_connector_start(&pool->connector, &origin->connects, origin->origin->address, deadline_ms,
+                                  on_connected, origin))
             break;
         origin->connecting++;
     }
@@ -113,8 +114,8 @@ bool http_growth_more(struct http_pool_origin *origin)
 int64_t http_growth_look(struct http_pool_origin *origin, int64_t now_ms)
 {
     int64_t next_ms = INT64_MAX;
-    for (struct http_pooled_conn *conn = origin->shaking, *next; conn; conn = next) {
-        next = conn->next;
+    for (struct http_pooled_conn *conn = LIST_FIRST(&origin->shaking), *next; conn; conn = next) {
+        next = LIST_NEXT(conn, entry);
         if (conn->deadline_ms <= now_ms && (conn->is_overdue || origin->overdue == CONNECTS_MAX)) {
             forget_making(conn);
             http_pooled_conn_drop(conn);
@@ -162,9 +163,9 @@ void http_growth_open(struct http_pool *pool)
 
 void http_growth_stop(struct http_pool_origin *origin)
 {
-    http_connect_stop_all(origin);
-    while (origin->shaking)
-        http_pooled_conn_drop(origin->shaking);
+    http_connector_stop(&origin->connects);
+    while (!LIST_EMPTY(&origin->shaking))
+        http_pooled_conn_drop(LIST_FIRST(&origin->shaking));
     origin->connecting = origin->overdue = 0;
     http_conn_limit_init(&origin->limit);
 }

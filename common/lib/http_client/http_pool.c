@@ -363,8 +363,8 @@ static void on_idle_timer(uv_timer_t *timer)
     struct http_pool *pool = container_of(timer, struct http_pool, idle_timer);
     int64_t now_ms = clock_mono_ms();
     for (struct http_pool_origin *origin = pool->origins; origin; origin = origin->next) {
-        for (struct http_pooled_conn *conn = origin->idle, *next; conn; conn = next) {
-            next = conn->next;
+        for (struct http_pooled_conn *conn = LIST_FIRST(&origin->idle), *next; conn; conn = next) {
+            next = LIST_NEXT(conn, entry);
             if (now_ms - conn->idle_ms < IDLE_MAX_MS && !is_old(conn))
                 continue;
             http_pooled_conn_remove_idle(conn);
@@ -380,7 +380,7 @@ static void on_idle_timer(uv_timer_t *timer)
 static struct http_pooled_conn *take_idle(struct http_pool_origin *origin)
 {
     struct http_pooled_conn *conn;
-    while ((conn = origin->idle) != NULL) {
+    while ((conn = LIST_FIRST(&origin->idle)) != NULL) {
         http_pooled_conn_remove_idle(conn);
         /* guard: an idle connection that is too old is not used */
         if (!is_old(conn))
@@ -426,17 +426,18 @@ void http_pool_stop_all(struct http_pool *pool, const char *why)
 void http_pool_leave(struct http_pool_origin *origin)
 {
     http_growth_stop(origin);
-    while (origin->idle) {
-        struct http_pooled_conn *conn = origin->idle;
+    while (!LIST_EMPTY(&origin->idle)) {
+        struct http_pooled_conn *conn = LIST_FIRST(&origin->idle);
         http_pooled_conn_remove_idle(conn);
         http_pooled_conn_drop(conn);
     }
 }
 
-void http_pool_open(struct http_pool *pool, uv_loop_t *uv, struct http_loop *loop, int idle_max, size_t answer_max)
+bool http_pool_open(struct http_pool *pool, uv_loop_t *uv, int idle_max, size_t answer_max, struct err *err)
 {
+    if (!http_connector_open(&pool->connector, uv, err))
+        return false;
     pool->uv = uv;
-    pool->loop = loop;
     pool->idle_max = idle_max;
     pool->answer_max = answer_max;
     buf_init(&pool->request, HTTP_REQUEST_MAX);
@@ -447,6 +448,7 @@ void http_pool_open(struct http_pool *pool, uv_loop_t *uv, struct http_loop *loo
     uv_unref((uv_handle_t *)&pool->deadline);
     uv_unref((uv_handle_t *)&pool->idle_timer);
     http_growth_open(pool);
+    return true;
 }
 
 void http_pool_origin_init(struct http_pool_origin *pool_origin, struct http_pool *pool,
@@ -464,6 +466,7 @@ void http_pool_close(struct http_pool *pool, void (*on_closed)(void *context), v
     closing_start(&pool->closing, NULL, NULL, on_closed, context);
     for (int i = 0; i < pool->conns_open; i++)
         closing_part(&pool->closing);
+    http_connector_close(&pool->connector, closing_part_closed, closing_part(&pool->closing));
     closing_handle(&pool->closing, &pool->deadline);
     closing_handle(&pool->closing, &pool->idle_timer);
     closing_handle(&pool->closing, &pool->slow_timer);

@@ -9,14 +9,14 @@
 #include "common/lib/base/buf.h"
 #include "common/lib/base/closing.h"
 #include "common/lib/http_client/http_call.h"
-#include "common/lib/http_client/http_loop.h"
-#include "common/lib/http_client/http_url_origin.h"
 #include "common/lib/http_client/http_calls.h"
 #include "common/lib/http_client/http_conn_limit.h"
+#include "common/lib/http_client/http_connector.h"
+#include "common/lib/http_client/http_url_origin.h"
 
 #define HTTP_INPUT_SIZE (16 * 1024)
 
-struct http_pooled_conn;
+LIST_HEAD(http_pooled_conns, http_pooled_conn);
 
 /* What belongs to one origin. A call is in one of the lists, and in `sent` exactly while it has a connection. */
 struct http_pool_origin {
@@ -26,9 +26,9 @@ struct http_pool_origin {
     struct http_calls waiting;           /* for any connection */
     struct http_calls retry_on_new_conn; /* the pooled connection that they were sent on was dead */
     struct http_calls sent;
-    struct http_pooled_conn *idle;    /* the last used first */
-    struct http_connect *connects;    /* connections that are being made */
-    struct http_pooled_conn *shaking; /* those in their handshake, which are being made as well */
+    struct http_pooled_conns idle;    /* the last used first */
+    struct http_connects connects;    /* connections that are being made */
+    struct http_pooled_conns shaking; /* those in their handshake, which are being made as well */
     int idle_count, connecting;
     int overdue;    /* handshakes that the calls which they were begun for did not wait for */
     int open_count; /* made, whether idle or not */
@@ -38,7 +38,7 @@ struct http_pool_origin {
 /* Embedded in the client. */
 struct http_pool {
     uv_loop_t *uv;
-    struct http_loop *loop; /* libcurl's, which makes the connections */
+    struct http_connector connector;
     struct http_pool_origin *origins;
     int idle_max; /* pooled connections of one origin */
     size_t answer_max;
@@ -53,7 +53,7 @@ struct http_pool {
     char input[HTTP_INPUT_SIZE]; /* what was read; wiped after it was parsed */
 };
 
-void http_pool_open(struct http_pool *pool, uv_loop_t *uv, struct http_loop *loop, int idle_max, size_t answer_max);
+must_check bool http_pool_open(struct http_pool *pool, uv_loop_t *uv, int idle_max, size_t answer_max, struct err *err);
 /* Both live as long as the pool; the origin may be closed and opened again after http_pool_leave(). */
 void http_pool_origin_init(struct http_pool_origin *pool_origin, struct http_pool *pool,
                            const struct http_url_origin *origin);

@@ -11,36 +11,17 @@
 
 /* ---- its places ---- */
 
-static void add(struct http_pooled_conn **first, struct http_pooled_conn *conn)
-{
-    conn->previous = NULL;
-    conn->next = *first;
-    if (conn->next)
-        conn->next->previous = conn;
-    *first = conn;
-}
-
-static void take_out(struct http_pooled_conn **first, struct http_pooled_conn *conn)
-{
-    if (conn->previous)
-        conn->previous->next = conn->next;
-    else
-        *first = conn->next;
-    if (conn->next)
-        conn->next->previous = conn->previous;
-}
-
 void http_pooled_conn_add_idle(struct http_pooled_conn *conn)
 {
     conn->idle_ms = clock_mono_ms();
-    add(&conn->origin->idle, conn);
+    LIST_INSERT_HEAD(&conn->origin->idle, conn, entry);
     conn->origin->idle_count++;
     uv_unref((uv_handle_t *)&conn->poll);
 }
 
 void http_pooled_conn_remove_idle(struct http_pooled_conn *conn)
 {
-    take_out(&conn->origin->idle, conn);
+    LIST_REMOVE(conn, entry);
     conn->origin->idle_count--;
     uv_ref((uv_handle_t *)&conn->poll);
 }
@@ -60,7 +41,7 @@ static void on_conn_closed(uv_handle_t *handle)
 void http_pooled_conn_drop(struct http_pooled_conn *conn)
 {
     if (conn->is_shaking)
-        take_out(&conn->origin->shaking, conn);
+        LIST_REMOVE(conn, entry);
     else
         conn->origin->open_count--;
     http_tunnel_free(conn->tunnel);
@@ -98,7 +79,7 @@ struct http_pooled_conn *http_pooled_conn_new(struct http_pool_origin *origin, i
         return NULL;
     }
     conn->is_shaking = true;
-    add(&origin->shaking, conn);
+    LIST_INSERT_HEAD(&origin->shaking, conn, entry);
     if ((authority && !(conn->tunnel = http_tunnel_new(authority))) || !watch(conn, UV_READABLE)) {
         http_pooled_conn_drop(conn);
         return NULL;
@@ -128,7 +109,7 @@ enum http_stream_shaking http_pooled_conn_shake(struct http_pooled_conn *conn, c
 {
     enum http_stream_shaking shaking = shake(conn, ret_why);
     if (shaking == HTTP_STREAM_SHAKEN) {
-        take_out(&conn->origin->shaking, conn);
+        LIST_REMOVE(conn, entry);
         conn->is_shaking = false;
         conn->handshake = http_stream_handshake(&conn->stream);
         conn->origin->open_count++;

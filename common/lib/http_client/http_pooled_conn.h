@@ -17,16 +17,16 @@ struct http_pooled_conn {
     struct http_pool_origin *origin;
     struct http_call *call; /* NULL = idle, or in its handshake */
     bool is_shaking, is_overdue;
-    struct http_tunnel *tunnel;               /* to a proxy that has not connected yet; else NULL */
-    enum http_handshake handshake;            /* not yet told of by a call */
-    struct http_pooled_conn *next, *previous; /* while it has no call */
-    int64_t deadline_ms;                      /* of the handshake */
-    int64_t idle_ms, sent_ms;                 /* since when; when its call began */
-    int64_t ends_ms;                          /* it begins no call from then on; 0 = not known before its first */
-    bool is_reused;                           /* it was idle, or served another call before this one */
-    bool is_writing;                          /* `unsent` waits until the kernel takes more */
-    bool is_broken;                           /* the loop watches it no longer */
-    struct buf unsent;                        /* of the request */
+    struct http_tunnel *tunnel;         /* to a proxy that has not connected yet; else NULL */
+    enum http_handshake handshake;      /* not yet told of by a call */
+    LIST_ENTRY(http_pooled_conn) entry; /* while it has no call */
+    int64_t deadline_ms;                /* of the handshake */
+    int64_t idle_ms, sent_ms;           /* since when; when its call began */
+    int64_t ends_ms;                    /* it begins no call from then on; 0 = not known before its first */
+    bool is_reused;                     /* it was idle, or served another call before this one */
+    bool is_writing;                    /* `unsent` waits until the kernel takes more */
+    bool is_broken;                     /* the loop watches it no longer */
+    struct buf unsent;                  /* of the request */
     struct http_answer answer;
 };
 
