@@ -9,14 +9,25 @@
  * message gets a new llhttp parser, so no request influences the next; memory is bounded by the limits, whatever
  * arrives.
  * Left out: trailer fields are checked and dropped; Upgrade is ignored (RFC 9110 7.8 allows that). */
+#include <ctype.h>
 #include <string.h>
 #include <strings.h>
 
 #include "common/lib/http_server/http_parse_internal.h"
 
 #define EMPTY_LINES_MAX 4 /* before a request line; RFC 9112 2.2 recommends to accept one */
+#define CHUNK_DIGITS_MAX 16
+#define CHUNK_EXTENSION_MAX 256   /* of one chunk */
+#define CHUNK_EXTENSIONS_MAX 4096 /* of all chunks of a message */
+#define CHUNK_LINE_MAX (CHUNK_DIGITS_MAX + CHUNK_EXTENSION_MAX + 2)
 
-int http_parse_refuse(struct http_parse *parse, int status, const char *detail)
+static bool is_stopped(const struct http_parse *parse)
+{
+    return parse->slot.refusal.status != 0 || parse->is_broken;
+}
+
+/* Refuses the request, unless it is refused already. Returns -1, which stops llhttp when a callback returns it. */
+static int refuse(struct http_parse *parse, int status, const char *detail)
 {
     if (parse->slot.refusal.status == 0)
         parse->slot.refusal = (struct http_refusal){.status = status, .detail = detail};
@@ -32,7 +43,7 @@ static int on_header_field(llhttp_t *parser, const char *at, size_t length)
     if (parse->part != HTTP_PART_FIELDS)
         return 0;
     if (request->header_count == HTTP_HEADERS_MAX)
-        return http_parse_refuse(parse, 431, "too many header fields");
+        return refuse(parse, 431, "too many header fields");
     request->headers[request->header_count].name = (struct slice){.bytes = at, .length = length};
     request->headers[request->header_count].value = (struct slice){.bytes = at + length, .length = 0};
     request->header_count++;
@@ -95,13 +106,14 @@ static const llhttp_settings_t callbacks = {
     .on_message_complete = on_message_complete,
 };
 
-void http_parse_feed(struct http_parse *parse, const char *bytes, size_t length)
+/* Gives bytes to llhttp; refuses the request when llhttp does. */
+static void feed(struct http_parse *parse, const char *bytes, size_t length)
 {
     llhttp_errno_t error = llhttp_execute(&parse->parser, bytes, length);
     bool is_fine = error == HPE_OK || (error == HPE_PAUSED && parse->end_seen);
     if (!is_fine && !parse->is_broken) {
         const char *reason = llhttp_get_error_reason(&parse->parser);
-        http_parse_refuse(parse, 400, reason && reason[0] != '\0' ? reason : "malformed HTTP");
+        refuse(parse, 400, reason && reason[0] != '\0' ? reason : "malformed HTTP");
     }
 }
 
@@ -121,7 +133,10 @@ static bool is_plain(unsigned char byte)
     return byte >= 0x20 && byte != 0x7F;
 }
 
-size_t http_parse_take_line(struct http_parse *parse, const char *bytes, size_t length, size_t most, bool *ret_ended)
+/* Takes bytes up to and with the next LF, and of those `most` at most. Every line ends in CRLF and holds no other
+ * control byte than HT. A bad byte is refused only when it is the first: llhttp is to see those before it first, and
+ * may refuse one of them. */
+static size_t take_line(struct http_parse *parse, const char *bytes, size_t length, size_t most, bool *ret_ended)
 {
     size_t i = 0;
     char last = parse->last;
@@ -131,7 +146,7 @@ size_t http_parse_take_line(struct http_parse *parse, const char *bytes, size_t 
         if (byte < 0x20 || byte == 0x7F || last == '\r') {
             const char *fault = fault_of(byte, last);
             if (fault && i == 0)
-                http_parse_refuse(parse, 400, fault);
+                refuse(parse, 400, fault);
             if (fault)
                 break;
             *ret_ended = byte == '\n';
@@ -172,10 +187,10 @@ static void check_fields(struct http_parse *parse)
                                        (struct slice){.bytes = parse->head.bytes + parse->line.method_length + 1,
                                                       .length = parse->line.authority_length});
     if (refusal.status != 0)
-        http_parse_refuse(parse, refusal.status, refusal.detail);
+        refuse(parse, refusal.status, refusal.detail);
     else if (!parse->end_seen && !(parse->parser.flags & F_CHUNKED) &&
              parse->parser.content_length > parse->limits->body_max)
-        http_parse_refuse(parse, 413, "the body is too large");
+        refuse(parse, 413, "the body is too large");
     slot->wants_continue = has_expect && !parse->end_seen;
 }
 
@@ -201,15 +216,15 @@ static void finish_head(struct http_parse *parse)
     if (parse->slot.request.method == HTTP_OTHER) {
         /* llhttp knows a fixed list of methods and frames two of them in its own way. To the framing all are alike (RFC
          * 9112 6), and whether a method is served is for the router to decide. */
-        http_parse_feed(parse, "PUT", 3);
+        feed(parse, "PUT", 3);
         bytes += parse->line.method_length;
         length -= parse->line.method_length;
     }
-    if (!http_parse_is_stopped(parse))
-        http_parse_feed(parse, bytes, length);
-    if (!http_parse_is_stopped(parse) && !parse->head_seen)
-        http_parse_refuse(parse, 400, "malformed header block");
-    if (http_parse_is_stopped(parse))
+    if (!is_stopped(parse))
+        feed(parse, bytes, length);
+    if (!is_stopped(parse) && !parse->head_seen)
+        refuse(parse, 400, "malformed header block");
+    if (is_stopped(parse))
         return;
     place_target(parse);
     check_fields(parse);
@@ -233,16 +248,16 @@ static size_t read_request_line(struct http_parse *parse, const char *bytes, siz
 {
     size_t most = parse->limits->target_max + HTTP_REQUEST_LINE_EXTRA - parse->line_length;
     if (most == 0) {
-        http_parse_refuse(parse, 414, "the request line is too long");
+        refuse(parse, 414, "the request line is too long");
         return 0;
     }
     bool has_ended = false;
-    size_t used = http_parse_take_line(parse, bytes, length, most, &has_ended);
-    if (http_parse_is_stopped(parse))
+    size_t used = take_line(parse, bytes, length, most, &has_ended);
+    if (is_stopped(parse))
         return used;
     if (has_ended && parse->line_length == 2) {
         if (++parse->empty_lines > EMPTY_LINES_MAX)
-            http_parse_refuse(parse, 400, "too many empty lines");
+            refuse(parse, 400, "too many empty lines");
         buf_reset(&parse->head);
         parse->line_length = 0;
         return used;
@@ -255,25 +270,26 @@ static size_t read_request_line(struct http_parse *parse, const char *bytes, siz
     struct slice line = {.bytes = parse->head.bytes, .length = parse->head.length - 2};
     struct http_refusal refusal = http_check_line(line, parse->limits->target_max, &parse->line);
     if (refusal.status != 0)
-        http_parse_refuse(parse, refusal.status, refusal.detail);
+        refuse(parse, refusal.status, refusal.detail);
     parse->slot.request.method = parse->line.method;
     parse->slot.is_1_0 = parse->line.is_1_0;
     return used;
 }
 
-size_t http_parse_take_field_line(struct http_parse *parse, const char *bytes, size_t length, bool *ret_end)
+/* One line, or a piece of one, of the header or trailer block. *ret_end: it was the empty line that ends the block. */
+static size_t take_field_line(struct http_parse *parse, const char *bytes, size_t length, bool *ret_end)
 {
     if (parse->line_length == 0 && (bytes[0] == ' ' || bytes[0] == '\t' || bytes[0] == ':')) {
-        http_parse_refuse(parse, 400, bytes[0] == ':' ? "a header field without a name" : "a folded header field");
+        refuse(parse, 400, bytes[0] == ':' ? "a header field without a name" : "a folded header field");
         return 0;
     }
     size_t most = parse->limits->header_max - parse->block_length;
     if (most == 0) {
-        http_parse_refuse(parse, 431, "the header block is too large");
+        refuse(parse, 431, "the header block is too large");
         return 0;
     }
     bool has_ended = false;
-    size_t used = http_parse_take_line(parse, bytes, length, most, &has_ended);
+    size_t used = take_line(parse, bytes, length, most, &has_ended);
     parse->block_length += used;
     if (has_ended) {
         *ret_end = parse->line_length == 2;
@@ -286,9 +302,9 @@ static size_t read_fields(struct http_parse *parse, const char *bytes, size_t le
 {
     bool is_end = false;
     size_t used = 0;
-    while (used < length && !is_end && !http_parse_is_stopped(parse))
-        used += http_parse_take_field_line(parse, bytes + used, length - used, &is_end);
-    if (http_parse_is_stopped(parse))
+    while (used < length && !is_end && !is_stopped(parse))
+        used += take_field_line(parse, bytes + used, length - used, &is_end);
+    if (is_stopped(parse))
         return used;
     put_head(parse, bytes, used);
     if (is_end && !parse->is_broken)
@@ -296,7 +312,108 @@ static size_t read_fields(struct http_parse *parse, const char *bytes, size_t le
     return used;
 }
 
-/* ---- the parts of a message ---- */
+/* ---- bodies: of a known length, and in chunks with their trailer (RFC 9112 section 7) ---- */
+
+static size_t read_body(struct http_parse *parse, const char *bytes, size_t length)
+{
+    size_t used = parse->left < length ? (size_t)parse->left : length;
+    feed(parse, bytes, used);
+    parse->left -= used;
+    if (is_stopped(parse) || parse->left > 0)
+        return used;
+    if (!parse->end_seen)
+        refuse(parse, 400, "malformed body");
+    parse->part = HTTP_PART_END;
+    return used;
+}
+
+/* Sizes have up to 16 digits, and extensions are short: neither zeros nor extensions may be sent without end
+ * (CVE-2024-22019 of Node.js). llhttp gets the size only: it refuses valid extensions and accepts malformed ones. */
+static void take_chunk_line(struct http_parse *parse, const char *bytes, size_t length)
+{
+    size_t i = 0;
+    while (parse->extension == CHUNK_EXTENSION_NONE && i < length && isxdigit((unsigned char)bytes[i]))
+        i++;
+    parse->chunk_digits += i;
+    if (parse->chunk_digits > CHUNK_DIGITS_MAX) {
+        refuse(parse, 400, "a chunk size is too long");
+        return;
+    }
+    if (i > 0)
+        feed(parse, bytes, i);
+    for (; i < length && bytes[i] != '\r' && bytes[i] != '\n' && !is_stopped(parse); i++) {
+        if (!chunk_extension_accepts(&parse->extension, bytes[i]))
+            refuse(parse, 400, "malformed chunk size or extension");
+    }
+}
+
+static void finish_chunk_line(struct http_parse *parse)
+{
+    size_t extension = parse->line_length - 2 - parse->chunk_digits;
+    parse->extension_bytes += extension;
+    parse->line_length = 0;
+    /* guard: a chunk extension ends where its grammar says */
+    if (chunk_extension_may_end(parse->extension))
+        feed(parse, "\r\n", 2);
+    else
+        refuse(parse, 400, "malformed chunk extension");
+    if (is_stopped(parse))
+        return;
+    if (!parse->chunk_seen)
+        refuse(parse, 400, "malformed chunk");
+    else if (extension > CHUNK_EXTENSION_MAX || parse->extension_bytes > CHUNK_EXTENSIONS_MAX)
+        refuse(parse, 400, "chunk extensions are too long");
+    else if (parse->left > parse->limits->body_max - parse->body_length)
+        refuse(parse, 413, "the body is too large");
+    parse->part = parse->left == 0 ? HTTP_PART_TRAILER : HTTP_PART_CHUNK_DATA;
+    parse->left += 2;
+}
+
+static size_t read_chunk_line(struct http_parse *parse, const char *bytes, size_t length)
+{
+    size_t most = CHUNK_LINE_MAX - parse->line_length;
+    if (most == 0) {
+        refuse(parse, 400, "chunk extensions are too long");
+        return 0;
+    }
+    if (parse->line_length == 0) {
+        parse->chunk_digits = 0;
+        parse->extension = CHUNK_EXTENSION_NONE;
+        parse->chunk_seen = false;
+    }
+    bool has_ended = false;
+    size_t used = take_line(parse, bytes, length, most, &has_ended);
+    take_chunk_line(parse, bytes, used);
+    if (has_ended && !is_stopped(parse))
+        finish_chunk_line(parse);
+    return used;
+}
+
+static size_t read_chunk_data(struct http_parse *parse, const char *bytes, size_t length)
+{
+    size_t used = parse->left < length ? (size_t)parse->left : length;
+    feed(parse, bytes, used);
+    parse->left -= used;
+    if (parse->left == 0)
+        parse->part = HTTP_PART_CHUNK_LINE;
+    return used;
+}
+
+static size_t read_trailer(struct http_parse *parse, const char *bytes, size_t length)
+{
+    bool is_end = false;
+    size_t used = take_field_line(parse, bytes, length, &is_end);
+    if (!is_stopped(parse))
+        feed(parse, bytes, used);
+    if (is_end && !is_stopped(parse)) {
+        if (!parse->end_seen)
+            refuse(parse, 400, "malformed trailer");
+        parse->part = HTTP_PART_END;
+    }
+    return used;
+}
+
+/* ---- the parts of a message: each reads its bytes and moves parse->part on; returns how many were used ---- */
 
 static size_t read_some(struct http_parse *parse, const char *bytes, size_t length)
 {
@@ -306,13 +423,13 @@ static size_t read_some(struct http_parse *parse, const char *bytes, size_t leng
     case HTTP_PART_FIELDS:
         return read_fields(parse, bytes, length);
     case HTTP_PART_BODY:
-        return http_parse_body(parse, bytes, length);
+        return read_body(parse, bytes, length);
     case HTTP_PART_CHUNK_LINE:
-        return http_parse_chunk_line(parse, bytes, length);
+        return read_chunk_line(parse, bytes, length);
     case HTTP_PART_CHUNK_DATA:
-        return http_parse_chunk_data(parse, bytes, length);
+        return read_chunk_data(parse, bytes, length);
     case HTTP_PART_TRAILER:
-        return http_parse_trailer(parse, bytes, length);
+        return read_trailer(parse, bytes, length);
     case HTTP_PART_END:
         break;
     }
@@ -324,7 +441,7 @@ enum http_progress http_slot_read(struct http_slot *slot, const char *bytes, siz
     struct http_parse *parse = http_parse_of(slot);
     bool was_head = parse->part <= HTTP_PART_FIELDS, is_head = was_head;
     size_t used = 0;
-    while (used < length && parse->part != HTTP_PART_END && !http_parse_is_stopped(parse) && is_head == was_head) {
+    while (used < length && parse->part != HTTP_PART_END && !is_stopped(parse) && is_head == was_head) {
         used += read_some(parse, bytes + used, length - used);
         is_head = parse->part <= HTTP_PART_FIELDS;
     }

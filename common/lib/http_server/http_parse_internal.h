@@ -1,4 +1,4 @@
-/* Private to http_slot.c, http_parse.c and http_parse_chunks.c: one request while it is being read. */
+/* Private to http_slot.c and http_parse.c: one request while it is being read. */
 #ifndef ISSUING_HTTP_PARSE_INTERNAL_H
 #define ISSUING_HTTP_PARSE_INTERNAL_H
 
@@ -55,31 +55,5 @@ static inline struct http_parse *http_parse_of(struct http_slot *slot)
 {
     return container_of(slot, struct http_parse, slot);
 }
-
-static inline bool http_parse_is_stopped(const struct http_parse *parse)
-{
-    return parse->slot.refusal.status != 0 || parse->is_broken;
-}
-
-/* ---- http_parse.c ---- */
-
-/* Refuses the request, unless it is refused already. Returns -1, which stops llhttp when a callback returns it. */
-int http_parse_refuse(struct http_parse *parse, int status, const char *detail);
-/* Gives bytes to llhttp; refuses the request when llhttp does. */
-void http_parse_feed(struct http_parse *parse, const char *bytes, size_t length);
-/* Takes bytes up to and with the next LF, and of those `most` at most. Every line ends in CRLF and holds no other
- * control byte than HT. A bad byte is refused only when it is the first: llhttp is to see those before it first, and
- * may refuse one of them. */
-size_t http_parse_take_line(struct http_parse *parse, const char *bytes, size_t length, size_t most, bool *ret_ended);
-/* One line, or a piece of one, of the header or trailer block. *ret_end: it was the empty line that ends the block. */
-size_t http_parse_take_field_line(struct http_parse *parse, const char *bytes, size_t length, bool *ret_end);
-
-/* ---- http_parse_chunks.c ---- */
-
-/* Each reads the bytes of its part and moves parse->part on; returns how many bytes were used. */
-size_t http_parse_body(struct http_parse *parse, const char *bytes, size_t length);
-size_t http_parse_chunk_line(struct http_parse *parse, const char *bytes, size_t length);
-size_t http_parse_chunk_data(struct http_parse *parse, const char *bytes, size_t length);
-size_t http_parse_trailer(struct http_parse *parse, const char *bytes, size_t length);
 
 #endif

@@ -6,7 +6,7 @@
  * http_conn_write.c   replies of handlers, refusals by the server itself, and the watch over clients that do not read
  * http_pressure.c     which connection gives way when connections or memory run short
  * http_slot.c         the memory of one request
- * http_parse.c        bytes into one request (with http_parse_chunks.c): the files that know llhttp
+ * http_parse.c        bytes into one request; it and http_slot.c are the files that know llhttp
  * http_head.c         what a request line and a header block must look like
  * http_reply.c        one reply into bytes
  * http_origin.c       which client a connection belongs to, and the limit of each address
