@@ -13,23 +13,11 @@
 #include <unistd.h>
 
 #include "common/lib/base/log.h"
-#include "common/lib/json/json_value.h"
+#include "common/lib/base/utf8.h"
 
 static bool is_blank(const char *text)
 {
     return text[strspn(text, " \t\r\n")] == '\0';
-}
-
-/* The database takes UTF-8 only, and its message is less clear. */
-static bool is_utf8(const char *text)
-{
-    struct buf quoted;
-    buf_init(&quoted, 16 * ACTION_REASON_SIZE);
-    /* What is not UTF-8 is written as U+FFFD. */
-    bool right = json_put_string(&quoted, text, strlen(text)) &&
-                 (!strstr(quoted.bytes, "\xEF\xBF\xBD") || strstr(text, "\xEF\xBF\xBD"));
-    buf_done(&quoted);
-    return right;
 }
 
 static void find_who(struct action *action)
@@ -37,12 +25,13 @@ static void find_who(struct action *action)
     const char *sudo_user = getenv("SUDO_USER");
     const struct passwd *entry = getpwuid(getuid());
     const char *os_user = entry ? entry->pw_name : NULL;
-    if (os_user && os_user[0] && is_utf8(os_user))
+    if (os_user && os_user[0] && utf8_is(os_user, strlen(os_user)))
         snprintf(action->os_user, sizeof(action->os_user), "%.*s", ACTION_ACTOR_SIZE - 1, os_user);
     else
         snprintf(action->os_user, sizeof(action->os_user), "uid %lu", (unsigned long)getuid());
     action->sudo_user[0] = '\0';
-    if (sudo_user && !is_blank(sudo_user) && strlen(sudo_user) < ACTION_ACTOR_SIZE && is_utf8(sudo_user))
+    if (sudo_user && !is_blank(sudo_user) && strlen(sudo_user) < ACTION_ACTOR_SIZE &&
+        utf8_is(sudo_user, strlen(sudo_user)))
         snprintf(action->sudo_user, sizeof(action->sudo_user), "%s", sudo_user);
     memcpy(action->actor, action->sudo_user[0] ? action->sudo_user : action->os_user, sizeof(action->actor));
 }
@@ -53,7 +42,8 @@ bool action_init(struct action *action, const char *reason, struct err *err)
         return err_set(err, ERR_USAGE, "--reason TEXT is required: it goes into the audit trail");
     if (strlen(reason) >= ACTION_REASON_SIZE)
         return err_set(err, ERR_USAGE, "--reason is longer than %d bytes", ACTION_REASON_SIZE - 1);
-    if (!is_utf8(reason))
+    /* The database takes UTF-8 only, and its message is less clear. */
+    if (!utf8_is(reason, strlen(reason)))
         return err_set(err, ERR_USAGE, "--reason is not UTF-8");
     snprintf(action->reason, sizeof(action->reason), "%s", reason);
     log_redact(action->reason);

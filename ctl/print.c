@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/lib/base/clock.h"
+#include "common/lib/base/utf8.h"
 
 #define CELL_PAD_MAX 48 /* a longer cell pushes its row to the right, not the whole table */
 #define JSON_LINE_MAX (16 * 1024 * 1024)
@@ -20,10 +21,7 @@ static size_t printable(const char *text)
     const unsigned char *at = (const unsigned char *)text;
     if (at[0] < 0x80)
         return at[0] >= 0x20 && at[0] != 0x7f ? 1 : 0;
-    size_t length = at[0] >= 0xf0 ? 4 : at[0] >= 0xe0 ? 3 : at[0] >= 0xc2 ? 2 : 0;
-    for (size_t i = 1; i < length; i++)
-        if ((at[i] & 0xc0) != 0x80)
-            return 0;
+    size_t length = utf8_length(at, at + 4);
     if (length == 2 && at[0] == 0xc2 && at[1] < 0xa0)
         return 0;
     /* U+202A-U+202E and U+2066-U+2069 turn the direction of what follows. */

@@ -4,8 +4,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "common/lib/base/utf8.h"
 #include "common/lib/http_server/http_path.h"
-#include "ctl/console/html.h"
 
 /* Decodes one name or value to *at, and moves *at behind its NUL. A text never grows by decoding. */
 static bool decode(struct slice text, char **at)
@@ -14,7 +14,7 @@ static bool decode(struct slice text, char **at)
     for (size_t i = 0; i < text.length; i++)
         start[i] = text.bytes[i] == '+' ? ' ' : text.bytes[i];
     struct slice copied = {start, text.length};
-    if (!http_percent_decode(copied, start, text.length + 1) || !html_is_utf8(start, strlen(start)))
+    if (!http_percent_decode(copied, start, text.length + 1) || !utf8_is(start, strlen(start)))
         return false;
     *at = start + strlen(start) + 1;
     return true;

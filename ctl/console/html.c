@@ -10,40 +10,10 @@
 #include <stdio.h>
 
 #include "common/lib/base/clock.h"
+#include "common/lib/base/utf8.h"
 #include "ctl/print.h"
 
 #define REPLACEMENT "\xEF\xBF\xBD"
-
-/* Bytes of the UTF-8 sequence at `bytes`; 0 if it is malformed, too long for its character, a surrogate, or cut off. */
-static size_t character(const char *bytes, size_t length)
-{
-    const unsigned char *at = (const unsigned char *)bytes;
-    if (length == 0)
-        return 0;
-    if (at[0] < 0x80)
-        return 1;
-    size_t size = at[0] >= 0xf0 ? 4 : at[0] >= 0xe0 ? 3 : 2;
-    if (at[0] < 0xc2 || at[0] > 0xf4 || size > length)
-        return 0;
-    for (size_t i = 1; i < size; i++)
-        if ((at[i] & 0xc0) != 0x80)
-            return 0;
-    if ((at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xed && at[1] >= 0xa0) || (at[0] == 0xf0 && at[1] < 0x90) ||
-        (at[0] == 0xf4 && at[1] >= 0x90))
-        return 0;
-    return size;
-}
-
-bool html_is_utf8(const char *bytes, size_t length)
-{
-    for (size_t at = 0; at < length;) {
-        size_t size = character(bytes + at, length - at);
-        if (size == 0)
-            return false;
-        at += size;
-    }
-    return true;
-}
 
 /* C1 controls (U+0080-U+009F) and what turns the direction of text (U+061C, U+200E-F, U+202A-E, U+2066-9). */
 static bool is_treacherous(const unsigned char *at, size_t size)
@@ -82,7 +52,7 @@ static void put_escaped(struct buf *out, const char *bytes, size_t length)
 {
     for (size_t at = 0; at < length;) {
         const unsigned char *byte = (const unsigned char *)bytes + at;
-        size_t size = character(bytes + at, length - at);
+        size_t size = utf8_length(byte, byte + (length - at));
         /* guard: text of others on a page is escaped */
         const char *escape = size == 1 ? escape_of(*byte) : NULL;
         if (size == 0 || is_treacherous(byte, size))

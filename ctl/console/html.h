@@ -6,9 +6,6 @@
 #include "common/lib/base/base.h"
 #include "common/lib/base/buf.h"
 
-/* No sequence is malformed, too long for its character, a surrogate, or cut off. */
-bool html_is_utf8(const char *bytes, size_t length);
-
 /* Text, for an element or for a quoted attribute: & < > " ' are escaped; what is no UTF-8, control characters and those
  * that turn the direction of text become U+FFFD, and a line end or a tab a blank. NULL and "" write nothing. */
 void html_text(struct buf *out, const char *text);

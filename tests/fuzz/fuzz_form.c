@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/lib/base/utf8.h"
 #include "common/lib/http_server/http_path.h"
 #include "ctl/console/form.h"
 #include "ctl/console/html.h"
@@ -18,7 +19,7 @@ static void check_html(const char *text)
     buf_init(&out, OUT_MAX);
     html_text(&out, text);
     if (out.length > 0 && !out.failed) {
-        fuzz_expect(html_is_utf8(out.bytes, out.length));
+        fuzz_expect(utf8_is(out.bytes, out.length));
         fuzz_expect(!memchr(out.bytes, '<', out.length) && !memchr(out.bytes, '>', out.length) &&
                     !memchr(out.bytes, '"', out.length) && !memchr(out.bytes, '\'', out.length));
     }
@@ -60,7 +61,7 @@ static void check_form(struct slice bytes)
     }
     fuzz_expect(form.count >= 0 && form.count <= FORM_FIELDS_MAX);
     for (int i = 0; i < form.count; i++) {
-        fuzz_expect(form.fields[i].value[0] && html_is_utf8(form.fields[i].value, strlen(form.fields[i].value)));
+        fuzz_expect(form.fields[i].value[0] && utf8_is(form.fields[i].value, strlen(form.fields[i].value)));
         check_html(form.fields[i].value);
     }
     if (form_number(&form, "limit", 1, 500, 50, &number, &err))

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/lib/base/utf8.h"
 #include "common/lib/config/config_value.h"
-#include "common/lib/json/json_text.h"
 #include "common/lib/json/json_writer.h"
 
 #define FROM_USER_MAX 36 /* bytes of a user id that may be a parameter */
@@ -36,7 +36,7 @@ static bool is_value(const char *text, size_t length)
     if (length == 0 || length > ISSUER_PARAMETER_VALUE_MAX)
         return false;
     for (size_t step; at < end; at += step) {
-        step = json_text_utf8(at, end);
+        step = utf8_length(at, end);
         if (step == 0 || at[0] < 0x20 || at[0] == 0x7f || (at[0] == 0xc2 && at[1] < 0xa0))
             return false;
     }

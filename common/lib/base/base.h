@@ -49,4 +49,20 @@ static inline bool slice_is_nocase(struct slice slice, const char *text)
     return slice.length == length && (length == 0 || strncasecmp(slice.bytes, text, length) == 0);
 }
 
+/* -1 = it is none. */
+static inline int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    char lower = (char)(c | 0x20);
+    return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+}
+
+/* Of two digits; -1 = they are none. */
+static inline int hex_byte(const char digits[2])
+{
+    int high = hex_digit(digits[0]), low = hex_digit(digits[1]);
+    return high < 0 || low < 0 ? -1 : high << 4 | low;
+}
+
 #endif

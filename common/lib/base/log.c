@@ -15,6 +15,7 @@
 #include "common/lib/base/clock.h"
 #include "common/lib/base/log_journal.h"
 #include "common/lib/base/log_output.h"
+#include "common/lib/base/utf8.h"
 
 #define LINE_MAX_BYTES 4096
 #define TAIL_RESERVE 32 /* for ,"truncated":true} and the newline */
@@ -48,35 +49,19 @@ void log_init(const char *program, enum log_level least, enum log_format format)
         log_journal_open(LOG_JOURNAL_SOCKET);
 }
 
+/* `priority`: what journald takes as that of the line, see sd-daemon(3). */
+static const struct {
+    const char *name, *priority;
+} levels[] = {
+    [LOG_DEBUG] = {"debug", "<7>"},
+    [LOG_INFO] = {"info", "<6>"},
+    [LOG_WARNING] = {"warning", "<4>"},
+    [LOG_ERROR] = {"error", "<3>"},
+};
+
 const char *log_level_name(enum log_level level)
 {
-    switch (level) {
-    case LOG_DEBUG:
-        return "debug";
-    case LOG_INFO:
-        return "info";
-    case LOG_WARNING:
-        return "warning";
-    case LOG_ERROR:
-        return "error";
-    }
-    return "error";
-}
-
-/* sd-daemon(3): what journald takes as the priority of the line. */
-static const char *journal_prefix(enum log_level level)
-{
-    switch (level) {
-    case LOG_DEBUG:
-        return "<7>";
-    case LOG_INFO:
-        return "<6>";
-    case LOG_WARNING:
-        return "<4>";
-    case LOG_ERROR:
-        return "<3>";
-    }
-    return "<3>";
+    return levels[level].name;
 }
 
 static bool is_digit(char byte)
@@ -89,17 +74,12 @@ static bool is_word(char byte)
     return is_digit(byte) || (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z');
 }
 
-static bool is_hex(char byte)
-{
-    return is_digit(byte) || (byte >= 'a' && byte <= 'f') || (byte >= 'A' && byte <= 'F');
-}
-
 /* Ids of events and cards are in most lines, and one in a few hundred would look like a card number. */
 static bool is_uuid(const char *text)
 {
     for (size_t i = 0; i < UUID_LENGTH; i++) {
         bool dash = i == 8 || i == 13 || i == 18 || i == 23;
-        if (dash ? text[i] != '-' : !is_hex(text[i]))
+        if (dash ? text[i] != '-' : hex_digit(text[i]) < 0)
             return false;
     }
     return !is_word(text[UUID_LENGTH]) && text[UUID_LENGTH] != '-';
@@ -263,29 +243,6 @@ static void line_put(struct line *line, const char *text)
     line->length += length;
 }
 
-/* The length of the UTF-8 character at `text` (RFC 3629, no overlong forms, no surrogates), or 0 when it is invalid. */
-static size_t character(const unsigned char *text, uint32_t *ret_code)
-{
-    if (text[0] < 0x80) {
-        *ret_code = text[0];
-        return 1;
-    }
-    size_t length = text[0] >= 0xf0 ? 4 : text[0] >= 0xe0 ? 3 : 2;
-    if (text[0] < 0xc2 || text[0] > 0xf4)
-        return 0;
-    uint32_t code = text[0] & (0x7fU >> length);
-    for (size_t i = 1; i < length; i++) {
-        if ((text[i] & 0xc0) != 0x80)
-            return 0;
-        code = code << 6 | (text[i] & 0x3fU);
-    }
-    if ((length == 3 && (code < 0x800 || (code >= 0xd800 && code <= 0xdfff))) ||
-        (length == 4 && (code < 0x10000 || code > 0x10ffff)))
-        return 0;
-    *ret_code = code;
-    return length;
-}
-
 /* Control characters, line separators and characters that change the direction of text (Trojan Source,
  * CVE-2021-42574). */
 static bool must_escape(uint32_t code)
@@ -299,8 +256,8 @@ static void put_escaped(struct line *line, const char *text, bool quoted)
 {
     const unsigned char *next = (const unsigned char *)text;
     while (*next != '\0') {
-        uint32_t code = 0;
-        size_t length = character(next, &code);
+        size_t length = utf8_length(next, next + 4);
+        uint32_t code = length > 0 ? utf8_code(next, length) : 0;
         char escape[16];
         if (length == 0)
             memcpy(escape, "\\ufffd", 7);
@@ -390,7 +347,7 @@ static void put_head(struct line *line, enum log_level level, const char *messag
     clock_format(clock_wall_us(), time);
     redacted(message, copy);
     if (to_journal)
-        line_put(line, journal_prefix(level));
+        line_put(line, levels[level].priority);
     if (line_format == LOG_FORMAT_JSON) {
         line_put(line, "{");
         put_json_member(line, "ts", time, true);
@@ -412,7 +369,7 @@ static void put_journal_fields(struct line *out, enum log_level level, const str
     } names[] = {{"event_id", "EVENT_ID="}, {"trace_id", "TRACE_ID="}, {"target", "TARGET="}, {"code", "REASON="}};
     char copy[VALUE_MAX_BYTES];
     out->length +=
-        (size_t)sprintf(out->text, "PRIORITY=%c\nSYSLOG_IDENTIFIER=%.64s\n", journal_prefix(level)[1], program_name);
+        (size_t)sprintf(out->text, "PRIORITY=%c\nSYSLOG_IDENTIFIER=%.64s\n", levels[level].priority[1], program_name);
     for (; fields->name; fields++)
         for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
             if (!fields->text || !fields->text[0] || strcmp(fields->name, names[i].field) != 0 ||
@@ -429,7 +386,7 @@ static void put_journal_fields(struct line *out, enum log_level level, const str
 static bool send_to_journal(enum log_level level, const struct line *line, const struct log_field *fields)
 {
     struct line head = {.length = 0, .truncated = false};
-    size_t prefix = strlen(journal_prefix(level));
+    size_t prefix = strlen(levels[level].priority);
     put_journal_fields(&head, level, fields);
     return log_journal_send(head.text, head.length, line->text + prefix, line->length - prefix);
 }
@@ -467,7 +424,7 @@ void log_complain(const char *program, const char *message)
     struct line line = {.length = 0, .truncated = false};
     char copy[VALUE_MAX_BYTES];
     if (log_journal_is_stderr())
-        line_put(&line, journal_prefix(LOG_ERROR));
+        line_put(&line, levels[LOG_ERROR].priority);
     put_escaped(&line, program, false);
     if (line_has_capacity(&line, 2))
         line_put(&line, ": ");

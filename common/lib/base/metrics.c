@@ -261,18 +261,11 @@ static void put_histogram(struct buf *out, const struct metric_series *series)
     buf_put_format(out, "%llu\n", (unsigned long long)series->count);
 }
 
-static const char *type_name(enum metric_type type)
-{
-    switch (type) {
-    case METRIC_COUNTER:
-        return "counter";
-    case METRIC_GAUGE:
-        return "gauge";
-    case METRIC_HISTOGRAM:
-        return "histogram";
-    }
-    return "untyped";
-}
+static const char *const type_names[] = {
+    [METRIC_COUNTER] = "counter",
+    [METRIC_GAUGE] = "gauge",
+    [METRIC_HISTOGRAM] = "histogram",
+};
 
 void metrics_render(const struct metrics *metrics, struct buf *out)
 {
@@ -280,7 +273,7 @@ void metrics_render(const struct metrics *metrics, struct buf *out)
         const struct metric_family *family = &metrics->families[i];
         buf_put_format(out, "# HELP %s ", family->name);
         put_escaped(out, family->help, false);
-        buf_put_format(out, "\n# TYPE %s %s\n", family->name, type_name(family->type));
+        buf_put_format(out, "\n# TYPE %s %s\n", family->name, type_names[family->type]);
         for (const struct metric_series *series = metrics->lists[i].first; series; series = series->next) {
             if (family->type == METRIC_HISTOGRAM) {
                 put_histogram(out, series);

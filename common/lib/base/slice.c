@@ -50,21 +50,15 @@ bool slice_number(struct slice slice, size_t digits_max, int64_t *ret_number)
     return true;
 }
 
-static int hex_digit(char byte)
-{
-    char letter = (char)(byte | 32);
-    return byte >= '0' && byte <= '9' ? byte - '0' : letter >= 'a' && letter <= 'f' ? letter - 'a' + 10 : -1;
-}
-
 size_t slice_read_hex(struct slice slice, unsigned char *ret_bytes, size_t size)
 {
     if (slice.length % 2 != 0 || slice.length > 2 * size)
         return 0;
     for (size_t i = 0; i < slice.length; i += 2) {
-        int high = hex_digit(slice.bytes[i]), low = hex_digit(slice.bytes[i + 1]);
-        if (high < 0 || low < 0)
+        int byte = hex_byte(slice.bytes + i);
+        if (byte < 0)
             return 0;
-        ret_bytes[i / 2] = (unsigned char)(high << 4 | low);
+        ret_bytes[i / 2] = (unsigned char)byte;
     }
     return slice.length / 2;
 }

@@ -64,27 +64,16 @@ void uuid_format(const struct uuid *uuid, char ret_text[UUID_TEXT_SIZE])
     ret_text[UUID_TEXT_SIZE - 1] = '\0';
 }
 
-static int hex_value(char digit)
-{
-    if (digit >= '0' && digit <= '9')
-        return digit - '0';
-    if (digit >= 'a' && digit <= 'f')
-        return digit - 'a' + 10;
-    if (digit >= 'A' && digit <= 'F')
-        return digit - 'A' + 10;
-    return -1;
-}
-
 bool uuid_parse(const char *text, size_t length, struct uuid *ret_uuid)
 {
     if (length != UUID_TEXT_SIZE - 1 || text[8] != '-' || text[13] != '-' || text[18] != '-' || text[23] != '-')
         return false;
     struct uuid uuid;
     for (size_t i = 0; i < sizeof(uuid.bytes); i++) {
-        int high = hex_value(text[digits_at[i]]), low = hex_value(text[digits_at[i] + 1]);
-        if (high < 0 || low < 0)
+        int byte = hex_byte(text + digits_at[i]);
+        if (byte < 0)
             return false;
-        uuid.bytes[i] = (unsigned char)(high << 4 | low);
+        uuid.bytes[i] = (unsigned char)byte;
     }
     *ret_uuid = uuid;
     return true;

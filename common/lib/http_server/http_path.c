@@ -66,28 +66,16 @@ size_t http_query_number(struct slice query, const char *name, size_t otherwise)
     return strtoull(text, NULL, 10);
 }
 
-static int value_of_hex(char digit)
-{
-    if (digit >= '0' && digit <= '9')
-        return digit - '0';
-    if (digit >= 'a' && digit <= 'f')
-        return digit - 'a' + 10;
-    if (digit >= 'A' && digit <= 'F')
-        return digit - 'A' + 10;
-    return -1;
-}
-
 bool http_percent_decode(struct slice text, char *ret_text, size_t size)
 {
     size_t length = 0;
     for (size_t i = 0; i < text.length; i++) {
         char byte = text.bytes[i];
         if (byte == '%') {
-            int high = i + 2 < text.length ? value_of_hex(text.bytes[i + 1]) : -1;
-            int low = i + 2 < text.length ? value_of_hex(text.bytes[i + 2]) : -1;
-            if (high < 0 || low < 0 || (high == 0 && low == 0))
+            int decoded = i + 2 < text.length ? hex_byte(text.bytes + i + 1) : -1;
+            if (decoded <= 0)
                 return false;
-            byte = (char)(high * 16 + low);
+            byte = (char)decoded;
             i += 2;
         }
         if (length + 1 >= size)

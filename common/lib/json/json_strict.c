@@ -71,7 +71,7 @@ static bool scan_string(struct scan *scan, struct name *ret_name)
         } else if (*at < 0x20) {
             return fail_at(scan, at, "a control character inside a string");
         } else {
-            size_t length = json_text_utf8(at, end);
+            size_t length = utf8_length(at, end);
             if (length == 0)
                 return fail_at(scan, at, "invalid UTF-8");
             at += length;

@@ -1,41 +1,6 @@
 /* See json_text.h. Nothing is read outside [at, end). */
 #include "common/lib/json/json_text.h"
 
-/* -1 when c is no hex digit. */
-static int hex_value(unsigned char c)
-{
-    if (json_text_is_digit(c))
-        return c - '0';
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-size_t json_text_utf8(const unsigned char *at, const unsigned char *end)
-{
-    size_t left = (size_t)(end - at);
-    unsigned char first = at[0];
-
-    if (first < 0x80)
-        return 1;
-    if (first >= 0xC2 && first <= 0xDF)
-        return left >= 2 && (at[1] & 0xC0) == 0x80 ? 2 : 0;
-    if (first >= 0xE0 && first <= 0xEF) {
-        if (left < 3 || (at[1] & 0xC0) != 0x80 || (at[2] & 0xC0) != 0x80)
-            return 0;
-        if ((first == 0xE0 && at[1] < 0xA0) || (first == 0xED && at[1] > 0x9F))
-            return 0;
-        return 3;
-    }
-    if (first >= 0xF0 && first <= 0xF4) {
-        if (left < 4 || (at[1] & 0xC0) != 0x80 || (at[2] & 0xC0) != 0x80 || (at[3] & 0xC0) != 0x80)
-            return 0;
-        if ((first == 0xF0 && at[1] < 0x90) || (first == 0xF4 && at[1] > 0x8F))
-            return 0;
-        return 4;
-    }
-    return 0;
-}
-
 size_t json_text_encode(uint32_t code, char out[4])
 {
     if (code < 0x80) {
@@ -68,7 +33,7 @@ static int32_t hex4(const unsigned char *at, const unsigned char *end)
     if (end - at < 4)
         return -1;
     for (int i = 0; i < 4; i++) {
-        int digit = hex_value(at[i]);
+        int digit = hex_digit((char)at[i]);
         if (digit < 0)
             return -1;
         code = code << 4 | digit;

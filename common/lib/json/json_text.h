@@ -3,10 +3,9 @@
 #define ISSUING_JSON_TEXT_H
 
 #include <endian.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+
+#include "common/lib/base/base.h"
+#include "common/lib/base/utf8.h"
 
 static inline bool json_text_is_space(unsigned char c)
 {
@@ -51,9 +50,6 @@ static inline const unsigned char *json_text_plain_end(const unsigned char *at, 
     return at;
 }
 
-/* The length of the well-formed UTF-8 sequence at `at` (RFC 3629: no overlong forms, no surrogates, at most U+10FFFF),
- * or 0. at < end. */
-size_t json_text_utf8(const unsigned char *at, const unsigned char *end);
 /* The length of the code point, at most U+10FFFF, in UTF-8. */
 size_t json_text_encode(uint32_t code, char out[4]);
 /* Reads the escape that starts at the backslash `at`. Returns its raw length, or 0 when it is none of RFC 8259's, a

@@ -350,7 +350,7 @@ static void put_text(struct buf *out, const unsigned char *at, const unsigned ch
     while (at < end) {
         const unsigned char *first = at;
         size_t sequence = 1;
-        while (at < end && *at >= 0x20 && *at != '"' && *at != '\\' && (sequence = json_text_utf8(at, end)) > 0)
+        while (at < end && *at >= 0x20 && *at != '"' && *at != '\\' && (sequence = utf8_length(at, end)) > 0)
             at += sequence;
         if (at > first)
             buf_put(out, first, (size_t)(at - first));

@@ -2,6 +2,7 @@
  * an attribute, turn the text around, or break the page's encoding. */
 #include <check.h>
 
+#include "common/lib/base/utf8.h"
 #include "ctl/console/html.h"
 #include "ctl/console/plot.h"
 #include "tests/support/suite.h"
@@ -64,7 +65,7 @@ TEST(every_byte_and_pair_of_bytes_leaves_valid_utf8_without_markup)
             const char text[] = {(char)first, (char)second, '\0'};
             buf_reset(&out);
             html_text(&out, text);
-            ck_assert(html_is_utf8(out.bytes, out.length));
+            ck_assert(utf8_is(out.bytes, out.length));
             ck_assert(!strpbrk(out.bytes, "<>\"'\n"));
             for (size_t i = 0; i < out.length; i++)
                 ck_assert((unsigned char)out.bytes[i] >= 0x20);
