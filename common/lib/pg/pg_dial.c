@@ -79,11 +79,6 @@ static bool is_misconfigured(const PGconn *connection, char ret_state[6])
     return false;
 }
 
-static void stop_waiting(struct attempt *attempt)
-{
-    attempt->is_waiting = false;
-}
-
 /* Begins the next attempt. false: no memory. */
 static bool begin(struct dial *dial)
 {
@@ -102,7 +97,7 @@ static bool begin(struct dial *dial)
     pg_ignore_notices(attempt->connection);
     (void)PQsetErrorVerbosity(attempt->connection, PQERRORS_VERBOSE); /* with the SQLSTATE */
     if (PQstatus(attempt->connection) == CONNECTION_BAD)
-        stop_waiting(attempt);
+        attempt->is_waiting = false;
     return true;
 }
 
@@ -121,12 +116,12 @@ static bool step(struct attempt *attempt, bool is_ready, int64_t limit_ms)
         case PGRES_POLLING_OK:
             return true;
         case PGRES_POLLING_FAILED:
-            stop_waiting(attempt);
+            attempt->is_waiting = false;
             return false;
         }
     }
     if (clock_mono_ms() - attempt->begun_ms >= limit_ms)
-        stop_waiting(attempt);
+        attempt->is_waiting = false;
     return false;
 }
 
@@ -192,7 +187,7 @@ static PGconn *connect_alone(struct dial *dial, bool *ret_has_memory)
     if (connection || !attempt->connection || PQstatus(attempt->connection) == CONNECTION_BAD)
         return connection;
     PQreset(attempt->connection);
-    stop_waiting(attempt);
+    attempt->is_waiting = false;
     if (PQstatus(attempt->connection) != CONNECTION_OK)
         return NULL;
     connection = attempt->connection;
@@ -242,8 +237,7 @@ static bool explain(struct dial *dial, struct err *err)
     return err_set_sqlstate(err, lasts ? ERR_CONFIG : ERR_AWAY, sqlstate, "%s", text);
 }
 
-/* host -1: any. */
-static PGconn *dial_hosts(const char *conninfo, const char *application_name, int host, int *ret_hosts, struct err *err)
+PGconn *pg_dial(const char *conninfo, const char *application_name, int host, int *ret_hosts, struct err *err)
 {
     struct dial dial = {.conninfo = conninfo, .application_name = application_name};
     struct pg_host_lists lists;
@@ -278,15 +272,4 @@ static PGconn *dial_hosts(const char *conninfo, const char *application_name, in
         PQfinish(dial.attempts[i].connection);
     pg_hosts_done(&dial.hosts);
     return connection;
-}
-
-PGconn *pg_dial(const char *conninfo, const char *application_name, struct err *err)
-{
-    int hosts;
-    return dial_hosts(conninfo, application_name, -1, &hosts, err);
-}
-
-PGconn *pg_dial_host(const char *conninfo, const char *application_name, int host, int *ret_hosts, struct err *err)
-{
-    return dial_hosts(conninfo, application_name, host, ret_hosts, err);
 }

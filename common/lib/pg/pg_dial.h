@@ -7,11 +7,12 @@
 
 #include "common/lib/pg/pg_libpq.h"
 
-/* NULL: ERR_AWAY when no host can be reached in time (connect_timeout, for each host), ERR_CONFIG with its SQLSTATE
+/* host: the index of the only one of the list that is asked, whatever target_session_attrs says; from *ret_hosts on there
+ * is none (NULL, and no error). -1 = any.
+ *
+ * NULL: ERR_AWAY when no host can be reached in time (connect_timeout, for each host), ERR_CONFIG with its SQLSTATE
  * when one refuses the role, its password, the database's name or a setting, without one when what libpq says does not
  * heal (pg_remedy), ERR_MEMORY. */
-PGconn *pg_dial(const char *conninfo, const char *application_name, struct err *err);
-/* The same with this host of the list only, whatever target_session_attrs says; from *ret_hosts on there is none (NULL, and no error). */
-PGconn *pg_dial_host(const char *conninfo, const char *application_name, int host, int *ret_hosts, struct err *err);
+PGconn *pg_dial(const char *conninfo, const char *application_name, int host, int *ret_hosts, struct err *err);
 
 #endif

@@ -28,9 +28,7 @@ void pg_hosts_init(struct pg_hosts *hosts, int sessions_most)
 void pg_hosts_done(struct pg_hosts *hosts)
 {
     free(hosts->text);
-    for (size_t i = 0; i < ARRAY_SIZE(hosts->was); i++)
-        free(hosts->was[i]);
-    hosts->text = hosts->was[0] = hosts->was[1] = hosts->was[2] = NULL;
+    hosts->text = NULL;
     hosts->count = 0;
 }
 
@@ -84,39 +82,6 @@ static bool divide(struct pg_hosts *hosts, char *lists[3])
     return true;
 }
 
-static const char *or_empty(const char *text)
-{
-    return text ? text : "";
-}
-
-static bool is_same(const struct pg_hosts *hosts, const char *const lists[3])
-{
-    for (int i = 0; i < 3; i++)
-        if (!hosts->was[i] || strcmp(hosts->was[i], lists[i]) != 0)
-            return false;
-    return true;
-}
-
-/* Copies the lists: one text to be cut up, and what they were. */
-static bool copy_lists(const char *const lists[3], char **ret_text, char *ret_was[3])
-{
-    size_t size = strlen(lists[0]) + strlen(lists[1]) + strlen(lists[2]) + 3;
-    *ret_text = calloc(1, size);
-    bool is_copied = *ret_text != NULL;
-    for (int i = 0; i < 3; i++) {
-        ret_was[i] = calloc(1, strlen(lists[i]) + 1);
-        is_copied = is_copied && ret_was[i];
-        if (ret_was[i])
-            memcpy(ret_was[i], lists[i], strlen(lists[i]));
-    }
-    if (is_copied)
-        return true;
-    free(*ret_text);
-    for (int i = 0; i < 3; i++)
-        free(ret_was[i]);
-    return false;
-}
-
 /* A place for a target; NULL = all have sessions or are listed. */
 static struct pg_target *free_target(struct pg_hosts *hosts)
 {
@@ -148,21 +113,27 @@ static void list_target(struct pg_hosts *hosts, int host, const char *address)
 
 bool pg_hosts_set(struct pg_hosts *hosts, const char *host, const char *hostaddr, const char *port, bool is_whole)
 {
-    const char *const lists[3] = {or_empty(host), or_empty(hostaddr), or_empty(port)};
-    char *text, *was[3];
-    if (hosts->count > 0 && is_same(hosts, lists))
-        return true;
-    if (!copy_lists(lists, &text, was))
+    const char *const lists[3] = {host ? host : "", hostaddr ? hostaddr : "", port ? port : ""};
+    char *cut[3] = {NULL};
+    size_t size = strlen(lists[0]) + strlen(lists[1]) + strlen(lists[2]) + 3, at = 0;
+    char *text = malloc(2 * size);
+    if (!text)
         return false;
+    for (int i = 0; i < 3; i++) {
+        size_t length = strlen(lists[i]) + 1;
+        memcpy(text + at, lists[i], length);
+        memcpy(text + size + at, lists[i], length);
+        cut[i] = lists[i][0] ? text + size + at : NULL;
+        at += length;
+    }
+    if (hosts->count > 0 && hosts->size == size && memcmp(hosts->text, text, size) == 0) {
+        free(text);
+        return true;
+    }
     pg_hosts_done(hosts);
     hosts->text = text;
-    memcpy(hosts->was, was, sizeof(was));
-    char *cut[3] = {NULL};
-    for (int i = 0; i < 3; i++) {
-        memcpy(text, lists[i], strlen(lists[i]) + 1);
-        cut[i] = lists[i][0] ? text : NULL;
-        text += strlen(lists[i]) + 1;
-    }
+    hosts->size = size;
+    hosts->has_ports = strchr(lists[2], ',') != NULL;
     for (int i = 0; i < PG_TARGETS_MAX; i++) {
         hosts->targets[i].is_listed = false;
         hosts->targets[i].host = -1;

@@ -53,8 +53,9 @@ struct pg_target {
 };
 
 struct pg_hosts {
-    char *text; /* owned: the lists, cut up */
-    char *was[3];
+    char *text;     /* owned: the lists as they were given, each with its NUL, and behind them the same, cut up */
+    size_t size;    /* of one of the two */
+    bool has_ports; /* more than one */
     struct pg_host list[PG_HOSTS_MAX];
     int count;
     struct pg_target targets[PG_TARGETS_MAX];

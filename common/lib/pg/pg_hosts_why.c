@@ -21,48 +21,24 @@ const char *pg_cause_name(enum pg_cause cause)
     return cause_names[cause];
 }
 
-/* What all hosts have in common, or PG_CAUSE_OTHER. */
+/* What is said of one host, and of all where they agree; NULL = each is named with its own state. */
 static const struct {
+    const char *one;
     enum pg_cause cause;
-    const char *words;
-} common_states[] = {
-    [PG_SEEN_STANDBY] = {PG_CAUSE_NO_PRIMARY, "no primary, every host is a standby"},
-    [PG_SEEN_READ_ONLY] = {PG_CAUSE_READ_ONLY, "every host is read-only"},
-    [PG_SEEN_REFUSED] = {PG_CAUSE_REFUSED, "every host refuses connections"},
-    [PG_SEEN_SILENT] = {PG_CAUSE_SILENT, "no host answers"},
-    [PG_SEEN_ELSEWHERE] = {PG_CAUSE_NO_PRIMARY, "no host is the home of the place"},
-    [PG_SEEN_LOST] = {PG_CAUSE_LOST, "every host lacks acknowledged commits"},
-    [PG_SEEN_UNRESOLVED] = {PG_CAUSE_UNRESOLVED, "no host name has an address"},
+    const char *all;
+} states[] = {
+    [PG_SEEN_NOTHING] = {"is being tried", PG_CAUSE_OTHER, NULL},
+    [PG_SEEN_GOOD] = {"answers", PG_CAUSE_OTHER, NULL},
+    [PG_SEEN_STANDBY] = {"is a standby", PG_CAUSE_NO_PRIMARY, "no primary, every host is a standby"},
+    [PG_SEEN_READ_ONLY] = {"is read-only", PG_CAUSE_READ_ONLY, "every host is read-only"},
+    [PG_SEEN_REFUSED] = {"refuses connections", PG_CAUSE_REFUSED, "every host refuses connections"},
+    [PG_SEEN_SILENT] = {"does not answer", PG_CAUSE_SILENT, "no host answers"},
+    [PG_SEEN_OUTDATED] = {"is an older primary", PG_CAUSE_OTHER, NULL},
+    [PG_SEEN_ELSEWHERE] = {"is not the home of the place", PG_CAUSE_NO_PRIMARY, "no host is the home of the place"},
+    [PG_SEEN_LOST] = {"lacks acknowledged commits", PG_CAUSE_LOST, "every host lacks acknowledged commits"},
+    [PG_SEEN_UNRESOLVED] = {"has no address", PG_CAUSE_UNRESOLVED, "no host name has an address"},
+    [PG_SEEN_OTHER] = {"", PG_CAUSE_OTHER, NULL},
 };
-
-static const char *state_text(enum pg_seen seen)
-{
-    switch (seen) {
-    case PG_SEEN_NOTHING:
-        return "is being tried";
-    case PG_SEEN_GOOD:
-        return "answers";
-    case PG_SEEN_STANDBY:
-        return "is a standby";
-    case PG_SEEN_READ_ONLY:
-        return "is read-only";
-    case PG_SEEN_REFUSED:
-        return "refuses connections";
-    case PG_SEEN_SILENT:
-        return "does not answer";
-    case PG_SEEN_OUTDATED:
-        return "is an older primary";
-    case PG_SEEN_ELSEWHERE:
-        return "is not the home of the place";
-    case PG_SEEN_LOST:
-        return "lacks acknowledged commits";
-    case PG_SEEN_UNRESOLVED:
-        return "has no address";
-    case PG_SEEN_OTHER:
-        break;
-    }
-    return "";
-}
 
 struct line {
     char *text;
@@ -79,9 +55,8 @@ static void add(struct line *line, const char *text)
 static void add_name(struct line *line, const struct pg_hosts *hosts, int host)
 {
     const struct pg_host *it = &hosts->list[host];
-    bool has_ports = hosts->was[2] && strchr(hosts->was[2], ',');
     add(line, it->host ? it->host : it->hostaddr ? it->hostaddr : "the database");
-    if (has_ports && it->port) {
+    if (hosts->has_ports && it->port) {
         add(line, ":");
         add(line, it->port);
     }
@@ -109,12 +84,6 @@ static enum pg_seen host_state(const struct pg_hosts *hosts, int host, const cha
     return seen;
 }
 
-static enum pg_cause cause_of(enum pg_seen seen)
-{
-    return (size_t)seen < ARRAY_SIZE(common_states) && common_states[seen].words ? common_states[seen].cause
-                                                                                 : PG_CAUSE_OTHER;
-}
-
 static void add_hosts(struct line *line, const struct pg_hosts *hosts, bool all_agree)
 {
     for (int i = 0; i < hosts->count; i++) {
@@ -126,7 +95,7 @@ static void add_hosts(struct line *line, const struct pg_hosts *hosts, bool all_
             continue;
         bool is_quoted = seen == PG_SEEN_OTHER || (seen == PG_SEEN_NOTHING && why[0]);
         add(line, is_quoted ? ": " : " ");
-        add(line, is_quoted ? why : state_text(seen));
+        add(line, is_quoted ? why : states[seen].one);
         if (seen == PG_SEEN_UNRESOLVED && why[0]) {
             add(line, " (");
             add(line, why);
@@ -150,7 +119,7 @@ enum pg_cause pg_hosts_why(const struct pg_hosts *hosts, const char *reason, cha
                       seen == PG_SEEN_ELSEWHERE;
     }
     enum pg_cause cause = is_lost       ? PG_CAUSE_LOST
-                          : all_agree   ? cause_of(first)
+                          : all_agree   ? states[first].cause
                           : is_answered ? PG_CAUSE_NO_PRIMARY
                                         : PG_CAUSE_OTHER;
     if (hosts->count <= 1) {
@@ -161,8 +130,8 @@ enum pg_cause pg_hosts_why(const struct pg_hosts *hosts, const char *reason, cha
             add(&line, " has no address: ");
         }
         add(&line, !is_unresolved && reason[0] ? reason : why[0] ? why : "not connected yet");
-    } else if (all_agree && cause != PG_CAUSE_OTHER) {
-        add(&line, common_states[first].words);
+    } else if (all_agree && states[first].all) {
+        add(&line, states[first].all);
         add_hosts(&line, hosts, true);
     } else {
         char start[64];

@@ -27,17 +27,15 @@ struct pg_sync {
     struct pg_notices notices; /* its doubt is about the commit of the current call */
 };
 
-/* host -1: any. */
-static bool open_at(const char *conninfo, const char *application_name, int host, int *ret_hosts,
-                    struct pg_sync **ret_db, struct err *err)
+bool pg_sync_open_host(const char *conninfo, const char *application_name, int host, int *ret_hosts,
+                       struct pg_sync **ret_db, struct err *err)
 {
     if (!pg_conninfo_check(conninfo, err))
         return false;
     struct pg_sync *db = calloc(1, sizeof(*db));
     if (!db)
         return err_set(err, ERR_MEMORY, "out of memory");
-    db->connection = host < 0 ? pg_dial(conninfo, application_name, err)
-                              : pg_dial_host(conninfo, application_name, host, ret_hosts, err);
+    db->connection = pg_dial(conninfo, application_name, host, ret_hosts, err);
     if (!db->connection) {
         free(db);
         return false;
@@ -49,13 +47,8 @@ static bool open_at(const char *conninfo, const char *application_name, int host
 
 bool pg_sync_open(const char *conninfo, const char *application_name, struct pg_sync **ret_db, struct err *err)
 {
-    return open_at(conninfo, application_name, -1, NULL, ret_db, err);
-}
-
-bool pg_sync_open_host(const char *conninfo, const char *application_name, int host, int *ret_hosts,
-                       struct pg_sync **ret_db, struct err *err)
-{
-    return open_at(conninfo, application_name, host, ret_hosts, ret_db, err);
+    int hosts;
+    return pg_sync_open_host(conninfo, application_name, -1, &hosts, ret_db, err);
 }
 
 void pg_sync_where(const struct pg_sync *db, char *ret_text, size_t size)

@@ -295,14 +295,12 @@ TEST(the_same_list_keeps_what_is_known_and_another_begins_anew)
 TEST(without_memory_the_list_stays_as_it_is)
 {
     use("10.0.0.1,10.0.0.2", NULL, "1");
-    for (long n = 1; n <= 4; n++) {
-        allocations_fail_at(n, 0);
-        bool is_set = pg_hosts_set(&hosts, "10.0.0.5", NULL, "2", false);
-        long count = allocations_stop_failing();
-        ck_assert(!is_set && count >= n);
-        ck_assert_int_eq(hosts.count, 2);
-        ck_assert_str_eq(hosts.list[1].host, "10.0.0.2");
-    }
+    allocations_fail_at(1, 0);
+    bool is_set = pg_hosts_set(&hosts, "10.0.0.5", NULL, "2", false);
+    long count = allocations_stop_failing();
+    ck_assert(!is_set && count == 1);
+    ck_assert_int_eq(hosts.count, 2);
+    ck_assert_str_eq(hosts.list[1].host, "10.0.0.2");
     use("10.0.0.5", NULL, "2");
     ck_assert_int_eq(hosts.count, 1);
 }
