@@ -229,67 +229,64 @@ bool config_value_url(const char *text, char **ret_url, struct err *err)
     return true;
 }
 
+#define ID_PLACE "{id}"
+
+/* As config_value_url() without its "{id}" at `place`, NULL = it has none. What may stand in a query may stand in a
+ * path. */
+static bool check_url_around(const char *text, const char *place, bool may_have_query, struct err *err)
+{
+    char *copy = strdup(text), *checked = NULL;
+
+    if (!copy)
+        return err_set(err, ERR_MEMORY, "no memory for an option");
+    if (place)
+        memmove(copy + (place - text), place + strlen(ID_PLACE), strlen(place + strlen(ID_PLACE)) + 1);
+    for (char *at = copy; may_have_query && *at; at++)
+        if (*at == '?')
+            *at = '/';
+    bool good = config_value_url(copy, &checked, err);
+    free(checked);
+    free(copy);
+    return good;
+}
+
 bool config_value_full_url(const char *text, char **ret_url, struct err *err)
 {
-    static const char id[] = "{id}";
-    const char *place = strstr(text, id);
-    size_t length = strlen(text), scheme = scheme_length(text), authority = scheme + strcspn(text + scheme, "/?#");
-    size_t size = length + sizeof("/");
-    char *checked = NULL, *copy;
+    const char *place = strstr(text, ID_PLACE);
+    size_t scheme = scheme_length(text), authority = scheme + strcspn(text + scheme, "/?#");
+    char *copy;
 
     if (scheme == 0) /* before a part is taken out or changed, behind which it might be one */
         return config_value_url(text, ret_url, err);
-    if (place && strstr(place + 1, id))
+    if (place && strstr(place + 1, ID_PLACE))
         return err_set(err, ERR_CONFIG, "{id}, the place of the event's id, may be in it once");
     if (place && place < text + authority)
         return err_set(err, ERR_CONFIG, "{id} must be behind its host");
-    copy = malloc(size);
-    if (!copy)
-        return err_set(err, ERR_MEMORY, "no memory for an option");
-    /* What may stand in a query may stand in a path. */
-    snprintf(copy, size, "%.*s%s", place ? (int)(place - text) : (int)length, text,
-             place ? place + sizeof(id) - 1 : "");
-    for (char *at = copy; *at; at++)
-        if (*at == '?')
-            *at = '/';
-    if (!config_value_url(copy, &checked, err)) {
-        free(copy);
+    if (!check_url_around(text, place, true, err))
         return false;
-    }
-    free(checked);
-    snprintf(copy, size, "%.*s%s%s", (int)authority, text, text[authority] == '/' ? "" : "/", text + authority);
+    if (asprintf(&copy, "%.*s%s%s", (int)authority, text, text[authority] == '/' ? "" : "/", text + authority) < 0)
+        return err_set(err, ERR_MEMORY, "no memory for an option");
     *ret_url = copy;
     return true;
 }
 
 bool config_value_id_url(const char *text, char **ret_url, struct err *err)
 {
-    static const char id[] = "{id}";
-    const char *place = strstr(text, id), *path = strchr(text + scheme_length(text), '/');
-    size_t before, length = strlen(text);
-    char *copy, *checked = NULL;
-    bool good;
+    const char *place = strstr(text, ID_PLACE), *path = strchr(text + scheme_length(text), '/');
 
-    if (!place || strstr(place + 1, id))
+    if (!place || strstr(place + 1, ID_PLACE))
         return err_set(err, ERR_CONFIG, "{id}, the place of the event's id, must be in it exactly once");
     if (scheme_length(text) == 0)
         return config_value_url(text, ret_url, err);
     if (!path || path > place)
         return err_set(err, ERR_CONFIG, "{id} must be in its path");
-    before = (size_t)(place - text);
-    copy = strdup(text);
+    if (!check_url_around(text, place, false, err))
+        return false;
+    char *copy = strdup(text);
     if (!copy)
         return err_set(err, ERR_MEMORY, "no memory for an option");
-    memmove(copy + before, place + sizeof(id) - 1, length - before - (sizeof(id) - 1) + 1);
-    good = config_value_url(copy, &checked, err);
-    free(checked);
-    if (good)
-        memcpy(copy, text, length + 1);
-    else
-        free(copy);
-    if (good)
-        *ret_url = copy;
-    return good;
+    *ret_url = copy;
+    return true;
 }
 
 bool config_value_url_is_https(const char *url)
