@@ -32,9 +32,8 @@ struct pg_batcher {
     struct pg_batcher_options options;
     struct pg_batch_item *first, *last; /* the queue */
     int waiting_count;                  /* its length */
-    int alone_count; /* the number of its first items that are sent one by one, because their batch was refused */
-    int usual_count; /* items of a batch, mostly of the last four */
-    int64_t last_ms; /* the last batch started, by the loop's clock */
+    int usual_count;                    /* items of a batch, mostly of the last four */
+    int64_t last_ms;                    /* the last batch started, by the loop's clock */
     uv_prepare_t prepare;
     uv_timer_t wake_timer; /* makes the loop do another iteration */
     struct closing closing;
@@ -82,8 +81,6 @@ static struct pg_batch_item *take_first(struct pg_batcher *batcher)
     if (!batcher->first)
         batcher->last = NULL;
     batcher->waiting_count--;
-    if (batcher->alone_count > 0)
-        batcher->alone_count--;
     return item;
 }
 
@@ -194,13 +191,14 @@ static void split(struct batch *batch)
 {
     struct pg_batcher *batcher = batch->batcher;
     for (int i = batch->count - 1; i >= 0; i--) {
+        /* guard: a batch that is refused is split */
+        batch->items[i]->goes_alone = true;
         batch->items[i]->next = batcher->first;
         batcher->first = batch->items[i];
         if (!batcher->last)
             batcher->last = batch->items[i];
     }
     batcher->waiting_count += batch->count;
-    batcher->alone_count += batch->count;
     set_free(batch);
 }
 
@@ -222,7 +220,6 @@ static void refused(struct batch *batch, const struct pg_query_result *result)
         retry(batch, result->message);
     else if (pg_sqlstate_is_moved(result->sqlstate)) /* it is so for all of them */
         refuse_all(batch, result);
-    /* guard: a batch that is refused is split */
     else if (batch->count > 1)
         split(batch);
     else if (options->hooks->on_refused(options->context, batch->items[0], result))
@@ -257,14 +254,9 @@ static void on_result(struct pg_query *query, const struct pg_query_result *resu
 
 /* ---- when a batch starts ---- */
 
-static bool goes_alone(const struct pg_batcher *batcher)
-{
-    return batcher->alone_count > 0 || batcher->first->goes_alone;
-}
-
 static void start_batch(struct pg_batcher *batcher, struct batch *batch)
 {
-    int most = goes_alone(batcher) ? 1 : batcher->options.items_max;
+    int most = batcher->first->goes_alone ? 1 : batcher->options.items_max;
     batch->count = batch->tries = 0;
     while (batcher->first && batch->count < most && (batch->count == 0 || !batcher->first->goes_alone))
         batch->items[batch->count++] = take_first(batcher);
@@ -278,7 +270,8 @@ static void start_batch(struct pg_batcher *batcher, struct batch *batch)
 static int64_t gather_ms(const struct pg_batcher *batcher)
 {
     const struct pg_batcher_options *options = &batcher->options;
-    if (batcher->usual_count < LOAD_FROM || batcher->waiting_count >= options->gather_items || goes_alone(batcher))
+    if (batcher->usual_count < LOAD_FROM || batcher->waiting_count >= options->gather_items ||
+        batcher->first->goes_alone)
         return 0;
     return batcher->last_ms + options->gather_ms - (int64_t)uv_now(options->loop);
 }

@@ -31,7 +31,7 @@ struct pg_batch_item {
     int64_t deadline_ms; /* no further try after it */
     /* out */
     bool may_be_done; /* the outcome of an earlier try is unknown */
-    bool goes_alone;  /* in; set by pg_batcher_add_again() only */
+    bool goes_alone;  /* in pg_batcher_add_again(), or since its batch was refused */
     /* private */
     struct pg_batch_item *next;
 };

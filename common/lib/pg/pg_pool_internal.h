@@ -31,6 +31,9 @@ enum slot_state {
     SLOT_RETIRING,
 };
 
+/* The slot's own queries. */
+enum slot_check { SLOT_SCHEMA, SLOT_SETTINGS, SLOT_SERVER, SLOT_HISTORY, SLOT_WAITS, SLOT_CHECKS };
+
 struct slot {
     struct pg_connection connection;
     struct pg_pool *pool;
@@ -39,8 +42,8 @@ struct slot {
     int yielding_count;        /* of those in flight */
     int64_t timeline;          /* of the server, which each promotion raises; 0 = unknown */
     struct pg_history history; /* of the server; while it is asked for, what was known then */
-    struct pg_query schema_query, settings_query, server_query, history_query, waits_query;
-    struct buf pids; /* of waits_query */
+    struct pg_query checks[SLOT_CHECKS];
+    struct buf pids; /* of the query about waits */
 };
 
 struct pg_pool {

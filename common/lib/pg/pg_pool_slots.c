@@ -152,10 +152,10 @@ static void set_up(struct slot *slot)
 }
 
 /* Its deadline is the connection's, which runs until the slot is up. */
-static void send_check(struct slot *slot, struct pg_query *query)
+static void send_check(struct slot *slot, enum slot_check check)
 {
-    query->deadline_ms = INT64_MAX;
-    if (pg_connection_send(&slot->connection, query))
+    slot->checks[check].deadline_ms = INT64_MAX;
+    if (pg_connection_send(&slot->connection, &slot->checks[check]))
         pg_connection_flush(&slot->connection);
     else
         pg_connection_lose(&slot->connection, NULL);
@@ -176,18 +176,16 @@ static void check_waits(struct slot *slot)
         pg_array_add_int8(&pids, pg_abandoned_pid(&it->session));
         count++;
     }
-    slot->waits_query = (struct pg_query){.statement = &sql_session_waits};
-    slot->waits_query.params[0] = pg_array_param(&pids);
+    slot->checks[SLOT_WAITS] = (struct pg_query){.statement = &sql_session_waits};
+    slot->checks[SLOT_WAITS].params[0] = pg_array_param(&pids);
     if (count == 0 || slot->pids.failed)
         set_up(slot);
     else
-        send_check(slot, &slot->waits_query);
+        send_check(slot, SLOT_WAITS);
 }
 
 static void on_waits(struct slot *slot, const struct pg_query_result *result)
 {
-    if (result->kind == PG_UNKNOWN)
-        return; /* the connection is lost already */
     if (result->kind == PG_DONE && pg_rows_count(result->rows) == 1)
         slot->pool->waits_for_standby = pg_int8(result->rows, 0, 0) > 0;
     set_up(slot);
@@ -230,22 +228,15 @@ static void check_place(struct slot *slot, const struct pg_rows *rows)
 
 static void on_schema(struct slot *slot, const struct pg_query_result *result)
 {
-    switch (result->kind) {
-    case PG_DONE:
+    if (result->kind == PG_DONE) {
         check_pooler(slot, result->rows);
         check_schema(slot, pg_rows_count(result->rows) == 1 ? pg_int8(result->rows, 0, 0) : 0);
         if (slot->state == SLOT_CHECKING) /* the schema fits */
             check_place(slot, result->rows);
-        break;
-    case PG_REFUSED:
-        if (strcmp(result->sqlstate, "42P01") == 0)
-            check_schema(slot, 0); /* no such table */
-        else
-            pg_connection_lose(&slot->connection, result->message);
-        break;
-    case PG_NOT_SENT:
-    case PG_UNKNOWN:
-        break; /* the connection is lost already */
+    } else if (strcmp(result->sqlstate, "42P01") == 0) {
+        check_schema(slot, 0); /* no such table */
+    } else {
+        pg_connection_lose(&slot->connection, result->message);
     }
 }
 
@@ -254,7 +245,7 @@ static void on_settings(struct slot *slot, const struct pg_query_result *result)
     char text[PG_FAULT_SIZE];
     if (result->kind == PG_REFUSED)
         pg_connection_lose(&slot->connection, result->message);
-    else if (result->kind == PG_DONE && pg_settings_fault(result->rows, text))
+    else if (pg_settings_fault(result->rows, text))
         pg_connection_lose(&slot->connection, text);
 }
 
@@ -274,20 +265,18 @@ static int64_t newest_timeline(const struct pg_pool *pool)
 static void check_history(struct slot *slot)
 {
     slot->history = slot->pool->history;
-    slot->history_query = (struct pg_query){.statement = &sql_session_history};
-    pg_history_params(&slot->history, slot->history_query.params);
+    slot->checks[SLOT_HISTORY] = (struct pg_query){.statement = &sql_session_history};
+    pg_history_params(&slot->history, slot->checks[SLOT_HISTORY].params);
     if (slot->timeline == 0)
         check_waits(slot);
     else
-        send_check(slot, &slot->history_query);
+        send_check(slot, SLOT_HISTORY);
 }
 
 static void on_history(struct slot *slot, const struct pg_query_result *result)
 {
     char text[160];
     const char *lost = NULL;
-    if (result->kind == PG_UNKNOWN)
-        return; /* the connection is lost already */
     if (result->kind == PG_DONE)
         lost = pg_history_read(result->rows, slot->timeline, &slot->history);
     snprintf(text, sizeof(text), "the database lacks acknowledged commits: %.80s; see issuing-ctl accept-history",
@@ -320,19 +309,19 @@ static void check_server(struct slot *slot, bool is_standby, bool is_read_only)
 
 static void on_server(struct slot *slot, const struct pg_query_result *result)
 {
-    switch (result->kind) {
-    case PG_DONE:
-        slot->timeline = pg_int8(result->rows, 0, 0);
-        check_server(slot, pg_bool(result->rows, 0, 1), pg_bool(result->rows, 0, 2));
-        break;
-    case PG_REFUSED: /* something that is not quite PostgreSQL: its timeline stays unknown */
+    if (result->kind == PG_REFUSED) { /* something that is not quite PostgreSQL: its timeline stays unknown */
         check_server(slot, false, false);
-        break;
-    case PG_NOT_SENT:
-    case PG_UNKNOWN:
-        break; /* the connection is lost already */
+        return;
     }
+    slot->timeline = pg_int8(result->rows, 0, 0);
+    check_server(slot, pg_bool(result->rows, 0, 1), pg_bool(result->rows, 0, 2));
 }
+
+/* Each gets what the server said: PG_DONE or PG_REFUSED. */
+static void (*const on_check[SLOT_CHECKS])(struct slot *slot, const struct pg_query_result *result) = {
+    [SLOT_SCHEMA] = on_schema,   [SLOT_SETTINGS] = on_settings, [SLOT_SERVER] = on_server,
+    [SLOT_HISTORY] = on_history, [SLOT_WAITS] = on_waits,
+};
 
 /* ---- hooks of the connection ---- */
 
@@ -351,15 +340,12 @@ static void on_up(struct pg_connection *connection)
         check_waits(slot);
         return;
     }
-    slot->schema_query = (struct pg_query){.statement = &sql_schema_version};
-    slot->settings_query = (struct pg_query){.statement = &sql_session_settings};
-    slot->settings_query.params[0] = pg_param_int8(PQbackendPID(connection->libpq));
-    slot->server_query = (struct pg_query){.statement = &sql_session_server};
-    send_check(slot, &slot->schema_query);
-    if (slot->state == SLOT_CHECKING)
-        send_check(slot, &slot->settings_query);
-    if (slot->state == SLOT_CHECKING)
-        send_check(slot, &slot->server_query);
+    slot->checks[SLOT_SCHEMA] = (struct pg_query){.statement = &sql_schema_version};
+    slot->checks[SLOT_SETTINGS] = (struct pg_query){.statement = &sql_session_settings};
+    slot->checks[SLOT_SETTINGS].params[0] = pg_param_int8(PQbackendPID(connection->libpq));
+    slot->checks[SLOT_SERVER] = (struct pg_query){.statement = &sql_session_server};
+    for (enum slot_check check = SLOT_SCHEMA; check <= SLOT_SERVER && slot->state == SLOT_CHECKING; check++)
+        send_check(slot, check);
 }
 
 static void on_session_over(struct pg_abandoned *session)
@@ -412,26 +398,12 @@ static void on_result(struct pg_connection *connection, struct pg_query *query, 
 {
     struct slot *slot = slot_of(connection);
     struct pg_pool *pool = slot->pool;
-    if (query == &slot->schema_query) {
-        on_schema(slot, result);
-        return;
-    }
-    if (query == &slot->settings_query) {
-        on_settings(slot, result);
-        return;
-    }
-    if (query == &slot->server_query) {
-        on_server(slot, result);
-        return;
-    }
-    if (query == &slot->history_query) {
-        on_history(slot, result);
-        return;
-    }
-    if (query == &slot->waits_query) {
-        on_waits(slot, result);
-        return;
-    }
+    for (int i = 0; i < SLOT_CHECKS; i++)
+        if (query == &slot->checks[i]) {
+            if (result->kind != PG_UNKNOWN) /* else the connection is lost already */
+                on_check[i](slot, result);
+            return;
+        }
     /* guard: a session whose server is not the home of the place any more is given up */
     bool is_left = pg_sqlstate_is_moved(result->sqlstate) || strcmp(result->sqlstate, "25006") == 0;
     if (slot->state == SLOT_UP && result->kind == PG_REFUSED && is_left)
