@@ -95,21 +95,15 @@ static const struct {
 #undef X
 };
 
-static bool report_json(const char *id_text, enum action_result result, const struct event *event, const char *why)
-{
-    struct json *object = event ? event_json(event) : json_new_object();
-    if (object && (event || json_set_text(object, "id", id_text)) &&
-        json_set_text(object, "result", results[result].word) && json_set_text(object, "why", why))
-        return print_json(object, stdout);
-    json_free(object);
-    return false;
-}
-
 bool action_report(const struct ctl *ctl, const char *id_text, enum action_result result, const struct event *event,
                    const char *why, struct err *err)
 {
-    if (ctl->json)
-        return report_json(id_text, result, event, why) || err_set(err, ERR_MEMORY, "out of memory");
+    if (ctl->json) {
+        struct json *object = event ? event_json(event) : JSON_OBJECT(json_text("id", id_text));
+        json_add(&object, json_text("result", results[result].word));
+        json_add(&object, json_text("why", why));
+        return print_json(object, err);
+    }
     printf("%s  %s", id_text, results[result].text);
     if (why) {
         fputs(": ", stdout);

@@ -271,19 +271,12 @@ bool cluster_is_blocked(const struct cluster_target *target)
 
 struct json *cluster_target_json(const struct cluster_target *target)
 {
-    struct json *object = json_new_object();
-    if (object && json_set_text(object, "target", target->name) &&
-        json_set_text(object, "state", cluster_state(target)) && json_set_integer(object, "workers", target->workers) &&
-        json_set_integer(object, "blocked_at", target->blocked) && print_set_time(object, "since", target->since_us) &&
-        json_set_text(object, "cause", target->cause) && print_set_time(object, "next_at", target->next_us) &&
-        json_set_integer(object, "in_flight", target->in_flight) &&
-        json_set_integer(object, "waiting", target->waiting) && json_set_integer(object, "backlog", target->backlog) &&
-        print_set_time(object, "paused_at", target->paused_us) &&
-        json_set_text(object, "paused_by", target->paused_by) &&
-        json_set_text(object, "paused_why", target->paused_why) &&
-        print_set_time(object, "paused_until", target->paused_until_us) &&
-        json_set_integer(object, "paused_workers", target->obeying))
-        return object;
-    json_free(object);
-    return NULL;
+    return JSON_OBJECT(json_text("target", target->name), json_text("state", cluster_state(target)),
+                       json_number("workers", target->workers), json_number("blocked_at", target->blocked),
+                       json_time("since", target->since_us), json_text("cause", target->cause),
+                       json_time("next_at", target->next_us), json_number("in_flight", target->in_flight),
+                       json_number("waiting", target->waiting), json_number("backlog", target->backlog),
+                       json_time("paused_at", target->paused_us), json_text("paused_by", target->paused_by),
+                       json_text("paused_why", target->paused_why), json_time("paused_until", target->paused_until_us),
+                       json_number("paused_workers", target->obeying));
 }

@@ -183,89 +183,39 @@ void counts_add(struct table *table, int64_t events, bool is_estimated)
 static struct json *failed_json(const struct pg_rows *rows)
 {
     struct json *failed = json_new_array();
-    bool whole = failed != NULL;
-    for (int row = 0; whole && row < pg_rows_count(rows); row++) {
-        struct json *line = json_new_object();
-        whole = line && json_set_text(line, "code", pg_bytes(rows, row, FAILED_CODE).bytes) &&
-                json_set_text(line, "type", pg_bytes(rows, row, FAILED_TYPE).bytes) &&
-                json_set_integer(line, "events", pg_int8(rows, row, FAILED_EVENTS)) &&
-                print_set_time(line, "since", pg_time_us(rows, row, FAILED_SINCE));
-        if (!whole)
-            json_free(line);
-        else
-            whole = json_append(failed, line);
-    }
-    if (whole)
-        return failed;
-    json_free(failed);
-    return NULL;
+    for (int row = 0; row < pg_rows_count(rows); row++)
+        json_append(&failed, JSON_OBJECT(json_text("code", pg_bytes(rows, row, FAILED_CODE).bytes),
+                                         json_text("type", pg_bytes(rows, row, FAILED_TYPE).bytes),
+                                         json_number("events", pg_int8(rows, row, FAILED_EVENTS)),
+                                         json_time("since", pg_time_us(rows, row, FAILED_SINCE))));
+    return failed;
 }
 
 static struct json *types_json(const struct counts *counts)
 {
     struct json *types = json_new_array();
     struct backlog_type type;
-    bool whole = types != NULL;
-    for (int row = 0; whole && backlog_next(counts->open, &row, &type);) {
-        struct json *line = json_new_object();
-        whole = line && json_set_text(line, "type", type.name) &&
-                json_set(line, "delivered", json_new_bool(type.is_delivered)) &&
-                json_set(line, "alive", json_new_bool(type.is_live)) &&
-                json_set_integer(line, "pending", backlog_waiting(&type)) &&
-                json_set_integer(line, "processing", type.processing) &&
-                json_set_integer(line, "held_back", type.held) &&
-                json_set_integer(line, "failed", counts_failed_of(counts, type.name)) &&
-                json_set_integer(line, "oldest_pending_seconds",
-                                 backlog_age_us(&type, backlog_now_us(counts->open)) / 1000000);
-        if (!whole)
-            json_free(line);
-        else
-            whole = json_append(types, line);
-    }
-    if (whole)
-        return types;
-    json_free(types);
-    return NULL;
-}
-
-static struct json *events_json(const struct counts *counts)
-{
-    struct json *events = json_new_object();
-    bool whole = events != NULL;
-    for (int status = 0; whole && status < COUNTS_STATUSES; status++)
-        whole = json_set_integer(events, outbox_status_name((enum outbox_status)status), counts->events[status]);
-    if (whole)
-        return events;
-    json_free(events);
-    return NULL;
-}
-
-static struct json *estimated_json(const struct counts *counts)
-{
-    struct json *names = json_new_array();
-    bool whole = names != NULL;
-    for (int status = 0; whole && status < COUNTS_STATUSES; status++)
-        if (counts->estimated[status])
-            whole = json_append(names, json_new_text(outbox_status_name((enum outbox_status)status)));
-    if (whole)
-        return names;
-    json_free(names);
-    return NULL;
-}
-
-static bool set_whole(struct json *object, const char *name, struct json *value)
-{
-    return value && json_set(object, name, value);
+    for (int row = 0; backlog_next(counts->open, &row, &type);)
+        json_append(&types,
+                    JSON_OBJECT(json_text("type", type.name), json_flag("delivered", type.is_delivered),
+                                json_flag("alive", type.is_live), json_number("pending", backlog_waiting(&type)),
+                                json_number("processing", type.processing), json_number("held_back", type.held),
+                                json_number("failed", counts_failed_of(counts, type.name)),
+                                json_number("oldest_pending_seconds",
+                                            backlog_age_us(&type, backlog_now_us(counts->open)) / 1000000)));
+    return types;
 }
 
 struct json *counts_json(const struct counts *counts)
 {
-    struct json *object = json_new_object();
-    if (object && set_whole(object, "events", events_json(counts)) &&
-        json_set_integer(object, "oldest_pending_seconds", counts->oldest_pending_s) &&
-        set_whole(object, "failed", failed_json(counts->failed)) && set_whole(object, "types", types_json(counts)) &&
-        set_whole(object, "estimated", estimated_json(counts)))
-        return object;
-    json_free(object);
-    return NULL;
+    struct json *events = json_object_of(NULL, 0), *estimated = json_new_array();
+    for (int status = 0; status < COUNTS_STATUSES; status++) {
+        const char *name = outbox_status_name((enum outbox_status)status);
+        json_add(&events, json_number(name, counts->events[status]));
+        if (counts->estimated[status])
+            json_append(&estimated, json_new_text(name));
+    }
+    return JSON_OBJECT(json_tree("events", events), json_number("oldest_pending_seconds", counts->oldest_pending_s),
+                       json_tree("failed", failed_json(counts->failed)), json_tree("types", types_json(counts)),
+                       json_tree("estimated", estimated));
 }

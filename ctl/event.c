@@ -190,33 +190,23 @@ bool event_read_prospect(struct pg_sync *db, struct event *event, struct pg_rows
     return true;
 }
 
-static struct json *card_json(const struct event *event)
+static struct json_field card_field(const struct event *event)
 {
-    struct json *card = json_new_object();
-    if (card && json_set_text(card, "id", event->card_id_text) && json_set_text(card, "last4", event->last4) &&
-        json_set_integer(card, "exp_month", event->exp_month) && json_set_integer(card, "exp_year", event->exp_year) &&
-        json_set_text(card, "status", event->card_status) &&
-        json_set_text(card, "issuer_card_id", event->issuer_card_id) &&
-        print_set_time(card, "number_erased_at", event->number_erased_us))
-        return card;
-    json_free(card);
-    return NULL;
+    if (!event->has_card)
+        return json_null("card");
+    return json_tree(
+        "card", JSON_OBJECT(json_text("id", event->card_id_text), json_text("last4", event->last4),
+                            json_number("exp_month", event->exp_month), json_number("exp_year", event->exp_year),
+                            json_text("status", event->card_status), json_text("issuer_card_id", event->issuer_card_id),
+                            json_time("number_erased_at", event->number_erased_us)));
 }
 
-static struct json *reason_json(const struct event *event)
+static struct json_field reason_field(const struct event *event)
 {
-    struct json *reason = json_new_object();
-    if (reason && json_set_text(reason, "code", event->reason_code) &&
-        json_set_text(reason, "detail", event->reason_detail))
-        return reason;
-    json_free(reason);
-    return NULL;
-}
-
-/* A member that is an object, or null where there is none to show. */
-static bool set_object(struct json *object, const char *name, bool wanted, struct json *value)
-{
-    return wanted ? value && json_set(object, name, value) : json_set(object, name, NULL);
+    if (!event->reason_code)
+        return json_null("reason");
+    return json_tree("reason",
+                     JSON_OBJECT(json_text("code", event->reason_code), json_text("detail", event->reason_detail)));
 }
 
 int64_t event_next_us(const struct event *event)
@@ -247,38 +237,24 @@ void event_trace_url(const struct event *event, char ret_url[EVENT_TRACE_URL_SIZ
 
 struct json *event_json(const struct event *event)
 {
-    struct json *object = json_new_object();
     char page[EVENT_PAGE_SIZE], trace_url[EVENT_TRACE_URL_SIZE];
     event_page(event, page);
     event_trace_url(event, trace_url);
-    bool whole =
-        object && json_set_text(object, "id", event->id_text) && json_set_text(object, "user_id", event->user_id) &&
-        json_set_text(object, "kind", event->kind) && json_set_text(object, "replaces", event->replaces) &&
-        json_set_text(object, "because", event->because) && json_set_text(object, "event_type", event->type) &&
-        json_set_text(object, "status", event->status_text) &&
-        json_set_integer(object, "retry_count", event->retry_count) &&
-        print_set_time(object, "next_attempt_at",
-                       event->status == OUTBOX_PENDING ? event_next_us(event) : event->next_attempt_us) &&
-        print_set_time(object, "created_at", event->created_us) &&
-        print_set_time(object, "updated_at", event->updated_us) &&
-        print_set_time(object, "completed_at", event->completed_us) &&
-        set_object(object, "reason", event->reason_code != NULL, event->reason_code ? reason_json(event) : NULL) &&
-        json_set_text(object, "last_error", event->last_error) &&
-        json_set_text(object, "idempotency_key", event->client_key) &&
-        json_set_text(object, "traceparent", event->traceparent) &&
-        json_set_text(object, "trace_id", event->trace_id[0] ? event->trace_id : NULL) &&
-        json_set_text(object, "trace_url", trace_url[0] ? trace_url : NULL) &&
-        json_set_text(object, "lease_owner", event->lease_owner) &&
-        print_set_time(object, "lease_until", event->lease_until_us) &&
-        print_set_time(object, "first_sent_at", event->first_sent_us) &&
-        json_set(object, "outcome_unknown", json_new_bool(event->outcome_unknown)) &&
-        set_object(object, "card", event->has_card, event->has_card ? card_json(event) : NULL) &&
-        json_set_text(object, "held_behind", event->held_behind_text[0] ? event->held_behind_text : NULL) &&
-        print_set_document(object, "kept_result", event->result) && json_set_text(object, "page", page);
-    if (whole)
-        return object;
-    json_free(object);
-    return NULL;
+    return JSON_OBJECT(
+        json_text("id", event->id_text), json_text("user_id", event->user_id), json_text("kind", event->kind),
+        json_text("replaces", event->replaces), json_text("because", event->because),
+        json_text("event_type", event->type), json_text("status", event->status_text),
+        json_number("retry_count", event->retry_count),
+        json_time("next_attempt_at", event->status == OUTBOX_PENDING ? event_next_us(event) : event->next_attempt_us),
+        json_time("created_at", event->created_us), json_time("updated_at", event->updated_us),
+        json_time("completed_at", event->completed_us), reason_field(event), json_text("last_error", event->last_error),
+        json_text("idempotency_key", event->client_key), json_text("traceparent", event->traceparent),
+        json_text("trace_id", event->trace_id[0] ? event->trace_id : NULL),
+        json_text("trace_url", trace_url[0] ? trace_url : NULL), json_text("lease_owner", event->lease_owner),
+        json_time("lease_until", event->lease_until_us), json_time("first_sent_at", event->first_sent_us),
+        json_flag("outcome_unknown", event->outcome_unknown), card_field(event),
+        json_text("held_behind", event->held_behind_text[0] ? event->held_behind_text : NULL),
+        print_document("kept_result", event->result), json_text("page", page));
 }
 
 const char *const event_heads[] = {"ID",      "STATUS",       "KIND", "USER",   "TRIES",

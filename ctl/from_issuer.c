@@ -123,12 +123,9 @@ static bool report(const struct from_issuer *list, const struct pg_rows *rows, i
         printf("; %s\n", why);
         return true;
     }
-    struct json *object = json_new_object();
-    if (object && json_set_text(object, "id", reference) && json_set_text(object, "result", kind) &&
-        json_set_text(object, "issuer_card_id", card) && json_set_text(object, "why", why))
-        return print_json(object, stdout) || err_set(err, ERR_MEMORY, "out of memory");
-    json_free(object);
-    return err_set(err, ERR_MEMORY, "out of memory");
+    return print_json(JSON_OBJECT(json_text("id", reference), json_text("result", kind),
+                                  json_text("issuer_card_id", card), json_text("why", why)),
+                      err);
 }
 
 /* The counts, {"ok": 1, "no_event": 2}, as people read them: ok 1, no_event 2. */
@@ -149,19 +146,13 @@ static bool report_end(const struct from_issuer *list, bool is_over, const char 
     char since[PRINT_TIME_SIZE], began[PRINT_TIME_SIZE], id[UUID_TEXT_SIZE], counts_text[256];
     bool is_whole = is_over && !trouble;
     uuid_format(&list->id, id);
-    if (list->ctl->json) {
-        struct slice text = pg_bytes(rows, 0, LIST_COUNTS);
-        struct json *object = json_new_object(), *counts = NULL;
-        if (object && json_parse(text.bytes, text.length, &counts, err) && json_set(object, "counts", counts) &&
-            json_set_text(object, "listing", id) && json_set(object, "is_whole", json_new_bool(is_whole)) &&
-            print_set_time(object, "since", list->since_us) &&
-            print_set_time(object, "up_to", is_whole ? pg_int8(rows, 0, LIST_BEGAN) : 0) &&
-            json_set_integer(object, "cards", cards) && json_set_integer(object, "questions", questions) &&
-            json_set_text(object, "trouble", trouble))
-            return print_json(object, stdout) || err_set(err, ERR_MEMORY, "out of memory");
-        json_free(object);
-        return err_set(err, ERR_MEMORY, "out of memory");
-    }
+    if (list->ctl->json)
+        return print_json(JSON_OBJECT(print_document("counts", text_of(rows, 0, LIST_COUNTS)), json_text("listing", id),
+                                      json_flag("is_whole", is_whole), json_time("since", list->since_us),
+                                      json_time("up_to", is_whole ? pg_int8(rows, 0, LIST_BEGAN) : 0),
+                                      json_number("cards", cards), json_number("questions", questions),
+                                      json_text("trouble", trouble)),
+                          err);
     fflush(stdout);
     write_counts(text_of(rows, 0, LIST_COUNTS), counts_text, sizeof(counts_text));
     if (is_whole)

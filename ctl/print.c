@@ -132,6 +132,13 @@ void table_done(struct table *table)
     *table = (struct table){0};
 }
 
+bool table_end(struct table *table, struct err *err)
+{
+    bool whole = table_flush(table, stdout);
+    table_done(table);
+    return whole || err_set(err, ERR_MEMORY, "out of memory");
+}
+
 static int of_place = -1;
 
 void print_set_place(int place)
@@ -139,17 +146,23 @@ void print_set_place(int place)
     of_place = place;
 }
 
-bool print_json(struct json *json, FILE *out)
+bool print_json(struct json *json, struct err *err)
 {
     struct buf line;
     buf_init(&line, JSON_LINE_MAX);
-    bool whole = json && (of_place < 0 || json_set_integer(json, "place", of_place)) && json_write(json, &line) &&
-                 buf_put_byte(&line, '\n');
+    if (of_place >= 0)
+        json_add(&json, json_number("place", of_place));
+    bool whole = json && json_write(json, &line) && buf_put_byte(&line, '\n');
     if (whole)
-        fwrite(line.bytes, 1, line.length, out);
+        fwrite(line.bytes, 1, line.length, stdout);
     buf_done(&line);
     json_free(json);
-    return whole;
+    return whole || err_set(err, ERR_MEMORY, "out of memory");
+}
+
+void table_add_json(struct table *table, struct json *json)
+{
+    table->failed |= !print_json(json, NULL);
 }
 
 void print_text(const char *text, FILE *out)
@@ -212,21 +225,10 @@ const char *print_number(int64_t number, char ret_text[PRINT_NUMBER_SIZE])
     return ret_text;
 }
 
-bool print_set_time(struct json *object, const char *name, int64_t wall_us)
-{
-    char text[CLOCK_RFC3339_SIZE];
-    if (wall_us == 0)
-        return json_set(object, name, NULL);
-    clock_format(wall_us, text);
-    return json_set_text(object, name, text);
-}
-
-bool print_set_document(struct json *object, const char *name, const char *text)
+struct json_field print_document(const char *name, const char *text)
 {
     struct json *document;
-    if (!text)
-        return json_set(object, name, NULL);
-    if (!json_parse(text, strlen(text), &document, NULL))
-        return json_set_text(object, name, text);
-    return json_set(object, name, document);
+    if (text && json_parse(text, strlen(text), &document, NULL))
+        return json_tree(name, document);
+    return json_text(name, text);
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "common/lib/base/base.h"
+#include "common/lib/base/err.h"
 #include "common/lib/json/json.h"
 
 #define PRINT_COLUMNS_MAX 12
@@ -20,7 +21,7 @@ struct table {
     char **cells;                  /* owned, in order of rows */
     size_t count, capacity;
     bool headed; /* the heads were printed */
-    bool failed; /* out of memory: rows are missing */
+    bool failed; /* out of memory: rows or objects are missing */
 };
 
 /* heads: ended by NULL; borrowed. */
@@ -31,9 +32,13 @@ void table_add_number(struct table *table, int64_t number);
 /* Prints the rows that were added and removes them. False: out of memory, some are missing. */
 bool table_flush(struct table *table, FILE *out);
 void table_done(struct table *table);
+/* Both: what is left is printed on standard output. ERR_MEMORY, also where an object of table_add_json() is missing. */
+must_check bool table_end(struct table *table, struct err *err);
 
-/* One line; takes ownership. False: out of memory, nothing was printed. */
-bool print_json(struct json *json, FILE *out);
+/* One line on standard output; takes ownership. ERR_MEMORY: nothing was printed; so is NULL, which could not be made. */
+must_check bool print_json(struct json *json, struct err *err);
+/* The same in the place of a row of the table; table_end() reports a failure. */
+void table_add_json(struct table *table, struct json *json);
 /* From now on each such object has the member `place`. */
 void print_set_place(int place);
 /* Text of others for a terminal: control characters become '?', line ends a blank. */
@@ -44,9 +49,7 @@ const char *print_time(int64_t wall_us, char ret_text[PRINT_TIME_SIZE]);
 const char *print_span(int64_t us, char ret_text[PRINT_SPAN_SIZE]);
 /* A count for people: "1,204". */
 const char *print_number(int64_t number, char ret_text[PRINT_NUMBER_SIZE]);
-/* A time for programs: RFC 3339 text with microseconds, null for 0. */
-bool print_set_time(struct json *object, const char *name, int64_t wall_us);
 /* What the database holds as jsonb; NULL = null. */
-bool print_set_document(struct json *object, const char *name, const char *text);
+struct json_field print_document(const char *name, const char *text);
 
 #endif

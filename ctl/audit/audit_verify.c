@@ -32,13 +32,10 @@ static void find(struct verify *verify, int64_t row, const char *what, const cha
     if (verify->findings++ >= SHOWN_MAX)
         return;
     if (verify->export->ctl->json) {
-        struct json *object = json_new_object();
-        if (object && json_set_integer(object, "line", verify->line) &&
-            json_set(object, "row", row ? json_new_integer(row) : NULL) && json_set_text(object, "finding", what) &&
-            json_set_text(object, "database", more))
-            (void)!print_json(object, stdout);
-        else
-            json_free(object);
+        (void)!print_json(JSON_OBJECT(json_number("line", verify->line),
+                                      row ? json_number("row", row) : json_null("row"), json_text("finding", what),
+                                      json_text("database", more)),
+                          NULL);
         return;
     }
     printf("line %" PRId64 ": ", verify->line);

@@ -258,8 +258,8 @@ bool page_event_json(struct page *page, struct err *err)
     bool is_written = read_story(page, &story, err);
     if (is_written) {
         struct json *object = event_json(&story.event);
-        is_written = (object && story_json(object, &story) && json_write(object, page->out)) ||
-                     err_set(err, ERR_MEMORY, "out of memory");
+        story_json(&object, &story);
+        is_written = (object && json_write(object, page->out)) || err_set(err, ERR_MEMORY, "out of memory");
         json_free(object);
     }
     page->is_json = is_written;

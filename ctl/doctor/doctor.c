@@ -18,15 +18,10 @@ static void __attribute__((format(printf, 5, 0))) print_line(struct doctor *doct
     vsnprintf(found, sizeof(found), format, arguments);
     doctor->failures += level == FAIL;
     if (doctor->ctl->json) {
-        struct json *object = json_new_object();
-        if (object && json_set_text(object, "check", check) && json_set(object, "ok", json_new_bool(level != FAIL)) &&
-            json_set(object, "warning", json_new_bool(level == WARNING)) && json_set_text(object, "found", found) &&
-            json_set_text(object, "fix", has_fix ? fix : NULL)) {
-            doctor->lost |= !print_json(object, stdout);
-            return;
-        }
-        json_free(object);
-        doctor->lost = true;
+        doctor->lost |= !print_json(JSON_OBJECT(json_text("check", check), json_flag("ok", level != FAIL),
+                                                json_flag("warning", level == WARNING), json_text("found", found),
+                                                json_text("fix", has_fix ? fix : NULL)),
+                                    NULL);
         return;
     }
     printf("%-5s %-12s ", words[level], check);

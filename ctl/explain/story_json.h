@@ -5,7 +5,7 @@
 #include "common/lib/json/json.h"
 #include "ctl/explain/story.h"
 
-/* Adds to event_json() its attempts, actions, and what is next. False: out of memory. */
-bool story_json(struct json *object, const struct story *story);
+/* Adds to event_json() its attempts, actions, and what is next; NULL then: out of memory. */
+void story_json(struct json **object, const struct story *story);
 
 #endif

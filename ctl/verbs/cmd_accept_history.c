@@ -18,11 +18,7 @@ static bool report(const struct ctl *ctl, const char *lost, struct err *err)
         putchar('\n');
         return true;
     }
-    struct json *object = json_new_object();
-    if (object && json_set_text(object, "result", result) && json_set_text(object, "why", why))
-        return print_json(object, stdout) || err_set(err, ERR_MEMORY, "out of memory");
-    json_free(object);
-    return err_set(err, ERR_MEMORY, "out of memory");
+    return print_json(JSON_OBJECT(json_text("result", result), json_text("why", why)), err);
 }
 
 static int run_accept_history(struct ctl *ctl, char **arguments, int count)

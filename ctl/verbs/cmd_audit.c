@@ -26,30 +26,17 @@ struct audit {
     bool is_export;
 };
 
-static struct json *parsed(const char *text)
+static struct json *row_json(const struct audit_row *row)
 {
-    struct json *json = NULL;
-    return text && json_parse(text, strlen(text), &json, NULL) ? json : NULL;
-}
-
-static bool print_as_json(const struct audit_row *row)
-{
-    struct json *object = json_new_object();
     char id_text[UUID_TEXT_SIZE], batch_text[UUID_TEXT_SIZE];
     uuid_format(&row->event_id, id_text);
     uuid_format(&row->batch, batch_text);
-    if (object && json_set_integer(object, "id", row->cursor.id) && print_set_time(object, "at", row->cursor.at_us) &&
-        json_set_text(object, "actor", row->actor) && json_set_text(object, "db_role", row->db_role) &&
-        json_set_text(object, "os_user", row->os_user) && json_set_text(object, "sudo_user", row->sudo_user) &&
-        json_set_text(object, "action", row->action) &&
-        json_set_text(object, "event_id", row->has_event ? id_text : NULL) &&
-        json_set_text(object, "reason", row->reason) && json_set(object, "before", parsed(row->before)) &&
-        json_set(object, "after", parsed(row->after)) &&
-        json_set_text(object, "batch", row->has_batch ? batch_text : NULL) &&
-        json_set_text(object, "batch_scope", row->scope))
-        return print_json(object, stdout);
-    json_free(object);
-    return false;
+    return JSON_OBJECT(
+        json_number("id", row->cursor.id), json_time("at", row->cursor.at_us), json_text("actor", row->actor),
+        json_text("db_role", row->db_role), json_text("os_user", row->os_user), json_text("sudo_user", row->sudo_user),
+        json_text("action", row->action), json_text("event_id", row->has_event ? id_text : NULL),
+        json_text("reason", row->reason), print_document("before", row->before), print_document("after", row->after),
+        json_text("batch", row->has_batch ? batch_text : NULL), json_text("batch_scope", row->scope));
 }
 
 /* "PENDING -> REJECTED", or the target of an action on one. */
@@ -109,7 +96,7 @@ static bool show(struct audit *audit, const struct audit_row *row, struct err *e
 {
     struct audit_batch batch;
     if (audit->ctl->json)
-        return print_as_json(row) || err_set(err, ERR_MEMORY, "out of memory");
+        return print_json(row_json(row), err);
     if (audit->filter.batch && audit->shown == 1 && !print_batch(audit, row, err))
         return false;
     bool is_whole = row->has_batch && !audit->filter.batch && !audit->filter.event;

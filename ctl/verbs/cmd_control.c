@@ -146,11 +146,10 @@ static bool report(const struct ctl *ctl, enum control control, const char *name
         return true;
     }
     struct json *object = cluster_target_json(target ? target : &none);
-    if (object && json_set_text(object, "result", word) && json_set_text(object, "why", text) &&
-        json_set_integer(object, "obeyed", target ? obeyed_by(control, target) : 0))
-        return print_json(object, stdout) || err_set(err, ERR_MEMORY, "out of memory");
-    json_free(object);
-    return err_set(err, ERR_MEMORY, "out of memory");
+    json_add(&object, json_text("result", word));
+    json_add(&object, json_text("why", text));
+    json_add(&object, json_number("obeyed", target ? obeyed_by(control, target) : 0));
+    return print_json(object, err);
 }
 
 /* *ret_open: the events that wait are counted once, however long this waits; owned by the caller. */

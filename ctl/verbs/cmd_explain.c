@@ -20,45 +20,33 @@
 
 static struct json *case_json(const struct what_if_case *one, int case_count)
 {
-    struct json *object = json_new_object();
     bool waits = one->kind == FLOW_RETRY || one->kind == FLOW_DEFER;
-    if (object &&
-        json_set(object, "others_answered", case_count == 1 ? NULL : json_new_bool(one->others_are_answered)) &&
-        json_set_text(object, "then", what_if_kind_name(one->kind)) &&
-        json_set_text(object, "step", one->kind == FLOW_GO ? flow_step_name(one->step) : NULL) &&
-        json_set_text(object, "code", one->code[0] ? one->code : NULL) &&
-        json_set(object, "least_ms", waits ? json_new_integer(one->least_ms) : NULL) &&
-        json_set(object, "most_ms", waits ? json_new_integer(one->most_ms) : NULL) &&
-        json_set_text(object, "text", one->text))
-        return object;
-    json_free(object);
-    return NULL;
+    return JSON_OBJECT(
+        case_count == 1 ? json_null("others_answered") : json_flag("others_answered", one->others_are_answered),
+        json_text("then", what_if_kind_name(one->kind)),
+        json_text("step", one->kind == FLOW_GO ? flow_step_name(one->step) : NULL),
+        json_text("code", one->code[0] ? one->code : NULL),
+        waits ? json_number("least_ms", one->least_ms) : json_null("least_ms"),
+        waits ? json_number("most_ms", one->most_ms) : json_null("most_ms"), json_text("text", one->text));
 }
 
-/* NULL: it was not asked for. */
-static bool set_what_if(struct json *object, const struct what_if *what_if)
+static struct json *what_if_json(const struct what_if *what_if)
 {
-    if (!what_if)
-        return true;
-    struct json *value = json_new_object(), *cases = json_new_array();
-    if (!json_set(object, "what_if", value) || !value || !json_set(value, "cases", cases) || !cases)
-        return false;
-    for (int i = 0; i < what_if->case_count; i++) {
-        struct json *one = case_json(&what_if->cases[i], what_if->case_count);
-        if (!one || !json_append(cases, one))
-            return false;
-    }
-    return json_set_text(value, "call", flow_step_name(what_if->step)) &&
-           json_set_text(value, "outcome", outcome_kind_name(what_if->outcome.kind));
+    struct json *cases = json_new_array();
+    for (int i = 0; i < what_if->case_count; i++)
+        json_append(&cases, case_json(&what_if->cases[i], what_if->case_count));
+    return JSON_OBJECT(json_tree("cases", cases), json_text("call", flow_step_name(what_if->step)),
+                       json_text("outcome", outcome_kind_name(what_if->outcome.kind)));
 }
 
-static bool print_as_json(const struct story *story, const struct what_if *what_if)
+/* what_if NULL: it was not asked for. */
+static bool print_as_json(const struct story *story, const struct what_if *what_if, struct err *err)
 {
     struct json *object = event_json(&story->event);
-    if (object && set_what_if(object, what_if) && story_json(object, story))
-        return print_json(object, stdout);
-    json_free(object);
-    return false;
+    if (what_if)
+        json_add(&object, json_tree("what_if", what_if_json(what_if)));
+    story_json(&object, story);
+    return print_json(object, err);
 }
 
 /* ---- for people ---- */
@@ -293,7 +281,7 @@ static bool print_explained(struct ctl *ctl, const struct story *story, const ch
     if (answer && !what_if_find(event, route, ctl->config, answer, &what_if, err))
         return false;
     if (ctl->json)
-        return print_as_json(story, answer ? &what_if : NULL) || err_set(err, ERR_MEMORY, "out of memory");
+        return print_as_json(story, answer ? &what_if : NULL, err);
     print_story(story);
     if (answer)
         print_what_if(&what_if, answer);

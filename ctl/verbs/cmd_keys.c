@@ -22,12 +22,8 @@ static int generate(struct ctl *ctl, const char *path)
     if (!keyring_generate(path, &key_id, &err))
         return ctl_fail(&err);
     if (ctl->json) {
-        struct json *object = json_new_object();
-        if (object && json_set_text(object, "file", path) && json_set_integer(object, "key_id", key_id) &&
-            json_set_text(object, "state", "active"))
-            (void)print_json(object, stdout);
-        else
-            json_free(object);
+        (void)!print_json(
+            JSON_OBJECT(json_text("file", path), json_number("key_id", key_id), json_text("state", "active")), &err);
         return CTL_DONE;
     }
     /* The units load credentials from there by themselves (LoadCredential=). */
@@ -48,12 +44,9 @@ static int rotate(struct ctl *ctl, const char *path)
     if (!keyring_rotate(path, &new_id, &old_id, &err))
         return ctl_fail(&err);
     if (ctl->json) {
-        struct json *object = json_new_object();
-        if (object && json_set_text(object, "file", path) && json_set_integer(object, "key_id", new_id) &&
-            json_set_text(object, "state", "active") && json_set_integer(object, "old_key_id", old_id))
-            (void)print_json(object, stdout);
-        else
-            json_free(object);
+        (void)!print_json(JSON_OBJECT(json_text("file", path), json_number("key_id", new_id),
+                                      json_text("state", "active"), json_number("old_key_id", old_id)),
+                          &err);
         return CTL_DONE;
     }
     printf(
@@ -73,18 +66,16 @@ struct line {
     int64_t records; /* -1 = not known */
 };
 
-static bool print_line(const struct ctl *ctl, struct table *table, const struct line *line)
+static void add_line(const struct ctl *ctl, struct table *table, const struct line *line)
 {
+    static const struct json_field none = {.name = NULL};
     char share[32] = "";
     if (ctl->json) {
-        struct json *object = json_new_object();
-        if (object && (line->id == 0 || json_set_integer(object, "key_id", line->id)) &&
-            json_set_text(object, "state", line->state) && json_set_text(object, "made_at", line->made_at) &&
-            (line->records < 0 || json_set_integer(object, "records", line->records)) &&
-            json_set_integer(object, "seal_limit", KEYRING_SEALS_MAX))
-            return print_json(object, stdout);
-        json_free(object);
-        return false;
+        table_add_json(table, JSON_OBJECT(line->id == 0 ? none : json_number("key_id", line->id),
+                                          json_text("state", line->state), json_text("made_at", line->made_at),
+                                          line->records < 0 ? none : json_number("records", line->records),
+                                          json_number("seal_limit", KEYRING_SEALS_MAX)));
+        return;
     }
     if (line->id != 0)
         table_add_number(table, line->id);
@@ -100,7 +91,6 @@ static bool print_line(const struct ctl *ctl, struct table *table, const struct 
     }
     table_add(table, share);
     table_add(table, line->meaning);
-    return !table->failed;
 }
 
 static int64_t records_of(const struct pg_rows *counts, uint32_t key_id)
@@ -136,35 +126,33 @@ static const char *meaning_of(const struct keyring_entry *entry, int64_t records
 }
 
 /* counts NULL = not known. */
-static bool print_keys(const struct ctl *ctl, const struct keyring *keyring, const struct pg_rows *counts)
+static bool print_keys(const struct ctl *ctl, const struct keyring *keyring, const struct pg_rows *counts,
+                       struct err *err)
 {
     static const char *const heads[] = {"KEY", "STATE", "MADE", "RECORDS", "OF 2^32", "MEANING", NULL};
     struct table table;
-    bool whole = true;
     table_init(&table, heads);
-    for (size_t i = 0; i < keyring_count(keyring) && whole; i++) {
+    for (size_t i = 0; i < keyring_count(keyring); i++) {
         struct keyring_entry entry = keyring_entry(keyring, i);
         int64_t records = counts ? records_of(counts, entry.id) : -1;
-        whole = print_line(ctl, &table,
-                           &(struct line){.id = entry.id,
-                                          .state = keyring_state_name(entry.state),
-                                          .made_at = entry.made_at[0] ? entry.made_at : NULL,
-                                          .meaning = meaning_of(&entry, records),
-                                          .records = records});
+        add_line(ctl, &table,
+                 &(struct line){.id = entry.id,
+                                .state = keyring_state_name(entry.state),
+                                .made_at = entry.made_at[0] ? entry.made_at : NULL,
+                                .meaning = meaning_of(&entry, records),
+                                .records = records});
     }
-    for (int row = 0; counts && row < pg_rows_count(counts) && whole; row++) {
+    for (int row = 0; counts && row < pg_rows_count(counts); row++) {
         int64_t id = pg_int8(counts, row, 0);
         if (!is_in_file(keyring, id))
-            whole = print_line(ctl, &table,
-                               &(struct line){.id = id,
-                                              .state = "missing",
-                                              .meaning = id ? "NOT IN THE FILE: nobody can read its numbers with it"
-                                                            : "records of an unknown form",
-                                              .records = pg_int8(counts, row, 1)});
+            add_line(ctl, &table,
+                     &(struct line){.id = id,
+                                    .state = "missing",
+                                    .meaning = id ? "NOT IN THE FILE: nobody can read its numbers with it"
+                                                  : "records of an unknown form",
+                                    .records = pg_int8(counts, row, 1)});
     }
-    whole = table_flush(&table, stdout) && whole;
-    table_done(&table);
-    return whole;
+    return table_end(&table, err);
 }
 
 /* path: of the keys file. */
@@ -180,12 +168,9 @@ static int status(struct ctl *ctl, void *path)
         print_text(err.message, stderr);
         fputc('\n', stderr);
     }
-    bool whole = print_keys(ctl, keyring, counts);
+    bool whole = print_keys(ctl, keyring, counts, &err);
     keyring_free(keyring);
-    if (whole)
-        return CTL_DONE;
-    err_set(&err, ERR_MEMORY, "out of memory");
-    return ctl_fail(&err);
+    return whole ? CTL_DONE : ctl_fail(&err);
 }
 
 /* ---- rewrap, retire ---- */
@@ -194,14 +179,9 @@ static int report_rewrap(const struct ctl *ctl, const struct keyring *keyring, c
 {
     uint32_t active = keyring_active_id(keyring);
     if (ctl->json) {
-        struct json *object = json_new_object();
-        if (object && json_set_integer(object, "key_id", active) &&
-            json_set_integer(object, "rewrapped", result->done) &&
-            json_set_integer(object, "unreadable", result->unreadable) &&
-            json_set_integer(object, "left", result->left))
-            (void)print_json(object, stdout);
-        else
-            json_free(object);
+        (void)!print_json(JSON_OBJECT(json_number("key_id", active), json_number("rewrapped", result->done),
+                                      json_number("unreadable", result->unreadable), json_number("left", result->left)),
+                          NULL);
     } else {
         printf("%" PRId64 " card numbers are sealed again with key %" PRIu32 "; %" PRId64
                " are left with other keys.\n",

@@ -41,53 +41,28 @@ static bool read_limits(struct ctl *ctl, struct limits *limits, struct err *err)
 
 /* ---- JSON ---- */
 
-static struct json *tries_json(const struct pg_rows *rows)
+static struct json *try_json(const struct pg_rows *rows, int row)
 {
-    struct json *tries = json_new_array();
-    bool whole = tries != NULL;
-    for (int row = 0; whole && row < pg_rows_count(rows); row++) {
-        struct json *try = json_new_object();
-        struct uuid id = pg_uuid(rows, row, 2);
-        char id_text[UUID_TEXT_SIZE];
-        uuid_format(&id, id_text);
-        whole = try && print_set_time(try, "at", pg_time_us(rows, row, 0)) &&
-                json_set(try, "accepted", json_new_bool(pg_bool(rows, row, 1))) &&
-                json_set_text(try, "event_id", pg_bool(rows, row, 1) ? id_text : NULL) &&
-                print_set_time(try, "leaves_at", pg_time_us(rows, row, 3));
-        if (!whole)
-            json_free(try);
-        else
-            whole = json_append(tries, try);
-    }
-    if (whole)
-        return tries;
-    json_free(tries);
-    return NULL;
+    struct uuid id = pg_uuid(rows, row, 2);
+    char id_text[UUID_TEXT_SIZE];
+    uuid_format(&id, id_text);
+    return JSON_OBJECT(json_time("at", pg_time_us(rows, row, 0)), json_flag("accepted", pg_bool(rows, row, 1)),
+                       json_text("event_id", pg_bool(rows, row, 1) ? id_text : NULL),
+                       json_time("leaves_at", pg_time_us(rows, row, 3)));
 }
 
-static bool print_as_json(const struct limits *limits, const struct pg_rows *rows)
+static bool print_as_json(const struct limits *limits, const struct pg_rows *rows, struct err *err)
 {
-    struct json *object = json_new_object(), *tries = tries_json(rows);
-    if (!object || !tries) {
-        json_free(object);
-        json_free(tries);
-        return false;
-    }
-    if (json_set_text(object, "user_id", limits->user) && json_set_integer(object, "limit", limits->count) &&
-        json_set_integer(object, "window_ms", limits->window_ms) &&
-        json_set_text(object, "counts", limits->attempts_count ? "attempts" : "accepted") &&
-        json_set_integer(object, "accepted", limits->accepted) &&
-        json_set_integer(object, "refused", limits->refused) &&
-        json_set(object, "limited", json_new_bool(limits->frees_s > 0)) &&
-        print_set_time(object, "frees_at", limits->frees_us) &&
-        json_set_integer(object, "retry_after_seconds", limits->frees_s)) {
-        if (json_set(object, "tries", tries))
-            return print_json(object, stdout);
-        tries = NULL; /* json_set took it */
-    }
-    json_free(tries);
-    json_free(object);
-    return false;
+    struct json *tries = json_new_array();
+    for (int row = 0; row < pg_rows_count(rows); row++)
+        json_append(&tries, try_json(rows, row));
+    return print_json(JSON_OBJECT(json_text("user_id", limits->user), json_number("limit", limits->count),
+                                  json_number("window_ms", limits->window_ms),
+                                  json_text("counts", limits->attempts_count ? "attempts" : "accepted"),
+                                  json_number("accepted", limits->accepted), json_number("refused", limits->refused),
+                                  json_flag("limited", limits->frees_s > 0), json_time("frees_at", limits->frees_us),
+                                  json_number("retry_after_seconds", limits->frees_s), json_tree("tries", tries)),
+                      err);
 }
 
 /* ---- text ---- */
@@ -108,7 +83,7 @@ static void print_sentences(const struct limits *limits)
                limits->attempts_count ? ", if no try comes before" : "");
 }
 
-static bool print_tries(const struct limits *limits, const struct pg_rows *rows)
+static bool print_tries(const struct limits *limits, const struct pg_rows *rows, struct err *err)
 {
     static const char *const heads[] = {"AT", "TRY", "COUNTS UNTIL", "EVENT", NULL};
     struct table table;
@@ -125,9 +100,7 @@ static bool print_tries(const struct limits *limits, const struct pg_rows *rows)
     }
     if (pg_rows_count(rows) > 0)
         putchar('\n');
-    bool whole = table_flush(&table, stdout);
-    table_done(&table);
-    return whole;
+    return table_end(&table, err);
 }
 
 static bool show(struct ctl *ctl, struct limits *limits, struct err *err)
@@ -138,9 +111,9 @@ static bool show(struct ctl *ctl, struct limits *limits, struct err *err)
     if (!read_limits(ctl, limits, err) || !pg_sync_query(ctl->db, &sql_operator_limits_tries, params, &rows, err))
         return false;
     if (ctl->json)
-        return print_as_json(limits, rows) || err_set(err, ERR_MEMORY, "out of memory");
+        return print_as_json(limits, rows, err);
     print_sentences(limits);
-    return print_tries(limits, rows) || err_set(err, ERR_MEMORY, "out of memory");
+    return print_tries(limits, rows, err);
 }
 
 static int run_limits(struct ctl *ctl, char **arguments, int count)

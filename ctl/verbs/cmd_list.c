@@ -67,12 +67,12 @@ static bool print_event(struct list *list, struct source *source, const struct e
         print_set_place(source->place);
     if (list->bundles) {
         if (bundle_json(source->db, event, &json, err))
-            return print_json(json, stdout) || err_set(err, ERR_MEMORY, "out of memory");
+            return print_json(json, err);
         fail(list, source, err);
         return true;
     }
     if (list->ctl->json)
-        return print_json(event_json(event), stdout) || err_set(err, ERR_MEMORY, "out of memory");
+        return print_json(event_json(event), err);
     if (list->ctl->is_over_all)
         table_add_number(&list->table, source->place);
     event_add_row(event, &list->table);

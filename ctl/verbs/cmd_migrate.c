@@ -300,11 +300,7 @@ static int run_all(struct ctl *ctl, struct err *err)
             printf("The schema was at version %d already.\n", migrations_count);
         return CTL_DONE;
     }
-    struct json *object = json_new_object();
-    if (object && json_set_integer(object, "version", migrations_count) && json_set_integer(object, "applied", applied))
-        (void)print_json(object, stdout);
-    else
-        json_free(object);
+    (void)!print_json(JSON_OBJECT(json_number("version", migrations_count), json_number("applied", applied)), err);
     return CTL_DONE;
 }
 
@@ -316,24 +312,20 @@ struct line {
     int64_t at_us;
 };
 
-static bool print_line(const struct ctl *ctl, struct table *table, const struct line *line)
+static void add_line(const struct ctl *ctl, struct table *table, const struct line *line)
 {
     char time[PRINT_TIME_SIZE];
     if (ctl->json) {
-        struct json *object = json_new_object();
-        if (object && json_set_integer(object, "version", line->version) && json_set_text(object, "name", line->name) &&
-            json_set_text(object, "state", line->state) && json_set_text(object, "sha256", line->sha256) &&
-            print_set_time(object, "applied_at", line->at_us) && json_set_text(object, "applied_by", line->by))
-            return print_json(object, stdout);
-        json_free(object);
-        return false;
+        table_add_json(table, JSON_OBJECT(json_number("version", line->version), json_text("name", line->name),
+                                          json_text("state", line->state), json_text("sha256", line->sha256),
+                                          json_time("applied_at", line->at_us), json_text("applied_by", line->by)));
+        return;
     }
     table_add_number(table, line->version);
     table_add(table, line->name);
     table_add(table, line->state);
     table_add(table, print_time(line->at_us, time));
     table_add(table, line->by);
-    return !table->failed;
 }
 
 static struct line line_of(const struct state *state, int row)
@@ -347,54 +339,46 @@ static struct line line_of(const struct state *state, int row)
     };
 }
 
-static bool print_status(const struct ctl *ctl, const struct state *state)
+static bool print_status(const struct ctl *ctl, const struct state *state, struct err *err)
 {
     static const char *const heads[] = {"VERSION", "NAME", "STATE", "APPLIED", "BY", NULL};
     struct table table;
-    bool whole = true;
     table_init(&table, heads);
-    for (int i = 0; i < migrations_count && whole; i++) {
+    for (int i = 0; i < migrations_count; i++) {
         int row = find_applied(state, migrations[i].version);
         struct line line = row >= 0 ? line_of(state, row) : (struct line){.sha256 = migrations[i].sha256};
         line.version = migrations[i].version;
         line.name = migrations[i].name;
         line.state = row < 0 ? "pending" : checksum_fits(state, row, &migrations[i]) ? "applied" : "edited";
-        whole = print_line(ctl, &table, &line);
+        add_line(ctl, &table, &line);
     }
-    for (int row = 0; row < pg_rows_count(state->applied) && whole; row++) {
+    for (int row = 0; row < pg_rows_count(state->applied); row++) {
         struct line line = line_of(state, row);
         line.state = "unknown";
         if (!find_migration(line.version))
-            whole = print_line(ctl, &table, &line);
+            add_line(ctl, &table, &line);
     }
-    whole = table_flush(&table, stdout) && whole;
-    table_done(&table);
-    return whole;
+    return table_end(&table, err);
 }
 
-static bool plan_file(const struct ctl *ctl, const char *file)
+static bool plan_file(const struct ctl *ctl, const char *file, struct err *err)
 {
-    if (!ctl->json) {
-        puts(file);
-        return true;
-    }
-    struct json *object = json_new_object();
-    if (object && json_set_text(object, "run", file))
-        return print_json(object, stdout);
-    json_free(object);
-    return false;
+    if (ctl->json)
+        return print_json(JSON_OBJECT(json_text("run", file)), err);
+    puts(file);
+    return true;
 }
 
-static bool print_plan(const struct ctl *ctl, const struct state *state)
+static bool print_plan(const struct ctl *ctl, const struct state *state, struct err *err)
 {
-    bool whole = plan_file(ctl, "roles.sql");
+    bool whole = plan_file(ctl, "roles.sql", err);
     for (int i = 1; i < migrations_count && whole && state->has_table; i++)
         if (find_applied(state, migrations[i].version) < 0)
-            whole = plan_file(ctl, migrations[i].file);
+            whole = plan_file(ctl, migrations[i].file, err);
     for (int i = 0; i < schema_files_count && whole; i++)
         if (!state->has_table || !schema_files[i].is_once)
-            whole = plan_file(ctl, schema_files[i].file);
-    return whole && plan_file(ctl, "grants.sql");
+            whole = plan_file(ctl, schema_files[i].file, err);
+    return whole && plan_file(ctl, "grants.sql", err);
 }
 
 static int run_read_only(struct ctl *ctl, bool plan, struct err *err)
@@ -402,12 +386,11 @@ static int run_read_only(struct ctl *ctl, bool plan, struct err *err)
     struct state state = {0};
     if (!read_state(ctl, &state, err))
         return ctl_fail(err);
-    bool fits = check_applied(&state, err);
-    bool whole = plan ? !fits || print_plan(ctl, &state) : print_status(ctl, &state);
+    struct err why;
+    bool fits = check_applied(&state, &why);
+    bool whole = plan ? !fits || print_plan(ctl, &state, err) : print_status(ctl, &state, err);
     state_done(&state);
-    if (!whole)
-        err_set(err, ERR_MEMORY, "out of memory");
-    return fits && whole ? CTL_DONE : ctl_fail(err);
+    return fits && whole ? CTL_DONE : ctl_fail(whole ? &why : err);
 }
 
 /* Lock, role and search_path belong to a session. Behind a pooler the next transaction may run in another session,

@@ -136,11 +136,7 @@ static bool print_moved(struct ctl *ctl, const struct request *request, struct e
         printf("place %d: its home is \"%s\" from now on\n", ctl->place, request->to);
         return fflush(stdout) == 0;
     }
-    struct json *object = json_new_object();
-    if (object && json_set_integer(object, "place", ctl->place) && json_set_text(object, "home", request->to))
-        return print_json(object, stdout) || err_set(err, ERR_MEMORY, "out of memory");
-    json_free(object);
-    return err_set(err, ERR_MEMORY, "out of memory");
+    return print_json(JSON_OBJECT(json_number("place", ctl->place), json_text("home", request->to)), err);
 }
 
 static bool move_one(struct ctl *ctl, const struct request *request, const struct uuid *move, struct err *err)
@@ -307,19 +303,20 @@ static const char *state_of(const struct place_server *server)
                                                      : "served";
 }
 
-static bool print_server(const struct ctl *ctl, struct table *table, const struct place_server *server)
+static struct json *server_json(const struct ctl *ctl, const struct place_server *server)
+{
+    return JSON_OBJECT(
+        json_number("place", ctl->place), json_text("server", server->where), json_text("name", server->name),
+        json_text("state", state_of(server)), json_text("home", server->home),
+        json_text("left_by", server->left_by[0] ? server->left_by : NULL),
+        json_number("open_events", server->open_events), json_text("why", server->why[0] ? server->why : NULL));
+}
+
+static void add_server(const struct ctl *ctl, struct table *table, const struct place_server *server)
 {
     if (ctl->json) {
-        struct json *object = json_new_object();
-        if (object && json_set_integer(object, "place", ctl->place) && json_set_text(object, "server", server->where) &&
-            json_set_text(object, "name", server->name) && json_set_text(object, "state", state_of(server)) &&
-            json_set_text(object, "home", server->home) &&
-            json_set_text(object, "left_by", server->left_by[0] ? server->left_by : NULL) &&
-            json_set_integer(object, "open_events", server->open_events) &&
-            json_set_text(object, "why", server->why[0] ? server->why : NULL))
-            return print_json(object, stdout);
-        json_free(object);
-        return false;
+        table_add_json(table, server_json(ctl, server));
+        return;
     }
     table_add_number(table, ctl->place);
     table_add(table, server->where);
@@ -330,27 +327,25 @@ static bool print_server(const struct ctl *ctl, struct table *table, const struc
         table_add_number(table, server->open_events);
     else
         table_add(table, NULL);
-    return !table->failed;
 }
 
 static int list(struct ctl *ctl)
 {
     static const char *const heads[] = {"PLACE", "SERVER", "NAME", "STATE", "HOME", "OPEN", NULL};
     struct table table;
-    bool whole = true;
+    struct err err;
     int served[CONFIG_PLACES_MAX] = {0}, code = CTL_DONE;
     table_init(&table, heads);
     for (int place = 0; place < ctl->config->database.places; place++) {
         struct place_servers servers;
         ctl->place = place;
         place_look(ctl, &servers);
-        for (int i = 0; i < servers.count && whole; i++) {
-            whole = print_server(ctl, &table, &servers.list[i]);
+        for (int i = 0; i < servers.count; i++) {
+            add_server(ctl, &table, &servers.list[i]);
             served[place] += place_server_serves(&servers.list[i]);
         }
     }
-    whole = (ctl->json || table_flush(&table, stdout)) && whole;
-    table_done(&table);
+    bool whole = table_end(&table, &err);
     fflush(stdout);
     for (int place = 0; place < ctl->config->database.places; place++)
         if (served[place] != 1) {

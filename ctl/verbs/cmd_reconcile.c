@@ -83,13 +83,9 @@ static bool report(struct reconcile *reconcile, const char *id_text, const char 
         putchar('\n');
         return true;
     }
-    struct json *object = json_new_object();
-    if (object && json_set_text(object, "id", id_text) && json_set_text(object, "result", result) &&
-        json_set_text(object, "status", status) && json_set_text(object, "detail", detail) &&
-        json_set_text(object, "why", words[0] ? words : NULL))
-        return print_json(object, stdout) || err_set(err, ERR_MEMORY, "out of memory");
-    json_free(object);
-    return err_set(err, ERR_MEMORY, "out of memory");
+    return print_json(JSON_OBJECT(json_text("id", id_text), json_text("result", result), json_text("status", status),
+                                  json_text("detail", detail), json_text("why", words[0] ? words : NULL)),
+                      err);
 }
 
 /* Leaves marks for these events; at most MARKS_MAX are unfinished then. */

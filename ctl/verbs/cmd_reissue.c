@@ -45,15 +45,9 @@ static int report_done(const struct reissue *reissue, const struct uuid *new_id)
         printf("%s  replaced by %s\n", reissue->id_text, new_text);
         return CTL_DONE;
     }
-    struct json *object = json_new_object();
-    if (object && json_set_text(object, "id", reissue->id_text) && json_set_text(object, "new_id", new_text)) {
-        if (print_json(object, stdout))
-            return CTL_DONE;
-    } else {
-        json_free(object);
-    }
-    err_set(&err, ERR_MEMORY, "out of memory");
-    return ctl_fail(&err);
+    return print_json(JSON_OBJECT(json_text("id", reissue->id_text), json_text("new_id", new_text)), &err)
+               ? CTL_DONE
+               : ctl_fail(&err);
 }
 
 static int report_late(const struct reissue *reissue, const char *detail)

@@ -19,16 +19,11 @@
 
 static struct json *route_json(const struct cluster_route *route)
 {
-    struct json *object = json_new_object();
-    if (object && json_set_text(object, "type", route->type) && print_set_time(object, "since", route->since_us) &&
-        print_set_time(object, "named_at", route->seen_us) && json_set_text(object, "named_by", route->worker) &&
-        json_set_integer(object, "workers", route->workers) &&
-        json_set(object, "ordered", json_new_bool(route->is_ordered)) &&
-        json_set_integer(object, "open", route->open) && json_set_integer(object, "ends_waiting", route->ends) &&
-        json_set_text(object, "disagree", route->differs))
-        return object;
-    json_free(object);
-    return NULL;
+    return JSON_OBJECT(json_text("type", route->type), json_time("since", route->since_us),
+                       json_time("named_at", route->seen_us), json_text("named_by", route->worker),
+                       json_number("workers", route->workers), json_flag("ordered", route->is_ordered),
+                       json_number("open", route->open), json_number("ends_waiting", route->ends),
+                       json_text("disagree", route->differs));
 }
 
 static void add_row(const struct cluster_route *route, struct table *table)
@@ -49,17 +44,14 @@ static bool print_routes(const struct ctl *ctl, const struct cluster *cluster, s
     static const char *const heads[] = {"TYPE",    "SINCE", "LAST NAMED",   "WORKERS",
                                         "ORDERED", "OPEN",  "ENDS WAITING", NULL};
     struct table table;
-    bool whole = true;
     table_init(&table, heads);
-    for (int i = 0; whole && i < cluster->route_count; i++) {
+    for (int i = 0; i < cluster->route_count; i++) {
         if (ctl->json)
-            whole = print_json(route_json(&cluster->routes[i]), stdout);
+            table_add_json(&table, route_json(&cluster->routes[i]));
         else
             add_row(&cluster->routes[i], &table);
     }
-    if (!ctl->json)
-        whole = table_flush(&table, stdout);
-    table_done(&table);
+    bool whole = table_end(&table, err);
     if (!ctl->json && cluster->route_count == 0)
         fputs("No route is registered.\n", stderr);
     for (int i = 0; !ctl->json && i < cluster->route_count; i++)
@@ -68,7 +60,7 @@ static bool print_routes(const struct ctl *ctl, const struct cluster *cluster, s
             print_text(cluster->routes[i].differs, stdout);
             putchar('\n');
         }
-    return whole || err_set(err, ERR_MEMORY, "out of memory");
+    return whole;
 }
 
 static bool list(struct ctl *ctl, struct err *err)
@@ -106,12 +98,7 @@ static bool report(const struct ctl *ctl, const char *type, const char *refused,
         printf("  %s%s%s\n", word, why ? ": " : "", why ? why : "");
         return true;
     }
-    struct json *object = json_new_object();
-    if (object && json_set_text(object, "type", type) && json_set_text(object, "result", word) &&
-        json_set_text(object, "why", why))
-        return print_json(object, stdout) || err_set(err, ERR_MEMORY, "out of memory");
-    json_free(object);
-    return err_set(err, ERR_MEMORY, "out of memory");
+    return print_json(JSON_OBJECT(json_text("type", type), json_text("result", word), json_text("why", why)), err);
 }
 
 static bool remove_route(struct ctl *ctl, const char *type, bool is_forced, const struct action *action, int *ret_code,

@@ -38,12 +38,9 @@ static bool report(const struct ctl *ctl, const char *const words[2], const char
             putchar('\n');
         return true;
     }
-    struct json *object = json_new_object();
-    if (object && json_set_text(object, "role", words[0]) && json_set_text(object, "type", words[1]) &&
-        json_set_text(object, "result", result) && json_set_text(object, "why", why))
-        return print_json(object, stdout) || err_set(err, ERR_MEMORY, "out of memory");
-    json_free(object);
-    return err_set(err, ERR_MEMORY, "out of memory");
+    return print_json(JSON_OBJECT(json_text("role", words[0]), json_text("type", words[1]), json_text("result", result),
+                                  json_text("why", why)),
+                      err);
 }
 
 enum { ROLE, TYPE, ADDED, IS_THERE, IS_SAME, MAY_CONNECT };
@@ -104,40 +101,39 @@ static bool change(struct ctl *ctl, bool is_add, const char *const words[2], con
     return report(ctl, words, "refused", why, err);
 }
 
+static void add_row(const struct ctl *ctl, const struct pg_rows *rows, int row, struct table *table)
+{
+    const char *role = pg_bytes(rows, row, ROLE).bytes, *type = pg_bytes(rows, row, TYPE).bytes;
+    int64_t added_us = pg_time_us(rows, row, ADDED);
+    char time[PRINT_TIME_SIZE];
+    if (ctl->json) {
+        table_add_json(table,
+                       JSON_OBJECT(json_text("role", role), json_text("type", type), json_time("since", added_us),
+                                   json_flag("role_exists", pg_bool(rows, row, IS_THERE)),
+                                   json_flag("may_send", pg_bool(rows, row, IS_SAME)),
+                                   json_flag("may_connect", pg_bool(rows, row, MAY_CONNECT))));
+        return;
+    }
+    table_add(table, role);
+    table_add(table, type);
+    table_add(table, print_time(added_us, time));
+    table_add(table, trouble_of(rows, row));
+}
+
 static bool list(struct ctl *ctl, struct err *err)
 {
     static const char *const heads[] = {"ROLE", "TYPE", "SINCE", "NOTE", NULL};
     pg_rows_scope struct pg_rows *rows = NULL;
     struct table table;
-    char time[PRINT_TIME_SIZE];
-    bool whole = true;
     if (!pg_sync_query(ctl->db, &sql_operator_senders, NULL, &rows, err))
         return false;
     table_init(&table, heads);
-    for (int row = 0; row < pg_rows_count(rows); row++) {
-        const char *role = pg_bytes(rows, row, ROLE).bytes, *type = pg_bytes(rows, row, TYPE).bytes;
-        if (ctl->json) {
-            struct json *object = json_new_object();
-            bool is_whole = object && json_set_text(object, "role", role) && json_set_text(object, "type", type) &&
-                            print_set_time(object, "since", pg_time_us(rows, row, ADDED)) &&
-                            json_set(object, "role_exists", json_new_bool(pg_bool(rows, row, IS_THERE))) &&
-                            json_set(object, "may_send", json_new_bool(pg_bool(rows, row, IS_SAME))) &&
-                            json_set(object, "may_connect", json_new_bool(pg_bool(rows, row, MAY_CONNECT)));
-            if (!is_whole)
-                json_free(object);
-            whole = is_whole && print_json(object, stdout) && whole;
-            continue;
-        }
-        table_add(&table, role);
-        table_add(&table, type);
-        table_add(&table, print_time(pg_time_us(rows, row, ADDED), time));
-        table_add(&table, trouble_of(rows, row));
-    }
-    whole = (ctl->json || table_flush(&table, stdout)) && whole;
-    table_done(&table);
+    for (int row = 0; row < pg_rows_count(rows); row++)
+        add_row(ctl, rows, row, &table);
+    bool whole = table_end(&table, err);
     if (!ctl->json && pg_rows_count(rows) == 0)
         fputs("No other service may send events.\n", stderr);
-    return whole || err_set(err, ERR_MEMORY, "out of memory");
+    return whole;
 }
 
 static int run_sender(struct ctl *ctl, char **arguments, int count)

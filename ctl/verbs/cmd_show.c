@@ -23,12 +23,9 @@ static int run_show(struct ctl *ctl, char **arguments, int count)
         return ctl_fail(&err);
     if (!ctl_connect(ctl, &err) || !event_find(ctl->db, &id, &rows, &event, &err))
         return ctl_fail(&err);
-    if (!ctl->json) {
-        event_print(&event, stdout);
-    } else if (!print_json(event_json(&event), stdout)) {
-        err_set(&err, ERR_MEMORY, "out of memory");
-        return ctl_fail(&err);
-    }
+    if (ctl->json)
+        return print_json(event_json(&event), &err) ? CTL_DONE : ctl_fail(&err);
+    event_print(&event, stdout);
     return CTL_DONE;
 }
 

@@ -57,20 +57,12 @@ static bool read_options(struct stats *stats, char **arguments, int count, struc
 
 static struct json *group_json(const struct pg_rows *rows, int row)
 {
-    struct json *object = json_new_object();
-    bool has_part = !pg_is_null(rows, row, PART_AT);
-    if (object && print_set_time(object, "from", has_part ? pg_time_us(rows, row, PART_AT) : 0) &&
-        json_set_text(object, "type", pg_bytes(rows, row, TYPE).bytes) &&
-        json_set_text(object, "status", pg_bytes(rows, row, STATUS).bytes) &&
-        json_set_text(object, "reason", pg_bytes(rows, row, REASON).bytes) &&
-        json_set_integer(object, "count", pg_int8(rows, row, COUNT)) &&
-        json_set_integer(object, "mean_ms", pg_int8(rows, row, MEAN)) &&
-        json_set_integer(object, "p50_ms", pg_int8(rows, row, P50)) &&
-        json_set_integer(object, "p95_ms", pg_int8(rows, row, P95)) &&
-        json_set_integer(object, "p99_ms", pg_int8(rows, row, P99)))
-        return object;
-    json_free(object);
-    return NULL;
+    return JSON_OBJECT(
+        json_time("from", pg_time_us(rows, row, PART_AT)), json_text("type", pg_bytes(rows, row, TYPE).bytes),
+        json_text("status", pg_bytes(rows, row, STATUS).bytes), json_text("reason", pg_bytes(rows, row, REASON).bytes),
+        json_number("count", pg_int8(rows, row, COUNT)), json_number("mean_ms", pg_int8(rows, row, MEAN)),
+        json_number("p50_ms", pg_int8(rows, row, P50)), json_number("p95_ms", pg_int8(rows, row, P95)),
+        json_number("p99_ms", pg_int8(rows, row, P99)));
 }
 
 static void add_bound(struct table *table, int64_t ms)
@@ -98,21 +90,16 @@ static void add_group(struct table *table, const struct pg_rows *rows, int row, 
 static bool print_groups(const struct ctl *ctl, const struct stats *stats, const struct pg_rows *rows, struct err *err)
 {
     static const char *const heads[] = {"FROM", "TYPE", "STATUS", "REASON", "COUNT", "MEAN", "P50", "P95", "P99", NULL};
-    bool has_parts = stats->part_s > 0, whole = true;
+    bool has_parts = stats->part_s > 0;
     struct table table;
     table_init(&table, has_parts ? heads : heads + 1);
-    for (int row = 0; whole && row < pg_rows_count(rows); row++) {
-        if (ctl->json) {
-            struct json *object = group_json(rows, row);
-            whole = object && print_json(object, stdout);
-        } else {
+    for (int row = 0; row < pg_rows_count(rows); row++) {
+        if (ctl->json)
+            table_add_json(&table, group_json(rows, row));
+        else
             add_group(&table, rows, row, has_parts);
-        }
     }
-    if (!ctl->json && pg_rows_count(rows) > 0)
-        whole = table_flush(&table, stdout);
-    table_done(&table);
-    return whole || err_set(err, ERR_MEMORY, "out of memory");
+    return table_end(&table, err);
 }
 
 /* What a reader of the statistics must know: they are behind, or changes are missing. On standard error. */
@@ -168,15 +155,11 @@ static bool rebuild(struct ctl *ctl, struct stats *stats, int *ret_code, struct 
     bool is_refused = !pg_is_null(rows, 0, 0);
     int64_t corrected = is_refused ? 0 : pg_int8(rows, 0, 1);
     *ret_code = is_refused ? CTL_REFUSED : CTL_DONE;
-    if (ctl->json) {
-        struct json *object = json_new_object();
-        if (object && json_set_text(object, "result", is_refused ? "refused" : "rebuilt") &&
-            json_set_text(object, "why", pg_bytes(rows, 0, 0).bytes) &&
-            json_set_integer(object, "corrected", corrected))
-            return print_json(object, stdout) || err_set(err, ERR_MEMORY, "out of memory");
-        json_free(object);
-        return err_set(err, ERR_MEMORY, "out of memory");
-    }
+    if (ctl->json)
+        return print_json(JSON_OBJECT(json_text("result", is_refused ? "refused" : "rebuilt"),
+                                      json_text("why", pg_bytes(rows, 0, 0).bytes),
+                                      json_number("corrected", corrected)),
+                          err);
     if (is_refused)
         puts("refused: another rebuild is running");
     else

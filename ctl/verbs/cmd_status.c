@@ -48,12 +48,11 @@ static bool print_failed(const struct counts *counts, struct table *table, struc
         table_add(table, print_time(pg_time_us(counts->failed, row, FAILED_SINCE), time));
     }
     putchar('\n');
-    bool whole = table_flush(table, stdout);
-    table_done(table);
+    bool whole = table_end(table, err);
     if (counts->estimated[OUTBOX_FAILED])
         printf("(of the oldest %d)\n", COUNTS_MAX + 1);
     puts("\nWhich: issuing-ctl list --status FAILED --code CODE    One of them: issuing-ctl explain ID");
-    return whole || err_set(err, ERR_MEMORY, "out of memory");
+    return whole;
 }
 
 static bool print_rejected(const struct findings *found, struct err *err)
@@ -68,9 +67,7 @@ static bool print_rejected(const struct findings *found, struct err *err)
         counts_add(&table, pg_int8(found->rejected, row, VERDICT_EVENTS), false);
     }
     printf("\nSince %s:\n", print_time(pg_time_us(found->rejected, 0, VERDICT_SINCE), time));
-    bool whole = table_flush(&table, stdout);
-    table_done(&table);
-    return whole || err_set(err, ERR_MEMORY, "out of memory");
+    return table_end(&table, err);
 }
 
 static bool print_pending(const struct counts *counts, struct err *err)
@@ -91,11 +88,10 @@ static bool print_pending(const struct counts *counts, struct err *err)
         table_add(&table, print_time(causes[i].next_us, time));
     }
     putchar('\n');
-    bool whole = table_flush(&table, stdout);
-    table_done(&table);
+    bool whole = table_end(&table, err);
     if (counts->estimated[OUTBOX_PENDING])
         printf("(of the first %d of each type by the time at which they are due)\n", COUNTS_MAX + 1);
-    return whole || err_set(err, ERR_MEMORY, "out of memory");
+    return whole;
 }
 
 static void add_open(struct table *table, int64_t events)
@@ -126,9 +122,7 @@ static bool print_types(const struct counts *counts, struct table *table, struct
         table_add(table, backlog_delivered_by(&type));
     }
     putchar('\n');
-    bool whole = table_flush(table, stdout);
-    table_done(table);
-    return whole || err_set(err, ERR_MEMORY, "out of memory");
+    return table_end(table, err);
 }
 
 static bool print_statuses(const struct counts *counts, struct err *err)
@@ -142,10 +136,8 @@ static bool print_statuses(const struct counts *counts, struct err *err)
         counts_add(&table, counts->events[status], counts->estimated[status]);
         table_add(&table, meaning((enum outbox_status)status, counts, text, sizeof(text)));
     }
-    bool whole = table_flush(&table, stdout);
-    table_done(&table);
-    if (!whole)
-        return err_set(err, ERR_MEMORY, "out of memory");
+    if (!table_end(&table, err))
+        return false;
     if (counts->estimated[OUTBOX_COMPLETED])
         puts("\nabout: estimated from the statistics of the database; `status --exact` counts all events");
     return true;
@@ -222,10 +214,9 @@ static bool print_places(const struct totals *totals, struct err *err)
         add_place(&table, &totals->places[i]);
     if (totals->bad > 0)
         putchar('\n');
-    bool whole = table_flush(&table, stdout);
-    table_done(&table);
+    bool whole = table_end(&table, err);
     puts("\nAll of one place: issuing-ctl status --place N");
-    return whole || err_set(err, ERR_MEMORY, "out of memory");
+    return whole;
 }
 
 static int print_totals(const struct ctl *ctl, bool exact)
@@ -261,35 +252,26 @@ static struct json *pending_json(const struct pg_rows *open)
     struct backlog_cause found[BACKLOG_CAUSES_MAX];
     int count = backlog_causes(open, found);
     struct json *causes = json_new_array();
-    bool whole = causes != NULL;
-    for (int i = 0; whole && i < count; i++) {
-        struct json *line = json_new_object();
-        whole = line && json_set_text(line, "cause", found[i].name) && json_set_text(line, "type", found[i].type) &&
-                json_set_integer(line, "events", found[i].events) && print_set_time(line, "since", found[i].since_us) &&
-                print_set_time(line, "next_attempt_at", found[i].next_us);
-        if (!whole)
-            json_free(line);
-        else
-            whole = json_append(causes, line);
-    }
-    if (whole)
-        return causes;
-    json_free(causes);
-    return NULL;
+    for (int i = 0; i < count; i++)
+        json_append(&causes, JSON_OBJECT(json_text("cause", found[i].name), json_text("type", found[i].type),
+                                         json_number("events", found[i].events), json_time("since", found[i].since_us),
+                                         json_time("next_attempt_at", found[i].next_us)));
+    return causes;
 }
 
 static bool print_as_json(const struct findings *found, struct err *err)
 {
-    struct json *object = counts_json(&found->counts), *pending;
-    if (object && (pending = pending_json(found->counts.open)) && json_set(object, "pending", pending) &&
-        json_set(object, "well", json_new_bool(!found->verdict.is_bad)) &&
-        json_set_text(object, "verdict", found->verdict.text) && json_set_text(object, "todo", found->verdict.todo) &&
-        json_set_integer(object, "overdue", found->facts.overdue) &&
-        json_set_integer(object, "unknown", found->facts.unknown) &&
-        print_set_time(object, "first_key_ends_at", found->facts.key_ends_us))
-        return print_json(object, stdout) || err_set(err, ERR_MEMORY, "out of memory");
-    json_free(object);
-    return err_set(err, ERR_MEMORY, "out of memory");
+    const struct json_field more[] = {json_tree("pending", pending_json(found->counts.open)),
+                                      json_flag("well", !found->verdict.is_bad),
+                                      json_text("verdict", found->verdict.text),
+                                      json_text("todo", found->verdict.todo),
+                                      json_number("overdue", found->facts.overdue),
+                                      json_number("unknown", found->facts.unknown),
+                                      json_time("first_key_ends_at", found->facts.key_ends_us)};
+    struct json *object = counts_json(&found->counts);
+    for (size_t i = 0; i < ARRAY_SIZE(more); i++)
+        json_add(&object, more[i]);
+    return print_json(object, err);
 }
 
 static int run_in_place(struct ctl *ctl, bool exact)

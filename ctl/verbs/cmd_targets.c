@@ -41,24 +41,21 @@ static bool print_targets(const struct ctl *ctl, const struct cluster *cluster, 
     static const char *const heads[] = {"TARGET",    "STATE",     "BLOCKED AT",    "SINCE", "CAUSE",
                                         "NEXT CALL", "IN FLIGHT", "EVENTS BEHIND", NULL};
     struct table table;
-    bool whole = true;
     table_init(&table, heads);
-    for (int i = 0; whole && i < cluster->target_count; i++) {
+    for (int i = 0; i < cluster->target_count; i++) {
         if (ctl->json)
-            whole = print_json(cluster_target_json(&cluster->targets[i]), stdout);
+            table_add_json(&table, cluster_target_json(&cluster->targets[i]));
         else
             add_row(&cluster->targets[i], cluster->now_us, &table);
     }
-    if (!ctl->json)
-        whole = table_flush(&table, stdout);
-    table_done(&table);
+    bool whole = table_end(&table, err);
     for (int i = 0; !ctl->json && i < cluster->target_count; i++)
         print_pause(&cluster->targets[i]);
     if (cluster->alive_count == 0) {
         fflush(stdout);
         fputs("No worker runs.\n", stderr);
     }
-    return whole || err_set(err, ERR_MEMORY, "out of memory");
+    return whole;
 }
 
 static int run_targets(struct ctl *ctl, char **arguments, int count)

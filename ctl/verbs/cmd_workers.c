@@ -4,17 +4,13 @@
 #include "ctl/cluster_show.h"
 #include "ctl/print.h"
 
-static bool print_worker_json(const struct cluster_worker *worker)
+static struct json *worker_json(const struct cluster_worker *worker)
 {
-    struct json *object = json_new_object();
-    if (object && json_set_text(object, "name", worker->name) && json_set_text(object, "host", worker->host) &&
-        json_set_integer(object, "pid", worker->pid) && json_set_text(object, "version", worker->version) &&
-        json_set_text(object, "state", cluster_worker_state(worker)) &&
-        print_set_time(object, "since", worker->started_us) && print_set_time(object, "seen_at", worker->seen_us) &&
-        json_set_integer(object, "in_flight", worker->in_flight) && json_set_integer(object, "slots", worker->slots))
-        return print_json(object, stdout);
-    json_free(object);
-    return false;
+    return JSON_OBJECT(json_text("name", worker->name), json_text("host", worker->host),
+                       json_number("pid", worker->pid), json_text("version", worker->version),
+                       json_text("state", cluster_worker_state(worker)), json_time("since", worker->started_us),
+                       json_time("seen_at", worker->seen_us), json_number("in_flight", worker->in_flight),
+                       json_number("slots", worker->slots));
 }
 
 static void add_row(const struct cluster_worker *worker, int64_t now_us, struct table *table)
@@ -37,18 +33,14 @@ static bool print_workers(const struct ctl *ctl, const struct cluster *cluster, 
 {
     static const char *const heads[] = {"WORKER", "STATE", "VERSION", "SINCE", "SEEN", "EVENTS HELD", NULL};
     struct table table;
-    bool whole = true;
     table_init(&table, heads);
-    for (int i = 0; whole && i < cluster->worker_count; i++) {
-        const struct cluster_worker *worker = &cluster->workers[i];
+    for (int i = 0; i < cluster->worker_count; i++) {
         if (ctl->json)
-            whole = print_worker_json(worker);
+            table_add_json(&table, worker_json(&cluster->workers[i]));
         else
-            add_row(worker, cluster->now_us, &table);
+            add_row(&cluster->workers[i], cluster->now_us, &table);
     }
-    if (!ctl->json && cluster->worker_count > 0)
-        whole = table_flush(&table, stdout);
-    table_done(&table);
+    bool whole = table_end(&table, err);
     if (cluster->has_more_workers) {
         fflush(stdout);
         fprintf(stderr, "issuing-ctl: only %d are shown, the living ones and those that were seen last\n",
@@ -63,7 +55,7 @@ static bool print_workers(const struct ctl *ctl, const struct cluster *cluster, 
         else
             fputs("No worker runs, and none was seen so far.\n", stderr);
     }
-    return whole || err_set(err, ERR_MEMORY, "out of memory");
+    return whole;
 }
 
 static int run_workers(struct ctl *ctl, char **arguments, int count)

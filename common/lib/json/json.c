@@ -1,10 +1,10 @@
 /* json-c's tree behind our own names, so that no other module depends on it.
  *
  * Invariants: a struct json is a json_object by another name, and NULL is the JSON null (json-c has no object for it),
- * so every function takes NULL; every setter owns `value` also when it fails; an allocation that fails is reported, and
- * never leaves a shorter document behind. For the last reason json-c's own reader and writer are not used: where an
- * allocation fails its tokener crashes or gives null, and its writer leaves pieces out. The tree is filled from the
- * strict walkers and written into a struct buf.
+ * so every function takes NULL; who adds a value gives it away, also when that fails; an allocation that fails is
+ * reported, and never leaves a shorter document behind. For the last reason json-c's own reader and writer are not used:
+ * where an allocation fails its tokener crashes or gives null, and its writer leaves pieces out. The tree is filled from
+ * the strict walkers and written into a struct buf.
  * Left out: reading members (json_value.h), building numbers with a fraction. */
 #include "common/lib/json/json.h"
 
@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/lib/base/clock.h"
 #include "common/lib/json/json_strict.h"
 #include "common/lib/json/json_value.h"
 
@@ -166,14 +167,44 @@ void json_freep(struct json **json)
 
 /* ---- building ---- */
 
-static bool is_a(const struct json *json, enum json_type type)
+/* value NULL: the allocation failed. */
+static struct json_field field_of(const char *name, struct json_object *value)
 {
-    return json && json_object_is_type(object_of(json), type);
+    return (struct json_field){.name = name, .value = json_of(value)};
 }
 
-struct json *json_new_object(void)
+struct json_field json_null(const char *name)
 {
-    return json_of(json_object_new_object());
+    return (struct json_field){.name = name, .is_null = true};
+}
+
+struct json_field json_text(const char *name, const char *text)
+{
+    return text ? field_of(name, json_object_new_string(text)) : json_null(name);
+}
+
+struct json_field json_number(const char *name, int64_t number)
+{
+    return field_of(name, json_object_new_int64(number));
+}
+
+struct json_field json_flag(const char *name, bool value)
+{
+    return field_of(name, json_object_new_boolean(value));
+}
+
+struct json_field json_time(const char *name, int64_t wall_us)
+{
+    char text[CLOCK_RFC3339_SIZE];
+    if (wall_us == 0)
+        return json_null(name);
+    clock_format(wall_us, text);
+    return json_text(name, text);
+}
+
+struct json_field json_tree(const char *name, struct json *value)
+{
+    return (struct json_field){.name = name, .value = value};
 }
 
 struct json *json_new_array(void)
@@ -186,50 +217,32 @@ struct json *json_new_text(const char *text)
     return json_of(json_object_new_string(text));
 }
 
-struct json *json_new_integer(int64_t integer)
+static void drop(struct json **json, struct json *value)
 {
-    return json_of(json_object_new_int64(integer));
+    json_free(value);
+    json_free(*json);
+    *json = NULL;
 }
 
-struct json *json_new_bool(bool value)
+void json_add(struct json **object, struct json_field field)
 {
-    return json_of(json_object_new_boolean(value));
+    if (field.name && (!*object || (!field.value && !field.is_null) ||
+                       json_object_object_add(object_of(*object), field.name, object_of(field.value)) != 0))
+        drop(object, field.value);
 }
 
-bool json_set(struct json *object, const char *name, struct json *value)
+void json_append(struct json **array, struct json *value)
 {
-    if (is_a(object, json_type_object) && object != value &&
-        json_object_object_add(object_of(object), name, object_of(value)) == 0)
-        return true;
-    if (object != value)
-        json_free(value);
-    return false;
+    if (!*array || !value || json_object_array_add(object_of(*array), object_of(value)) != 0)
+        drop(array, value);
 }
 
-/* For values that were just made: NULL is a failed allocation here, no null. */
-static bool set_made(struct json *object, const char *name, struct json *value)
+struct json *json_object_of(const struct json_field *fields, size_t count)
 {
-    return value && json_set(object, name, value);
-}
-
-bool json_set_text(struct json *object, const char *name, const char *text)
-{
-    return text ? set_made(object, name, json_new_text(text)) : json_set(object, name, NULL);
-}
-
-bool json_set_integer(struct json *object, const char *name, int64_t integer)
-{
-    return set_made(object, name, json_new_integer(integer));
-}
-
-bool json_append(struct json *array, struct json *value)
-{
-    if (is_a(array, json_type_array) && array != value &&
-        json_object_array_add(object_of(array), object_of(value)) == 0)
-        return true;
-    if (array != value)
-        json_free(value);
-    return false;
+    struct json *object = json_of(json_object_new_object());
+    for (size_t i = 0; i < count; i++)
+        json_add(&object, fields[i]);
+    return object;
 }
 
 /* ---- writing ---- */
