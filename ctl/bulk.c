@@ -316,25 +316,22 @@ static bool read_command(struct bulk *bulk, const struct option_spec *specs, cha
     return (bulk->dry_run && !bulk->reason) || action_init(&bulk->action, bulk->reason, err);
 }
 
-int bulk_run(struct bulk *bulk, const struct option_spec *specs, char **arguments, int count)
+bool bulk_run(struct bulk *bulk, const struct option_spec *specs, char **arguments, int count, struct err *err)
 {
-    struct err err;
-    if (!read_command(bulk, specs, arguments, &count, &err))
-        return ctl_fail(&err);
-    if (!ctl_connect(bulk->ctl, &err))
-        return ctl_fail(&err);
+    if (!read_command(bulk, specs, arguments, &count, err) || !ctl_connect(bulk->ctl, err))
+        return false;
     bool by_filter = count == 0;
     /* On a terminal the lines themselves show the progress. */
     bulk->shows_progress = by_filter && !bulk->dry_run && isatty(STDERR_FILENO) && !isatty(STDOUT_FILENO);
     bulk->started_us = clock_mono_us();
     bulk->notified_us = bulk->started_us;
     stop_watch();
-    bool went_well = by_filter ? run_matches(bulk, &err) : run_ids(bulk, arguments, count, &err);
+    bool went_well = by_filter ? run_matches(bulk, err) : run_ids(bulk, arguments, count, err);
     show_progress(bulk, true);
     if (went_well)
         send_wakeup(bulk);
     print_summary(bulk, by_filter, went_well);
-    if (!went_well)
-        return ctl_fail(&err);
-    return stop_is_requested() || bulk->is_declined || bulk->refused > 0 ? CTL_REFUSED : CTL_DONE;
+    if (stop_is_requested() || bulk->is_declined || bulk->refused > 0)
+        bulk->ctl->code = CTL_REFUSED;
+    return went_well;
 }

@@ -87,7 +87,8 @@ void bulk_why_refused(const struct bulk_verb *verb, const struct event *event, c
     "status after the start are left alone. Ctrl-C stops after the current event (exit 1); run the same\n"     \
     "command again for the rest.\n" FILTER_COSTS
 
-/* Reads the arguments by `specs` (BULK_OPTIONS among them), connects and acts. Returns the exit code. */
-int bulk_run(struct bulk *bulk, const struct option_spec *specs, char **arguments, int count);
+/* Reads the arguments by `specs` (BULK_OPTIONS among them), connects and acts. */
+must_check bool bulk_run(struct bulk *bulk, const struct option_spec *specs, char **arguments, int count,
+                         struct err *err);
 
 #endif

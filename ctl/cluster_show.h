@@ -5,10 +5,9 @@
 #include "ctl/cluster.h"
 #include "ctl/ctl.h"
 
-/* The command takes no options and no arguments; word names it in the error; has_backlog: it prints what
- * waits behind targets. Returns the exit code. */
-int cluster_show(struct ctl *ctl, const char *word, bool has_backlog,
-                 bool (*print)(const struct ctl *ctl, const struct cluster *cluster, struct err *err), char **arguments,
-                 int count);
+/* The command takes no options and no arguments; has_backlog: it prints what waits behind targets. */
+must_check bool cluster_show(struct ctl *ctl, char **arguments, int count, bool has_backlog,
+                             bool (*print)(const struct ctl *ctl, const struct cluster *cluster, struct err *err),
+                             struct err *err);
 
 #endif

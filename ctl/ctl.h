@@ -20,6 +20,7 @@ struct ctl {
     bool is_in_each;                   /* the command runs in each place, one after the other */
     bool is_over_all;   /* CTL_OVER_ALL: the result is one of all places, and the command goes through them */
     struct pg_sync *db; /* owned; NULL until ctl_connect */
+    int code;           /* of the exit, where the command does not fail; CTL_DONE at first */
 };
 
 /* What a command does where users are divided over several places. */
@@ -35,8 +36,8 @@ struct ctl_command {
     const char *usage;   /* what stands after the word */
     const char *summary; /* one line, for the list of commands */
     const char *help;    /* the page below the usage line */
-    /* Returns the exit code, and has printed what went wrong. arguments: what stood after the word, without --json. */
-    int (*run)(struct ctl *ctl, char **arguments, int count);
+    /* arguments: what stood after the word, without --json. False: err is to be printed, and says the exit code. */
+    bool (*run)(struct ctl *ctl, char **arguments, int count, struct err *err);
     bool ignores_config; /* runs also with a bad configuration */
     enum ctl_places in_places;
     bool is_before_schema; /* works also where there is no schema yet */
@@ -60,5 +61,10 @@ const char *ctl_hint(const struct err *err);
 /* Prints "issuing-ctl: <message>" on standard error, with a hint where the database's refusal has a usual cause.
  * Returns the exit code of err. */
 int ctl_fail(const struct err *err);
+/* The exit code of two. */
+static inline int ctl_worse(int code, int other)
+{
+    return other > code ? other : code;
+}
 
 #endif

@@ -52,7 +52,7 @@ static const char *text_of(const struct pg_rows *rows, int row, int column)
 }
 
 static bool ask(struct from_issuer *list, const struct moment *since, int64_t timeout_ms, const char *reason,
-                const char **ret_refused, int *ret_code, struct err *err)
+                const char **ret_refused, struct err *err)
 {
     struct action action;
     pg_rows_scope struct pg_rows *rows = NULL;
@@ -67,7 +67,7 @@ static bool ask(struct from_issuer *list, const struct moment *since, int64_t ti
     for (size_t i = 0; !pg_is_null(rows, 0, 0) && i < ARRAY_SIZE(refusals); i++)
         if (strcmp(text_of(rows, 0, 0), refusals[i].word) == 0) {
             *ret_refused = refusals[i].why;
-            *ret_code = refusals[i].code;
+            list->ctl->code = refusals[i].code;
             return true;
         }
     list->id = pg_uuid(rows, 0, 1);
@@ -175,13 +175,13 @@ static bool report_end(const struct from_issuer *list, bool is_over, const char 
 }
 
 static bool run(struct from_issuer *list, const struct moment *since, int64_t timeout_ms, const char *reason,
-                int *ret_code, struct err *err)
+                struct err *err)
 {
     const char *refused = NULL;
     bool is_over = false;
     pg_rows_scope struct pg_rows *questions = NULL;
     stop_watch();
-    if (!ask(list, since, timeout_ms, reason, &refused, ret_code, err))
+    if (!ask(list, since, timeout_ms, reason, &refused, err))
         return false;
     if (refused) {
         fprintf(stderr, "issuing-ctl: %s\n", refused);
@@ -196,16 +196,17 @@ static bool run(struct from_issuer *list, const struct moment *since, int64_t ti
     for (int row = 0; is_over && row < pg_rows_count(questions); row++)
         if (!report(list, questions, row, err))
             return false;
-    *ret_code = !is_over ? CTL_AWAY : trouble || pg_int8(list->rows, 0, LIST_QUESTIONS) > 0 ? CTL_REFUSED : CTL_DONE;
+    list->ctl->code = !is_over                                                ? CTL_AWAY
+                      : trouble || pg_int8(list->rows, 0, LIST_QUESTIONS) > 0 ? CTL_REFUSED
+                                                                              : CTL_DONE;
     return report_end(list, is_over, trouble, err);
 }
 
-int from_issuer_run(struct ctl *ctl, const struct moment *since, int64_t timeout_ms, const char *reason)
+bool from_issuer_run(struct ctl *ctl, const struct moment *since, int64_t timeout_ms, const char *reason,
+                     struct err *err)
 {
     struct from_issuer list = {.ctl = ctl};
-    struct err err;
-    int code = CTL_DONE;
-    bool done = run(&list, since, timeout_ms, reason, &code, &err);
+    bool done = run(&list, since, timeout_ms, reason, err);
     pg_rows_free(list.rows);
-    return done ? code : ctl_fail(&err);
+    return done;
 }

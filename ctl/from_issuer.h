@@ -7,7 +7,8 @@
 #include "ctl/ctl.h"
 #include "ctl/moment.h"
 
-/* Precondition: connected. Returns the exit code, and has printed what went wrong. reason NULL = none was given. */
-int from_issuer_run(struct ctl *ctl, const struct moment *since, int64_t timeout_ms, const char *reason);
+/* Precondition: connected. Sets ctl->code. reason NULL = none was given. */
+must_check bool from_issuer_run(struct ctl *ctl, const struct moment *since, int64_t timeout_ms, const char *reason,
+                                struct err *err);
 
 #endif

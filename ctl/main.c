@@ -214,22 +214,21 @@ static int fail_unknown(const char *word)
     return CTL_USAGE;
 }
 
-static int run_help(struct ctl *ctl, char **arguments, int count)
+static bool run_help(struct ctl *ctl, char **arguments, int count, struct err *err)
 {
-    (void)ctl;
     if (count == 0) {
         print_help(stdout);
-        return CTL_DONE;
+        return true;
     }
     const struct ctl_command *command = find_command(arguments[0]);
-    if (!command)
-        return fail_unknown(arguments[0]);
-    if (count > 1) {
-        fputs("issuing-ctl: help takes one command\n", stderr);
-        return CTL_USAGE;
+    if (!command) {
+        ctl->code = fail_unknown(arguments[0]);
+        return true;
     }
+    if (count > 1)
+        return err_set(err, ERR_USAGE, "help takes one command");
     print_command_help(command, stdout);
-    return CTL_DONE;
+    return true;
 }
 
 static const struct ctl_command help_command = {
@@ -241,16 +240,14 @@ static const struct ctl_command help_command = {
     .ignores_config = true,
 };
 
-static int run_version(struct ctl *ctl, char **arguments, int count)
+static bool run_version(struct ctl *ctl, char **arguments, int count, struct err *err)
 {
     (void)ctl;
     (void)arguments;
-    if (count > 0) {
-        fputs("issuing-ctl: version takes no argument\n", stderr);
-        return CTL_USAGE;
-    }
+    if (count > 0)
+        return err_set(err, ERR_USAGE, "version takes no argument");
     puts("issuing-ctl " ISSUING_VERSION);
-    return CTL_DONE;
+    return true;
 }
 
 static const struct ctl_command version_command = {
@@ -313,11 +310,12 @@ static int run(struct config *config)
         return ctl_fail(&err);
     event_set_trace_link(config->trace.link);
     ctl.command = command;
-    int code = places_run(&ctl, command, place, config->arguments + 1, count - 1);
-    if (code == CTL_USAGE)
+    if (!places_run(&ctl, place, config->arguments + 1, count - 1, &err))
+        ctl.code = ctl_fail(&err);
+    if (ctl.code == CTL_USAGE)
         fprintf(stderr, "usage: issuing-ctl %s%s%s\n", command->word, command->usage[0] ? " " : "", command->usage);
     pg_sync_close(ctl.db);
-    return code;
+    return ctl.code;
 }
 
 /* Output that could not be written is a failure, such as a full disk behind a redirection. */
@@ -338,7 +336,7 @@ int main(int argc, char **argv)
         return ctl_fail(&err);
     int code = CTL_DONE;
     if (config.version) {
-        code = run_version(NULL, NULL, 0);
+        puts("issuing-ctl " ISSUING_VERSION);
     } else if (config.show) {
         config_show(&config, stdout);
     } else if (config.check_only) {

@@ -106,6 +106,12 @@ bool options_read(const struct option_spec *specs, char **arguments, int count, 
     return true;
 }
 
+bool options_alone(const struct option_spec *specs, const char *word, char **arguments, int count, struct err *err)
+{
+    return options_read(specs, arguments, count, &count, err) &&
+           (count == 0 || err_set(err, ERR_USAGE, "%s takes no argument", word));
+}
+
 bool options_set(const struct option_spec *specs, const char *name, const char *value, struct err *err)
 {
     int index;

@@ -18,6 +18,9 @@ struct option_spec {
  * of `arguments`, ret_count of them. ERR_USAGE: unknown, given twice, no value, no such number. */
 must_check bool options_read(const struct option_spec *specs, char **arguments, int count, int *ret_count,
                              struct err *err);
+/* The same of a command that takes nothing else; word names it. ERR_USAGE: there is an argument. */
+must_check bool options_alone(const struct option_spec *specs, const char *word, char **arguments, int count,
+                              struct err *err);
 /* Sets one option by its name, given as often as one likes. For a flag the value is "", "1" or "true". ERR_USAGE. */
 must_check bool options_set(const struct option_spec *specs, const char *name, const char *value, struct err *err);
 /* "90s", "12h", "4w": units ms s m h d, as in the configuration, and w. At most 100 years. */

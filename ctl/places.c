@@ -79,10 +79,9 @@ static int find_events(struct ctl *ctl, char **arguments, int count, int *events
     }
     if (are_found(arguments, count, events))
         return CTL_DONE;
-    for (int place = 0; place < places; place++) {
-        int of_this = are_there[place] ? CTL_DONE : ctl_fail(&errs[place]);
-        code = of_this > code ? of_this : code;
-    }
+    for (int place = 0; place < places; place++)
+        if (!are_there[place])
+            code = ctl_worse(code, ctl_fail(&errs[place]));
     return code;
 }
 
@@ -93,12 +92,13 @@ static void announce(struct ctl *ctl, int place)
     print_set_place(place);
 }
 
-static int run_in(struct ctl *ctl, const struct ctl_command *command, int place, char **arguments, int count)
+static bool run_in(struct ctl *ctl, int place, char **arguments, int count, struct err *err)
 {
     announce(ctl, place);
-    int code = command->run(ctl, arguments, count);
+    ctl->code = CTL_DONE;
+    bool done = ctl->command->run(ctl, arguments, count, err);
     fflush(stdout);
-    return code;
+    return done;
 }
 
 /* Those that are events of another place are left out. false: only such arguments are there, and nothing is to do. */
@@ -116,66 +116,67 @@ static bool choose(char **arguments, int count, const int *events, int place, ch
     return has_own || !has_others;
 }
 
-static int run_in_each(struct ctl *ctl, const struct ctl_command *command, char **arguments, int count)
+static bool run_in_each(struct ctl *ctl, char **arguments, int count, struct err *err)
 {
     bool are_there[CONFIG_PLACES_MAX];
-    int *events = calloc((size_t)count + 1, sizeof(*events));
+    int *events = calloc((size_t)count + 1, sizeof(*events)), code = CTL_DONE;
     char **given = calloc((size_t)count + 1, sizeof(*given));
-    int code = CTL_REFUSED;
+    if (!events || !given) {
+        free(events);
+        free(given);
+        return err_set(err, ERR_MEMORY, "out of memory");
+    }
     memset(are_there, true, sizeof(are_there));
     ctl->is_in_each = true;
-    for (int i = 0; i < count && events; i++)
+    for (int i = 0; i < count; i++)
         events[i] = NOWHERE;
-    if (events && given)
-        code = command->is_before_schema ? CTL_DONE : find_events(ctl, arguments, count, events, are_there);
-    for (int place = 0; events && given && place < ctl->config->database.places && code != CTL_USAGE; place++) {
+    if (!ctl->command->is_before_schema)
+        code = find_events(ctl, arguments, count, events, are_there);
+    for (int place = 0; place < ctl->config->database.places && code != CTL_USAGE; place++) {
         int left;
         if (!are_there[place] || !choose(arguments, count, events, place, given, &left))
             continue;
-        int of_this = run_in(ctl, command, place, given, left);
-        code = of_this > code || of_this == CTL_USAGE ? of_this : code;
+        int of_this = run_in(ctl, place, given, left, err) ? ctl->code : ctl_fail(err);
+        code = of_this == CTL_USAGE ? of_this : ctl_worse(code, of_this);
     }
     free(events);
     free(given);
-    return code;
+    ctl->code = code;
+    return true;
 }
 
-int places_run(struct ctl *ctl, const struct ctl_command *command, const char *wanted, char **arguments, int count)
+bool places_run(struct ctl *ctl, const char *wanted, char **arguments, int count, struct err *err)
 {
-    struct err err;
+    const struct ctl_command *command = ctl->command;
     int64_t place;
     if (command->ignores_config)
-        return command->run(ctl, arguments, count);
-    if (!read_wanted(ctl->config, wanted, &place, &err))
-        return ctl_fail(&err);
-    if (command->in_places == CTL_AS_A_WHOLE && wanted) {
-        err_set(&err, ERR_USAGE, "%s goes through the places itself: it takes no --place", command->word);
-        return ctl_fail(&err);
-    }
-    if (command->in_places == CTL_AS_A_WHOLE)
-        return command->run(ctl, arguments, count);
-    if (ctl->config->database.places == 1)
-        return command->run(ctl, arguments, count);
-    if (place == ALL && command->in_places == CTL_IN_ONE) {
-        err_set(&err, ERR_USAGE, "%s works in one of the %" PRId64 " places: --place N", command->word,
-                ctl->config->database.places);
-        return ctl_fail(&err);
-    }
+        return command->run(ctl, arguments, count, err);
+    if (!read_wanted(ctl->config, wanted, &place, err))
+        return false;
+    if (command->in_places == CTL_AS_A_WHOLE && wanted)
+        return err_set(err, ERR_USAGE, "%s goes through the places itself: it takes no --place", command->word);
+    if (command->in_places == CTL_AS_A_WHOLE || ctl->config->database.places == 1)
+        return command->run(ctl, arguments, count, err);
+    if (place == ALL && command->in_places == CTL_IN_ONE)
+        return err_set(err, ERR_USAGE, "%s works in one of the %" PRId64 " places: --place N", command->word,
+                       ctl->config->database.places);
     if (place != ALL)
-        return run_in(ctl, command, (int)place, arguments, count);
+        return run_in(ctl, (int)place, arguments, count, err);
     ctl->is_over_all = command->in_places == CTL_OVER_ALL;
-    return ctl->is_over_all ? command->run(ctl, arguments, count) : run_in_each(ctl, command, arguments, count);
+    return ctl->is_over_all ? command->run(ctl, arguments, count, err) : run_in_each(ctl, arguments, count, err);
 }
 
-int places_each(struct ctl *ctl, int (*run)(struct ctl *ctl, void *context), void *context)
+void places_each(struct ctl *ctl, bool (*run)(struct ctl *ctl, void *context, struct err *err), void *context)
 {
     int code = CTL_DONE;
     for (int place = 0; place < ctl->config->database.places; place++) {
+        struct err err;
         if (ctl->config->database.places > 1)
             announce(ctl, place);
-        int of_this = run(ctl, context);
+        ctl->code = CTL_DONE;
+        int of_this = run(ctl, context, &err) ? ctl->code : ctl_fail(&err);
         fflush(stdout);
-        code = of_this > code ? of_this : code;
+        code = ctl_worse(code, of_this);
     }
-    return code;
+    ctl->code = code;
 }

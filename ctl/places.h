@@ -6,10 +6,10 @@
 
 /* Runs the command: in the place that `wanted` names ("2"), or in each, one after the other ("all"). NULL: in that of
  * database.place, or in each where no place is named there. An argument that is the id of an event is given to the place
- * that has it; where the events are all found, other places need not be there. Returns the highest exit code; a place that
+ * that has it; where the events are all found, other places need not be there. ctl->code is the highest one; a place that
  * is away stops no other one. */
-int places_run(struct ctl *ctl, const struct ctl_command *command, const char *wanted, char **arguments, int count);
-/* For commands that go through the places themselves: runs in each, and returns the highest exit code. */
-int places_each(struct ctl *ctl, int (*run)(struct ctl *ctl, void *context), void *context);
+must_check bool places_run(struct ctl *ctl, const char *wanted, char **arguments, int count, struct err *err);
+/* For commands that go through the places themselves: runs in each. ctl->code is the highest one; errors are printed. */
+void places_each(struct ctl *ctl, bool (*run)(struct ctl *ctl, void *context, struct err *err), void *context);
 
 #endif

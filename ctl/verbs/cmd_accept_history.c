@@ -21,26 +21,19 @@ static bool report(const struct ctl *ctl, const char *lost, struct err *err)
     return print_json(JSON_OBJECT(json_text("result", result), json_text("why", why)), err);
 }
 
-static int run_accept_history(struct ctl *ctl, char **arguments, int count)
+static bool run_accept_history(struct ctl *ctl, char **arguments, int count, struct err *err)
 {
     const char *reason = NULL;
     const struct option_spec specs[] = {{.name = "reason", .text = &reason}, {.name = NULL}};
     pg_rows_scope struct pg_rows *rows = NULL;
     struct pg_param params[ACTION_PARAMS];
     struct action action;
-    struct err err;
-    if (!options_read(specs, arguments, count, &count, &err))
-        return ctl_fail(&err);
-    if (count > 0) {
-        err_set(&err, ERR_USAGE, "accept-history takes no argument");
-        return ctl_fail(&err);
-    }
-    if (!action_init(&action, reason, &err) || !ctl_connect(ctl, &err))
-        return ctl_fail(&err);
+    if (!options_alone(specs, "accept-history", arguments, count, err) || !action_init(&action, reason, err) ||
+        !ctl_connect(ctl, err))
+        return false;
     action_params(&action, params);
-    bool is_done = pg_sync_query(ctl->db, &sql_operator_accept_history, params, &rows, &err) &&
-                   report(ctl, pg_bytes(rows, 0, 0).bytes, &err);
-    return is_done ? CTL_DONE : ctl_fail(&err);
+    return pg_sync_query(ctl->db, &sql_operator_accept_history, params, &rows, err) &&
+           report(ctl, pg_bytes(rows, 0, 0).bytes, err);
 }
 
 const struct ctl_command ctl_accept_history = {

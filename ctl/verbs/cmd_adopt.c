@@ -65,11 +65,11 @@ static const struct bulk_verb bulk_adopt = {
     .why_refused = why_refused,
 };
 
-static int run_adopt(struct ctl *ctl, char **arguments, int count)
+static bool run_adopt(struct ctl *ctl, char **arguments, int count, struct err *err)
 {
     struct bulk bulk = {.ctl = ctl, .verb = &bulk_adopt};
     const struct option_spec specs[] = {BULK_OPTIONS(&bulk), {.name = "issuer", .text = &bulk.issuer}, {.name = NULL}};
-    return bulk_run(&bulk, specs, arguments, count);
+    return bulk_run(&bulk, specs, arguments, count, err);
 }
 
 const struct ctl_command ctl_adopt = {

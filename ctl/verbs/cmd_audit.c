@@ -179,31 +179,29 @@ static bool read_command(struct audit *audit, char **arguments, int count, struc
     return audit_check(&audit->filter, err);
 }
 
-static int run_audit(struct ctl *ctl, char **arguments, int count)
+static bool run_audit(struct ctl *ctl, char **arguments, int count, struct err *err)
 {
     static const char *const heads[] = {"AT",     "ACTOR", "DB ROLE", "OS USER", "SUDO USER",
                                         "ACTION", "EVENT", "CHANGE",  "REASON",  NULL};
     struct audit audit = {.ctl = ctl};
-    struct err err;
-    if (!read_command(&audit, arguments, count, &err))
-        return ctl_fail(&err);
-    if (audit.is_export && ctl->is_in_each) {
-        err_set(&err, ERR_USAGE, "each place has a chain of its own: --place N");
-        return ctl_fail(&err);
-    }
+    if (!read_command(&audit, arguments, count, err))
+        return false;
+    if (audit.is_export && ctl->is_in_each)
+        return err_set(err, ERR_USAGE, "each place has a chain of its own: --place N");
     if (audit.is_export) {
         audit.export.ctl = ctl;
         audit.export.filter = &audit.filter;
-        return audit_export_run(&audit.export);
+        ctl->code = audit_export_run(&audit.export);
+        return true;
     }
-    if (!ctl_connect(ctl, &err))
-        return ctl_fail(&err);
+    if (!ctl_connect(ctl, err))
+        return false;
     stop_watch();
     table_init(&audit.table, heads);
-    bool done = run(&audit, &err);
+    bool done = run(&audit, err);
     table_done(&audit.table);
     if (!done)
-        return ctl_fail(&err);
+        return false;
     fflush(stdout);
     if (stop_is_requested())
         fputs("issuing-ctl: stopped; there may be more\n", stderr);
@@ -211,7 +209,8 @@ static int run_audit(struct ctl *ctl, char **arguments, int count)
         fprintf(stderr, "issuing-ctl: only the newest %" PRId64 " are shown; --limit N shows more\n", audit.shown);
     else if (audit.shown == 0 && !ctl->json)
         fputs("No action matches.\n", stderr);
-    return stop_is_requested() ? CTL_REFUSED : CTL_DONE;
+    ctl->code = stop_is_requested() ? CTL_REFUSED : CTL_DONE;
+    return true;
 }
 
 const struct ctl_command ctl_audit = {

@@ -21,7 +21,7 @@ static bool check_listen(const char *listen, const char *expose, struct err *err
     return true;
 }
 
-static int run_console(struct ctl *ctl, char **arguments, int count)
+static bool run_console(struct ctl *ctl, char **arguments, int count, struct err *err)
 {
     struct console_options options = {.listen = NULL};
     const char *expose = NULL;
@@ -30,22 +30,18 @@ static int run_console(struct ctl *ctl, char **arguments, int count)
                                         {.name = "read-only", .flag = &options.is_read_only},
                                         {.name = "expose", .text = &expose},
                                         {.name = NULL}};
-    struct err err;
-    if (!options_read(specs, arguments, count, &count, &err))
-        return ctl_fail(&err);
-    if (count > 0 || (expose && expose[0] == '\0')) {
-        err_set(&err, ERR_USAGE, count > 0 ? "console takes no argument" : "--expose needs a reason");
-        return ctl_fail(&err);
-    }
-    if (options.socket && (options.listen || expose)) {
-        err_set(&err, ERR_USAGE, "--socket takes the place of --listen and --expose");
-        return ctl_fail(&err);
-    }
+    if (!options_alone(specs, "console", arguments, count, err))
+        return false;
+    if (expose && expose[0] == '\0')
+        return err_set(err, ERR_USAGE, "--expose needs a reason");
+    if (options.socket && (options.listen || expose))
+        return err_set(err, ERR_USAGE, "--socket takes the place of --listen and --expose");
     if (!options.listen)
         options.listen = CONSOLE_LISTEN_DEFAULT;
-    if (!options.socket && !check_listen(options.listen, expose, &err))
-        return ctl_fail(&err);
-    return console_run(ctl, &options);
+    if (!options.socket && !check_listen(options.listen, expose, err))
+        return false;
+    ctl->code = console_run(ctl, &options);
+    return true;
 }
 
 const struct ctl_command ctl_console = {

@@ -154,7 +154,7 @@ static bool report(const struct ctl *ctl, enum control control, const char *name
 
 /* *ret_open: the events that wait are counted once, however long this waits; owned by the caller. */
 static bool run(struct ctl *ctl, const struct control_request *request, struct pg_rows **ret_open,
-                struct cluster *cluster, int *ret_code, struct err *err)
+                struct cluster *cluster, struct err *err)
 {
     enum control control = request->control;
     const char *name = request->name;
@@ -168,7 +168,7 @@ static bool run(struct ctl *ctl, const struct control_request *request, struct p
     if (!ask(ctl, request, refused, err))
         return false;
     if (refused[0]) {
-        *ret_code = CTL_REFUSED;
+        ctl->code = CTL_REFUSED;
         cluster_done(cluster);
         return cluster_read(ctl->db, open, cluster, err) &&
                report(ctl, control, name, cluster, took_calls, refused, err);
@@ -196,20 +196,17 @@ static bool read_request(enum control control, char **arguments, int count, stru
     return action_init(&ret_request->action, reason, err);
 }
 
-static int run_control(struct ctl *ctl, char **arguments, int count)
+static bool run_control(struct ctl *ctl, char **arguments, int count, struct err *err)
 {
     enum control control = PAUSE;
     struct control_request request;
     pg_rows_scope struct pg_rows *open = NULL;
     struct cluster cluster = {0};
-    struct err err;
-    int code = CTL_DONE;
     while (strcmp(controls[control].word, ctl->command->word) != 0)
         control++;
-    if (!read_request(control, arguments, count, &request, &err) || !run(ctl, &request, &open, &cluster, &code, &err))
-        code = ctl_fail(&err);
+    bool done = read_request(control, arguments, count, &request, err) && run(ctl, &request, &open, &cluster, err);
     cluster_done(&cluster);
-    return code;
+    return done;
 }
 
 #define CONTROL_HELP                                                                                             \

@@ -54,14 +54,14 @@ static bool read_options(char **arguments, int count, struct doctor_options *ret
     return true;
 }
 
-/* *ret_code: what the exit code is by the issuer's check alone. */
-static bool check_issuer(struct doctor *doctor, const struct doctor_options *options, int *ret_code, struct err *err)
+/* The exit code is by the issuer's check alone, at first. */
+static bool check_issuer(struct doctor *doctor, const struct doctor_options *options, struct err *err)
 {
     bool is_answered;
     if (!doctor_check_target(doctor, "issuer", options->user, options->creates, options->timeout_us / 1000,
                              &is_answered, err))
         return false;
-    *ret_code = is_answered ? CTL_DONE : CTL_AWAY;
+    doctor->ctl->code = is_answered ? CTL_DONE : CTL_AWAY;
     return true;
 }
 
@@ -72,38 +72,37 @@ static bool connect(struct ctl *ctl, struct err *err)
 }
 
 /* Everything that needs the database. */
-static bool check_all(struct doctor *doctor, const struct doctor_options *options, int *ret_code, struct err *err)
+static bool check_all(struct doctor *doctor, const struct doctor_options *options, struct err *err)
 {
     bool fits = false;
     return connect(doctor->ctl, err) && doctor_check_database(doctor, &fits, err) &&
-           (!options->issuer || !fits || check_issuer(doctor, options, ret_code, err));
+           (!options->issuer || !fits || check_issuer(doctor, options, err));
 }
 
-static int run_in_place(struct ctl *ctl, void *context)
+static bool run_in_place(struct ctl *ctl, void *context, struct err *err)
 {
     struct doctor_options *options = context;
     struct doctor doctor = {.ctl = ctl};
-    struct err err;
-    int code = CTL_DONE;
-    if (!check_all(&doctor, options, &code, &err)) {
-        const char *hint = ctl_hint(&err);
+    if (!check_all(&doctor, options, err)) {
+        const char *hint = ctl_hint(err);
         const char *fix =
-            err_is_sqlstate(&err, "55P03")
-                ? "end the session that holds the lock: pg_locks and pg_stat_activity name it"
-            : err_is_sqlstate(&err, "53200")
+            err_is_sqlstate(err, "55P03") ? "end the session that holds the lock: pg_locks and pg_stat_activity name it"
+            : err_is_sqlstate(err, "53200")
                 ? "the lock table is full: end the session that holds most of pg_locks, or raise "
                   "max_locks_per_transaction"
-            : hint                   ? hint
-            : err.kind == ERR_AWAY   ? "start PostgreSQL, or correct database.url (PGHOST, ... where it is not set)"
-            : err.kind == ERR_CONFIG ? "correct database.url (PGHOST, ... where it is not set) as this says"
-                                     : "the server's log has more about it";
-        doctor_report(&doctor, "database", false, fix, "%s", err.message);
-        code = err_exit_code(err.kind);
+            : hint                    ? hint
+            : err->kind == ERR_AWAY   ? "start PostgreSQL, or correct database.url (PGHOST, ... where it is not set)"
+            : err->kind == ERR_CONFIG ? "correct database.url (PGHOST, ... where it is not set) as this says"
+                                      : "the server's log has more about it";
+        doctor_report(&doctor, "database", false, fix, "%s", err->message);
+        ctl->code = err_exit_code(err->kind);
     }
     doctor_check_setup(&doctor);
     memcpy(options->where[ctl->place], doctor.where, sizeof(doctor.where));
     int found = doctor_code(&doctor);
-    return code != CTL_DONE && !doctor.lost ? code : found;
+    if (ctl->code == CTL_DONE || doctor.lost)
+        ctl->code = found;
+    return true;
 }
 
 /* How many places each server serves; for people. */
@@ -121,18 +120,17 @@ static void print_servers(const struct doctor_options *options, int places)
     putchar('\n');
 }
 
-static int run_doctor(struct ctl *ctl, char **arguments, int count)
+static bool run_doctor(struct ctl *ctl, char **arguments, int count, struct err *err)
 {
     struct doctor_options options;
-    struct err err;
-    if (!read_options(arguments, count, &options, &err))
-        return ctl_fail(&err);
+    if (!read_options(arguments, count, &options, err))
+        return false;
     if (!ctl->is_over_all)
-        return run_in_place(ctl, &options);
-    int code = places_each(ctl, run_in_place, &options);
+        return run_in_place(ctl, &options, err);
+    places_each(ctl, run_in_place, &options);
     if (!ctl->json)
         print_servers(&options, (int)ctl->config->database.places);
-    return code;
+    return true;
 }
 
 const struct ctl_command ctl_doctor = {

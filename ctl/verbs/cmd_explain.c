@@ -288,28 +288,21 @@ static bool print_explained(struct ctl *ctl, const struct story *story, const ch
     return true;
 }
 
-static int run_explain(struct ctl *ctl, char **arguments, int count)
+static bool run_explain(struct ctl *ctl, char **arguments, int count, struct err *err)
 {
     const char *answer = NULL;
     const struct option_spec specs[] = {{.name = "what-if", .text = &answer}, {.name = NULL}};
     struct story story = {0};
     struct uuid id;
-    struct err err;
-    if (!options_read(specs, arguments, count, &count, &err))
-        return ctl_fail(&err);
-    if (count != 1) {
-        err_set(&err, ERR_USAGE, "explain takes one event id");
-        return ctl_fail(&err);
-    }
-    if (!action_parse_id(arguments[0], &id, &err))
-        return ctl_fail(&err);
-    if (!ctl_connect(ctl, &err))
-        return ctl_fail(&err);
-    int code = CTL_DONE;
-    if (!story_read(ctl, &id, &story, &err) || !print_explained(ctl, &story, answer, &err))
-        code = ctl_fail(&err);
+    if (!options_read(specs, arguments, count, &count, err))
+        return false;
+    if (count != 1)
+        return err_set(err, ERR_USAGE, "explain takes one event id");
+    if (!action_parse_id(arguments[0], &id, err) || !ctl_connect(ctl, err))
+        return false;
+    bool done = story_read(ctl, &id, &story, err) && print_explained(ctl, &story, answer, err);
     story_done(&story);
-    return code;
+    return done;
 }
 
 #define ACTION_HELP(name, word, text) "  " #word ": " text "\n"

@@ -15,16 +15,15 @@
 #include "ctl/print.h"
 #include "ctl/rewrap.h"
 
-static int generate(struct ctl *ctl, const char *path)
+static bool generate(struct ctl *ctl, const char *path, struct err *err)
 {
     uint32_t key_id;
-    struct err err;
-    if (!keyring_generate(path, &key_id, &err))
-        return ctl_fail(&err);
+    if (!keyring_generate(path, &key_id, err))
+        return false;
     if (ctl->json) {
         (void)!print_json(
-            JSON_OBJECT(json_text("file", path), json_number("key_id", key_id), json_text("state", "active")), &err);
-        return CTL_DONE;
+            JSON_OBJECT(json_text("file", path), json_number("key_id", key_id), json_text("state", "active")), err);
+        return true;
     }
     /* The units load credentials from there by themselves (LoadCredential=). */
     bool is_credential = strstr(path, "/credstore") != NULL;
@@ -34,27 +33,26 @@ static int generate(struct ctl *ctl, const char *path)
            path, key_id,
            is_credential ? "start or reload the api and the worker, whose units load it from there"
                          : "set card.keys_file to it and let the api and the worker read it, nobody else");
-    return CTL_DONE;
+    return true;
 }
 
-static int rotate(struct ctl *ctl, const char *path)
+static bool rotate(struct ctl *ctl, const char *path, struct err *err)
 {
     uint32_t new_id, old_id;
-    struct err err;
-    if (!keyring_rotate(path, &new_id, &old_id, &err))
-        return ctl_fail(&err);
+    if (!keyring_rotate(path, &new_id, &old_id, err))
+        return false;
     if (ctl->json) {
         (void)!print_json(JSON_OBJECT(json_text("file", path), json_number("key_id", new_id),
                                       json_text("state", "active"), json_number("old_key_id", old_id)),
-                          &err);
-        return CTL_DONE;
+                          err);
+        return true;
     }
     printf(
         "%s has the new active key %" PRIu32 "; key %" PRIu32 " only decrypts now.\n"
         "Next: keep a copy in a safe place; bring the file to the hosts of the api, then to those of the worker, and\n"
         "let the workers read it again; then `issuing-ctl keys rewrap`.\n",
         path, new_id, old_id);
-    return CTL_DONE;
+    return true;
 }
 
 /* ---- status ---- */
@@ -155,27 +153,32 @@ static bool print_keys(const struct ctl *ctl, const struct keyring *keyring, con
     return table_end(&table, err);
 }
 
-/* path: of the keys file. */
-static int status(struct ctl *ctl, void *path)
+/* Of status and rewrap. */
+struct keys_request {
+    const char *path;
+    int64_t rate;
+};
+
+static bool status(struct ctl *ctl, void *context, struct err *err)
 {
+    const struct keys_request *request = context;
     struct keyring *keyring = NULL;
     pg_rows_scope struct pg_rows *counts = NULL;
-    struct err err;
-    if (!keyring_load(path, &keyring, &err))
-        return ctl_fail(&err);
-    if (!ctl_connect(ctl, &err) || !rewrap_count(ctl, &counts, &err)) {
+    if (!keyring_load(request->path, &keyring, err))
+        return false;
+    if (!ctl_connect(ctl, err) || !rewrap_count(ctl, &counts, err)) {
         fputs("issuing-ctl: records are not counted: ", stderr);
-        print_text(err.message, stderr);
+        print_text(err->message, stderr);
         fputc('\n', stderr);
     }
-    bool whole = print_keys(ctl, keyring, counts, &err);
+    bool whole = print_keys(ctl, keyring, counts, err);
     keyring_free(keyring);
-    return whole ? CTL_DONE : ctl_fail(&err);
+    return whole;
 }
 
 /* ---- rewrap, retire ---- */
 
-static int report_rewrap(const struct ctl *ctl, const struct keyring *keyring, const struct rewrap_result *result)
+static void report_rewrap(struct ctl *ctl, const struct keyring *keyring, const struct rewrap_result *result)
 {
     uint32_t active = keyring_active_id(keyring);
     if (ctl->json) {
@@ -196,28 +199,23 @@ static int report_rewrap(const struct ctl *ctl, const struct keyring *keyring, c
         fputs("issuing-ctl: a worker still seals with another key: let it read the keys file again, then repeat this "
               "command\n",
               stderr);
-    return result->is_stopped || result->left > 0 ? CTL_REFUSED : CTL_DONE;
+    ctl->code = result->is_stopped || result->left > 0 ? CTL_REFUSED : CTL_DONE;
 }
 
-struct rewrap_request {
-    const char *path;
-    int64_t rate;
-};
-
-static int rewrap(struct ctl *ctl, void *context)
+static bool rewrap(struct ctl *ctl, void *context, struct err *err)
 {
-    const struct rewrap_request *request = context;
+    const struct keys_request *request = context;
     struct keyring *keyring = NULL;
     struct rewrap_result result;
-    struct err err;
-    if (!keyring_load(request->path, &keyring, &err))
-        return ctl_fail(&err);
-    bool done = ctl_connect(ctl, &err) && rewrap_run(ctl, keyring, request->rate, &result, &err);
-    int code = done ? report_rewrap(ctl, keyring, &result) : 0;
+    if (!keyring_load(request->path, &keyring, err))
+        return false;
+    bool done = ctl_connect(ctl, err) && rewrap_run(ctl, keyring, request->rate, &result, err);
+    if (done)
+        report_rewrap(ctl, keyring, &result);
     keyring_free(keyring);
-    if (!done && err_is_sqlstate(&err, "42501"))
-        err_set(&err, ERR_CONFIG, "only the owner of the tables may read stored records: connect as issuing_owner");
-    return done ? code : ctl_fail(&err);
+    if (!done && err_is_sqlstate(err, "42501"))
+        err_set(err, ERR_CONFIG, "only the owner of the tables may read stored records: connect as issuing_owner");
+    return done;
 }
 
 /* In all places. */
@@ -233,69 +231,57 @@ static bool count_records(struct ctl *ctl, uint32_t key_id, int64_t *ret_records
     return true;
 }
 
-static int retire(struct ctl *ctl, const char *id_text, const char *path)
+static bool retire(struct ctl *ctl, const char *id_text, const char *path, struct err *err)
 {
     int64_t records;
-    struct err err;
     char *end;
     unsigned long long id = strtoull(id_text, &end, 10);
-    if (*id_text < '1' || *id_text > '9' || *end != '\0' || id > UINT32_MAX) {
-        err_set(&err, ERR_USAGE, "keys retire needs the id of a key");
-        return ctl_fail(&err);
-    }
-    if (!count_records(ctl, (uint32_t)id, &records, &err))
-        return ctl_fail(&err);
+    if (*id_text < '1' || *id_text > '9' || *end != '\0' || id > UINT32_MAX)
+        return err_set(err, ERR_USAGE, "keys retire needs the id of a key");
+    if (!count_records(ctl, (uint32_t)id, &records, err))
+        return false;
     /* guard: a key that holds numbers is not retired */
-    if (records > 0) {
-        err_set(&err, ERR_REFUSED, "key %llu still holds %" PRId64 " card numbers: issuing-ctl keys rewrap first", id,
-                records);
-        return ctl_fail(&err);
-    }
-    if (!keyring_retire(path, (uint32_t)id, &err))
-        return ctl_fail(&err);
+    if (records > 0)
+        return err_set(err, ERR_REFUSED, "key %llu still holds %" PRId64 " card numbers: issuing-ctl keys rewrap first",
+                       id, records);
+    if (!keyring_retire(path, (uint32_t)id, err))
+        return false;
     if (!ctl->json)
         printf("Key %llu is retired. When all programs have read the file its line may be removed.\n", id);
-    return CTL_DONE;
+    return true;
 }
 
-static int run_with_file(struct ctl *ctl, const char *verb, const char *id, const char *path, int64_t rate)
+static bool run_with_file(struct ctl *ctl, const char *verb, const char *id, const char *path, int64_t rate,
+                          struct err *err)
 {
-    struct err err;
-    if (!path)
-        path = ctl->config->card.keys_file;
-    if (!path) {
-        err_set(&err, ERR_CONFIG, "card.keys_file is not set; name the file");
-        return ctl_fail(&err);
-    }
-    struct rewrap_request request = {path, rate};
-    return strcmp(verb, "status") == 0   ? places_each(ctl, status, (void *)(uintptr_t)path)
-           : strcmp(verb, "rewrap") == 0 ? places_each(ctl, rewrap, &request)
-                                         : retire(ctl, id, path);
+    struct keys_request request = {path ? path : ctl->config->card.keys_file, rate};
+    if (!request.path)
+        return err_set(err, ERR_CONFIG, "card.keys_file is not set; name the file");
+    if (id)
+        return retire(ctl, id, request.path, err);
+    places_each(ctl, strcmp(verb, "status") == 0 ? status : rewrap, &request);
+    return true;
 }
 
-static int run_keys(struct ctl *ctl, char **arguments, int count)
+static bool run_keys(struct ctl *ctl, char **arguments, int count, struct err *err)
 {
     int64_t rate = 0;
     const struct option_spec specs[] = {{.name = "rate", .number = &rate, .min = 1, .max = 1000000}, {.name = NULL}};
-    struct err err;
-    if (!options_read(specs, arguments, count, &count, &err))
-        return ctl_fail(&err);
+    if (!options_read(specs, arguments, count, &count, err))
+        return false;
     const char *verb = count > 0 ? arguments[0] : "";
     bool is_rewrap = strcmp(verb, "rewrap") == 0;
-    if (rate != 0 && !is_rewrap) {
-        err_set(&err, ERR_USAGE, "--rate belongs to keys rewrap");
-        return ctl_fail(&err);
-    }
+    if (rate != 0 && !is_rewrap)
+        return err_set(err, ERR_USAGE, "--rate belongs to keys rewrap");
     if (count == 2 && strcmp(verb, "generate") == 0)
-        return generate(ctl, arguments[1]);
+        return generate(ctl, arguments[1], err);
     if (count == 2 && strcmp(verb, "rotate") == 0)
-        return rotate(ctl, arguments[1]);
+        return rotate(ctl, arguments[1], err);
     if ((count == 1 || count == 2) && (is_rewrap || strcmp(verb, "status") == 0))
-        return run_with_file(ctl, verb, NULL, count == 2 ? arguments[1] : NULL, rate);
+        return run_with_file(ctl, verb, NULL, count == 2 ? arguments[1] : NULL, rate, err);
     if ((count == 2 || count == 3) && strcmp(verb, "retire") == 0)
-        return run_with_file(ctl, verb, arguments[1], count == 3 ? arguments[2] : NULL, 0);
-    err_set(&err, ERR_USAGE, "keys takes generate FILE, rotate FILE, status, rewrap or retire ID");
-    return ctl_fail(&err);
+        return run_with_file(ctl, verb, arguments[1], count == 3 ? arguments[2] : NULL, 0, err);
+    return err_set(err, ERR_USAGE, "keys takes generate FILE, rotate FILE, status, rewrap or retire ID");
 }
 
 const struct ctl_command ctl_keys = {

@@ -116,21 +116,18 @@ static bool show(struct ctl *ctl, struct limits *limits, struct err *err)
     return print_tries(limits, rows, err);
 }
 
-static int run_limits(struct ctl *ctl, char **arguments, int count)
+static bool run_limits(struct ctl *ctl, char **arguments, int count, struct err *err)
 {
     const struct option_spec none[] = {{.name = NULL}};
     struct limits limits = {.count = ctl->config->limit.count,
                             .window_ms = ctl->config->limit.window_ms,
                             .attempts_count = ctl->config->limit.counts == LIMIT_COUNTS_ATTEMPTS};
-    struct err err;
-    if (!options_read(none, arguments, count, &count, &err))
-        return ctl_fail(&err);
-    if (count != 1 || arguments[0][0] == '\0') {
-        err_set(&err, ERR_USAGE, "limits takes one user id");
-        return ctl_fail(&err);
-    }
+    if (!options_read(none, arguments, count, &count, err))
+        return false;
+    if (count != 1 || arguments[0][0] == '\0')
+        return err_set(err, ERR_USAGE, "limits takes one user id");
     limits.user = arguments[0];
-    return ctl_connect(ctl, &err) && show(ctl, &limits, &err) ? CTL_DONE : ctl_fail(&err);
+    return ctl_connect(ctl, err) && show(ctl, &limits, err);
 }
 
 const struct ctl_command ctl_limits = {

@@ -39,7 +39,6 @@ struct list {
     int64_t limit, shown;
     bool bundles;           /* for people outside: bundle.h */
     bool is_cut;            /* there are more */
-    int code;               /* the worst of the places that could not be read to the end */
     struct source *sources; /* owned */
     int source_count;
     /* Matched, not printed. */
@@ -48,13 +47,13 @@ struct list {
     int count;
 };
 
-/* The others go on. */
+/* The others go on. The exit code is that of the worst one. */
 static void fail(struct list *list, struct source *source, struct err *err)
 {
     if (list->ctl->is_over_all && err->kind != ERR_USAGE)
         err_prefix(err, "place %d", source->place);
     int code = ctl_fail(err);
-    list->code = code > list->code || code == CTL_USAGE ? code : list->code;
+    list->ctl->code = code == CTL_USAGE ? code : ctl_worse(list->ctl->code, code);
     pg_sync_close(source->db);
     source->db = NULL;
     source->is_found = false;
@@ -207,7 +206,7 @@ static bool open_sources(struct list *list, struct err *err)
     list->sources = calloc((size_t)places, sizeof(*list->sources));
     if (!list->sources)
         return err_set(err, ERR_MEMORY, "out of memory");
-    for (int i = 0; i < places && list->code != CTL_USAGE; i++) {
+    for (int i = 0; i < places && ctl->code != CTL_USAGE; i++) {
         ctl->place = ctl->is_over_all ? i : ctl->place;
         open_source(list, &list->sources[list->source_count++]);
     }
@@ -233,40 +232,37 @@ static void init_table(struct list *list)
     table_init(&list->table, list->ctl->is_over_all ? heads : event_heads);
 }
 
-static int run_list(struct ctl *ctl, char **arguments, int count)
+static bool run_list(struct ctl *ctl, char **arguments, int count, struct err *err)
 {
     struct list list = {.ctl = ctl};
-    struct err err;
     const struct option_spec specs[] = {FILTER_OPTIONS(&list.filter),
                                         FILTER_ORDER_OPTION(&list.filter),
                                         {.name = "bundle", .flag = &list.bundles},
                                         {.name = NULL}};
-    if (!options_read(specs, arguments, count, &count, &err) || !filter_check(&list.filter, &err))
-        return ctl_fail(&err);
-    if (count > 0) {
-        err_set(&err, ERR_USAGE, "list takes filters, not %.60s; `show` and `explain` take an id", arguments[0]);
-        return ctl_fail(&err);
-    }
+    if (!options_read(specs, arguments, count, &count, err) || !filter_check(&list.filter, err))
+        return false;
+    if (count > 0)
+        return err_set(err, ERR_USAGE, "list takes filters, not %.60s; `show` and `explain` take an id", arguments[0]);
     list.limit = list.filter.limit > 0 ? list.filter.limit : LIMIT_DEFAULT;
 
     init_table(&list);
-    bool done = open_sources(&list, &err);
+    bool done = open_sources(&list, err);
     stop_watch();
-    done = done && list.code != CTL_USAGE && run(&list, &err);
+    done = done && (ctl->code == CTL_USAGE || run(&list, err));
     list_done(&list);
-    if (list.code == CTL_USAGE)
-        return CTL_USAGE;
-    if (!done)
-        return ctl_fail(&err);
+    if (!done || ctl->code == CTL_USAGE)
+        return done;
     fflush(stdout);
     if (stop_is_requested())
         fputs("issuing-ctl: stopped; there may be more\n", stderr);
     else if (list.is_cut)
         fprintf(stderr, "issuing-ctl: only the %s %" PRId64 " are shown; --limit N shows more\n",
                 list.filter.oldest_first ? "oldest" : "newest", list.shown);
-    else if (list.shown == 0 && list.code == CTL_DONE && !ctl->json)
+    else if (list.shown == 0 && ctl->code == CTL_DONE && !ctl->json)
         fputs(filter_is_empty(&list.filter) ? "There are no events.\n" : "No event matches.\n", stderr);
-    return stop_is_requested() && list.code == CTL_DONE ? CTL_REFUSED : list.code;
+    if (stop_is_requested() && ctl->code == CTL_DONE)
+        ctl->code = CTL_REFUSED;
+    return true;
 }
 
 const struct ctl_command ctl_list = {

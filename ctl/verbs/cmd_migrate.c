@@ -285,23 +285,18 @@ static bool migrate(struct ctl *ctl, struct state *state, int *ret_applied, stru
     return run_transaction(ctl, "tables, functions and rights", run_schema, state, err);
 }
 
-static int run_all(struct ctl *ctl, struct err *err)
+static bool run_all(struct ctl *ctl, struct err *err)
 {
     struct state state = {0};
     int applied = 0;
     bool done = migrate(ctl, &state, &applied, err);
     state_done(&state);
-    if (!done)
-        return ctl_fail(err);
-    if (!ctl->json) {
-        if (applied > 0)
-            printf("The schema is at version %d.\n", migrations_count);
-        else
-            printf("The schema was at version %d already.\n", migrations_count);
-        return CTL_DONE;
-    }
-    (void)!print_json(JSON_OBJECT(json_number("version", migrations_count), json_number("applied", applied)), err);
-    return CTL_DONE;
+    if (done && ctl->json)
+        (void)!print_json(JSON_OBJECT(json_number("version", migrations_count), json_number("applied", applied)), err);
+    else if (done)
+        printf("The schema %s at version %d%s.\n", applied > 0 ? "is" : "was", migrations_count,
+               applied > 0 ? "" : " already");
+    return done;
 }
 
 /* ---- --status and --plan: change nothing, take no lock ---- */
@@ -381,16 +376,18 @@ static bool print_plan(const struct ctl *ctl, const struct state *state, struct 
     return whole && plan_file(ctl, "grants.sql", err);
 }
 
-static int run_read_only(struct ctl *ctl, bool plan, struct err *err)
+static bool run_read_only(struct ctl *ctl, bool plan, struct err *err)
 {
     struct state state = {0};
-    if (!read_state(ctl, &state, err))
-        return ctl_fail(err);
     struct err why;
+    if (!read_state(ctl, &state, err))
+        return false;
     bool fits = check_applied(&state, &why);
     bool whole = plan ? !fits || print_plan(ctl, &state, err) : print_status(ctl, &state, err);
     state_done(&state);
-    return fits && whole ? CTL_DONE : ctl_fail(whole ? &why : err);
+    if (whole && !fits)
+        *err = why;
+    return whole && fits;
 }
 
 /* Lock, role and search_path belong to a session. Behind a pooler the next transaction may run in another session,
@@ -425,23 +422,17 @@ static bool prepare_session(struct ctl *ctl, struct err *err)
                    encoding);
 }
 
-static int run_migrate(struct ctl *ctl, char **arguments, int count)
+static bool run_migrate(struct ctl *ctl, char **arguments, int count, struct err *err)
 {
     bool status = false, plan = false;
     const struct option_spec specs[] = {
         {.name = "status", .flag = &status}, {.name = "plan", .flag = &plan}, {.name = NULL}};
-    struct err err;
-    if (!options_read(specs, arguments, count, &count, &err))
-        return ctl_fail(&err);
-    if (count > 0 || (status && plan)) {
-        err_set(&err, ERR_USAGE, count > 0 ? "migrate takes no argument" : "--status or --plan, not both");
-        return ctl_fail(&err);
-    }
-    if (!ctl_connect_only(ctl, &err))
-        return ctl_fail(&err);
-    if (!check_direct(ctl, &err) || !prepare_session(ctl, &err))
-        return ctl_fail(&err);
-    return status || plan ? run_read_only(ctl, plan, &err) : run_all(ctl, &err);
+    if (!options_alone(specs, "migrate", arguments, count, err))
+        return false;
+    if (status && plan)
+        return err_set(err, ERR_USAGE, "--status or --plan, not both");
+    return ctl_connect_only(ctl, err) && check_direct(ctl, err) && prepare_session(ctl, err) &&
+           (status || plan ? run_read_only(ctl, plan, err) : run_all(ctl, err));
 }
 
 const struct ctl_command ctl_migrate = {

@@ -329,12 +329,11 @@ static void add_server(const struct ctl *ctl, struct table *table, const struct 
         table_add(table, NULL);
 }
 
-static int list(struct ctl *ctl)
+static bool list(struct ctl *ctl, struct err *err)
 {
     static const char *const heads[] = {"PLACE", "SERVER", "NAME", "STATE", "HOME", "OPEN", NULL};
     struct table table;
-    struct err err;
-    int served[CONFIG_PLACES_MAX] = {0}, code = CTL_DONE;
+    int served[CONFIG_PLACES_MAX] = {0};
     table_init(&table, heads);
     for (int place = 0; place < ctl->config->database.places; place++) {
         struct place_servers servers;
@@ -345,15 +344,15 @@ static int list(struct ctl *ctl)
             served[place] += place_server_serves(&servers.list[i]);
         }
     }
-    bool whole = table_end(&table, &err);
+    bool whole = table_end(&table, err);
     fflush(stdout);
     for (int place = 0; place < ctl->config->database.places; place++)
         if (served[place] != 1) {
             fprintf(stderr, "issuing-ctl: place %d: %s\n", place,
                     served[place] == 0 ? "no server that answers serves it" : "two servers serve it");
-            code = CTL_REFUSED;
+            ctl->code = CTL_REFUSED;
         }
-    return whole ? code : CTL_REFUSED;
+    return whole;
 }
 
 /* ---- the command ---- */
@@ -385,7 +384,7 @@ static bool take_back(struct ctl *ctl, const struct request *request, bool is_fo
     return true;
 }
 
-static int run_place(struct ctl *ctl, char **arguments, int count)
+static bool run_place(struct ctl *ctl, char **arguments, int count, struct err *err)
 {
     const char *reason = NULL, *timeout = NULL;
     bool is_forced = false;
@@ -395,27 +394,21 @@ static int run_place(struct ctl *ctl, char **arguments, int count)
                                         {.name = "force", .flag = &is_forced},
                                         {.name = "timeout", .text = &timeout},
                                         {.name = NULL}};
-    struct err err;
-    if (!options_read(specs, arguments, count, &count, &err) || !marks_timeout(timeout, &request.timeout_ms, &err))
-        return ctl_fail(&err);
+    if (!options_read(specs, arguments, count, &count, err) || !marks_timeout(timeout, &request.timeout_ms, err))
+        return false;
     const char *verb = count > 0 ? arguments[0] : "";
     bool is_move = strcmp(verb, "move") == 0 && count == 2 && request.to && !is_forced;
     bool is_take_back = strcmp(verb, "take-back") == 0 && count == 2 && !request.to;
     bool is_list = strcmp(verb, "list") == 0 && count == 1 && !reason && !request.to && !is_forced;
-    if (!is_move && !is_take_back && !is_list) {
-        err_set(&err, ERR_USAGE, "place takes: list; move N,M --to SCOPE --reason TEXT; take-back N,M --reason TEXT");
-        return ctl_fail(&err);
-    }
-    if (ctl->config->database.places == 1) {
-        err_set(&err, ERR_REFUSED, "there is one place: database.places is 1");
-        return ctl_fail(&err);
-    }
+    if (!is_move && !is_take_back && !is_list)
+        return err_set(err, ERR_USAGE,
+                       "place takes: list; move N,M --to SCOPE --reason TEXT; take-back N,M --reason TEXT");
+    if (ctl->config->database.places == 1)
+        return err_set(err, ERR_REFUSED, "there is one place: database.places is 1");
     if (is_list)
-        return list(ctl);
-    if (!read_places(ctl, arguments[1], &request, &err) || !action_init(&request.action, reason, &err) ||
-        !(is_move ? move(ctl, &request, &err) : take_back(ctl, &request, is_forced, &err)))
-        return ctl_fail(&err);
-    return CTL_DONE;
+        return list(ctl, err);
+    return read_places(ctl, arguments[1], &request, err) && action_init(&request.action, reason, err) &&
+           (is_move ? move(ctl, &request, err) : take_back(ctl, &request, is_forced, err));
 }
 
 const struct ctl_command ctl_place = {

@@ -261,15 +261,15 @@ static bool read_command(char **arguments, int count, int64_t *ret_since_us, int
            (count == 0 || err_set(err, ERR_USAGE, "prove takes no argument"));
 }
 
-static int run_prove(struct ctl *ctl, char **arguments, int count)
+static bool run_prove(struct ctl *ctl, char **arguments, int count, struct err *err)
 {
     struct doctor doctor = {.ctl = ctl};
     int64_t since_us = 0, timeout_us = TIMEOUT_US;
-    struct err err;
-    if (!read_command(arguments, count, &since_us, &timeout_us, &err) || !ctl_connect(ctl, &err) ||
-        !prove(&doctor, since_us, timeout_us, &err))
-        return ctl_fail(&err);
-    return doctor_code(&doctor);
+    if (!read_command(arguments, count, &since_us, &timeout_us, err) || !ctl_connect(ctl, err) ||
+        !prove(&doctor, since_us, timeout_us, err))
+        return false;
+    ctl->code = doctor_code(&doctor);
+    return true;
 }
 
 const struct ctl_command ctl_prove = {

@@ -405,37 +405,40 @@ static void print_summary(const struct reconcile *reconcile, bool by_filter)
                         "the peer\n");
 }
 
-static int run_reconcile(struct ctl *ctl, char **arguments, int count)
+/* Of a run that went well. */
+static int code_of(const struct reconcile *reconcile)
+{
+    if (stop_is_requested() || reconcile->is_declined)
+        return CTL_REFUSED;
+    if (reconcile->dry_run)
+        return CTL_DONE;
+    if (reconcile->undecided > 0 || reconcile->open > 0 || reconcile->busy > 0 ||
+        clock_mono_ms() >= reconcile->deadline_ms)
+        return CTL_AWAY;
+    return reconcile->problems > 0 || reconcile->refused > 0 ? CTL_REFUSED : CTL_DONE;
+}
+
+static bool run_reconcile(struct ctl *ctl, char **arguments, int count, struct err *err)
 {
     struct reconcile reconcile = {.ctl = ctl};
-    struct err err;
-    if (!read_command(&reconcile, arguments, &count, &err))
-        return ctl_fail(&err);
-    if (!ctl_connect(ctl, &err))
-        return ctl_fail(&err);
+    if (!read_command(&reconcile, arguments, &count, err) || !ctl_connect(ctl, err))
+        return false;
     if (reconcile.from_issuer)
-        return from_issuer_run(ctl, &reconcile.filter.from_time, reconcile.timeout_ms, reconcile.reason);
+        return from_issuer_run(ctl, &reconcile.filter.from_time, reconcile.timeout_ms, reconcile.reason, err);
     reconcile.deadline_ms = clock_mono_ms() + reconcile.timeout_ms;
     reconcile.shows_progress = isatty(STDERR_FILENO) && !isatty(STDOUT_FILENO);
     stop_watch();
     reconcile.total = count;
-    bool went_well = count == 0 ? run_matches(&reconcile, &err) : run_ids(&reconcile, arguments, count, &err);
+    bool went_well = count == 0 ? run_matches(&reconcile, err) : run_ids(&reconcile, arguments, count, err);
     show_progress(&reconcile, true);
     for (int i = 0; went_well && i < reconcile.open; i++) {
         char id_text[UUID_TEXT_SIZE];
         uuid_format(&reconcile.events[i], id_text);
-        went_well = report(&reconcile, id_text, "undecided", NULL, NULL, &err);
+        went_well = report(&reconcile, id_text, "undecided", NULL, NULL, err);
     }
     print_summary(&reconcile, count == 0);
-    if (!went_well)
-        return ctl_fail(&err);
-    if (stop_is_requested() || reconcile.is_declined)
-        return CTL_REFUSED;
-    if (reconcile.dry_run)
-        return CTL_DONE;
-    if (reconcile.undecided > 0 || reconcile.open > 0 || reconcile.busy > 0 || clock_mono_ms() >= reconcile.deadline_ms)
-        return CTL_AWAY;
-    return reconcile.problems > 0 || reconcile.refused > 0 ? CTL_REFUSED : CTL_DONE;
+    ctl->code = code_of(&reconcile);
+    return went_well;
 }
 
 const struct ctl_command ctl_reconcile = {

@@ -25,32 +25,26 @@ struct reissue {
     int64_t deadline_ms; /* monotonic */
 };
 
-static int report_refused(const struct reissue *reissue, const char *code)
+static bool report_refused(const struct reissue *reissue, const char *code, struct err *err)
 {
-    struct err err;
     const char *words = strcmp(code, "other_type") == 0
                             ? "only card requests can be reissued; an event of a route can be replayed or resolved"
                             : marks_text("refused", code);
-    return action_report(reissue->ctl, reissue->id_text, ACTION_REFUSED, NULL, words[0] ? words : code, &err)
-               ? CTL_REFUSED
-               : ctl_fail(&err);
+    reissue->ctl->code = CTL_REFUSED;
+    return action_report(reissue->ctl, reissue->id_text, ACTION_REFUSED, NULL, words[0] ? words : code, err);
 }
 
-static int report_done(const struct reissue *reissue, const struct uuid *new_id)
+static bool report_done(const struct reissue *reissue, const struct uuid *new_id, struct err *err)
 {
     char new_text[UUID_TEXT_SIZE];
-    struct err err;
     uuid_format(new_id, new_text);
-    if (!reissue->ctl->json) {
-        printf("%s  replaced by %s\n", reissue->id_text, new_text);
-        return CTL_DONE;
-    }
-    return print_json(JSON_OBJECT(json_text("id", reissue->id_text), json_text("new_id", new_text)), &err)
-               ? CTL_DONE
-               : ctl_fail(&err);
+    if (reissue->ctl->json)
+        return print_json(JSON_OBJECT(json_text("id", reissue->id_text), json_text("new_id", new_text)), err);
+    printf("%s  replaced by %s\n", reissue->id_text, new_text);
+    return true;
 }
 
-static int report_late(const struct reissue *reissue, const char *detail)
+static bool report_late(const struct reissue *reissue, const char *detail)
 {
     fflush(stdout);
     fprintf(stderr, "issuing-ctl: %s: nothing was changed, and the mark is withdrawn: ", reissue->id_text);
@@ -60,7 +54,8 @@ static int report_late(const struct reissue *reissue, const char *detail)
         print_text(detail, stderr), fputs(" (no decision in time)\n", stderr);
     else
         fputs("no worker answered in time; is one running, and is the breaker of the issuer closed?\n", stderr);
-    return stop_is_requested() ? CTL_REFUSED : CTL_AWAY;
+    reissue->ctl->code = stop_is_requested() ? CTL_REFUSED : CTL_AWAY;
+    return true;
 }
 
 /* Leaves the mark, once another operator's mark for this event is finished. ret_code: why it was refused, "" = it is
@@ -89,7 +84,7 @@ static bool leave_mark(struct reissue *reissue, int64_t timeout_ms, struct uuid 
     }
 }
 
-static int wait_for_mark(const struct reissue *reissue, const struct uuid *mark, struct err *err)
+static bool wait_for_mark(const struct reissue *reissue, const struct uuid *mark, struct err *err)
 {
     int64_t pause_ms = 0;
     char detail[200] = "";
@@ -97,17 +92,17 @@ static int wait_for_mark(const struct reissue *reissue, const struct uuid *mark,
     for (;;) {
         pg_rows_scope struct pg_rows *rows = NULL, *withdrawn = NULL;
         if (!marks_read(reissue->ctl, mark, 1, &rows, err))
-            return ctl_fail(err);
+            return false;
         if (pg_rows_count(rows) == 0)
-            return report_refused(reissue, "not_found");
+            return report_refused(reissue, "not_found", err);
         const char *result = pg_bytes(rows, 0, MARK_RESULT).bytes, *mark_detail = pg_bytes(rows, 0, MARK_DETAIL).bytes;
         snprintf(detail, sizeof(detail), "%s", mark_detail ? mark_detail : "");
         if (result && strcmp(result, "reissued") == 0) {
             struct uuid new_id = pg_uuid(rows, 0, MARK_NEW_ID);
-            return report_done(reissue, &new_id);
+            return report_done(reissue, &new_id, err);
         }
         if (result && strcmp(result, "refused") == 0)
-            return report_refused(reissue, detail);
+            return report_refused(reissue, detail, err);
         if (result || is_withdrawn) /* undecided, withdrawn, gone */
             return report_late(reissue, detail[0] ? detail : NULL);
         if (!stop_is_requested() && clock_mono_ms() < reissue->deadline_ms) {
@@ -116,7 +111,7 @@ static int wait_for_mark(const struct reissue *reissue, const struct uuid *mark,
         }
         const struct pg_param params[] = {pg_param_uuid(mark)};
         if (!pg_sync_query(reissue->ctl->db, &sql_operator_withdraw_mark, params, &withdrawn, err))
-            return ctl_fail(err);
+            return false;
         is_withdrawn = true; /* read once more: a worker may have finished it before the withdrawal */
     }
 }
@@ -129,15 +124,14 @@ static bool is_reason(const char *because)
     return is_known;
 }
 
-static int run_reissue(struct ctl *ctl, char **arguments, int count)
+static bool run_reissue(struct ctl *ctl, char **arguments, int count, struct err *err)
 {
     struct reissue reissue = {.ctl = ctl};
     const char *reason = NULL, *timeout = NULL;
     bool confirmed = false;
     int64_t timeout_ms = 0;
     struct uuid mark;
-    struct err err;
-    char refused[64];
+    char refused[64], id_text[UUID_TEXT_SIZE];
     const struct option_spec specs[] = {
         {.name = "reason", .text = &reason},
         {.name = "because", .text = &reissue.because},
@@ -145,41 +139,35 @@ static int run_reissue(struct ctl *ctl, char **arguments, int count)
         {.name = "timeout", .text = &timeout},
         {.name = NULL},
     };
-    if (!options_read(specs, arguments, count, &count, &err) || !marks_timeout(timeout, &timeout_ms, &err))
-        return ctl_fail(&err);
-    if (count != 1) {
-        err_set(&err, ERR_USAGE, "reissue takes one event id");
-        return ctl_fail(&err);
-    }
-    if (reissue.because && !is_reason(reissue.because)) {
-        err_set(&err, ERR_USAGE, "--because is lost, stolen, damaged or expired");
-        return ctl_fail(&err);
-    }
-    if (!action_parse_id(arguments[0], &reissue.id, &err) || !action_init(&reissue.action, reason, &err))
-        return ctl_fail(&err);
-    if (!confirmed) {
-        err_set(&err, ERR_USAGE, "reissue sends a request with a new key to the issuer: add --confirm");
-        return ctl_fail(&err);
-    }
-    char id_text[UUID_TEXT_SIZE];
+    if (!options_read(specs, arguments, count, &count, err) || !marks_timeout(timeout, &timeout_ms, err))
+        return false;
+    if (count != 1)
+        return err_set(err, ERR_USAGE, "reissue takes one event id");
+    if (reissue.because && !is_reason(reissue.because))
+        return err_set(err, ERR_USAGE, "--because is lost, stolen, damaged or expired");
+    if (!action_parse_id(arguments[0], &reissue.id, err) || !action_init(&reissue.action, reason, err))
+        return false;
+    if (!confirmed)
+        return err_set(err, ERR_USAGE, "reissue sends a request with a new key to the issuer: add --confirm");
     uuid_format(&reissue.id, id_text);
     reissue.id_text = id_text;
-    if (!ctl_connect(ctl, &err))
-        return ctl_fail(&err);
+    if (!ctl_connect(ctl, err))
+        return false;
     reissue.deadline_ms = clock_mono_ms() + timeout_ms;
     stop_watch();
-    if (!leave_mark(&reissue, timeout_ms, &mark, refused, &err))
-        return ctl_fail(&err);
+    if (!leave_mark(&reissue, timeout_ms, &mark, refused, err))
+        return false;
     if (strcmp(refused, "busy") == 0) {
         fprintf(stderr, "issuing-ctl: %s: %s\n", id_text, marks_text("refused", "busy"));
-        return stop_is_requested() ? CTL_REFUSED : CTL_AWAY;
+        ctl->code = stop_is_requested() ? CTL_REFUSED : CTL_AWAY;
+        return true;
     }
     if (refused[0])
-        return report_refused(&reissue, refused);
-    int code = wait_for_mark(&reissue, &mark, &err);
-    bool hinted = code != CTL_DONE || pg_sync_query(ctl->db, &sql_notify_wake, NULL, NULL, NULL);
-    (void)hinted;
-    return code;
+        return report_refused(&reissue, refused, err);
+    bool done = wait_for_mark(&reissue, &mark, err);
+    if (done && ctl->code == CTL_DONE)
+        (void)!pg_sync_query(ctl->db, &sql_notify_wake, NULL, NULL, NULL);
+    return done;
 }
 
 const struct ctl_command ctl_reissue = {

@@ -70,11 +70,11 @@ const struct bulk_verb bulk_replay = {
     .why_refused = why_refused,
 };
 
-static int run_replay(struct ctl *ctl, char **arguments, int count)
+static bool run_replay(struct ctl *ctl, char **arguments, int count, struct err *err)
 {
     struct bulk bulk = {.ctl = ctl, .verb = &bulk_replay};
     const struct option_spec specs[] = {BULK_OPTIONS(&bulk), {.name = NULL}};
-    return bulk_run(&bulk, specs, arguments, count);
+    return bulk_run(&bulk, specs, arguments, count, err);
 }
 
 const struct ctl_command ctl_replay = {

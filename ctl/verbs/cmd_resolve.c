@@ -116,14 +116,14 @@ const struct bulk_verb bulk_resolve = {
     .why_refused = why_refused,
 };
 
-static int run_resolve(struct ctl *ctl, char **arguments, int count)
+static bool run_resolve(struct ctl *ctl, char **arguments, int count, struct err *err)
 {
     struct bulk bulk = {.ctl = ctl, .verb = &bulk_resolve};
     const struct option_spec specs[] = {BULK_OPTIONS(&bulk),
                                         {.name = "confirm-no-card", .flag = &bulk.confirms_no_card},
                                         {.name = "confirm-not-executed", .flag = &bulk.confirms_not_executed},
                                         {.name = NULL}};
-    return bulk_run(&bulk, specs, arguments, count);
+    return bulk_run(&bulk, specs, arguments, count, err);
 }
 
 const struct ctl_command ctl_resolve = {

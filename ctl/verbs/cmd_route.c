@@ -101,7 +101,7 @@ static bool report(const struct ctl *ctl, const char *type, const char *refused,
     return print_json(JSON_OBJECT(json_text("type", type), json_text("result", word), json_text("why", why)), err);
 }
 
-static bool remove_route(struct ctl *ctl, const char *type, bool is_forced, const struct action *action, int *ret_code,
+static bool remove_route(struct ctl *ctl, const char *type, bool is_forced, const struct action *action,
                          struct err *err)
 {
     pg_rows_scope struct pg_rows *rows = NULL;
@@ -111,33 +111,27 @@ static bool remove_route(struct ctl *ctl, const char *type, bool is_forced, cons
         return false;
     const char *refused = pg_bytes(rows, 0, 0).bytes;
     if (refused)
-        *ret_code = CTL_REFUSED;
+        ctl->code = CTL_REFUSED;
     return report(ctl, type, refused, err);
 }
 
 /* ---- test ---- */
 
-static int test_route(struct ctl *ctl, const char *type, const char *timeout)
+static bool test_route(struct ctl *ctl, const char *type, const char *timeout, struct err *err)
 {
     struct doctor doctor = {.ctl = ctl};
     int64_t timeout_us = TEST_TIMEOUT_US;
     bool is_answered = false;
-    struct err err;
-    if (timeout && (!options_duration(timeout, &timeout_us) || timeout_us <= 0 || timeout_us > TEST_TIMEOUT_MAX_US)) {
-        err_set(&err, ERR_USAGE, "--timeout needs a duration of at most an hour, such as 30s");
-        return ctl_fail(&err);
-    }
-    if (!ctl_connect(ctl, &err) ||
-        !doctor_check_target(&doctor, type, NULL, false, timeout_us / 1000, &is_answered, &err))
-        return ctl_fail(&err);
-    if (doctor.lost) {
-        err_set(&err, ERR_MEMORY, "out of memory");
-        return ctl_fail(&err);
-    }
-    return !is_answered ? CTL_AWAY : doctor.failures > 0 ? CTL_REFUSED : CTL_DONE;
+    if (timeout && (!options_duration(timeout, &timeout_us) || timeout_us <= 0 || timeout_us > TEST_TIMEOUT_MAX_US))
+        return err_set(err, ERR_USAGE, "--timeout needs a duration of at most an hour, such as 30s");
+    if (!ctl_connect(ctl, err) ||
+        !doctor_check_target(&doctor, type, NULL, false, timeout_us / 1000, &is_answered, err))
+        return false;
+    ctl->code = !is_answered ? CTL_AWAY : doctor.failures > 0 ? CTL_REFUSED : CTL_DONE;
+    return !doctor.lost || err_set(err, ERR_MEMORY, "out of memory");
 }
 
-static int run_route(struct ctl *ctl, char **arguments, int count)
+static bool run_route(struct ctl *ctl, char **arguments, int count, struct err *err)
 {
     const char *reason = NULL, *timeout = NULL;
     bool is_forced = false;
@@ -146,21 +140,15 @@ static int run_route(struct ctl *ctl, char **arguments, int count)
                                         {.name = "force", .flag = &is_forced},
                                         {.name = NULL}};
     struct action action;
-    struct err err;
-    int code = CTL_DONE;
-    if (!options_read(specs, arguments, count, &count, &err))
-        return ctl_fail(&err);
+    if (!options_read(specs, arguments, count, &count, err))
+        return false;
     if (count == 1 && strcmp(arguments[0], "list") == 0 && !reason && !is_forced && !timeout)
-        return list(ctl, &err) ? CTL_DONE : ctl_fail(&err);
+        return list(ctl, err);
     if (count == 2 && strcmp(arguments[0], "test") == 0 && !reason && !is_forced)
-        return test_route(ctl, arguments[1], timeout);
-    if (count != 2 || strcmp(arguments[0], "remove") != 0 || timeout) {
-        err_set(&err, ERR_USAGE, "route takes list, or test or remove and a type");
-        return ctl_fail(&err);
-    }
-    if (!action_init(&action, reason, &err) || !remove_route(ctl, arguments[1], is_forced, &action, &code, &err))
-        return ctl_fail(&err);
-    return code;
+        return test_route(ctl, arguments[1], timeout, err);
+    if (count != 2 || strcmp(arguments[0], "remove") != 0 || timeout)
+        return err_set(err, ERR_USAGE, "route takes list, or test or remove and a type");
+    return action_init(&action, reason, err) && remove_route(ctl, arguments[1], is_forced, &action, err);
 }
 
 const struct ctl_command ctl_route = {

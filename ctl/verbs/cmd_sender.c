@@ -70,7 +70,7 @@ static bool report_added(struct ctl *ctl, const char *const words[2], const char
 }
 
 /* words: role and type. */
-static bool change(struct ctl *ctl, bool is_add, const char *const words[2], const struct action *action, int *ret_code,
+static bool change(struct ctl *ctl, bool is_add, const char *const words[2], const struct action *action,
                    struct err *err)
 {
     pg_rows_scope struct pg_rows *rows = NULL;
@@ -87,7 +87,7 @@ static bool change(struct ctl *ctl, bool is_add, const char *const words[2], con
         return is_add ? report_added(ctl, words, "added", NULL, err) : report(ctl, words, "removed", NULL, err);
     if (strcmp(refused, "known") == 0)
         return report_added(ctl, words, "unchanged", "the role may send it already", err);
-    *ret_code = CTL_REFUSED;
+    ctl->code = CTL_REFUSED;
     if (strcmp(refused, "no_role") == 0 && !nearest_role(ctl, words[0], nearest, err))
         return false;
     if (strcmp(refused, "no_role") == 0)
@@ -136,28 +136,21 @@ static bool list(struct ctl *ctl, struct err *err)
     return whole;
 }
 
-static int run_sender(struct ctl *ctl, char **arguments, int count)
+static bool run_sender(struct ctl *ctl, char **arguments, int count, struct err *err)
 {
     const char *reason = NULL;
     const struct option_spec specs[] = {{.name = "reason", .text = &reason}, {.name = NULL}};
     struct action action;
-    struct err err;
-    int code = CTL_DONE;
-    if (!options_read(specs, arguments, count, &count, &err))
-        return ctl_fail(&err);
+    if (!options_read(specs, arguments, count, &count, err))
+        return false;
     bool is_list = count == 1 && strcmp(arguments[0], "list") == 0;
     bool is_add = count == 3 && strcmp(arguments[0], "add") == 0;
-    if (is_list ? reason != NULL : !is_add && !(count == 3 && strcmp(arguments[0], "remove") == 0)) {
-        err_set(&err, ERR_USAGE,
-                "sender takes: list, or add ROLE TYPE --reason TEXT, or remove ROLE TYPE --reason TEXT");
-        return ctl_fail(&err);
-    }
-    if (!is_list && !action_init(&action, reason, &err))
-        return ctl_fail(&err);
-    if (!ctl_connect(ctl, &err))
-        return ctl_fail(&err);
-    const char *const words[2] = {is_list ? NULL : arguments[1], is_list ? NULL : arguments[2]};
-    return (is_list ? list(ctl, &err) : change(ctl, is_add, words, &action, &code, &err)) ? code : ctl_fail(&err);
+    if (is_list ? reason != NULL : !is_add && !(count == 3 && strcmp(arguments[0], "remove") == 0))
+        return err_set(err, ERR_USAGE,
+                       "sender takes: list, or add ROLE TYPE --reason TEXT, or remove ROLE TYPE --reason TEXT");
+    if ((!is_list && !action_init(&action, reason, err)) || !ctl_connect(ctl, err))
+        return false;
+    return is_list ? list(ctl, err) : change(ctl, is_add, (const char *const *)arguments + 1, &action, err);
 }
 
 const struct ctl_command ctl_sender = {

@@ -145,7 +145,7 @@ static bool show(struct ctl *ctl, struct stats *stats, int64_t lag_ms, int64_t r
 
 /* ---- rebuild ---- */
 
-static bool rebuild(struct ctl *ctl, struct stats *stats, int *ret_code, struct err *err)
+static bool rebuild(struct ctl *ctl, struct stats *stats, struct err *err)
 {
     pg_rows_scope struct pg_rows *rows = NULL;
     struct pg_param params[1 + ACTION_PARAMS] = {since_param(stats)};
@@ -154,7 +154,7 @@ static bool rebuild(struct ctl *ctl, struct stats *stats, int *ret_code, struct 
         return false;
     bool is_refused = !pg_is_null(rows, 0, 0);
     int64_t corrected = is_refused ? 0 : pg_int8(rows, 0, 1);
-    *ret_code = is_refused ? CTL_REFUSED : CTL_DONE;
+    ctl->code = is_refused ? CTL_REFUSED : CTL_DONE;
     if (ctl->json)
         return print_json(JSON_OBJECT(json_text("result", is_refused ? "refused" : "rebuilt"),
                                       json_text("why", pg_bytes(rows, 0, 0).bytes),
@@ -167,26 +167,20 @@ static bool rebuild(struct ctl *ctl, struct stats *stats, int *ret_code, struct 
     return true;
 }
 
-static bool run(struct ctl *ctl, struct stats *stats, int *ret_code, struct err *err)
+static bool run_stats(struct ctl *ctl, char **arguments, int count, struct err *err)
 {
     enum { NOW, LAG_MS, REFUSED };
     pg_rows_scope struct pg_rows *rows = NULL;
-    if (!ctl_connect(ctl, err) || !pg_sync_query(ctl->db, &sql_operator_stats_state, NULL, &rows, err))
-        return false;
-    if (stats->since) {
-        int64_t since_us = moment_us(&stats->moment, pg_time_us(rows, 0, NOW));
-        stats->since_us = since_us - since_us % HOUR_US;
-    }
-    return stats->is_rebuild ? rebuild(ctl, stats, ret_code, err)
-                             : show(ctl, stats, pg_int8(rows, 0, LAG_MS), pg_int8(rows, 0, REFUSED), err);
-}
-
-static int run_stats(struct ctl *ctl, char **arguments, int count)
-{
     struct stats stats = {.since = NULL};
-    int code = CTL_DONE;
-    struct err err;
-    return read_options(&stats, arguments, count, &err) && run(ctl, &stats, &code, &err) ? code : ctl_fail(&err);
+    if (!read_options(&stats, arguments, count, err) || !ctl_connect(ctl, err) ||
+        !pg_sync_query(ctl->db, &sql_operator_stats_state, NULL, &rows, err))
+        return false;
+    if (stats.since) {
+        int64_t since_us = moment_us(&stats.moment, pg_time_us(rows, 0, NOW));
+        stats.since_us = since_us - since_us % HOUR_US;
+    }
+    return stats.is_rebuild ? rebuild(ctl, &stats, err)
+                            : show(ctl, &stats, pg_int8(rows, 0, LAG_MS), pg_int8(rows, 0, REFUSED), err);
 }
 
 const struct ctl_command ctl_stats = {

@@ -219,23 +219,19 @@ static bool print_places(const struct totals *totals, struct err *err)
     return whole;
 }
 
-static int print_totals(const struct ctl *ctl, bool exact)
+static bool print_totals(struct ctl *ctl, bool exact, struct err *err)
 {
     struct totals *totals;
-    struct err err;
-    int code = CTL_DONE;
-    if (!totals_read(ctl, exact, 0, &totals, &err))
-        return ctl_fail(&err);
+    if (!totals_read(ctl, exact, 0, &totals, err))
+        return false;
     for (int i = 0; i < totals->away; i++) {
         err_prefix(&totals->places[i].err, "place %d", totals->places[i].place);
-        int of_this = ctl_fail(&totals->places[i].err);
-        code = of_this > code ? of_this : code;
+        ctl->code = ctl_worse(ctl->code, ctl_fail(&totals->places[i].err));
     }
     print_verdict(totals);
-    if (!print_statuses(&totals->counts, &err) || !print_places(totals, &err))
-        code = ctl_fail(&err);
+    bool done = print_statuses(&totals->counts, err) && print_places(totals, err);
     free(totals);
-    return code;
+    return done;
 }
 
 /* ---- the command ---- */
@@ -274,35 +270,32 @@ static bool print_as_json(const struct findings *found, struct err *err)
     return print_json(object, err);
 }
 
-static int run_in_place(struct ctl *ctl, bool exact)
+static bool run_in_place(struct ctl *ctl, bool exact, struct err *err)
 {
     struct findings found = {.pattern = NULL};
-    struct err err;
-    bool done = ctl_connect(ctl, &err) && findings_read(ctl, exact, &found, &err) &&
-                (ctl->json ? print_as_json(&found, &err) : print_as_table(&found, &err));
+    bool done = ctl_connect(ctl, err) && findings_read(ctl, exact, &found, err) &&
+                (ctl->json ? print_as_json(&found, err) : print_as_table(&found, err));
     findings_done(&found);
-    if (!done && ctl->is_over_all)
-        err_prefix(&err, "place %d", ctl->place);
-    return done ? CTL_DONE : ctl_fail(&err);
+    return done;
 }
 
-static int run_status(struct ctl *ctl, char **arguments, int count)
+static bool run_status(struct ctl *ctl, char **arguments, int count, struct err *err)
 {
     bool exact = false;
-    struct err err;
-    int code = CTL_DONE;
-    if (!read_command(arguments, count, &exact, &err))
-        return ctl_fail(&err);
+    if (!read_command(arguments, count, &exact, err))
+        return false;
     if (!ctl->is_over_all)
-        return run_in_place(ctl, exact);
+        return run_in_place(ctl, exact, err);
     if (!ctl->json)
-        return print_totals(ctl, exact);
+        return print_totals(ctl, exact, err);
     for (ctl->place = 0; ctl->place < ctl->config->database.places; ctl->place++) {
         print_set_place(ctl->place);
-        int of_this = run_in_place(ctl, exact);
-        code = of_this > code ? of_this : code;
+        if (run_in_place(ctl, exact, err))
+            continue;
+        err_prefix(err, "place %d", ctl->place);
+        ctl->code = ctl_worse(ctl->code, ctl_fail(err));
     }
-    return code;
+    return true;
 }
 
 const struct ctl_command ctl_status = {

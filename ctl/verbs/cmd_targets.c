@@ -58,9 +58,9 @@ static bool print_targets(const struct ctl *ctl, const struct cluster *cluster, 
     return whole;
 }
 
-static int run_targets(struct ctl *ctl, char **arguments, int count)
+static bool run_targets(struct ctl *ctl, char **arguments, int count, struct err *err)
 {
-    return cluster_show(ctl, "targets", true, print_targets, arguments, count);
+    return cluster_show(ctl, arguments, count, true, print_targets, err);
 }
 
 const struct ctl_command ctl_targets = {

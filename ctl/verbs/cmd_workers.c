@@ -58,9 +58,9 @@ static bool print_workers(const struct ctl *ctl, const struct cluster *cluster, 
     return whole;
 }
 
-static int run_workers(struct ctl *ctl, char **arguments, int count)
+static bool run_workers(struct ctl *ctl, char **arguments, int count, struct err *err)
 {
-    return cluster_show(ctl, "workers", false, print_workers, arguments, count);
+    return cluster_show(ctl, arguments, count, false, print_workers, err);
 }
 
 const struct ctl_command ctl_workers = {
