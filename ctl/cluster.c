@@ -6,113 +6,52 @@
 
 #include "ctl/backlog.h"
 #include "ctl/print.h"
+#include "ctl/row.h"
 #include "statements.h"
 
 #define SILENT_US (15 * (int64_t)1000000) /* a worker writes a heartbeat every 5 s */
 
-enum worker_column { NAME, HOST, PID, VERSION, STARTED, SEEN, HELD, SLOTS, DRAINING, ALIVE, WORKERS_NOW };
+#define WORKER(member) ROW_FIELD(struct cluster_worker, member)
+#define TARGET(member) ROW_FIELD(struct cluster_target, member)
+#define ROUTE(member) ROW_FIELD(struct cluster_route, member)
 
-enum target_column {
-    TARGET,
-    WORKERS,
-    BLOCKED,
-    OPEN,
-    HALF_OPEN,
-    RESTING,
-    OBEYING,
-    PROBED,
-    SINCE,
-    CAUSE,
-    NEXT,
-    IN_FLIGHT,
-    WAITING,
-    PAUSED_AT,
-    PAUSED_BY,
-    PAUSED_WHY,
-    PAUSED_UNTIL,
-    TARGETS_NOW
-};
+/* Behind the columns of workers and of targets: the time of the database. */
+static const struct row_field worker_columns[] = {WORKER(name),
+                                                  WORKER(host),
+                                                  WORKER(pid),
+                                                  WORKER(version),
+                                                  ROW_TIME(struct cluster_worker, started_us),
+                                                  ROW_TIME(struct cluster_worker, seen_us),
+                                                  WORKER(in_flight),
+                                                  WORKER(slots),
+                                                  WORKER(is_draining),
+                                                  WORKER(is_alive)};
 
-static int64_t time_at(const struct pg_rows *rows, int row, int column)
-{
-    return pg_is_null(rows, row, column) ? 0 : pg_time_us(rows, row, column);
-}
+static const struct row_field target_columns[] = {TARGET(name),
+                                                  TARGET(workers),
+                                                  TARGET(blocked),
+                                                  TARGET(open),
+                                                  TARGET(half_open),
+                                                  TARGET(resting),
+                                                  TARGET(obeying),
+                                                  TARGET(probed),
+                                                  ROW_TIME(struct cluster_target, since_us),
+                                                  TARGET(cause),
+                                                  ROW_TIME(struct cluster_target, next_us),
+                                                  TARGET(in_flight),
+                                                  TARGET(waiting),
+                                                  ROW_TIME(struct cluster_target, paused_us),
+                                                  TARGET(paused_by),
+                                                  TARGET(paused_why),
+                                                  ROW_TIME(struct cluster_target, paused_until_us)};
 
-static struct cluster_target target_at(const struct pg_rows *rows, int row)
-{
-    return (struct cluster_target){
-        .name = pg_bytes(rows, row, TARGET).bytes,
-        .workers = pg_int8(rows, row, WORKERS),
-        .blocked = pg_int8(rows, row, BLOCKED),
-        .open = pg_int8(rows, row, OPEN),
-        .half_open = pg_int8(rows, row, HALF_OPEN),
-        .resting = pg_int8(rows, row, RESTING),
-        .obeying = pg_int8(rows, row, OBEYING),
-        .probed = pg_int8(rows, row, PROBED),
-        .since_us = time_at(rows, row, SINCE),
-        .cause = pg_bytes(rows, row, CAUSE).bytes,
-        .next_us = time_at(rows, row, NEXT),
-        .in_flight = pg_int8(rows, row, IN_FLIGHT),
-        .waiting = pg_int8(rows, row, WAITING),
-        .paused_us = time_at(rows, row, PAUSED_AT),
-        .paused_by = pg_bytes(rows, row, PAUSED_BY).bytes,
-        .paused_why = pg_bytes(rows, row, PAUSED_WHY).bytes,
-        .paused_until_us = time_at(rows, row, PAUSED_UNTIL),
-    };
-}
-
-static struct cluster_route route_at(const struct pg_rows *rows, int row)
-{
-    enum {
-        TYPE,
-        ORDERED,
-        LOOKUP,
-        LIFETIME,
-        ATTEMPTS,
-        SIGNED,
-        WORKER,
-        ROUTE_SEEN,
-        NAMING,
-        REGISTERED,
-        DIFFERS,
-        EVENTS,
-        ENDS
-    };
-    return (struct cluster_route){
-        .type = pg_bytes(rows, row, TYPE).bytes,
-        .is_ordered = pg_bool(rows, row, ORDERED),
-        .has_lookup = pg_bool(rows, row, LOOKUP),
-        .key_lifetime_ms = pg_int8(rows, row, LIFETIME),
-        .max_attempts = pg_int8(rows, row, ATTEMPTS),
-        .is_signed = pg_bool(rows, row, SIGNED),
-        .worker = pg_bytes(rows, row, WORKER).bytes,
-        .seen_us = pg_time_us(rows, row, ROUTE_SEEN),
-        .workers = pg_int8(rows, row, NAMING),
-        .is_live = pg_int8(rows, row, NAMING) > 0,
-        .since_us = pg_time_us(rows, row, REGISTERED),
-        .differs = pg_bytes(rows, row, DIFFERS).bytes,
-        .open = pg_int8(rows, row, EVENTS),
-        .ends = pg_int8(rows, row, ENDS),
-    };
-}
-
-static struct cluster_worker worker_at(const struct pg_rows *rows, int row)
-{
-    return (struct cluster_worker){
-        .name = pg_bytes(rows, row, NAME).bytes,
-        .host = pg_bytes(rows, row, HOST).bytes,
-        .version = pg_bytes(rows, row, VERSION).bytes,
-        .pid = pg_int8(rows, row, PID),
-        .started_us = pg_time_us(rows, row, STARTED),
-        .seen_us = pg_time_us(rows, row, SEEN),
-        .in_flight = pg_int8(rows, row, HELD),
-        .slots = pg_int8(rows, row, SLOTS),
-        .is_draining = pg_bool(rows, row, DRAINING),
-        .is_alive = pg_bool(rows, row, ALIVE),
-        .is_silent =
-            pg_bool(rows, row, ALIVE) && pg_time_us(rows, row, WORKERS_NOW) - pg_time_us(rows, row, SEEN) >= SILENT_US,
-    };
-}
+static const struct row_field route_columns[] = {ROUTE(type),         ROUTE(is_ordered),
+                                                 ROUTE(has_lookup),   ROUTE(key_lifetime_ms),
+                                                 ROUTE(max_attempts), ROUTE(is_signed),
+                                                 ROUTE(worker),       ROW_TIME(struct cluster_route, seen_us),
+                                                 ROUTE(workers),      ROW_TIME(struct cluster_route, since_us),
+                                                 ROUTE(differs),      ROUTE(open),
+                                                 ROUTE(ends)};
 
 static bool read_workers(struct cluster *cluster, struct err *err)
 {
@@ -126,7 +65,9 @@ static bool read_workers(struct cluster *cluster, struct err *err)
     cluster->worker_count = count;
     for (int i = 0; i < count; i++) {
         struct cluster_worker *worker = &cluster->workers[i];
-        *worker = worker_at(cluster->worker_rows, i);
+        row_read(cluster->worker_rows, i, worker_columns, ARRAY_SIZE(worker_columns), worker);
+        int64_t now_us = pg_time_us(cluster->worker_rows, i, ARRAY_SIZE(worker_columns));
+        worker->is_silent = worker->is_alive && now_us - worker->seen_us >= SILENT_US;
         cluster->alive_count += worker->is_alive;
         cluster->silent_count += worker->is_silent;
         cluster->in_flight += worker->is_alive ? worker->in_flight : 0;
@@ -157,8 +98,11 @@ bool cluster_read_routes(struct pg_sync *db, struct cluster *ret_cluster, struct
         return false;
     ret_cluster->route_rows = rows;
     ret_cluster->route_count = pg_rows_count(rows);
-    for (int i = 0; i < ret_cluster->route_count; i++)
-        ret_cluster->routes[i] = route_at(rows, i);
+    for (int i = 0; i < ret_cluster->route_count; i++) {
+        struct cluster_route *route = &ret_cluster->routes[i];
+        row_read(rows, i, route_columns, ARRAY_SIZE(route_columns), route);
+        route->is_live = route->workers > 0;
+    }
     return true;
 }
 
@@ -186,9 +130,10 @@ bool cluster_read_backlog(struct pg_sync *db, struct cluster *cluster, struct er
 static void read_targets(const struct pg_rows *open, struct cluster *cluster)
 {
     cluster->target_count = pg_rows_count(cluster->target_rows);
-    cluster->now_us = pg_time_us(cluster->target_rows, 0, TARGETS_NOW); /* issuer and core are always there */
+    /* Issuer and core are always there. */
+    cluster->now_us = pg_time_us(cluster->target_rows, 0, ARRAY_SIZE(target_columns));
     for (int i = 0; i < cluster->target_count; i++)
-        cluster->targets[i] = target_at(cluster->target_rows, i);
+        row_read(cluster->target_rows, i, target_columns, ARRAY_SIZE(target_columns), &cluster->targets[i]);
     take_backlog(cluster, open);
 }
 

@@ -5,47 +5,53 @@
  * Left out: what will happen to the event (outlook.h). */
 #include "ctl/event.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
+#include "ctl/row.h"
 #include "statements.h"
 
-enum column {
-    ID,
-    USER_ID,
-    KIND,
-    STATUS,
-    TYPE,
-    RETRY_COUNT,
-    NEXT_ATTEMPT_AT,
-    CREATED_AT,
-    UPDATED_AT,
-    COMPLETED_AT,
-    FIRST_SENT_AT,
-    DEFERRED_SINCE,
-    LEASE_UNTIL,
-    LEASE_OWNER,
-    CLIENT_KEY,
-    REASON_CODE,
-    REASON_DETAIL,
-    LAST_ERROR,
-    REPLACES,
-    BECAUSE,
-    OUTCOME_UNKNOWN,
-    CARD_ID,
-    CARD_LAST4,
-    CARD_EXP_MONTH,
-    CARD_EXP_YEAR,
-    CARD_STATUS,
-    NOW,
-    TRACEPARENT,
-    ISSUER_CARD_ID,
-    HELD_BEHIND,
-    RESULT,
-    NUMBER_ERASED_AT,
-    REPLACED_LAST4,
-    REPLACED_STATUS
+#define FIELD(member) ROW_FIELD(struct event, member)
+#define TIME(member) ROW_TIME(struct event, member)
+
+static const struct row_field columns[] = {
+    FIELD(id),
+    FIELD(user_id),
+    FIELD(kind),
+    FIELD(status_text),
+    FIELD(type),
+    FIELD(retry_count),
+    TIME(next_attempt_us),
+    TIME(created_us),
+    TIME(updated_us),
+    TIME(completed_us),
+    TIME(first_sent_us),
+    TIME(deferred_since_us),
+    TIME(lease_until_us),
+    FIELD(lease_owner),
+    FIELD(client_key),
+    FIELD(reason_code),
+    FIELD(reason_detail),
+    FIELD(last_error),
+    FIELD(replaces),
+    FIELD(because),
+    FIELD(outcome_unknown),
+    FIELD(card_id_text),
+    FIELD(last4),
+    FIELD(exp_month),
+    FIELD(exp_year),
+    FIELD(card_status),
+    TIME(now_us),
+    FIELD(traceparent),
+    FIELD(issuer_card_id),
+    FIELD(held_behind_text),
+    FIELD(result),
+    TIME(number_erased_us),
+    FIELD(replaced_last4),
+    FIELD(replaced_status),
 };
+static_assert(ARRAY_SIZE(columns) == EVENT_REFUSED_COLUMN, "the refusal is behind the columns of the event");
 
 bool event_is_card(const struct event *event)
 {
@@ -59,55 +65,15 @@ const char *event_kind(const struct event *event)
 
 bool event_read(const struct pg_rows *rows, int row, struct event *ret_event, struct err *err)
 {
-    struct slice status = pg_bytes(rows, row, STATUS);
-    struct event event = {
-        .id = pg_uuid(rows, row, ID),
-        .user_id = pg_bytes(rows, row, USER_ID).bytes,
-        .kind = pg_bytes(rows, row, KIND).bytes,
-        .status_text = status.bytes,
-        .type = pg_bytes(rows, row, TYPE).bytes,
-        .retry_count = pg_int8(rows, row, RETRY_COUNT),
-        .next_attempt_us = pg_time_us(rows, row, NEXT_ATTEMPT_AT),
-        .created_us = pg_time_us(rows, row, CREATED_AT),
-        .updated_us = pg_time_us(rows, row, UPDATED_AT),
-        .completed_us = pg_time_us(rows, row, COMPLETED_AT),
-        .first_sent_us = pg_time_us(rows, row, FIRST_SENT_AT),
-        .deferred_since_us = pg_time_us(rows, row, DEFERRED_SINCE),
-        .lease_until_us = pg_time_us(rows, row, LEASE_UNTIL),
-        .lease_owner = pg_bytes(rows, row, LEASE_OWNER).bytes,
-        .client_key = pg_bytes(rows, row, CLIENT_KEY).bytes,
-        .reason_code = pg_bytes(rows, row, REASON_CODE).bytes,
-        .reason_detail = pg_bytes(rows, row, REASON_DETAIL).bytes,
-        .last_error = pg_bytes(rows, row, LAST_ERROR).bytes,
-        .replaces = pg_bytes(rows, row, REPLACES).bytes,
-        .because = pg_bytes(rows, row, BECAUSE).bytes,
-        .outcome_unknown = pg_bool(rows, row, OUTCOME_UNKNOWN),
-        .has_card = !pg_is_null(rows, row, CARD_ID),
-        .last4 = pg_bytes(rows, row, CARD_LAST4).bytes,
-        .exp_month = pg_int8(rows, row, CARD_EXP_MONTH),
-        .exp_year = pg_int8(rows, row, CARD_EXP_YEAR),
-        .card_status = pg_bytes(rows, row, CARD_STATUS).bytes,
-        .number_erased_us = pg_time_us(rows, row, NUMBER_ERASED_AT),
-        .now_us = pg_time_us(rows, row, NOW),
-        .traceparent = pg_bytes(rows, row, TRACEPARENT).bytes,
-        .issuer_card_id = pg_bytes(rows, row, ISSUER_CARD_ID).bytes,
-        .result = pg_bytes(rows, row, RESULT).bytes,
-        .replaced_last4 = pg_bytes(rows, row, REPLACED_LAST4).bytes,
-        .replaced_status = pg_bytes(rows, row, REPLACED_STATUS).bytes,
-    };
-    if (!status.bytes || !outbox_status_parse(status.bytes, status.length, &event.status))
+    struct event event = {.has_card = false};
+    row_read(rows, row, columns, ARRAY_SIZE(columns), &event);
+    const char *status = event.status_text ? event.status_text : "NULL", *trace = event.traceparent;
+    if (!outbox_status_parse(status, strlen(status), &event.status))
         return err_set(err, ERR_DATABASE, "an event has the unknown status %s; is the schema newer than this program?",
-                       status.bytes ? status.bytes : "NULL");
+                       status);
+    event.has_card = event.card_id_text[0] != '\0';
     uuid_format(&event.id, event.id_text);
-    trace_id_of(pg_bytes(rows, row, TRACEPARENT), &event.id, event.trace_id);
-    if (event.has_card) {
-        struct uuid card_id = pg_uuid(rows, row, CARD_ID);
-        uuid_format(&card_id, event.card_id_text);
-    }
-    if (!pg_is_null(rows, row, HELD_BEHIND)) {
-        struct uuid holder = pg_uuid(rows, row, HELD_BEHIND);
-        uuid_format(&holder, event.held_behind_text);
-    }
+    trace_id_of((struct slice){trace, trace ? strlen(trace) : 0}, &event.id, event.trace_id);
     *ret_event = event;
     return true;
 }
@@ -142,24 +108,12 @@ bool event_find(struct pg_sync *db, const struct uuid *id, struct pg_rows **ret_
     return true;
 }
 
-bool event_read_prospect(struct pg_sync *db, struct event *event, struct pg_rows **ret_rows, const char **ret_refused,
-                         struct err *err)
+bool event_read_prospect(struct pg_sync *db, struct event *event, struct pg_rows **ret_rows, struct err *err)
 {
-    enum {
-        CANCEL_CODE,
-        HELD_END,
-        HELD_END_CODE,
-        LOST_COUNT,
-        LAST_SENT_AT,
-        REFUSED,
-        HOLDER_STATUS,
-        FIRST_ID,
-        FIRST_STATUS,
-        WAITING,
-        BELONGS_TO,
-        PRESENT_ISSUER,
-        DEFERRAL_COUNT,
-        DEFERRAL_CODE
+    static const struct row_field more[] = {
+        FIELD(cancel_code),    FIELD(held_end),       FIELD(held_end_code),  FIELD(lost_count),    TIME(last_sent_us),
+        FIELD(replay_refused), FIELD(holder_status),  FIELD(first_text),     FIELD(first_status),  FIELD(waiting_count),
+        FIELD(belongs_to),     FIELD(present_issuer), FIELD(deferral_count), FIELD(deferral_code),
     };
     const struct pg_param params[] = {pg_param_uuid(&event->id)};
     struct pg_rows *rows = NULL;
@@ -169,23 +123,7 @@ bool event_read_prospect(struct pg_sync *db, struct event *event, struct pg_rows
         pg_rows_free(rows);
         return err_set(err, ERR_NOT_FOUND, "there is no event %s", event->id_text);
     }
-    event->cancel_code = pg_bytes(rows, 0, CANCEL_CODE).bytes;
-    event->held_end = pg_bytes(rows, 0, HELD_END).bytes;
-    event->held_end_code = pg_bytes(rows, 0, HELD_END_CODE).bytes;
-    event->lost_count = pg_int8(rows, 0, LOST_COUNT);
-    event->last_sent_us = pg_time_us(rows, 0, LAST_SENT_AT);
-    event->deferral_count = pg_int8(rows, 0, DEFERRAL_COUNT);
-    event->deferral_code = pg_bytes(rows, 0, DEFERRAL_CODE).bytes;
-    event->holder_status = pg_bytes(rows, 0, HOLDER_STATUS).bytes;
-    if (!pg_is_null(rows, 0, FIRST_ID)) {
-        struct uuid first = pg_uuid(rows, 0, FIRST_ID);
-        uuid_format(&first, event->first_text);
-    }
-    event->first_status = pg_bytes(rows, 0, FIRST_STATUS).bytes;
-    event->waiting_count = pg_int8(rows, 0, WAITING);
-    event->belongs_to = pg_bytes(rows, 0, BELONGS_TO).bytes;
-    event->present_issuer = pg_bytes(rows, 0, PRESENT_ISSUER).bytes;
-    *ret_refused = pg_bytes(rows, 0, REFUSED).bytes;
+    row_read(rows, 0, more, ARRAY_SIZE(more), event);
     *ret_rows = rows;
     return true;
 }

@@ -45,6 +45,7 @@ struct event {
     const char *result;                           /* the answer that a route with keep_result has kept, JSON */
     const char *replaced_last4, *replaced_status; /* of the card that is replaced; NULL in what an action returns */
     /* Read by event_read_prospect() only: what decides about the next attempt. */
+    const char *replay_refused;           /* why a replay would be refused as it is now; NULL = it would not */
     const char *cancel_code;              /* the card will be cancelled, and the event ends REJECTED with this code */
     const char *held_end, *held_end_code; /* the end that waits until no create can arrive any more (flow.h) */
     int64_t lost_count;                   /* attempts in a row that were lost with their worker */
@@ -70,10 +71,9 @@ must_check bool event_read(const struct pg_rows *rows, int row, struct event *re
 /* Reads one event. *ret_rows is owned by the caller; the event borrows from it. ERR_NOT_FOUND. */
 must_check bool event_find(struct pg_sync *db, const struct uuid *id, struct pg_rows **ret_rows,
                            struct event *ret_event, struct err *err);
-/* Adds to an event that was read what decides about its next attempt; *ret_rows as above. *ret_refused: why a replay
- * would be refused as it is now, NULL = it would not. ERR_NOT_FOUND. */
+/* Adds to an event that was read what decides about its next attempt; *ret_rows as above. ERR_NOT_FOUND. */
 must_check bool event_read_prospect(struct pg_sync *db, struct event *event, struct pg_rows **ret_rows,
-                                    const char **ret_refused, struct err *err);
+                                    struct err *err);
 /* Events by their ids, in that order; an id that does not exist is left out. */
 must_check bool event_fetch(struct pg_sync *db, const struct uuid *ids, int count, struct pg_rows **ret_rows,
                             struct err *err);

@@ -22,9 +22,8 @@ void story_done(struct story *story)
 bool story_read(struct ctl *ctl, const struct uuid *id, struct story *ret_story, struct err *err)
 {
     const struct pg_param params[] = {pg_param_uuid(id), pg_param_int8(STORY_ATTEMPTS_MAX)};
-    const char *refused;
     if (!event_find(ctl->db, id, &ret_story->event_rows, &ret_story->event, err) ||
-        !event_read_prospect(ctl->db, &ret_story->event, &ret_story->prospect, &refused, err) ||
+        !event_read_prospect(ctl->db, &ret_story->event, &ret_story->prospect, err) ||
         !pg_sync_query(ctl->db, &sql_operator_attempts, params, &ret_story->attempts, err) ||
         !pg_sync_query(ctl->db, &sql_operator_actions_of, params, &ret_story->actions, err) ||
         !cluster_read(ctl->db, NULL, &ret_story->cluster, err) ||

@@ -21,8 +21,7 @@ static bool preview(struct bulk *bulk, const struct event *event, const char **r
 {
     pg_rows_scope struct pg_rows *rows = NULL;
     struct event whole = *event;
-    const char *refused;
-    if (!event_read_prospect(bulk->ctl->db, &whole, &rows, &refused, err))
+    if (!event_read_prospect(bulk->ctl->db, &whole, &rows, err))
         return false;
     bool is_settled = whole.first_sent_us == 0 ||
                       whole.now_us - whole.last_sent_us >= bulk->ctl->config->issuer.settle_time_ms * 1000;

@@ -25,10 +25,10 @@ static bool preview(struct bulk *bulk, const struct event *event, const char **r
     static const char *const codes[] = {"out_of_range", "place_taken", "changed"};
     pg_rows_scope struct pg_rows *rows = NULL;
     struct event whole = *event;
-    const char *refused;
     struct cluster cluster = {0};
-    if (!event_read_prospect(bulk->ctl->db, &whole, &rows, &refused, err))
+    if (!event_read_prospect(bulk->ctl->db, &whole, &rows, err))
         return false;
+    const char *refused = whole.replay_refused;
     /* The routes are in the database, where workers have written them. */
     if (!refused && !event_is_card(event) && !cluster_read_routes(bulk->ctl->db, &cluster, err))
         return false;
