@@ -18,6 +18,7 @@
 
 #define PREVIEW_MAX 20 /* shown of a dry run by a filter */
 #define WAKEUP_INTERVAL_US 1000000
+#define ARRAY_MAX (64 + (size_t)CONFIG_ROUTES_MAX * 96)
 
 static void send_wakeup(struct bulk *bulk)
 {
@@ -67,6 +68,26 @@ void bulk_begin(struct bulk *bulk, bool by_filter)
     else
         snprintf(scope, sizeof(scope), "%" PRId64 " ids", bulk->total);
     action_begin_batch(&bulk->action, scope);
+}
+
+bool bulk_act(struct bulk *bulk, const struct uuid *id, int64_t seen_us, struct pg_rows **ret_rows, struct err *err)
+{
+    struct bulk_params params = {
+        .list = {pg_param_uuid(id), seen_us != 0 ? pg_param_int8(seen_us) : pg_param_null()},
+        .more = params.list + BULK_PARAMS,
+    };
+    action_params(&bulk->action, params.list + 2);
+    params.list[2 + ACTION_PARAMS] = action_batch(&bulk->action);
+    for (size_t i = 0; i < ARRAY_SIZE(params.arrays); i++)
+        buf_init(&params.arrays[i], ARRAY_MAX);
+    if (bulk->verb->more_params)
+        bulk->verb->more_params(bulk, &params);
+    bool done = params.arrays[0].failed || params.arrays[1].failed
+                    ? err_set(err, ERR_MEMORY, "out of memory")
+                    : pg_sync_query(bulk->ctl->db, bulk->verb->statement, params.list, ret_rows, err);
+    for (size_t i = 0; i < ARRAY_SIZE(params.arrays); i++)
+        buf_done(&params.arrays[i]);
+    return done;
 }
 
 static bool takes(const struct bulk_verb *verb, const struct event *event)
@@ -131,7 +152,7 @@ static bool act(struct bulk *bulk, const struct uuid *id, const char *id_text, i
 {
     pg_rows_scope struct pg_rows *rows = NULL;
     struct event event;
-    if (!bulk->verb->act(bulk, id, seen_us, &rows, err))
+    if (!bulk_act(bulk, id, seen_us, &rows, err))
         return false;
     if (pg_rows_count(rows) == 0 && seen_us == 0)
         return report_missing(bulk, id, id_text, err);

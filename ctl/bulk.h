@@ -14,23 +14,30 @@
 
 struct bulk;
 
+#define BULK_PARAMS (2 + ACTION_PARAMS + 1) /* event, updated_at, the action, its batch */
+
+struct bulk_params {
+    struct pg_param list[PG_PARAMS_MAX], *more; /* more: behind the first BULK_PARAMS */
+    struct buf arrays[2];                       /* for two arrays of `more` */
+};
+
 /* A verb. Texts and statements are static. */
 struct bulk_verb {
-    const char *word;                   /* "replay" */
-    const char *past;                   /* "replayed" */
-    const char *question;               /* "Replay" */
-    const char *status;                 /* the status that it takes: "FAILED" */
-    const char *route_status;           /* of events of routes it takes this one, too; NULL = no other */
-    enum action_result done, would;     /* the result of a run, of a dry run */
-    const struct sql_statement *wakeup; /* NOTIFY for the daemons; when it is lost they poll */
-    /* Changes one event. No row: there is no such event; else the columns of ctl/event.h and `refused`. seen_us: acts
-     * only if updated_at is still that; 0 = any state. */
-    bool (*act)(struct bulk *bulk, const struct uuid *id, int64_t seen_us, struct pg_rows **ret_rows, struct err *err);
-    /* For a dry run: *ret_code, static, is the code with which `act` would refuse the event as it is now. NULL: it
+    const char *word;                      /* "replay" */
+    const char *past;                      /* "replayed" */
+    const char *question;                  /* "Replay" */
+    const char *status;                    /* the status that it takes: "FAILED" */
+    const char *route_status;              /* of events of routes it takes this one, too; NULL = no other */
+    enum action_result done, would;        /* the result of a run, of a dry run */
+    const struct sql_statement *wakeup;    /* NOTIFY for the daemons; when it is lost they poll */
+    const struct sql_statement *statement; /* bulk_act() */
+    /* Fills the parameters of the statement behind those that all have. NULL: there are none. */
+    void (*more_params)(const struct bulk *bulk, struct bulk_params *params);
+    /* For a dry run: *ret_code, static, is the code with which the statement would refuse the event as it is now. NULL: it
      * would not, and ret_text, which is "" before, describes what would follow. */
     bool (*preview)(struct bulk *bulk, const struct event *event, const char **ret_code, char *ret_text, size_t size,
                     struct err *err);
-    /* A code of `act` or `preview` in words. Leaves "" in ret_text for codes that all verbs share (bulk.c). */
+    /* A code of the statement or of `preview` in words. Leaves "" in ret_text for codes that all verbs share (bulk.c). */
     void (*why_refused)(const struct event *event, const char *code, char *ret_text, size_t size);
 };
 
@@ -63,6 +70,10 @@ extern const struct bulk_verb bulk_replay, bulk_cancel, bulk_resolve;
 void bulk_narrow(const struct bulk_verb *verb, struct filter *filter);
 /* From here on what is done is one bulk action in the audit. */
 void bulk_begin(struct bulk *bulk, bool by_filter);
+/* Changes one event. No row: there is no such event; else the columns of ctl/event.h and `refused`. seen_us: acts only if
+ * updated_at is still that; 0 = any state. */
+must_check bool bulk_act(struct bulk *bulk, const struct uuid *id, int64_t seen_us, struct pg_rows **ret_rows,
+                         struct err *err);
 /* Why an event was or would be refused, in words. */
 void bulk_why_refused(const struct bulk_verb *verb, const struct event *event, const char *code, char *ret_text,
                       size_t size);

@@ -190,7 +190,7 @@ static bool act(struct job *job, const struct uuid *id, int64_t seen_us, struct 
     pg_rows_scope struct pg_rows *rows = NULL;
     struct event event;
     char why[400];
-    if (!job->bulk.verb->act(&job->bulk, id, seen_us, &rows, err))
+    if (!bulk_act(&job->bulk, id, seen_us, &rows, err))
         return false;
     if (pg_rows_count(rows) == 0) {
         if (seen_us != 0)

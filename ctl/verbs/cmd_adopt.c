@@ -5,15 +5,10 @@
 #include "ctl/bulk.h"
 #include "statements.h"
 
-static bool act(struct bulk *bulk, const struct uuid *id, int64_t seen_us, struct pg_rows **ret_rows, struct err *err)
+static void more_params(const struct bulk *bulk, struct bulk_params *params)
 {
-    const char *issuer = bulk->issuer;
-    struct pg_param params[5 + ACTION_PARAMS] = {
-        pg_param_uuid(id), seen_us != 0 ? pg_param_int8(seen_us) : pg_param_null(),
-        pg_param_text(issuer, issuer ? strlen(issuer) : 0), pg_param_int8(bulk->ctl->config->issuer.settle_time_ms)};
-    action_params(&bulk->action, params + 4);
-    params[4 + ACTION_PARAMS] = action_batch(&bulk->action);
-    return pg_sync_query(bulk->ctl->db, &sql_operator_adopt, params, ret_rows, err);
+    params->more[0] = pg_param_text(bulk->issuer, bulk->issuer ? strlen(bulk->issuer) : 0);
+    params->more[1] = pg_param_int8(bulk->ctl->config->issuer.settle_time_ms);
 }
 
 static bool preview(struct bulk *bulk, const struct event *event, const char **ret_code, char *ret_text, size_t size,
@@ -59,7 +54,8 @@ static const struct bulk_verb bulk_adopt = {
     .done = ACTION_ADOPTED,
     .would = ACTION_WOULD_ADOPT,
     .wakeup = &sql_notify_wake,
-    .act = act,
+    .statement = &sql_operator_adopt,
+    .more_params = more_params,
     .preview = preview,
     .why_refused = why_refused,
 };

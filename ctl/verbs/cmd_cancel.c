@@ -5,15 +5,11 @@
 #include "ctl/bulk.h"
 #include "statements.h"
 
-static bool act(struct bulk *bulk, const struct uuid *id, int64_t seen_us, struct pg_rows **ret_rows, struct err *err)
+static void more_params(const struct bulk *bulk, struct bulk_params *params)
 {
+    (void)bulk;
     const char *detail = outbox_reason_detail("cancelled");
-    struct pg_param params[4 + ACTION_PARAMS] = {pg_param_uuid(id),
-                                                 seen_us != 0 ? pg_param_int8(seen_us) : pg_param_null(),
-                                                 pg_param_text(detail, strlen(detail))};
-    action_params(&bulk->action, params + 3);
-    params[3 + ACTION_PARAMS] = action_batch(&bulk->action);
-    return pg_sync_query(bulk->ctl->db, &sql_operator_cancel, params, ret_rows, err);
+    params->more[0] = pg_param_text(detail, strlen(detail));
 }
 
 static bool preview(struct bulk *bulk, const struct event *event, const char **ret_code, char *ret_text, size_t size,
@@ -49,7 +45,8 @@ const struct bulk_verb bulk_cancel = {
     .done = ACTION_CANCELLED,
     .would = ACTION_WOULD_CANCEL,
     .wakeup = &sql_notify_final,
-    .act = act,
+    .statement = &sql_operator_cancel,
+    .more_params = more_params,
     .preview = preview,
     .why_refused = why_refused,
 };

@@ -9,15 +9,6 @@
 #include "ctl/explain/outlook.h"
 #include "statements.h"
 
-static bool act(struct bulk *bulk, const struct uuid *id, int64_t seen_us, struct pg_rows **ret_rows, struct err *err)
-{
-    struct pg_param params[3 + ACTION_PARAMS] = {pg_param_uuid(id),
-                                                 seen_us != 0 ? pg_param_int8(seen_us) : pg_param_null()};
-    action_params(&bulk->action, params + 2);
-    params[2 + ACTION_PARAMS] = action_batch(&bulk->action);
-    return pg_sync_query(bulk->ctl->db, &sql_operator_replay, params, ret_rows, err);
-}
-
 /* The code with which a replay would be refused now; at the time of the replay it may be another. */
 static bool preview(struct bulk *bulk, const struct event *event, const char **ret_code, char *ret_text, size_t size,
                     struct err *err)
@@ -65,7 +56,7 @@ const struct bulk_verb bulk_replay = {
     .done = ACTION_REPLAYED,
     .would = ACTION_WOULD_REPLAY,
     .wakeup = &sql_notify_wake,
-    .act = act,
+    .statement = &sql_operator_replay,
     .preview = preview,
     .why_refused = why_refused,
 };

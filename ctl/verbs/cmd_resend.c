@@ -5,15 +5,6 @@
 #include "ctl/bulk.h"
 #include "statements.h"
 
-static bool act(struct bulk *bulk, const struct uuid *id, int64_t seen_us, struct pg_rows **ret_rows, struct err *err)
-{
-    struct pg_param params[3 + ACTION_PARAMS] = {pg_param_uuid(id),
-                                                 seen_us != 0 ? pg_param_int8(seen_us) : pg_param_null()};
-    action_params(&bulk->action, params + 2);
-    params[2 + ACTION_PARAMS] = action_batch(&bulk->action);
-    return pg_sync_query(bulk->ctl->db, &sql_operator_resend, params, ret_rows, err);
-}
-
 static bool preview(struct bulk *bulk, const struct event *event, const char **ret_code, char *ret_text, size_t size,
                     struct err *err)
 {
@@ -42,7 +33,7 @@ static const struct bulk_verb bulk_resend = {
     .done = ACTION_RESENT,
     .would = ACTION_WOULD_RESEND,
     .wakeup = &sql_notify_wake,
-    .act = act,
+    .statement = &sql_operator_resend,
     .preview = preview,
     .why_refused = why_refused,
 };

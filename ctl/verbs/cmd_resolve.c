@@ -9,44 +9,25 @@
 
 #define ROUTE_DETAIL "The request was ended without being executed."
 
-/* How long a delivery may still arrive, for each route of the configuration. */
-static void add_settle_times(const struct config *config, struct pg_array *types, struct pg_array *settles)
-{
-    for (int i = 0; i < config->route_count; i++) {
-        pg_array_add(types, config->routes[i].type, strlen(config->routes[i].type));
-        pg_array_add_int8(settles, outlook_route_settle_ms(config, config->routes[i].type));
-    }
-}
-
-static bool act(struct bulk *bulk, const struct uuid *id, int64_t seen_us, struct pg_rows **ret_rows, struct err *err)
+static void more_params(const struct bulk *bulk, struct bulk_params *params)
 {
     const char *detail = outbox_reason_detail("resolved");
     const struct config *config = bulk->ctl->config;
-    struct buf type_buf, settle_buf;
-    struct pg_array types, settles;
-    buf_init(&type_buf, 64 + (size_t)CONFIG_ROUTES_MAX * 96);
-    buf_init(&settle_buf, 64 + (size_t)CONFIG_ROUTES_MAX * 32);
-    pg_array_start(&types, &type_buf, PG_TEXT);
-    pg_array_start(&settles, &settle_buf, PG_INT8);
-    add_settle_times(config, &types, &settles);
-    struct pg_param params[5 + ACTION_PARAMS + 6] = {
-        pg_param_uuid(id), seen_us != 0 ? pg_param_int8(seen_us) : pg_param_null(),
-        pg_param_bool(bulk->confirms_no_card), pg_param_int8(config->issuer.settle_time_ms),
-        pg_param_text(detail, strlen(detail))};
-    action_params(&bulk->action, params + 5);
-    struct pg_param *of_routes = params + 5 + ACTION_PARAMS;
-    of_routes[0] = pg_param_bool(bulk->confirms_not_executed);
-    of_routes[1] = pg_array_param(&types);
-    of_routes[2] = pg_array_param(&settles);
-    of_routes[3] = pg_param_int8(OUTLOOK_ROUTE_SETTLE_MAX_MS);
-    of_routes[4] = pg_param_text(ROUTE_DETAIL, strlen(ROUTE_DETAIL));
-    of_routes[5] = action_batch(&bulk->action);
-    bool done = type_buf.failed || settle_buf.failed
-                    ? err_set(err, ERR_MEMORY, "out of memory")
-                    : pg_sync_query(bulk->ctl->db, &sql_operator_resolve, params, ret_rows, err);
-    buf_done(&type_buf);
-    buf_done(&settle_buf);
-    return done;
+    struct pg_array types, settles; /* how long a delivery may still arrive, for each route of the configuration */
+    pg_array_start(&types, &params->arrays[0], PG_TEXT);
+    pg_array_start(&settles, &params->arrays[1], PG_INT8);
+    for (int i = 0; i < config->route_count; i++) {
+        pg_array_add(&types, config->routes[i].type, strlen(config->routes[i].type));
+        pg_array_add_int8(&settles, outlook_route_settle_ms(config, config->routes[i].type));
+    }
+    params->more[0] = pg_param_bool(bulk->confirms_no_card);
+    params->more[1] = pg_param_int8(config->issuer.settle_time_ms);
+    params->more[2] = pg_param_text(detail, strlen(detail));
+    params->more[3] = pg_param_bool(bulk->confirms_not_executed);
+    params->more[4] = pg_array_param(&types);
+    params->more[5] = pg_array_param(&settles);
+    params->more[6] = pg_param_int8(OUTLOOK_ROUTE_SETTLE_MAX_MS);
+    params->more[7] = pg_param_text(ROUTE_DETAIL, strlen(ROUTE_DETAIL));
 }
 
 static bool has_live_card(const struct event *event)
@@ -111,7 +92,8 @@ const struct bulk_verb bulk_resolve = {
     .done = ACTION_RESOLVED,
     .would = ACTION_WOULD_RESOLVE,
     .wakeup = &sql_notify_final,
-    .act = act,
+    .statement = &sql_operator_resolve,
+    .more_params = more_params,
     .preview = preview,
     .why_refused = why_refused,
 };

@@ -169,8 +169,7 @@ CROSS JOIN LATERAL issuing.replay(CASE WHEN b.is_set IS NOT NULL THEN $1::uuid E
 -- insert: of_acted
 
 -- name: operator_resend :many
--- why: COMPLETED -> PENDING and its audit row: issuing.resend. $1 event, $2 updated_at as seen in us or null, $3 actor,
--- $4 user of the operating system, $5 SUDO_USER, $6 reason, $7 the batch.
+-- why: COMPLETED -> PENDING and its audit row: issuing.resend. $1 to $7 as in operator_replay.
 -- insert: acted
 FROM (SELECT set_config('issuing.batch', coalesce($7::text, ''), true) AS is_set OFFSET 0) AS b
 CROSS JOIN LATERAL issuing.resend(CASE WHEN b.is_set IS NOT NULL THEN $1::uuid END, $2::int8,
@@ -216,25 +215,24 @@ LEFT JOIN LATERAL (SELECT o.id, o.status FROM issuing.outbox_events o
 WHERE e.id = $1::uuid;
 
 -- name: operator_cancel :many
--- why: PENDING -> REJECTED `cancelled` and its audit row: issuing.cancel. $1 event, $2 updated_at as seen in us or
--- null, $3 the text for the user, $4 actor, $5 user of the operating system, $6 SUDO_USER, $7 reason, $8 the batch.
+-- why: PENDING -> REJECTED `cancelled` and its audit row: issuing.cancel. $1 to $7 as in operator_replay, $8 the text
+-- for the user.
 -- insert: acted
-FROM (SELECT set_config('issuing.batch', coalesce($8::text, ''), true) AS is_set OFFSET 0) AS b
-CROSS JOIN LATERAL issuing.cancel(CASE WHEN b.is_set IS NOT NULL THEN $1::uuid END, $2::int8,
-                                  $3::text, $4::text, $5::text, $6::text, $7::text) AS r
+FROM (SELECT set_config('issuing.batch', coalesce($7::text, ''), true) AS is_set OFFSET 0) AS b
+CROSS JOIN LATERAL issuing.cancel(CASE WHEN b.is_set IS NOT NULL THEN $1::uuid END, $2::int8, $8::text,
+                                  $3::text, $4::text, $5::text, $6::text) AS r
 -- insert: of_acted
 
 -- name: operator_adopt :many
--- why: a PENDING event is given to the present issuer, with its audit row: issuing.adopt. $1 event, $2 updated_at as
--- seen in us or null, $3 the address of that issuer or null, $4 issuer.settle_time in ms, $5 actor, $6 user of the
--- operating system, $7 SUDO_USER, $8 reason, $9 the batch.
+-- why: a PENDING event is given to the present issuer, with its audit row: issuing.adopt. $1 to $7 as in
+-- operator_replay, $8 the address of that issuer or null, $9 issuer.settle_time in ms.
 -- insert: acted
-FROM (SELECT set_config('issuing.batch', coalesce($9::text, ''), true) AS is_set OFFSET 0) AS b
+FROM (SELECT set_config('issuing.batch', coalesce($7::text, ''), true) AS is_set OFFSET 0) AS b
 CROSS JOIN LATERAL issuing.adopt(CASE WHEN b.is_set IS NOT NULL THEN $1::uuid END, $2::int8,
-                   CASE WHEN $3::text IS NOT NULL
-                        THEN coalesce((SELECT i.id FROM issuing.issuers i WHERE i.address = $3::text
+                   CASE WHEN $8::text IS NOT NULL
+                        THEN coalesce((SELECT i.id FROM issuing.issuers i WHERE i.address = $8::text
                                        ORDER BY i.seen_at DESC LIMIT 1), 0::int2) END,
-                   $4::int8, $5::text, $6::text, $7::text, $8::text) AS r
+                   $9::int8, $3::text, $4::text, $5::text, $6::text) AS r
 -- insert: of_acted
 
 -- name: operator_elsewhere :many
@@ -251,20 +249,19 @@ ORDER BY 2 DESC, 1
 LIMIT 10;
 
 -- name: operator_resolve :many
--- why: FAILED -> REJECTED `resolved` and its audit row: issuing.resolve. $1 event, $2 updated_at as seen in us or null,
--- $3 the operator confirms that there is no card, $4 issuer.settle_time in ms, $5 the text for the user, $6 actor, $7
--- user of the operating system, $8 SUDO_USER, $9 reason. For an event of a route in the place of $3 to $5: $10 the
--- operator confirms that it was not executed; $11 types and $12 their settling times in ms, $13 that of all other
--- types; $14 the text. $15 the batch.
+-- why: FAILED -> REJECTED `resolved` and its audit row: issuing.resolve. $1 to $7 as in operator_replay, $8 the
+-- operator confirms that there is no card, $9 issuer.settle_time in ms, $10 the text for the user. For an event of a
+-- route in the place of these: $11 the operator confirms that it was not executed; $12 types and $13 their settling
+-- times in ms, $14 that of all other types; $15 the text.
 -- insert: acted
 FROM (SELECT o.event_type = 'CARD_ISSUE' AS is_card,
-             (SELECT s.ms FROM unnest($11::text[], $12::int8[]) AS s (type, ms) WHERE s.type = o.event_type)
+             (SELECT s.ms FROM unnest($12::text[], $13::int8[]) AS s (type, ms) WHERE s.type = o.event_type)
                  AS settle_ms
       FROM issuing.outbox_events o
-      WHERE o.id = $1::uuid AND set_config('issuing.batch', coalesce($15::text, ''), true) IS NOT NULL) t
+      WHERE o.id = $1::uuid AND set_config('issuing.batch', coalesce($7::text, ''), true) IS NOT NULL) t
 -- guard: that there is no card does not mean that a charge was not executed
-CROSS JOIN LATERAL issuing.resolve($1::uuid, $2::int8, CASE WHEN t.is_card THEN $3::bool ELSE $10::bool END,
-                                   CASE WHEN t.is_card THEN $4::int8 ELSE coalesce(t.settle_ms, $13::int8) END,
-                                   CASE WHEN t.is_card THEN $5::text ELSE $14::text END,
-                                   $6::text, $7::text, $8::text, $9::text) AS r
+CROSS JOIN LATERAL issuing.resolve($1::uuid, $2::int8, CASE WHEN t.is_card THEN $8::bool ELSE $11::bool END,
+                                   CASE WHEN t.is_card THEN $9::int8 ELSE coalesce(t.settle_ms, $14::int8) END,
+                                   CASE WHEN t.is_card THEN $10::text ELSE $15::text END,
+                                   $3::text, $4::text, $5::text, $6::text) AS r
 -- insert: of_acted

@@ -108,8 +108,8 @@ static int replay(struct pg_sync *db, int64_t seen_us, struct event *ret_event)
 
 static int cancel(struct pg_sync *db)
 {
-    const struct pg_param params[] = {pg_param_uuid(&id), pg_param_null(), pg_param_text("Gone.", 5), OLGA("asked for"),
-                                      BATCH};
+    const struct pg_param params[] = {pg_param_uuid(&id), pg_param_null(), OLGA("asked for"), BATCH,
+                                      pg_param_text("Gone.", 5)};
     return act(db, &sql_operator_cancel, params, NULL);
 }
 
@@ -127,16 +127,16 @@ static int resolve_any(bool no_card, int64_t settle_ms, bool not_executed, int64
     pg_array_add_int8(&settles, route_settle_ms);
     const struct pg_param params[] = {pg_param_uuid(&id),
                                       pg_param_null(),
+                                      OLGA("the bank said no"),
+                                      BATCH,
                                       pg_param_bool(no_card),
                                       pg_param_int8(settle_ms),
                                       pg_param_text("Ended.", 6),
-                                      OLGA("the bank said no"),
                                       pg_param_bool(not_executed),
                                       pg_array_param(&types),
                                       pg_array_param(&settles),
                                       pg_param_int8(other_settle_ms),
-                                      pg_param_text("Not executed.", 13),
-                                      BATCH};
+                                      pg_param_text("Not executed.", 13)};
     int done = act(operator, & sql_operator_resolve, params, NULL);
     buf_done(&type_buf);
     buf_done(&settle_buf);
