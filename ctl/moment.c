@@ -4,6 +4,8 @@
  * Left out: local time zones, which differ between the operator and the servers, and words such as "yesterday". */
 #include "ctl/moment.h"
 
+#include <time.h>
+
 #include "ctl/options.h"
 
 #define US_PER_SECOND INT64_C(1000000)
@@ -21,33 +23,15 @@ static bool digits(const char **at, int width, int *ret_number)
     return true;
 }
 
-static int days_of_month(int year, int month)
-{
-    static const int days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
-    bool leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-    return days[month - 1] + (month == 2 && leap);
-}
-
-/* Days since 1970-01-01; the reverse of clock_format(). */
-static int64_t days_of_date(int year, int month, int day)
-{
-    int64_t days = 0;
-    for (int at = 1970; at < year; at++)
-        days += days_of_month(at, 2) == 29 ? 366 : 365;
-    for (int at = 1; at < month; at++)
-        days += days_of_month(year, at);
-    return days + day - 1;
-}
-
 static bool read_date(const char **at, int64_t *ret_us)
 {
     int year, month, day;
     if (!digits(at, 4, &year) || *(*at)++ != '-' || !digits(at, 2, &month) || *(*at)++ != '-' || !digits(at, 2, &day))
         return false;
-    if (year < 1970 || month < 1 || month > 12 || day < 1 || day > days_of_month(year, month))
-        return false;
-    *ret_us = days_of_date(year, month, day) * 86400 * US_PER_SECOND;
-    return true;
+    struct tm date = {.tm_year = year - 1900, .tm_mon = month - 1, .tm_mday = day};
+    *ret_us = (int64_t)timegm(&date) * US_PER_SECOND;
+    /* What the calendar does not have becomes another date. */
+    return year >= 1970 && date.tm_mon == month - 1 && date.tm_mday == day;
 }
 
 static bool read_fraction(const char **at, int64_t *ret_us)

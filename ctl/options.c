@@ -41,18 +41,6 @@ static bool fail_unknown(const struct option_spec *specs, const char *argument, 
                    nearest ? nearest : "");
 }
 
-static bool read_number(const struct option_spec *spec, const char *text, struct err *err)
-{
-    char *end;
-    errno = 0;
-    long long number = strtoll(text, &end, 10);
-    if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno != 0 || number < spec->min || number > spec->max)
-        return err_set(err, ERR_USAGE, "--%s needs a number from %lld to %lld", spec->name, (long long)spec->min,
-                       (long long)spec->max);
-    *spec->number = number;
-    return true;
-}
-
 static bool take(const struct option_spec *spec, const char *value, struct err *err)
 {
     if (spec->flag) {
@@ -60,7 +48,9 @@ static bool take(const struct option_spec *spec, const char *value, struct err *
         return true;
     }
     if (spec->number)
-        return read_number(spec, value, err);
+        return config_value_integer(value, spec->min, spec->max, spec->number, err) ||
+               err_set(err, ERR_USAGE, "--%s needs a number from %lld to %lld", spec->name, (long long)spec->min,
+                       (long long)spec->max);
     *spec->text = value;
     return true;
 }

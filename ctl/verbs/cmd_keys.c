@@ -4,11 +4,11 @@
  * that still holds numbers is not retired. Only rewrap and retire need the database. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "common/core/keyring.h"
+#include "common/lib/config/config_value.h"
 #include "ctl/ctl.h"
 #include "ctl/options.h"
 #include "ctl/places.h"
@@ -233,21 +233,20 @@ static bool count_records(struct ctl *ctl, uint32_t key_id, int64_t *ret_records
 
 static bool retire(struct ctl *ctl, const char *id_text, const char *path, struct err *err)
 {
-    int64_t records;
-    char *end;
-    unsigned long long id = strtoull(id_text, &end, 10);
-    if (*id_text < '1' || *id_text > '9' || *end != '\0' || id > UINT32_MAX)
+    int64_t records, id;
+    if (id_text[0] == '0' || !config_value_integer(id_text, 1, UINT32_MAX, &id, err))
         return err_set(err, ERR_USAGE, "keys retire needs the id of a key");
     if (!count_records(ctl, (uint32_t)id, &records, err))
         return false;
     /* guard: a key that holds numbers is not retired */
     if (records > 0)
-        return err_set(err, ERR_REFUSED, "key %llu still holds %" PRId64 " card numbers: issuing-ctl keys rewrap first",
-                       id, records);
+        return err_set(err, ERR_REFUSED,
+                       "key %" PRId64 " still holds %" PRId64 " card numbers: issuing-ctl keys rewrap first", id,
+                       records);
     if (!keyring_retire(path, (uint32_t)id, err))
         return false;
     if (!ctl->json)
-        printf("Key %llu is retired. When all programs have read the file its line may be removed.\n", id);
+        printf("Key %" PRId64 " is retired. When all programs have read the file its line may be removed.\n", id);
     return true;
 }
 
