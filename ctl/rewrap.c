@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "common/lib/base/clock.h"
+#include "common/lib/pg/pg_columns.h"
 #include "ctl/action.h"
 #include "ctl/stop.h"
 #include "statements.h"
@@ -34,8 +35,8 @@ struct rewrap {
     char *after_user; /* owned; NULL = from the beginning */
     struct uuid after_card;
     bool at_end;
-    int64_t left_out; /* in this pass */
-    struct buf ids, users, old_records, new_records;
+    int64_t left_out;          /* in this pass */
+    struct pg_columns columns; /* of the batch that is stored */
 };
 
 static void show_progress(const struct rewrap *rewrap, bool last)
@@ -72,18 +73,12 @@ static void report_unreadable(struct rewrap *rewrap, const struct uuid *card, co
         fprintf(stderr, "issuing-ctl: card %s: %s\n", id, why->message);
 }
 
-/* The parameters that store one batch. False: no memory, or sealing itself does not work. */
-static bool seal_rows(struct rewrap *rewrap, const struct pg_rows *rows, int count, struct pg_param params[4],
-                      int *ret_sealed, struct err *err)
+/* Puts the rows that can be sealed into the columns. False: sealing itself does not work. */
+static bool seal_rows(struct rewrap *rewrap, const struct pg_rows *rows, int count, int *ret_sealed, struct err *err)
 {
-    struct pg_array ids, users, olds, news;
+    struct pg_columns *columns = &rewrap->columns;
     *ret_sealed = 0;
-    if (count == 0)
-        return true;
-    pg_array_start(&ids, &rewrap->ids, PG_UUID);
-    pg_array_start(&users, &rewrap->users, PG_TEXT);
-    pg_array_start(&olds, &rewrap->old_records, PG_BYTEA);
-    pg_array_start(&news, &rewrap->new_records, PG_BYTEA);
+    pg_columns_start(columns);
     for (int row = 0; row < count; row++) {
         struct uuid card = pg_uuid(rows, row, COL_ID);
         struct slice user = pg_bytes(rows, row, COL_USER), old = pg_bytes(rows, row, COL_RECORD);
@@ -95,27 +90,26 @@ static bool seal_rows(struct rewrap *rewrap, const struct pg_rows *rows, int cou
             report_unreadable(rewrap, &card, err);
             continue;
         }
-        pg_array_add_uuid(&ids, &card);
-        pg_array_add(&users, user.bytes, user.length);
-        pg_array_add(&olds, old.bytes, old.length);
-        pg_array_add(&news, record, length);
+        pg_columns_start_row(columns);
+        pg_columns_add_uuid(columns, &card);
+        pg_columns_add_slice(columns, user);
+        pg_columns_add_bytea(columns, old.bytes, old.length);
+        pg_columns_add_bytea(columns, record, length);
+        pg_columns_set_scalar(columns, pg_param_text(rewrap->action.actor, strlen(rewrap->action.actor)));
         ++*ret_sealed;
     }
-    params[0] = pg_array_param(&ids);
-    params[1] = pg_array_param(&users);
-    params[2] = pg_array_param(&olds);
-    params[3] = pg_array_param(&news);
-    return !(rewrap->ids.failed || rewrap->users.failed || rewrap->old_records.failed || rewrap->new_records.failed) ||
-           err_set(err, ERR_MEMORY, "out of memory");
+    return true;
 }
 
-static bool store(struct rewrap *rewrap, struct pg_param params[5], int sealed, int64_t *ret_stored, struct err *err)
+static bool store(struct rewrap *rewrap, int sealed, int64_t *ret_stored, struct err *err)
 {
     pg_rows_scope struct pg_rows *rows = NULL;
+    struct pg_param params[PG_PARAMS_MAX];
     *ret_stored = 0;
     if (sealed == 0)
         return true;
-    params[4] = pg_param_text(rewrap->action.actor, strlen(rewrap->action.actor));
+    if (!pg_columns_finish(&rewrap->columns, params, sql_owner_rewrap_put.parameters))
+        return err_set(err, ERR_MEMORY, "out of memory");
     if (!pg_sync_query(rewrap->ctl->db, &sql_owner_rewrap_put, params, &rows, err))
         return false;
     *ret_stored = pg_int8(rows, 0, 0);
@@ -150,12 +144,11 @@ static bool process_batch(struct rewrap *rewrap, int64_t *ret_stored, struct err
         pg_param_int8(most),
     };
     pg_rows_scope struct pg_rows *rows = NULL;
-    struct pg_param params[5];
     int sealed;
     if (!pg_sync_query(rewrap->ctl->db, &sql_owner_rewrap_take, from, &rows, err))
         return false;
     int last = pg_rows_count(rows) - 1;
-    return seal_rows(rewrap, rows, last, params, &sealed, err) && store(rewrap, params, sealed, ret_stored, err) &&
+    return seal_rows(rewrap, rows, last, &sealed, err) && store(rewrap, sealed, ret_stored, err) &&
            pg_sync_query(rewrap->ctl->db, &sql_operator_migrate_commit, NULL, NULL, err) &&
            advance_cursor(rewrap, rows, last, err);
 }
@@ -232,19 +225,13 @@ bool rewrap_run(struct ctl *ctl, struct keyring *keyring, int64_t rate, struct r
     *ret_result = (struct rewrap_result){.left = -1};
     if (!action_init(&rewrap.action, "sealed with the active key", err))
         return false;
-    buf_init(&rewrap.ids, COLUMN_MAX);
-    buf_init(&rewrap.users, COLUMN_MAX);
-    buf_init(&rewrap.old_records, COLUMN_MAX);
-    buf_init(&rewrap.new_records, COLUMN_MAX);
+    pg_columns_init(&rewrap.columns, COLUMN_MAX);
     stop_watch();
     rewrap.started_us = clock_mono_us();
     bool done = run_passes(&rewrap, err);
     show_progress(&rewrap, true);
     ret_result->is_stopped = stop_is_requested();
     free(rewrap.after_user);
-    buf_done(&rewrap.ids);
-    buf_done(&rewrap.users);
-    buf_done(&rewrap.old_records);
-    buf_done(&rewrap.new_records);
+    pg_columns_done(&rewrap.columns);
     return done;
 }
