@@ -104,11 +104,6 @@ bool action_report(const struct ctl *ctl, const char *id_text, enum action_resul
         json_add(&object, json_text("why", why));
         return print_json(object, err);
     }
-    printf("%s  %s", id_text, results[result].text);
-    if (why) {
-        fputs(": ", stdout);
-        print_text(why, stdout);
-    }
-    putchar('\n');
+    print_result(id_text, results[result].text, why);
     return true;
 }

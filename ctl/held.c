@@ -3,9 +3,10 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <time.h>
 
+#include "common/lib/base/clock.h"
 #include "ctl/print.h"
+#include "ctl/stop.h"
 #include "statements.h"
 
 enum { PID, ROLE, SINCE, TABLES };
@@ -42,7 +43,7 @@ bool held_look(struct pg_sync *db, struct held *ret_held, struct err *err)
         return false;
     if (!first || pg_rows_count(first) == 0)
         return true;
-    (void)nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
+    (void)stop_sleep_until(clock_mono_us() + 1000000);
     if (!look(db, &second, err))
         return false;
     for (int row = 0; second && row < pg_rows_count(second) && ret_held->count < HELD_MAX; row++)

@@ -2,9 +2,10 @@
 #include "ctl/marks.h"
 
 #include <string.h>
-#include <time.h>
 
+#include "common/lib/base/clock.h"
 #include "ctl/options.h"
+#include "ctl/stop.h"
 #include "statements.h"
 
 #define PAUSE_MIN_MS 20
@@ -34,7 +35,7 @@ void marks_pause(int64_t *pause_ms)
 {
     if (*pause_ms < PAUSE_MIN_MS)
         *pause_ms = PAUSE_MIN_MS;
-    (void)nanosleep(&(struct timespec){.tv_nsec = (long)*pause_ms * 1000000}, NULL);
+    (void)stop_sleep_until(clock_mono_us() + *pause_ms * 1000);
     *pause_ms = *pause_ms * 2 < PAUSE_MAX_MS ? *pause_ms * 2 : PAUSE_MAX_MS;
 }
 

@@ -14,6 +14,8 @@ struct option_spec {
     int64_t min, max;
 };
 
+#define OPTIONS_NONE ((const struct option_spec[]){{.name = NULL}})
+
 /* Reads "--name value", "--name=value" and "--flag"; everything else (and all that follows "--") is moved to the front
  * of `arguments`, ret_count of them. ERR_USAGE: unknown, given twice, no value, no such number. */
 must_check bool options_read(const struct option_spec *specs, char **arguments, int count, int *ret_count,

@@ -179,6 +179,14 @@ void print_text(const char *text, FILE *out)
     }
 }
 
+void print_result(const char *what, const char *result, const char *why)
+{
+    print_text(what, stdout);
+    printf("  %s%s", result, why ? ": " : "");
+    print_text(why ? why : "", stdout);
+    putchar('\n');
+}
+
 const char *print_time(int64_t wall_us, char ret_text[PRINT_TIME_SIZE])
 {
     if (wall_us == 0) {

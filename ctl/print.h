@@ -43,6 +43,8 @@ void table_add_json(struct table *table, struct json *json);
 void print_set_place(int place);
 /* Text of others for a terminal: control characters become '?', line ends a blank. */
 void print_text(const char *text, FILE *out);
+/* One line: "<what>  <result>: <why>"; why NULL = there is none. */
+void print_result(const char *what, const char *result, const char *why);
 /* RFC 3339 in UTC without the fraction; "-" for 0. */
 const char *print_time(int64_t wall_us, char ret_text[PRINT_TIME_SIZE]);
 /* "850 ms", "42 s", "3 min 20 s", "5 h 1 min", "3 d 4 h"; of the absolute value. */

@@ -4,10 +4,11 @@
 #include "ctl/explain/outlook_wait.h"
 #include "ctl/print.h"
 
-static struct json *attempt_json(const struct pg_rows *rows, int row)
+static struct json *attempt_json(const struct pg_rows *rows, int row, bool is_for_us)
 {
     return JSON_OBJECT(
-        json_number("attempt", pg_int8(rows, row, ATTEMPT)), json_text("worker", story_text(rows, row, WORKER)),
+        json_number("attempt", pg_int8(rows, row, ATTEMPT)),
+        is_for_us ? json_text("worker", story_text(rows, row, WORKER)) : (struct json_field){.name = NULL},
         json_time("started_at", pg_time_us(rows, row, STARTED_AT)),
         json_time("ended_at", pg_time_us(rows, row, ENDED_AT)), json_text("step", story_text(rows, row, STEP)),
         json_text("outcome", story_text(rows, row, OUTCOME)), json_text("code", story_text(rows, row, CODE)),
@@ -72,14 +73,20 @@ static struct json_field held_by_field(const struct story *story)
                                             json_flag("alive", holder && holder->is_alive)));
 }
 
+struct json *story_attempts_json(const struct pg_rows *attempts, bool is_for_us)
+{
+    struct json *array = json_new_array();
+    for (int row = pg_rows_count(attempts) - 1; row >= 0; row--) /* they are newest first */
+        json_append(&array, attempt_json(attempts, row, is_for_us));
+    return array;
+}
+
 void story_json(struct json **object, const struct story *story)
 {
-    struct json *attempts = json_new_array(), *actions = json_new_array();
-    for (int row = pg_rows_count(story->attempts) - 1; row >= 0; row--) /* they are newest first */
-        json_append(&attempts, attempt_json(story->attempts, row));
+    struct json *actions = json_new_array();
     for (int row = 0; row < pg_rows_count(story->actions); row++)
         json_append(&actions, action_json(story->actions, row));
-    json_add(object, json_tree("attempts", attempts));
+    json_add(object, json_tree("attempts", story_attempts_json(story->attempts, true)));
     json_add(object, json_tree("actions", actions));
     json_add(object, json_tree("next", next_json(&story->outlook)));
     json_add(object, waits_for_field(&story->event, &story->outlook));

@@ -8,4 +8,7 @@
 /* Adds to event_json() its attempts, actions, and what is next; NULL then: out of memory. */
 void story_json(struct json **object, const struct story *story);
 
+/* Attempts, of rows of operator_attempts, oldest first. is_for_us: with the worker. */
+struct json *story_attempts_json(const struct pg_rows *attempts, bool is_for_us);
+
 #endif

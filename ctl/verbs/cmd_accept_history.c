@@ -12,13 +12,10 @@ static bool report(const struct ctl *ctl, const char *lost, struct err *err)
 {
     const char *result = lost ? "accepted" : "unchanged";
     const char *why = lost ? lost : "no program has refused this database";
-    if (!ctl->json) {
-        printf("history  %s: ", result);
-        print_text(why, stdout);
-        putchar('\n');
-        return true;
-    }
-    return print_json(JSON_OBJECT(json_text("result", result), json_text("why", why)), err);
+    if (ctl->json)
+        return print_json(JSON_OBJECT(json_text("result", result), json_text("why", why)), err);
+    print_result("history", result, why);
+    return true;
 }
 
 static bool run_accept_history(struct ctl *ctl, char **arguments, int count, struct err *err)

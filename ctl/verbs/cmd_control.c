@@ -3,7 +3,6 @@
  * whether or not a worker runs. */
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "common/lib/base/clock.h"
 #include "ctl/action.h"
@@ -12,10 +11,11 @@
 #include "ctl/ctl.h"
 #include "ctl/options.h"
 #include "ctl/print.h"
+#include "ctl/stop.h"
 #include "statements.h"
 
 #define OBEYED_WITHIN_MS 6000
-#define LOOK_AGAIN_MS 100
+#define LOOK_AGAIN_US 100000
 
 enum control { PAUSE, RESUME, PROBE };
 
@@ -89,7 +89,7 @@ static bool wait_for_workers(struct ctl *ctl, enum control control, const char *
         const struct cluster_target *target = cluster_find_target(cluster, name);
         if (!target || obeyed_by(control, target) >= target->workers || clock_mono_ms() >= until_ms)
             return true;
-        (void)nanosleep(&(struct timespec){.tv_nsec = LOOK_AGAIN_MS * 1000000}, NULL);
+        (void)stop_sleep_until(clock_mono_us() + LOOK_AGAIN_US);
     }
 }
 
@@ -140,9 +140,7 @@ static bool report(const struct ctl *ctl, enum control control, const char *name
     else
         describe(control, target ? target : &none, took_calls, text, sizeof(text));
     if (!ctl->json) {
-        printf("%s  %s: ", name, word);
-        print_text(text, stdout);
-        putchar('\n');
+        print_result(name, word, text);
         return true;
     }
     struct json *object = cluster_target_json(target ? target : &none);

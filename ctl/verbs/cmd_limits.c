@@ -118,11 +118,10 @@ static bool show(struct ctl *ctl, struct limits *limits, struct err *err)
 
 static bool run_limits(struct ctl *ctl, char **arguments, int count, struct err *err)
 {
-    const struct option_spec none[] = {{.name = NULL}};
     struct limits limits = {.count = ctl->config->limit.count,
                             .window_ms = ctl->config->limit.window_ms,
                             .attempts_count = ctl->config->limit.counts == LIMIT_COUNTS_ATTEMPTS};
-    if (!options_read(none, arguments, count, &count, err))
+    if (!options_read(OPTIONS_NONE, arguments, count, &count, err))
         return false;
     if (count != 1 || arguments[0][0] == '\0')
         return err_set(err, ERR_USAGE, "limits takes one user id");

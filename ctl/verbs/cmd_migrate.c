@@ -9,19 +9,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "common/core/schema.h"
 #include "common/lib/base/clock.h"
 #include "ctl/ctl.h"
 #include "ctl/options.h"
 #include "ctl/print.h"
+#include "ctl/stop.h"
 #include "migrations.h"
 #include "statements.h"
 
 #define LOCK_TIMEOUT "3s"
 #define TRIES_MAX 6
-#define PAUSE_MS 250
+#define PAUSE_US INT64_C(250000)
 #define LOCK_WAIT_MS (10 * 60 * 1000)
 #define LOCK_NOTE_MS 1000
 
@@ -38,11 +38,6 @@ static void state_done(struct state *state)
 {
     pg_rows_free(state->applied);
     *state = (struct state){0};
-}
-
-static void pause_ms(int64_t ms)
-{
-    (void)nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000}, NULL);
 }
 
 /* For people only: a step that was done. */
@@ -139,7 +134,7 @@ static bool lock_migrations(struct ctl *ctl, struct err *err)
             fprintf(stderr, "issuing-ctl: another migrate is running; waiting for it\n");
             was_noted = true;
         }
-        pause_ms(PAUSE_MS);
+        (void)stop_sleep_until(clock_mono_us() + PAUSE_US);
     }
 }
 
@@ -235,7 +230,7 @@ static bool run_transaction(struct ctl *ctl, const char *what, run_fn *run, cons
             return false;
         fprintf(stderr, "issuing-ctl: the %s wait for a lock that another session holds (%s); retrying\n", what,
                 err->sqlstate);
-        pause_ms(PAUSE_MS * tries);
+        (void)stop_sleep_until(clock_mono_us() + PAUSE_US * tries);
     }
     snprintf(more, sizeof(more), "%" PRId64 " ms", clock_mono_ms() - started_ms);
     print_step(ctl, "applied", what, more);

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "common/lib/base/clock.h"
 #include "ctl/action.h"
@@ -13,9 +12,10 @@
 #include "ctl/options.h"
 #include "ctl/place_servers.h"
 #include "ctl/print.h"
+#include "ctl/stop.h"
 #include "statements.h"
 
-#define WAIT_MS 50
+#define WAIT_US 50000
 #define WAIT_NOTE_MS 1000
 
 /* What the command is about. */
@@ -39,11 +39,6 @@ static bool become_owner(struct ctl *ctl, int host, struct err *err)
         return err_set(err, ERR_CONFIG, "this needs the owner of the tables, or a superuser, as migrate does");
     const struct pg_param as[] = {pg_param_text(owner.bytes, owner.length)};
     return pg_sync_query(ctl->db, &sql_operator_migrate_as, as, NULL, err);
-}
-
-static void pause_a_moment(void)
-{
-    (void)nanosleep(&(struct timespec){.tv_nsec = WAIT_MS * 1000000}, NULL);
 }
 
 /* One call that answers null, or why not. */
@@ -83,7 +78,7 @@ static bool wait_for_transactions(struct ctl *ctl, struct err *err)
                     pg_int8(left, 0, 0), ctl->place, ctl->place);
             was_noted = true;
         }
-        pause_a_moment();
+        (void)stop_sleep_until(clock_mono_us() + WAIT_US);
     }
 }
 
@@ -189,7 +184,7 @@ static bool wait_for_taker(struct ctl *ctl, const struct request *request, const
                            "streams, on the timeline of the server that the place has left; then run this command "
                            "again, or take-back",
                            request->to, late->where, ctl->place);
-        pause_a_moment();
+        (void)stop_sleep_until(clock_mono_us() + WAIT_US);
     }
 }
 
@@ -283,7 +278,7 @@ static bool take_back_one(struct ctl *ctl, const struct request *request, bool i
                            "a standby has not replayed yet that place %d has no home; run the same command again",
                            ctl->place);
         if (must_wait)
-            pause_a_moment();
+            (void)stop_sleep_until(clock_mono_us() + WAIT_US);
     } while (must_wait);
     if (!become_owner(ctl, giver, err) || !call(ctl, &sql_owner_place_take_back, last, err))
         return false;

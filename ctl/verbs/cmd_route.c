@@ -94,8 +94,7 @@ static bool report(const struct ctl *ctl, const char *type, const char *refused,
 {
     const char *word = refused ? "refused" : "removed", *why = refused ? why_refused(refused) : NULL;
     if (!ctl->json) {
-        print_text(type, stdout);
-        printf("  %s%s%s\n", word, why ? ": " : "", why ? why : "");
+        print_result(type, word, why);
         return true;
     }
     return print_json(JSON_OBJECT(json_text("type", type), json_text("result", word), json_text("why", why)), err);

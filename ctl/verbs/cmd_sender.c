@@ -31,11 +31,9 @@ static bool report(const struct ctl *ctl, const char *const words[2], const char
                    struct err *err)
 {
     if (!ctl->json) {
-        printf("%s %s  %s%s", words[0], words[1], result, why ? ": " : "\n");
-        if (why)
-            print_text(why, stdout);
-        if (why)
-            putchar('\n');
+        print_text(words[0], stdout);
+        putchar(' ');
+        print_result(words[1], result, why);
         return true;
     }
     return print_json(JSON_OBJECT(json_text("role", words[0]), json_text("type", words[1]), json_text("result", result),

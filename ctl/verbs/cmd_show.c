@@ -8,11 +8,10 @@
 
 static bool run_show(struct ctl *ctl, char **arguments, int count, struct err *err)
 {
-    const struct option_spec none[] = {{.name = NULL}};
     pg_rows_scope struct pg_rows *rows = NULL;
     struct event event;
     struct uuid id;
-    if (!options_read(none, arguments, count, &count, err))
+    if (!options_read(OPTIONS_NONE, arguments, count, &count, err))
         return false;
     if (count != 1)
         return err_set(err, ERR_USAGE, "show takes one event id");

@@ -36,19 +36,20 @@ static const char *meaning(enum outbox_status status, const struct counts *count
     return "";
 }
 
-static bool print_failed(const struct counts *counts, struct table *table, struct err *err)
+static bool print_failed(const struct counts *counts, struct err *err)
 {
     static const char *const heads[] = {"FAILED BECAUSE", "TYPE", "EVENTS", "SINCE", NULL};
+    struct table table;
     char time[PRINT_TIME_SIZE];
-    table_init(table, heads);
+    table_init(&table, heads);
     for (int row = 0; row < pg_rows_count(counts->failed); row++) {
-        table_add(table, pg_bytes(counts->failed, row, FAILED_CODE).bytes);
-        table_add(table, pg_bytes(counts->failed, row, FAILED_TYPE).bytes);
-        counts_add(table, pg_int8(counts->failed, row, FAILED_EVENTS), false);
-        table_add(table, print_time(pg_time_us(counts->failed, row, FAILED_SINCE), time));
+        table_add(&table, pg_bytes(counts->failed, row, FAILED_CODE).bytes);
+        table_add(&table, pg_bytes(counts->failed, row, FAILED_TYPE).bytes);
+        counts_add(&table, pg_int8(counts->failed, row, FAILED_EVENTS), false);
+        table_add(&table, print_time(pg_time_us(counts->failed, row, FAILED_SINCE), time));
     }
     putchar('\n');
-    bool whole = table_end(table, err);
+    bool whole = table_end(&table, err);
     if (counts->estimated[OUTBOX_FAILED])
         printf("(of the oldest %d)\n", COUNTS_MAX + 1);
     puts("\nWhich: issuing-ctl list --status FAILED --code CODE    One of them: issuing-ctl explain ID");
@@ -103,26 +104,27 @@ static void add_open(struct table *table, int64_t events)
 }
 
 /* Only where there is another type than that of card requests. */
-static bool print_types(const struct counts *counts, struct table *table, struct err *err)
+static bool print_types(const struct counts *counts, struct err *err)
 {
     static const char *const heads[] = {"TYPE",   "PENDING", "HELD BACK", "PROCESSING",
                                         "FAILED", "OLDEST",  "DELIVERED", NULL};
     struct backlog_type type;
+    struct table table;
     char span[PRINT_SPAN_SIZE];
-    table_init(table, heads);
+    table_init(&table, heads);
     for (int row = 0; backlog_next(counts->open, &row, &type);) {
-        table_add(table, type.name);
-        add_open(table, backlog_waiting(&type));
-        add_open(table, type.held);
-        add_open(table, type.processing);
-        add_open(table, counts_failed_of(counts, type.name));
-        table_add(table, backlog_waiting(&type) > 0
-                             ? print_span(backlog_age_us(&type, backlog_now_us(counts->open)), span)
-                             : NULL);
-        table_add(table, backlog_delivered_by(&type));
+        table_add(&table, type.name);
+        add_open(&table, backlog_waiting(&type));
+        add_open(&table, type.held);
+        add_open(&table, type.processing);
+        add_open(&table, counts_failed_of(counts, type.name));
+        table_add(&table, backlog_waiting(&type) > 0
+                              ? print_span(backlog_age_us(&type, backlog_now_us(counts->open)), span)
+                              : NULL);
+        table_add(&table, backlog_delivered_by(&type));
     }
     putchar('\n');
-    return table_end(table, err);
+    return table_end(&table, err);
 }
 
 static bool print_statuses(const struct counts *counts, struct err *err)
@@ -146,7 +148,6 @@ static bool print_statuses(const struct counts *counts, struct err *err)
 static bool print_as_table(const struct findings *found, struct err *err)
 {
     const struct counts *counts = &found->counts;
-    struct table table;
     print_text(found->verdict.text, stdout);
     if (found->verdict.todo[0]) {
         fputs("\nDo: ", stdout);
@@ -154,8 +155,8 @@ static bool print_as_table(const struct findings *found, struct err *err)
         putchar('.');
     }
     puts("\n");
-    return print_statuses(counts, err) && (!backlog_has_types(counts->open) || print_types(counts, &table, err)) &&
-           print_pending(counts, err) && (pg_rows_count(counts->failed) == 0 || print_failed(counts, &table, err)) &&
+    return print_statuses(counts, err) && (!backlog_has_types(counts->open) || print_types(counts, err)) &&
+           print_pending(counts, err) && (pg_rows_count(counts->failed) == 0 || print_failed(counts, err)) &&
            (pg_rows_count(found->rejected) == 0 || print_rejected(found, err));
 }
 
@@ -236,13 +237,6 @@ static bool print_totals(struct ctl *ctl, bool exact, struct err *err)
 
 /* ---- the command ---- */
 
-static bool read_command(char **arguments, int count, bool *ret_exact, struct err *err)
-{
-    const struct option_spec specs[] = {{.name = "exact", .flag = ret_exact}, {.name = NULL}};
-    return options_read(specs, arguments, count, &count, err) &&
-           (count == 0 || err_set(err, ERR_USAGE, "status takes no argument; `show ID` shows one event"));
-}
-
 static struct json *pending_json(const struct pg_rows *open)
 {
     struct backlog_cause found[BACKLOG_CAUSES_MAX];
@@ -282,8 +276,11 @@ static bool run_in_place(struct ctl *ctl, bool exact, struct err *err)
 static bool run_status(struct ctl *ctl, char **arguments, int count, struct err *err)
 {
     bool exact = false;
-    if (!read_command(arguments, count, &exact, err))
+    const struct option_spec specs[] = {{.name = "exact", .flag = &exact}, {.name = NULL}};
+    if (!options_read(specs, arguments, count, &count, err))
         return false;
+    if (count > 0)
+        return err_set(err, ERR_USAGE, "status takes no argument; `show ID` shows one event");
     if (!ctl->is_over_all)
         return run_in_place(ctl, exact, err);
     if (!ctl->json)

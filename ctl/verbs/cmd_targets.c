@@ -2,7 +2,10 @@
  * have paused. */
 #include <stdio.h>
 
-#include "ctl/cluster_show.h"
+#include "ctl/backlog.h"
+#include "ctl/cluster.h"
+#include "ctl/ctl.h"
+#include "ctl/options.h"
 #include "ctl/print.h"
 
 static void add_row(const struct cluster_target *target, int64_t now_us, struct table *table)
@@ -60,7 +63,14 @@ static bool print_targets(const struct ctl *ctl, const struct cluster *cluster, 
 
 static bool run_targets(struct ctl *ctl, char **arguments, int count, struct err *err)
 {
-    return cluster_show(ctl, arguments, count, true, print_targets, err);
+    pg_rows_scope struct pg_rows *open = NULL;
+    struct cluster cluster = {0};
+    if (!options_alone(OPTIONS_NONE, "targets", arguments, count, err))
+        return false;
+    bool done = ctl_connect(ctl, err) && backlog_read(ctl->db, &open, err) &&
+                cluster_read(ctl->db, open, &cluster, err) && print_targets(ctl, &cluster, err);
+    cluster_done(&cluster);
+    return done;
 }
 
 const struct ctl_command ctl_targets = {

@@ -1,7 +1,9 @@
 /* issuing-ctl workers: which workers run, and which have run within the last day. */
 #include <stdio.h>
 
-#include "ctl/cluster_show.h"
+#include "ctl/cluster.h"
+#include "ctl/ctl.h"
+#include "ctl/options.h"
 #include "ctl/print.h"
 
 static struct json *worker_json(const struct cluster_worker *worker)
@@ -60,7 +62,13 @@ static bool print_workers(const struct ctl *ctl, const struct cluster *cluster, 
 
 static bool run_workers(struct ctl *ctl, char **arguments, int count, struct err *err)
 {
-    return cluster_show(ctl, arguments, count, false, print_workers, err);
+    struct cluster cluster = {0};
+    if (!options_alone(OPTIONS_NONE, "workers", arguments, count, err))
+        return false;
+    bool done =
+        ctl_connect(ctl, err) && cluster_read(ctl->db, NULL, &cluster, err) && print_workers(ctl, &cluster, err);
+    cluster_done(&cluster);
+    return done;
 }
 
 const struct ctl_command ctl_workers = {
