@@ -153,14 +153,20 @@ static const char *text_at(const struct pg_rows *rows, int row, enum column colu
     return pg_bytes(rows, row, (int)column).bytes;
 }
 
+/* NULL leaves the text empty. */
+static void put_id(const struct pg_rows *rows, int row, enum column column, char text[UUID_TEXT_SIZE])
+{
+    struct uuid id = pg_uuid(rows, row, (int)column);
+    if (!pg_is_null(rows, row, (int)column))
+        uuid_format(&id, text);
+}
+
 bool audit_row(const struct pg_rows *rows, int row, struct audit_row *ret_row)
 {
     if (!pg_bool(rows, row, MATCHES))
         return false;
     *ret_row = (struct audit_row){
         .cursor = {pg_time_us(rows, row, AT), pg_int8(rows, row, ID)},
-        .has_event = !pg_is_null(rows, row, EVENT_ID),
-        .event_id = pg_uuid(rows, row, EVENT_ID),
         .actor = text_at(rows, row, ACTOR),
         .action = text_at(rows, row, ACTION),
         .reason = text_at(rows, row, REASON),
@@ -172,17 +178,19 @@ bool audit_row(const struct pg_rows *rows, int row, struct audit_row *ret_row)
         .from_status = text_at(rows, row, FROM_STATUS),
         .to_status = text_at(rows, row, TO_STATUS),
         .target = text_at(rows, row, TARGET),
-        .has_batch = !pg_is_null(rows, row, BATCH),
-        .batch = pg_uuid(rows, row, BATCH),
         .scope = text_at(rows, row, BATCH_SCOPE),
     };
+    put_id(rows, row, EVENT_ID, ret_row->event_id);
+    put_id(rows, row, BATCH, ret_row->batch);
     return true;
 }
 
 bool audit_read_batch(struct pg_sync *db, const struct audit_row *row, struct audit_batch *ret_batch, struct err *err)
 {
     pg_rows_scope struct pg_rows *rows = NULL;
-    const struct pg_param params[] = {pg_param_uuid(&row->batch), text_or_null(row->db_role), text_or_null(row->actor),
+    struct uuid batch = {{0}};
+    (void)!uuid_parse(row->batch, strlen(row->batch), &batch);
+    const struct pg_param params[] = {pg_param_uuid(&batch), text_or_null(row->db_role), text_or_null(row->actor),
                                       text_or_null(row->action), pg_param_int8(AUDIT_LOOK_MAX)};
     if (!pg_sync_query(db, &sql_operator_batch, params, &rows, err))
         return false;

@@ -42,15 +42,13 @@ struct audit_walk {
 /* Its texts live as long as the rows that it was read from; NULL = there is none. */
 struct audit_row {
     struct audit_cursor cursor;
-    bool has_event;
-    struct uuid event_id;
+    char event_id[UUID_TEXT_SIZE]; /* "" = of no event */
     const char *actor, *action, *reason, *db_role, *os_user, *sudo_user;
     const char *before, *after;          /* JSON */
     const char *from_status, *to_status; /* of the event, in `before` and `after` */
     const char *target;                  /* of an action on one */
-    bool has_batch;                      /* it is a part of a bulk action, */
-    struct uuid batch;
-    const char *scope; /* which had selected this */
+    char batch[UUID_TEXT_SIZE];          /* the bulk action of which it is a part; "" = of none */
+    const char *scope;                   /* what that had selected */
 };
 
 /* What a bulk action came to. */

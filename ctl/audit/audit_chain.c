@@ -41,14 +41,6 @@ static void add_free_text(struct json_writer *writer, const char *name, const ch
     free(copy);
 }
 
-static void add_uuid(struct json_writer *writer, const char *name, const struct uuid *uuid)
-{
-    if (uuid)
-        json_add_uuid(writer, name, uuid);
-    else
-        json_add_null(writer, name);
-}
-
 static void add_json(struct json_writer *writer, const char *name, const char *text)
 {
     if (text)
@@ -74,11 +66,11 @@ void audit_chain_write(struct buf *out, const struct audit_row *row, struct audi
     json_add_text(&writer, "os_user", row->os_user);
     json_add_text(&writer, "sudo_user", row->sudo_user);
     json_add_text(&writer, "action", row->action);
-    add_uuid(&writer, "event_id", row->has_event ? &row->event_id : NULL);
+    json_add_text(&writer, "event_id", row->event_id[0] ? row->event_id : NULL);
     add_free_text(&writer, "reason", row->reason);
     add_json(&writer, "before", row->before);
     add_json(&writer, "after", row->after);
-    add_uuid(&writer, "batch", row->has_batch ? &row->batch : NULL);
+    json_add_text(&writer, "batch", row->batch[0] ? row->batch : NULL);
     add_free_text(&writer, "batch_scope", row->scope);
     json_add_text(&writer, "previous", link->previous);
     if (out->failed)

@@ -91,11 +91,31 @@ static bool open_file(const struct audit_export *export, struct audit_link *link
     return false;
 }
 
-bool audit_export_read(const struct audit_export *export, int64_t id, int64_t wanted, struct pg_rows **ret_rows,
-                       struct err *err)
+static bool read_rows(const struct audit_export *export, int64_t behind, int64_t wanted, struct pg_rows **ret_rows,
+                      struct err *err)
 {
-    const struct pg_param params[] = {pg_param_int8(id), pg_param_int8(export->settled), pg_param_int8(wanted)};
+    const struct pg_param params[] = {pg_param_int8(behind), pg_param_int8(export->settled), pg_param_int8(wanted)};
     return pg_sync_query(export->ctl->db, &sql_operator_audit_by_id, params, ret_rows, err);
+}
+
+bool audit_reader_next(struct audit_reader *reader, int64_t most, struct audit_row *ret_row, struct err *err)
+{
+    *err = (struct err){.kind = ERR_NONE};
+    if (reader->row >= pg_rows_count(reader->rows) && !reader->is_last) {
+        struct pg_rows *rows = NULL;
+        if (!read_rows(reader->export, reader->behind, ROWS, &rows, err))
+            return false;
+        pg_rows_free(reader->rows);
+        reader->rows = rows;
+        reader->row = 0;
+        reader->is_last = pg_rows_count(rows) < ROWS;
+    }
+    if (reader->row >= pg_rows_count(reader->rows) || !audit_row(reader->rows, reader->row, ret_row) ||
+        ret_row->cursor.id > most)
+        return false;
+    reader->behind = ret_row->cursor.id;
+    reader->row++;
+    return true;
 }
 
 /* Whether the row of the last line is as the line says, or has been removed by the retention. Otherwise this is another
@@ -107,7 +127,7 @@ static bool check_last(const struct audit_export *export, const struct audit_lin
     struct buf line;
     if (link->sequence == 0)
         return true;
-    if (!audit_export_read(export, link->id - 1, 1, &rows, err))
+    if (!read_rows(export, link->id - 1, 1, &rows, err))
         return false;
     bool is_there = pg_rows_count(rows) > 0 && audit_row(rows, 0, &row) && row.cursor.id == link->id;
     buf_init(&line, AUDIT_LINE_MAX);
@@ -121,37 +141,34 @@ static bool check_last(const struct audit_export *export, const struct audit_lin
                               link->id, link->at, is_there ? "another one" : "no more");
 }
 
-static bool write_rows(const struct audit_export *export, FILE *out, struct audit_link *link, bool *is_over,
-                       struct err *err)
+static bool write_rows(const struct audit_export *export, FILE *out, struct audit_link *link, struct err *err)
 {
-    pg_rows_scope struct pg_rows *rows = NULL;
+    struct audit_reader reader = {.export = export, .behind = link->id};
     struct audit_row row;
     struct buf line;
-    bool done = audit_export_read(export, link->id, ROWS, &rows, err);
+    bool done = true;
+    *err = (struct err){.kind = ERR_NONE};
     buf_init(&line, AUDIT_LINE_MAX);
-    for (int i = 0; done && i < pg_rows_count(rows) && !*is_over; i++) {
-        (void)!audit_row(rows, i, &row);
+    while (done && !stop_is_requested() && audit_reader_next(&reader, INT64_MAX, &row, err)) {
         /* guard: no line is written where a row may still come between */
-        if (export->held[0] && row.cursor.id != link->id + 1) {
-            *is_over = true;
+        if (export->held[0] && row.cursor.id != link->id + 1)
             break;
-        }
         buf_reset(&line);
         audit_chain_write(&line, &row, link);
         done = !line.failed || err_set(err, ERR_MEMORY, "row %" PRId64 " has no place in a line", link->id);
         done = done && (fwrite(line.bytes, 1, line.length, out) == line.length || fail_file("the export", err));
     }
     buf_done(&line);
-    *is_over |= done && pg_rows_count(rows) < ROWS;
-    return done;
+    pg_rows_free(reader.rows);
+    return done && err->kind == ERR_NONE;
 }
 
 static bool write_all(const struct audit_export *export, FILE *out, struct audit_link *link, struct err *err)
 {
-    bool is_over = false;
+    bool is_new = link->sequence == 0;
     if (!check_last(export, link, err))
         return false;
-    if (link->sequence == 0) {
+    if (is_new) {
         pg_rows_scope struct pg_rows *rows = NULL;
         const struct audit_filter *filter = export->filter;
         const struct pg_param params[] = {filter->since ? pg_param_int8(moment_us(&filter->from, export->now_us))
@@ -160,11 +177,10 @@ static bool write_all(const struct audit_export *export, FILE *out, struct audit
         if (!pg_sync_query(export->ctl->db, &sql_operator_audit_begin, params, &rows, err))
             return false;
         *link = audit_chain_start(pg_int8(rows, 0, 0));
-        is_over = export->held[0] != '\0'; /* before which row may theirs come? */
     }
-    while (!is_over && !stop_is_requested())
-        if (!write_rows(export, out, link, &is_over, err))
-            return false;
+    /* Of a new chain: before which row may theirs come? */
+    if (!(is_new && export->held[0]) && !write_rows(export, out, link, err))
+        return false;
     return (fflush(out) == 0 && (!export->append || fsync(fileno(out)) == 0)) || fail_file("the export", err);
 }
 

@@ -23,9 +23,19 @@ struct audit_export {
     char kept_from[AUDIT_AT_SIZE]; /* what is older may have left with its time */
 };
 
-/* The next rows behind this number, up to settled, by their numbers. */
-must_check bool audit_export_read(const struct audit_export *export, int64_t id, int64_t wanted,
-                                  struct pg_rows **ret_rows, struct err *err);
+/* The rows of the trail, up to `settled`, by their numbers. */
+struct audit_reader {
+    const struct audit_export *export;
+    int64_t behind;       /* the number behind which the next row is */
+    struct pg_rows *rows; /* owned; those that come next, */
+    int row;              /* from this one on */
+    bool is_last;         /* no more come behind them */
+};
+
+/* The next row, unless its number is above `most`; its texts live until the next call. False with ERR_NONE: there is
+ * none. */
+must_check bool audit_reader_next(struct audit_reader *reader, int64_t most, struct audit_row *ret_row,
+                                  struct err *err);
 /* What `audit --export`, `--append` and `--verify` do. Returns the exit code. */
 int audit_export_run(struct audit_export *export);
 /* Compares a file with itself and with the database, and prints what differs. */

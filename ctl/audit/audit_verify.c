@@ -11,18 +11,14 @@
 #include "ctl/print.h"
 #include "ctl/stop.h"
 
-#define ROWS 1000 /* of one statement */
 #define SHOWN_MAX 100
 
 struct verify {
     const struct audit_export *export;
     int64_t line, findings, left; /* left: rows that have left with their time */
     int64_t first;                /* sequence of the first line; 0 = there was none */
-    int64_t behind;               /* the number behind which rows are read next */
     struct audit_link last;       /* of the line before */
-    struct pg_rows *rows;         /* owned; the rows that come next, */
-    int row;                      /* from this one on */
-    bool is_last;                 /* no more rows come behind them */
+    struct audit_reader reader;
     struct buf text;
 };
 
@@ -48,41 +44,17 @@ static void find(struct verify *verify, int64_t row, const char *what, const cha
     }
 }
 
-/* The next row of the database, not behind `most`. False with ERR_NONE: there is none. */
-static bool next_row(struct verify *verify, int64_t most, struct audit_row *ret_row, struct err *err)
-{
-    *err = (struct err){.kind = ERR_NONE};
-    if (verify->row >= pg_rows_count(verify->rows) && !verify->is_last) {
-        struct pg_rows *rows = NULL;
-        if (!audit_export_read(verify->export, verify->behind, ROWS, &rows, err))
-            return false;
-        pg_rows_free(verify->rows);
-        verify->rows = rows;
-        verify->row = 0;
-        verify->is_last = pg_rows_count(rows) < ROWS;
-    }
-    return verify->row < pg_rows_count(verify->rows) && audit_row(verify->rows, verify->row, ret_row) &&
-           ret_row->cursor.id <= most;
-}
-
-static void pass_row(struct verify *verify, const struct audit_row *row)
-{
-    verify->behind = row->cursor.id;
-    verify->row++;
-}
-
 /* Against the rows up to that of this line. */
 static bool compare(struct verify *verify, const struct audit_link *link, struct err *err)
 {
     struct audit_row row;
     bool is_found = false;
-    while (next_row(verify, link->id, &row, err)) {
+    while (audit_reader_next(&verify->reader, link->id, &row, err)) {
         is_found = row.cursor.id == link->id;
         if (!is_found)
             find(verify, row.cursor.id, "it is in the database, and no line says it here", NULL);
         else if (!audit_chain_fits(&row, link, &verify->text))
             find(verify, link->id, "the database says something else", verify->text.bytes);
-        pass_row(verify, &row);
     }
     if (err->kind != ERR_NONE || is_found)
         return err->kind == ERR_NONE;
@@ -105,7 +77,7 @@ static bool take_line(struct verify *verify, const char *line, size_t length, st
     if (verify->first == 0) {
         verify->first = link.sequence;
         *last = audit_chain_start(link.id - 1);
-        verify->behind = last->id;
+        verify->reader.behind = last->id;
         last->sequence = link.sequence - 1;
         if (link.sequence > 1)
             memcpy(last->hash, link.previous, sizeof(last->hash));
@@ -128,10 +100,8 @@ static bool count_rest(struct verify *verify, int64_t *ret_count, struct err *er
 {
     struct audit_row row;
     *ret_count = 0;
-    while (next_row(verify, INT64_MAX, &row, err)) {
-        pass_row(verify, &row);
+    while (audit_reader_next(&verify->reader, INT64_MAX, &row, err))
         ++*ret_count;
-    }
     return err->kind == ERR_NONE;
 }
 
@@ -175,7 +145,7 @@ static bool conclude(struct verify *verify, struct err *err)
 
 bool audit_verify(const struct audit_export *export, bool *ret_is_same, struct err *err)
 {
-    struct verify verify = {.export = export};
+    struct verify verify = {.export = export, .reader = {.export = export}};
     bool is_stdin = strcmp(export->verify, "-") == 0;
     FILE *file = is_stdin ? stdin : fopen(export->verify, "re");
     if (!file)
@@ -185,7 +155,7 @@ bool audit_verify(const struct audit_export *export, bool *ret_is_same, struct e
     bool done = read_lines(&verify, file, err) && (stop_is_requested() || conclude(&verify, err));
     *ret_is_same = verify.findings == 0;
     buf_done(&verify.text);
-    pg_rows_free(verify.rows);
+    pg_rows_free(verify.reader.rows);
     if (!is_stdin)
         fclose(file);
     return done;

@@ -44,18 +44,15 @@ static void write_filters(struct page *page)
 /* batch: of a row that stands for a whole bulk action; else NULL. */
 static void write_row(struct buf *out, const struct audit_row *row, const struct audit_batch *batch)
 {
-    char text[UUID_TEXT_SIZE];
     buf_put_text(out, "<tr><td class=\"when\">");
     html_time(out, row->cursor.at_us);
     html_put(out, "</td><th scope=\"row\">{}</th><td>{}</td><td>", 2, row->actor, row->action);
     if (batch) {
-        uuid_format(&row->batch, text);
-        html_put(out, "<a href=\"/audit?batch={}\">", 1, text);
+        html_put(out, "<a href=\"/audit?batch={}\">", 1, row->batch);
         html_number(out, batch->count);
         html_put(out, " times</a> of {}", 1, row->scope);
-    } else if (row->has_event) {
-        uuid_format(&row->event_id, text);
-        html_put(out, "<a class=\"id\" href=\"/events/{}\">{}</a>", 2, text, text);
+    } else if (row->event_id[0]) {
+        html_put(out, "<a class=\"id\" href=\"/events/{}\">{}</a>", 2, row->event_id, row->event_id);
     } else {
         html_put(out, "{}", 1, row->target);
     }
@@ -107,7 +104,7 @@ static bool write_rows(struct page *page, struct trail *trail, struct err *err)
                 break;
             trail->count++;
             trail->last = row.cursor;
-            bool is_whole = row.has_batch && !trail->filter.batch && !trail->filter.event;
+            bool is_whole = row.batch[0] && !trail->filter.batch && !trail->filter.event;
             if (is_whole && !audit_read_batch(page->console->ctl->db, &row, &batch, err))
                 return false;
             write_row(page->out, &row, is_whole ? &batch : NULL);

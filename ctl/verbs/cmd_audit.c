@@ -28,15 +28,12 @@ struct audit {
 
 static struct json *row_json(const struct audit_row *row)
 {
-    char id_text[UUID_TEXT_SIZE], batch_text[UUID_TEXT_SIZE];
-    uuid_format(&row->event_id, id_text);
-    uuid_format(&row->batch, batch_text);
     return JSON_OBJECT(
         json_number("id", row->cursor.id), json_time("at", row->cursor.at_us), json_text("actor", row->actor),
         json_text("db_role", row->db_role), json_text("os_user", row->os_user), json_text("sudo_user", row->sudo_user),
-        json_text("action", row->action), json_text("event_id", row->has_event ? id_text : NULL),
+        json_text("action", row->action), json_text("event_id", row->event_id[0] ? row->event_id : NULL),
         json_text("reason", row->reason), print_document("before", row->before), print_document("after", row->after),
-        json_text("batch", row->has_batch ? batch_text : NULL), json_text("batch_scope", row->scope));
+        json_text("batch", row->batch[0] ? row->batch : NULL), json_text("batch_scope", row->scope));
 }
 
 /* "PENDING -> REJECTED", or the target of an action on one. */
@@ -52,15 +49,13 @@ static void change_text(const struct audit_row *row, char *ret_text, size_t size
 /* batch: of a line that stands for a whole bulk action; else NULL. */
 static void add_row(struct table *table, const struct audit_row *row, const struct audit_batch *batch)
 {
-    char time[PRINT_TIME_SIZE], id_text[UUID_TEXT_SIZE], change[AUDIT_BATCH_SIZE + 8], what[100],
-        number[PRINT_NUMBER_SIZE];
+    char time[PRINT_TIME_SIZE], change[AUDIT_BATCH_SIZE + 8], what[100], number[PRINT_NUMBER_SIZE];
     char reason[ACTION_REASON_SIZE + ACTION_SCOPE_SIZE + 8];
-    uuid_format(batch ? &row->batch : &row->event_id, id_text);
-    snprintf(what, sizeof(what), "%s", id_text);
+    snprintf(what, sizeof(what), "%s", row->event_id);
     change_text(row, change, sizeof(change));
     snprintf(reason, sizeof(reason), "%s", row->reason ? row->reason : "");
     if (batch) {
-        snprintf(what, sizeof(what), "%s times: --batch %s", print_number(batch->count, number), id_text);
+        snprintf(what, sizeof(what), "%s times: --batch %s", print_number(batch->count, number), row->batch);
         snprintf(change, sizeof(change), "now %s", batch->outcome);
         snprintf(reason, sizeof(reason), "%s (%s)", row->reason ? row->reason : "", row->scope);
     }
@@ -70,7 +65,7 @@ static void add_row(struct table *table, const struct audit_row *row, const stru
     table_add(table, row->os_user);
     table_add(table, row->sudo_user);
     table_add(table, row->action);
-    table_add(table, batch || row->has_event ? what : NULL);
+    table_add(table, what);
     table_add(table, change);
     table_add(table, reason);
 }
@@ -99,7 +94,7 @@ static bool show(struct audit *audit, const struct audit_row *row, struct err *e
         return print_json(row_json(row), err);
     if (audit->filter.batch && audit->shown == 1 && !print_batch(audit, row, err))
         return false;
-    bool is_whole = row->has_batch && !audit->filter.batch && !audit->filter.event;
+    bool is_whole = row->batch[0] && !audit->filter.batch && !audit->filter.event;
     if (is_whole && !audit_read_batch(audit->ctl->db, row, &batch, err))
         return false;
     add_row(&audit->table, row, is_whole ? &batch : NULL);

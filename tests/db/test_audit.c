@@ -148,7 +148,7 @@ TEST(a_row_says_what_was_changed_and_the_database_bears_every_cursor)
     ck_assert(audit_check(&filter, &err));
     ck_assert_msg(audit_open(&walk, operator, & filter, &err), "%s", err.message);
     ck_assert_msg(audit_step(&walk, operator, 1, &rows, &err), "%s", err.message);
-    ck_assert(audit_row(rows, 0, &row) && row.has_event);
+    ck_assert(audit_row(rows, 0, &row) && row.event_id[0]);
     ck_assert_str_eq(row.action, "replay");
     ck_assert_str_eq(row.from_status, "FAILED");
     ck_assert_str_eq(row.to_status, "PENDING");
