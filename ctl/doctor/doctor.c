@@ -6,21 +6,23 @@
 
 #include "ctl/print.h"
 
-enum level { OK, NOTE, WARNING, FAIL };
-
-/* One line. fix: shown with a warning or a failure. */
-static void __attribute__((format(printf, 5, 0))) print_line(struct doctor *doctor, const char *check, enum level level,
-                                                             const char *fix, const char *format, va_list arguments)
+void doctor_say(struct doctor *doctor, enum doctor_level level, const char *check, const char *fix, const char *format,
+                ...)
 {
-    static const char *const words[] = {[OK] = "ok", [NOTE] = "note", [WARNING] = "warn", [FAIL] = "FAIL"};
-    bool has_fix = level == WARNING || level == FAIL;
+    static const char *const words[] = {
+        [DOCTOR_OK] = "ok", [DOCTOR_NOTE] = "note", [DOCTOR_WARNING] = "warn", [DOCTOR_FAIL] = "FAIL"};
+    bool has_fix = level == DOCTOR_WARNING || level == DOCTOR_FAIL;
     char found[600];
+    va_list arguments;
+    va_start(arguments, format);
     vsnprintf(found, sizeof(found), format, arguments);
-    doctor->failures += level == FAIL;
+    va_end(arguments);
+    doctor->failures += level == DOCTOR_FAIL;
+    doctor->troubles += has_fix;
     if (doctor->ctl->json) {
-        doctor->lost |= !print_json(JSON_OBJECT(json_text("check", check), json_flag("ok", level != FAIL),
-                                                json_flag("warning", level == WARNING), json_text("found", found),
-                                                json_text("fix", has_fix ? fix : NULL)),
+        doctor->lost |= !print_json(JSON_OBJECT(json_text("check", check), json_flag("ok", level != DOCTOR_FAIL),
+                                                json_flag("warning", level == DOCTOR_WARNING),
+                                                json_text("found", found), json_text("fix", has_fix ? fix : NULL)),
                                     NULL);
         return;
     }
@@ -34,28 +36,25 @@ static void __attribute__((format(printf, 5, 0))) print_line(struct doctor *doct
     }
 }
 
-void doctor_report(struct doctor *doctor, const char *check, bool ok, const char *fix, const char *format, ...)
+const char *doctor_text(const struct pg_rows *rows, int row, int column)
 {
-    va_list arguments;
-    va_start(arguments, format);
-    print_line(doctor, check, ok ? OK : FAIL, fix, format, arguments);
-    va_end(arguments);
+    const char *text = pg_bytes(rows, row, column).bytes;
+    return text ? text : "?";
 }
 
-void doctor_warn(struct doctor *doctor, const char *check, const char *fix, const char *format, ...)
+bool doctor_ask(struct doctor *doctor, const struct doctor_check *checks, size_t count, struct err *err)
 {
-    va_list arguments;
-    va_start(arguments, format);
-    print_line(doctor, check, WARNING, fix, format, arguments);
-    va_end(arguments);
-}
-
-void doctor_note(struct doctor *doctor, const char *check, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    print_line(doctor, check, NOTE, NULL, format, arguments);
-    va_end(arguments);
+    for (const struct doctor_check *check = checks; check < checks + count; check++) {
+        pg_rows_scope struct pg_rows *rows = NULL;
+        int before = doctor->troubles;
+        if (!pg_sync_query(doctor->ctl->db, check->statement, check->params, &rows, err))
+            return false;
+        for (int row = 0; row < pg_rows_count(rows); row++)
+            check->say(doctor, rows, row);
+        if (doctor->troubles == before && check->none)
+            doctor_report(doctor, check->check, true, NULL, "%s", check->none);
+    }
+    return true;
 }
 
 int doctor_code(struct doctor *doctor)

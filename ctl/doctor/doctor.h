@@ -10,19 +10,35 @@
 struct doctor {
     struct ctl *ctl;
     char where[PLACE_WHERE_SIZE]; /* the server of the place; "" = there are not several places, or none serves it */
-    int failures;
-    bool lost; /* a line could not be printed: out of memory */
+    int failures, troubles;       /* troubles: warnings and failures */
+    bool sees_locks;              /* it may read pg_locks, by the check of that */
+    bool lost;                    /* a line could not be printed: out of memory */
 };
 
-/* One line: ok, or FAIL with its fix. */
-void __attribute__((format(printf, 5, 6)))
-doctor_report(struct doctor *doctor, const char *check, bool ok, const char *fix, const char *format, ...);
-/* A warning: shown with its fix, but not a failure. */
-void __attribute__((format(printf, 4, 5)))
-doctor_warn(struct doctor *doctor, const char *check, const char *fix, const char *format, ...);
-/* A line that is neither good nor bad, such as what was not checked. */
-void __attribute__((format(printf, 3, 4)))
-doctor_note(struct doctor *doctor, const char *check, const char *format, ...);
+/* A warning is no failure; a note is neither good nor bad, such as what was not checked. */
+enum doctor_level { DOCTOR_OK, DOCTOR_NOTE, DOCTOR_WARNING, DOCTOR_FAIL };
+
+/* Prints one line. fix: shown with a warning or a failure. */
+void doctor_say(struct doctor *doctor, enum doctor_level level, const char *check, const char *fix, const char *format,
+                ...) printf_like(5, 6);
+#define doctor_report(doctor, check, ok, fix, ...) \
+    doctor_say(doctor, (ok) ? DOCTOR_OK : DOCTOR_FAIL, check, fix, __VA_ARGS__)
+#define doctor_warn(doctor, check, fix, ...) doctor_say(doctor, DOCTOR_WARNING, check, fix, __VA_ARGS__)
+#define doctor_note(doctor, check, ...) doctor_say(doctor, DOCTOR_NOTE, check, NULL, __VA_ARGS__)
+
+/* "?" for NULL. */
+const char *doctor_text(const struct pg_rows *rows, int row, int column);
+
+/* A check that is one question to the database. */
+struct doctor_check {
+    const struct sql_statement *statement;
+    void (*say)(struct doctor *doctor, const struct pg_rows *rows, int row); /* of each row */
+    const struct pg_param *params;                                           /* NULL = it has none */
+    const char *check, *none; /* the line "ok" where there was no trouble; NULL = there is none then */
+};
+
+/* Makes them in this order. False: the database went away, or refused. */
+must_check bool doctor_ask(struct doctor *doctor, const struct doctor_check *checks, size_t count, struct err *err);
 /* The database, and where it can be read all that doctor_running.c, doctor_locks.c and doctor_server.c check there.
  * *ret_fits: its schema is that of this program, and the place is the right one. False: the database went away, or
  * refused a query that every role may make. */
@@ -34,8 +50,6 @@ must_check bool doctor_check_running(struct doctor *doctor, struct err *err);
  * no worker answered in time, which is reported. False: the database went away, or refused. */
 must_check bool doctor_check_target(struct doctor *doctor, const char *target, const char *user, bool creates,
                                     int64_t timeout_ms, bool *ret_is_answered, struct err *err);
-/* What the last trial of the issuer has shown. False: the database went away, or refused. */
-must_check bool doctor_check_trial(struct doctor *doctor, struct err *err);
 /* Whether something in the database slows or stops our sessions: settings, locks of others, a housekeeping that does not
  * pass. False: the database went away, or refused. */
 must_check bool doctor_check_locks(struct doctor *doctor, struct err *err);

@@ -38,15 +38,9 @@ enum fact {
 
 #define LOCKS_LEAST 128 /* on average; an acceptance takes up to 160 */
 
-static const char *text_of(const struct pg_rows *rows, int column)
-{
-    const char *text = pg_bytes(rows, 0, column).bytes;
-    return text ? text : "?";
-}
-
 static bool is_on(const struct pg_rows *rows, int column)
 {
-    return strcmp(text_of(rows, column), "on") == 0;
+    return strcmp(doctor_text(rows, 0, column), "on") == 0;
 }
 
 static void check_server(struct doctor *doctor, const struct pg_rows *facts)
@@ -56,23 +50,23 @@ static void check_server(struct doctor *doctor, const struct pg_rows *facts)
     snprintf(fix, sizeof(fix), "use PostgreSQL %d or later", POSTGRES_LEAST);
     doctor_report(doctor, "database", version / 10000 >= POSTGRES_LEAST, fix,
                   "PostgreSQL %" PRId64 ".%" PRId64 ", database %s as %s%s", version / 10000, version % 10000,
-                  text_of(facts, DATABASE), text_of(facts, ROLE),
+                  doctor_text(facts, 0, DATABASE), doctor_text(facts, 0, ROLE),
                   pg_bool(facts, 0, IS_SUPERUSER) ? " (superuser)" : "");
     doctor_report(doctor, "writable", !pg_bool(facts, 0, IN_RECOVERY),
                   "connect to the primary: list all hosts in database.url and add target_session_attrs=read-write",
                   "the server is %s",
                   pg_bool(facts, 0, IN_RECOVERY) ? "a standby and cannot be written to" : "a primary");
-    doctor_report(doctor, "encoding", strcasecmp(text_of(facts, ENCODING), "UTF8") == 0,
-                  "create the database with ENCODING 'UTF8'", "%s", text_of(facts, ENCODING));
+    doctor_report(doctor, "encoding", strcasecmp(doctor_text(facts, 0, ENCODING), "UTF8") == 0,
+                  "create the database with ENCODING 'UTF8'", "%s", doctor_text(facts, 0, ENCODING));
 }
 
 static void check_standbys(struct doctor *doctor, const struct pg_rows *facts)
 {
-    const char *names = text_of(facts, STANDBY_NAMES);
+    const char *names = doctor_text(facts, 0, STANDBY_NAMES);
     int64_t count = pg_int8(facts, 0, SYNC_STANDBYS);
     if (!names[0])
         doctor_note(doctor, "standbys", "none is synchronous: a failover would lose the last accepted requests");
-    else if (strcmp(text_of(facts, SYNCHRONOUS_COMMIT), "local") == 0)
+    else if (strcmp(doctor_text(facts, 0, SYNCHRONOUS_COMMIT), "local") == 0)
         doctor_report(doctor, "standbys", false, "set synchronous_commit = on",
                       "synchronous_standby_names = %s, but commits do not wait for them (synchronous_commit = local)",
                       names);
@@ -88,36 +82,32 @@ static void check_standbys(struct doctor *doctor, const struct pg_rows *facts)
 
 static void check_durability(struct doctor *doctor, const struct pg_rows *facts)
 {
-    const char *commit = text_of(facts, SYNCHRONOUS_COMMIT);
+    const char *commit = doctor_text(facts, 0, SYNCHRONOUS_COMMIT);
     bool someone = !pg_is_null(facts, 0, ASYNC_ROLES);
     doctor_report(
         doctor, "commits", strcmp(commit, "off") != 0 && !someone,
         "set synchronous_commit = on, and ALTER ROLE/DATABASE ... RESET synchronous_commit: a commit that a crash "
         "loses is an accepted request that is lost",
         "synchronous_commit = %s%s%s", commit, someone ? ", but off for " : "",
-        someone ? text_of(facts, ASYNC_ROLES) : "");
+        someone ? doctor_text(facts, 0, ASYNC_ROLES) : "");
     check_standbys(doctor, facts);
     doctor_report(
         doctor, "durability", is_on(facts, FSYNC) && is_on(facts, FULL_PAGE_WRITES),
         "set fsync = on and full_page_writes = on in postgresql.conf, or a power cut may lose accepted requests",
-        "fsync = %s, full_page_writes = %s", text_of(facts, FSYNC), text_of(facts, FULL_PAGE_WRITES));
+        "fsync = %s, full_page_writes = %s", doctor_text(facts, 0, FSYNC), doctor_text(facts, 0, FULL_PAGE_WRITES));
     doctor_report(
         doctor, "autovacuum", is_on(facts, AUTOVACUUM) && is_on(facts, TRACK_COUNTS),
         "set autovacuum = on and track_counts = on: the outbox is updated all the time and grows slow without",
-        "autovacuum = %s, track_counts = %s", text_of(facts, AUTOVACUUM), text_of(facts, TRACK_COUNTS));
+        "autovacuum = %s, track_counts = %s", doctor_text(facts, 0, AUTOVACUUM), doctor_text(facts, 0, TRACK_COUNTS));
 }
 
 static void check_lock_table(struct doctor *doctor, const struct pg_rows *facts)
 {
     int64_t locks = pg_int8(facts, 0, LOCKS);
-    if (locks >= LOCKS_LEAST)
-        doctor_report(doctor, "lock table", true, NULL, "max_locks_per_transaction = %" PRId64, locks);
-    else
-        doctor_warn(
-            doctor, "lock table",
-            "set max_locks_per_transaction = 128 and restart PostgreSQL: where the lock table is full, requests "
-            "are refused (53200)",
-            "max_locks_per_transaction = %" PRId64, locks);
+    doctor_say(doctor, locks >= LOCKS_LEAST ? DOCTOR_OK : DOCTOR_WARNING, "lock table",
+               "set max_locks_per_transaction = 128 and restart PostgreSQL: where the lock table is full, requests are "
+               "refused (53200)",
+               "max_locks_per_transaction = %" PRId64, locks);
 }
 
 /* before_us, after_us: this machine's clock before and after the query. */
@@ -139,13 +129,11 @@ static void check_clock(struct doctor *doctor, const struct pg_rows *facts, int6
 /* A pooler may pass on the process that the server named; then only its age shows the pooler. */
 static void check_pooler(struct doctor *doctor, const struct pg_rows *facts)
 {
-    if (pg_sync_is_pooled(doctor->ctl->db) || pg_int8(facts, 0, BACKEND_AGE) > POOLED_AGE_US)
-        doctor_report(
-            doctor, "connection", true, NULL,
-            "a pooler is in between: fine for api and worker (wake-ups may be lost, and work is then found by "
-            "polling), but migrate needs a direct connection");
-    else
-        doctor_report(doctor, "connection", true, NULL, "direct, as far as can be seen");
+    bool is_pooled = pg_sync_is_pooled(doctor->ctl->db) || pg_int8(facts, 0, BACKEND_AGE) > POOLED_AGE_US;
+    doctor_report(doctor, "connection", true, NULL, "%s",
+                  is_pooled ? "a pooler is in between: fine for api and worker (wake-ups may be lost, and work is then "
+                              "found by polling), but migrate needs a direct connection"
+                            : "direct, as far as can be seen");
 }
 
 /* *ret_fits: the schema is there and has the version that this program expects. */
@@ -204,25 +192,15 @@ static bool check_roles(struct doctor *doctor, struct err *err)
     return true;
 }
 
-static bool check_rights(struct doctor *doctor, struct err *err)
+static void check_rights(struct doctor *doctor, const struct pg_rows *rows, int row)
 {
-    pg_rows_scope struct pg_rows *rows = NULL;
-    const struct pg_param params[] = {pg_param_text(schema_rights, strlen(schema_rights))};
-    if (!pg_sync_query(doctor->ctl->db, &sql_operator_rights, params, &rows, err))
-        return false;
-    if (pg_rows_count(rows) == 0)
-        doctor_report(doctor, "rights", true, NULL, "each role has exactly what it needs; PUBLIC has nothing");
-    for (int row = 0; row < pg_rows_count(rows); row++) {
-        const char *column = pg_bytes(rows, row, 2).bytes;
-        bool wanted = pg_bool(rows, row, 4);
-        doctor_report(doctor, "rights", false,
-                      wanted ? "run issuing-ctl migrate as the owner of the tables: it grants the rights again"
-                             : "run issuing-ctl migrate, which takes it back from our roles, or REVOKE it",
-                      "%s %s %s %s%s%s", pg_bytes(rows, row, 0).bytes, wanted ? "may not" : "may, and should not,",
-                      pg_bytes(rows, row, 3).bytes, pg_bytes(rows, row, 1).bytes, column ? "." : "",
-                      column ? column : "");
-    }
-    return true;
+    const char *column = pg_bytes(rows, row, 2).bytes;
+    bool wanted = pg_bool(rows, row, 4);
+    doctor_report(doctor, "rights", false,
+                  wanted ? "run issuing-ctl migrate as the owner of the tables: it grants the rights again"
+                         : "run issuing-ctl migrate, which takes it back from our roles, or REVOKE it",
+                  "%s %s %s %s%s%s", pg_bytes(rows, row, 0).bytes, wanted ? "may not" : "may, and should not,",
+                  pg_bytes(rows, row, 3).bytes, pg_bytes(rows, row, 1).bytes, column ? "." : "", column ? column : "");
 }
 
 static bool check_guards(struct doctor *doctor, struct err *err)
@@ -233,12 +211,9 @@ static bool check_guards(struct doctor *doctor, struct err *err)
     bool all_fine = true;
     for (int row = 0; row < pg_rows_count(rows); row++) {
         const char *what = pg_bytes(rows, row, 1).bytes, *fix = pg_bytes(rows, row, 2).bytes;
-        if (pg_bool(rows, row, 0)) {
-            doctor_warn(doctor, "access", fix, "%s", what);
-        } else {
-            doctor_report(doctor, "access", false, fix, "%s", what);
-            all_fine = false;
-        }
+        bool is_warning = pg_bool(rows, row, 0);
+        doctor_say(doctor, is_warning ? DOCTOR_WARNING : DOCTOR_FAIL, "access", fix, "%s", what);
+        all_fine &= is_warning;
     }
     if (all_fine)
         doctor_report(
@@ -248,39 +223,24 @@ static bool check_guards(struct doctor *doctor, struct err *err)
 }
 
 /* Whether a program has seen commits that are not here. */
-static bool check_history(struct doctor *doctor, struct err *err)
+static void check_history(struct doctor *doctor, const struct pg_rows *rows, int row)
 {
-    pg_rows_scope struct pg_rows *rows = NULL;
     char time[PRINT_TIME_SIZE];
-    if (!pg_sync_query(doctor->ctl->db, &sql_operator_doctor_history, NULL, &rows, err))
-        return false;
-    if (pg_is_null(rows, 0, 0))
+    if (pg_is_null(rows, row, 0))
         doctor_report(doctor, "history", true, NULL, "no program has seen commits that this database lacks");
     else
         doctor_report(doctor, "history", false,
                       "docs/database.md, Backups and failover; then issuing-ctl accept-history --reason TEXT",
                       "programs have not used it since %s, because it lacks acknowledged commits: %.400s",
-                      print_time(pg_time_us(rows, 0, 1), time), pg_bytes(rows, 0, 0).bytes);
-    return true;
-}
-
-static bool read_retention(struct doctor *doctor, const char *name, int64_t *ret_kept_ms, struct err *err)
-{
-    pg_rows_scope struct pg_rows *rows = NULL;
-    const struct pg_param params[] = {pg_param_text(name, strlen(name))};
-    if (!pg_sync_query(doctor->ctl->db, &sql_operator_retention, params, &rows, err))
-        return false;
-    *ret_kept_ms = pg_int8(rows, 0, 0);
-    return true;
+                      print_time(pg_time_us(rows, row, 1), time), pg_bytes(rows, row, 0).bytes);
 }
 
 /* A worker raises it with its first pass, only the owner lowers it. */
-static bool check_numbers(struct doctor *doctor, struct err *err)
+static void check_numbers(struct doctor *doctor, const struct pg_rows *rows, int row)
 {
-    int64_t kept_ms, wanted_ms = doctor->ctl->config->card.number_retention_ms, ever_ms = INT64_C(36600) * 86400000;
+    int64_t kept_ms = pg_int8(rows, row, 0), wanted_ms = doctor->ctl->config->card.number_retention_ms,
+            ever_ms = INT64_C(36600) * 86400000;
     char kept[PRINT_SPAN_SIZE], wanted[PRINT_SPAN_SIZE], fix[160];
-    if (!read_retention(doctor, "numbers", &kept_ms, err))
-        return false;
     snprintf(fix, sizeof(fix),
              "when all workers have the option, as the owner: SELECT issuing.set_retention('numbers', "
              "'%s')",
@@ -293,22 +253,44 @@ static bool check_numbers(struct doctor *doctor, struct err *err)
                       kept_ms > wanted_ms ? fix : "start the workers with this configuration: each raises it",
                       "the database keeps numbers of closed cards for %s, and card.number_retention is %s",
                       print_span(kept_ms * 1000, kept), print_span(wanted_ms * 1000, wanted));
-    return true;
 }
 
 /* Each api and each worker raises it at its start, so only the owner can have made it shorter since. */
-static bool check_retention(struct doctor *doctor, struct err *err)
+static void check_retention(struct doctor *doctor, const struct pg_rows *rows, int row)
 {
-    int64_t wanted_ms = doctor->ctl->config->idempotency.retention_ms;
+    int64_t kept_ms = pg_int8(rows, row, 0), wanted_ms = doctor->ctl->config->idempotency.retention_ms;
     char kept[PRINT_SPAN_SIZE], wanted[PRINT_SPAN_SIZE];
-    int64_t kept_ms;
-    if (!read_retention(doctor, "keys", &kept_ms, err))
-        return false;
     doctor_report(doctor, "retention", kept_ms >= wanted_ms,
                   "start the api and the workers with this configuration: each raises it at its start",
                   "the database keeps client keys for %s, and idempotency.retention is %s",
                   print_span(kept_ms * 1000, kept), print_span(wanted_ms * 1000, wanted));
-    return true;
+}
+
+/* What the last trial of the issuer has shown. */
+static void note_trial(struct doctor *doctor, const struct pg_rows *rows, int row)
+{
+    char time[PRINT_TIME_SIZE];
+    bool is_first = strcmp(doctor_text(rows, row, 1), "profile") == 0;
+    doctor_note(doctor, "trial", "%s%s%s", is_first ? print_time(pg_time_us(rows, row, 0), time) : "",
+                is_first ? ": " : "", doctor_text(rows, row, 2));
+}
+
+/* What only a schema of this release can be asked. */
+static bool check_contents(struct doctor *doctor, struct err *err)
+{
+    const struct pg_param rights = pg_param_text(schema_rights, strlen(schema_rights));
+    const struct pg_param keys = pg_param_text("keys", 4), numbers = pg_param_text("numbers", 7);
+    const struct doctor_check right = {&sql_operator_rights, check_rights, &rights, "rights",
+                                       "each role has exactly what it needs; PUBLIC has nothing"};
+    const struct doctor_check checks[] = {
+        {.statement = &sql_operator_doctor_history, .say = check_history},
+        {.statement = &sql_operator_retention, .say = check_retention, .params = &keys},
+        {.statement = &sql_operator_retention, .say = check_numbers, .params = &numbers},
+    };
+    const struct doctor_check trial = {.statement = &sql_operator_trial, .say = note_trial};
+    return doctor_ask(doctor, &right, 1, err) && check_guards(doctor, err) &&
+           doctor_ask(doctor, checks, ARRAY_SIZE(checks), err) && doctor_check_running(doctor, err) &&
+           doctor_ask(doctor, &trial, 1, err) && doctor_check_locks(doctor, err) && doctor_check_server(doctor, err);
 }
 
 /* *ret_is_held: our tables cannot be read. */
@@ -336,10 +318,7 @@ static bool check_tables(struct doctor *doctor, bool *ret_fits, struct err *err)
     if (is_held)
         return check_roles(doctor, err);
     return check_schema(doctor, ret_fits, err) && check_roles(doctor, err) &&
-           (!*ret_fits ||
-            (check_rights(doctor, err) && check_guards(doctor, err) && check_history(doctor, err) &&
-             check_retention(doctor, err) && check_numbers(doctor, err) && doctor_check_running(doctor, err) &&
-             doctor_check_trial(doctor, err) && doctor_check_locks(doctor, err) && doctor_check_server(doctor, err)));
+           (!*ret_fits || check_contents(doctor, err));
 }
 
 bool doctor_check_database(struct doctor *doctor, bool *ret_fits, struct err *err)

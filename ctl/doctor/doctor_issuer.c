@@ -18,12 +18,6 @@
 /* Columns of operator_issuer_check. */
 enum { COL_WORKER, COL_RESULT, COL_CHECK, COL_LEVEL, COL_FOUND, COL_FIX };
 
-static const char *text_of(const struct pg_rows *rows, int row, int column)
-{
-    const char *text = pg_bytes(rows, row, column).bytes;
-    return text ? text : "?";
-}
-
 static bool is_issuer(const char *target)
 {
     return strcmp(target, "issuer") == 0;
@@ -48,7 +42,7 @@ static bool ask(struct doctor *doctor, const char *target, const char *user, boo
         return true;
     }
     bool was_asked = pg_is_null(rows, 0, 1);
-    snprintf(ret_refused, 32, "%s", was_asked ? "" : text_of(rows, 0, 1));
+    snprintf(ret_refused, 32, "%s", was_asked ? "" : doctor_text(rows, 0, 1));
     if (was_asked)
         *ret_id = pg_uuid(rows, 0, 0);
     return true;
@@ -81,8 +75,8 @@ static void report_refused(struct doctor *doctor, const char *target, const char
 
 static void report_finding(struct doctor *doctor, const struct pg_rows *rows, int row)
 {
-    const char *check = text_of(rows, row, COL_CHECK), *level = text_of(rows, row, COL_LEVEL);
-    const char *found = text_of(rows, row, COL_FOUND), *fix = text_of(rows, row, COL_FIX);
+    const char *check = doctor_text(rows, row, COL_CHECK), *level = doctor_text(rows, row, COL_LEVEL);
+    const char *found = doctor_text(rows, row, COL_FOUND), *fix = doctor_text(rows, row, COL_FIX);
     if (strcmp(level, "warn") == 0)
         doctor_warn(doctor, check, fix, "%s", found);
     else if (strcmp(level, "note") == 0)
@@ -99,20 +93,6 @@ static void report_unanswered(struct doctor *doctor, const char *target, int64_t
         "look at the lines \"workers\" and \"targets\" of doctor, and into the log of issuing-worker; a check may "
         "take 20 s",
         "no worker answered within %s", print_span(timeout_ms * 1000, span));
-}
-
-bool doctor_check_trial(struct doctor *doctor, struct err *err)
-{
-    pg_rows_scope struct pg_rows *rows = NULL;
-    char time[PRINT_TIME_SIZE];
-    if (!pg_sync_query(doctor->ctl->db, &sql_operator_trial, NULL, &rows, err))
-        return false;
-    for (int row = 0; row < pg_rows_count(rows); row++) {
-        bool is_first = strcmp(text_of(rows, row, 1), "profile") == 0;
-        doctor_note(doctor, "trial", "%s%s%s", is_first ? print_time(pg_time_us(rows, row, 0), time) : "",
-                    is_first ? ": " : "", text_of(rows, row, 2));
-    }
-    return true;
 }
 
 bool doctor_check_target(struct doctor *doctor, const char *target, const char *user, bool creates, int64_t timeout_ms,

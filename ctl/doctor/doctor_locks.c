@@ -8,45 +8,31 @@
 
 #define PASS_MAX_MS 300000
 
-static bool check_jit(struct doctor *doctor, struct err *err)
+static void check_jit(struct doctor *doctor, const struct pg_rows *rows, int row)
 {
-    pg_rows_scope struct pg_rows *rows = NULL;
-    if (!pg_sync_query(doctor->ctl->db, &sql_operator_doctor_jit, NULL, &rows, err))
-        return false;
-    const char *roles = pg_bytes(rows, 0, 0).bytes;
+    const char *roles = pg_bytes(rows, row, 0).bytes;
     doctor_report(
         doctor, "jit", !roles,
         "run issuing-ctl migrate again, or ALTER ROLE ... [IN DATABASE ...] SET jit = off: it costs more than "
         "any statement of ours takes",
         "%s%s", roles ? "not off for " : "off for our roles", roles ? roles : "");
-    return true;
 }
 
 /* The server's log is kept where no retention of ours reaches. */
-static bool check_logged(struct doctor *doctor, struct err *err)
+static void check_logged(struct doctor *doctor, const struct pg_rows *rows, int row)
 {
     enum { ROLE, WHY, FIX };
-    pg_rows_scope struct pg_rows *rows = NULL;
-    if (!pg_sync_query(doctor->ctl->db, &sql_operator_doctor_logged, NULL, &rows, err))
-        return false;
-    for (int row = 0; row < pg_rows_count(rows); row++)
-        doctor_warn(doctor, "server's log", pg_bytes(rows, row, FIX).bytes,
-                    "what statements of %s are given is logged, sealed card numbers too: %.200s",
-                    pg_bytes(rows, row, ROLE).bytes, pg_bytes(rows, row, WHY).bytes);
-    if (pg_rows_count(rows) == 0)
-        doctor_report(doctor, "server's log", true, NULL, "has nothing of what our statements are given");
-    return true;
+    doctor_warn(doctor, "server's log", pg_bytes(rows, row, FIX).bytes,
+                "what statements of %s are given is logged, sealed card numbers too: %.200s",
+                pg_bytes(rows, row, ROLE).bytes, pg_bytes(rows, row, WHY).bytes);
 }
 
-static bool check_housekeeping(struct doctor *doctor, struct err *err)
+static void check_housekeeping(struct doctor *doctor, const struct pg_rows *rows, int row)
 {
     enum { AGE, HOLDER, PLANS };
-    pg_rows_scope struct pg_rows *rows = NULL;
     char span[PRINT_SPAN_SIZE];
-    if (!pg_sync_query(doctor->ctl->db, &sql_operator_doctor_housekeeping, NULL, &rows, err))
-        return false;
-    int64_t age_ms = pg_int8(rows, 0, AGE);
-    const char *holder = pg_bytes(rows, 0, HOLDER).bytes, *plans = pg_bytes(rows, 0, PLANS).bytes;
+    int64_t age_ms = pg_int8(rows, row, AGE);
+    const char *holder = pg_bytes(rows, row, HOLDER).bytes, *plans = pg_bytes(rows, row, PLANS).bytes;
     const char *age = print_span((age_ms < 0 ? -age_ms : age_ms) * 1000, span);
     bool is_late = age_ms > PASS_MAX_MS || age_ms < -PASS_MAX_MS;
     if (plans)
@@ -63,70 +49,65 @@ static bool check_housekeeping(struct doctor *doctor, struct err *err)
                     "the last pass was %s %s", age, age_ms < 0 ? "in the future" : "ago");
     else if (!plans)
         doctor_report(doctor, "housekeeping", true, NULL, "the last pass was %s ago", age);
-    return true;
 }
 
 /* Sessions of other roles. Our locks have keys that only we can compute, and see where migrate could close pg_locks. */
-static bool check_other_locks(struct doctor *doctor, struct err *err)
+static void check_other_locks(struct doctor *doctor, const struct pg_rows *rows, int row)
 {
     enum { PID, ROLE, SINCE, LOCKS, BLOCKS };
-    pg_rows_scope struct pg_rows *rows = NULL;
     char time[PRINT_TIME_SIZE];
-    if (!pg_sync_query(doctor->ctl->db, &sql_operator_doctor_other_locks, NULL, &rows, err))
-        return false;
-    bool any_blocks = false;
-    for (int row = 0; row < pg_rows_count(rows); row++) {
-        const char *role = pg_bytes(rows, row, ROLE).bytes;
-        const char *since = pg_is_null(rows, row, SINCE) ? "?" : print_time(pg_time_us(rows, row, SINCE), time);
-        bool blocks = pg_bool(rows, row, BLOCKS);
-        any_blocks |= blocks;
-        if (blocks)
-            doctor_report(doctor, "locks", false, "end that session: SELECT pg_terminate_backend(PID)",
-                          "our sessions wait for process %" PRId64 " of role %s, since %s", pg_int8(rows, row, PID),
-                          role ? role : "?", since);
-        else
-            doctor_note(doctor, "locks", "process %" PRId64 " of role %s holds %" PRId64 " advisory locks, since %s",
-                        pg_int8(rows, row, PID), role ? role : "?", pg_int8(rows, row, LOCKS), since);
-    }
-    if (!any_blocks)
-        doctor_report(doctor, "locks", true, NULL, "no session of ours waits for one of another role");
-    return true;
+    const char *role = pg_bytes(rows, row, ROLE).bytes;
+    const char *since = pg_is_null(rows, row, SINCE) ? "?" : print_time(pg_time_us(rows, row, SINCE), time);
+    bool blocks = pg_bool(rows, row, BLOCKS);
+    if (blocks)
+        doctor_report(doctor, "locks", false, "end that session: SELECT pg_terminate_backend(PID)",
+                      "our sessions wait for process %" PRId64 " of role %s, since %s", pg_int8(rows, row, PID),
+                      role ? role : "?", since);
+    else
+        doctor_note(doctor, "locks", "process %" PRId64 " of role %s holds %" PRId64 " advisory locks, since %s",
+                    pg_int8(rows, row, PID), role ? role : "?", pg_int8(rows, row, LOCKS), since);
 }
 
-/* *ret_can_look: the checks that need pg_locks can be made. */
-static bool check_lock_rights(struct doctor *doctor, bool *ret_can_look, struct err *err)
+/* The checks that need pg_locks can be made, or not. */
+static void check_lock_rights(struct doctor *doctor, const struct pg_rows *rows, int row)
 {
     enum { EVERYBODY, OURS, ELSEWHERE };
-    pg_rows_scope struct pg_rows *rows = NULL;
-    if (!pg_sync_query(doctor->ctl->db, &sql_operator_doctor_locks_seen, NULL, &rows, err))
-        return false;
-    *ret_can_look = pg_bool(rows, 0, OURS);
-    if (!*ret_can_look)
+    doctor->sees_locks = pg_bool(rows, row, OURS);
+    if (!doctor->sees_locks)
         doctor_report(
             doctor, "locks seen", false,
             "run issuing-ctl migrate as a superuser, or as one in this database: GRANT EXECUTE ON FUNCTION "
             "pg_lock_status() TO issuing_owner, issuing_operator, issuing_viewer; GRANT SELECT ON pg_locks TO "
             "the same",
             "this role or the owner of the tables may not read pg_locks");
-    else if (pg_bool(rows, 0, EVERYBODY))
+    else if (pg_bool(rows, row, EVERYBODY))
         doctor_warn(doctor, "locks seen",
                     "run issuing-ctl migrate as a superuser, or as one in this database: REVOKE ALL ON FUNCTION "
                     "pg_lock_status() FROM PUBLIC, and GRANT EXECUTE on it to issuing_owner, issuing_operator, "
                     "issuing_viewer",
                     "every role that may connect reads the keys of users' locks in pg_locks, and can hold them");
-    else if (!pg_is_null(rows, 0, ELSEWHERE))
+    else if (!pg_is_null(rows, row, ELSEWHERE))
         doctor_note(doctor, "locks seen",
                     "in this database by our roles only; a role that may connect here sees keys of users' locks from "
                     "databases to which everybody may connect: %.200s",
-                    pg_bytes(rows, 0, ELSEWHERE).bytes);
+                    pg_bytes(rows, row, ELSEWHERE).bytes);
     else
         doctor_report(doctor, "locks seen", true, NULL, "by our roles only");
-    return true;
 }
 
 bool doctor_check_locks(struct doctor *doctor, struct err *err)
 {
-    bool can_look;
-    return check_jit(doctor, err) && check_logged(doctor, err) && check_lock_rights(doctor, &can_look, err) &&
-           (!can_look || (check_housekeeping(doctor, err) && check_other_locks(doctor, err)));
+    static const struct doctor_check checks[] = {
+        {.statement = &sql_operator_doctor_jit, .say = check_jit},
+        {&sql_operator_doctor_logged, check_logged, NULL, "server's log",
+         "has nothing of what our statements are given"},
+        {.statement = &sql_operator_doctor_locks_seen, .say = check_lock_rights},
+    };
+    static const struct doctor_check seen[] = {
+        {.statement = &sql_operator_doctor_housekeeping, .say = check_housekeeping},
+        {&sql_operator_doctor_other_locks, check_other_locks, NULL, "locks",
+         "no session of ours waits for one of another role"},
+    };
+    return doctor_ask(doctor, checks, ARRAY_SIZE(checks), err) &&
+           (!doctor->sees_locks || doctor_ask(doctor, seen, ARRAY_SIZE(seen), err));
 }

@@ -63,7 +63,7 @@ static void check_silent(struct doctor *doctor, const struct cluster *cluster)
 static void check_targets(struct doctor *doctor, const struct cluster *cluster)
 {
     char time[PRINT_TIME_SIZE];
-    bool all_fine = true;
+    int before = doctor->troubles;
     for (int i = 0; i < cluster->target_count; i++) {
         const struct cluster_target *target = &cluster->targets[i];
         bool is_open = target->open + target->half_open > 0;
@@ -89,14 +89,13 @@ static void check_targets(struct doctor *doctor, const struct cluster *cluster)
                         " event%s wait%s behind it",
                         target->name, target->resting, target->workers, target->is_least ? "at least " : "",
                         target->backlog, target->backlog == 1 ? "" : "s", target->backlog == 1 ? "s" : "");
-        all_fine &= target->paused_us == 0 && !is_open && target->resting == 0;
     }
-    if (all_fine && cluster->alive_count > 0)
+    if (doctor->troubles == before && cluster->alive_count > 0)
         doctor_report(doctor, "targets", true, NULL, "none is paused or rests, every breaker is closed");
 }
 
-/* Events of types that nobody delivers, by name. *ret_any: there are some. */
-static void check_types(struct doctor *doctor, const struct cluster *cluster, bool *ret_any)
+/* Events of types that nobody delivers, by name. */
+static void check_types(struct doctor *doctor, const struct cluster *cluster)
 {
     struct backlog_type type;
     char span[PRINT_SPAN_SIZE];
@@ -108,7 +107,6 @@ static void check_types(struct doctor *doctor, const struct cluster *cluster, bo
         int64_t pending = type.pending;
         if (type.is_delivered || pending == 0)
             continue;
-        *ret_any = true;
         doctor_warn(doctor, "routes",
                     "configure a route for it at the workers (docs/routes.md), or issuing-ctl cancel --type TYPE",
                     "nobody delivers %.64s: %s%" PRId64 " event%s wait%s, the oldest for %s", type.name,
@@ -118,59 +116,49 @@ static void check_types(struct doctor *doctor, const struct cluster *cluster, bo
 }
 
 /* FAILED events that hold back later ones. */
-static bool check_held_back(struct doctor *doctor, bool *ret_any, struct err *err)
+static void check_held_back(struct doctor *doctor, const struct pg_rows *rows, int row)
 {
     enum { ID, TYPE, WAITING, ALL };
-    pg_rows_scope struct pg_rows *rows = NULL;
-    const struct pg_param params[] = {pg_param_int8(HELD_BACK_SHOWN)};
-    if (!pg_sync_query(doctor->ctl->db, &sql_operator_held_back, params, &rows, err))
-        return false;
-    for (int row = 0; row < pg_rows_count(rows); row++) {
-        char id_text[UUID_TEXT_SIZE];
-        struct uuid id = pg_uuid(rows, row, ID);
-        int64_t waiting = pg_int8(rows, row, WAITING);
-        uuid_format(&id, id_text);
-        *ret_any = true;
-        doctor_warn(doctor, "order", "issuing-ctl explain it, then replay or resolve it",
-                    "%s (%.64s) is FAILED and holds back %s%" PRId64 " later event%s of its user", id_text,
-                    pg_bytes(rows, row, TYPE).bytes, waiting == 1000 ? "at least " : "", waiting,
-                    waiting == 1 ? "" : "s");
-    }
-    if (pg_rows_count(rows) == HELD_BACK_SHOWN && pg_int8(rows, 0, ALL) > HELD_BACK_SHOWN)
+    char id_text[UUID_TEXT_SIZE];
+    struct uuid id = pg_uuid(rows, row, ID);
+    int64_t waiting = pg_int8(rows, row, WAITING);
+    uuid_format(&id, id_text);
+    doctor_warn(doctor, "order", "issuing-ctl explain it, then replay or resolve it",
+                "%s (%.64s) is FAILED and holds back %s%" PRId64 " later event%s of its user", id_text,
+                pg_bytes(rows, row, TYPE).bytes, waiting == 1000 ? "at least " : "", waiting, waiting == 1 ? "" : "s");
+    if (row + 1 == HELD_BACK_SHOWN && pg_int8(rows, row, ALL) > HELD_BACK_SHOWN)
         doctor_note(doctor, "order", "%" PRId64 " more hold back others: issuing-ctl list --status FAILED",
-                    pg_int8(rows, 0, ALL) - HELD_BACK_SHOWN);
-    return true;
+                    pg_int8(rows, row, ALL) - HELD_BACK_SHOWN);
 }
 
 /* Notifications that cannot be made. */
-static bool check_refused(struct doctor *doctor, bool *ret_any, struct err *err)
+static void check_refused(struct doctor *doctor, const struct pg_rows *rows, int row)
 {
     enum { COUNT, REQUEST, WHY };
-    pg_rows_scope struct pg_rows *rows = NULL;
-    if (!pg_sync_query(doctor->ctl->db, &sql_operator_ends_refused, NULL, &rows, err))
-        return false;
-    int64_t count = pg_int8(rows, 0, COUNT);
+    int64_t count = pg_int8(rows, row, COUNT);
     if (count == 0)
-        return true;
-    *ret_any = true;
+        return;
     doctor_warn(doctor, "ends",
                 "remove the cause, then as the owner: UPDATE issuing.end_notifications SET refused = NULL",
                 "%" PRId64 " notification%s cannot be made, such as that of %.40s: %.200s", count,
-                count == 1 ? "" : "s", pg_bytes(rows, 0, REQUEST).bytes, pg_bytes(rows, 0, WHY).bytes);
-    return true;
+                count == 1 ? "" : "s", pg_bytes(rows, row, REQUEST).bytes, pg_bytes(rows, row, WHY).bytes);
 }
 
 /* What card requests do not have: routes, and order. */
 static bool check_routes(struct doctor *doctor, const struct cluster *cluster, struct err *err)
 {
-    bool any = false;
+    const struct pg_param shown = pg_param_int8(HELD_BACK_SHOWN);
+    const struct doctor_check checks[] = {
+        {.statement = &sql_operator_held_back, .say = check_held_back, .params = &shown},
+        {.statement = &sql_operator_ends_refused, .say = check_refused},
+    };
     char time[PRINT_TIME_SIZE];
+    int before = doctor->troubles;
     for (int i = 0; i < cluster->route_count; i++) {
         const struct cluster_route *route = &cluster->routes[i];
         if (route->differs)
             doctor_warn(doctor, "routes", "give all workers the same section of the route",
                         "workers disagree on %.64s: %.600s", route->type, route->differs);
-        any |= route->differs || !route->is_live;
         if (route->is_live)
             continue;
         doctor_warn(doctor, "routes", "start a worker that has this route, or: issuing-ctl route remove TYPE",
@@ -179,64 +167,46 @@ static bool check_routes(struct doctor *doctor, const struct cluster *cluster, s
                     route->type, route->worker, print_time(route->seen_us, time),
                     route->open >= CLUSTER_OPEN_MAX ? "at least " : "", route->open, route->ends);
     }
-    check_types(doctor, cluster, &any);
-    if (!check_held_back(doctor, &any, err) || !check_refused(doctor, &any, err))
+    check_types(doctor, cluster);
+    if (!doctor_ask(doctor, checks, ARRAY_SIZE(checks), err))
         return false;
-    if (!any && cluster->route_count > 0)
+    if (doctor->troubles == before && cluster->route_count > 0)
         doctor_report(doctor, "routes", true, NULL, "%d, each with a living worker; every type of event is delivered",
                       cluster->route_count);
     return true;
 }
 
 /* Only one of two workers that differ can be right. */
-static bool check_agreement(struct doctor *doctor, struct err *err)
+static void check_agreement(struct doctor *doctor, const struct pg_rows *rows, int row)
 {
     enum { OPTION, SAYS };
-    pg_rows_scope struct pg_rows *rows = NULL;
-    if (!pg_sync_query(doctor->ctl->db, &sql_operator_doctor_disagree, NULL, &rows, err))
-        return false;
-    for (int row = 0; row < pg_rows_count(rows); row++)
-        doctor_warn(doctor, "agreement", "give all workers the same configuration, and restart those that had another",
-                    "workers disagree on %s: %s", pg_bytes(rows, row, OPTION).bytes, pg_bytes(rows, row, SAYS).bytes);
-    return true;
+    doctor_warn(doctor, "agreement", "give all workers the same configuration, and restart those that had another",
+                "workers disagree on %s: %s", pg_bytes(rows, row, OPTION).bytes, pg_bytes(rows, row, SAYS).bytes);
 }
 
-/* Peers whose certificate ends soon: then no call reaches them. */
-static bool check_certificates(struct doctor *doctor, struct err *err)
+/* Peers whose certificate ends soon, the first to end first: then no call reaches them. */
+static void check_certificates(struct doctor *doctor, const struct pg_rows *rows, int row)
 {
     enum { TARGET, ENDS, DAYS };
-    pg_rows_scope struct pg_rows *rows = NULL;
     char time[PRINT_TIME_SIZE];
-    if (!pg_sync_query(doctor->ctl->db, &sql_operator_doctor_certificates, NULL, &rows, err))
-        return false;
-    int soon = 0;
-    for (int row = 0; row < pg_rows_count(rows) && pg_int8(rows, row, DAYS) < CERTIFICATE_DAYS_MIN; row++, soon++)
+    if (pg_int8(rows, row, DAYS) < CERTIFICATE_DAYS_MIN)
         doctor_warn(doctor, "certificates", "tell who runs that peer",
                     "a certificate of %.64s ends at %s, in %" PRId64 " days", pg_bytes(rows, row, TARGET).bytes,
                     print_time(pg_time_us(rows, row, ENDS), time), pg_int8(rows, row, DAYS));
-    if (soon == 0 && pg_rows_count(rows) > 0)
+    else if (row == 0)
         doctor_report(doctor, "certificates", true, NULL, "the first to end is one of %.64s, in %" PRId64 " days",
-                      pg_bytes(rows, 0, TARGET).bytes, pg_int8(rows, 0, DAYS));
-    return true;
+                      pg_bytes(rows, row, TARGET).bytes, pg_int8(rows, row, DAYS));
 }
 
 /* Events that wait for another issuer than the workers'. */
-static bool check_elsewhere(struct doctor *doctor, const struct pg_rows *open, struct err *err)
+static void check_elsewhere(struct doctor *doctor, const struct pg_rows *rows, int row)
 {
     enum { ISSUER, EVENTS, PRESENT };
-    pg_rows_scope struct pg_rows *rows = NULL;
-    if (backlog_caused_by(open, outbox_cause_name(OUTBOX_CAUSE_OTHER_ISSUER)) == 0 &&
-        !backlog_is_cut(open, OUTBOX_EVENT_TYPE))
-        return true;
-    if (!pg_sync_query(doctor->ctl->db, &sql_operator_elsewhere, NULL, &rows, err))
-        return false;
-    for (int row = 0; row < pg_rows_count(rows); row++)
-        doctor_warn(doctor, "issuer", "start a worker with the configuration of that issuer; or issuing-ctl adopt",
-                    "%" PRId64 " open card request%s to %.300s, and workers spoke to %.300s last",
-                    pg_int8(rows, row, EVENTS), pg_int8(rows, row, EVENTS) == 1 ? " belongs" : "s belong",
-                    pg_bytes(rows, row, ISSUER).bytes,
-                    pg_is_null(rows, row, PRESENT) ? "nobody" : pg_bytes(rows, row, PRESENT).bytes);
-    return true;
+    doctor_warn(doctor, "issuer", "start a worker with the configuration of that issuer; or issuing-ctl adopt",
+                "%" PRId64 " open card request%s to %.300s, and workers spoke to %.300s last",
+                pg_int8(rows, row, EVENTS), pg_int8(rows, row, EVENTS) == 1 ? " belongs" : "s belong",
+                pg_bytes(rows, row, ISSUER).bytes,
+                pg_is_null(rows, row, PRESENT) ? "nobody" : pg_bytes(rows, row, PRESENT).bytes);
 }
 
 /* Who sends events of which type, and who may insert them past issuing.enqueue. */
@@ -277,16 +247,12 @@ static bool check_senders(struct doctor *doctor, struct err *err)
 }
 
 /* A peer that refuses everybody looks well from here: each answer is a definite one. */
-static bool check_ends(struct doctor *doctor, struct err *err)
+static void check_ends(struct doctor *doctor, const struct pg_rows *rows, int row)
 {
-    pg_rows_scope struct pg_rows *rows = NULL;
     char found[VERDICT_SENTENCE_SIZE];
-    if (!pg_sync_query(doctor->ctl->db, &sql_operator_status_rejected, NULL, &rows, err))
-        return false;
-    if (verdict_find_rejected(rows, found))
+    if (row == 0 && verdict_find_rejected(rows, found)) /* which speaks of all */
         doctor_warn(doctor, "ends", "each user has a final answer: if it is wrong, pause the target and tell that team",
                     "%s", found);
-    return true;
 }
 
 bool doctor_check_running(struct doctor *doctor, struct err *err)
@@ -295,6 +261,14 @@ bool doctor_check_running(struct doctor *doctor, struct err *err)
     struct cluster cluster = {0};
     if (!backlog_read(doctor->ctl->db, &open, err) || !cluster_read(doctor->ctl->db, open, &cluster, err))
         return false;
+    static const struct doctor_check elsewhere = {.statement = &sql_operator_elsewhere, .say = check_elsewhere};
+    static const struct doctor_check checks[] = {
+        {.statement = &sql_operator_status_rejected, .say = check_ends},
+        {.statement = &sql_operator_doctor_disagree, .say = check_agreement},
+        {.statement = &sql_operator_doctor_certificates, .say = check_certificates},
+    };
+    bool is_elsewhere = backlog_caused_by(open, outbox_cause_name(OUTBOX_CAUSE_OTHER_ISSUER)) > 0 ||
+                        backlog_is_cut(open, OUTBOX_EVENT_TYPE);
     bool done = check_senders(doctor, err);
     if (cluster.alive_count == 0)
         check_no_worker(doctor, &cluster);
@@ -302,8 +276,8 @@ bool doctor_check_running(struct doctor *doctor, struct err *err)
         check_versions(doctor, &cluster);
     check_silent(doctor, &cluster);
     check_targets(doctor, &cluster);
-    done = done && check_routes(doctor, &cluster, err) && check_elsewhere(doctor, open, err) &&
-           check_ends(doctor, err) && check_agreement(doctor, err) && check_certificates(doctor, err);
+    done = done && check_routes(doctor, &cluster, err) && doctor_ask(doctor, &elsewhere, is_elsewhere, err) &&
+           doctor_ask(doctor, checks, ARRAY_SIZE(checks), err);
     cluster_done(&cluster);
     return done;
 }
