@@ -6,7 +6,7 @@
 #include "ctl/console/console.h"
 #include "ctl/console/html.h"
 #include "ctl/console/page.h"
-#include "ctl/explain/outlook_code.h"
+#include "ctl/explain/story.h"
 #include "ctl/explain/story_json.h"
 
 #define LINES_MAX 500

@@ -10,6 +10,8 @@
 #include "ctl/explain/outlook_attempt.h"
 #include "ctl/explain/outlook_wait.h"
 
+#define OUTLOOK_CODE_SIZE 240
+
 struct outlook {
     enum outlook_action action;
     struct outlook_wait wait; /* of a PENDING event: what must end before an attempt can begin */
@@ -31,6 +33,8 @@ void outlook_of(const struct event *event, const struct outlook_past *past, cons
                 const struct config *config, struct outlook *ret_outlook);
 const char *outlook_action_name(enum outlook_action action);
 const char *outlook_action_text(enum outlook_action action);
+/* What a code means to an operator: of an attempt, or an event's reason. */
+void outlook_code(const struct event *event, const char *code, char ret_text[OUTLOOK_CODE_SIZE]);
 /* A FAILED event as a replay leaves it. */
 struct event outlook_reopened(const struct event *event);
 /* What a replay of this event would lead to, as a clause. */

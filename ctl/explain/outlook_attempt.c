@@ -217,17 +217,14 @@ static const struct {
 };
 
 /* The words for what stands in braces. */
-struct words {
-    const char *cause, *code;
-    char settled[PRINT_TIME_SIZE], until[PRINT_TIME_SIZE];
-    bool has_until;
-    char end[96], lost[24];
-    bool has_card, is_cancelled, must_go;
-};
+enum word { CAUSE, CODE, END, LOST, SETTLED, UNTIL, LIMIT, LATEST, ONLY, OURS, DONE, USE, WORDS };
+static const char *const names[WORDS] = {"{cause}", "{code}",   "{end}",  "{lost}", "{settled}", "{until}",
+                                         "{limit}", "{latest}", "{only}", "{ours}", "{done}",    "{use}"};
+#define WORD_SIZE 96
 
 /* What happens now if the attempt ends at once, or after a look-up that finds nothing. */
 static void put_end(const struct attempt *attempt, const struct view *view, struct flow_verdict verdict,
-                    struct words *words)
+                    char ret_text[WORD_SIZE])
 {
     struct attempt then = *attempt;
     if (verdict.kind == FLOW_GO) {
@@ -235,70 +232,51 @@ static void put_end(const struct attempt *attempt, const struct view *view, stru
         verdict = decide_not_found(&then, view);
     }
     if (verdict.kind == FLOW_FAIL || verdict.kind == FLOW_REJECT)
-        snprintf(words->end, sizeof(words->end), "it ends %s %s",
+        snprintf(ret_text, WORD_SIZE, "it ends %s %s",
                  outbox_status_name(verdict.kind == FLOW_FAIL ? OUTBOX_FAILED : OUTBOX_REJECTED), verdict.code);
     else
-        snprintf(words->end, sizeof(words->end), "%s", verdict.kind == FLOW_GO ? "it is sent" : "it is asked again");
+        snprintf(ret_text, WORD_SIZE, "%s", verdict.kind == FLOW_GO ? "it is sent" : "it is asked again");
 }
 
 static void find_words(const struct event *event, const struct attempt *attempt, const struct view *view,
-                       struct flow_verdict verdict, struct words *ret_words)
+                       struct flow_verdict verdict, char words[WORDS][WORD_SIZE])
 {
     const struct attempt_rules *rules = &view->rules;
     int64_t sendable_ms = issuer_key_sendable_ms(rules->key_lifetime_ms, rules->timeout_ms, rules->settle_time_ms);
+    bool is_bounded = sendable_ms != INT64_MAX;
+    bool is_cancelled = event->card_status && strcmp(event->card_status, "cancelled") == 0;
+    char until[PRINT_TIME_SIZE] = "";
     const char *cause =
         rules->send == STEP_ISSUE ? causes[attempt->lookup_reason].card : causes[attempt->lookup_reason].delivery;
-    *ret_words = (struct words){
-        .cause = cause ? cause : attempt->held_end,
-        .code = attempt->pending_code,
-        .has_until = sendable_ms != INT64_MAX,
-        .has_card = event->has_card,
-        .is_cancelled = event->card_status && strcmp(event->card_status, "cancelled") == 0,
-        .must_go = event->cancel_code,
-    };
-    print_time(event->last_sent_us + 1000 * rules->settle_time_ms, ret_words->settled);
-    if (ret_words->has_until)
-        print_time(event->first_sent_us + 1000 * sendable_ms, ret_words->until);
-    snprintf(ret_words->lost, sizeof(ret_words->lost), "%d", attempt->lost_count);
-    put_end(attempt, view, verdict, ret_words);
+    if (is_bounded)
+        print_time(event->first_sent_us + 1000 * sendable_ms, until);
+    print_time(event->last_sent_us + 1000 * rules->settle_time_ms, words[SETTLED]);
+    put_end(attempt, view, verdict, words[END]);
+    snprintf(words[CAUSE], WORD_SIZE, "%s", cause ? cause : attempt->held_end);
+    snprintf(words[CODE], WORD_SIZE, "%s", attempt->pending_code);
+    snprintf(words[LOST], WORD_SIZE, "%d", attempt->lost_count);
+    snprintf(words[UNTIL], WORD_SIZE, "%s", until);
+    snprintf(words[LIMIT], WORD_SIZE, "%s%s", is_bounded ? "until " : "without a time limit", until);
+    snprintf(words[LATEST], WORD_SIZE, "%s%s", words[LIMIT], is_bounded ? " at the latest" : "");
+    snprintf(words[ONLY], WORD_SIZE, "%s%s", is_bounded ? ", and only until " : "", until);
+    snprintf(words[OURS], WORD_SIZE, "%s", event->has_card ? ", the stored one" : "");
+    snprintf(words[DONE], WORD_SIZE, "%s", is_cancelled ? " (that is done; once more does no harm)" : "");
+    snprintf(words[USE], WORD_SIZE, "%s",
+             event->cancel_code ? "cancelled"
+             : event->has_card  ? "linked"
+                                : "stored and linked");
 }
 
-/* name: as in a row, with its braces. */
-static void put_word(const struct words *words, struct slice name, char *ret_text, size_t size)
-{
-    const char *until = words->until;
-    if (slice_is(name, "{limit}"))
-        snprintf(ret_text, size, "%s%s", words->has_until ? "until " : "without a time limit", until);
-    else if (slice_is(name, "{latest}"))
-        snprintf(ret_text, size, "%s%s%s", words->has_until ? "until " : "without a time limit", until,
-                 words->has_until ? " at the latest" : "");
-    else if (slice_is(name, "{only}"))
-        snprintf(ret_text, size, "%s%s", words->has_until ? ", and only until " : "", until);
-    else if (slice_is(name, "{ours}"))
-        snprintf(ret_text, size, "%s", words->has_card ? ", the stored one" : "");
-    else if (slice_is(name, "{done}"))
-        snprintf(ret_text, size, "%s", words->is_cancelled ? " (that is done; once more does no harm)" : "");
-    else if (slice_is(name, "{use}"))
-        snprintf(ret_text, size, "%s", words->must_go ? "cancelled" : words->has_card ? "linked" : "stored and linked");
-    else
-        snprintf(ret_text, size, "%s",
-                 slice_is(name, "{until}")     ? until
-                 : slice_is(name, "{settled}") ? words->settled
-                 : slice_is(name, "{cause}")   ? words->cause
-                 : slice_is(name, "{code}")    ? words->code
-                 : slice_is(name, "{end}")     ? words->end
-                                               : words->lost);
-}
-
-static void say(const char *text, const struct words *words, char ret_text[OUTLOOK_CLAUSE_SIZE])
+static void say(const char *text, char words[WORDS][WORD_SIZE], char ret_text[OUTLOOK_CLAUSE_SIZE])
 {
     size_t length = 0;
     while (*text && length + 1 < OUTLOOK_CLAUSE_SIZE) {
         size_t plain = strcspn(text, "{"), named = text[plain] ? strcspn(text + plain, "}") + 1 : 0;
-        snprintf(ret_text + length, OUTLOOK_CLAUSE_SIZE - length, "%.*s", (int)plain, text);
-        length += strlen(ret_text + length);
-        if (named > 0)
-            put_word(words, (struct slice){text + plain, named}, ret_text + length, OUTLOOK_CLAUSE_SIZE - length);
+        int i = 0;
+        while (i < WORDS && !slice_is((struct slice){text + plain, named}, names[i]))
+            i++;
+        snprintf(ret_text + length, OUTLOOK_CLAUSE_SIZE - length, "%.*s%.*s", (int)plain, text, WORD_SIZE - 1,
+                 i < WORDS ? words[i] : "");
         length += strlen(ret_text + length);
         text += plain + named;
     }
@@ -309,7 +287,7 @@ enum outlook_action outlook_attempt(const struct event *event, const struct clus
 {
     struct attempt attempt;
     struct view view;
-    struct words words;
+    char words[WORDS][WORD_SIZE];
     outlook_attempt_fill(event, route, config, at_us, &attempt, &view);
     struct flow_verdict verdict = decide_plan(&attempt, &view);
     enum flow_step step = verdict.kind == FLOW_GO ? verdict.step : STEP_COUNT;
@@ -324,7 +302,7 @@ enum outlook_action outlook_attempt(const struct event *event, const struct clus
             assert(!"each first step has a row");
             return OUTLOOK_NONE;
         }
-    find_words(event, &attempt, &view, verdict, &words);
-    say(rows[i].text, &words, ret_text);
+    find_words(event, &attempt, &view, verdict, words);
+    say(rows[i].text, words, ret_text);
     return rows[i].action;
 }

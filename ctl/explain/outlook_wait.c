@@ -8,14 +8,12 @@
 
 const char *outlook_wait_name(enum outlook_wait_for what)
 {
-    switch (what) {
-#define X(name, word)             \
-    case OUTLOOK_WAIT_FOR_##name: \
-        return #word;
+    static const char *const words[] = {
+#define X(name, word) #word,
         OUTLOOK_WAITS(X)
 #undef X
-    }
-    return "nothing";
+    };
+    return words[what];
 }
 
 static bool needs(const struct event *event, const struct cluster_target *target)

@@ -139,23 +139,10 @@ static bool judge(const struct issuer_profile *profile, const struct answer *ans
 
 const char *what_if_kind_name(enum flow_verdict_kind kind)
 {
-    switch (kind) {
-    case FLOW_GO:
-        return "step";
-    case FLOW_COMPLETE:
-        return "completed";
-    case FLOW_REJECT:
-        return "rejected";
-    case FLOW_FAIL:
-        return "failed";
-    case FLOW_RETRY:
-        return "retry";
-    case FLOW_DEFER:
-        return "defer";
-    case FLOW_DROP:
-        break;
-    }
-    return "none";
+    static const char *const kinds[] = {
+        [FLOW_GO] = "step",     [FLOW_COMPLETE] = "completed", [FLOW_REJECT] = "rejected", [FLOW_FAIL] = "failed",
+        [FLOW_RETRY] = "retry", [FLOW_DEFER] = "defer",        [FLOW_DROP] = "none"};
+    return kinds[kind];
 }
 
 /* The end, if the next step is a look-up that finds nothing. */

@@ -9,7 +9,6 @@
 
 #include "ctl/action.h"
 #include "ctl/ctl.h"
-#include "ctl/explain/outlook_code.h"
 #include "ctl/explain/story.h"
 #include "ctl/explain/story_json.h"
 #include "ctl/explain/what_if.h"

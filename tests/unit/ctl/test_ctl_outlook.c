@@ -7,7 +7,6 @@
 
 #include "common/core/issuer_key.h"
 #include "ctl/explain/outlook.h"
-#include "ctl/explain/outlook_code.h"
 #include "worker/flow/flow.h"
 #include "tests/support/suite.h"
 

@@ -8,7 +8,6 @@
 
 #include "common/core/issuer_key.h"
 #include "ctl/explain/outlook.h"
-#include "ctl/explain/outlook_code.h"
 #include "tests/support/suite.h"
 
 #define SECOND INT64_C(1000000)
