@@ -227,7 +227,8 @@ static bool run_matches(struct bulk *bulk, struct err *err)
 {
     struct pick pick;
     int64_t most = bulk->dry_run ? 0 : bulk->limit;
-    if (!confirm_count(bulk->ctl->db, &bulk->filter, most, &bulk->total, &bulk->horizon_us, err))
+    bool has_more;
+    if (!confirm_count(bulk->ctl->db, &bulk->filter, most, 0, &bulk->total, &bulk->horizon_us, &has_more, err))
         return false;
     if (stop_is_requested() || !is_meant(bulk))
         return true;

@@ -9,14 +9,15 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "common/lib/base/clock.h"
 #include "ctl/pick.h"
 #include "ctl/print.h"
 #include "ctl/stop.h"
 
 #define ANSWER_MAX 16
 
-bool confirm_count(struct pg_sync *db, const struct filter *filter, int64_t most, int64_t *ret_count,
-                   int64_t *ret_horizon_us, struct err *err)
+bool confirm_count(struct pg_sync *db, const struct filter *filter, int64_t most, int64_t limit_ms, int64_t *ret_count,
+                   int64_t *ret_horizon_us, bool *ret_has_more, struct err *err)
 {
     struct pick pick;
     struct pick_row found;
@@ -24,7 +25,9 @@ bool confirm_count(struct pg_sync *db, const struct filter *filter, int64_t most
     if (!pick_open(&pick, db, filter, false, err))
         return false;
     horizon_us = pick.now_us;
-    while (!pick_is_over(&pick) && (most == 0 || count < most) && !stop_is_requested()) {
+    int64_t begun_ms = clock_mono_ms();
+    while (!pick_is_over(&pick) && (most == 0 || count < most) && !stop_is_requested() &&
+           (limit_ms == 0 || clock_mono_ms() - begun_ms <= limit_ms)) {
         pg_rows_scope struct pg_rows *rows = NULL;
         if (!pick_read(&pick, db, &rows, err))
             return false;
@@ -37,6 +40,7 @@ bool confirm_count(struct pg_sync *db, const struct filter *filter, int64_t most
     }
     *ret_count = count;
     *ret_horizon_us = horizon_us;
+    *ret_has_more = !pick_is_over(&pick);
     return true;
 }
 

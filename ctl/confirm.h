@@ -8,11 +8,12 @@
 #include "ctl/ctl.h"
 #include "ctl/filter.h"
 
-/* Counts the events that match, up to `most` (0 = all); a signal ends it early (stop.h). *ret_horizon_us: the time of
- * the database when it began, or the time of the last change of a counted event where a clock stepped back. An action
- * leaves alone what changes behind the horizon. */
-must_check bool confirm_count(struct pg_sync *db, const struct filter *filter, int64_t most, int64_t *ret_count,
-                              int64_t *ret_horizon_us, struct err *err);
+/* Counts the events that match, up to `most` (0 = all), for about limit_ms (0 = as long as it takes); a signal ends it
+ * early (stop.h). *ret_horizon_us: the time of the database when it began, or the time of the last change of a counted
+ * event where a clock stepped back. An action leaves alone what changes behind the horizon. *ret_has_more: not all
+ * events were looked at. */
+must_check bool confirm_count(struct pg_sync *db, const struct filter *filter, int64_t most, int64_t limit_ms,
+                              int64_t *ret_count, int64_t *ret_horizon_us, bool *ret_has_more, struct err *err);
 /* Asks "<verb> <count> <status> events<behind>? [y/N]" on standard error, where standard input and standard error are a
  * terminal; nothing is asked elsewhere, and the answer is yes. False: anything but y or yes, the end of input, or a
  * signal. */

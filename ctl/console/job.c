@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "common/lib/base/clock.h"
+#include "ctl/confirm.h"
 #include "ctl/console/selection.h"
 
 #define STEP_US 25000 /* a step goes on for so long at most */
@@ -113,30 +114,9 @@ void job_free(struct job *job)
 bool job_count(struct job *job, struct err *err)
 {
     struct bulk *bulk = &job->bulk;
-    int64_t until_ms = clock_mono_ms() + COUNT_MS;
-    struct pick pick;
-    struct pick_row found;
     bulk->total = job->id_count;
-    if (!job->by_filter)
-        return true;
-    if (!pick_open(&pick, bulk->ctl->db, &bulk->filter, false, err))
-        return false;
-    bulk->horizon_us = pick.now_us;
-    while (!pick_is_over(&pick) && !job->has_more) {
-        pg_rows_scope struct pg_rows *rows = NULL;
-        if (!pick_read(&pick, bulk->ctl->db, &rows, err))
-            return false;
-        for (int row = 0; row < pg_rows_count(rows) && bulk->total < JOB_EVENTS_MAX; row++) {
-            if (!pick_row(rows, row, &found))
-                continue;
-            bulk->total++;
-            /* Where the database's clock stepped back, a row has a later time than now. */
-            bulk->horizon_us = found.updated_us > bulk->horizon_us ? found.updated_us : bulk->horizon_us;
-        }
-        job->has_more = bulk->total == JOB_EVENTS_MAX || clock_mono_ms() > until_ms;
-    }
-    job->has_more = job->has_more && !pick_is_over(&pick);
-    return true;
+    return !job->by_filter || confirm_count(bulk->ctl->db, &bulk->filter, JOB_EVENTS_MAX, COUNT_MS, &bulk->total,
+                                            &bulk->horizon_us, &job->has_more, err);
 }
 
 /* The next page of what matches. */

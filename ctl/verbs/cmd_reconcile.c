@@ -275,7 +275,9 @@ static bool run_matches(struct reconcile *reconcile, struct err *err)
     struct pick pick;
     char scope[ACTION_SCOPE_SIZE];
     int64_t most = reconcile->dry_run ? 0 : reconcile->limit;
-    if (!confirm_count(reconcile->ctl->db, &reconcile->filter, most, &reconcile->total, &reconcile->horizon_us, err))
+    bool has_more;
+    if (!confirm_count(reconcile->ctl->db, &reconcile->filter, most, 0, &reconcile->total, &reconcile->horizon_us,
+                       &has_more, err))
         return false;
     if (stop_is_requested() || !is_meant(reconcile))
         return true;

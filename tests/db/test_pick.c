@@ -219,16 +219,18 @@ TEST(the_count_before_a_bulk_action_is_that_of_the_pick)
 {
     struct filter filter = {.status = "FAILED"}, all = {0};
     int64_t count, horizon_us;
+    bool has_more;
     insert_world();
     ck_assert(filter_check(&filter, &err) && filter_check(&all, &err));
-    ck_assert_msg(confirm_count(operator, & filter, 0, &count, &horizon_us, &err), "%s", err.message);
+    ck_assert_msg(confirm_count(operator, & filter, 0, 0, &count, &horizon_us, &has_more, &err), "%s", err.message);
     ck_assert_int_eq(count, 2);
-    ck_assert_msg(confirm_count(operator, & all, 3, &count, &horizon_us, &err), "%s", err.message);
+    ck_assert(!has_more);
+    ck_assert_msg(confirm_count(operator, & all, 3, 0, &count, &horizon_us, &has_more, &err), "%s", err.message);
     ck_assert_int_eq(count, 3);
     /* The clock of the database stepped back: what is there already is no news. */
     database_run(owner, "UPDATE issuing.outbox_events SET updated_at = now() + interval '1 hour'"
                         " WHERE payload ->> 'memo' = 'odd'");
-    ck_assert_msg(confirm_count(operator, & filter, 0, &count, &horizon_us, &err), "%s", err.message);
+    ck_assert_msg(confirm_count(operator, & filter, 0, 0, &count, &horizon_us, &has_more, &err), "%s", err.message);
     struct pg_rows *rows = database_rows(owner, "SELECT max(updated_at) FROM issuing.outbox_events");
     ck_assert_int_eq(horizon_us, pg_time_us(rows, 0, 0));
     pg_rows_free(rows);
