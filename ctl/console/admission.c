@@ -87,10 +87,12 @@ static bool is_number(struct slice text)
 }
 
 /* "<name>:8095" of text; a port that HTTP leaves out is 80. */
-static bool is_ours(const struct admission *admission, struct slice text)
+bool admission_is_our_host(const struct admission *admission, struct slice text)
 {
     char port[16];
     struct ip_address address;
+    if (text.length == 0)
+        return false;
     struct slice host = host_of(text);
     bool has_port = host.length > 0 && host.bytes[host.length - 1] != ':' && text.bytes[text.length - 1] != ']';
     struct slice given = {text.bytes + host.length + 1, has_port ? text.length - host.length - 1 : 0};
@@ -102,11 +104,6 @@ static bool is_ours(const struct admission *admission, struct slice text)
         return false;
     /* guard: the console answers under its own name only */
     return slice_is_nocase(host, admission->host) || (admission->is_any_address && ip_address_parse(host, &address));
-}
-
-bool admission_is_our_host(const struct admission *admission, struct slice host)
-{
-    return host.length > 0 && is_ours(admission, host);
 }
 
 bool admission_has_token(const struct admission *admission, const struct http_request *request, int64_t now_ms)

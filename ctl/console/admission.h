@@ -52,7 +52,8 @@ must_check bool admission_new_token(struct admission *admission, int64_t now_ms,
 /* "issuing_console_8095" */
 void admission_cookie_name(const struct admission *admission, char *ret_name, size_t size);
 
-bool admission_is_our_host(const struct admission *admission, struct slice host);
+/* text: of the header Host. */
+bool admission_is_our_host(const struct admission *admission, struct slice text);
 /* The value of `token` in the query is the newest one, and in time. */
 bool admission_has_token(const struct admission *admission, const struct http_request *request, int64_t now_ms);
 /* The token was used: it is over, and so is the session `old` of this browser (may be NULL). */

@@ -117,21 +117,10 @@ static void end(struct console *console)
     http_server_close(console->server, NULL, NULL);
 }
 
-static void on_interrupt(uv_signal_t *signal, int number)
+static void on_end(uv_signal_t *signal, int number)
 {
     (void)number;
-    end(container_of(signal, struct console, interrupt));
-}
-
-static void on_terminate(uv_signal_t *signal, int number)
-{
-    (void)number;
-    end(container_of(signal, struct console, terminate));
-}
-
-static void on_request(void *context, struct http_request *request)
-{
-    console_route(context, request);
+    end(signal->data);
 }
 
 static void on_refused(void *context, const struct http_request *request, int status, const char *detail,
@@ -165,7 +154,7 @@ static bool open_server(struct console *console, const struct console_options *h
     options.target_max = TARGET_MAX;
     options.header_max = HEADER_MAX;
     options.memory_max = MEMORY_MAX;
-    options.on_request = on_request;
+    options.on_request = console_route;
     options.on_refused = on_refused;
     options.context = console;
     if (!http_server_open(&console->loop, &options, &console->server, err))
@@ -183,8 +172,9 @@ static void start_handles(struct console *console)
     uv_timer_init(&console->loop, &console->step);
     uv_signal_init(&console->loop, &console->interrupt);
     uv_signal_init(&console->loop, &console->terminate);
-    uv_signal_start(&console->interrupt, on_interrupt, SIGINT);
-    uv_signal_start(&console->terminate, on_terminate, SIGTERM);
+    console->interrupt.data = console->terminate.data = console;
+    uv_signal_start(&console->interrupt, on_end, SIGINT);
+    uv_signal_start(&console->terminate, on_end, SIGTERM);
 }
 
 static int serve(struct console *console, const struct console_options *options)

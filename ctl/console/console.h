@@ -45,8 +45,8 @@ must_check bool console_connect(struct console *console, struct err *err);
 void console_disconnect(struct console *console);
 /* A job was started: its first step follows. */
 void console_wake(struct console *console);
-/* Answers one request (router.c). */
-void console_route(struct console *console, struct http_request *request);
+/* Answers one request (router.c); for http_server_options. */
+void console_route(void *context, struct http_request *request);
 /* Adds the headers that every answer has; returns how many they are (router.c). */
 int console_put_headers(struct http_reply *reply);
 

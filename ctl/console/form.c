@@ -58,25 +58,6 @@ bool form_read(struct slice text, struct form *ret_form, struct err *err)
     return true;
 }
 
-bool form_copy(const struct form *form, struct form *ret_copy, struct err *err)
-{
-    size_t length = 0;
-    for (int i = 0; i < form->count; i++)
-        length += strlen(form->fields[i].name) + strlen(form->fields[i].value) + 2;
-    struct form copy = {.bytes = malloc(length + 1), .count = form->count};
-    if (!copy.bytes)
-        return err_set(err, ERR_MEMORY, "out of memory");
-    char *at = copy.bytes;
-    for (int i = 0; i < form->count; i++) {
-        copy.fields[i].name = strcpy(at, form->fields[i].name);
-        at += strlen(at) + 1;
-        copy.fields[i].value = strcpy(at, form->fields[i].value);
-        at += strlen(at) + 1;
-    }
-    *ret_copy = copy;
-    return true;
-}
-
 void form_done(struct form *form)
 {
     free(form->bytes);

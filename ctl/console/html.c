@@ -28,47 +28,28 @@ static bool is_treacherous(const unsigned char *at, size_t size)
 
 static const char *escape_of(unsigned char byte)
 {
-    switch (byte) {
-    case '&':
-        return "&amp;";
-    case '<':
-        return "&lt;";
-    case '>':
-        return "&gt;";
-    case '"':
-        return "&quot;";
-    case '\'':
-        return "&#39;";
-    case '\n':
-    case '\r':
-    case '\t':
-        return " ";
-    default:
-        return byte < 0x20 || byte == 0x7f ? REPLACEMENT : NULL;
-    }
-}
-
-static void put_escaped(struct buf *out, const char *bytes, size_t length)
-{
-    for (size_t at = 0; at < length;) {
-        const unsigned char *byte = (const unsigned char *)bytes + at;
-        size_t size = utf8_length(byte, byte + (length - at));
-        /* guard: text of others on a page is escaped */
-        const char *escape = size == 1 ? escape_of(*byte) : NULL;
-        if (size == 0 || is_treacherous(byte, size))
-            buf_put_text(out, REPLACEMENT);
-        else if (escape)
-            buf_put_text(out, escape);
-        else
-            buf_put(out, byte, size);
-        at += size == 0 ? 1 : size;
-    }
+    static const char *const escapes[UINT8_MAX + 1] = {
+        ['&'] = "&amp;",  ['<'] = "&lt;", ['>'] = "&gt;", ['"'] = "&quot;",
+        ['\''] = "&#39;", ['\n'] = " ",   ['\r'] = " ",   ['\t'] = " ",
+    };
+    return escapes[byte] ? escapes[byte] : byte < 0x20 || byte == 0x7f ? REPLACEMENT : NULL;
 }
 
 void html_text(struct buf *out, const char *text)
 {
-    if (text)
-        put_escaped(out, text, strlen(text));
+    const unsigned char *at = (const unsigned char *)text, *end = text ? at + strlen(text) : at;
+    while (at < end) {
+        size_t size = utf8_length(at, end);
+        /* guard: text of others on a page is escaped */
+        const char *escape = size == 1 ? escape_of(*at) : NULL;
+        if (size == 0 || is_treacherous(at, size))
+            buf_put_text(out, REPLACEMENT);
+        else if (escape)
+            buf_put_text(out, escape);
+        else
+            buf_put(out, at, size);
+        at += size == 0 ? 1 : size;
+    }
 }
 
 void html_sentence(struct buf *out, const char *text)
@@ -141,22 +122,53 @@ void html_span(struct buf *out, int64_t us)
     buf_put_text(out, print_span(us, text));
 }
 
-void html_table(struct buf *out, const char *what)
+void html_heads(struct buf *out, const char *heads)
 {
-    html_put(out,
-             "<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"{}\"><table>"
-             "<caption class=\"unseen\">{}</caption><thead><tr>",
-             2, what, what);
+    while (*heads) {
+        bool is_number = *heads == '#';
+        size_t length = strcspn(heads += is_number, "|");
+        buf_put_format(out, "<th scope=\"col\"%s>%.*s</th>", is_number ? " class=\"number\"" : "", (int)length, heads);
+        heads += length + (heads[length] == '|');
+    }
 }
 
-void html_table_body(struct buf *out)
+void html_table(struct buf *out, const char *what, const char *caption, const char *heads)
 {
+    html_put(out, "<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"{}\"><table>", 1, what);
+    buf_put_text(out, caption ? "<caption>" : "<caption class=\"unseen\">");
+    html_put(out, "{}</caption><thead><tr>", 1, caption ? caption : what);
+    html_heads(out, heads);
     buf_put_text(out, "</tr></thead><tbody>\n");
+}
+
+void html_cell_number(struct buf *out, int64_t number)
+{
+    buf_put_text(out, "<td class=\"number\">");
+    html_number(out, number);
+    buf_put_text(out, "</td>");
+}
+
+void html_cell_time(struct buf *out, int64_t wall_us)
+{
+    buf_put_text(out, "<td class=\"when\">");
+    html_time(out, wall_us);
+    buf_put_text(out, "</td>");
 }
 
 void html_table_end(struct buf *out)
 {
     buf_put_text(out, "</tbody></table></div>\n");
+}
+
+void html_section(struct buf *out, const char *id, const char *heading)
+{
+    html_put(out, "<section id=\"{}\" data-live aria-labelledby=\"{}-title\"><h2 id=\"{}-title\">{}</h2>\n", 4, id, id,
+             id, heading);
+}
+
+void html_pill(struct buf *out, const char *class, const char *sign, const char *word)
+{
+    html_put(out, "<span class=\"status {}\"><span aria-hidden=\"true\">{}</span> {}</span>", 3, class, sign, word);
 }
 
 void html_status(struct buf *out, const char *status)
@@ -170,9 +182,22 @@ void html_status(struct buf *out, const char *status)
     };
     for (size_t i = 0; i < ARRAY_SIZE(signs); i++)
         if (status && strcmp(signs[i].status, status) == 0) {
-            buf_put_format(out, "<span class=\"status %s\"><span aria-hidden=\"true\">%s</span> %s</span>",
-                           signs[i].class, signs[i].sign, status);
+            html_pill(out, signs[i].class, signs[i].sign, status);
             return;
         }
     html_text(out, status);
+}
+
+void html_hidden(struct buf *out, const char *name, const char *value)
+{
+    html_put(out, "<input type=\"hidden\" name=\"{}\" value=\"{}\">\n", 2, name, value);
+}
+
+void html_field(struct buf *out, const char *prefix, const char *name, const char *label, const char *value,
+                const char *hint, const char *most)
+{
+    html_put(out,
+             "<p class=\"field\"><label for=\"{}-{}\">{}</label><input id=\"{}-{}\" name=\"{}\" value=\"{}\" "
+             "placeholder=\"{}\" maxlength=\"{}\" autocomplete=\"off\" spellcheck=\"false\"></p>\n",
+             9, prefix, name, label, prefix, name, name, value, hint, most);
 }

@@ -21,12 +21,23 @@ void html_number(struct buf *out, int64_t number); /* "12 345", with narrow no-b
 /* <time datetime="...">2026-11-20 10:39:57</time>, UTC; "-" for 0. */
 void html_time(struct buf *out, int64_t wall_us);
 void html_span(struct buf *out, int64_t us); /* "3 min 20 s" */
-/* The begin of a table that scrolls by itself where the window is narrower; `what` names it. The cells of its head
- * follow, then html_table_body, then rows and html_table_end. */
-void html_table(struct buf *out, const char *what);
-void html_table_body(struct buf *out);
+/* The begin of a table that scrolls by itself where the window is narrower; `what` names it. caption: NULL = that name,
+ * for who cannot see the table. heads: "Type|#Pending", with # before those of numbers. Rows and html_table_end follow. */
+void html_table(struct buf *out, const char *what, const char *caption, const char *heads);
+void html_heads(struct buf *out, const char *heads); /* the cells of such a head alone */
+void html_cell_number(struct buf *out, int64_t number);
+void html_cell_time(struct buf *out, int64_t wall_us);
 void html_table_end(struct buf *out);
-/* The status of an event: sign and word, so that its colour carries no meaning alone. */
+/* The begin of a part of a page with its heading, which refreshes itself. */
+void html_section(struct buf *out, const char *id, const char *heading);
+/* A state: sign and word, so that its colour carries no meaning alone. */
+void html_pill(struct buf *out, const char *class, const char *sign, const char *word);
+/* The status of an event as such. */
 void html_status(struct buf *out, const char *status);
+/* A hidden field, with a line end. */
+void html_hidden(struct buf *out, const char *name, const char *value);
+/* A field of a form of filters, of at most `most` characters; its id is "prefix-name". */
+void html_field(struct buf *out, const char *prefix, const char *name, const char *label, const char *value,
+                const char *hint, const char *most);
 
 #endif

@@ -14,17 +14,12 @@
 #define FAILURES_MAX 10 /* in a row; then it is not the events */
 #define WAKEUP_INTERVAL_US 1000000
 
-const char *job_state_name(enum job_state state)
-{
-    switch (state) {
-#define X(state, word) \
-    case JOB_##state:  \
-        return word;
-        JOB_STATES(X)
-#undef X
-    }
-    return "";
-}
+const struct job_state_pill job_states[] = {
+    [JOB_RUNNING] = {"processing", "\xE2\x97\x90", "running"},
+    [JOB_DONE] = {"completed", "\xE2\x9C\x93", "done"},
+    [JOB_STOPPED] = {"failed", "\xE2\x96\xA0", "stopped"},
+    [JOB_BROKEN] = {"failed", "\xE2\x96\xA0", "ended by an error"},
+};
 
 /* NULL: there is none of that name. */
 static const struct bulk_verb *verb_of(const char *word)
@@ -94,7 +89,8 @@ bool job_read(struct ctl *ctl, const struct form *form, struct job **ret_job, st
     if (!job)
         return err_set(err, ERR_MEMORY, "out of memory");
     job->bulk.ctl = ctl;
-    if (!form_copy(form, &job->form, err) || !read_job(job, err)) {
+    job->form = *form;
+    if (!read_job(job, err)) {
         job_free(job);
         return false;
     }
@@ -107,7 +103,8 @@ void job_free(struct job *job)
     if (!job)
         return;
     pg_rows_free(job->rows);
-    form_done(&job->form);
+    if (job->number > 0)
+        form_done(&job->form);
     free(job);
 }
 
@@ -125,9 +122,8 @@ static bool turn_page(struct job *job, struct err *err)
     pg_rows_free(job->rows);
     job->rows = NULL;
     job->next = 0;
-    if (!job->is_picking && !pick_open(&job->pick, job->bulk.ctl->db, &job->bulk.filter, false, err))
+    if (!job->pick.filter && !pick_open(&job->pick, job->bulk.ctl->db, &job->bulk.filter, false, err))
         return false;
-    job->is_picking = true;
     return pick_is_over(&job->pick) || pick_read(&job->pick, job->bulk.ctl->db, &job->rows, err);
 }
 
@@ -234,14 +230,18 @@ static bool act_on_next(struct job *job, struct err *err)
     return false;
 }
 
+int64_t job_acted(const struct job *job)
+{
+    return job->bulk.done + job->bulk.refused + job->bulk.skipped;
+}
+
 int64_t job_step(struct job *job, bool *ret_is_away)
 {
     struct err err;
     int64_t begun_us = clock_mono_us();
     *ret_is_away = false;
     do {
-        int64_t acted = job->bulk.done + job->bulk.refused + job->bulk.skipped;
-        int64_t due_us = job->bulk.started_us + acted * job->bulk.interval_us;
+        int64_t due_us = job->bulk.started_us + job_acted(job) * job->bulk.interval_us;
         if (job->is_stop_asked)
             return end(job, JOB_STOPPED);
         if (due_us > clock_mono_us())
@@ -281,7 +281,7 @@ struct job *jobs_running(const struct jobs *jobs)
     return jobs->count > 0 && jobs->list[0]->state == JOB_RUNNING ? jobs->list[0] : NULL;
 }
 
-bool jobs_start(struct jobs *jobs, struct job *job, struct err *err)
+bool jobs_start(struct jobs *jobs, struct job *job, struct form *form, struct err *err)
 {
     if (jobs_running(jobs))
         return err_set(err, ERR_REFUSED,
@@ -289,6 +289,7 @@ bool jobs_start(struct jobs *jobs, struct job *job, struct err *err)
     if (jobs->count == JOBS_KEPT)
         job_free(jobs->list[--jobs->count]);
     memmove(jobs->list + 1, jobs->list, (size_t)jobs->count * sizeof(jobs->list[0]));
+    *form = (struct form){.bytes = NULL};
     jobs->list[0] = job;
     jobs->count++;
     job->number = ++jobs->last_number;

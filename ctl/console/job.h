@@ -16,31 +16,20 @@
 #define JOBS_KEPT 20
 #define JOB_EVENTS_MAX 100000 /* of one bulk action by a filter */
 
-#define JOB_STATES(X)     \
-    X(RUNNING, "running") \
-    X(DONE, "done")       \
-    X(STOPPED, "stopped") \
-    X(BROKEN, "ended by an error")
-
-enum job_state {
-#define X(state, word) JOB_##state,
-    JOB_STATES(X)
-#undef X
-};
+enum job_state { JOB_RUNNING, JOB_DONE, JOB_STOPPED, JOB_BROKEN };
 
 struct job {
-    int number;
+    int number; /* 0 = it was not started */
     enum job_state state;
     struct bulk bulk; /* verb, filter, action, limits and progress */
-    struct form form; /* owned: the filter borrows from it */
+    struct form form; /* owned by a job that was started: the filter borrows from it */
     bool by_filter;
     struct uuid ids[JOB_IDS_MAX]; /* given by id */
     int id_count;
-    struct pick pick; /* by filter: a walk over what matches, and its page at hand */
-    bool is_picking;
-    struct pg_rows *rows;         /* owned; NULL = none */
-    int next;                     /* of `ids` or `rows` */
-    bool has_more;                /* there may be more than were counted; the oldest ones are taken */
+    struct pick pick;     /* by filter: a walk over what matches (filter NULL: not begun), and its page at hand */
+    struct pg_rows *rows; /* owned; NULL = none */
+    int next;             /* of `ids` or `rows` */
+    bool has_more;        /* there may be more than were counted; the oldest ones are taken */
     int64_t started_us, ended_us; /* wall clock */
     struct {
         char id[UUID_TEXT_SIZE];
@@ -59,11 +48,14 @@ struct jobs {
 };
 
 /* What a form asks for: verb, ids or filter, rate. Fills everything but what only a start needs (reason, total).
- * The job is owned by the caller: job_free. ERR_USAGE. */
+ * The job is owned by the caller (job_free), and borrows from the form until it is started. ERR_USAGE. */
 must_check bool job_read(struct ctl *ctl, const struct form *form, struct job **ret_job, struct err *err);
 must_check bool job_read_rate(struct job *job, struct err *err); /* the interval between two events. ERR_USAGE */
 void job_free(struct job *job);                                  /* accepts NULL */
-const char *job_state_name(enum job_state state);
+/* How a state is shown: html_pill(). */
+extern const struct job_state_pill {
+    const char *class, *sign, *word;
+} job_states[];
 /* Counts what the filter matches now as bulk->total, at most JOB_EVENTS_MAX and for at most a few seconds; given ids are
  * counted as they are. */
 must_check bool job_count(struct job *job, struct err *err);
@@ -72,11 +64,13 @@ must_check bool job_next(struct job *job, struct uuid *ret_id, int64_t *ret_seen
 
 struct job *jobs_find(const struct jobs *jobs, int number); /* NULL: there is none */
 struct job *jobs_running(const struct jobs *jobs);          /* NULL: none runs */
-/* Takes the job over and starts it; the oldest one that ended is forgotten. ERR_REFUSED while another one runs. */
-must_check bool jobs_start(struct jobs *jobs, struct job *job, struct err *err);
+/* Takes the job and the form that it was read from over, and starts it; the oldest one that ended is forgotten.
+ * ERR_REFUSED while another one runs. */
+must_check bool jobs_start(struct jobs *jobs, struct job *job, struct form *form, struct err *err);
 /* One step. Returns in how many ms the next one is due; -1 = the job has ended. *ret_is_away: the database is away. */
 int64_t job_step(struct job *job, bool *ret_is_away);
-void job_stop(struct job *job); /* before the next event */
+int64_t job_acted(const struct job *job); /* done, refused or skipped so far */
+void job_stop(struct job *job);           /* before the next event */
 void jobs_done(struct jobs *jobs);
 
 #endif

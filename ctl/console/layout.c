@@ -1,8 +1,8 @@
-/* See layout.h. Left out: styles and behaviour, which are console.css and console.js. */
-#include "ctl/console/layout.h"
-
+/* What all pages have (page.h): head, navigation, foot, and the page of an error. Left out: styles and behaviour, which
+ * are console.css and console.js. */
 #include "ctl/console/console.h"
 #include "ctl/console/html.h"
+#include "ctl/console/page.h"
 
 static const struct {
     const char *path, *name;

@@ -17,7 +17,7 @@ struct session;
 struct page {
     struct console *console;
     struct session *session; /* of the browser that asks */
-    const struct form *form; /* of the query, or of what was posted */
+    struct form *form;       /* of the query, or of what was posted */
     char segment[64];        /* the {part} of the path; "" = none */
     struct buf *out;         /* the main part of the page */
     const char *title;       /* text; static or in `segment` */
@@ -50,5 +50,19 @@ must_check bool page_statistics(struct page *page, struct err *err);
 /* Of page_ask, for the page of the event: a form, and what became of the mark in the URL, where there is one. */
 void page_ask_write_form(struct page *page, const char *id, bool is_reissue, const char *peer);
 must_check bool page_ask_write_result(struct page *page, struct err *err);
+
+/* ---- what all pages have: head, navigation, foot (layout.c) ---- */
+
+/* The whole document around page->out. */
+void layout_write(struct buf *document, const struct page *page);
+/* A document of its own, for who is not admitted: no navigation, nothing of the database. */
+void layout_notice(struct buf *document, const char *title, const char *why);
+/* The main part of a page that could not be made. */
+void layout_error(struct page *page, const struct err *err);
+/* A form that the reader must correct (ERR_USAGE, ERR_REFUSED): writes why, and the caller writes the form's page, with
+ * what was typed, below it. False, and nothing is written: another error. */
+must_check bool layout_refused(struct page *page, const struct err *err);
+/* Beginning of a form that changes something, with its secret. */
+void layout_post(struct page *page, const char *action);
 
 #endif

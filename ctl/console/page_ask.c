@@ -7,7 +7,6 @@
 #include "ctl/action.h"
 #include "ctl/console/console.h"
 #include "ctl/console/html.h"
-#include "ctl/console/layout.h"
 #include "ctl/console/page.h"
 #include "ctl/marks.h"
 #include "statements.h"

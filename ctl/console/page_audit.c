@@ -6,7 +6,6 @@
 
 #include "ctl/console/console.h"
 #include "ctl/console/html.h"
-#include "ctl/console/layout.h"
 #include "ctl/console/page.h"
 
 #define ROWS 100
@@ -32,11 +31,8 @@ static void write_filters(struct page *page)
     buf_put_text(out, "<form class=\"filters\" action=\"/audit\" role=\"search\" aria-label=\"Filter the audit\">"
                       "<div class=\"fields\">\n");
     for (size_t i = 0; i < ARRAY_SIZE(fields); i++)
-        html_put(out,
-                 "<p class=\"field\"><label for=\"a-{}\">{}</label><input id=\"a-{}\" name=\"{}\" value=\"{}\" "
-                 "placeholder=\"{}\" maxlength=\"128\" autocomplete=\"off\" spellcheck=\"false\"></p>\n",
-                 6, fields[i].name, fields[i].label, fields[i].name, fields[i].name,
-                 form_get(page->form, fields[i].name), fields[i].hint);
+        html_field(out, "a", fields[i].name, fields[i].label, form_get(page->form, fields[i].name), fields[i].hint,
+                   "128");
     buf_put_text(out,
                  "<p class=\"field buttons\"><button>Show</button> <a href=\"/audit\">Clear</a></p></div></form>\n");
 }
@@ -44,9 +40,9 @@ static void write_filters(struct page *page)
 /* batch: of a row that stands for a whole bulk action; else NULL. */
 static void write_row(struct buf *out, const struct audit_row *row, const struct audit_batch *batch)
 {
-    buf_put_text(out, "<tr><td class=\"when\">");
-    html_time(out, row->cursor.at_us);
-    html_put(out, "</td><th scope=\"row\">{}</th><td>{}</td><td>", 2, row->actor, row->action);
+    buf_put_text(out, "<tr>");
+    html_cell_time(out, row->cursor.at_us);
+    html_put(out, "<th scope=\"row\">{}</th><td>{}</td><td>", 2, row->actor, row->action);
     if (batch) {
         html_put(out, "<a href=\"/audit?batch={}\">", 1, row->batch);
         html_number(out, batch->count);
@@ -157,14 +153,11 @@ bool page_audit(struct page *page, struct err *err)
     write_filters(page);
     if (!is_open)
         return true;
-    buf_put_text(out, "<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"Actions of operators\"><table>"
-                      "<caption>Actions, newest first</caption><thead><tr><th scope=\"col\">Time</th>"
-                      "<th scope=\"col\">Actor</th><th scope=\"col\">Action</th><th scope=\"col\">Event or target</th>"
-                      "<th scope=\"col\">Change</th><th scope=\"col\">Reason</th>"
-                      "<th scope=\"col\">Database role, user</th></tr></thead><tbody>\n");
+    html_table(out, "Actions of operators", "Actions, newest first",
+               "Time|Actor|Action|Event or target|Change|Reason|Database role, user");
     if (!write_rows(page, &trail, err))
         return false;
-    buf_put_text(out, "</tbody></table></div>\n");
+    html_table_end(out);
     bool is_cut = !trail.has_more && !trail.walk.is_over;
     if (trail.count == 0)
         buf_put_text(out, is_cut ? "<p class=\"empty\">None found so far.</p>\n"

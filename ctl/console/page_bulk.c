@@ -9,7 +9,6 @@
 
 #include "ctl/console/console.h"
 #include "ctl/console/html.h"
-#include "ctl/console/layout.h"
 #include "ctl/console/page.h"
 #include "ctl/console/selection.h"
 
@@ -57,13 +56,9 @@ static bool write_preview_rows(struct page *page, struct job *job, struct err *e
     struct buf *out = page->out;
     int64_t seen_us;
     struct uuid id;
-    html_put(out,
-             "<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"Preview\"><table><caption>{}</caption>"
-             "<thead><tr><th scope=\"col\">Event</th><th scope=\"col\">Status</th>"
-             "<th scope=\"col\">Kind</th><th scope=\"col\">User</th><th scope=\"col\">Reason</th>"
-             "<th scope=\"col\">Result</th>"
-             "<th scope=\"col\">What happens then, or why not</th></tr></thead><tbody>\n",
-             1, job->bulk.total > PREVIEW_ROWS ? "The first 20 of them, oldest first" : "All of them, oldest first");
+    html_table(out, "Preview",
+               job->bulk.total > PREVIEW_ROWS ? "The first 20 of them, oldest first" : "All of them, oldest first",
+               "Event|Status|Kind|User|Reason|Result|What happens then, or why not");
     for (int shown = 0; shown < PREVIEW_ROWS; shown++) {
         if (!job_next(job, &id, &seen_us, err)) {
             if (err->kind != ERR_NONE)
@@ -73,7 +68,7 @@ static bool write_preview_rows(struct page *page, struct job *job, struct err *e
         if (!preview_event(page, job, &id, err))
             return false;
     }
-    buf_put_text(out, "</tbody></table></div>\n");
+    html_table_end(out);
     return true;
 }
 
@@ -93,16 +88,15 @@ static void write_scope(struct buf *out, const struct job *job)
 static void write_hidden(struct page *page, const struct job *job)
 {
     struct buf *out = page->out;
-    html_put(out,
-             "<input type=\"hidden\" name=\"verb\" value=\"{}\"><input type=\"hidden\" name=\"scope\" value=\"{}\">\n",
-             2, job->bulk.verb->word, job->by_filter ? "filter" : "ids");
+    html_put(out, "<input type=\"hidden\" name=\"verb\" value=\"{}\">", 1, job->bulk.verb->word);
+    html_hidden(out, "scope", job->by_filter ? "filter" : "ids");
     buf_put_format(out, "<input type=\"hidden\" name=\"shown\" value=\"%" PRId64 "\">\n", job->bulk.total);
     if (job->by_filter)
         selection_write_hidden(out, &job->form);
     for (int i = 0; i < job->id_count; i++) {
         char id[UUID_TEXT_SIZE];
         uuid_format(&job->ids[i], id);
-        html_put(out, "<input type=\"hidden\" name=\"id\" value=\"{}\">\n", 1, id);
+        html_hidden(out, "id", id);
     }
 }
 
@@ -206,13 +200,13 @@ static bool confirm(const struct job *job, struct err *err)
 /* The job is counted. */
 static bool start(struct page *page, struct job *job, struct err *err)
 {
-    if (!form_get(page->form, "reason"))
+    if (!form_get(&job->form, "reason"))
         return err_set(err, ERR_USAGE, "a reason is required: it goes into the audit trail");
-    if (!action_init(&job->bulk.action, form_get(page->form, "reason"), err) || !job_read_rate(job, err) ||
+    if (!action_init(&job->bulk.action, form_get(&job->form, "reason"), err) || !job_read_rate(job, err) ||
         !confirm(job, err))
         return false;
     bulk_begin(&job->bulk, job->by_filter);
-    return jobs_start(&page->console->jobs, job, err);
+    return jobs_start(&page->console->jobs, job, page->form, err);
 }
 
 bool page_start(struct page *page, struct err *err)
@@ -253,21 +247,10 @@ bool page_stop(struct page *page, struct err *err)
 
 /* ---- progress ---- */
 
-static int64_t acted(const struct job *job)
-{
-    return job->bulk.done + job->bulk.refused + job->bulk.skipped;
-}
-
 static void write_state(struct buf *out, const struct job *job)
 {
-    const char *sign = job->state == JOB_RUNNING ? "\xE2\x97\x90"
-                       : job->state == JOB_DONE  ? "\xE2\x9C\x93"
-                                                 : "\xE2\x96\xA0";
-    html_put(out, "<span class=\"status {}\"><span aria-hidden=\"true\">{}</span> {}</span>", 3,
-             job->state == JOB_DONE      ? "completed"
-             : job->state == JOB_RUNNING ? "processing"
-                                         : "failed",
-             sign, job_state_name(job->state));
+    const struct job_state_pill *state = &job_states[job->state];
+    html_pill(out, state->class, state->sign, state->word);
 }
 
 static void write_figures(struct buf *out, const struct job *job)
@@ -293,9 +276,7 @@ static void write_refusals(struct buf *out, const struct job *job)
     if (job->refusal_count == 0)
         return;
     buf_put_text(out, "<h2>Refused</h2>\n");
-    html_table(out, "Refused events");
-    buf_put_text(out, "<th scope=\"col\">Event</th><th scope=\"col\">Why</th>");
-    html_table_body(out);
+    html_table(out, "Refused events", NULL, "Event|Why");
     for (int i = 0; i < job->refusal_count; i++)
         html_put(out, "<tr><th scope=\"row\"><a class=\"id\" href=\"/events/{}\">{}</a></th><td>{}</td></tr>\n", 3,
                  job->refusals[i].id, job->refusals[i].id, job->refusals[i].why);
@@ -313,8 +294,8 @@ static void write_progress(struct buf *out, const struct job *job)
     buf_put_format(out,
                    "</p>\n<progress max=\"%" PRId64 "\" value=\"%" PRId64 "\" aria-label=\"Progress\">%" PRId64
                    " of %" PRId64 "</progress>\n",
-                   job->bulk.total > 0 ? job->bulk.total : 1, job->state == JOB_DONE ? job->bulk.total : acted(job),
-                   acted(job), job->bulk.total);
+                   job->bulk.total > 0 ? job->bulk.total : 1, job->state == JOB_DONE ? job->bulk.total : job_acted(job),
+                   job_acted(job), job->bulk.total);
     write_figures(out, job);
     if (job->trouble[0])
         html_put(out, "<p class=\"notice bad\">{}{}</p>\n", 2, job->trouble,
@@ -337,7 +318,7 @@ bool page_job(struct page *page, struct err *err)
         html_put(out, ". At most {} events a second", 1, job->bulk.rate);
     html_put(out, ". <a href=\"/audit?batch={}\">In the audit</a>.</p>\n", 1, action_batch_id(&job->bulk.action, id));
     html_put(out, "<p id=\"outcome\" data-live role=\"status\" aria-live=\"polite\" class=\"unseen\">{}</p>\n", 1,
-             job_state_name(job->state));
+             job_states[job->state].word);
     write_progress(out, job);
     page->refresh_s = job->state == JOB_RUNNING ? page->refresh_s : 0;
     if (job->state == JOB_RUNNING && page->console->may_act) {
@@ -368,12 +349,7 @@ bool page_jobs(struct page *page, struct err *err)
         buf_put_text(out, "<p class=\"empty\">None so far.</p>\n</section>\n");
         return true;
     }
-    html_table(out, "Bulk actions, newest first");
-    buf_put_text(out, "<th scope=\"col\">Action</th><th scope=\"col\">State</th>"
-                      "<th scope=\"col\" class=\"number\">Done</th><th scope=\"col\" class=\"number\">Refused</th>"
-                      "<th scope=\"col\" class=\"number\">Of</th><th scope=\"col\">Started</th>"
-                      "<th scope=\"col\">Reason</th>");
-    html_table_body(out);
+    html_table(out, "Bulk actions, newest first", NULL, "Action|State|#Done|#Refused|#Of|Started|Reason");
     for (int i = 0; i < jobs->count; i++) {
         const struct job *job = jobs->list[i];
         buf_put_format(out, "<tr><th scope=\"row\"><a href=\"/jobs/%d\">%s ", job->number, job->bulk.verb->word);
@@ -382,10 +358,10 @@ bool page_jobs(struct page *page, struct err *err)
         write_state(out, job);
         buf_put_format(out,
                        "</td><td class=\"number\">%" PRId64 "</td><td class=\"number\">%" PRId64
-                       "</td><td class=\"number\">%" PRId64 "</td><td class=\"when\">",
+                       "</td><td class=\"number\">%" PRId64 "</td>",
                        job->bulk.done, job->bulk.refused, job->bulk.total);
-        html_time(out, job->started_us);
-        html_put(out, "</td><td class=\"why\">{}</td></tr>\n", 1, job->bulk.action.reason);
+        html_cell_time(out, job->started_us);
+        html_put(out, "<td class=\"why\">{}</td></tr>\n", 1, job->bulk.action.reason);
     }
     html_table_end(out);
     buf_put_text(out, "</section>\n");

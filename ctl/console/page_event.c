@@ -85,7 +85,7 @@ static void write_facts(struct buf *out, const struct event *event)
         html_put(out, "<div><dt>Reason</dt><dd><code>{}</code> {}</dd></div>\n", 2, event->reason_code,
                  event->reason_detail);
     }
-    html_put(out, "<div><dt>User</dt><dd><a href=\"/events?user=", 0);
+    buf_put_text(out, "<div><dt>User</dt><dd><a href=\"/events?user=");
     html_url(out, event->user_id);
     html_put(out, "\">{}</a></dd></div>\n", 1, event->user_id);
     write_fact(out, "Type", event->type);
@@ -167,14 +167,21 @@ static void write_actions(struct page *page, const struct event *event, const st
 
 /* ---- the past ---- */
 
+/* The begin of a line of the story. */
+static void begin_line(struct buf *out, const char *element, int64_t wall_us)
+{
+    buf_put_text(out, element);
+    html_time(out, wall_us);
+    buf_put_text(out, " <div><p>");
+}
+
 static void write_attempt(struct buf *out, const struct event *event, const struct pg_rows *rows, int row)
 {
     char words[STORY_WORDS_SIZE], meaning[OUTLOOK_CODE_SIZE];
     const char *code = story_text(rows, row, CODE), *detail = story_text(rows, row, DETAIL);
     story_outcome(rows, row, words);
-    buf_put_text(out, "<li class=\"attempt\">");
-    html_time(out, pg_time_us(rows, row, ENDED_AT));
-    buf_put_format(out, " <div><p>Attempt %" PRId64 " by ", pg_int8(rows, row, ATTEMPT));
+    begin_line(out, "<li class=\"attempt\">", pg_time_us(rows, row, ENDED_AT));
+    buf_put_format(out, "Attempt %" PRId64 " by ", pg_int8(rows, row, ATTEMPT));
     html_put(out, "{} {}</p>", 2, story_text(rows, row, WORKER), words);
     if (code) {
         outlook_code(event, code, meaning);
@@ -190,14 +197,11 @@ static void write_attempt(struct buf *out, const struct event *event, const stru
 static void write_action(struct buf *out, const struct pg_rows *rows, int row)
 {
     const char *words = story_action_words(story_text(rows, row, ACTION));
-    buf_put_text(out, "<li class=\"action\">");
-    html_time(out, pg_time_us(rows, row, AT));
-    buf_put_text(out, " <div><p>");
-    html_text(out, words ? words : story_text(rows, row, ACTION));
-    html_put(out, " {}", 1, story_text(rows, row, ACTOR));
-    if (story_text(rows, row, DB_ROLE))
-        html_put(out, " as {}", 1, story_text(rows, row, DB_ROLE));
-    html_put(out, "</p><p class=\"detail\">{}</p></div></li>\n", 1, story_text(rows, row, REASON));
+    const char *role = story_text(rows, row, DB_ROLE);
+    begin_line(out, "<li class=\"action\">", pg_time_us(rows, row, AT));
+    html_put(out, "{} {}{}{}</p><p class=\"detail\">{}</p></div></li>\n", 5,
+             words ? words : story_text(rows, row, ACTION), story_text(rows, row, ACTOR), role ? " as " : "", role,
+             story_text(rows, row, REASON));
 }
 
 static void write_more(struct buf *out, const struct pg_rows *attempts, int more, int last)
@@ -213,9 +217,9 @@ static void write_past(struct buf *out, const struct story *story)
     const struct pg_rows *attempts = story->attempts, *actions = story->actions;
     int attempt = pg_rows_count(attempts) - 1, action = 0, lines = 0;
     buf_put_text(out, "<section aria-labelledby=\"past-title\"><h2 id=\"past-title\">What happened</h2>\n"
-                      "<ol class=\"story\">\n<li>");
-    html_time(out, story->event.created_us);
-    html_put(out, " <div><p>{}</p></div></li>\n", 1, event_is_card(&story->event) ? "Accepted" : "Recorded");
+                      "<ol class=\"story\">\n");
+    begin_line(out, "<li>", story->event.created_us);
+    html_put(out, "{}</p></div></li>\n", 1, event_is_card(&story->event) ? "Accepted" : "Recorded");
     while ((attempt >= 0 || action < pg_rows_count(actions)) && lines++ < LINES_MAX) {
         int64_t action_us = action < pg_rows_count(actions) ? pg_time_us(actions, action, AT) : INT64_MAX;
         if (attempt < 0 || action_us < pg_time_us(attempts, attempt, ENDED_AT)) {
@@ -231,9 +235,8 @@ static void write_past(struct buf *out, const struct story *story)
         attempt--;
     }
     if (story->event.status == OUTBOX_PROCESSING) {
-        buf_put_text(out, "<li>");
-        html_time(out, story->event.updated_us);
-        html_put(out, " <div><p>Taken by {}</p></div></li>\n", 1, story->event.lease_owner);
+        begin_line(out, "<li>", story->event.updated_us);
+        html_put(out, "Taken by {}</p></div></li>\n", 1, story->event.lease_owner);
     }
     buf_put_text(out, "</ol>\n");
     if (lines > LINES_MAX)

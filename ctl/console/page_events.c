@@ -8,7 +8,6 @@
 #include "common/lib/base/clock.h"
 #include "ctl/console/console.h"
 #include "ctl/console/html.h"
-#include "ctl/console/layout.h"
 #include "ctl/console/page.h"
 #include "ctl/console/selection.h"
 #include "ctl/console/status.h"
@@ -110,17 +109,14 @@ static void write_row(struct page *page, const struct event *event)
     html_put(out, "</td><td>{}</td><td class=\"user\">{}</td><td class=\"why\"><span class=\"short\">{}</span>{}</td>",
              4, event_kind(event), event->user_id, event->reason_code,
              !event->reason_code && event->status == OUTBOX_PENDING ? event->last_error : "");
-    buf_put_format(out, "<td class=\"number\">%" PRId64 "</td><td class=\"when\">", event->retry_count);
-    html_time(out, event->created_us);
-    buf_put_text(out, "</td><td class=\"when\">");
+    buf_put_format(out, "<td class=\"number\">%" PRId64 "</td>", event->retry_count);
+    html_cell_time(out, event->created_us);
     if (event->held_behind_text[0] && event->status == OUTBOX_PENDING)
-        html_put(out, "after <a href=\"/events/{}\">an earlier one</a>", 1, event->held_behind_text);
+        html_put(out, "<td class=\"when\">after <a href=\"/events/{}\">an earlier one</a></td>", 1,
+                 event->held_behind_text);
     else
-        html_time(out, event->status == OUTBOX_PENDING ? event->next_attempt_us : event->completed_us);
-    html_put(out, "</td><td>{}</td></tr>\n", 1,
-             event->has_card          ? event->last4
-             : event->outcome_unknown ? "unknown"
-                                      : "-");
+        html_cell_time(out, event->status == OUTBOX_PENDING ? event->next_attempt_us : event->completed_us);
+    html_put(out, "<td>{}</td></tr>\n", 1, event->has_card ? event->last4 : event->outcome_unknown ? "unknown" : "-");
 }
 
 static void write_actions(struct page *page)
@@ -182,18 +178,15 @@ static bool write_table(struct page *page, const struct listing *listing, struct
         buf_put_text(out,
                      "<th scope=\"col\" class=\"tick\"><span class=\"unseen\">Selected</span>"
                      "<input type=\"checkbox\" id=\"tick-all\" aria-label=\"Select all on this page\" hidden></th>");
-    buf_put_text(out, "<th scope=\"col\">Event</th><th scope=\"col\">Status</th><th scope=\"col\">Kind</th>"
-                      "<th scope=\"col\">User</th><th scope=\"col\">Reason or last error</th>"
-                      "<th scope=\"col\" class=\"number\">Attempts</th><th scope=\"col\">Created</th>"
-                      "<th scope=\"col\">Ended or next attempt</th><th scope=\"col\">Card</th></tr></thead>\n"
-                      "<tbody>\n");
+    html_heads(out, "Event|Status|Kind|User|Reason or last error|#Attempts|Created|Ended or next attempt|Card");
+    buf_put_text(out, "</tr></thead>\n<tbody>\n");
     for (int row = 0; rows && row < pg_rows_count(rows); row++) {
         struct event event;
         if (!event_read(rows, row, &event, err))
             return false;
         write_row(page, &event);
     }
-    buf_put_text(out, "</tbody></table></div>\n");
+    html_table_end(out);
     if (listing->count == 0)
         buf_put_text(out, listing->is_cut ? "<p class=\"empty\">None found so far.</p>\n"
                                           : "<p class=\"empty\">No event matches.</p>\n");
@@ -233,8 +226,9 @@ static bool write_counts(struct page *page, struct err *err)
     struct buf *out = page->out;
     const struct pg_rows *open, *failed, *rejected;
     struct verdict_facts facts;
-    if (!status_read_open(page->console, &open, err) || !status_read_failed(page->console, &failed, err) ||
-        !status_read_rejected(page->console, &rejected, err))
+    if (!status_read(page->console, STATUS_OPEN, &open, err) ||
+        !status_read(page->console, STATUS_FAILED, &failed, err) ||
+        !status_read(page->console, STATUS_REJECTED, &rejected, err))
         return status_is_slow(err);
     verdict_facts_of(page->console->ctl->config, page->console->ctl->place, open, failed, &facts);
     bool is_cut = facts.pending + facts.processing >= VERDICT_EVENTS_MAX;

@@ -10,8 +10,6 @@
 #include "ctl/console/plot.h"
 #include "ctl/console/status.h"
 
-#define FLOW_PART_S 600
-#define FLOW_PARTS 36
 #define REASONS_SHOWN 20
 
 enum flow_column { FROM_AT, ACCEPTED, COMPLETED, REJECTED, FAILED, IS_CUT };
@@ -79,30 +77,23 @@ static void write_tiles(struct buf *out, const struct verdict_facts *facts, cons
 
 static void write_reasons(struct buf *out, const struct pg_rows *failed)
 {
-    buf_put_text(out, "<section id=\"failed\" data-live aria-labelledby=\"failed-title\">"
-                      "<h2 id=\"failed-title\">Failed, by reason</h2>\n");
+    html_section(out, "failed", "Failed, by reason");
     if (pg_rows_count(failed) == 0) {
         buf_put_text(out, "<p class=\"empty\">No event waits for an operator.</p></section>\n");
         return;
     }
-    html_table(out, "FAILED events by reason");
-    buf_put_text(out, "<th scope=\"col\">Reason</th><th scope=\"col\">Type</th>"
-                      "<th scope=\"col\" class=\"number\">Events</th>"
-                      "<th scope=\"col\">First</th><th scope=\"col\">Last</th>");
-    html_table_body(out);
+    html_table(out, "FAILED events by reason", NULL, "Reason|Type|#Events|First|Last");
     for (int row = 0; row < pg_rows_count(failed) && row < REASONS_SHOWN; row++) {
         const char *code = pg_bytes(failed, row, FAILED_CODE).bytes, *type = pg_bytes(failed, row, FAILED_TYPE).bytes;
         buf_put_text(out, "<tr><th scope=\"row\"><a href=\"/events?status=FAILED&amp;order=oldest&amp;code=");
         html_url(out, code);
         buf_put_text(out, "&amp;type=");
         html_url(out, type);
-        html_put(out, "\">{}</a></th><td>{}</td><td class=\"number\">", 2, code, type);
-        html_number(out, pg_int8(failed, row, FAILED_EVENTS));
-        buf_put_text(out, "</td><td class=\"when\">");
-        html_time(out, pg_time_us(failed, row, FAILED_SINCE));
-        buf_put_text(out, "</td><td class=\"when\">");
-        html_time(out, pg_time_us(failed, row, FAILED_LAST));
-        buf_put_text(out, "</td></tr>\n");
+        html_put(out, "\">{}</a></th><td>{}</td>", 2, code, type);
+        html_cell_number(out, pg_int8(failed, row, FAILED_EVENTS));
+        html_cell_time(out, pg_time_us(failed, row, FAILED_SINCE));
+        html_cell_time(out, pg_time_us(failed, row, FAILED_LAST));
+        buf_put_text(out, "</tr>\n");
     }
     html_table_end(out);
     buf_put_text(out, "</section>\n");
@@ -114,14 +105,8 @@ static void write_types(struct buf *out, const struct pg_rows *open)
     struct backlog_type type;
     if (!backlog_has_types(open))
         return;
-    buf_put_text(out, "<section id=\"types\" data-live aria-labelledby=\"types-title\">"
-                      "<h2 id=\"types-title\">Types of events</h2>\n");
-    html_table(out, "Open events by type");
-    buf_put_text(out,
-                 "<th scope=\"col\">Type</th><th scope=\"col\" class=\"number\">Pending</th>"
-                 "<th scope=\"col\" class=\"number\">Held back</th><th scope=\"col\" class=\"number\">Processing</th>"
-                 "<th scope=\"col\">Oldest</th><th scope=\"col\">Delivered</th>");
-    html_table_body(out);
+    html_section(out, "types", "Types of events");
+    html_table(out, "Open events by type", NULL, "Type|#Pending|#Held back|#Processing|Oldest|Delivered");
     for (int row = 0; backlog_next(open, &row, &type);) {
         const int64_t shown[] = {backlog_waiting(&type), type.held, type.processing};
         buf_put_text(out, "<tr><th scope=\"row\"><a href=\"/events?status=PENDING&amp;order=oldest");
@@ -148,7 +133,7 @@ static bool read_flow(struct console *console, struct flow *flow, struct err *er
 {
     bool is_cut = false;
     *flow = (struct flow){.since = "events"};
-    if (!status_read_flow(console, FLOW_PART_S, FLOW_PARTS, &flow->parts, err))
+    if (!status_read(console, STATUS_FLOW, &flow->parts, err))
         return status_is_slow(err);
     for (int row = 0; row < pg_rows_count(flow->parts); row++) {
         flow->begun += pg_int8(flow->parts, row, ACCEPTED);
@@ -159,7 +144,7 @@ static bool read_flow(struct console *console, struct flow *flow, struct err *er
     if (!is_cut)
         return true;
     *flow = (struct flow){.since = "events"};
-    if (!status_read_ends(console, false, &flow->hours, err))
+    if (!status_read(console, STATUS_HOURS, &flow->hours, err))
         return status_is_slow(err);
     int rows = pg_rows_count(flow->hours), first = rows - 1 - FLOW_PARTS * FLOW_PART_S / 3600;
     char time[CLOCK_RFC3339_SIZE];
@@ -176,26 +161,21 @@ static bool read_flow(struct console *console, struct flow *flow, struct err *er
 
 static void write_flow(struct buf *out, const struct flow *flow)
 {
-    static const struct plot_series ends[] = {{ENDS_COMPLETED, "completed", "line completed"},
-                                              {ENDS_REJECTED, "rejected", "line rejected"},
-                                              {ENDS_FAILED, "failed", "line failed"}};
     static const struct plot_series series[] = {{ACCEPTED, "accepted", "line accepted"},
                                                 {COMPLETED, "completed", "line completed"},
                                                 {FAILED, "failed", "line failed"}};
-    const struct plot plot = {.id = "flow",
-                              .title =
-                                  "Events accepted in the last six hours, in steps of ten minutes, and how they ended",
-                              .series = series,
-                              .series_count = ARRAY_SIZE(series),
-                              .is_small = true};
-    const struct plot by_hour = {.id = "flow",
-                                 .title = "Events by the hour in which they ended",
-                                 .series = ends,
-                                 .series_count = ARRAY_SIZE(ends),
-                                 .is_small = true};
-    html_put(out, "<section id=\"line\" data-live aria-labelledby=\"line-title\"><h2 id=\"line-title\">{}</h2>\n", 1,
-             flow->hours ? "The last day" : "The last six hours");
-    plot_write(out, flow->hours ? &by_hour : &plot, flow->hours ? flow->hours : flow->parts);
+    const struct plot parts = {
+        .id = "flow",
+        .title = "Events accepted in the last six hours, in steps of ten minutes, and how they ended",
+        .series = series,
+        .series_count = ARRAY_SIZE(series),
+        .is_small = true,
+    };
+    struct plot hours = status_plot_ends;
+    hours.id = "flow";
+    hours.is_small = true;
+    html_section(out, "line", flow->hours ? "The last day" : "The last six hours");
+    plot_write(out, flow->hours ? &hours : &parts, flow->hours ? flow->hours : flow->parts);
     buf_put_text(out, "</section>\n");
 }
 
@@ -230,8 +210,8 @@ static bool write_overview(struct page *page, const struct cluster *cluster, str
     struct buf *out = page->out;
     const struct pg_rows *failed = NULL;
     struct flow flow;
-    if ((!status_read_failed(console, &failed, err) && !status_is_slow(err)) || !read_flow(console, &flow, err) ||
-        !write_head(page, cluster, failed, &flow, err))
+    if ((!status_read(console, STATUS_FAILED, &failed, err) && !status_is_slow(err)) ||
+        !read_flow(console, &flow, err) || !write_head(page, cluster, failed, &flow, err))
         return false;
     if (cluster->open)
         write_types(out, cluster->open);
@@ -242,18 +222,13 @@ static bool write_overview(struct page *page, const struct cluster *cluster, str
     else
         write_missing(out, "line", "what ended in the last hours");
     buf_put_text(out, "<div class=\"columns\">\n");
-    buf_put_text(out, "<section id=\"targets\" data-live aria-labelledby=\"targets-title\">"
-                      "<h2 id=\"targets-title\">Targets</h2>\n");
     status_write_targets(page, cluster, false);
-    buf_put_text(out, "</section>\n");
     if (failed)
         write_reasons(out, failed);
     else
         write_missing(out, "failed", "the reasons of FAILED events");
-    buf_put_text(out, "</div>\n<section id=\"workers\" data-live aria-labelledby=\"workers-title\">"
-                      "<h2 id=\"workers-title\">Workers</h2>\n");
+    buf_put_text(out, "</div>\n");
     status_write_workers(out, cluster);
-    buf_put_text(out, "</section>\n");
     return true;
 }
 
@@ -261,7 +236,7 @@ bool page_overview(struct page *page, struct err *err)
 {
     struct cluster cluster = {.worker_count = 0};
     const struct pg_rows *open = NULL;
-    bool is_written = (status_read_open(page->console, &open, err) || status_is_slow(err)) &&
+    bool is_written = (status_read(page->console, STATUS_OPEN, &open, err) || status_is_slow(err)) &&
                       cluster_read(page->console->ctl->db, open, &cluster, err) && write_overview(page, &cluster, err);
     cluster_done(&cluster);
     return is_written;

@@ -11,14 +11,11 @@
 static void write_numbers(struct buf *out, const struct totals_place *place)
 {
     const int64_t shown[] = {place->workers, place->pending + place->processing, place->unknown, place->failed};
-    for (size_t i = 0; i < ARRAY_SIZE(shown); i++) {
-        buf_put_text(out, "<td class=\"number\">");
+    for (size_t i = 0; i < ARRAY_SIZE(shown); i++)
         if (place->is_away)
-            buf_put_text(out, "-");
+            buf_put_text(out, "<td class=\"number\">-</td>");
         else
-            html_number(out, shown[i]);
-        buf_put_text(out, "</td>");
-    }
+            html_cell_number(out, shown[i]);
     buf_put_text(out, "<td>");
     if (place->age_us > 0)
         html_span(out, place->age_us);
@@ -31,13 +28,12 @@ static void write_place(struct page *page, const struct totals_place *place)
     const char *class = place->is_grave || place->is_away ? "failed" : place->is_bad ? "pending" : "completed";
     buf_put_format(out, "<tr><th scope=\"row\">%d%s</th><td>", place->place,
                    place->place == page->console->ctl->place ? " (this console)" : "");
-    html_put(out, "<span class=\"status {}\"><span aria-hidden=\"true\">{}</span> {}</span></td>", 3, class,
-             place->is_bad ? "\xE2\x96\xB2" : "\xE2\x9C\x93",
-             place->is_away    ? "cannot be read"
-             : place->is_grave ? "trouble"
-             : place->is_bad   ? "look at it"
-                               : "well");
-    html_put(out, "<td>{}</td><td>{}</td>", 2, place->home, place->where);
+    html_pill(out, class, place->is_bad ? "\xE2\x96\xB2" : "\xE2\x9C\x93",
+              place->is_away    ? "cannot be read"
+              : place->is_grave ? "trouble"
+              : place->is_bad   ? "look at it"
+                                : "well");
+    html_put(out, "</td><td>{}</td><td>{}</td>", 2, place->home, place->where);
     write_numbers(out, place);
     html_put(out, "<td>{}</td></tr>\n", 1, place->is_bad ? place->what : NULL);
 }
@@ -45,13 +41,8 @@ static void write_place(struct page *page, const struct totals_place *place)
 static void write_places(struct page *page, const struct totals *totals)
 {
     struct buf *out = page->out;
-    html_table(out, "Places, the worst first");
-    buf_put_text(out, "<th scope=\"col\">Place</th><th scope=\"col\">State</th><th scope=\"col\">Home</th>"
-                      "<th scope=\"col\">Server</th><th scope=\"col\" class=\"number\">Workers</th>"
-                      "<th scope=\"col\" class=\"number\">Open</th><th scope=\"col\" class=\"number\">Unknown</th>"
-                      "<th scope=\"col\" class=\"number\">Failed</th><th scope=\"col\">Oldest</th>"
-                      "<th scope=\"col\">What is wrong first</th>");
-    html_table_body(out);
+    html_table(out, "Places, the worst first", NULL,
+               "Place|State|Home|Server|#Workers|#Open|#Unknown|#Failed|Oldest|What is wrong first");
     for (int i = 0; i < totals->count; i++)
         write_place(page, &totals->places[i]);
     html_table_end(out);

@@ -4,7 +4,6 @@
 #include "ctl/action.h"
 #include "ctl/console/console.h"
 #include "ctl/console/html.h"
-#include "ctl/console/layout.h"
 #include "ctl/console/page.h"
 #include "ctl/console/status.h"
 #include "ctl/options.h"
@@ -16,7 +15,7 @@ bool page_targets(struct page *page, struct err *err)
     struct buf *out = page->out;
     const char *done = form_get(page->form, "done");
     const struct pg_rows *open = NULL;
-    if ((!status_read_open(page->console, &open, err) && !status_is_slow(err)) ||
+    if ((!status_read(page->console, STATUS_OPEN, &open, err) && !status_is_slow(err)) ||
         !cluster_read(page->console->ctl->db, open, &cluster, err)) {
         cluster_done(&cluster);
         return false;
@@ -28,14 +27,9 @@ bool page_targets(struct page *page, struct err *err)
                  : strcmp(done, "resume_target") == 0 ? "resumed"
                                                       : "probe requested");
     buf_put_text(out, "<p>A paused target gets no calls; its events wait, and no attempt is used up. "
-                      "A probe sends one call through an open breaker now.</p>\n"
-                      "<section id=\"targets\" data-live aria-labelledby=\"targets-title\">"
-                      "<h2 id=\"targets-title\">Targets</h2>\n");
+                      "A probe sends one call through an open breaker now.</p>\n");
     status_write_targets(page, &cluster, page->console->may_control);
-    buf_put_text(out, "</section>\n<section id=\"workers\" data-live aria-labelledby=\"workers-title\">"
-                      "<h2 id=\"workers-title\">Workers</h2>\n");
     status_write_workers(out, &cluster);
-    buf_put_text(out, "</section>\n");
     cluster_done(&cluster);
     return true;
 }

@@ -1,7 +1,7 @@
 /* See plot.h. Left out: interaction; the table has every figure. */
 #include "ctl/console/plot.h"
 
-#include <inttypes.h>
+#include <stdio.h>
 
 #include "common/lib/base/clock.h"
 #include "ctl/console/html.h"
@@ -127,12 +127,11 @@ static void write_legend(struct buf *out, const struct plot *plot)
 
 static void write_table(struct buf *out, const struct plot *plot, const struct pg_rows *rows)
 {
-    html_put(out, "<details id=\"{}-table\"><summary>The figures as a table</summary>", 1, plot->id);
-    html_table(out, plot->title);
-    buf_put_text(out, "<th scope=\"col\">From</th>");
+    char heads[200] = "From";
     for (int i = 0; i < plot->series_count; i++)
-        html_put(out, "<th scope=\"col\" class=\"number\">{}</th>", 1, plot->series[i].name);
-    html_table_body(out);
+        snprintf(heads + strlen(heads), sizeof(heads) - strlen(heads), "|#%s", plot->series[i].name);
+    html_put(out, "<details id=\"{}-table\"><summary>The figures as a table</summary>", 1, plot->id);
+    html_table(out, plot->title, NULL, heads);
     for (int row = 0; row < pg_rows_count(rows); row++) {
         buf_put_text(out, "<tr><th scope=\"row\" class=\"when\">");
         html_time(out, pg_time_us(rows, row, 0));

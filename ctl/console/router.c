@@ -8,9 +8,10 @@
 #include "common/lib/base/clock.h"
 #include "common/lib/base/secret.h"
 #include "common/lib/http_server/http_path.h"
-#include "ctl/console/assets.h"
+#include "console_css.h"
+#include "console_icon.h"
+#include "console_js.h"
 #include "ctl/console/console.h"
-#include "ctl/console/layout.h"
 #include "ctl/console/page.h"
 
 enum right { RIGHT_LOOK, RIGHT_ACT, RIGHT_CONTROL };
@@ -40,6 +41,16 @@ static const struct route {
     {"/statistics", HTTP_GET, page_statistics, RIGHT_LOOK, "/statistics", "Statistics", 0},
 };
 
+/* The files that a page loads, embedded at build. They hold nothing of anybody and need no cookie. */
+static const struct asset {
+    const char *path, *type, *bytes;
+    const size_t *length;
+} assets[] = {
+    {"/console.css", "text/css; charset=utf-8", console_css, &console_css_length},
+    {"/console.js", "text/javascript; charset=utf-8", console_js, &console_js_length},
+    {"/icon.svg", "image/svg+xml", console_icon, &console_icon_length},
+};
+
 #define NEW_URL                                                                                                   \
     "For a new URL press Enter in the terminal of issuing-ctl console, or send the process SIGUSR1. A URL works " \
     "once, "                                                                                                      \
@@ -65,6 +76,7 @@ int console_put_headers(struct http_reply *reply)
     return (int)ARRAY_SIZE(headers);
 }
 
+/* location, cookie: NULL = none. */
 static void reply_with(struct http_request *request, int status, const char *type, struct slice body,
                        const char *location, const char *cookie)
 {
@@ -130,11 +142,11 @@ static struct session *admit(struct console *console, struct http_request *reque
                "The console answers only at the address in the URL that issuing-ctl printed.");
         return NULL;
     }
-    if (request->method != HTTP_POST && assets_find(request->path)) {
-        const struct asset *asset = assets_find(request->path);
-        reply(request, 200, asset->type, (struct slice){asset->bytes, *asset->length});
-        return NULL;
-    }
+    for (size_t i = 0; request->method != HTTP_POST && i < ARRAY_SIZE(assets); i++)
+        if (slice_is(request->path, assets[i].path)) {
+            reply(request, 200, assets[i].type, (struct slice){assets[i].bytes, *assets[i].length});
+            return NULL;
+        }
     struct session *session = admission_session(admission, request, now_ms);
     if (request->method == HTTP_GET && slice_is(request->path, "/") &&
         admission_has_token(admission, request, now_ms)) {
@@ -246,8 +258,9 @@ static void log_out(struct console *console, struct http_request *request, struc
     reply_with(request, 200, HTML, buf_slice(&console->document), NULL, cookie);
 }
 
-void console_route(struct console *console, struct http_request *request)
+void console_route(void *context, struct http_request *request)
 {
+    struct console *console = context;
     struct slice segment;
     struct form form = {.count = 0};
     struct err err = {.kind = ERR_NONE};

@@ -58,19 +58,17 @@ static void name_labels(struct err *err)
 bool selection_read(const struct form *form, struct filter *ret_filter, struct err *err)
 {
     struct filter filter = {0};
-    for (size_t i = 0; i < ARRAY_SIZE(fields); i++) {
+    bool is_read = true;
+    for (size_t i = 0; i < ARRAY_SIZE(fields) && is_read; i++) {
         const char *value = form_get(form, fields[i].name);
-        if (value && !filter_set(&filter, fields[i].name, value, err)) {
-            name_labels(err);
-            return false;
-        }
+        is_read = !value || filter_set(&filter, fields[i].name, value, err);
     }
-    if (!filter_check(&filter, err)) {
+    is_read = is_read && filter_check(&filter, err);
+    if (is_read)
+        *ret_filter = filter;
+    else
         name_labels(err);
-        return false;
-    }
-    *ret_filter = filter;
-    return true;
+    return is_read;
 }
 
 static void write_status(struct buf *out, const struct field *field, const char *value)
@@ -98,10 +96,7 @@ static void write_input(struct buf *out, const struct field *field, const char *
                  5, field->name, field->name, value ? " checked" : "", field->name, field->label);
         return;
     case KIND_TEXT:
-        html_put(out,
-                 "<p class=\"field\"><label for=\"f-{}\">{}</label><input id=\"f-{}\" name=\"{}\" value=\"{}\" "
-                 "placeholder=\"{}\" maxlength=\"255\" autocomplete=\"off\" spellcheck=\"false\"></p>\n",
-                 6, field->name, field->label, field->name, field->name, value, field->hint);
+        html_field(out, "f", field->name, field->label, value, field->hint, "255");
         return;
     }
 }
@@ -130,8 +125,7 @@ void selection_write_hidden(struct buf *out, const struct form *form)
 {
     for (size_t i = 0; i < ARRAY_SIZE(fields); i++)
         if (form_get(form, fields[i].name))
-            html_put(out, "<input type=\"hidden\" name=\"{}\" value=\"{}\">\n", 2, fields[i].name,
-                     form_get(form, fields[i].name));
+            html_hidden(out, fields[i].name, form_get(form, fields[i].name));
 }
 
 void selection_write_query(struct buf *out, const struct form *form)

@@ -6,7 +6,6 @@
 #include "common/lib/base/clock.h"
 #include "ctl/console/console.h"
 #include "ctl/console/html.h"
-#include "ctl/console/layout.h"
 #include "statements.h"
 
 #define KEPT_FACTOR 20
@@ -14,17 +13,21 @@
 #define FLOW_ROWS_MAX 1000 /* of each part */
 #define WORKERS_SHOWN 100
 
+static const struct plot_series ends[] = {{ENDS_COMPLETED, "completed", "line completed"},
+                                          {ENDS_REJECTED, "rejected", "line rejected"},
+                                          {ENDS_FAILED, "failed", "line failed"}};
+const struct plot status_plot_ends = {
+    .id = "ends",
+    .title = "Events by the hour in which they ended",
+    .series = ends,
+    .series_count = ARRAY_SIZE(ends),
+};
+
 void status_done(struct status *status)
 {
-    pg_rows_free(status->open.rows);
-    pg_rows_free(status->rejected.rows);
-    pg_rows_free(status->pattern.rows);
-    pg_rows_free(status->pace.rows);
-    pg_rows_free(status->failed.rows);
-    pg_rows_free(status->flow.rows);
-    pg_rows_free(status->hours.rows);
-    pg_rows_free(status->days.rows);
-    *status = (struct status){.open = {.rows = NULL}};
+    for (int what = 0; what < STATUS_COUNT; what++)
+        pg_rows_free(status->kept[what].rows);
+    *status = (struct status){.kept = {{.rows = NULL}}};
 }
 
 bool status_is_slow(const struct err *err)
@@ -32,90 +35,54 @@ bool status_is_slow(const struct err *err)
     return err_is_sqlstate(err, "57014") || err_is_sqlstate(err, "55P03");
 }
 
-static bool keep(struct console *console, struct status_kept *kept, const struct sql_statement *statement,
-                 const struct pg_param *params, struct err *err)
+bool status_read(struct console *console, enum status_what what, const struct pg_rows **ret_rows, struct err *err)
 {
-    struct pg_rows *rows = NULL;
+    struct pg_param backlog[BACKLOG_PARAMS];
+    const struct pg_param newest = pg_param_int8(VERDICT_NEWEST), most = pg_param_int8(VERDICT_MADE_MAX);
+    const struct pg_param flow[] = {pg_param_int8(FLOW_PART_S), pg_param_int8(FLOW_PARTS),
+                                    pg_param_int8(FLOW_ROWS_MAX)};
+    const struct pg_param hours[] = {pg_param_int8(24), pg_param_int8(3600)};
+    const struct pg_param days[] = {pg_param_int8(30), pg_param_int8(86400)};
+    const struct {
+        const struct sql_statement *statement;
+        const struct pg_param *params;
+    } questions[STATUS_COUNT] = {
+        [STATUS_OPEN] = {&sql_operator_open, backlog},
+        [STATUS_FAILED] = {&sql_operator_failed, backlog},
+        [STATUS_REJECTED] = {&sql_operator_status_rejected, NULL},
+        [STATUS_PATTERN] = {&sql_operator_pattern, &newest},
+        [STATUS_PACE] = {&sql_operator_pace, &most},
+        [STATUS_FLOW] = {&sql_console_flow, flow},
+        [STATUS_HOURS] = {&sql_console_ends, hours},
+        [STATUS_DAYS] = {&sql_console_ends, days},
+    };
+    struct status_kept *kept = &console->status.kept[what];
     int64_t begun_ms = clock_mono_ms();
-    if (kept->rows && begun_ms < kept->until_ms)
-        return true;
-    if (!pg_sync_query(console->ctl->db, statement, params, &rows, err))
-        return false;
-    pg_rows_free(kept->rows);
-    kept->rows = rows;
-    int64_t kept_ms = KEPT_FACTOR * (clock_mono_ms() - begun_ms);
-    kept->until_ms = clock_mono_ms() + (kept_ms < KEPT_MOST_MS ? kept_ms : KEPT_MOST_MS);
-    return true;
-}
-
-static bool keep_backlog(struct console *console, struct status_kept *kept, const struct sql_statement *statement,
-                         const struct pg_rows **ret_rows, struct err *err)
-{
-    struct pg_param params[BACKLOG_PARAMS];
-    backlog_params(BACKLOG_MAX, console->ctl->config->issuer.key_lifetime_ms, params);
-    if (!keep(console, kept, statement, params, err))
-        return false;
+    if (!kept->rows || begun_ms >= kept->until_ms) {
+        struct pg_rows *rows = NULL;
+        backlog_params(BACKLOG_MAX, console->ctl->config->issuer.key_lifetime_ms, backlog);
+        if (!pg_sync_query(console->ctl->db, questions[what].statement, questions[what].params, &rows, err))
+            return false;
+        pg_rows_free(kept->rows);
+        kept->rows = rows;
+        int64_t kept_ms = KEPT_FACTOR * (clock_mono_ms() - begun_ms);
+        kept->until_ms = clock_mono_ms() + (kept_ms < KEPT_MOST_MS ? kept_ms : KEPT_MOST_MS);
+    }
     *ret_rows = kept->rows;
-    return true;
-}
-
-bool status_read_open(struct console *console, const struct pg_rows **ret_rows, struct err *err)
-{
-    return keep_backlog(console, &console->status.open, &sql_operator_open, ret_rows, err);
-}
-
-bool status_read_failed(struct console *console, const struct pg_rows **ret_rows, struct err *err)
-{
-    return keep_backlog(console, &console->status.failed, &sql_operator_failed, ret_rows, err);
-}
-
-bool status_read_rejected(struct console *console, const struct pg_rows **ret_rows, struct err *err)
-{
-    if (!keep(console, &console->status.rejected, &sql_operator_status_rejected, NULL, err))
-        return false;
-    *ret_rows = console->status.rejected.rows;
     return true;
 }
 
 bool status_read_facts(struct console *console, const struct pg_rows *open, const struct pg_rows *failed,
                        struct verdict_facts *ret_facts, struct err *err)
 {
-    const struct pg_param newest = pg_param_int8(VERDICT_NEWEST), most = pg_param_int8(VERDICT_MADE_MAX);
-    struct status *status = &console->status;
-    if (!keep(console, &status->rejected, &sql_operator_status_rejected, NULL, err) ||
-        !keep(console, &status->pattern, &sql_operator_pattern, &newest, err) ||
-        !keep(console, &status->pace, &sql_operator_pace, &most, err))
+    struct verdict_facts facts;
+    verdict_facts_of(console->ctl->config, console->ctl->place, open, failed, &facts);
+    if (!status_read(console, STATUS_REJECTED, &facts.rejected, err) ||
+        !status_read(console, STATUS_PATTERN, &facts.pattern, err) ||
+        !status_read(console, STATUS_PACE, &facts.pace, err))
         return false;
-    verdict_facts_of(console->ctl->config, console->ctl->place, open, failed, ret_facts);
-    ret_facts->rejected = status->rejected.rows;
-    ret_facts->pattern = status->pattern.rows;
-    ret_facts->pace = status->pace.rows;
+    *ret_facts = facts;
     return true;
-}
-
-bool status_read_flow(struct console *console, int64_t part_s, int64_t parts, const struct pg_rows **ret_rows,
-                      struct err *err)
-{
-    const struct pg_param params[] = {pg_param_int8(part_s), pg_param_int8(parts), pg_param_int8(FLOW_ROWS_MAX)};
-    if (!keep(console, &console->status.flow, &sql_console_flow, params, err))
-        return false;
-    *ret_rows = console->status.flow.rows;
-    return true;
-}
-
-bool status_read_ends(struct console *console, bool by_day, const struct pg_rows **ret_rows, struct err *err)
-{
-    const struct pg_param params[] = {pg_param_int8(by_day ? 30 : 24), pg_param_int8(by_day ? 86400 : 3600)};
-    struct status_kept *kept = by_day ? &console->status.days : &console->status.hours;
-    if (!keep(console, kept, &sql_console_ends, params, err))
-        return false;
-    *ret_rows = kept->rows;
-    return true;
-}
-
-static void write_pill(struct buf *out, const char *class, const char *sign, const char *text)
-{
-    html_put(out, "<span class=\"status {}\"><span aria-hidden=\"true\">{}</span> {}</span>", 3, class, sign, text);
 }
 
 static void write_target_state(struct buf *out, const struct cluster_target *target)
@@ -133,7 +100,7 @@ static void write_target_state(struct buf *out, const struct cluster_target *tar
     const char *state = cluster_state(target);
     for (size_t i = 0; i < ARRAY_SIZE(states); i++)
         if (strcmp(states[i].state, state) == 0)
-            write_pill(out, states[i].class, states[i].sign, states[i].text);
+            html_pill(out, states[i].class, states[i].sign, states[i].text);
 }
 
 static void write_target_why(struct buf *out, const struct cluster_target *target, int64_t now_us)
@@ -179,14 +146,14 @@ static void write_target_form(struct page *page, const char *target, bool is_pau
 {
     struct buf *out = page->out;
     bool is_refused = strcmp(page->segment, target) == 0; /* it keeps what was typed */
-    buf_put_text(out, "<tr class=\"act\"><td colspan=\"5\">");
-    html_put(out, "<form method=\"post\" class=\"inline\" action=\"/targets/{}\">", 1, target);
     html_put(out,
+             "<tr class=\"act\"><td colspan=\"5\"><form method=\"post\" class=\"inline\" action=\"/targets/{}\">"
              "<input type=\"hidden\" name=\"form_secret\" value=\"{}\">"
              "<label class=\"unseen\" for=\"why-{}\">Reason for {}</label>"
              "<input id=\"why-{}\" name=\"reason\" value=\"{}\" required maxlength=\"1000\" placeholder=\"reason\" "
              "autocomplete=\"off\">\n",
-             5, page->session->form_secret, target, target, target, is_refused ? form_get(page->form, "reason") : NULL);
+             6, target, page->session->form_secret, target, target, target,
+             is_refused ? form_get(page->form, "reason") : NULL);
     if (is_paused) {
         html_put(out,
                  "<button name=\"action\" value=\"resume_target\">Resume<span class=\"unseen\"> {}</span></button>", 1,
@@ -209,16 +176,12 @@ static void write_target_form(struct page *page, const char *target, bool is_pau
 void status_write_targets(struct page *page, const struct cluster *cluster, bool has_actions)
 {
     struct buf *out = page->out;
+    html_section(out, "targets", "Targets");
     if (cluster->target_count == 0) {
-        buf_put_text(out, "<p class=\"empty\">No worker has written a heartbeat yet.</p>\n");
+        buf_put_text(out, "<p class=\"empty\">No worker has written a heartbeat yet.</p>\n</section>\n");
         return;
     }
-    html_table(out, "Targets that workers call");
-    buf_put_text(
-        out, "<th scope=\"col\">Target</th><th scope=\"col\">State</th>"
-             "<th scope=\"col\" class=\"number\">Events behind</th><th scope=\"col\" class=\"number\">In flight</th>"
-             "<th scope=\"col\">Why</th>");
-    html_table_body(out);
+    html_table(out, "Targets that workers call", NULL, "Target|State|#Events behind|#In flight|Why");
     for (int i = 0; i < cluster->target_count; i++) {
         const struct cluster_target *target = &cluster->targets[i];
         html_put(out, "<tr><th scope=\"row\">{}</th><td>", 1, target->name);
@@ -238,43 +201,42 @@ void status_write_targets(struct page *page, const struct cluster *cluster, bool
             write_target_form(page, target->name, target->paused_us != 0);
     }
     html_table_end(out);
+    buf_put_text(out, "</section>\n");
 }
 
 static void write_worker(struct buf *out, const struct cluster_worker *worker, int64_t now_us)
 {
     html_put(out, "<tr><th scope=\"row\">{}</th><td>", 1, worker->name);
     if (!worker->is_alive)
-        write_pill(out, "rejected", "\xE2\x9C\x95", "dead");
+        html_pill(out, "rejected", "\xE2\x9C\x95", "dead");
     else if (worker->is_silent)
-        write_pill(out, "failed", "\xE2\x96\xB2", "silent");
+        html_pill(out, "failed", "\xE2\x96\xB2", "silent");
     else if (worker->is_draining)
-        write_pill(out, "processing", "\xE2\x97\x90", "draining");
+        html_pill(out, "processing", "\xE2\x97\x90", "draining");
     else
-        write_pill(out, "completed", "\xE2\x9C\x93", "working");
+        html_pill(out, "completed", "\xE2\x9C\x93", "working");
     html_put(out, "</td><td>{}</td>", 1, worker->version);
-    buf_put_format(out, "<td class=\"number\">%" PRId64 " of %" PRId64 "</td><td class=\"when\">", worker->in_flight,
-                   worker->slots);
-    html_time(out, worker->started_us);
-    buf_put_text(out, "</td><td>");
+    buf_put_format(out, "<td class=\"number\">%" PRId64 " of %" PRId64 "</td>", worker->in_flight, worker->slots);
+    html_cell_time(out, worker->started_us);
+    buf_put_text(out, "<td>");
     html_span(out, now_us > worker->seen_us ? now_us - worker->seen_us : 0);
     buf_put_text(out, " ago</td></tr>\n");
 }
 
 void status_write_workers(struct buf *out, const struct cluster *cluster)
 {
+    html_section(out, "workers", "Workers");
     if (cluster->worker_count == 0) {
-        buf_put_text(out, "<p class=\"empty\">No worker has written a heartbeat within the last day.</p>\n");
+        buf_put_text(out,
+                     "<p class=\"empty\">No worker has written a heartbeat within the last day.</p>\n</section>\n");
         return;
     }
-    html_table(out, "Workers of the last day");
-    buf_put_text(out, "<th scope=\"col\">Worker</th><th scope=\"col\">State</th><th scope=\"col\">Version</th>"
-                      "<th scope=\"col\" class=\"number\">Events held</th><th scope=\"col\">Started</th>"
-                      "<th scope=\"col\">Seen</th>");
-    html_table_body(out);
+    html_table(out, "Workers of the last day", NULL, "Worker|State|Version|#Events held|Started|Seen");
     for (int i = 0; i < cluster->worker_count && i < WORKERS_SHOWN; i++)
         write_worker(out, &cluster->workers[i], cluster->now_us);
     html_table_end(out);
     if (cluster->worker_count > WORKERS_SHOWN)
         buf_put_format(out, "<p class=\"hint\">%d more are not shown: issuing-ctl workers</p>\n",
                        cluster->worker_count - WORKERS_SHOWN);
+    buf_put_text(out, "</section>\n");
 }

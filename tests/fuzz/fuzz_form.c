@@ -52,7 +52,7 @@ static void check_filter(const struct form *form)
 
 static void check_form(struct slice bytes)
 {
-    struct form form, copy;
+    struct form form;
     struct err err = {.kind = ERR_NONE};
     int64_t number;
     if (!form_read(bytes, &form, &err)) {
@@ -67,15 +67,6 @@ static void check_form(struct slice bytes)
     if (form_number(&form, "limit", 1, 500, 50, &number, &err))
         fuzz_expect(number >= 1 && number <= 500);
     check_filter(&form);
-    if (form_copy(&form, &copy, &err)) {
-        fuzz_expect(copy.count == form.count);
-        for (int i = 0; i < form.count; i++)
-            fuzz_expect(strcmp(copy.fields[i].name, form.fields[i].name) == 0 &&
-                        strcmp(copy.fields[i].value, form.fields[i].value) == 0);
-        form_done(&copy);
-    } else {
-        fuzz_expect(fuzz_memory_is_short);
-    }
     form_done(&form);
 }
 

@@ -20,7 +20,6 @@ CHILDREN = (
     ("common/lib/http_server/http_origin", "common/lib/http_server/http_server", "whose connection it is"),
     ("common/lib/http_server/http_server_internal", "common/lib/http_server/http_server", "the inside"),
     ("common/lib/pg/pg_pool_internal", "common/lib/pg/pg_pool", "the inside"),
-    ("ctl/console/layout", "ctl/console/console", "the frame of a page"),
     ("ctl/console/status", "ctl/console/console", "the first page"),
     ("sandbox/fault_answer", "sandbox/sandbox_call", "what a fault makes of the answer of a call"),
     ("sandbox/fault_rule", "sandbox/faults", "one rule of the list"),

@@ -56,18 +56,6 @@ TEST(the_number_of_fields_has_a_limit)
     free(text);
 }
 
-TEST(a_copy_stands_alone)
-{
-    struct form copy;
-    ck_assert(reads("a=1&id=2&id=3"));
-    ck_assert(form_copy(&form, &copy, &err));
-    form_done(&form);
-    ck_assert_str_eq(form_get(&copy, "a"), "1");
-    ck_assert_int_eq(copy.count, 3);
-    ck_assert_str_eq(copy.fields[2].value, "3");
-    form_done(&copy);
-}
-
 TEST(numbers_are_within_their_range)
 {
     int64_t number = -1;
