@@ -1,4 +1,4 @@
-/* The story: a token is worth what its signature covers, and for as long as its claims say. A bit that is flipped, a
+/* The story: the api may use only what the signature of a token covers, and only as long as its claims allow. A bit that is flipped, a
  * claim that is missing or out of range, and a token of another issuer are refused; the cache changes none of it. */
 #include "api/auth_fixture.h"
 

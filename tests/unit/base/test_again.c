@@ -1,4 +1,4 @@
-/* Who found another at work tries again until it is its turn: each item comes back once for each time that it waited,
+/* An item that found another one at work waits, and is tried again: it comes back once for each time that it waited,
  * never at once, also when it waits again from within its callback. */
 #include <check.h>
 

@@ -1,6 +1,6 @@
 /* The story: addresses decide which proxies are trusted and how clients are counted. They come as text from the
- * configuration and from header lines that any client may write. A reader that accepts too much makes a stranger a
- * proxy; two spellings of one address would make two clients of one. */
+ * configuration and from header lines that any client may write. A reader that accepts too much makes any client
+ * a trusted proxy; two spellings of one address would make two clients of one. */
 #include <arpa/inet.h>
 #include <check.h>
 #include <netinet/in.h>

@@ -1,6 +1,6 @@
 /* The story: a card is linked to a user by what an issuer's answer says. A number that is masked, a reference that is
- * another's, an id that no path can name, a state that nobody foresaw: each is read as the vendors write it, or not
- * believed at all. */
+ * another's, an id that no path can name, a state that nobody foresaw: each is read as the vendors write it, or
+ * makes the answer unreadable. */
 #include <stdlib.h>
 
 #include "tests/support/suite.h"

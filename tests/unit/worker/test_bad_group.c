@@ -1,5 +1,5 @@
-/* The story: of the requests that are due, some are refused for their own sake. In whatever order bad and good ones come,
- * the good ones take at most three times as long as alone; and where all are refused, little is sent. Simulated: the
+/* The story: of the requests that are due, some are refused for a reason of their own. In whatever order bad and good
+ * ones come, the good ones take at most three times as long as alone; and where all are refused, little is sent. Simulated: the
  * clock is the test's, the peer answers within CALL_MS, the claim chooses as issuing.claim does, and slots, target and
  * suspicion are the worker's. */
 #include <check.h>
