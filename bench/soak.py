@@ -2,7 +2,7 @@
 latency, CPU for an event."""
 import time
 
-from loads import API_OPTIONS, Load, completed, start_workers, tokens
+from loads import API_OPTIONS, Load, start_workers, tokens
 from snapshot import Watch
 from stack import memory_mb
 from statements import UNFINISHED

@@ -6,7 +6,6 @@ The first process waits for orphans, as init would. All of it ends with that pro
 end, however that is: nothing stays mounted, and nothing runs on.
 """
 import os
-import pathlib
 import shutil
 import subprocess
 

@@ -9,7 +9,6 @@ import http.client
 import json
 import re
 import shutil
-import subprocess
 import sys
 import time
 import traceback

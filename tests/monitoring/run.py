@@ -17,7 +17,6 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 import traceback
 
 sys.dont_write_bytecode = True
