@@ -74,28 +74,16 @@ static void on_target_change(struct target *target)
     peer->on_capacity_changed(peer->context);
 }
 
-void peer_open(struct peer *peer, const struct peer_options *peer_options, const struct peers_options *options)
+void peer_open(struct peer *peer, int64_t max_concurrency, const struct peers_options *options)
 {
     const struct config *config = options->config;
-    *peer = (struct peer){
-        .name = peer_options->name,
-        .url = peer_options->url,
-        .timeout_ms = peer_options->timeout_ms,
-        .connection_age_ms = peer_options->connection_age_ms,
-        .proxy = peer_options->proxy,
-        .section_prefix = peer_options->section_prefix,
-        .credential_file = peer_options->credential_file,
-        .certificate_file = peer_options->certificate_file,
-        .key_file = peer_options->key_file,
-        .credential_form = peer_options->credential_form,
-        .http = options->http,
-        .metrics = options->metrics,
-        .on_capacity_changed = options->on_capacity_changed,
-        .context = options->context,
-    };
+    peer->http = options->http;
+    peer->metrics = options->metrics;
+    peer->on_capacity_changed = options->on_capacity_changed;
+    peer->context = options->context;
     peer_origin(peer->url, peer->origin);
-    target_init(&peer->target, (int)config->breaker.failures, config->breaker.probe_interval_ms,
-                (int)peer_options->max_concurrency, on_target_change);
+    target_init(&peer->target, (int)config->breaker.failures, config->breaker.probe_interval_ms, (int)max_concurrency,
+                on_target_change);
     peer->gauge = metrics_series(peer->metrics, WORKER_METRIC_BREAKER_STATE, peer->name, NULL);
     metric_set(peer->gauge, BREAKER_CLOSED);
     uv_timer_init(options->loop, &peer->rest_timer);
@@ -104,12 +92,12 @@ void peer_open(struct peer *peer, const struct peer_options *peer_options, const
 void peers_open(struct peers *peers, const struct peers_options *options)
 {
     const struct config *config = options->config;
-    const struct peer_options issuer = {
+    *peers = (struct peers){0};
+    peers->issuer = (struct peer){
         .name = "issuer",
         .section_prefix = "",
         .url = config->issuer.url,
         .timeout_ms = config->issuer.timeout_ms,
-        .max_concurrency = config->issuer.max_concurrency,
         .connection_age_ms = config->issuer.connection_age_ms,
         .proxy = config->issuer.proxy,
         .credential_form = options->issuer_credential ? options->issuer_credential : &credential_bearer,
@@ -117,21 +105,19 @@ void peers_open(struct peers *peers, const struct peers_options *options)
         .certificate_file = config->issuer.client_cert_file,
         .key_file = config->issuer.client_key_file,
     };
-    const struct peer_options core = {
+    peers->core = (struct peer){
         .name = "core",
         .section_prefix = "",
         .url = config->core.url,
         .timeout_ms = config->core.timeout_ms,
-        .max_concurrency = config->core.max_concurrency,
         .connection_age_ms = config->core.connection_age_ms,
         .credential_form = &credential_bearer,
         .credential_file = config->core.credential_file,
         .certificate_file = config->core.client_cert_file,
         .key_file = config->core.client_key_file,
     };
-    *peers = (struct peers){0};
-    peer_open(&peers->issuer, &issuer, options);
-    peer_open(&peers->core, &core, options);
+    peer_open(&peers->issuer, config->issuer.max_concurrency, options);
+    peer_open(&peers->core, config->core.max_concurrency, options);
     /* guard: an issuer is its whole address and our account there */
     const char *account = config->issuer.account;
     snprintf(peers->issuer_address, sizeof(peers->issuer_address), "%s%s%s", config->issuer.url,

@@ -33,10 +33,10 @@ struct peer {
     int64_t timeout_ms;
     int64_t connection_age_ms;
     struct target target;
-    /* private */
     const char *section_prefix; /* of its options: "" or "route." comes before its name */
     const char *credential_file, *certificate_file, *key_file; /* NULL = none; borrowed from the configuration */
-    const struct credential_form *credential_form;
+    const struct credential_form *credential_form;             /* static */
+    /* private */
     struct credential *credential;          /* NULL = none */
     struct client_certificate *certificate; /* NULL = none */
     struct http_client *http;
@@ -70,19 +70,11 @@ struct peers_options {
     void *context;
 };
 
-/* One peer. All texts are borrowed. */
-struct peer_options {
-    const char *name, *section_prefix, *url;
-    const char *proxy; /* NULL = none */
-    int64_t timeout_ms, max_concurrency, connection_age_ms;
-    const struct credential_form *credential_form;             /* static */
-    const char *credential_file, *certificate_file, *key_file; /* NULL = none */
-};
-
 /* "HTTPS://user@API.example/v1" -> "https://api.example:443". Pure. */
 void peer_origin(const char *url, char ret_origin[PEER_ORIGIN_SIZE]);
-/* Reads no files: peer_load_credential() and peer_load_certificate() do. */
-void peer_open(struct peer *peer, const struct peer_options *peer_options, const struct peers_options *options);
+/* Fills in the rest of a peer of which the members up to credential_form are set, the texts borrowed, but not origin and
+ * target. Reads no files: peer_load_credential() and peer_load_certificate() do. */
+void peer_open(struct peer *peer, int64_t max_concurrency, const struct peers_options *options);
 /* Sets the gauges of the peer to what they are now: its breaker, its connections, the end of its certificate. */
 void peer_update_metrics(struct peer *peer);
 /* Closes what the loop holds of the peer, as a part of the module that has it; peer_release() follows once that is

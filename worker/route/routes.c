@@ -6,18 +6,17 @@
 
 static void open_route(struct route *route, const struct config_route *config, const struct peers_options *options)
 {
-    const struct peer_options peer = {
+    *route = (struct route){.config = config};
+    route->peer = (struct peer){
         .name = config->type,
         .section_prefix = "route.",
         .url = config->url,
         .timeout_ms = config->timeout_ms,
-        .max_concurrency = config->max_concurrency,
         .connection_age_ms = config->connection_age_ms,
         .credential_form = &credential_bearer,
         .credential_file = config->credential_file,
     };
-    *route = (struct route){.config = config};
-    peer_open(&route->peer, &peer, options);
+    peer_open(&route->peer, config->max_concurrency, options);
     worker_metrics_start_route(options->metrics, config->type);
 }
 
