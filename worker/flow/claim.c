@@ -125,19 +125,19 @@ void claim_note_clock(struct claim *claim, int64_t db_us, int64_t sent_us)
     }
 }
 
-static void note_claim(struct claim *claim, const struct pg_rows *rows, int count)
+static void note_claim(struct claim *claim, const struct claim_answer *answer)
 {
     int64_t now_ms = clock_mono_ms();
     if (!claim->lane->bookmark_is_void && !claim->is_alone && !claim->is_chosen)
-        claim->lane->bookmark_us = claim_rows_bookmark_us(rows);
+        claim->lane->bookmark_us = answer->bookmark_us;
     if (!claim->is_alone)
         claim->lane->answered_ms = now_ms;
-    claim->lost.has_lost = claim_rows_has_lost(rows);
-    if (claim->is_alone && count > 0)
+    claim->lost.has_lost = answer->has_lost;
+    if (claim->is_alone && answer->count > 0)
         turns_note_taken(claim->options.turns);
     else if (claim->is_alone) /* another worker has them */
         turns_end(claim->options.turns, now_ms);
-    claim_note_clock(claim, claim_rows_now_us(rows), claim->sent_us);
+    claim_note_clock(claim, answer->now_us, claim->sent_us);
 }
 
 static void on_claimed(struct pg_query *query, const struct pg_query_result *result)
@@ -158,17 +158,17 @@ static void on_claimed(struct pg_query *query, const struct pg_query_result *res
             turns_end(claim->options.turns, clock_mono_ms());
         return;
     }
-    int count = claim_rows_count(result->rows);
+    const struct claim_answer answer = claim_rows_answer(result->rows);
     metric_observe(claim->options.env->series->claim_seconds, (double)(clock_mono_us() - claim->sent_us) / 1e6);
-    if (count > 0)
-        metric_observe(claim->options.env->series->claim_batch_size, count);
-    note_claim(claim, result->rows, count);
-    note_backlog(claim, !claim->is_alone && claim_rows_is_filled(result->rows));
+    if (answer.count > 0)
+        metric_observe(claim->options.env->series->claim_batch_size, answer.count);
+    note_claim(claim, &answer);
+    note_backlog(claim, !claim->is_alone && answer.is_filled);
     if (claim->is_alone)
         claim_wake(claim);
     else if (claim->lane->has_backlog)
         wake(claim, claim->lane);
-    for (int row = 0; row < count; row++)
+    for (int row = 0; row < answer.count; row++)
         start_attempt(claim, result->rows, row);
 }
 

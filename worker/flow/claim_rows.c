@@ -104,7 +104,7 @@ static void read_attempts(struct flow *flow, const struct pg_rows *rows, int row
     copy_text(flow->attempt.deferral_code, sizeof(flow->attempt.deferral_code), pg_bytes(rows, row, COL_DEFERRAL_CODE));
     flow->attempt.changed_age_ms = pg_int8(rows, row, COL_CHANGED_AGE);
     flow->made_ms = pg_int8(rows, row, COL_MADE);
-    int64_t db_ms = claim_rows_now_us(rows) / 1000;
+    int64_t db_ms = pg_int8(rows, 0, COL_NOW) / 1000;
     flow->attempt.accepted_age_ms = db_ms > flow->made_ms ? db_ms - flow->made_ms : 0;
     flow->attempt.is_resent = pg_bool(rows, row, COL_RESENT);
     attempt_set_end(&flow->attempt, pg_bytes(rows, row, COL_HELD_END).bytes,
@@ -130,28 +130,14 @@ bool claim_rows_read(const struct pg_rows *rows, int row, struct route *route, s
     return is_readable;
 }
 
-int claim_rows_count(const struct pg_rows *rows)
+struct claim_answer claim_rows_answer(const struct pg_rows *rows)
 {
     assert(pg_rows_count(rows) > 0);
-    return pg_is_null(rows, 0, COL_ID) ? 0 : pg_rows_count(rows);
-}
-
-int64_t claim_rows_bookmark_us(const struct pg_rows *rows)
-{
-    return pg_int8(rows, 0, COL_BOOKMARK);
-}
-
-bool claim_rows_has_lost(const struct pg_rows *rows)
-{
-    return pg_bool(rows, 0, COL_HAS_LOST);
-}
-
-bool claim_rows_is_filled(const struct pg_rows *rows)
-{
-    return pg_bool(rows, 0, COL_FILLED);
-}
-
-int64_t claim_rows_now_us(const struct pg_rows *rows)
-{
-    return pg_int8(rows, 0, COL_NOW);
+    return (struct claim_answer){
+        .count = pg_is_null(rows, 0, COL_ID) ? 0 : pg_rows_count(rows),
+        .bookmark_us = pg_int8(rows, 0, COL_BOOKMARK),
+        .has_lost = pg_bool(rows, 0, COL_HAS_LOST),
+        .is_filled = pg_bool(rows, 0, COL_FILLED),
+        .now_us = pg_int8(rows, 0, COL_NOW),
+    };
 }
