@@ -14,11 +14,6 @@ static struct flow_verdict close_read(struct flow *flow, struct outcome *ret_out
 
 /* ---- retire: the card that a reissue replaces, once the new one is linked ---- */
 
-bool step_retire_prepare(struct flow *flow)
-{
-    return step_prepare_issuer_call(flow);
-}
-
 struct flow_verdict step_retire_read(struct flow *flow, struct outcome *ret_outcome)
 {
     return close_read(flow, ret_outcome);
@@ -40,22 +35,12 @@ struct flow_verdict step_mark_read(struct flow *flow, struct outcome *ret_outcom
 
 /* ---- cancel: the issuer closes a card of this event ---- */
 
-bool step_cancel_prepare(struct flow *flow)
-{
-    return step_prepare_issuer_call(flow);
-}
-
 struct flow_verdict step_cancel_read(struct flow *flow, struct outcome *ret_outcome)
 {
     return close_read(flow, ret_outcome);
 }
 
 /* ---- verify: the close was refused, perhaps because the card is closed already, so the card is read ---- */
-
-bool step_verify_prepare(struct flow *flow)
-{
-    return step_prepare_issuer_call(flow);
-}
 
 struct flow_verdict step_verify_read(struct flow *flow, struct outcome *ret_outcome)
 {

@@ -1,10 +1,7 @@
 /* See flow_before.h. */
 #include "worker/flow/flow_before.h"
 
-static struct flow_verdict go(enum flow_step step)
-{
-    return (struct flow_verdict){.kind = FLOW_GO, .step = step};
-}
+#include "worker/flow/step.h"
 
 struct flow_verdict flow_before_send(const struct flow *flow, int64_t now_ms, int64_t wall_us)
 {
@@ -29,10 +26,10 @@ struct flow_verdict flow_before_call(const struct flow *flow, int64_t now_ms, in
     const struct parameters_env *env = flow->env->worker->parameters;
     enum issuer_call call = flow_step_call(flow->attempt.step);
     if (event_parameters_must_ask(&flow->parameters, env, call))
-        return go(STEP_CHECK);
+        return step_go(STEP_CHECK);
     const char *missing = issuer_parameters_missing_for(env->profile, &flow->parameters.values, call);
     if (!missing)
-        return go(keeps_first(flow, now_ms, wall_us) ? STEP_KEEP : flow->attempt.step);
+        return step_go(keeps_first(flow, now_ms, wall_us) ? STEP_KEEP : flow->attempt.step);
     event_parameters_missing(missing, ret_outcome);
     /* The look-up cannot be built: after so long it is a question for a person, also where the key lives for ever. */
     const struct view view = flow_view(flow, now_ms, wall_us);

@@ -42,11 +42,6 @@ static struct flow_verdict over(struct flow *flow, const struct outcome *outcome
 
 /* ---- review: the old card is read at the issuer ---- */
 
-bool step_review_prepare(struct flow *flow)
-{
-    return step_prepare_issuer_call(flow);
-}
-
 struct flow_verdict step_review_read(struct flow *flow, struct outcome *ret_outcome)
 {
     enum issuer_card_state state = ISSUER_CARD_NONE;

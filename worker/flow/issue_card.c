@@ -1,4 +1,5 @@
-/* The steps that lead to a card (step.h), in the order in which they run; each has a prepare and a read function. */
+/* The steps that lead to a card (step.h), in the order in which they run: what each prepares, unless it is a call to the
+ * issuer, and what it reads. */
 #include <stdio.h>
 #include <string.h>
 
@@ -42,11 +43,6 @@ static struct shown shown_of(const struct flow *flow)
 }
 
 /* ---- lookup: only this, or the issuer's answer to the same key, ends an unknown outcome ---- */
-
-bool step_lookup_prepare(struct flow *flow)
-{
-    return step_prepare_issuer_call(flow);
-}
 
 /* All pages were read. One live card is the event's, unless another one is stored, or was just made. */
 static struct flow_verdict read_found(struct flow *flow, const struct outcome *outcome)
@@ -101,11 +97,6 @@ struct flow_verdict step_keep_read(struct flow *flow, struct outcome *ret_outcom
 
 /* ---- issue: the call that must not happen twice ---- */
 
-bool step_issue_prepare(struct flow *flow)
-{
-    return step_prepare_issuer_call(flow);
-}
-
 struct flow_verdict step_issue_read(struct flow *flow, struct outcome *ret_outcome)
 {
     issuer_read_create(step_profile(flow), &flow->call, &flow->attempt.event_id, &flow->card, ret_outcome);
@@ -118,11 +109,6 @@ struct flow_verdict step_issue_read(struct flow *flow, struct outcome *ret_outco
 
 /* ---- activate: the issuer makes cards inactive ---- */
 
-bool step_activate_prepare(struct flow *flow)
-{
-    return step_prepare_issuer_call(flow);
-}
-
 struct flow_verdict step_activate_read(struct flow *flow, struct outcome *ret_outcome)
 {
     issuer_read_activate(step_profile(flow), &flow->call, ret_outcome);
@@ -132,11 +118,6 @@ struct flow_verdict step_activate_read(struct flow *flow, struct outcome *ret_ou
 }
 
 /* ---- reveal: the number, where it is stored and the issuer tells it by a call of its own ---- */
-
-bool step_reveal_prepare(struct flow *flow)
-{
-    return step_prepare_issuer_call(flow);
-}
 
 struct flow_verdict step_reveal_read(struct flow *flow, struct outcome *ret_outcome)
 {

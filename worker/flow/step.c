@@ -9,7 +9,7 @@
 #define KEPT_MAX 4000 /* as JSON; outbox_events.issuer_parameters takes 4096 bytes, in the form of the database */
 
 const struct flow_step_row flow_steps[STEP_COUNT] = {
-#define X(name, word, text, peer, call, write) [STEP_##name] = {step_##word##_prepare, step_##word##_read},
+#define X(name, word, text, peer, call, write) [STEP_##name] = {STEP_PREPARE_##peer(word), step_##word##_read},
     FLOW_STEPS(X)
 #undef X
 };

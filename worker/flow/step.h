@@ -20,8 +20,13 @@ struct flow_step_row {
 };
 extern const struct flow_step_row flow_steps[STEP_COUNT];
 
-#define X(name, word, text, peer, call, write)     \
-    bool step_##word##_prepare(struct flow *flow); \
+/* The issuer's calls are built from its profile, whatever the step. */
+#define STEP_PREPARE_FLOW_PEER_ISSUER(word) step_prepare_issuer_call
+#define STEP_PREPARE_FLOW_PEER_CORE(word) step_##word##_prepare
+#define STEP_PREPARE_FLOW_PEER_ROUTE(word) step_##word##_prepare
+#define STEP_PREPARE_FLOW_PEER_NONE(word) step_##word##_prepare
+#define X(name, word, text, peer, call, write)          \
+    bool STEP_PREPARE_##peer(word)(struct flow * flow); \
     struct flow_verdict step_##word##_read(struct flow *flow, struct outcome *ret_outcome);
 FLOW_STEPS(X)
 #undef X
@@ -42,7 +47,5 @@ bool step_write_parameters(struct flow *flow);
 const struct issuer_profile *step_profile(const struct flow *flow);
 /* Adds the headers of the event's trace. */
 bool step_with_trace(struct flow *flow, bool is_made);
-/* Builds the issuer's call of the current step. */
-bool step_prepare_issuer_call(struct flow *flow);
 
 #endif
