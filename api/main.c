@@ -166,12 +166,6 @@ static void on_address_full(void *context, const struct ip_address *address)
                 LOG_NUMBER("limit", program->daemon.config.api.max_connections_per_address));
 }
 
-static void on_accept_pauses(void *context, int error)
-{
-    (void)context;
-    daemon_log_accept_pauses(error);
-}
-
 /* No more clients than there are file descriptors for, so that some are left to the admin listener and the database. */
 static void limit_connections(const struct config *config, struct http_server_options *options)
 {
@@ -218,7 +212,7 @@ static bool listen_for_clients(struct program *program, struct err *err)
     options.on_head = router_on_head;
     options.on_request = router_on_request;
     options.on_refused = router_on_refused;
-    options.on_accept_pauses = on_accept_pauses;
+    options.on_accept_pauses = daemon_log_accept_pauses;
     options.context = &program->api.env;
     return http_server_open(&program->daemon.loop, &options, &program->server, err);
 }

@@ -46,8 +46,9 @@ int64_t daemon_file_limit(void)
     return (int64_t)limit.rlim_cur;
 }
 
-void daemon_log_accept_pauses(int error)
+void daemon_log_accept_pauses(void *context, int error)
 {
+    (void)context;
     static int64_t logged_ms; /* 0 = never */
     int64_t now_ms = clock_mono_ms();
     if (logged_ms != 0 && now_ms < logged_ms + ACCEPT_PAUSES_LOG_MS)
@@ -208,12 +209,6 @@ static void on_admin_request(void *context, struct http_request *request)
     }
 }
 
-static void on_admin_accept_pauses(void *context, int error)
-{
-    (void)context;
-    daemon_log_accept_pauses(error);
-}
-
 /* ---- the line of `systemctl status` ---- */
 
 static void tell_status(struct daemon *daemon)
@@ -344,14 +339,9 @@ static void stop(struct daemon *daemon, int signal_number)
     uv_timer_start(&daemon->drain, on_drain_poll, 0, DRAIN_POLL_MS);
 }
 
-static void on_sigterm(uv_signal_t *handle, int number)
+static void on_signal(uv_signal_t *handle, int number)
 {
-    stop(container_of(handle, struct daemon, sigterm), number);
-}
-
-static void on_sigint(uv_signal_t *handle, int number)
-{
-    stop(container_of(handle, struct daemon, sigint), number);
+    stop(handle->data, number);
 }
 
 static void on_tick(uv_timer_t *timer)
@@ -375,8 +365,9 @@ static void start_handles(struct daemon *daemon)
     uv_signal_init(&daemon->loop, &daemon->sigint);
     uv_timer_init(&daemon->loop, &daemon->tick);
     uv_timer_init(&daemon->loop, &daemon->drain);
-    uv_signal_start(&daemon->sigterm, on_sigterm, SIGTERM);
-    uv_signal_start(&daemon->sigint, on_sigint, SIGINT);
+    daemon->sigterm.data = daemon->sigint.data = daemon;
+    uv_signal_start(&daemon->sigterm, on_signal, SIGTERM);
+    uv_signal_start(&daemon->sigint, on_signal, SIGINT);
     daemon->tick_due_us = clock_mono_us() + TICK_MS * 1000;
     uv_timer_start(&daemon->tick, on_tick, TICK_MS, TICK_MS);
 }
@@ -397,7 +388,7 @@ static bool open_admin_listener(struct daemon *daemon, struct err *err)
     server.header_timeout_ms = ADMIN_HEADER_MS;
     server.body_max = 0; /* nothing here takes one */
     server.on_request = on_admin_request;
-    server.on_accept_pauses = on_admin_accept_pauses;
+    server.on_accept_pauses = daemon_log_accept_pauses;
     server.context = daemon;
     return http_server_open(&daemon->loop, &server, &daemon->admin, err);
 }

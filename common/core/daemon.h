@@ -90,7 +90,7 @@ int daemon_main(struct daemon *daemon, int argc, char **argv);
 #define DAEMON_FILES 112
 /* How many files this process may have open; INT32_MAX = no limit. */
 int64_t daemon_file_limit(void);
-/* Logs, at most every 10 s, that a listener pauses accepting; `error` is an errno. */
-void daemon_log_accept_pauses(int error);
+/* The hook of a listener (http_server.h): logs, at most every 10 s, that it pauses accepting; `error` is an errno. */
+void daemon_log_accept_pauses(void *context, int error);
 
 #endif
