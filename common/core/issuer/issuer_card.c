@@ -27,10 +27,8 @@ bool issuer_card_id_read(struct json_value value, char ret_id[CARD_ISSUER_ID_MAX
 
 static bool is_reference(struct json_value value, const struct uuid *event_id)
 {
-    char text[UUID_TEXT_SIZE];
-    size_t length;
     struct uuid reference;
-    return json_string(value, text, sizeof(text), &length) && uuid_parse(text, length, &reference) &&
+    return json_uuid(value, &reference) &&
            /* guard: a card with another reference is not ours */
            uuid_equal(&reference, event_id);
 }

@@ -246,15 +246,12 @@ static bool begins_with(struct json_value value, const char *prefix)
 static bool read_card(const struct issuer_event_shape *shape, struct json_value event,
                       struct issuer_event_card *ret_card)
 {
-    char text[UUID_TEXT_SIZE];
     memset(ret_card, 0, sizeof(*ret_card));
     if (shape->type && !begins_with(json_at(event, shape->type), shape->type_begins))
         return false;
     if (!issuer_card_id_read(json_at(event, shape->card), ret_card->id))
         ret_card->id[0] = '\0';
-    ret_card->has_reference = shape->reference &&
-                              json_string(json_at(event, shape->reference), text, sizeof(text), NULL) &&
-                              uuid_parse(text, strlen(text), &ret_card->reference);
+    ret_card->has_reference = json_uuid(json_at(event, shape->reference), &ret_card->reference);
     return ret_card->id[0] || ret_card->has_reference;
 }
 

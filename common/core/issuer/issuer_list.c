@@ -6,12 +6,9 @@
 
 static const char *read_row(const struct issuer_profile *profile, struct json_value row, struct issuer_listed *ret_card)
 {
-    char text[UUID_TEXT_SIZE];
-    size_t length;
     if (row.kind != JSON_OBJECT || !issuer_card_id_read(json_at(row, profile->card.id), ret_card->id))
         return "a card in the list has no usable id";
-    ret_card->has_reference = json_string(json_at(row, profile->card.reference), text, sizeof(text), &length) &&
-                              uuid_parse(text, length, &ret_card->reference);
+    ret_card->has_reference = json_uuid(json_at(row, profile->card.reference), &ret_card->reference);
     enum issuer_card_state state = issuer_card_state_read(&profile->card, json_at(row, profile->card.state));
     ret_card->is_live = state != ISSUER_CARD_GONE;
     return state == ISSUER_CARD_NONE && ret_card->has_reference ? "a card in the list has no usable status" : NULL;

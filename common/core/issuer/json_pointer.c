@@ -49,3 +49,10 @@ void json_at_each(struct json_value object, size_t count, const char *const *poi
     for (size_t i = 0; i < members; i++)
         ret_values[places[i]] = values[i];
 }
+
+bool json_uuid(struct json_value value, struct uuid *ret_uuid)
+{
+    char text[UUID_TEXT_SIZE];
+    size_t length;
+    return json_string(value, text, sizeof(text), &length) && uuid_parse(text, length, ret_uuid);
+}
