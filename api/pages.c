@@ -10,13 +10,6 @@
 #define MAY_BE_STORED "public, max-age=300"
 #define TAG_BYTES 12 /* of the digest */
 
-static struct slice without_blanks(struct slice text)
-{
-    while (text.length > 0 && (*text.bytes == ' ' || *text.bytes == '\t'))
-        text = (struct slice){.bytes = text.bytes + 1, .length = text.length - 1};
-    return text;
-}
-
 /* Takes one tag, with its quotes, off the beginning. false: there is none. */
 static bool take_tag(struct slice *list, struct slice *ret_tag)
 {
@@ -34,16 +27,16 @@ static bool take_tag(struct slice *list, struct slice *ret_tag)
 
 bool pages_has_tag(struct slice if_none_match, const char *tag)
 {
-    struct slice list = without_blanks(if_none_match), one;
+    struct slice list = slice_trim(if_none_match), one;
     if (list.length > 0 && *list.bytes == '*')
-        return without_blanks((struct slice){.bytes = list.bytes + 1, .length = list.length - 1}).length == 0;
+        return slice_trim((struct slice){.bytes = list.bytes + 1, .length = list.length - 1}).length == 0;
     while (take_tag(&list, &one)) {
         if (slice_is(one, tag))
             return true;
-        list = without_blanks(list);
+        list = slice_trim(list);
         if (list.length == 0 || *list.bytes != ',')
             return false;
-        list = without_blanks((struct slice){.bytes = list.bytes + 1, .length = list.length - 1});
+        list = slice_trim((struct slice){.bytes = list.bytes + 1, .length = list.length - 1});
     }
     return false;
 }

@@ -57,17 +57,13 @@ struct json_value outcome_first_body(struct http_call *call)
 
 const char *outcome_kind_name(enum outcome_kind kind)
 {
-    switch (kind) {
-    case OUTCOME_EXECUTED:
-        return "executed";
-    case OUTCOME_REFUSED:
-        return "refused";
-    case OUTCOME_NOT_EXECUTED:
-        return "not_executed";
-    case OUTCOME_UNKNOWN:
-        return "unknown";
-    }
-    return "?";
+    static const char *const names[] = {
+        [OUTCOME_EXECUTED] = "executed",
+        [OUTCOME_REFUSED] = "refused",
+        [OUTCOME_NOT_EXECUTED] = "not_executed",
+        [OUTCOME_UNKNOWN] = "unknown",
+    };
+    return names[kind];
 }
 
 const char *outcome_cause(const struct outcome *outcome)
