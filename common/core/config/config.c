@@ -118,7 +118,8 @@ static bool read_value(void *ret_value, const struct config_option *option, cons
     return false;
 }
 
-bool config_set(struct config_loading *loading, const struct config_setting *setting, const char *text, int origin)
+bool config_set(struct config_loading *loading, const struct config_setting *setting, const char *text,
+                enum config_origin origin)
 {
     if (!read_value(setting->value, setting->option, text, loading->err))
         return false;
@@ -128,7 +129,8 @@ bool config_set(struct config_loading *loading, const struct config_setting *set
     return true;
 }
 
-static bool set_option(struct config_loading *loading, const struct config_option *option, const char *text, int origin)
+static bool set_option(struct config_loading *loading, const struct config_option *option, const char *text,
+                       enum config_origin origin)
 {
     const struct config_setting setting = config_setting_of(&loading->config, option);
     return config_set(loading, &setting, text, origin);

@@ -31,15 +31,17 @@ enum config_card_store { CARD_STORE_ENCRYPTED, CARD_STORE_NEVER };
 #define CONFIG_MEMBER_PATH_MAX 63
 
 /* Where a value comes from. Private: of this folder. */
+enum config_origin {
+    ORIGIN_DEFAULT, /* also that of the profile generic */
+    ORIGIN_PROFILE, /* the default of another profile */
+    ORIGIN_FILE,
+    ORIGIN_ENVIRONMENT,
+    ORIGIN_FLAG,
+    ORIGIN_CREDENTIAL,
+};
+
 struct config_source {
-    enum {
-        ORIGIN_DEFAULT, /* also that of the profile generic */
-        ORIGIN_PROFILE, /* the default of another profile */
-        ORIGIN_FILE,
-        ORIGIN_ENVIRONMENT,
-        ORIGIN_FLAG,
-        ORIGIN_CREDENTIAL,
-    } origin;
+    enum config_origin origin;
     int line; /* in the file; 0 = not in it */
 };
 

@@ -126,7 +126,8 @@ static struct config_setting setting_of(const struct config *config, int index, 
 static bool fail_route(const struct config *config, int index, const char *key, struct err *err)
 {
     const struct config_setting setting = setting_of(config, index, key);
-    int origin = setting.source->origin, line = setting.source->line;
+    enum config_origin origin = setting.source->origin;
+    int line = setting.source->line;
     char name[CONFIG_NAME_SIZE];
 
     if (origin == ORIGIN_DEFAULT)

@@ -24,7 +24,7 @@ static const char *check(const char *path, const char *value)
     return path[0] == '/' || path[length - 1] == '/' || strstr(path, "//") ? "a name in the path is empty" : NULL;
 }
 
-bool config_set_member(struct config_loading *loading, const char *path, const char *value, int origin)
+bool config_set_member(struct config_loading *loading, const char *path, const char *value, enum config_origin origin)
 {
     struct config *config = &loading->config;
     const char *wrong = check(path, value);

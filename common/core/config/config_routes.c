@@ -144,7 +144,7 @@ bool config_add_route(struct config_loading *loading, const char *type)
 }
 
 bool config_set_route_option(struct config_loading *loading, const char *type, const struct config_option *option,
-                             const char *text, int origin)
+                             const char *text, enum config_origin origin)
 {
     if (config_find_route(&loading->config, type) < 0 && !config_add_route(loading, type))
         return false;

@@ -126,7 +126,7 @@ struct config_loading {
 
 /* Reads the text as the value of the setting. */
 must_check bool config_set(struct config_loading *loading, const struct config_setting *setting, const char *text,
-                           int origin);
+                           enum config_origin origin);
 /* config_file.c: sets the options of the file at loading->file.path. */
 must_check bool config_load_file(struct config_loading *loading);
 
@@ -134,7 +134,8 @@ must_check bool config_load_file(struct config_loading *loading);
 
 #define CONFIG_MEMBER_PREFIX "create." /* of a key in [issuer] */
 
-must_check bool config_set_member(struct config_loading *loading, const char *path, const char *value, int origin);
+must_check bool config_set_member(struct config_loading *loading, const char *path, const char *value,
+                                  enum config_origin origin);
 bool config_members_differ(const struct config *left, const struct config *right);
 
 /* ---- config_routes.c ---- */
@@ -147,7 +148,8 @@ const char *config_check_route_type(const char *type, size_t length);
 must_check bool config_add_route(struct config_loading *loading, const char *type);
 /* Sets an option of a route, which is added where it is not there yet. */
 must_check bool config_set_route_option(struct config_loading *loading, const char *type,
-                                        const struct config_option *option, const char *text, int origin);
+                                        const struct config_option *option, const char *text,
+                                        enum config_origin origin);
 /* Takes the name "route.TYPE.key" of the flag apart. ERR_USAGE. */
 must_check bool config_read_route_flag(struct config_flag *flag, struct err *err);
 /* Takes "ISSUING_ROUTE_TYPE_KEY" apart: the longest key that it ends in counts, since a type may contain '_'. */
