@@ -53,10 +53,10 @@ bool action_init(struct action *action, const char *reason, struct err *err)
 
 void action_params(const struct action *action, struct pg_param params[ACTION_PARAMS])
 {
-    params[0] = pg_param_text(action->actor, strlen(action->actor));
-    params[1] = pg_param_text(action->os_user, strlen(action->os_user));
-    params[2] = action->sudo_user[0] ? pg_param_text(action->sudo_user, strlen(action->sudo_user)) : pg_param_null();
-    params[3] = pg_param_text(action->reason, strlen(action->reason));
+    params[0] = pg_param_string(action->actor);
+    params[1] = pg_param_string(action->os_user);
+    params[2] = action->sudo_user[0] ? pg_param_string(action->sudo_user) : pg_param_null();
+    params[3] = pg_param_string(action->reason);
 }
 
 void action_begin_batch(struct action *action, const char *scope)
@@ -76,7 +76,7 @@ const char *action_batch_id(const struct action *action, char ret_text[UUID_TEXT
 
 struct pg_param action_batch(const struct action *action)
 {
-    return action->batch[0] ? pg_param_text(action->batch, strlen(action->batch)) : pg_param_null();
+    return action->batch[0] ? pg_param_string(action->batch) : pg_param_null();
 }
 
 bool action_parse_id(const char *text, struct uuid *ret_id, struct err *err)

@@ -166,11 +166,6 @@ const struct sql_statement *filter_statement(const struct filter *filter)
     return NULL;
 }
 
-static struct pg_param text_or_null(const char *text)
-{
-    return pg_param_text(text, text ? strlen(text) : 0);
-}
-
 static struct pg_param moment_or_null(const char *given, const struct moment *moment, int64_t now_us)
 {
     return given ? pg_param_int8(moment_us(moment, now_us)) : pg_param_null();
@@ -178,18 +173,18 @@ static struct pg_param moment_or_null(const char *given, const struct moment *mo
 
 void filter_params(const struct filter *filter, int64_t now_us, struct pg_param params[FILTER_PARAMS])
 {
-    params[0] = text_or_null(filter->status);
-    params[1] = text_or_null(filter->type);
-    params[2] = text_or_null(filter->code);
-    params[3] = text_or_null(filter->user);
+    params[0] = pg_param_string(filter->status);
+    params[1] = pg_param_string(filter->type);
+    params[2] = pg_param_string(filter->code);
+    params[3] = pg_param_string(filter->user);
     params[4] = moment_or_null(filter->since, &filter->from_time, now_us);
     params[5] = moment_or_null(filter->until, &filter->to_time, now_us);
     params[6] = moment_or_null(filter->failed_since, &filter->failed_from, now_us);
-    params[7] = text_or_null(filter->key);
-    params[8] = text_or_null(filter->card);
-    params[9] = text_or_null(filter->last4);
-    params[10] = text_or_null(filter->trace ? filter->trace_id : NULL);
+    params[7] = pg_param_string(filter->key);
+    params[8] = pg_param_string(filter->card);
+    params[9] = pg_param_string(filter->last4);
+    params[10] = pg_param_string(filter->trace ? filter->trace_id : NULL);
     params[11] = pg_param_bool(filter->unknown);
     params[12] = pg_param_bool(filter->overdue);
-    params[13] = text_or_null(filter->unsent ? "unsent" : filter->leaves_duplicates ? "no duplicates" : NULL);
+    params[13] = pg_param_string(filter->unsent ? "unsent" : filter->leaves_duplicates ? "no duplicates" : NULL);
 }

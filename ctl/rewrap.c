@@ -95,7 +95,7 @@ static bool seal_rows(struct rewrap *rewrap, const struct pg_rows *rows, int cou
         pg_columns_add_slice(columns, user);
         pg_columns_add_bytea(columns, old.bytes, old.length);
         pg_columns_add_bytea(columns, record, length);
-        pg_columns_set_scalar(columns, pg_param_text(rewrap->action.actor, strlen(rewrap->action.actor)));
+        pg_columns_set_scalar(columns, pg_param_string(rewrap->action.actor));
         ++*ret_sealed;
     }
     return true;
@@ -138,7 +138,7 @@ static bool process_batch(struct rewrap *rewrap, int64_t *ret_stored, struct err
     const char *user = rewrap->after_user;
     int64_t most = rewrap->rate > 0 && rewrap->rate < BATCH ? rewrap->rate : BATCH;
     const struct pg_param from[] = {
-        pg_param_text(user, user ? strlen(user) : 0),
+        pg_param_string(user),
         user ? pg_param_uuid(&rewrap->after_card) : pg_param_null(),
         pg_param_int8(keyring_active_id(rewrap->keyring)),
         pg_param_int8(most),

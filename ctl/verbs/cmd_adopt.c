@@ -7,7 +7,7 @@
 
 static void more_params(const struct bulk *bulk, struct bulk_params *params)
 {
-    params->more[0] = pg_param_text(bulk->issuer, bulk->issuer ? strlen(bulk->issuer) : 0);
+    params->more[0] = pg_param_string(bulk->issuer);
     params->more[1] = pg_param_int8(bulk->ctl->config->issuer.settle_time_ms);
 }
 

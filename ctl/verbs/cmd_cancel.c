@@ -9,7 +9,7 @@ static void more_params(const struct bulk *bulk, struct bulk_params *params)
 {
     (void)bulk;
     const char *detail = outbox_reason_detail("cancelled");
-    params->more[0] = pg_param_text(detail, strlen(detail));
+    params->more[0] = pg_param_string(detail);
 }
 
 static bool preview(struct bulk *bulk, const struct event *event, const char **ret_code, char *ret_text, size_t size,

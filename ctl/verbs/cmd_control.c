@@ -65,8 +65,7 @@ static bool ask(struct ctl *ctl, const struct control_request *request, char ret
     enum control control = request->control;
     const char *name = request->name;
     pg_rows_scope struct pg_rows *rows = NULL;
-    struct pg_param params[3 + ACTION_PARAMS] = {
-        pg_param_text(controls[control].action, strlen(controls[control].action)), pg_param_text(name, strlen(name))};
+    struct pg_param params[3 + ACTION_PARAMS] = {pg_param_string(controls[control].action), pg_param_string(name)};
     action_params(&request->action, params + 2);
     params[2 + ACTION_PARAMS] = request->pause_us > 0 ? pg_param_int8(request->pause_us / 1000) : pg_param_null();
     if (!pg_sync_query(ctl->db, &sql_operator_control, params, &rows, err))

@@ -25,7 +25,7 @@ static bool read_limits(struct ctl *ctl, struct limits *limits, struct err *err)
 {
     enum { NOW, ACCEPTED, REFUSED, LAST_REFUSED_AT, FREES_AT };
     pg_rows_scope struct pg_rows *rows = NULL;
-    const struct pg_param params[] = {pg_param_text(limits->user, strlen(limits->user)), pg_param_int8(limits->count),
+    const struct pg_param params[] = {pg_param_string(limits->user), pg_param_int8(limits->count),
                                       pg_param_int8(limits->window_ms), pg_param_bool(limits->attempts_count)};
     if (!pg_sync_query(ctl->db, &sql_operator_limits, params, &rows, err))
         return false;
@@ -106,8 +106,8 @@ static bool print_tries(const struct limits *limits, const struct pg_rows *rows,
 static bool show(struct ctl *ctl, struct limits *limits, struct err *err)
 {
     pg_rows_scope struct pg_rows *rows = NULL;
-    const struct pg_param params[] = {pg_param_text(limits->user, strlen(limits->user)),
-                                      pg_param_int8(limits->window_ms), pg_param_int8(TRIES_SHOWN)};
+    const struct pg_param params[] = {pg_param_string(limits->user), pg_param_int8(limits->window_ms),
+                                      pg_param_int8(TRIES_SHOWN)};
     if (!read_limits(ctl, limits, err) || !pg_sync_query(ctl->db, &sql_operator_limits_tries, params, &rows, err))
         return false;
     if (ctl->json)

@@ -153,8 +153,8 @@ static bool note_version(struct ctl *ctl, const struct migration *migration, int
 {
     const struct pg_param note[] = {
         pg_param_int8(migration->version),
-        pg_param_text(migration->name, strlen(migration->name)),
-        pg_param_text(migration->sha256, strlen(migration->sha256)),
+        pg_param_string(migration->name),
+        pg_param_string(migration->sha256),
         pg_param_int8(ms),
     };
     return pg_sync_query(ctl->db, &sql_operator_migrate_note, note, NULL, err);
@@ -210,7 +210,7 @@ typedef bool run_fn(struct ctl *ctl, const struct state *state, struct err *err)
 
 static bool run_once(struct ctl *ctl, run_fn *run, const struct state *state, struct err *err)
 {
-    const struct pg_param lock_timeout[] = {pg_param_text(LOCK_TIMEOUT, strlen(LOCK_TIMEOUT))};
+    const struct pg_param lock_timeout[] = {pg_param_string(LOCK_TIMEOUT)};
     return pg_sync_query(ctl->db, &sql_operator_migrate_begin, NULL, NULL, err) &&
            pg_sync_query(ctl->db, &sql_operator_migrate_lock_timeout, lock_timeout, NULL, err) &&
            run(ctl, state, err) && pg_sync_query(ctl->db, &sql_operator_migrate_commit, NULL, NULL, err);
@@ -263,7 +263,7 @@ static bool become_owner(struct ctl *ctl, struct state *state, struct err *err)
         return false;
     if (!state->owner[0] || strcmp(state->owner, state->connected_as) == 0)
         return true;
-    const struct pg_param as[] = {pg_param_text(state->owner, strlen(state->owner))};
+    const struct pg_param as[] = {pg_param_string(state->owner)};
     if (!pg_sync_query(ctl->db, &sql_operator_migrate_as, as, NULL, err))
         return false;
     print_step(ctl, "role", state->owner, "owns the tables");

@@ -137,7 +137,7 @@ static bool print_moved(struct ctl *ctl, const struct request *request, struct e
 static bool move_one(struct ctl *ctl, const struct request *request, const struct uuid *move, struct err *err)
 {
     struct place_servers servers;
-    struct pg_param first[2 + ACTION_PARAMS] = {pg_param_text(request->to, strlen(request->to)), pg_param_uuid(NULL)};
+    struct pg_param first[2 + ACTION_PARAMS] = {pg_param_string(request->to), pg_param_uuid(NULL)};
     struct pg_param last[2 + ACTION_PARAMS] = {first[0], pg_param_uuid(move)};
     place_look(ctl, &servers);
     int giver = find_giver(&servers, request->to);

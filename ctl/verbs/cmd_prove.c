@@ -80,7 +80,7 @@ static bool query(struct proof *proof, const struct sql_statement *statement, co
     struct err ignored;
     snprintf(statement_timeout, sizeof(statement_timeout), "%" PRId64 "ms",
              proof->timeout_us / 1000 > 0 ? proof->timeout_us / 1000 : 1);
-    const struct pg_param wait[] = {pg_param_text(statement_timeout, strlen(statement_timeout))};
+    const struct pg_param wait[] = {pg_param_string(statement_timeout)};
     bool done = pg_sync_query(db, &sql_operator_data_begin, NULL, NULL, err) &&
                 pg_sync_query(db, &sql_operator_data_timeout, wait, NULL, err) &&
                 pg_sync_query(db, statement, range, ret_rows, err);
@@ -251,22 +251,19 @@ static bool prove(struct doctor *doctor, int64_t since_us, int64_t timeout_us, s
     return true;
 }
 
-static bool read_command(char **arguments, int count, int64_t *ret_since_us, int64_t *ret_timeout_us, struct err *err)
-{
-    const char *since = NULL, *timeout = NULL;
-    const struct option_spec specs[] = {
-        {.name = "since", .text = &since}, {.name = "timeout", .text = &timeout}, {.name = NULL}};
-    return options_read(specs, arguments, count, &count, err) && options_span("since", since, ret_since_us, err) &&
-           options_span("timeout", timeout, ret_timeout_us, err) &&
-           (count == 0 || err_set(err, ERR_USAGE, "prove takes no argument"));
-}
-
 static bool run_prove(struct ctl *ctl, char **arguments, int count, struct err *err)
 {
     struct doctor doctor = {.ctl = ctl};
     int64_t since_us = 0, timeout_us = TIMEOUT_US;
-    if (!read_command(arguments, count, &since_us, &timeout_us, err) || !ctl_connect(ctl, err) ||
-        !prove(&doctor, since_us, timeout_us, err))
+    const char *since = NULL, *timeout = NULL;
+    const struct option_spec specs[] = {
+        {.name = "since", .text = &since}, {.name = "timeout", .text = &timeout}, {.name = NULL}};
+    if (!options_read(specs, arguments, count, &count, err) || !options_span("since", since, &since_us, err) ||
+        !options_span("timeout", timeout, &timeout_us, err))
+        return false;
+    if (count > 0)
+        return err_set(err, ERR_USAGE, "prove takes no argument");
+    if (!ctl_connect(ctl, err) || !prove(&doctor, since_us, timeout_us, err))
         return false;
     ctl->code = doctor_code(&doctor);
     return true;

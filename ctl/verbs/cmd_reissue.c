@@ -65,8 +65,7 @@ static bool leave_mark(struct reissue *reissue, int64_t timeout_ms, struct uuid 
 {
     struct pg_param params[2 + ACTION_PARAMS + 1] = {pg_param_uuid(&reissue->id), pg_param_int8(timeout_ms)};
     action_params(&reissue->action, params + 2);
-    params[2 + ACTION_PARAMS] =
-        reissue->because ? pg_param_text(reissue->because, strlen(reissue->because)) : pg_param_null();
+    params[2 + ACTION_PARAMS] = pg_param_string(reissue->because);
     int64_t pause_ms = 0;
     for (;;) {
         pg_rows_scope struct pg_rows *rows = NULL;

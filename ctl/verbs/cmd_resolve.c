@@ -22,12 +22,12 @@ static void more_params(const struct bulk *bulk, struct bulk_params *params)
     }
     params->more[0] = pg_param_bool(bulk->confirms_no_card);
     params->more[1] = pg_param_int8(config->issuer.settle_time_ms);
-    params->more[2] = pg_param_text(detail, strlen(detail));
+    params->more[2] = pg_param_string(detail);
     params->more[3] = pg_param_bool(bulk->confirms_not_executed);
     params->more[4] = pg_array_param(&types);
     params->more[5] = pg_array_param(&settles);
     params->more[6] = pg_param_int8(OUTLOOK_ROUTE_SETTLE_MAX_MS);
-    params->more[7] = pg_param_text(ROUTE_DETAIL, strlen(ROUTE_DETAIL));
+    params->more[7] = pg_param_string(ROUTE_DETAIL);
 }
 
 static bool has_live_card(const struct event *event)

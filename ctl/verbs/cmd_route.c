@@ -104,7 +104,7 @@ static bool remove_route(struct ctl *ctl, const char *type, bool is_forced, cons
                          struct err *err)
 {
     pg_rows_scope struct pg_rows *rows = NULL;
-    struct pg_param params[2 + ACTION_PARAMS] = {pg_param_text(type, strlen(type)), pg_param_bool(is_forced)};
+    struct pg_param params[2 + ACTION_PARAMS] = {pg_param_string(type), pg_param_bool(is_forced)};
     action_params(action, params + 2);
     if (!ctl_connect(ctl, err) || !pg_sync_query(ctl->db, &sql_operator_remove_route, params, &rows, err))
         return false;

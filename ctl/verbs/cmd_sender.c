@@ -74,9 +74,8 @@ static bool change(struct ctl *ctl, bool is_add, const char *const words[2], con
     pg_rows_scope struct pg_rows *rows = NULL;
     const char *verb = is_add ? "add_sender" : "remove_sender";
     char nearest[80] = "", why[200];
-    struct pg_param params[3 + ACTION_PARAMS] = {pg_param_text(verb, strlen(verb)),
-                                                 pg_param_text(words[0], strlen(words[0])),
-                                                 pg_param_text(words[1], strlen(words[1]))};
+    struct pg_param params[3 + ACTION_PARAMS] = {pg_param_string(verb), pg_param_string(words[0]),
+                                                 pg_param_string(words[1])};
     action_params(action, params + 3);
     if (!pg_sync_query(ctl->db, &sql_operator_sender, params, &rows, err))
         return false;

@@ -131,7 +131,7 @@ static bool show(struct ctl *ctl, struct stats *stats, int64_t lag_ms, int64_t r
 {
     pg_rows_scope struct pg_rows *rows = NULL;
     const struct pg_param params[] = {
-        stats->type ? pg_param_text(stats->type, strlen(stats->type)) : pg_param_null(),
+        pg_param_string(stats->type),
         stats->part_s > 0 ? pg_param_int8(stats->part_s) : pg_param_null(),
         since_param(stats),
     };

@@ -36,6 +36,11 @@ static struct pg_param inline_param(const void *bytes, size_t length)
     return param;
 }
 
+struct pg_param pg_param_string(const char *text)
+{
+    return pg_param_text(text, text ? strlen(text) : 0);
+}
+
 struct pg_param pg_param_int8(int64_t value)
 {
     uint64_t bytes = htobe64((uint64_t)value);

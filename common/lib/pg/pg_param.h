@@ -19,6 +19,7 @@ struct pg_param {
 
 struct pg_param pg_param_null(void);
 struct pg_param pg_param_text(const char *bytes, size_t length); /* borrowed; bytes NULL = SQL NULL; also bytea */
+struct pg_param pg_param_string(const char *text);               /* terminated; borrowed; NULL = SQL NULL */
 struct pg_param pg_param_int8(int64_t value);
 struct pg_param pg_param_bool(bool value);
 struct pg_param pg_param_uuid(const struct uuid *uuid);
