@@ -258,7 +258,7 @@ struct config_setting config_setting_of(const struct config *config, const struc
         .type = "",
         .key = option->key,
         .value = (char *)(uintptr_t)config + option->offset,
-        .source = &config->origins->of[option - config_options],
+        .source = config->origins ? &config->origins->of[option - config_options] : NULL,
     };
 }
 
@@ -270,7 +270,7 @@ struct config_setting config_setting_of_route(const struct config *config, int r
         .type = config->routes[route].type,
         .key = option->key,
         .value = (char *)(uintptr_t)&config->routes[route] + option->offset,
-        .source = &config->origins->routes[route].of[option - config_route_options],
+        .source = config->origins ? &config->origins->routes[route].of[option - config_route_options] : NULL,
     };
 }
 

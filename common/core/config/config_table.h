@@ -71,10 +71,10 @@ struct config_origins {
 
 struct config_setting {
     const struct config_option *option;
-    const char *type; /* of a route; "create" of a member; "" = it is neither */
-    const char *key;  /* the option's; of a member its path */
-    void *value;      /* a char *, int64_t or bool, depending on the option's type */
-    struct config_source *source;
+    const char *type;             /* of a route; "create" of a member; "" = it is neither */
+    const char *key;              /* the option's; of a member its path */
+    void *value;                  /* a char *, int64_t or bool, depending on the option's type */
+    struct config_source *source; /* NULL: no loader made the configuration */
 };
 
 struct config_setting config_setting_of(const struct config *config, const struct config_option *option);
