@@ -40,7 +40,7 @@ CREDENTIAL = "golden-credential"
 NOT_COMPARED = ("cancel_odd_card",)  # no vendor makes such an id
 CLIENTS = [trace_headers.PARENT]
 TRACE_STORIES = ("a request is one tree", "of requests without a trace", "repeats and refusals have",
-                 "no error of a span", "a deferral names", "leaves no span and its", "deliveries look ups and told",
+                 "no error of a span", "a deferral names", "leaves no span and its", "notifications have spans",
                  "an operator did is", "is one tree with its end", "before its user is known")
 PARTS = ("requests", "clients", "types", "webhooks", "traces")
 
@@ -241,10 +241,10 @@ def check_stories(results, node, folder):
     done = subprocess.run([sys.executable, "-B", HERE.parent / "e2e" / "run.py", *TRACE_STORIES],
                           env={**environment(), "SPANS_KEPT": str(folder)}, capture_output=True, text=True)
     results.add("traces: the stories pass", [done.stdout[-2000:] + done.stderr[-2000:]] * (done.returncode != 0))
-    told = sorted(folder.iterdir())
-    results.add("traces: each story has sent spans", ["%d of %d have" % (len(told), len(TRACE_STORIES))] *
-                (len(told) != len(TRACE_STORIES)))
-    for story in told:
+    sent = sorted(folder.iterdir())
+    results.add("traces: each story has sent spans", ["%d of %d have" % (len(sent), len(TRACE_STORIES))] *
+                (len(sent) != len(TRACE_STORIES)))
+    for story in sent:
         complaints, spans = exported.check_folder(node, story, CLIENTS, ("alice", "bob"))
         results.add("traces: of %d spans of a story each is right" % len(spans), complaints)
 

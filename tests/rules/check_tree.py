@@ -7,7 +7,7 @@ status 1 if there is one.
 - a script (#!) without its executable bit; debian/ has its own rules, and what is in examples/ is installed as a document
 - Python that does not parse, warnings included
 - SQL below migrations/ with a line of more than 120 columns
-- a file of stories that does not import
+- a file of stories that does not import; a part of a story's name in TRACE_STORIES that none or several have
 """
 import ast
 import pathlib
@@ -100,6 +100,11 @@ def unimported():
     if listed.returncode != 0 or len(listed.stdout.splitlines()) < 100:
         last = (listed.stderr.strip() or "too few").splitlines()[-1]
         yield "tests/e2e/run.py --list: %s" % last
+    text = (TOP / "tests/issuers/run.py").read_text(encoding="utf-8")
+    wanted = re.search(r"^TRACE_STORIES = \((.*?)\)", text, re.M | re.S)
+    for part in re.findall(r'"([^"]+)"', wanted[1]):
+        if listed.stdout.count(part) != 1:
+            yield "tests/issuers/run.py: %d stories are called \"... %s ...\"" % (listed.stdout.count(part), part)
 
 
 def main():
