@@ -62,7 +62,7 @@ $$;
 
 -- CARD_STATUS_CHANGED, in the transaction of the change, where a route of that type is registered. The card of a
 -- request that is not COMPLETED was never shown. Ids of one card rise, also after a step of the clock.
-CREATE OR REPLACE FUNCTION issuing.tell_card_status() RETURNS trigger
+CREATE OR REPLACE FUNCTION issuing.notify_card_status() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 SET enable_seqscan = off SET jit = off
 AS $$
@@ -92,4 +92,4 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION issuing.note_issuer_event, issuing.set_card_status, issuing.tell_card_status FROM PUBLIC;
+REVOKE ALL ON FUNCTION issuing.note_issuer_event, issuing.set_card_status, issuing.notify_card_status FROM PUBLIC;

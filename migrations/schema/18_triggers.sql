@@ -21,7 +21,7 @@ CREATE TRIGGER outbox_events_reissue AFTER INSERT ON issuing.outbox_events
 CREATE TRIGGER operator_actions_durable BEFORE INSERT ON issuing.operator_actions
     FOR EACH STATEMENT EXECUTE FUNCTION issuing.commit_durably();
 CREATE TRIGGER cards_status AFTER UPDATE OF status ON issuing.cards
-    FOR EACH ROW WHEN (OLD.status <> NEW.status) EXECUTE FUNCTION issuing.tell_card_status();
+    FOR EACH ROW WHEN (OLD.status <> NEW.status) EXECUTE FUNCTION issuing.notify_card_status();
 CREATE TRIGGER cards_closed BEFORE UPDATE OF status ON issuing.cards
     FOR EACH ROW WHEN (OLD.status <> NEW.status) EXECUTE FUNCTION issuing.note_closed();
 CREATE TRIGGER outbox_attempts_lost AFTER INSERT ON issuing.outbox_attempts
