@@ -128,7 +128,7 @@ BEGIN
     END IF;
     INSERT INTO target_controls (target) VALUES (target_name) ON CONFLICT (target) DO NOTHING;
     SELECT c.* INTO STRICT before FROM target_controls c WHERE c.target = target_name FOR UPDATE;
-    IF action NOT IN ('pause_target', 'resume_target', 'probe_target') THEN
+    IF (action IN ('pause_target', 'resume_target', 'probe_target')) IS NOT TRUE THEN
         RAISE EXCEPTION 'no such action: %', action USING ERRCODE = '22023';
     ELSIF action = 'resume_target' AND before.paused_at IS NULL THEN
         RETURN 'not_paused';

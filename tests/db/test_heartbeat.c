@@ -326,6 +326,21 @@ TEST(of_two_operators_who_pause_at_once_one_is_told_that_it_is_paused)
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM operator_actions"), 2);
 }
 
+TEST(only_known_actions_change_a_target)
+{
+    control(anna, "pause_target", "issuer", "");
+    const char *const unknown[] = {"NULL", "''", "'close_target'"};
+    for (size_t i = 0; i < ARRAY_SIZE(unknown); i++) {
+        char call[200];
+        struct err err = {.kind = ERR_NONE};
+        snprintf(call, sizeof(call), "SELECT control_target(%s, 'issuer', 'ben', 'ben', NULL, 'why')", unknown[i]);
+        ck_assert(!pg_sync_exec(ben, call, &err));
+        ck_assert_str_eq(err.sqlstate, "22023");
+    }
+    expect_row("FROM target_controls WHERE target = 'issuer' AND paused_by = 'anna' AND probe_number = 0");
+    expect_row("FROM operator_actions");
+}
+
 TEST(a_pause_for_a_time_ends_by_itself_and_once)
 {
     database_run(anna, "SELECT control_target('pause_target', 'issuer', 'anna', 'anna', NULL, 'an hour', 3600000)");
