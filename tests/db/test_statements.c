@@ -390,6 +390,22 @@ TEST(nothing_is_granted_to_everybody)
                      0);
 }
 
+/* grants.sql and the REVOKEs name functions without their parameters, so a second function of a name that a later file
+ * makes would keep its right for PUBLIC. */
+TEST(no_two_functions_have_one_name_and_what_runs_as_the_owner_is_not_public)
+{
+    char *found =
+        database_text(db, "SELECT string_agg(t.name, ' ') FROM (SELECT p.proname AS name FROM pg_proc p WHERE "
+                          "p.pronamespace = 'issuing'::regnamespace GROUP BY 1 HAVING count(*) > 1) t");
+    ck_assert_msg(!found, "%.4000s", found);
+    free(found);
+    found = database_text(db, "SELECT string_agg(p.proname, ' ') FROM pg_proc p CROSS JOIN LATERAL "
+                              "aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a WHERE p.pronamespace = "
+                              "'issuing'::regnamespace AND p.prosecdef AND a.grantee = 0");
+    ck_assert_msg(!found, "%.4000s", found);
+    free(found);
+}
+
 static int count_rights(void)
 {
     const struct pg_param params[] = {pg_param_text(schema_rights, strlen(schema_rights))};
