@@ -390,6 +390,8 @@ BEGIN
     SELECT p.* INTO c FROM marks p
     -- guard: the end of a mark names its token
     WHERE p.id = check_id AND p.lease_token = token AND p.finished_at IS NULL
+      -- guard: only a reconcile ends as executed
+      AND (p.action = 'reconcile' OR found_result IS DISTINCT FROM 'executed')
     FOR UPDATE;
     IF NOT FOUND THEN
         RETURN 'fenced';

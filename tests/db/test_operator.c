@@ -803,6 +803,24 @@ START_TEST(an_event_that_changed_meanwhile_or_is_rejected_is_not_completed)
     pg_sync_closep(&worker);
 }
 
+TEST(only_a_reconcile_ends_as_executed)
+{
+    open_worker();
+    change("INSERT INTO routes VALUES ('SHOUT', false, true, 86400000, 10, false, 'w1', now())");
+    insert_shout("FAILED");
+    ck_assert_str_eq(leave_mark(&sql_operator_ask_reconcile), "");
+    ck_assert_int_eq(take(), 1);
+    change("UPDATE marks SET action = 'look'");
+    ck_assert_str_eq(end_executed("{}"), "fenced");
+    change("UPDATE marks SET action = 'reissue'");
+    ck_assert_str_eq(end_executed("{}"), "fenced");
+    ck_assert_int_eq(number("SELECT count(*) FROM outbox_events WHERE status = 'FAILED'"), 1);
+    ck_assert_int_eq(number("SELECT count(*) FROM marks WHERE finished_at IS NULL AND lease_token IS NOT NULL"), 1);
+    ck_assert_int_eq(number("SELECT count(*) FROM operator_actions"), 0);
+    change("DELETE FROM routes");
+    pg_sync_closep(&worker);
+}
+
 TEST(a_mark_waits_for_a_worker_that_can_look_its_event_up)
 {
     open_worker();
