@@ -236,7 +236,7 @@ const char *print_number(int64_t number, char ret_text[PRINT_NUMBER_SIZE])
 struct json_field print_document(const char *name, const char *text)
 {
     struct json *document;
-    if (text && json_parse(text, strlen(text), &document, NULL))
-        return json_tree(name, document);
-    return json_text(name, text);
+    if (!text || !json_parse(text, strlen(text), &document, NULL))
+        return json_text(name, text);
+    return document ? json_tree(name, document) : json_null(name);
 }

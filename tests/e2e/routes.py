@@ -11,6 +11,7 @@ import signal
 import urllib.parse
 
 from harness import assert_equal, assert_true, BUILD, run, test, wait_until
+from operators import lines
 from receiver import event_ids, insert, others, receiver, resets, route, says, wait_ends
 
 DONE = ("COMPLETED", None)
@@ -121,7 +122,7 @@ def any_2xx_is_an_execution_whatever_the_body_says(world):
 @test
 def an_answer_is_kept_where_the_route_says_so_and_never_harms_its_neighbours(world):
     kept = {"object": '{"id":"ch_1","amount":12.50}', "array": "[1,2]", "text": '"\\u00e9"', "number": "1e3",
-            "long": json.dumps({"text": "x" * 8000})}
+            "null": "null", "long": json.dumps({"text": "x" * 8000})}
     none = {"empty": "", "html": "<html>", "cut": '{"id":', "two": "{} {}", "too-long": json.dumps("x" * 8300),
             "nul": '{"a":"\\u0000"}', "surrogate": '{"a":"\\ud800"}', "not-utf8": b'{"a":"\xff"}',
             "huge-number": '{"a":1e400000}', "deep": "[" * 3000 + "]" * 3000}
@@ -139,6 +140,8 @@ def an_answer_is_kept_where_the_route_says_so_and_never_harms_its_neighbours(wor
             assert_equal(found[name], json.loads(text), "kept of " + name)
         assert_equal({name for name in none if found[name] is not None} - {"huge-number", "deep"}, set(),
                      "kept of what is no JSON that PostgreSQL takes")
+        shown = {row["user_id"]: row["kept_result"] for row in lines(world.ctl("list", "--json"))}
+        assert_equal(shown, found, "list --json")
         assert_equal(service.delivered(), set(events.values()), "what was delivered")
 
 

@@ -119,6 +119,21 @@ TEST(a_json_line_is_one_line)
     ck_assert_str_eq(close_out(), "{\"user_id\":\"a\\nb\\\"\\u001b\",\"is\":true}\n");
 }
 
+/* A receiver may answer `null`, which is no failed allocation. */
+TEST(a_document_is_shown_as_it_is_kept)
+{
+    FILE *real = stdout;
+    stdout = out;
+    bool is_printed = print_json(JSON_OBJECT(print_document("null", "null"), print_document("none", NULL),
+                                             print_document("object", "{\"a\": [1, null]}"),
+                                             print_document("text", "\"t\""), print_document("broken", "{")),
+                                 NULL);
+    stdout = real;
+    ck_assert(is_printed);
+    ck_assert_str_eq(close_out(),
+                     "{\"null\":null,\"none\":null,\"object\":{\"a\":[1,null]},\"text\":\"t\",\"broken\":\"{\"}\n");
+}
+
 TEST(times_and_spans_are_short)
 {
     char time[PRINT_TIME_SIZE], span[PRINT_SPAN_SIZE];
