@@ -88,6 +88,16 @@ bool event_fetch(struct pg_sync *db, const struct uuid *ids, int count, struct p
     return done;
 }
 
+/* Another place may have it: this one says of itself only. */
+static bool fail_missing(const struct uuid *id, struct err *err)
+{
+    char text[UUID_TEXT_SIZE];
+    uuid_format(id, text);
+    if (print_place() < 0)
+        return err_set(err, ERR_NOT_FOUND, "there is no event %s", text);
+    return err_set(err, ERR_NOT_FOUND, "there is no event %s in place %d", text, print_place());
+}
+
 bool event_find(struct pg_sync *db, const struct uuid *id, struct pg_rows **ret_rows, struct event *ret_event,
                 struct err *err)
 {
@@ -95,10 +105,8 @@ bool event_find(struct pg_sync *db, const struct uuid *id, struct pg_rows **ret_
     if (!event_fetch(db, id, 1, &rows, err))
         return false;
     if (pg_rows_count(rows) == 0) {
-        char text[UUID_TEXT_SIZE];
-        uuid_format(id, text);
         pg_rows_free(rows);
-        return err_set(err, ERR_NOT_FOUND, "there is no event %s", text);
+        return fail_missing(id, err);
     }
     if (!event_read(rows, 0, ret_event, err)) {
         pg_rows_free(rows);
@@ -121,7 +129,7 @@ bool event_read_prospect(struct pg_sync *db, struct event *event, struct pg_rows
         return false;
     if (pg_rows_count(rows) == 0) {
         pg_rows_free(rows);
-        return err_set(err, ERR_NOT_FOUND, "there is no event %s", event->id_text);
+        return fail_missing(&event->id, err);
     }
     row_read(rows, 0, more, ARRAY_SIZE(more), event);
     *ret_rows = rows;

@@ -146,6 +146,11 @@ void print_set_place(int place)
     of_place = place;
 }
 
+int print_place(void)
+{
+    return of_place;
+}
+
 bool print_json(struct json *json, struct err *err)
 {
     struct buf line;

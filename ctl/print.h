@@ -41,6 +41,7 @@ must_check bool print_json(struct json *json, struct err *err);
 void table_add_json(struct table *table, struct json *json);
 /* From now on each such object has the member `place`. */
 void print_set_place(int place);
+int print_place(void); /* -1: the command does not work in one of several places */
 /* Text of others for a terminal: control characters become '?', line ends a blank. */
 void print_text(const char *text, FILE *out);
 /* One line: "<what>  <result>: <why>"; why NULL = there is none. */

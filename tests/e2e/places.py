@@ -132,6 +132,9 @@ def a_place_that_is_away_stops_its_own_users_only(world):
     assert_equal((found.returncode, "place 2" in found.stderr), (0, False), "an event of place 0: " + found.stderr)
     found = world.ctl("show", UNKNOWN_ID)
     assert_equal((found.returncode, world.name_of(2) in found.stderr), (78, True), "no event of the others: " + found.stderr)
+    found = world.ctl("replay", UNKNOWN_ID, "--reason", "x")
+    assert_equal((found.returncode, re.findall("there is no event %s in place ([0-9])$" % UNKNOWN_ID, found.stdout, re.M)),
+                 (78, ["0", "1", "3"]), "each place that answers says it of itself only: " + found.stdout)
     world.suite.sql("ALTER DATABASE %s ALLOW_CONNECTIONS true" % world.name_of(2))
     wait_until(lambda: world.post(of(2)[0], "k").status == 202, "place 2 is back")
     for user in USERS:
