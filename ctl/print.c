@@ -241,7 +241,10 @@ const char *print_number(int64_t number, char ret_text[PRINT_NUMBER_SIZE])
 struct json_field print_document(const char *name, const char *text)
 {
     struct json *document;
-    if (!text || !json_parse(text, strlen(text), &document, NULL))
-        return json_text(name, text);
+    struct err err;
+    if (!text)
+        return json_null(name);
+    if (!json_parse(text, strlen(text), &document, &err))
+        return err.kind == ERR_MEMORY ? json_tree(name, NULL) : json_text(name, text);
     return document ? json_tree(name, document) : json_null(name);
 }

@@ -7,6 +7,7 @@
 
 #include "ctl/print.h"
 #include "tests/support/suite.h"
+#include "tests/unit/fault_injection.h"
 
 static char *printed;
 static size_t printed_length;
@@ -132,6 +133,20 @@ TEST(a_document_is_shown_as_it_is_kept)
     ck_assert(is_printed);
     ck_assert_str_eq(close_out(),
                      "{\"null\":null,\"none\":null,\"object\":{\"a\":[1,null]},\"text\":\"t\",\"broken\":\"{\"}\n");
+}
+
+TEST(a_document_without_memory_is_no_text)
+{
+    long n = 0, count;
+    do {
+        allocations_fail_at(++n, 0);
+        struct json *object = JSON_OBJECT(print_document("result", "{\"id\":\"a\"}"));
+        count = allocations_stop_failing();
+        ck_assert_int_eq(!object, n <= count);
+        json_free(object);
+    } while (n <= count);
+    ck_assert_int_gt(count, 1);
+    (void)close_out();
 }
 
 TEST(times_and_spans_are_short)
