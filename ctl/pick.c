@@ -193,10 +193,8 @@ static void take(struct pick *pick, const struct pg_rows *rows)
 bool pick_row(const struct pg_rows *rows, int row, struct pick_row *ret_row)
 {
     enum { ID, UPDATED_AT, MATCHES };
-    if (!pg_bool(rows, row, MATCHES))
-        return false;
     *ret_row = (struct pick_row){.id = pg_uuid(rows, row, ID), .updated_us = pg_time_us(rows, row, UPDATED_AT)};
-    return true;
+    return pg_bool(rows, row, MATCHES);
 }
 
 bool pick_open(struct pick *pick, struct pg_sync *db, const struct filter *filter, bool newest_first, struct err *err)

@@ -44,7 +44,7 @@ bool pick_is_over(const struct pick *pick);
 must_check bool pick_read(struct pick *pick, struct pg_sync *db, struct pg_rows **ret_rows, struct err *err);
 /* The parameters of its statement, for a test of the plan. */
 void pick_params(const struct pick *pick, struct pg_param params[PICK_PARAMS]);
-/* One row of a page. False: it is the last one that was looked at, and does not match. */
+/* One row of a page, in any case. False: it is the last one that was looked at, and does not match. */
 must_check bool pick_row(const struct pg_rows *rows, int row, struct pick_row *ret_row);
 /* Goes on behind this event: for a caller that used a part of a page, or begins where another pick ended. */
 void pick_go_on_behind(struct pick *pick, const struct uuid *id);

@@ -201,6 +201,31 @@ TEST(a_pick_goes_on_behind_an_event_as_a_page_of_the_console_does)
     }
 }
 
+/* Story: a search of the console was cut behind a page without a match, and its link to go on began anywhere. */
+TEST(a_page_without_a_match_tells_where_the_next_one_begins)
+{
+    struct filter filter = {.since = "1w", .type = "OTHER"};
+    struct pick pick;
+    struct uuid last = {{0}};
+    int pages = 0;
+    insert_world();
+    ck_assert(filter_check(&filter, &err));
+    ck_assert_msg(pick_open(&pick, operator, & filter, false, &err), "%s", err.message);
+    while (!pick_is_over(&pick)) {
+        pg_rows_scope struct pg_rows *rows = NULL;
+        struct pick_row row = {.updated_us = 0};
+        pick.look = 3;
+        ck_assert_msg(pick_read(&pick, operator, & rows, &err), "%s", err.message);
+        if (pg_rows_count(rows) == 0)
+            continue;
+        ck_assert(!pick_row(rows, 0, &row));
+        ck_assert_int_gt(memcmp(&row.id, &last, sizeof(last)), 0);
+        last = row.id;
+        pages++;
+    }
+    ck_assert_int_gt(pages, 1);
+}
+
 /* Few of many are open: the walk by the primary key gives way to a sort in the middle. */
 TEST(what_is_open_is_found_once_by_a_walk_and_then_by_a_sort)
 {
