@@ -32,11 +32,11 @@ static bool take_counts(const struct pg_rows *rows, struct counts *counts, struc
     return true;
 }
 
-/* Counts at most `most` events. */
-static bool count(struct ctl *ctl, int64_t most, struct counts *counts, struct err *err)
+/* Counts at most so many events; null = all. */
+static bool count(struct ctl *ctl, struct pg_param most, struct counts *counts, struct err *err)
 {
     pg_rows_scope struct pg_rows *rows = NULL;
-    const struct pg_param params[] = {pg_param_int8(most)};
+    const struct pg_param params[] = {most};
     return pg_sync_query(ctl->db, &sql_operator_status, params, &rows, err) && take_counts(rows, counts, err);
 }
 
@@ -126,12 +126,12 @@ bool counts_read(struct ctl *ctl, bool exact, struct counts *counts, struct err 
     if (!pg_sync_query(ctl->db, &sql_operator_failed, params, &counts->failed, err))
         return false;
     if (exact)
-        return count(ctl, INT64_MAX, counts, err);
+        return count(ctl, pg_param_null(), counts, err);
     if (!estimate(ctl, &sql_operator_status_estimate, &all, err))
         return false;
     if (waiting(counts) > COUNTS_MAX || all > ESTIMATE_SURE * COUNTS_MAX)
         return read_large(ctl, all, counts, err);
-    if (!count(ctl, COUNTS_MAX + 1, counts, err))
+    if (!count(ctl, pg_param_int8(COUNTS_MAX + 1), counts, err))
         return false;
     for (int status = 0; status < COUNTS_STATUSES; status++)
         total += counts->events[status];

@@ -2,7 +2,8 @@
 
 -- name: operator_status :many
 -- why: the number of events in each status, and the age of the oldest in seconds: of at most $1 events, any of them.
--- Where that is all, the counts are exact. It reads the table. No lock.
+-- Where that is all, the counts are exact. Null = all, without a limit, so that several processes may count. It reads
+-- the table. No lock.
 SELECT e.status, count(*),
        coalesce(greatest(extract(epoch FROM clock_timestamp() - min(coalesce(e.run_at, e.created_at))), 0), 0)::int8
 FROM (SELECT x.status, x.created_at, x.run_at FROM issuing.outbox_events x LIMIT $1::int8) e
