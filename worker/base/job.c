@@ -31,6 +31,7 @@ static void on_timer(uv_timer_t *timer)
 
 void job_wait(struct job *job, int64_t ms)
 {
+    /* guard: a job that was stopped waits for nothing */
     if (!job->is_stopped)
         uv_timer_start(&job->timer, on_timer, ms > 0 ? (uint64_t)ms : 0, 0);
 }
@@ -62,6 +63,7 @@ void jobs_stop(struct jobs *jobs)
 {
     for (struct job *job = jobs->first; job; job = job->next) {
         job->is_stopped = true;
+        /* guard: a job that is stopped is not due any more */
         uv_timer_stop(&job->timer);
         if (job->kind->on_stop)
             job->kind->on_stop(job);

@@ -1,8 +1,8 @@
 /* A module that works beside the attempts has a timer, and sends one statement at a time. All of them are stopped, are
  * idle, and are closed together, by the worker.
  *
- * A module begins with its struct job, and is allocated by job_new(). Where it needs more than the defaults it says so in
- * its struct job_kind. */
+ * A module begins with its struct job, and is allocated by job_new(). Where it needs more than the defaults it says so
+ * in its struct job_kind. */
 #ifndef ISSUING_JOB_H
 #define ISSUING_JOB_H
 

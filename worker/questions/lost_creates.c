@@ -24,6 +24,7 @@ static void on_reported(struct job *job, const struct pg_query_result *result)
 {
     struct lost_creates *lost = container_of(job, struct lost_creates, job);
     if (result->kind != PG_DONE) {
+        /* guard: a report that failed is repeated */
         job_wait(job, job->env->config->worker.poll_interval_ms);
         return;
     }
