@@ -16,7 +16,7 @@ static void log_unused_keys(const struct api *api)
 {
     size_t count = auth_unused_keys(api->env.auth);
     if (count > 0)
-        log_warning("keys of auth.jwks_file are not for RS256, ES256 or EdDSA signatures and are passed over",
+        log_warning("keys of auth.jwks_file are not for RS256, ES256 or EdDSA signatures and are ignored",
                     LOG_NUMBER("count", (int64_t)count));
 }
 

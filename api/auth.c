@@ -189,7 +189,7 @@ static bool load_secret(struct auth *auth, const char *path, struct err *err)
     if (has_few_bytes(&secret)) {
         secret_done(&secret);
         return err_set(err, ERR_CONFIG,
-                       "auth.hs256_secret_file: %s: a secret with fewer than %d different bytes is no secret", path,
+                       "auth.hs256_secret_file: %s: a secret with fewer than %d different bytes is not a secret", path,
                        SECRET_DIFFERENT_MIN);
     }
     struct hmac *hmac = hmac_new(secret.bytes, secret.length, err);

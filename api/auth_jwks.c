@@ -320,8 +320,7 @@ bool auth_jwks_parse(struct slice text, struct auth_keys *ret_keys, struct err *
         }
     }
     if (keys.count == 0)
-        return err_set(err, ERR_CONFIG, "no key for RS256, ES256 or EdDSA; %zu others were passed over",
-                       keys.unused_count);
+        return err_set(err, ERR_CONFIG, "no key for RS256, ES256 or EdDSA; %zu others were ignored", keys.unused_count);
     *ret_keys = keys;
     return true;
 }

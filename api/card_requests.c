@@ -276,7 +276,7 @@ static const struct {
 } refusals[] = {
     [ACCEPTANCE_REUSED] = {PROBLEM_KEY_REUSED, "This Idempotency-Key was used with another body.", false},
     [ACCEPTANCE_NOT_REPLACEABLE] = {PROBLEM_NOT_REPLACEABLE,
-                                    "`replaces` is no active card of this user, or it is being replaced already.",
+                                    "`replaces` is not an active card of this user, or it is being replaced already.",
                                     false},
     [ACCEPTANCE_IN_PROGRESS] = {PROBLEM_IN_PROGRESS, "A request with this key is being recorded right now.", true},
     [ACCEPTANCE_USER_BUSY] = {PROBLEM_UNAVAILABLE,

@@ -20,7 +20,7 @@ static bool read_server(struct ctl *ctl, struct place_server *server, struct err
     if (!pg_sync_query(ctl->db, &sql_operator_place_state, params, &rows, err))
         return false;
     if (pg_rows_count(rows) == 0 || !pg_bool(rows, 0, 6))
-        return err_set(err, ERR_CONFIG, "the database is no place, or another one: see database.url");
+        return err_set(err, ERR_CONFIG, "the database is not a place, or is another one: see database.url");
     copy(server->home, rows, 0);
     copy(server->left_by, rows, 1);
     copy(server->name, rows, 2);

@@ -68,7 +68,7 @@ static void check(struct sandbox *sandbox, struct http_request *request, struct 
         admit(&call)) {
         bool has_kind = http_query_text(request->query, "kind", kind, sizeof(kind));
         if (!readable) {
-            refuse(&call, 400, "bad_request", "the user id is no text of 1 to 128 characters");
+            refuse(&call, 400, "bad_request", "the user id is not a text of 1 to 128 characters");
         } else if (!has_kind || (strcmp(kind, "new") != 0 && strcmp(kind, "reissue") != 0)) {
             refuse(&call, 400, "bad_request", "kind must be new or reissue");
         } else {
@@ -141,7 +141,7 @@ static const char *read_link(const struct http_request *request, struct link_wor
     int keys;
     words->key = http_header(request, "Idempotency-Key", &keys);
     if (!json_strict_check(request->body.bytes, request->body.length, NULL))
-        return "the body is no JSON";
+        return "the body is not JSON";
     struct json_value body = json_value_of(request->body.bytes, request->body.length), value;
     if (!json_string(json_member(body, "request_id"), words->request_id, sizeof(words->request_id), NULL) ||
         !json_string(json_member(body, "card_id"), words->card_id, sizeof(words->card_id), NULL))
@@ -260,7 +260,7 @@ static void link_card(struct sandbox *sandbox, struct http_request *request, str
         if (!sandbox_call_is_json(request))
             refuse(&call, 415, "unsupported_media_type", "Content-Type must be application/json");
         else if (!readable || wrong)
-            refuse(&call, 400, "bad_request", wrong ? wrong : "the user id is no text of 1 to 128 characters");
+            refuse(&call, 400, "bad_request", wrong ? wrong : "the user id is not a text of 1 to 128 characters");
         else
             take_link(&call, &(struct ledger_link_order){
                                  .request_id = slice_of(words.request_id),

@@ -64,7 +64,7 @@ static const char *read_create(const struct http_request *request, struct create
     int keys;
     order->key = http_header(request, "Idempotency-Key", &keys);
     if (!json_strict_check(request->body.bytes, request->body.length, NULL))
-        return "the body is no JSON";
+        return "the body is not JSON";
     struct json_value body = json_value_of(request->body.bytes, request->body.length);
     if (!read_text(body, "user_id", words->user_id, sizeof(words->user_id), &order->user_id))
         return "user_id is missing or no text of 1 to 128 characters";

@@ -174,12 +174,12 @@ static const char *read_texts(const struct http_request *request, const char *co
                               const size_t *sizes)
 {
     if (!json_strict_check(request->body.bytes, request->body.length, NULL))
-        return "the body is no JSON";
+        return "the body is not JSON";
     struct json_value value, body = json_value_of(request->body.bytes, request->body.length);
     size_t cursor = 0;
     struct slice name;
     if (body.kind != JSON_OBJECT)
-        return "the body is no object";
+        return "the body is not an object";
     while (json_next_member(body, &cursor, &name, &value)) {
         char plain[32];
         size_t at = 0, length;
@@ -390,7 +390,7 @@ static const char *read_filter(const struct sandbox *sandbox, struct slice query
     if (!dialect_query_number(query, "limit", 1, LIMIT_MAX, &ret_filter->limit))
         return "limit is not between 1 and 100";
     if (!dialect_query_time(query, "created_at.on_or_after", 0, &ret_filter->since_us))
-        return "created_at.on_or_after is no time of ISO 8601";
+        return "created_at.on_or_after is not a time of ISO 8601";
     if (*ret_filter->cursor && !read_cursor(sandbox, ret_filter->cursor, &ret_filter->from))
         return "the cursor is of no list";
     return NULL;

@@ -117,9 +117,9 @@ static const char *read_members(struct sandbox *sandbox, struct json_value body,
     struct ledger_order *order = &words->order.card;
     struct json_value state = json_member(body, "state"), program = json_member(body, "card_program_token");
     if (!read_optional(json_member(body, "memo"), words->memo, sizeof(words->memo), &order->reference))
-        return "memo is no text of at most 255 bytes";
+        return "memo is not a text of at most 255 bytes";
     if (!read_optional(json_member(body, "account_token"), words->account, sizeof(words->account), &order->holder))
-        return "account_token is no UUID";
+        return "account_token is not a UUID";
     const char *user = dialect_user_of(sandbox, order->holder);
     order->user_id = slice_of(user ? user : "");
     if (!is_one_of(json_member(body, "type"), types))
@@ -133,7 +133,7 @@ static const char *read_members(struct sandbox *sandbox, struct json_value body,
     char token[UUID_TEXT_SIZE];
     if (program.kind != JSON_MISSING &&
         (!json_string(program, token, sizeof(token), NULL) || !is_uuid(slice_of(token))))
-        return "card_program_token is no UUID";
+        return "card_program_token is not a UUID";
     uint32_t replaced;
     if (!read_optional(json_member(body, "replacement_for"), words->replaces, sizeof(words->replaces),
                        &order->replaces) ||
@@ -167,13 +167,13 @@ static const char *read_create(struct sandbox *sandbox, const struct http_reques
     order->body = request->body;
     order->key = http_header(request, "Idempotency-Key", &keys);
     if (!json_strict_check(request->body.bytes, request->body.length, NULL))
-        return "the body is no JSON";
+        return "the body is not JSON";
     struct json_value body = json_value_of(request->body.bytes, request->body.length);
-    const char *wrong = body.kind == JSON_OBJECT ? read_members(sandbox, body, words) : "the body is no object";
+    const char *wrong = body.kind == JSON_OBJECT ? read_members(sandbox, body, words) : "the body is not an object";
     if (wrong)
         return wrong;
     if (keys > 1 || (keys == 1 && !is_uuid(order->key)))
-        return "Idempotency-Key is no UUID";
+        return "Idempotency-Key is not a UUID";
     keep_details(body, &words->details);
     order->details = buf_slice(&words->details);
     return NULL;
@@ -220,7 +220,7 @@ static const char *read_update(const struct http_request *request, struct ledger
 {
     order->body = request->body;
     if (!json_strict_check(request->body.bytes, request->body.length, NULL))
-        return "the body is no JSON";
+        return "the body is not JSON";
     struct json_value body = json_value_of(request->body.bytes, request->body.length);
     return lithic_state_read(json_member(body, "state"), &order->status) ? NULL
                                                                          : "state is neither OPEN, PAUSED nor CLOSED";

@@ -124,7 +124,7 @@ static const char *read_create(const struct sandbox *sandbox, const struct http_
     struct ledger_order *card = &words->order.card;
     words->code = "400";
     if (!json_strict_check(request->body.bytes, request->body.length, NULL))
-        return "the body is no JSON";
+        return "the body is not JSON";
     struct json_value body = json_value_of(request->body.bytes, request->body.length);
     read_token(body, words);
     const char *user = NULL;

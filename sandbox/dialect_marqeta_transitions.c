@@ -38,7 +38,7 @@ static const char *read_transition(const struct sandbox *sandbox, const struct h
     uint32_t card;
     words->kind = CALL_CANCEL;
     if (!json_strict_check(request->body.bytes, request->body.length, NULL))
-        return "the body is no JSON";
+        return "the body is not JSON";
     struct json_value body = json_value_of(request->body.bytes, request->body.length);
     if (marqeta_wanted_status(body) != LEDGER_CANCELLED)
         words->kind = CALL_ACTIVATE;

@@ -276,7 +276,7 @@ bool fault_rule_read(struct json_value text, size_t number, struct fault *rule, 
 {
     *rule = (struct fault){.any_call = true, .any_user = true, .count = -1, .rate = 1, .delay_ms = -1, .late_ms = -1};
     if (text.kind != JSON_OBJECT)
-        return err_set(err, ERR_MALFORMED, "rule %zu is no object", number);
+        return err_set(err, ERR_MALFORMED, "rule %zu is not an object", number);
     size_t cursor = 0;
     struct slice name;
     struct json_value value;

@@ -120,7 +120,7 @@ size_t json_shape_check(struct json_value object, const struct json_shape *shape
 {
     struct flaws flaws = {.rows = ret_flaws, .max = max};
     if (object.kind != JSON_OBJECT)
-        add_flaw(&flaws, "", "is no object", object);
+        add_flaw(&flaws, "", "is not an object", object);
     else
         check_object(object, shape, "", &flaws);
     return flaws.count;

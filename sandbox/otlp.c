@@ -192,16 +192,16 @@ static const char *walk(struct json_value body, struct spans *spans, size_t *rej
     char service[sizeof(((struct span *)0)->service)];
     size_t cursor = 0;
     if (body.kind != JSON_OBJECT || !is_list(of_resources))
-        return "the body is no object with an array resourceSpans";
+        return "the body is not an object with an array resourceSpans";
     while (json_next_element(of_resources, &cursor, &of_resource)) {
         struct json_value of_scopes = json_member(of_resource, "scopeSpans");
         size_t inner = 0;
         if (of_resource.kind != JSON_OBJECT || !is_list(of_scopes))
-            return "an element of resourceSpans is no object with an array scopeSpans";
+            return "an element of resourceSpans is not an object with an array scopeSpans";
         read_service(json_member(of_resource, "resource"), service, sizeof(service));
         while (json_next_element(of_scopes, &inner, &of_scope)) {
             if (of_scope.kind != JSON_OBJECT || !is_list(json_member(of_scope, "spans")))
-                return "an element of scopeSpans is no object with an array spans";
+                return "an element of scopeSpans is not an object with an array spans";
             if (spans)
                 put_spans(json_member(of_scope, "spans"), service, spans, rejected);
         }

@@ -81,7 +81,7 @@ static const char *read_charge(const struct http_request *request, struct charge
     }
     if (!json_strict_check(request->body.bytes, request->body.length, NULL) ||
         json_value_of(request->body.bytes, request->body.length).kind != JSON_OBJECT)
-        return "the body is no JSON object";
+        return "the body is not JSON object";
     return NULL;
 }
 

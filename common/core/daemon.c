@@ -76,7 +76,7 @@ static bool check_options(const struct daemon *daemon, struct err *err)
             return err_prefix(err, "database.url");
     daemon_reload_log_options(daemon); /* what follows may warn */
     if (config->passed_over > 0)
-        log_debug("variables that Kubernetes sets for Services are passed over",
+        log_debug("variables that Kubernetes sets for Services are ignored",
                   LOG_NUMBER("variables", config->passed_over));
     return !config->check_only ||
            (exporter_check(config, daemon->name, err) && (!daemon->check_more || daemon->check_more(config, err)));

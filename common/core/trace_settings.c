@@ -94,7 +94,7 @@ static bool read_headers(const struct config *config, struct header_file **ret_h
     bool is_read = copy && key && !text.failed
                        ? secret_copy(&lines, text.length > 0 ? text.bytes : "", text.length, err) &&
                              header_file_read(&lines, false, ret_headers, err)
-                       : err_set(err, ERR_CONFIG, "it is no list of name=value, percent-encoded");
+                       : err_set(err, ERR_CONFIG, "it is not a list of name=value, percent-encoded");
     buf_wipe(&text);
     buf_done(&text);
     free(copy);
@@ -116,7 +116,7 @@ static bool write_resource(const char *program, struct buf *out, struct err *err
             span_text(out, key, value);
     }
     if (!key) {
-        log_warning("OTEL_RESOURCE_ATTRIBUTES is passed over: it is no list of key=value, percent-encoded");
+        log_warning("OTEL_RESOURCE_ATTRIBUTES is ignored: it is not a list of key=value, percent-encoded");
         buf_reset(out);
     }
     span_text(out, "service.name", name ? name : key ? of_list : program);

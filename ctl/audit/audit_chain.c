@@ -89,7 +89,7 @@ const char *audit_chain_read(const char *line, size_t length, struct audit_link 
     int64_t form;
     link->sequence = 0;
     if (length <= TAIL_LENGTH || !json_grammar_check(line, length, NULL))
-        return "it is no line of an export";
+        return "it is not a line of an export";
     json_members(json_value_of(line, length), COUNT, names, values);
     if (!json_integer(values[FORM_NUMBER], 1, INT64_MAX, &form) ||
         !json_integer(values[SEQUENCE], 1, INT64_MAX, &found.sequence) ||
@@ -97,7 +97,7 @@ const char *audit_chain_read(const char *line, size_t length, struct audit_link 
         !json_string(values[AT], found.at, sizeof(found.at), NULL) ||
         !json_string(values[PREVIOUS], found.previous, sizeof(found.previous), NULL) ||
         !json_string(values[HASH], found.hash, sizeof(found.hash), NULL))
-        return "it is no line of an export";
+        return "it is not a line of an export";
     if (form != FORM)
         return "it has the form of another release";
     *link = found;

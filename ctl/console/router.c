@@ -199,7 +199,8 @@ static bool write_page(struct page *page, const struct route *route, struct err 
     buf_reset(page->out);
     if (!console_connect(page->console, err) || !may(page->console, route->right, err) || !route->write(page, err))
         return false;
-    return !page->out->failed || err_set(err, ERR_MEMORY, "the page is too large, or memory is out");
+    return !page->out->failed ||
+           err_set(err, ERR_MEMORY, "the page is too large, or there is not enough memory for it");
 }
 
 static bool read_form(struct page *page, struct form *form, const struct http_request *request, struct slice segment,

@@ -109,7 +109,7 @@ static bool judge(const struct issuer_profile *profile, const struct answer *ans
     const char *call_name = flow_step_name(attempt->step);
     bool is_lookup = attempt->step == STEP_LOOKUP;
     if (answer->word && !is_answer_to(answer->word, attempt->step))
-        return err_set(err, ERR_USAGE, "the next call is %s, and \"%s\" is no answer to it", call_name,
+        return err_set(err, ERR_USAGE, "the next call is %s, and \"%s\" is not an answer to it", call_name,
                        answer->word->word);
     if (!answer->word && answer->status < 300 && is_issuers(attempt->step))
         return err_set(err, ERR_USAGE, "the next call is %s: what %d says of it is in the body, so give %s", call_name,

@@ -111,13 +111,13 @@ static bool check_taker(const struct place_servers *servers, const struct place_
         if (!server->is_there || strcmp(server->name, to) != 0)
             continue;
         if (server->system != giver->system)
-            return err_set(err, ERR_REFUSED, "\"%s\" at %s is no replica of \"%s\": they are different clusters", to,
+            return err_set(err, ERR_REFUSED, "\"%s\" at %s is not a replica of \"%s\": they are different clusters", to,
                            server->where, giver->name);
         if (server->is_standby)
             return true;
         if (strcmp(giver->home, to) != 0)
             return err_set(err, ERR_REFUSED,
-                           "\"%s\" at %s is no standby any more; places move while it is one, and it is "
+                           "\"%s\" at %s is not a standby any more; places move while it is one, and it is "
                            "promoted then",
                            to, server->where);
         return true;

@@ -127,8 +127,8 @@ def a_socket_that_cannot_be_used_is_a_clear_error(world):
     with listening() as listener, socket.socket() as silent, socket.socket(type=socket.SOCK_DGRAM) as datagram:
         for wrong, words, own in ((listener, "a socket with the name", {"names": "admin"}),
                                   (listener, "systemd passed 2 sockets", {"count": "2", "names": "http:http"}),
-                                  (listener, "LISTEN_FDS is no number", {"count": "1; true"}),
-                                  (listener, "LISTEN_PID is no process id", {"pid": "x"}),
+                                  (listener, "LISTEN_FDS is not a number", {"count": "1; true"}),
+                                  (listener, "LISTEN_PID is not a process id", {"pid": "x"}),
                                   (listener, "it is not", {"close": True}),
                                   (silent, "does not listen", {}), (datagram, "not a TCP socket", {})):
             done = started_with(world, wrong, **own)

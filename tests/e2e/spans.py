@@ -492,7 +492,7 @@ def what_cannot_be_used_is_named_by_the_check_with_its_place(world):
     headers.chmod(0o600)
     file = world.dir / "bad.conf"
     for key, value, why in (("endpoint", "collector:4318", "a URL must begin with http:// or https://"),
-                            ("sample", "1.5", "\"1.5\" is no share"), ("sample", "50%", "\"50%\" is no share")):
+                            ("sample", "1.5", "\"1.5\" is not a share"), ("sample", "50%", "\"50%\" is not a share")):
         file.write_text("[trace]\n%s = %s\n" % (key, value))
         for program in ("api", "worker"):
             done = run([BUILD / ("issuing-" + program), "--config=%s" % file, "--check-config"])

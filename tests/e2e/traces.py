@@ -136,4 +136,4 @@ def a_link_that_is_none_is_refused(world):
                  "https://a/{trace_id}\"x", "https://a/{trace_id} b"):
         done = world.ctl("status", trace__link=link)
         assert_equal(done.returncode, 78, link)
-        assert_true("trace.link is no http:// or https:// address with {trace_id} once" in done.stderr, done.stderr)
+        assert_true("trace.link is not an http:// or https:// address with {trace_id} once" in done.stderr, done.stderr)

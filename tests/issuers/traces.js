@@ -47,7 +47,7 @@ function difference(given, read, path) {
 function check(text) {
   try {
     const given = JSON.parse(text);
-    if (!isObject(given) || Array.isArray(given)) return { wrong: 'the body is no object' };
+    if (!isObject(given) || Array.isArray(given)) return { wrong: 'the body is not an object' };
     const read = Request.decode(Request.encode(Request.fromObject(withBytes(given))).finish());
     const request = withHex(Request.toObject(read, { longs: String, enums: Number, bytes: Buffer }));
     return { wrong: difference(given, request, ''), request };

@@ -47,7 +47,7 @@ static void add_core_status(struct findings *findings, const struct issuer_findi
     if (status == 401 || status == 403)
         snprintf(fix, sizeof(fix), "%s: one line, the token that core-api expects", place);
     else if (status >= 500)
-        snprintf(fix, sizeof(fix), "tell the team of core-api; it is no setting of the worker");
+        snprintf(fix, sizeof(fix), "tell the team of core-api; it is not a setting of the worker");
     else
         snprintf(fix, sizeof(fix),
                  "correct core.url: core-api answers .../v1/users/{id}/card-eligibility "
@@ -272,7 +272,7 @@ static const char *fix_of_status(int status)
     if (status == 429)
         return "nothing is wrong with the settings: wait a moment, and ask again";
     if (status >= 500)
-        return "it is no setting of the worker: look at the vendor's status page, and ask again";
+        return "it is not a setting of the worker: look at the vendor's status page, and ask again";
     return "look the issuer's words up: a parameter that it does not know (holder, account), another version of its "
            "API, or another path in issuer.url";
 }

@@ -56,7 +56,7 @@ static enum findings_level judge(const struct route *route, const struct http_ca
     }
     if (outcome->kind == OUTCOME_UNKNOWN) {
         *ret_means = "an event might have been executed, and would be sent again with the same key";
-        snprintf(ret_fix, size, "tell the receiver's team; it is no setting of the worker");
+        snprintf(ret_fix, size, "tell the receiver's team; it is not a setting of the worker");
         return FINDINGS_FAIL;
     }
     if (call->status == 410) {

@@ -48,7 +48,7 @@ static bool check_client_address_header(const char *name, struct err *err)
 {
     size_t length = strlen(name);
     if (length > 64 || strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") != length)
-        return err_set(err, ERR_CONFIG, "api.client_address_header is no name of a header");
+        return err_set(err, ERR_CONFIG, "api.client_address_header is not the name of a header");
     /* RFC 7239 has a form of its own. */
     return strcasecmp(name, "Forwarded") != 0 ||
            err_set(err, ERR_CONFIG,
@@ -286,7 +286,7 @@ static bool check_trace_link(const char *link, struct err *err)
     for (const char *at = link; is_url && *at; at++)
         is_url = *at > ' ' && *at <= '~' && !strchr("\"<>\\^`", *at);
     return !link || (is_url && place && !strstr(place + 1, "{trace_id}")) ||
-           err_set(err, ERR_CONFIG, "trace.link is no http:// or https:// address with {trace_id} once");
+           err_set(err, ERR_CONFIG, "trace.link is not an http:// or https:// address with {trace_id} once");
 }
 
 /* A user whose place is looked for in the wrong database would get no card, or a second one's worth of tries; so what

@@ -136,7 +136,7 @@ const char *issuer_card_read(const struct issuer_profile *profile, struct json_v
     struct json_value values[POINTERS];
     static_assert(POINTERS <= JSON_POINTERS_MAX, "one walk finds them all");
     if (object.kind != JSON_OBJECT)
-        return "the card is no object";
+        return "the card is not an object";
     json_at_each(object, POINTERS, pointers, values);
     bool is_foreign = !is_reference(values[REFERENCE], event_id);
     if (ret_is_foreign)

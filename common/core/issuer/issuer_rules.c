@@ -115,7 +115,7 @@ bool issuer_outcome_of_call(const struct issuer_profile *profile, enum issuer_ca
     if (meaning == MEANS_EXECUTED)
         return false;
     if (meaning == MEANS_END && call->status == 201) {
-        outcome_unreadable(&outcome_issuer, "201 is no answer to this call", ret_outcome);
+        outcome_unreadable(&outcome_issuer, "201 is not an answer to this call", ret_outcome);
         return true;
     }
     struct outcome out;

@@ -162,7 +162,7 @@ const char *issuer_parameters_read(const struct issuer_profile *profile, struct 
     struct json_value value;
     size_t cursor = 0;
     if (object.kind != JSON_MISSING && object.kind != JSON_OBJECT)
-        return "the issuer's parameters are no object";
+        return "the issuer's parameters are not an object";
     for (int count = 1; json_next_member(object, &cursor, &name, &value); count++) {
         if (count > ISSUER_PARAMETERS_GIVEN_MAX)
             return "the issuer's parameters are more than 16";

@@ -158,7 +158,7 @@ static bool parse_network(struct slice text, struct ip_network *ret_network, str
     struct ip_network network = {.bits = 128};
     int shown = (int)(text.length < 60 ? text.length : 60);
     if (!parse_bare(before, &network.base))
-        return err_set(err, ERR_CONFIG, "\"%.*s\" is no IP address or network", shown, text.bytes);
+        return err_set(err, ERR_CONFIG, "\"%.*s\" is not an IP address or network", shown, text.bytes);
     if (slash) {
         bool is_v4 = ip_address_is_v4(&network.base) && !memchr(before.bytes, ':', before.length);
         if (!parse_bits((struct slice){slash + 1, text.length - before.length - 1}, is_v4 ? 32 : 128, &network.bits))

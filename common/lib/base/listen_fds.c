@@ -74,7 +74,8 @@ static bool check_socket(int fd, struct err *err)
         return err_set(err, ERR_CONFIG, "LISTEN_FDS says that file descriptor %d is open, and it is not", fd);
     if (!get_option(fd, SO_TYPE, &type) || !get_option(fd, SO_DOMAIN, &domain) ||
         !get_option(fd, SO_ACCEPTCONN, &listens))
-        return err_set(err, ERR_CONFIG, "the file descriptor %d that was passed is no socket: %s", fd, strerror(errno));
+        return err_set(err, ERR_CONFIG, "the file descriptor %d that was passed is not a socket: %s", fd,
+                       strerror(errno));
     if (type != SOCK_STREAM || (domain != AF_INET && domain != AF_INET6))
         return err_set(err, ERR_CONFIG, "the socket that was passed is not a TCP socket");
     if (!listens)
@@ -103,14 +104,14 @@ bool listen_fds_take(const char *name, int *ret_fd, struct err *err)
         return true;
     }
     if (!read_number(passed.values[PID], &pid) || pid == 0)
-        return err_set(err, ERR_CONFIG, "LISTEN_PID is no process id");
+        return err_set(err, ERR_CONFIG, "LISTEN_PID is not a process id");
     /* guard: sockets of another process are not taken */
     if (pid != (long)getpid()) { /* inherited from a parent that did not remove them */
         *ret_fd = -1;
         return true;
     }
     if (!read_number(passed.values[COUNT], &count))
-        return err_set(err, ERR_CONFIG, "LISTEN_FDS is no number");
+        return err_set(err, ERR_CONFIG, "LISTEN_FDS is not a number");
     if (count == 0) {
         *ret_fd = -1;
         return true;

@@ -41,7 +41,7 @@ bool config_value_integer(const char *text, int64_t min, int64_t max, int64_t *r
     int64_t number;
 
     if (rest == text || *rest != '\0')
-        return err_set(err, ERR_CONFIG, "\"%.40s\" is no whole number", text);
+        return err_set(err, ERR_CONFIG, "\"%.40s\" is not a whole number", text);
     if (!read_digits(text, &number, &rest) || number < min || number > max)
         return err_set(err, ERR_CONFIG, "%.40s is outside %" PRId64 " to %" PRId64, text, min, max);
     *ret_integer = number;
@@ -66,13 +66,13 @@ bool config_value_duration(const char *text, int64_t min_ms, int64_t max_ms, int
     int64_t number;
 
     if (rest == text)
-        return err_set(err, ERR_CONFIG, "\"%.40s\" is no whole number with a unit (%s)", text, names);
+        return err_set(err, ERR_CONFIG, "\"%.40s\" is not a whole number with a unit (%s)", text, names);
     if (*rest == '\0')
         return err_set(err, ERR_CONFIG, "missing unit after %.40s: one of %s", text, names);
     while (unit->name && strcmp(unit->name, rest) != 0)
         unit++;
     if (!unit->name)
-        return err_set(err, ERR_CONFIG, "\"%.40s\" is no whole number with one unit of %s", text, names);
+        return err_set(err, ERR_CONFIG, "\"%.40s\" is not a whole number with one unit of %s", text, names);
     if (!read_digits(text, &number, &rest) || __builtin_mul_overflow(number, unit->factor, &number) ||
         number < min_ms || number > max_ms) {
         config_value_write_duration(min_ms, least);
@@ -88,7 +88,7 @@ bool config_value_share(const char *text, int64_t *ret_millionths, struct err *e
     char *end;
     double share = strtod(text, &end);
     if (text[strspn(text, "0123456789.e-")] != '\0' || end == text || *end != '\0' || !(share >= 0 && share <= 1))
-        return err_set(err, ERR_CONFIG, "\"%.40s\" is no share, from 0 to 1", text);
+        return err_set(err, ERR_CONFIG, "\"%.40s\" is not a share, from 0 to 1", text);
     *ret_millionths = (int64_t)(share * 1000000 + 0.5);
     return true;
 }

@@ -202,7 +202,7 @@ static void on_connection(uv_poll_t *poll, int status, int events)
 
 static bool bad_address(const char *text, struct err *err)
 {
-    return err_set(err, ERR_CONFIG, "\"%s\" is no address to listen on, expected host:port, [ipv6]:port or *:port",
+    return err_set(err, ERR_CONFIG, "\"%s\" is not an address to listen on, expected host:port, [ipv6]:port or *:port",
                    text);
 }
 

@@ -428,7 +428,7 @@ static bool check(const char *text, size_t length, bool is_strict, struct err *e
     bool good;
 
     if (length == 0)
-        return err_set(err, ERR_MALFORMED, "byte 0: an empty text is no JSON");
+        return err_set(err, ERR_MALFORMED, "byte 0: an empty text is not JSON");
     if (length > TEXT_MAX)
         return err_set(err, ERR_MALFORMED, "a JSON text of over 1 GiB");
     scan.start = scan.at = (const unsigned char *)text;

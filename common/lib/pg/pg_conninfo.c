@@ -74,7 +74,7 @@ bool pg_conninfo_check(const char *conninfo, struct err *err)
     else if (any_of(lists.port, is_no_port))
         (void)err_set(
             err, ERR_CONFIG,
-            "a port in the database's address is no number from 1 to 65535; in a URL the signs / : ? # @ of a "
+            "a port in the database's address is not a number from 1 to 65535; in a URL the signs / : ? # @ of a "
             "password are written %%2F %%3A %%3F %%23 %%40");
     else if (any_of(lists.host, is_long_socket))
         (void)err_set(err, ERR_CONFIG, "a folder in the database's address is too long for a socket: %zu bytes at most",

@@ -291,7 +291,7 @@ TEST(a_bad_value_is_refused_wherever_it_comes_from)
     assert_text_refused("[limit]\ncount = 0\n", 2, "limit.count: 0 is outside 1 to 1000000");
     ck_assert(!load(CONFIG_API, "--limit.count=x"));
     ck_assert_int_eq(err.kind, ERR_CONFIG);
-    assert_message("--limit.count: \"x\" is no whole number");
+    assert_message("--limit.count: \"x\" is not a whole number");
     write_file("", 0);
     setenv("ISSUING_LIMIT_WINDOW", "10", 1);
     ck_assert(!load(CONFIG_API, "--config", path, "--limit.window=20s"));
@@ -673,7 +673,7 @@ TEST(the_source_of_a_clients_address_is_given_once_and_is_valid)
         {"--api.proxy_protocol", "v2", "api.proxy_protocol needs api.trusted_proxies"},
         {"--api.client_address_header", "X-Forwarded-For", "api.client_address_header needs api.trusted_proxies"},
         {"--api.trusted_proxies", "10.0.0.1/8", "api.trusted_proxies: \"10.0.0.1/8\" has bits set"},
-        {"--api.trusted_proxies", "proxy.example", "api.trusted_proxies: \"proxy.example\" is no IP address"},
+        {"--api.trusted_proxies", "proxy.example", "api.trusted_proxies: \"proxy.example\" is not an IP address"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         ck_assert(load(CONFIG_API, "--config", path, GOOD_API, rows[i].option, rows[i].value));
@@ -684,7 +684,7 @@ TEST(the_source_of_a_clients_address_is_given_once_and_is_valid)
     } pairs[] = {
         {"v2", "X-Forwarded-For", "set one"},
         {"off", "Forwarded", "Forwarded is not read"},
-        {"off", "X Forwarded", "no name of a header"},
+        {"off", "X Forwarded", "not the name of a header"},
         {"off", "X-Forwarded-For", NULL},
         {"off", "CF-Connecting-IP", NULL},
     };

@@ -83,7 +83,7 @@ TEST(numbers_out_of_range_are_refused)
     ck_assert(!load(CONFIG_CTL));
     write_file("[database]\nplace = -1\n");
     ck_assert(!load(CONFIG_CTL));
-    assert_place(2, "database.place: \"-1\" is no whole number");
+    assert_place(2, "database.place: \"-1\" is not a whole number");
 }
 
 SUITE(config_places)

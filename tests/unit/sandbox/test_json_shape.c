@@ -76,7 +76,7 @@ TEST(unknown_and_missing_members_are_named_with_their_path)
     ck_assert_str_eq(flaw_of("{\"name\":\"ab\",\"inner\":{\"kind\":\"a\",\"x\":1}}"), "inner.x is not a known member");
     ck_assert_str_eq(flaw_of("{\"name\":\"ab\",\"texts\":{\"x\":1}}"), "texts.x is of another type");
     ck_assert_str_eq(flaw_of("{\"name\":\"ab\",\"texts\":{\"x\":\"abcd\"}}"), "texts.x is too long");
-    ck_assert_str_eq(flaw_of("[]"), " is no object");
+    ck_assert_str_eq(flaw_of("[]"), " is not an object");
 }
 
 TEST(names_and_lengths_are_those_of_the_unescaped_text)

@@ -241,7 +241,7 @@ TEST(a_bad_rule_is_refused_with_its_reason_and_adds_nothing)
     static const char *const bad[][2] = {
         {"", ""},
         {"[", ""},
-        {"3", "no object"},
+        {"3", "not an object"},
         {"{}", "required"},
         {"{\"target\":\"issuer\"}", "required"},
         {"{\"target\":\"moon\",\"fault\":\"drop\"}", "target"},
