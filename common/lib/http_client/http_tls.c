@@ -1,5 +1,8 @@
 /* See http_tls.h.
  *
+ * OpenSSL leaves out of a context what it had no memory for, such as an algorithm of signatures, and says nothing. So one
+ * with which no handshake has succeeded yet is made again when a handshake fails.
+ *
  * Invariants: a session is offered only to the origin that gave it, under the authorities and the certificate of then,
  * and not beyond the end of the peer's certificate or of a CRL, which a short handshake does not look at.
  * Left out: early data, ALPN other than http/1.1, OCSP. */
@@ -20,7 +23,10 @@
 #define HOST_SIZE 256
 
 struct http_tls {
+    struct authorities *authorities;        /* borrowed, as the certificate */
+    struct client_certificate *certificate; /* NULL = none */
     SSL_CTX *context;
+    bool is_proven;       /* a handshake has succeeded with the context */
     SSL_SESSION *session; /* the last that the peer gave; NULL = none */
     int64_t ends_s;       /* when a certificate of the peer's chain ends, by the clock of the world; 0 = unknown */
     int64_t crls_end_s;   /* when a CRL of our authorities does */
@@ -48,12 +54,10 @@ static bool use_certificate(SSL_CTX *context, const struct client_certificate *c
     return done;
 }
 
-static bool set_context(struct http_tls *tls, const struct authorities *authorities,
-                        const struct client_certificate *certificate)
+static bool set_context(SSL_CTX *context, struct http_tls *tls)
 {
     static const unsigned char protocols[] = "\x08http/1.1";
-    SSL_CTX *context = tls->context;
-    SSL_CTX_set1_cert_store(context, authorities->store);
+    SSL_CTX_set1_cert_store(context, tls->authorities->store);
     /* guard: a peer proves by whom it is known */
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL);
     /* OpenSSL decrypts into buffers of its own, which nothing else wipes. */
@@ -66,7 +70,19 @@ static bool set_context(struct http_tls *tls, const struct authorities *authorit
     SSL_CTX_sess_set_new_cb(context, on_session);
     return SSL_CTX_set_app_data(context, tls) == 1 && SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) == 1 &&
            SSL_CTX_set_alpn_protos(context, protocols, sizeof(protocols) - 1) == 0 &&
-           (!certificate || use_certificate(context, certificate));
+           (!tls->certificate || use_certificate(context, tls->certificate));
+}
+
+/* Connections that are there keep the context that they began with. false: the old one stays. */
+static bool make_context(struct http_tls *tls)
+{
+    SSL_CTX *context = SSL_CTX_new(TLS_client_method());
+    bool done = context && set_context(context, tls);
+    SSL_CTX_free(done ? tls->context : context);
+    if (done)
+        tls->context = context;
+    ERR_clear_error();
+    return done;
 }
 
 const char *http_tls_open(const char *host, struct authorities *authorities, struct client_certificate *certificate,
@@ -80,11 +96,11 @@ const char *http_tls_open(const char *host, struct authorities *authorities, str
     if (!tls)
         return "out of memory";
     memcpy(tls->host, host + brackets, length);
+    tls->authorities = authorities;
+    tls->certificate = certificate;
     tls->crls_end_s = authorities->crls_end_s;
-    tls->context = SSL_CTX_new(TLS_client_method());
-    if (!tls->context || !set_context(tls, authorities, certificate)) {
+    if (!make_context(tls)) {
         http_tls_close(tls);
-        ERR_clear_error();
         return certificate ? "TLS does not start with this certificate" : "TLS does not start";
     }
     *ret_tls = tls;
@@ -153,6 +169,7 @@ static int64_t end_of_chain(const SSL *ssl)
 
 void http_tls_note(struct http_tls *tls, const SSL *ssl)
 {
+    tls->is_proven = true;
     if (!SSL_session_reused(ssl))
         tls->ends_s = end_of_chain(ssl);
 }
@@ -175,4 +192,7 @@ void http_tls_failed(struct http_tls *tls, SSL *ssl, char ret_why[HTTP_TLS_WHY_S
     /* What the peer remembers of it may be what failed. */
     SSL_SESSION_free(tls->session);
     tls->session = NULL;
+    /* guard: a context that lacks something is made again */
+    if (!tls->is_proven)
+        (void)make_context(tls); /* else the next failure does */
 }

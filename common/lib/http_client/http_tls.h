@@ -16,7 +16,8 @@ struct ssl_st;
 
 #define HTTP_TLS_WHY_SIZE 160
 
-/* host: a name as punycode, or an address, that of version 6 in brackets. Returns why it did not open, or NULL. */
+/* host: a name as punycode, or an address, that of version 6 in brackets. The others are borrowed until it is closed;
+ * certificate NULL = none. Returns why it did not open, or NULL. */
 const char *http_tls_open(const char *host, struct authorities *authorities, struct client_certificate *certificate,
                           struct http_tls **ret_tls);
 /* Precondition: none of its connections is left. Accepts NULL. */

@@ -254,7 +254,7 @@ static void run_without_pause(void)
     allocations_pause(true);
 }
 
-static void run_call(int id, int64_t timeout_ms)
+static void begin_call(int id, int64_t timeout_ms)
 {
     char path[32];
     snprintf(path, sizeof(path), "/id/%d", id);
@@ -264,6 +264,10 @@ static void run_call(int id, int64_t timeout_ms)
     allocations_pause(false);
     http_client_start(scripted.client, &calls[id].call);
     allocations_pause(true);
+}
+
+static void finish_call(int id)
+{
     for (int iterations = 0; calls[id].ends == 0; iterations++) {
         ck_assert_int_lt(iterations, 100000);
         run_without_pause();
@@ -288,32 +292,43 @@ static void expect_honest(int id, long n)
     http_call_done(call);
 }
 
+static void close_client(void)
+{
+    scripted_close_client();
+    while (!scripted.is_closed)
+        run_without_pause();
+}
+
+static void close_peers(void)
+{
+    while (scripted_has_connection())
+        scripted_close(scripted_accept());
+    for (int i = 0; i < fds_count; i++)
+        scripted_close(fds[i]);
+    fds_count = 0;
+}
+
 /* Returns how many allocations there were; *ret_answered, how many calls were answered, -1 = there was no client. */
 static long play_without_memory(long n, long further, int *ret_answered)
 {
     *ret_answered = -1;
-    fds_count = 0;
     allocations_pause(true);
     allocations_fail_at(n, further);
     send_instead = send_twice;
     if (open_client()) {
         *ret_answered = 0;
         for (int id = 0; id < CALLS; id++) {
-            run_call(id, n > 0 ? 3000 : 20000); /* more than a busy machine takes for an answer */
+            begin_call(id, n > 0 ? 3000 : 20000); /* more than a busy machine takes for an answer */
+            finish_call(id);
             *ret_answered += calls[id].call.result == HTTP_ANSWERED;
             expect_honest(id, n);
         }
-        scripted_close_client();
-        while (!scripted.is_closed)
-            run_without_pause();
+        close_client();
     }
     send_instead = NULL;
     long count = allocations_stop_failing();
     allocations_pause(false);
-    while (scripted_has_connection())
-        scripted_close(scripted_accept());
-    for (int i = 0; i < fds_count; i++)
-        scripted_close(fds[i]);
+    close_peers();
     return count;
 }
 
@@ -346,12 +361,37 @@ START_TEST(when_memory_is_gone_for_long_all_calls_end)
     ck_assert_int_eq(answered, CALLS);
 }
 
+/* OpenSSL leaves out of a context what it has no memory for, and says nothing. */
+START_TEST(what_an_allocation_leaves_out_of_a_context_costs_one_call)
+{
+    scripted_close_client();
+    SCRIPTED_UNTIL(scripted.is_closed);
+    int before = scripted_descriptors();
+    for (long n = 1, count = 1; count >= n - 1; n++) { /* until none fails any more */
+        ck_assert(open_client());
+        allocations_fail_at(n, 0);
+        begin_call(0, 3000);
+        count = allocations_stop_failing();
+        finish_call(0);
+        expect_honest(0, n);
+        begin_call(1, 20000);
+        finish_call(1);
+        ck_assert_msg(calls[1].call.result == HTTP_ANSWERED, "%ld: %s", n, calls[1].call.error);
+        expect_honest(1, n);
+        close_client();
+        allocations_pause(false);
+        close_peers();
+        ck_assert_int_eq(scripted_descriptors(), before);
+    }
+}
+
 static void add_tests(Suite *suite, const char *scheme, void (*set_up)(void))
 {
     TCase *tests = tcase_create(scheme);
     tcase_add_checked_fixture(tests, set_up, scripted_tear_down);
     tcase_add_test(tests, an_allocation_that_fails_ends_a_call_once_and_with_a_true_result);
     tcase_add_test(tests, when_memory_is_gone_for_long_all_calls_end);
+    tcase_add_test(tests, what_an_allocation_leaves_out_of_a_context_costs_one_call);
     suite_add_tcase(suite, tests);
 }
 
