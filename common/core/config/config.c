@@ -212,7 +212,9 @@ static bool take_option_flag(struct config_loading *loading, int argc, char **ar
         return err_set(loading->err, ERR_USAGE, "--%s needs a value", flag.name);
     if (!flag.option && loading->member_flag_count++ == CONFIG_MEMBERS_MAX)
         return err_set(loading->err, ERR_USAGE, "there are more than %d --issuer.create", CONFIG_MEMBERS_MAX);
-    while (place < loading->flag_count && strcmp(loading->flags[place].name, flag.name) != 0)
+    /* Of an option the last counts alone; of routes and members each is read. */
+    bool is_plain = flag.option && !flag.type[0];
+    while (place < loading->flag_count && !(is_plain && strcmp(loading->flags[place].name, flag.name) == 0))
         place++;
     loading->flags[place] = flag;
     loading->flag_count += place == loading->flag_count;

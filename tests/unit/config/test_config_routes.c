@@ -174,6 +174,7 @@ TEST(a_flag_is_above_the_environment_and_that_above_the_file)
     write_file("[route.A]\nurl = https://a\ntimeout = 1s\nmax_attempts = 2\nkey_lifetime = 1h\n");
     ck_assert_int_eq(setenv("ISSUING_ROUTE_A_TIMEOUT", "2s", 1), 0);
     ck_assert_int_eq(setenv("ISSUING_ROUTE_A_MAX_ATTEMPTS", "4", 1), 0);
+    ck_assert(!load(CONFIG_WORKER, "--route.A.timeout=3", "--route.A.timeout=4s")); /* nor does the last hide a fault */
     ck_assert(load(CONFIG_WORKER, "--route.A.timeout=3s", "--route.A.timeout=4s"));
     ck_assert_int_eq(route_of("A")->timeout_ms, 4000);
     ck_assert_int_eq(route_of("A")->max_attempts, 4);
