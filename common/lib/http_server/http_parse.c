@@ -314,11 +314,18 @@ static size_t read_fields(struct http_parse *parse, const char *bytes, size_t le
 
 /* ---- bodies: of a known length, and in chunks with their trailer (RFC 9112 section 7) ---- */
 
-static size_t read_body(struct http_parse *parse, const char *bytes, size_t length)
+/* What is left of the body or the chunk. */
+static size_t read_left(struct http_parse *parse, const char *bytes, size_t length)
 {
     size_t used = parse->left < length ? (size_t)parse->left : length;
     feed(parse, bytes, used);
     parse->left -= used;
+    return used;
+}
+
+static size_t read_body(struct http_parse *parse, const char *bytes, size_t length)
+{
+    size_t used = read_left(parse, bytes, length);
     if (is_stopped(parse) || parse->left > 0)
         return used;
     if (!parse->end_seen)
@@ -391,9 +398,7 @@ static size_t read_chunk_line(struct http_parse *parse, const char *bytes, size_
 
 static size_t read_chunk_data(struct http_parse *parse, const char *bytes, size_t length)
 {
-    size_t used = parse->left < length ? (size_t)parse->left : length;
-    feed(parse, bytes, used);
-    parse->left -= used;
+    size_t used = read_left(parse, bytes, length);
     if (parse->left == 0)
         parse->part = HTTP_PART_CHUNK_LINE;
     return used;
