@@ -65,7 +65,6 @@ struct type_count {
 struct outbox_gauges {
     struct gauge_question question;
     struct server_gauges server;
-    struct outbox_gauges *first, *next; /* of several places, in their order */
     struct type_count types[TYPES_MAX]; /* card requests first, then the routes by type */
     int type_count;
     int at;              /* of types: the one that is being counted */
@@ -78,6 +77,12 @@ struct outbox_gauges {
 };
 
 /* ---- the figures ---- */
+
+/* The places are chained by their server gauges. NULL = NULL. */
+static struct outbox_gauges *owner_of(struct server_gauges *server)
+{
+    return server ? container_of(server, struct outbox_gauges, server) : NULL;
+}
 
 static void add_type(struct outbox_gauges *gauges, const char *type, const char *status, int64_t events)
 {
@@ -141,7 +146,7 @@ static void show_figures(struct outbox_gauges *gauges)
     int64_t undelivered = 0;
     metrics_set_all(question->options.metrics, DAEMON_METRIC_TYPE_EVENTS, 0); /* what is no route any more */
     metrics_set_all(question->options.metrics, DAEMON_METRIC_TYPE_OLDEST, 0);
-    for (struct outbox_gauges *each = gauges->first; each; each = each->next) {
+    for (struct outbox_gauges *each = owner_of(gauges->server.first); each; each = owner_of(each->server.next)) {
         struct count of_place = count_all(each);
         add(&all, &of_place);
         undelivered += each->undelivered;
@@ -372,12 +377,6 @@ bool outbox_gauges_open(const struct gauges_options *options, struct outbox_gaug
     gauges->failed_rows = ROWS_MOST;
     start_type(&gauges->types[0], OUTBOX_EVENT_TYPE, ROWS_MOST);
     gauges->type_count = 1;
-    gauges->first = first ? first : gauges;
-    struct outbox_gauges **end = &gauges->first->next;
-    while (first && *end)
-        end = &(*end)->next;
-    if (first)
-        *end = gauges;
     gauge_question_open(&gauges->question, options, on_round_timer);
     server_gauges_open(&gauges->server, options, first ? &first->server : NULL);
     *ret_gauges = gauges;
@@ -387,7 +386,7 @@ bool outbox_gauges_open(const struct gauges_options *options, struct outbox_gaug
 void outbox_gauges_update_age(struct outbox_gauges *gauges)
 {
     int64_t answered_ms = INT64_MAX;
-    for (const struct outbox_gauges *each = gauges->first; each; each = each->next) {
+    for (const struct outbox_gauges *each = owner_of(gauges->server.first); each; each = owner_of(each->server.next)) {
         int64_t events_ms = each->question.answered_ms, server_ms = each->server.question.answered_ms;
         int64_t of_both_ms = events_ms < server_ms ? events_ms : server_ms;
         answered_ms = of_both_ms < answered_ms ? of_both_ms : answered_ms;
