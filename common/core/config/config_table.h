@@ -127,6 +127,12 @@ struct config_loading {
 /* Reads the text as the value of the setting. */
 must_check bool config_set(struct config_loading *loading, const struct config_setting *setting, const char *text,
                            enum config_origin origin);
+must_check bool config_set_option(struct config_loading *loading, const struct config_option *option, const char *text,
+                                  enum config_origin origin);
+/* config_flags.c: keeps the flags, and sets what does not wait for the file: --config, --help ... ERR_USAGE. */
+must_check bool config_take_arguments(struct config_loading *loading, int argc, char **argv);
+/* Sets the options of the flags that were kept. */
+must_check bool config_set_from_flags(struct config_loading *loading);
 /* config_file.c: sets the options of the file at loading->file.path. */
 must_check bool config_load_file(struct config_loading *loading);
 
