@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/core/card.h"
+#include "common/lib/base/slice.h"
 #include "common/lib/base/uuid7.h"
 #include "common/lib/http_server/http_path.h"
 #include "common/lib/json/json_strict.h"
@@ -18,11 +19,6 @@
 #include "sandbox/sandbox_call.h"
 
 #define USER_SIZE 129
-
-static struct slice slice_of(const char *text)
-{
-    return (struct slice){.bytes = text, .length = strlen(text)};
-}
 
 static must_check bool read_user(struct slice segment, char user[USER_SIZE])
 {

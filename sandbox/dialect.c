@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/lib/base/slice.h"
 #include "common/lib/http_server/http_path.h"
 #include "sandbox/store.h"
 
@@ -49,11 +50,6 @@ void dialect_answer_error(struct sandbox *sandbox, struct sandbox_answer *answer
 const char *dialect_user_of(const struct sandbox *sandbox, struct slice holder)
 {
     return holders_user(sandbox->holders, holder);
-}
-
-static struct slice slice_of(const char *text)
-{
-    return (struct slice){.bytes = text, .length = strlen(text)};
 }
 
 void dialect_put_issuer(struct sandbox *sandbox, struct slice user_id, const char *holder, struct json_writer *writer)

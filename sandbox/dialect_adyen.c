@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/lib/base/slice.h"
 #include "common/lib/http_server/http_path.h"
 #include "common/lib/json/json_strict.h"
 #include "sandbox/dialect_adyen_words.h"
@@ -23,11 +24,6 @@
 
 #define CODE_FIELDS "30_031"
 #define CODE_KEY "704"
-
-static struct slice slice_of(const char *text)
-{
-    return (struct slice){.bytes = text, .length = strlen(text)};
-}
 
 /* ---- answers ---- */
 

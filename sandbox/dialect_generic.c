@@ -6,6 +6,7 @@
  * answer is stored, and a repeat is answered with the key's card. Left out: money, limits, expiry, webhooks. */
 #include <string.h>
 
+#include "common/lib/base/slice.h"
 #include "common/lib/http_server/http_path.h"
 #include "common/lib/json/json_strict.h"
 #include "common/lib/json/json_value.h"
@@ -188,11 +189,6 @@ static void create(struct sandbox *sandbox, struct http_request *request)
             dialect_take(&call, &words.order);
     }
     sandbox_call_finish(&call);
-}
-
-static struct slice slice_of(const char *text)
-{
-    return (struct slice){.bytes = text, .length = strlen(text)};
 }
 
 /* The cards of a reference as they were at then_ms. */

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/lib/base/clock.h"
+#include "common/lib/base/slice.h"
 #include "common/lib/http_server/http_path.h"
 #include "common/lib/json/json_strict.h"
 #include "common/lib/json/json_value.h"
@@ -23,11 +24,6 @@
 #define NOT_FOUND "object_not_found_error"
 #define WRONG_STATE "invalid_operation_error"
 #define KEY_USED "idempotency_key_already_used_error"
-
-static struct slice slice_of(const char *text)
-{
-    return (struct slice){.bytes = text, .length = strlen(text)};
-}
 
 /* ---- answers ---- */
 

@@ -8,16 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/lib/base/slice.h"
 #include "common/lib/base/uuid7.h"
 #include "common/lib/http_server/http_path.h"
 #include "common/lib/json/json_strict.h"
 #include "common/lib/json/json_value.h"
 #include "sandbox/dialect_lithic.h"
-
-static struct slice slice_of(const char *text)
-{
-    return (struct slice){.bytes = text, .length = strlen(text)};
-}
 
 static must_check bool is_uuid(struct slice text)
 {

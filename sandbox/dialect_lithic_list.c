@@ -1,17 +1,13 @@
 /* The list of cards of the dialect `lithic`, newest first: its filters and its pages. */
 #include <string.h>
 
+#include "common/lib/base/slice.h"
 #include "common/lib/base/uuid7.h"
 #include "common/lib/http_server/http_path.h"
 #include "sandbox/dialect_lithic.h"
 
 #define PAGE_DEFAULT 50
 #define PAGE_MAX 100
-
-static struct slice slice_of(const char *text)
-{
-    return (struct slice){.bytes = text, .length = strlen(text)};
-}
 
 struct filter {
     char memo[LITHIC_MEMO_SIZE], account[UUID_TEXT_SIZE], after[UUID_TEXT_SIZE];

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/lib/base/slice.h"
 #include "common/lib/http_server/http_path.h"
 #include "common/lib/json/json_strict.h"
 #include "sandbox/dialect_call.h"
@@ -23,11 +24,6 @@
 #define CODE_PRODUCT "400019"
 
 /* ---- answers ---- */
-
-static struct slice slice_of(const char *text)
-{
-    return (struct slice){.bytes = text, .length = strlen(text)};
-}
 
 static struct json_value json_of(const char *text)
 {

@@ -2,20 +2,15 @@
 #include "sandbox/dialect_marqeta_transitions.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "common/lib/base/clock.h"
+#include "common/lib/base/slice.h"
 #include "common/lib/http_server/http_path.h"
 #include "common/lib/json/json_strict.h"
 #include "sandbox/dialect_marqeta_words.h"
 #include "sandbox/store.h"
 
 #define KEY_SIZE (MARQETA_TOKEN_SIZE + 16)
-
-static struct slice slice_of(const char *text)
-{
-    return (struct slice){.bytes = text, .length = strlen(text)};
-}
 
 /* A transition and a card may have the same token. */
 static void write_transition_key(const char *token, char ret_key[KEY_SIZE])

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/lib/base/slice.h"
 #include "common/lib/http_server/http_path.h"
 #include "common/lib/json/json_value.h"
 #include "sandbox/dialect_stripe.h"
@@ -21,11 +22,6 @@
 #define KEY_MAX 255
 #define DETAILS_MAX (64 * 1024)
 #define REFERENCE_NAME "issuing_reference" /* of our metadata: what the ledger and its reports call the reference */
-
-static struct slice slice_of(const char *text)
-{
-    return (struct slice){.bytes = text, .length = strlen(text)};
-}
 
 /* ---- errors ---- */
 

@@ -1,16 +1,12 @@
 /* The list of cards of the dialect `stripe`, newest first: its filters and its pages. */
 #include <string.h>
 
+#include "common/lib/base/slice.h"
 #include "common/lib/json/json_value.h"
 #include "sandbox/dialect_stripe.h"
 
 #define LIST_DEFAULT 10
 #define LIST_MAX 100
-
-static struct slice slice_of(const char *text)
-{
-    return (struct slice){.bytes = text, .length = strlen(text)};
-}
 
 struct filter {
     char holder[FORM_VALUE_SIZE], status[16], type[16], last4[8];

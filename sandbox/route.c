@@ -15,6 +15,7 @@
 
 #include "common/lib/base/clock.h"
 #include "common/lib/base/log.h"
+#include "common/lib/base/slice.h"
 #include "common/lib/http_server/http_path.h"
 #include "common/lib/json/json_strict.h"
 #include "common/lib/json/json_value.h"
@@ -28,11 +29,6 @@
 #include "sandbox/store.h"
 
 #define REFUSED_STATUS 422 /* of a late refusal (late_code), which the key keeps */
-
-static struct slice slice_of(const char *text)
-{
-    return (struct slice){.bytes = text, .length = strlen(text)};
-}
 
 static void find_leaks(struct sandbox *sandbox, const struct http_request *request)
 {

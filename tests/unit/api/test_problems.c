@@ -6,17 +6,13 @@
 #include <string.h>
 
 #include "api/problems.h"
+#include "common/lib/base/slice.h"
 #include "common/lib/json/json_strict.h"
 #include "common/lib/json/json_value.h"
 #include "tests/support/suite.h"
 
 static struct buf out;
 static const struct slice no_errors;
-
-static struct slice slice_of(const char *text)
-{
-    return (struct slice){.bytes = text, .length = strlen(text)};
-}
 
 static void set_up(void)
 {

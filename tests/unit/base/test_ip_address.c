@@ -8,12 +8,8 @@
 #include <string.h>
 
 #include "common/lib/base/ip_address.h"
+#include "common/lib/base/slice.h"
 #include "tests/support/suite.h"
-
-static struct slice slice_of(const char *text)
-{
-    return (struct slice){text, strlen(text)};
-}
 
 static const struct {
     const char *text, *wanted;

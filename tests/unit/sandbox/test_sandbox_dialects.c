@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/lib/base/slice.h"
 #include "common/lib/base/uuid7.h"
 #include "common/lib/json/json_strict.h"
 #include "sandbox/dialect.h"
@@ -25,11 +26,6 @@ static void set_up(void)
 static void tear_down(void)
 {
     ledger_free(ledger);
-}
-
-static struct slice slice_of(const char *text)
-{
-    return (struct slice){.bytes = text, .length = strlen(text)};
 }
 
 static uint32_t make(const char *reference, enum ledger_card_status status, int64_t now_ms)

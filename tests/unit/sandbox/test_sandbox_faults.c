@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/lib/base/backoff.h"
+#include "common/lib/base/slice.h"
 #include "common/lib/json/json_strict.h"
 #include "common/lib/json/json_value.h"
 #include "sandbox/fault_answer.h"
@@ -24,11 +25,6 @@ static void set_up(void)
 static void tear_down(void)
 {
     faults_done(&faults);
-}
-
-static struct slice slice_of(const char *text)
-{
-    return (struct slice){.bytes = text, .length = strlen(text)};
 }
 
 static void add(const char *text)

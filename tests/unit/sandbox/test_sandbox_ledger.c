@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/lib/base/slice.h"
 #include "common/lib/json/json_strict.h"
 #include "sandbox/ledger.h"
 #include "sandbox/ledger_report.h"
@@ -24,11 +25,6 @@ static void set_up(void)
 static void tear_down(void)
 {
     ledger_free(ledger);
-}
-
-static struct slice slice_of(const char *text)
-{
-    return (struct slice){.bytes = text, .length = strlen(text)};
 }
 
 static struct ledger_order order_of(const char *key, const char *body)

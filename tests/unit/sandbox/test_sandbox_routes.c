@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/lib/base/slice.h"
 #include "common/lib/json/json_strict.h"
 #include "common/lib/json/json_value.h"
 #include "sandbox/charges.h"
@@ -34,11 +35,6 @@ static void tear_down(void)
     charges_free(charges);
     hooks_free(hooks);
     buf_done(&out);
-}
-
-static struct slice slice_of(const char *text)
-{
-    return (struct slice){.bytes = text, .length = strlen(text)};
 }
 
 static struct charge *charge_of(const char *key)

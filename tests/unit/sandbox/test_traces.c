@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/lib/base/buf.h"
+#include "common/lib/base/slice.h"
 #include "sandbox/otlp.h"
 #include "sandbox/spans.h"
 #include "sandbox/trace_drawing.h"
@@ -30,11 +31,6 @@ static void tear_down(void)
     spans_free(spans);
     buf_done(&out);
     buf_done(&body);
-}
-
-static struct slice slice_of(const char *text)
-{
-    return (struct slice){.bytes = text, .length = strlen(text)};
 }
 
 static const char *read_body(const char *text, size_t *ret_rejected)
