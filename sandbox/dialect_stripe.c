@@ -3,10 +3,10 @@
  * number that only a second call shows, and a cardholder's personal data in each answer.
  *
  * The answer is stored under the key once execution has begun, so a 401, a 429 and the refusal of a malformed call are
- * not. "The same
- * parameters" means the same path and the same bytes. Decided here, since the documents do not say it: an unknown
- * cardholder is 400 resource_missing, and a cancel of a cancelled card is 400. A replacement for `damaged` or `expired` keeps the
- * number, and cancels the old card once it is active; one for `lost` or `stolen` wants the old card cancelled before.
+ * not. "The same parameters" means the same path and the same bytes. Decided here, since the documents do not say it: an
+ * unknown cardholder is 400 resource_missing, and a cancel of a cancelled card is 400. A replacement for `damaged` or
+ * `expired` keeps the number, and cancels the old card once it is active; one for `lost` or `stolen` wants the old card
+ * cancelled before.
  * Left out: other API versions, Connect accounts, webhooks. */
 #include <stdio.h>
 #include <string.h>
@@ -15,13 +15,6 @@
 #include "common/lib/http_server/http_path.h"
 #include "common/lib/json/json_value.h"
 #include "sandbox/dialect_stripe.h"
-
-#define METADATA_MAX 50
-#define METADATA_NAME_MAX 40
-#define METADATA_VALUE_MAX 500
-#define KEY_MAX 255
-#define DETAILS_MAX (64 * 1024)
-#define REFERENCE_NAME "issuing_reference" /* of our metadata: what the ledger and its reports call the reference */
 
 /* ---- errors ---- */
 
@@ -75,13 +68,6 @@ void stripe_refuse(struct sandbox_call *call, int status, const struct stripe_er
 
 /* ---- what every call has ---- */
 
-static must_check bool is_form(const struct http_request *request)
-{
-    static const struct slice form = SLICE("application/x-www-form-urlencoded");
-    struct slice type = http_header(request, "Content-Type", NULL);
-    return type.length >= form.length && strncasecmp(type.bytes, form.bytes, form.length) == 0;
-}
-
 /* The answer repeats the version. Without one, the account's own would decide the shape of the answers. */
 bool stripe_begin(struct sandbox_call *call, struct sandbox *sandbox, struct http_request *request, enum call_kind kind,
                   struct sandbox_order *order)
@@ -101,226 +87,9 @@ bool stripe_begin(struct sandbox_call *call, struct sandbox *sandbox, struct htt
     return false;
 }
 
-bool stripe_is_listed(const char *const *names, const char *name)
-{
-    struct slice element;
-    for (; *names; names++) {
-        if (strcmp(*names, name) == 0)
-            return true;
-        size_t length = strlen(*names);
-        if ((*names)[length - 1] == '[' && strncmp(*names, name, length) == 0 && name[strlen(name) - 1] == ']')
-            return true;
-    }
-    return form_is_element(name, "expand", &element);
-}
-
 /* ---- create ---- */
 
-/* The texts of a create or an update; the order points to them. */
-struct words {
-    char holder[FORM_VALUE_SIZE], reference[METADATA_VALUE_MAX + 1], replaces[FORM_VALUE_SIZE];
-    char currency[8], type[16], status[16], reason[16];
-    struct buf metadata; /* the members of the object: "name":"value",.. */
-    int metadata_count;
-    struct buf details;
-    struct sandbox_order order;
-};
-
-static void words_init(struct words *words)
-{
-    *words = (struct words){.metadata_count = 0};
-    buf_init(&words->metadata, DETAILS_MAX);
-    buf_init(&words->details, 2 * DETAILS_MAX);
-}
-
-static void words_done(struct words *words)
-{
-    buf_done(&words->metadata);
-    buf_done(&words->details);
-}
-
-static must_check bool keep_metadata(struct words *words, struct slice name, const struct form_pair *pair,
-                                     struct stripe_error *ret_error)
-{
-    size_t length = strlen(pair->value);
-    if (!name.length || name.length > METADATA_NAME_MAX)
-        return stripe_set_error(ret_error, "invalid_request_error", pair->name,
-                                "a metadata key has 1 to 40 characters");
-    if (length > METADATA_VALUE_MAX)
-        return stripe_set_error(ret_error, "invalid_request_error", pair->name,
-                                "a metadata value has at most 500 characters");
-    if (words->metadata_count++ == METADATA_MAX)
-        return stripe_set_error(ret_error, "invalid_request_error", "metadata",
-                                "an object has at most 50 metadata keys");
-    if (words->metadata.length)
-        buf_put_byte(&words->metadata, ',');
-    json_put_string(&words->metadata, name.bytes, name.length);
-    buf_put_byte(&words->metadata, ':');
-    json_put_string(&words->metadata, pair->value, length);
-    if (slice_is(name, REFERENCE_NAME))
-        memcpy(words->reference, pair->value, length + 1);
-    return true;
-}
-
-/* Documented parameters that this dialect ignores. */
-static const char *const unused_of_create[] = {"exp_month",
-                                               "exp_year",
-                                               "financial_account",
-                                               "financial_account_v2",
-                                               "lifecycle_controls[",
-                                               "personalization_design",
-                                               "pin[",
-                                               "second_line",
-                                               "shipping[",
-                                               "spending_controls[",
-                                               NULL};
-static const char *const unused_of_update[] = {"cancellation_reason", "personalization_design", "pin[",
-                                               "shipping[",           "spending_controls[",     NULL};
-
-static must_check bool read_pair(struct words *words, const struct form_pair *pair, bool is_create,
-                                 struct stripe_error *ret_error)
-{
-    const struct {
-        const char *name;
-        char *text;
-        size_t size;
-        bool of_update;
-    } texts[] = {
-        {"cardholder", words->holder, sizeof(words->holder), false},
-        {"currency", words->currency, sizeof(words->currency), false},
-        {"type", words->type, sizeof(words->type), false},
-        {"status", words->status, sizeof(words->status), true},
-        {"replacement_for", words->replaces, sizeof(words->replaces), false},
-        {"replacement_reason", words->reason, sizeof(words->reason), false},
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
-        if ((!is_create && !texts[i].of_update) || strcmp(texts[i].name, pair->name) != 0)
-            continue;
-        if (strlen(pair->value) >= texts[i].size)
-            return stripe_set_error(ret_error, "invalid_request_error", pair->name, "the value is too long");
-        memcpy(texts[i].text, pair->value, strlen(pair->value) + 1);
-        return true;
-    }
-    struct slice name;
-    if (form_is_element(pair->name, "metadata", &name))
-        return keep_metadata(words, name, pair, ret_error);
-    if (stripe_is_listed(is_create ? unused_of_create : unused_of_update, pair->name))
-        return true;
-    return stripe_set_error(ret_error, "parameter_unknown", pair->name, "received an unknown parameter");
-}
-
-static must_check bool read_pairs(struct words *words, const struct http_request *request, bool is_create,
-                                  struct stripe_error *ret_error)
-{
-    struct slice rest = request->body;
-    struct form_pair pair;
-    bool wrong;
-    if (request->body.length && !is_form(request))
-        return stripe_set_error(ret_error, "invalid_request_error", "", "the body must be a form");
-    while (form_next(&rest, &pair, &wrong)) {
-        if (!read_pair(words, &pair, is_create, ret_error))
-            return false;
-    }
-    return !wrong || stripe_set_error(ret_error, "invalid_request_error", "", "the form cannot be decoded");
-}
-
-static must_check bool is_word(const char *text, const char *const *words)
-{
-    while (*words && strcmp(*words, text) != 0)
-        words++;
-    return *words != NULL;
-}
-
-static must_check bool check_replacement(const struct sandbox *sandbox, struct words *words,
-                                         struct stripe_error *ret_error)
-{
-    static const char *const reasons[] = {"damaged", "expired", "lost", "stolen", NULL};
-    static const char *const keep_number[] = {"damaged", "expired", NULL};
-    struct ledger_order *order = &words->order.card;
-    uint32_t card;
-    order->replaces = slice_of(words->replaces);
-    order->is_reissue = order->replaces.length > 0;
-    if (order->is_reissue && !ledger_card_of_id(sandbox->ledger, order->replaces, &card))
-        return stripe_set_error(ret_error, "resource_missing", "replacement_for", "no such issuing card");
-    if (order->is_reissue != (*words->reason != '\0'))
-        return stripe_set_error(ret_error, "parameter_missing", "replacement_reason",
-                                "replacement_for and replacement_reason belong together");
-    if (order->is_reissue && !is_word(words->reason, reasons))
-        return stripe_set_error(ret_error, "invalid_request_error", "replacement_reason", "no such reason");
-    order->keeps_number = is_word(words->reason, keep_number);
-    order->replacing = LEDGER_CLOSES_WHEN_ACTIVE;
-    return !order->is_reissue || order->keeps_number ||
-           ledger_card(sandbox->ledger, card)->status == LEDGER_CANCELLED ||
-           stripe_set_error(ret_error, "invalid_request_error", "replacement_for",
-                            "a card that is lost or stolen must be canceled before it is replaced");
-}
-
-static must_check bool check_create(const struct sandbox *sandbox, struct words *words, struct stripe_error *ret_error)
-{
-    static const char *const types[] = {"virtual", "physical", NULL};
-    static const char *const currencies[] = {"eur", "usd", "gbp", NULL};
-    static const char *const statuses[] = {"active", "inactive", "", NULL};
-    if (!*words->currency)
-        return stripe_set_error(ret_error, "parameter_missing", "currency", "missing required param: currency");
-    if (!*words->type)
-        return stripe_set_error(ret_error, "parameter_missing", "type", "missing required param: type");
-    if (!*words->holder)
-        return stripe_set_error(ret_error, "parameter_missing", "cardholder", "missing required param: cardholder");
-    if (!is_word(words->currency, currencies))
-        return stripe_set_error(ret_error, "invalid_request_error", "currency", "no currency of Issuing");
-    if (!is_word(words->type, types))
-        return stripe_set_error(ret_error, "invalid_request_error", "type", "must be virtual or physical");
-    if (!is_word(words->status, statuses))
-        return stripe_set_error(ret_error, "invalid_request_error", "status", "must be active or inactive");
-    if (!words->order.card.user_id.length)
-        return stripe_set_error(ret_error, "resource_missing", "cardholder", "no such issuing cardholder");
-    return check_replacement(sandbox, words, ret_error);
-}
-
-/* Keeps what the answers repeat. */
-static void keep_details(struct words *words)
-{
-    struct json_writer writer = json_writer_of(&words->details);
-    json_open_object(&writer, NULL);
-    json_add_text(&writer, "currency", words->currency);
-    json_open_object(&writer, "metadata");
-    if (words->metadata.length)
-        buf_put(&words->details, words->metadata.bytes, words->metadata.length);
-    json_close_object(&writer);
-    json_add_text(&writer, "replacement_for", *words->replaces ? words->replaces : NULL);
-    json_add_text(&writer, "replacement_reason", *words->reason ? words->reason : NULL);
-    json_add_text(&writer, "type", words->type);
-    json_close_object(&writer);
-    words->details.failed |= words->metadata.failed;
-    words->order.card.details = buf_slice(&words->details);
-}
-
-static must_check bool read_key(const struct http_request *request, struct ledger_order *order,
-                                struct stripe_error *ret_error)
-{
-    int keys;
-    order->body = request->body;
-    order->key = http_header(request, "Idempotency-Key", &keys);
-    return (keys <= 1 && order->key.length <= KEY_MAX) ||
-           stripe_set_error(ret_error, "invalid_request_error", "",
-                            "a call has at most one Idempotency-Key of 255 characters");
-}
-
-static void read_create(struct sandbox *sandbox, const struct http_request *request, struct words *words,
-                        struct stripe_error *ret_error)
-{
-    struct ledger_order *order = &words->order.card;
-    bool good = read_pairs(words, request, true, ret_error);
-    order->holder = slice_of(words->holder);
-    order->reference = slice_of(words->reference);
-    const char *user = dialect_user_of(sandbox, order->holder);
-    order->user_id = slice_of(user ? user : "");
-    order->status = strcmp(words->status, "active") == 0 ? LEDGER_ACTIVE : LEDGER_INACTIVE;
-    if (read_key(request, order, ret_error) && good && check_create(sandbox, words, ret_error))
-        keep_details(words);
-}
-
-static void finish(struct sandbox_call *call, struct words *words, const struct stripe_error *error)
+static void finish(struct sandbox_call *call, struct stripe_words *words, const struct stripe_error *error)
 {
     if (error->code)
         stripe_refuse(call, 400, error);
@@ -332,41 +101,30 @@ static void finish(struct sandbox_call *call, struct words *words, const struct 
 
 static void create(struct sandbox *sandbox, struct http_request *request)
 {
-    struct words words;
+    struct stripe_words words;
     struct stripe_error error = {.code = NULL};
     struct sandbox_call call;
-    words_init(&words);
-    read_create(sandbox, request, &words, &error);
+    stripe_words_init(&words);
+    stripe_read_create(sandbox, request, &words, &error);
     if (stripe_begin(&call, sandbox, request, CALL_CREATE, &words.order))
         finish(&call, &words, &error);
     sandbox_call_finish(&call);
-    words_done(&words);
+    stripe_words_done(&words);
 }
 
 /* ---- update: activate, deactivate, cancel ---- */
 
-static must_check bool check_update(const struct words *words, struct stripe_error *ret_error)
-{
-    static const char *const statuses[] = {"active", "inactive", "canceled", NULL};
-    return is_word(words->status, statuses) || stripe_set_error(ret_error, "invalid_request_error", "status",
-                                                                "this sandbox updates the status, and only that");
-}
-
 static void update(struct sandbox *sandbox, struct http_request *request, struct slice id)
 {
     uint32_t card;
-    struct words words;
+    struct stripe_words words;
     struct stripe_error error = {.code = NULL};
     struct sandbox_call call;
-    words_init(&words);
+    stripe_words_init(&words);
     bool known = dialect_find_card(sandbox, id, &words.order, &card);
-    bool good = read_pairs(&words, request, false, &error);
-    bool cancels = strcmp(words.status, "canceled") == 0;
-    words.order.card.status = cancels                               ? LEDGER_CANCELLED
-                              : strcmp(words.status, "active") == 0 ? LEDGER_ACTIVE
-                                                                    : LEDGER_INACTIVE;
-    if (!read_key(request, &words.order.card, &error) || !good || !check_update(&words, &error))
-        known = true; /* the error comes first */
+    stripe_read_update(request, &words, &error);
+    known |= error.code != NULL; /* the error comes first */
+    bool cancels = words.order.card.status == LEDGER_CANCELLED;
     if (stripe_begin(&call, sandbox, request, cancels ? CALL_CANCEL : CALL_ACTIVATE, &words.order)) {
         if (known)
             finish(&call, &words, &error);
@@ -374,7 +132,7 @@ static void update(struct sandbox *sandbox, struct http_request *request, struct
             dialect_refuse(&call, 404, "resource_missing", "no such issuing card");
     }
     sandbox_call_finish(&call);
-    words_done(&words);
+    stripe_words_done(&words);
 }
 
 /* ---- execution ---- */
