@@ -124,6 +124,8 @@ struct config_loading {
     int route; /* the index of the route whose section [route.TYPE] is being read; -1 = another section */
 };
 
+/* config_set.c: frees the text and sets it to NULL. */
+void config_free_text(char **text);
 /* Reads the text as the value of the setting. */
 must_check bool config_set(struct config_loading *loading, const struct config_setting *setting, const char *text,
                            enum config_origin origin);
