@@ -275,6 +275,19 @@ void http_conn_release_slot(struct http_conn *conn)
     server->free_slot_count++;
 }
 
+/* The last one may be what a closing server waits for. */
+static void free_conn(struct http_conn *conn)
+{
+    struct http_server *server = conn->server;
+    LIST_REMOVE(conn, all);
+    server->connections--;
+    server->surplus -= conn->is_surplus;
+    server->closing_count -= !conn->is_surplus;
+    free(conn);
+    if (server->is_closing)
+        closing_part_closed(&server->closing);
+}
+
 static void on_handle_closed(uv_handle_t *handle)
 {
     struct http_conn *conn = container_of(handle, struct http_conn, tcp);
@@ -294,7 +307,7 @@ static void on_handle_closed(uv_handle_t *handle)
     }
     /* guard: a connection gives its place back */
     http_origin_close(&conn->origin, server->caps);
-    http_server_forget(server, conn);
+    free_conn(conn);
 }
 
 static void count_closed(struct http_conn *conn)

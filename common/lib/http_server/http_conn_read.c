@@ -175,17 +175,10 @@ static size_t work(struct http_conn *conn, const char *bytes, size_t length, int
     return used;
 }
 
-void http_conn_make_ready(struct http_conn *conn)
+/* Works through the tail of each connection in server->ready. */
+static void on_idle(uv_idle_t *idle)
 {
-    if (conn->is_ready)
-        return;
-    conn->is_ready = true;
-    TAILQ_INSERT_TAIL(&conn->server->ready, conn, ready);
-    http_server_wake(conn->server);
-}
-
-void http_conn_run_ready(struct http_server *server)
-{
+    struct http_server *server = container_of(idle, struct http_server, run_ready);
     struct http_conn_queue ready = TAILQ_HEAD_INITIALIZER(ready);
     TAILQ_CONCAT(&ready, &server->ready, ready);
     struct http_conn *conn;
@@ -202,6 +195,18 @@ void http_conn_run_ready(struct http_server *server)
         http_conn_update(conn);
         http_pressure_relieve(conn);
     }
+    if (TAILQ_EMPTY(&server->ready) && !server->is_closing)
+        uv_idle_stop(idle);
+}
+
+void http_conn_make_ready(struct http_conn *conn)
+{
+    if (conn->is_ready)
+        return;
+    conn->is_ready = true;
+    TAILQ_INSERT_TAIL(&conn->server->ready, conn, ready);
+    if (!conn->server->is_closing)
+        uv_idle_start(&conn->server->run_ready, on_idle);
 }
 
 /* ---- the socket ---- */

@@ -84,17 +84,6 @@ static void release(void *module)
         on_closed(context);
 }
 
-void http_server_forget(struct http_server *server, struct http_conn *conn)
-{
-    LIST_REMOVE(conn, all);
-    server->connections--;
-    server->surplus -= conn->is_surplus;
-    server->closing_count -= !conn->is_surplus;
-    free(conn);
-    if (server->is_closing)
-        closing_part_closed(&server->closing);
-}
-
 static void on_sweep(uv_timer_t *timer)
 {
     struct http_server *server = container_of(timer, struct http_server, sweep);
@@ -107,20 +96,6 @@ static void on_sweep(uv_timer_t *timer)
     http_pressure_sweep(server);
     if (server->connections == 0)
         uv_timer_stop(timer);
-}
-
-static void on_idle(uv_idle_t *idle)
-{
-    struct http_server *server = container_of(idle, struct http_server, run_ready);
-    http_conn_run_ready(server);
-    if (TAILQ_EMPTY(&server->ready) && !server->is_closing)
-        uv_idle_stop(idle);
-}
-
-void http_server_wake(struct http_server *server)
-{
-    if (!server->is_closing)
-        uv_idle_start(&server->run_ready, on_idle);
 }
 
 /* ---- accepting ---- */
@@ -451,7 +426,7 @@ void http_server_close(struct http_server *server, void (*on_closed)(void *conte
     struct http_conn *conn;
     LIST_FOREACH(conn, &server->conns, all)
     {
-        (void)closing_part(&server->closing); /* until http_server_forget() */
+        (void)closing_part(&server->closing); /* until it is freed */
         http_conn_close(conn);
     }
     closing_end(&server->closing);

@@ -275,8 +275,6 @@ void http_conn_adjust_reading(struct http_conn *conn);
 bool http_conn_takes_input(const struct http_conn *conn);
 /* The tail is worked through from the loop. */
 void http_conn_make_ready(struct http_conn *conn);
-/* Works through the tail of each connection in server->ready. */
-void http_conn_run_ready(struct http_server *server);
 
 /* ---- http_conn_write.c ---- */
 
@@ -308,12 +306,5 @@ bool http_pressure_fits(struct http_server *server, uint64_t bytes);
 void http_pressure_relieve(struct http_conn *conn);
 /* Gives memory back to the system when much less is in use than was. */
 void http_pressure_sweep(struct http_server *server);
-
-/* ---- http_server.c ---- */
-
-/* Lets http_conn_run_ready() be called from the loop. */
-void http_server_wake(struct http_server *server);
-/* Frees a connection whose handle is closed; the last one may be what a closing server waits for. */
-void http_server_forget(struct http_server *server, struct http_conn *conn);
 
 #endif
