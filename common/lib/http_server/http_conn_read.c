@@ -32,7 +32,7 @@ static bool begin_slot(struct http_conn *conn, int64_t started_us)
         if (!slot)
             return false;
     }
-    http_pressure_leave(conn);
+    http_conn_leave_queue(conn);
     http_slot_begin(slot, started_us);
     slot->conn = conn;
     conn->slot = slot;
@@ -91,7 +91,7 @@ static void expect_body(struct http_conn *conn)
         return;
     struct http_server *server = conn->server;
     http_conn_set_state(conn, HTTP_CONN_BODY);
-    http_pressure_place(conn); /* as one that may not give way, whatever it has sent so far */
+    http_conn_place(conn); /* as one that may not give way, whatever it has sent so far */
     if (!passes_head(conn))
         return;
     struct http_slot *slot = conn->slot;
@@ -118,12 +118,6 @@ static void refuse_input(struct http_conn *conn)
 }
 
 /* ---- pipelined requests ---- */
-
-bool http_conn_takes_input(const struct http_conn *conn)
-{
-    bool is_between = conn->state == HTTP_CONN_IDLE || conn->state == HTTP_CONN_HEAD || conn->state == HTTP_CONN_BODY;
-    return is_between && conn->writes == 0 && !conn->is_over;
-}
 
 /* Reads into the current request and acts on what it is now. Returns how many bytes were used. */
 static size_t read_into_slot(struct http_conn *conn, const char *bytes, size_t length, int64_t read_us)
@@ -176,7 +170,7 @@ static size_t work(struct http_conn *conn, const char *bytes, size_t length, int
 }
 
 /* Works through the tail of each connection in server->ready. */
-static void on_idle(uv_idle_t *idle)
+static void on_ready(uv_idle_t *idle)
 {
     struct http_server *server = container_of(idle, struct http_server, run_ready);
     struct http_conn_queue ready = TAILQ_HEAD_INITIALIZER(ready);
@@ -199,16 +193,6 @@ static void on_idle(uv_idle_t *idle)
         uv_idle_stop(idle);
 }
 
-void http_conn_make_ready(struct http_conn *conn)
-{
-    if (conn->is_ready)
-        return;
-    conn->is_ready = true;
-    TAILQ_INSERT_TAIL(&conn->server->ready, conn, ready);
-    if (!conn->server->is_closing)
-        uv_idle_start(&conn->server->run_ready, on_idle);
-}
-
 /* ---- the socket ---- */
 
 static void store_tail(struct http_conn *conn, const char *bytes, size_t length, int64_t read_us)
@@ -219,14 +203,6 @@ static void store_tail(struct http_conn *conn, const char *bytes, size_t length,
         conn->tail_us = read_us;
     if (!buf_put(&conn->tail, bytes, length))
         http_conn_close(conn);
-}
-
-static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *ret_buf)
-{
-    (void)suggested;
-    struct http_conn *conn = container_of(handle, struct http_conn, tcp);
-    /* Never more than fits into the tail: http_conn_adjust_reading() stops before the tail is full. */
-    *ret_buf = uv_buf_init(conn->server->read_bytes, (unsigned)(HTTP_READ_SIZE - conn->tail.length));
 }
 
 /* A client may end its side and still wait for the replies to what it sent. */
@@ -265,15 +241,4 @@ static void on_read(uv_stream_t *stream, ssize_t length, const uv_buf_t *buf)
     http_pressure_relieve(conn);
 }
 
-void http_conn_adjust_reading(struct http_conn *conn)
-{
-    bool is_paused = conn->state == HTTP_CONN_LINGER && http_conn_linger_is_paused(conn);
-    bool is_wanted = !conn->client_is_done && conn->tail.length < HTTP_READ_SIZE && !is_paused;
-    if (is_wanted == conn->is_reading)
-        return;
-    conn->is_reading = is_wanted;
-    if (!is_wanted)
-        uv_read_stop(http_conn_stream(conn));
-    else if (uv_read_start(http_conn_stream(conn), on_alloc, on_read) != 0)
-        http_conn_close(conn);
-}
+const struct http_reader http_conn_reader = {.on_read = on_read, .on_ready = on_ready};

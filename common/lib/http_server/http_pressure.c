@@ -6,103 +6,19 @@
  * answered and only being drained; a head that does not end; a reply that is not taken; a body that does not end. A
  * running request never gives way. A connection whose client has proved who it is (http_prefer) comes after all others.
  *
- * Memory: what a connection holds beyond FREE_BYTES counts against one sum, options.memory_max. Above it the heads and
+ * Memory: what a connection holds beyond 8 KiB counts against one sum, options.memory_max. Above it the heads and
  * unread replies that have counted longest give way; when none of these is left, a body that counts is turned away with
- * 503. Ordinary requests fit into FREE_BYTES and are not affected.
+ * 503. Ordinary requests fit into that and are not affected.
  *
- * Invariants: a connection stands in at most one queue, and in `large` only while it waits for a head or a reader; the
- * sums are those of the connections when they were last placed.
- * Left out: limits by address; the kernel's memory, which SO_SNDBUF bounds (http_server.c). */
+ * Left out: how a connection gets into its queue and into the sum (http_conn_state.c); limits by address; the kernel's memory, which SO_SNDBUF bounds (http_server.c). */
 #include <malloc.h>
 #include <sys/socket.h>
 
 #include "common/lib/base/clock.h"
 #include "common/lib/http_server/http_server_internal.h"
 
-#define FREE_BYTES ((size_t)8 * 1024)
-/* guard: few refused clients are drained at once */
-#define LINGER_MAX 256               /* connections that are drained at once */
 #define TRIES_MAX 8                  /* idle connections whose next request has arrived, and that are passed over */
 #define TRIM_BYTES ((size_t)8 << 20) /* when so much less is in use than before, memory is given back to the system */
-
-/* ---- queues and sums ---- */
-
-static enum http_wait wait_of(const struct http_conn *conn)
-{
-    if (conn->is_surplus) /* these have a limit of their own */
-        return HTTP_WAIT_NONE;
-    switch (conn->state) {
-    case HTTP_CONN_IDLE:
-        return conn->writes > 0 ? HTTP_WAIT_READER : conn->tail.length > 0 ? HTTP_WAIT_NONE : HTTP_WAIT_REQUEST;
-    case HTTP_CONN_HEAD:
-        return conn->writes > 0 ? HTTP_WAIT_READER : HTTP_WAIT_HEAD;
-    case HTTP_CONN_BODY:
-        return conn->writes > 0 ? HTTP_WAIT_READER : HTTP_WAIT_BODY;
-    case HTTP_CONN_LINGER:
-        return HTTP_WAIT_END;
-    case HTTP_CONN_RUNNING:
-    case HTTP_CONN_CLOSED:
-        break;
-    }
-    return HTTP_WAIT_NONE;
-}
-
-static size_t memory_of(const struct http_conn *conn)
-{
-    if (conn->state == HTTP_CONN_CLOSED)
-        return 0;
-    return sizeof(*conn) + conn->tail.capacity + conn->pending + (conn->slot ? http_slot_memory(conn->slot) : 0);
-}
-
-void http_pressure_leave(struct http_conn *conn)
-{
-    if (conn->wait == HTTP_WAIT_NONE)
-        return;
-    conn->server->lingering -= conn->wait == HTTP_WAIT_END;
-    TAILQ_REMOVE(&conn->server->waiting[conn->wait], conn, waiting);
-    conn->wait = HTTP_WAIT_NONE;
-}
-
-static void enter(struct http_conn *conn, enum http_wait wait)
-{
-    struct http_server *server = conn->server;
-    conn->wait = wait;
-    if (wait == HTTP_WAIT_NONE)
-        return;
-    TAILQ_INSERT_TAIL(&server->waiting[wait], conn, waiting);
-    if (wait == HTTP_WAIT_END && ++server->lingering > LINGER_MAX)
-        http_conn_close(TAILQ_FIRST(&server->waiting[HTTP_WAIT_END]));
-}
-
-static void count(struct http_conn *conn)
-{
-    struct http_server *server = conn->server;
-    size_t memory = memory_of(conn), counted = memory > FREE_BYTES ? memory - FREE_BYTES : 0;
-    server->memory += memory - conn->memory; /* unsigned: also down */
-    server->counted += counted - conn->counted;
-    conn->memory = memory;
-    conn->counted = counted;
-    if (server->memory > server->most_memory)
-        server->most_memory = server->memory;
-    /* guard: unfinished heads give way when memory is short */
-    /* guard: unread answers give way when memory is short */
-    bool is_large = counted > 0 && (conn->wait == HTTP_WAIT_HEAD || conn->wait == HTTP_WAIT_READER);
-    if (is_large && !conn->is_large)
-        TAILQ_INSERT_TAIL(&server->large, conn, large);
-    else if (!is_large && conn->is_large)
-        TAILQ_REMOVE(&server->large, conn, large);
-    conn->is_large = is_large;
-}
-
-void http_pressure_place(struct http_conn *conn)
-{
-    enum http_wait wait = wait_of(conn);
-    if (wait != conn->wait) {
-        http_pressure_leave(conn);
-        enter(conn, wait);
-    }
-    count(conn);
-}
 
 /* ---- too many connections ---- */
 

@@ -306,6 +306,7 @@ static struct http_server *new_server(uv_loop_t *loop, const struct http_server_
         return NULL;
     server->loop = loop;
     server->options = *options;
+    server->reader = &http_conn_reader;
     server->options.listen = NULL; /* the caller's, and not needed any more */
     server->options.server_name = NULL;
     buf_init(&server->gathered, OUTPUT_MAX);

@@ -1,15 +1,18 @@
 /* Private to the HTTP server: what its files share. README.md in this folder describes how they work together.
  *
  * http_server.c       the listener: accepting, the limit of connections, the sweep for deadlines, drain and close
- * http_conn.c         one connection: its states and their deadlines, opening, draining after its last reply, closing
  * http_conn_read.c    bytes of a connection into requests, one after the other
- * http_conn_write.c   replies of handlers, refusals by the server itself, and the watch over clients that do not read
+ * http_conn.c         one connection: opening, what its deadlines lead to, what the server's drain does to it
  * http_pressure.c     which connection gives way when connections or memory run short
+ * http_conn_write.c   replies of handlers, refusals by the server itself, and the watch over clients that do not read
+ * http_conn_state.c   the states of a connection: deadlines, queues, draining after the last reply, closing
+ * http_origin.c       which client a connection belongs to, and the limit of each address
  * http_slot.c         the memory of one request
  * http_parse.c        bytes into one request; it and http_slot.c are the files that know llhttp
  * http_head.c         what a request line and a header block must look like
  * http_reply.c        one reply into bytes
- * http_origin.c       which client a connection belongs to, and the limit of each address
+ *
+ * A file calls those below it in this list only.
  *
  * An idle connection is small. What a request needs (a slot: header fields, buffers, parser) is borrowed from the
  * server with the first byte and given back with the reply, so thousands of idle connections cost little and a busy one
@@ -24,7 +27,7 @@
 #include "common/lib/http_server/http_server.h"
 
 #define HTTP_READ_SIZE ((size_t)16 * 1024) /* one read; also the most that is stored unread behind a running request */
-/* How long the input of a connection is drained after its last reply (http_conn.c): in all, without a byte, and
+/* How long the input of a connection is drained after its last reply (http_conn_state.c): in all, without a byte, and
  * while the server drains. A proxy may send a large body to its end before it reads the reply. */
 #define HTTP_LINGER_MS 30000
 #define HTTP_LINGER_QUIET_MS 5000
@@ -188,7 +191,7 @@ struct http_conn {
     /* draining */
     int64_t linger_until_ms;
     size_t lingered, lingered_now; /* bytes drained: in all, since the last sweep */
-    /* http_pressure.c */
+    /* queues and sums */
     enum http_wait wait;
     TAILQ_ENTRY(http_conn) waiting;
     TAILQ_ENTRY(http_conn) large;
@@ -202,6 +205,7 @@ TAILQ_HEAD(http_conn_queue, http_conn);
 struct http_server {
     uv_loop_t *loop;
     struct http_server_options options;
+    const struct http_reader *reader;
     char *server_name;
     uv_poll_t listener;
     uv_timer_t accept_pause;
@@ -233,48 +237,61 @@ struct http_server {
     char read_bytes[HTTP_READ_SIZE]; /* shared: a read is used up or copied before the next */
 };
 
-/* ---- http_conn.c ---- */
+/* ---- http_conn_state.c ---- */
+
+#define HTTP_NO_DEADLINE INT64_MAX
 
 static inline uv_stream_t *http_conn_stream(struct http_conn *conn)
 {
     return (uv_stream_t *)&conn->tcp;
 }
 
-/* Takes an accepted, non-blocking socket; closes it when there is no memory. A surplus connection is answered 503 and
- * closed. */
-void http_conn_open(struct http_server *server, int fd, bool is_surplus);
-/* Ends the connection at once; on_gone, if a handler holds a request, comes from the loop. May be called again. */
-void http_conn_close(struct http_conn *conn);
-/* Likewise, and what the client has not taken yet is thrown away. */
-void http_conn_reset(struct http_conn *conn);
-/* Acts on the deadlines that have passed. */
-void http_conn_expire(struct http_conn *conn, int64_t now_ms);
-/* Closes the connection if no request is under way on it. */
-void http_conn_drain(struct http_conn *conn);
 /* The only way to change the state: sets the state's deadline, also when the state stays the same. */
 void http_conn_set_state(struct http_conn *conn, enum http_conn_state state);
 /* After every event of a connection: decides what it waits for now. */
 void http_conn_update(struct http_conn *conn);
-/* The request is over: wipes its slot and gives the slot back to the server. */
-void http_conn_release_slot(struct http_conn *conn);
-/* Returns whether to go on; otherwise the connection waits, or its end has begun. */
-bool http_conn_accept_origin(struct http_conn *conn, enum http_origin_verdict verdict);
+/* Puts it into the queue of what it waits for, and counts its memory. */
+void http_conn_place(struct http_conn *conn);
+/* A request begins: when the connection waits again, it is behind those that wait already. */
+void http_conn_leave_queue(struct http_conn *conn);
+/* Whether bytes may be made into requests now. */
+bool http_conn_takes_input(const struct http_conn *conn);
 /* Bytes were drained. */
 void http_conn_linger_took(struct http_conn *conn, size_t length);
-/* Whether enough was drained until the next sweep. */
-bool http_conn_linger_is_paused(const struct http_conn *conn);
+/* The sweep: draining goes on. */
+void http_conn_linger_resume(struct http_conn *conn);
+/* The server drains: the time left is short. */
+void http_conn_linger_hurry(struct http_conn *conn);
+/* The request is over: wipes its slot and gives the slot back to the server. */
+void http_conn_release_slot(struct http_conn *conn);
+/* Ends the connection at once; on_gone, if a handler holds a request, comes from the loop. May be called again. */
+void http_conn_close(struct http_conn *conn);
+/* Likewise, and what the client has not taken yet is thrown away. */
+void http_conn_reset(struct http_conn *conn);
 /* Overwrites the bytes of a buffer and empties it; a buffer above keep_capacity is freed. Replies carry card numbers
  * and input carries tokens: neither stays in memory longer than needed. */
 void http_wipe(struct buf *buf, size_t keep_capacity);
 
+/* ---- http_conn.c ---- */
+
+/* Takes an accepted, non-blocking socket; closes it when there is no memory. A surplus connection is answered 503 and
+ * closed. */
+void http_conn_open(struct http_server *server, int fd, bool is_surplus);
+/* Returns whether to go on; otherwise the connection waits, or its end has begun. */
+bool http_conn_accept_origin(struct http_conn *conn, enum http_origin_verdict verdict);
+/* Acts on the deadlines that have passed. */
+void http_conn_expire(struct http_conn *conn, int64_t now_ms);
+/* Closes the connection if no request is under way on it. */
+void http_conn_drain(struct http_conn *conn);
+
 /* ---- http_conn_read.c ---- */
 
-/* Starts or stops reading, by what the connection can take. */
-void http_conn_adjust_reading(struct http_conn *conn);
-/* Whether bytes may be made into requests now. */
-bool http_conn_takes_input(const struct http_conn *conn);
-/* The tail is worked through from the loop. */
-void http_conn_make_ready(struct http_conn *conn);
+/* What the loop calls when bytes of a connection have come, and while there are connections in server->ready. */
+struct http_reader {
+    uv_read_cb on_read;
+    uv_idle_cb on_ready;
+};
+extern const struct http_reader http_conn_reader;
 
 /* ---- http_conn_write.c ---- */
 
@@ -294,10 +311,6 @@ bool http_conn_is_unread(struct http_conn *conn, int64_t now_ms);
 
 /* ---- http_pressure.c ---- */
 
-/* After each event of a connection: puts it into the queue of what it waits for, and counts its memory. */
-void http_pressure_place(struct http_conn *conn);
-/* A request begins: when the connection waits again, it is behind those that wait already. */
-void http_pressure_leave(struct http_conn *conn);
 /* Closes the connection that can best be spared; false: there is none. */
 bool http_pressure_close_one(struct http_server *server);
 /* Whether so much more would be within memory_max, when those that may give way have done so. */

@@ -1,4 +1,4 @@
-/* The memory of one request: its header fields, buffers and parser. Slots are pooled (http_conn.c).
+/* The memory of one request: its header fields, buffers and parser. Slots are pooled (http_conn_state.c).
  *
  * Invariant: the buffers of a slot that goes back to the pool are overwritten: they held tokens. */
 #include <stdlib.h>
