@@ -393,7 +393,8 @@ static void drain_notifications(struct pg_connection *connection)
         PGnotify *notification = PQnotifies(connection->libpq);
         if (!notification)
             return;
-        connection->hooks->on_notify(connection, notification->extra);
+        if (connection->hooks->on_notify)
+            connection->hooks->on_notify(connection, notification->extra);
         PQfreemem(notification);
     }
 }

@@ -26,6 +26,7 @@ struct pg_connection_hooks {
     void (*on_down)(struct pg_connection *connection, const char *reason);
     void (*on_result)(struct pg_connection *connection, struct pg_query *query,
                       const struct pg_query_result *result); /* never PG_NOT_SENT */
+    /* NULL: what comes is dropped. Behind a pooler that mixes clients up, notifications for others may come. */
     void (*on_notify)(struct pg_connection *connection, const char *payload);
     void (*on_closed)(struct pg_connection *connection);
 };

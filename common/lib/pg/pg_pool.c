@@ -1,5 +1,5 @@
-/* The queues of the pool: who waits, which connection takes a query, when it is sent, what happens when it is late;
- * opening and closing. The life of a connection is in pg_pool_slots.c.
+/* The queues of the pool: who waits, which connection takes a query, when it is sent, who gets its result; opening and
+ * closing. The life of a connection is in pg_pool_slots.c.
  *
  * Invariants:
  * - Submitting only appends to a queue; everything is sent and reported from the loop. on_prepare() runs before the
@@ -22,8 +22,6 @@
 
 #define PIDS_MAX 4096
 #define CLOSING_TEXT "the program is closing its connections"
-/* The precision of deadlines; it bounds how often a long queue is searched. */
-#define PRECISION_MS 10
 /* A query with less time left than this, or than this part of its time, is not sent: the result would come too late. */
 #define ANSWER_LEAST_MS 1000
 #define ANSWER_LEAST_PART 5
@@ -33,13 +31,15 @@ static void on_idle(uv_idle_t *idle)
     (void)idle; /* while the handle is active, the loop does not sleep */
 }
 
-void pg_pool_request_iteration(struct pg_pool *pool)
+/* Makes on_prepare() run before the loop sleeps, also when it has run in this iteration of the loop already. */
+static void request_iteration(struct pg_pool *pool)
 {
     if (!uv_is_closing((uv_handle_t *)&pool->keep_awake))
         (void)uv_idle_start(&pool->keep_awake, on_idle);
 }
 
-void pg_pool_report_result(struct pg_pool *pool, struct pg_query *query, const struct pg_query_result *result)
+/* The query's result, to its owner. */
+static void report_result(struct pg_pool *pool, struct pg_query *query, const struct pg_query_result *result)
 {
     pool->in_flight_count--;
     if (result->kind == PG_REFUSED && pool->options.on_error)
@@ -51,7 +51,7 @@ static void report_not_sent(struct pg_pool *pool, struct pg_query *query, const 
 {
     struct pg_query_result result = {.kind = PG_NOT_SENT};
     snprintf(result.message, sizeof(result.message), "%s: %.180s", query->statement->name, why);
-    pg_pool_report_result(pool, query, &result);
+    report_result(pool, query, &result);
 }
 
 int pg_pool_in_flight(const struct pg_pool *pool)
@@ -66,20 +66,16 @@ int pg_pool_waiting(const struct pg_pool *pool)
 
 /* ---- late queries ---- */
 
-/* Load is not silence. What counts against a connection is the time of one statement alone, from when the server had
- * nothing to do before it: a statement that takes longer than it may makes the connection silent, and it is abandoned.
- * A query that is late for another reason, behind others that are answered, is reported PG_UNKNOWN to its owner; a copy
- * without an owner (an orphan) keeps its place in the pipeline, and the connection stays. */
-
 static void on_deadline(uv_timer_t *timer);
 
-void pg_pool_watch_deadline(struct pg_pool *pool, int64_t deadline_ms)
+/* The deadline timer fires at deadline_ms or earlier. */
+static void watch_deadline(struct pg_pool *pool, int64_t deadline_ms)
 {
     uv_handle_t *timer = (uv_handle_t *)&pool->deadline_timer;
     if (uv_is_closing(timer) || (uv_is_active(timer) && pool->due_ms <= deadline_ms))
         return;
     int64_t now_ms = clock_mono_ms();
-    int64_t delay_ms = deadline_ms - now_ms > PRECISION_MS ? deadline_ms - now_ms : PRECISION_MS;
+    int64_t delay_ms = deadline_ms - now_ms > PG_POOL_PRECISION_MS ? deadline_ms - now_ms : PG_POOL_PRECISION_MS;
     pool->due_ms = now_ms + delay_ms;
     (void)uv_timer_start(&pool->deadline_timer, on_deadline, (uint64_t)delay_ms, 0);
 }
@@ -97,17 +93,6 @@ static const char *why_too_late(const struct pg_pool *pool)
     return pg_pool_ready(pool) ? "no connection was free in time" : "no connection to the database in time";
 }
 
-static void on_orphan_result(struct pg_query *orphan, const struct pg_query_result *result)
-{
-    (void)result; /* the owner has PG_UNKNOWN already */
-    free(orphan);
-}
-
-bool pg_pool_is_orphan(const struct pg_query *query)
-{
-    return query->on_result == on_orphan_result;
-}
-
 /* Takes those that cannot be sent in time out of a queue. */
 static void take_late(struct pg_queries *queries, int64_t now_ms, struct pg_queries *ret_late)
 {
@@ -118,65 +103,12 @@ static void take_late(struct pg_queries *queries, int64_t now_ms, struct pg_quer
     *queries = rest;
 }
 
-static const struct pg_query *find_late(const struct slot *slot, int64_t now_ms)
-{
-    for (const struct pg_query *query = slot->connection.in_flight.first; query; query = query->next)
-        if (query->deadline_ms <= now_ms)
-            return query;
-    return NULL;
-}
-
-/* The statement that the server has worked on for as long as it may take; NULL = there is none. */
-static const struct pg_query *find_silent(const struct slot *slot, int64_t now_ms)
-{
-    const struct pg_query *first = slot->connection.in_flight.first;
-    bool is_ours = slot->state == SLOT_UP || slot->state == SLOT_RETIRING; /* else the connection's own deadline runs */
-    bool is_over = is_ours && first && slot->connection.first_since_ms + first->timeout_ms <= now_ms + PRECISION_MS;
-    return is_over ? first : NULL;
-}
-
-/* Puts orphans in the places of late queries. Their owners get PG_UNKNOWN later, when the loop over the pipeline is
- * over. false: no memory. */
-static bool detach_late(struct slot *slot, int64_t now_ms, struct pg_queries *ret_detached)
-{
-    struct pg_query *next;
-    for (struct pg_query *query = slot->connection.in_flight.first; query; query = next) {
-        next = query->next;
-        if (query->deadline_ms > now_ms)
-            continue;
-        struct pg_query *orphan = calloc(1, sizeof(*orphan));
-        if (!orphan)
-            return false;
-        orphan->on_result = on_orphan_result;
-        pg_connection_replace(&slot->connection, query, orphan);
-        orphan->deadline_ms = INT64_MAX;
-        pg_queries_append(ret_detached, query);
-    }
-    return true;
-}
-
-static void check_slot(struct slot *slot, int64_t now_ms, struct pg_queries *ret_detached)
-{
-    const struct pg_query *silent = find_silent(slot, now_ms);
-    /* guard: late behind others is not silent */
-    if (!silent && !detach_late(slot, now_ms, ret_detached))
-        silent = find_late(slot, now_ms);
-    if (!silent)
-        return;
-    char text[200];
-    snprintf(text, sizeof(text), "no answer to %s within %lld ms", silent->statement->name,
-             (long long)silent->timeout_ms);
-    /* guard: a session that hangs is counted, not closed */
-    /* guard: a session that hangs while a standby is away is counted, not closed */
-    pg_connection_abandon(&slot->connection, text);
-}
-
 static void report_unknown(struct pg_pool *pool, struct pg_query *query)
 {
     struct pg_query_result result = {.kind = PG_UNKNOWN};
     snprintf(result.message, sizeof(result.message), "no answer to %s within %lld ms", query->statement->name,
              (long long)query->timeout_ms);
-    pg_pool_report_result(pool, query, &result);
+    report_result(pool, query, &result);
 }
 
 static int64_t earlier(int64_t a_ms, int64_t b_ms)
@@ -210,7 +142,7 @@ static void on_deadline(uv_timer_t *timer)
     take_late(&pool->waiting, now_ms, &late);
     take_late(&pool->yielding, now_ms, &late);
     for (int i = 0; i < pool->options.connections; i++)
-        check_slot(&pool->slots[i], now_ms, &detached);
+        slot_check_time(&pool->slots[i], now_ms, &detached);
     struct pg_query *query;
     while ((query = pg_queries_take(&detached)))
         report_unknown(pool, query);
@@ -218,7 +150,7 @@ static void on_deadline(uv_timer_t *timer)
         report_not_sent(pool, query, why_too_late(pool));
     int64_t next_ms = next_deadline_ms(pool);
     if (next_ms != INT64_MAX)
-        pg_pool_watch_deadline(pool, next_ms);
+        watch_deadline(pool, next_ms);
 }
 
 /* ---- submitting ---- */
@@ -256,9 +188,9 @@ void pg_pool_submit(struct pg_pool *pool, struct pg_query *query)
     } else {
         /* guard: queries that yield go after the others */
         pg_queries_append(query->yields ? &pool->yielding : &pool->waiting, query);
-        pg_pool_watch_deadline(pool, send_by_ms(query));
+        watch_deadline(pool, send_by_ms(query));
     }
-    pg_pool_request_iteration(pool);
+    request_iteration(pool);
 }
 
 static struct pg_query *take_waiting(struct pg_pool *pool)
@@ -267,12 +199,13 @@ static struct pg_query *take_waiting(struct pg_pool *pool)
     return query ? query : pg_queries_take(&pool->yielding);
 }
 
-void pg_pool_reject_waiting(struct pg_pool *pool)
+/* Rejects every query that waits: no connection will ever take it. */
+static void reject_waiting(struct pg_pool *pool)
 {
     struct pg_query *query;
     while ((query = take_waiting(pool)))
         pg_queries_append(&pool->rejected, query);
-    pg_pool_request_iteration(pool);
+    request_iteration(pool);
 }
 
 static void report_rejected(struct pg_pool *pool)
@@ -354,6 +287,58 @@ static void send_waiting(struct pg_pool *pool, struct pg_queries *queries, int64
     }
 }
 
+/* ---- hooks of a connection ---- */
+
+static void on_up(struct pg_connection *connection)
+{
+    struct slot *slot = container_of(connection, struct slot, connection);
+    slot_begin_checks(slot);
+    if (slot->state == SLOT_UP) /* nothing was to be checked */
+        request_iteration(slot->pool);
+}
+
+static void on_down(struct pg_connection *connection, const char *reason)
+{
+    struct slot *slot = container_of(connection, struct slot, connection);
+    slot_end(slot, reason);
+    if (pg_pool_is_hung(slot->pool))
+        reject_waiting(slot->pool);
+}
+
+static void on_result(struct pg_connection *connection, struct pg_query *query, const struct pg_query_result *result)
+{
+    struct slot *slot = container_of(connection, struct slot, connection);
+    struct pg_pool *pool = slot->pool;
+    bool is_ours = slot_take_result(slot, query, result);
+    if (pool->waiting.first || pool->yielding.first || slot->state == SLOT_RETIRING)
+        request_iteration(pool);
+    if (!is_ours)
+        return;
+    const struct pg_query *next = connection->in_flight.first;
+    /* guard: a statement that was late and hangs when it is the first is silence */
+    if (next && pg_pool_is_orphan(next)) /* it has no deadline of its own that wakes the timer */
+        watch_deadline(pool, connection->first_since_ms + next->timeout_ms);
+    if (pg_pool_is_orphan(query))
+        query->on_result(query, result);
+    else
+        report_result(pool, query, result);
+}
+
+static void on_connection_closed(struct pg_connection *connection)
+{
+    closing_part_closed(&container_of(connection, struct slot, connection)->pool->closing);
+}
+
+static const struct pg_connection_hooks hooks = {
+    .on_abandoned = pg_pool_on_abandoned,
+    .on_up = on_up,
+    .on_down = on_down,
+    .on_result = on_result,
+    .on_closed = on_connection_closed,
+};
+
+/* ---- each iteration of the loop ---- */
+
 static void close_connections(struct pg_pool *pool);
 
 static void on_prepare(uv_prepare_t *prepare)
@@ -429,7 +414,7 @@ bool pg_pool_open(uv_loop_t *loop, const struct pg_pool_options *options, struct
     for (int i = 0; i < options->connections; i++) {
         pool->slots[i].pool = pool;
         buf_init(&pool->slots[i].pids, PIDS_MAX);
-        pg_connection_init(&pool->slots[i].connection, loop, &pg_pool_slot_hooks, &pool->servers);
+        pg_connection_init(&pool->slots[i].connection, loop, &hooks, &pool->servers);
         pg_connection_wake(&pool->slots[i].connection, 0);
     }
     *ret_pool = pool;
@@ -475,7 +460,7 @@ static void close_connections(struct pg_pool *pool)
     if (!pool->are_connections_closed)
         close_all_sessions(pool);
     if (pool->rejected.first) {
-        pg_pool_request_iteration(pool);
+        request_iteration(pool);
         return;
     }
     closing_handle(&pool->closing, &pool->prepare);
@@ -490,5 +475,5 @@ void pg_pool_close(struct pg_pool *pool, void (*on_closed)(void *context), void 
     pool->is_closing = true;
     pool->on_closed = on_closed;
     pool->closed_context = context;
-    pg_pool_request_iteration(pool);
+    request_iteration(pool);
 }

@@ -1,5 +1,5 @@
-/* What the files of the pool share: pg_pool.c (queues, sending, late queries, closing) and pg_pool_slots.c (the life of
- * a connection). Private to both. */
+/* What the files of the pool share: pg_pool.c (queues, sending, opening, closing), which calls pg_pool_slots.c (the life
+ * of a connection, and its silence) and is not called by it. Private to both. */
 #ifndef ISSUING_PG_POOL_INTERNAL_H
 #define ISSUING_PG_POOL_INTERNAL_H
 
@@ -14,6 +14,8 @@
 /* How many sessions to one server there may be beyond options.connections, to continue with while abandoned ones hang.
  * */
 #define PG_POOL_SPARE 2
+/* The precision of deadlines; it bounds how often a long queue is searched. */
+#define PG_POOL_PRECISION_MS 10
 
 enum slot_state {
     /* Its connection is down or connecting. When the connection is up, the slot goes to CHECKING. */
@@ -81,21 +83,22 @@ struct pg_pool {
     struct slot slots[]; /* options.connections */
 };
 
-/* ---- pg_pool.c ---- */
-/* Makes on_prepare() run before the loop sleeps, also when it has run in this iteration of the loop already. */
-void pg_pool_request_iteration(struct pg_pool *pool);
-/* The query's result, to its owner. */
-void pg_pool_report_result(struct pg_pool *pool, struct pg_query *query, const struct pg_query_result *result);
-/* Rejects every query that waits: no connection will ever take it. */
-void pg_pool_reject_waiting(struct pg_pool *pool);
-/* The deadline timer fires at deadline_ms or earlier. */
-void pg_pool_watch_deadline(struct pg_pool *pool, int64_t deadline_ms);
+/* ---- pg_pool_slots.c ---- */
+
+void slot_set_state(struct slot *slot, enum slot_state state);
+/* A connection is up: checks what the server is, and goes to UP at once if there is nothing to check. */
+void slot_begin_checks(struct slot *slot);
+/* A query on the slot's connection has its result. false: it was one of the slot's own queries. */
+must_check bool slot_take_result(struct slot *slot, struct pg_query *query, const struct pg_query_result *result);
+/* Puts orphans in the places of late queries, whose owners are to get PG_UNKNOWN; abandons a connection that is silent.
+ */
+void slot_check_time(struct slot *slot, int64_t now_ms, struct pg_queries *ret_detached);
 /* The query is a copy without an owner, which keeps the place of one that was late. */
 bool pg_pool_is_orphan(const struct pg_query *query);
-
-/* ---- pg_pool_slots.c ---- */
-extern const struct pg_connection_hooks pg_pool_slot_hooks;
-void slot_set_state(struct slot *slot, enum slot_state state);
+/* The connection is down. */
+void slot_end(struct slot *slot, const char *reason);
+/* Of pg_connection_hooks. */
+void pg_pool_on_abandoned(struct pg_connection *connection, PGconn *session, int syncs, int target);
 int pg_pool_sessions_max(const struct pg_pool *pool); /* to one server */
 int pg_pool_abandoned_max(const struct pg_pool *pool);
 /* As many sessions hang as there may be to one server, and none is in use: no query can be sent. */

@@ -1,5 +1,5 @@
-/* The life of the pool's connections: what is checked before the first query, what becomes of a session that hangs, and
- * what follows when another server is the primary. States: pg_pool_internal.h.
+/* The life of the pool's connections: what is checked before the first query, when one is silent, what becomes of a
+ * session that hangs, and what follows when another server is the primary. States: pg_pool_internal.h.
  *
  * Invariants:
  * - A slot gets queries only in state UP: connected, the schema checked, not read-only.
@@ -146,7 +146,6 @@ static void set_up(struct slot *slot)
     slot->pool->is_replacing = false;
     pg_history_follow(&slot->pool->history, &slot->history);
     pg_connection_settle(&slot->connection);
-    pg_pool_request_iteration(slot->pool);
     report_state(slot->pool, "");
     gather(slot);
 }
@@ -323,16 +322,8 @@ static void (*const on_check[SLOT_CHECKS])(struct slot *slot, const struct pg_qu
     [SLOT_HISTORY] = on_history, [SLOT_WAITS] = on_waits,
 };
 
-/* ---- hooks of the connection ---- */
-
-static struct slot *slot_of(struct pg_connection *connection)
+void slot_begin_checks(struct slot *slot)
 {
-    return container_of(connection, struct slot, connection);
-}
-
-static void on_up(struct pg_connection *connection)
-{
-    struct slot *slot = slot_of(connection);
     slot_set_state(slot, SLOT_CHECKING);
     slot->timeline = 0;
     slot->history = (struct pg_history){0};
@@ -342,11 +333,95 @@ static void on_up(struct pg_connection *connection)
     }
     slot->checks[SLOT_SCHEMA] = (struct pg_query){.statement = &sql_schema_version};
     slot->checks[SLOT_SETTINGS] = (struct pg_query){.statement = &sql_session_settings};
-    slot->checks[SLOT_SETTINGS].params[0] = pg_param_int8(PQbackendPID(connection->libpq));
+    slot->checks[SLOT_SETTINGS].params[0] = pg_param_int8(PQbackendPID(slot->connection.libpq));
     slot->checks[SLOT_SERVER] = (struct pg_query){.statement = &sql_session_server};
     for (enum slot_check check = SLOT_SCHEMA; check <= SLOT_SERVER && slot->state == SLOT_CHECKING; check++)
         send_check(slot, check);
 }
+
+bool slot_take_result(struct slot *slot, struct pg_query *query, const struct pg_query_result *result)
+{
+    for (int i = 0; i < SLOT_CHECKS; i++)
+        if (query == &slot->checks[i]) {
+            if (result->kind != PG_UNKNOWN) /* else the connection is lost already */
+                on_check[i](slot, result);
+            return false;
+        }
+    /* guard: a session whose server is not the home of the place any more is given up */
+    bool is_left = pg_sqlstate_is_moved(result->sqlstate) || strcmp(result->sqlstate, "25006") == 0;
+    if (slot->state == SLOT_UP && result->kind == PG_REFUSED && is_left)
+        slot_set_state(slot, SLOT_RETIRING);
+    if (result->kind == PG_DONE)
+        pg_history_note(&slot->pool->history, &slot->history, result->rows);
+    slot->yielding_count -= query->yields;
+    return true;
+}
+
+/* ---- silence ---- */
+
+/* Load is not silence. What counts against a connection is the time of one statement alone, from when the server had
+ * nothing to do before it: a statement that takes longer than it may makes the connection silent, and it is abandoned.
+ * A query that is late for another reason, behind others that are answered, is reported PG_UNKNOWN to its owner; a copy
+ * without an owner (an orphan) keeps its place in the pipeline, and the connection stays. */
+
+static void on_orphan_result(struct pg_query *orphan, const struct pg_query_result *result)
+{
+    (void)result; /* the owner has PG_UNKNOWN already */
+    free(orphan);
+}
+
+bool pg_pool_is_orphan(const struct pg_query *query)
+{
+    return query->on_result == on_orphan_result;
+}
+
+/* The statement that the server has worked on for as long as it may take; NULL = there is none. */
+static const struct pg_query *find_silent(const struct slot *slot, int64_t now_ms)
+{
+    const struct pg_query *first = slot->connection.in_flight.first;
+    bool is_ours = slot->state == SLOT_UP || slot->state == SLOT_RETIRING; /* else the connection's own deadline runs */
+    bool is_over =
+        is_ours && first && slot->connection.first_since_ms + first->timeout_ms <= now_ms + PG_POOL_PRECISION_MS;
+    return is_over ? first : NULL;
+}
+
+/* Puts orphans in the places of late queries. Their owners get PG_UNKNOWN later, when the loop over the pipeline is
+ * over. Returns the one for which there was no memory. */
+static const struct pg_query *detach_late(struct slot *slot, int64_t now_ms, struct pg_queries *ret_detached)
+{
+    struct pg_query *next;
+    for (struct pg_query *query = slot->connection.in_flight.first; query; query = next) {
+        next = query->next;
+        if (query->deadline_ms > now_ms)
+            continue;
+        /* guard: late behind others is not silent */
+        struct pg_query *orphan = calloc(1, sizeof(*orphan));
+        if (!orphan)
+            return query;
+        orphan->on_result = on_orphan_result;
+        pg_connection_replace(&slot->connection, query, orphan);
+        orphan->deadline_ms = INT64_MAX;
+        pg_queries_append(ret_detached, query);
+    }
+    return NULL;
+}
+
+void slot_check_time(struct slot *slot, int64_t now_ms, struct pg_queries *ret_detached)
+{
+    const struct pg_query *silent = find_silent(slot, now_ms);
+    if (!silent)
+        silent = detach_late(slot, now_ms, ret_detached);
+    if (!silent)
+        return;
+    char text[200];
+    snprintf(text, sizeof(text), "no answer to %s within %lld ms", silent->statement->name,
+             (long long)silent->timeout_ms);
+    /* guard: a session that hangs is counted, not closed */
+    /* guard: a session that hangs while a standby is away is counted, not closed */
+    pg_connection_abandon(&slot->connection, text);
+}
+
+/* ---- the end of a session ---- */
 
 static void on_session_over(struct pg_abandoned *session)
 {
@@ -360,9 +435,9 @@ static void on_session_over(struct pg_abandoned *session)
         closing_part_closed(&pool->closing);
 }
 
-static void on_abandoned(struct pg_connection *connection, PGconn *session, int syncs, int target)
+void pg_pool_on_abandoned(struct pg_connection *connection, PGconn *session, int syncs, int target)
 {
-    struct slot *slot = slot_of(connection);
+    struct slot *slot = container_of(connection, struct slot, connection);
     struct pg_pool *pool = slot->pool;
     int i = 0;
     while (!pg_abandoned_is_free(&pool->abandoned[i].session))
@@ -376,70 +451,16 @@ static void on_abandoned(struct pg_connection *connection, PGconn *session, int 
         pg_hosts_leave(&pool->servers.hosts, target);
 }
 
-static void on_down(struct pg_connection *connection, const char *reason)
+void slot_end(struct slot *slot, const char *reason)
 {
-    struct slot *slot = slot_of(connection);
     struct pg_pool *pool = slot->pool;
     bool was_ready = pg_pool_ready(pool);
     slot_set_state(slot, SLOT_DOWN);
     slot->is_unflushed = false;
     /* guard: a session that ends while it is idle is replaced before the database is called away */
-    pool->is_replacing = connection->is_ended && was_ready && pool->abandoned_count == 0 && !pool->is_closing;
-    if (connection->is_ended && pool->options.on_ended)
+    pool->is_replacing = slot->connection.is_ended && was_ready && pool->abandoned_count == 0 && !pool->is_closing;
+    if (slot->connection.is_ended && pool->options.on_ended)
         pool->options.on_ended(pool->options.context, reason);
-    if (pg_pool_ready(pool))
-        return;
-    report_state(pool, reason);
-    if (pg_pool_is_hung(pool))
-        pg_pool_reject_waiting(pool);
+    if (!pg_pool_ready(pool))
+        report_state(pool, reason);
 }
-
-static void on_result(struct pg_connection *connection, struct pg_query *query, const struct pg_query_result *result)
-{
-    struct slot *slot = slot_of(connection);
-    struct pg_pool *pool = slot->pool;
-    for (int i = 0; i < SLOT_CHECKS; i++)
-        if (query == &slot->checks[i]) {
-            if (result->kind != PG_UNKNOWN) /* else the connection is lost already */
-                on_check[i](slot, result);
-            return;
-        }
-    /* guard: a session whose server is not the home of the place any more is given up */
-    bool is_left = pg_sqlstate_is_moved(result->sqlstate) || strcmp(result->sqlstate, "25006") == 0;
-    if (slot->state == SLOT_UP && result->kind == PG_REFUSED && is_left)
-        slot_set_state(slot, SLOT_RETIRING);
-    if (result->kind == PG_DONE)
-        pg_history_note(&pool->history, &slot->history, result->rows);
-    slot->yielding_count -= query->yields;
-    if (pool->waiting.first || pool->yielding.first || slot->state == SLOT_RETIRING)
-        pg_pool_request_iteration(pool);
-    const struct pg_query *next = connection->in_flight.first;
-    /* guard: a statement that was late and hangs when it is the first is silence */
-    if (next && pg_pool_is_orphan(next)) /* it has no deadline of its own that wakes the timer */
-        pg_pool_watch_deadline(pool, connection->first_since_ms + next->timeout_ms);
-    if (pg_pool_is_orphan(query))
-        query->on_result(query, result);
-    else
-        pg_pool_report_result(pool, query, result);
-}
-
-/* Behind a pooler that mixes clients up, notifications may arrive; the pool does not use them. */
-static void on_notify(struct pg_connection *connection, const char *payload)
-{
-    (void)payload;
-    (void)connection;
-}
-
-static void on_connection_closed(struct pg_connection *connection)
-{
-    closing_part_closed(&slot_of(connection)->pool->closing);
-}
-
-const struct pg_connection_hooks pg_pool_slot_hooks = {
-    .on_abandoned = on_abandoned,
-    .on_up = on_up,
-    .on_down = on_down,
-    .on_result = on_result,
-    .on_notify = on_notify,
-    .on_closed = on_connection_closed,
-};
