@@ -10,30 +10,24 @@
 #include <string.h>
 
 #include "ctl/action.h"
+#include "ctl/row.h"
 #include "statements.h"
 
 #define TIME_MAX_US INT64_C(253402300799999999) /* 9999-12-31, the last that moment_parse() reads */
 
-enum column {
-    ID,
-    AT,
-    EVENT_ID,
-    ACTOR,
-    ACTION,
-    REASON,
-    DB_ROLE,
-    OS_USER,
-    SUDO_USER,
-    BEFORE,
-    AFTER,
-    FROM_STATUS,
-    TO_STATUS,
-    TARGET,
-    BATCH,
-    BATCH_SCOPE,
-    MATCHES,
-    IS_END
+#define FIELD(member) ROW_FIELD(struct audit_row, member)
+
+static const struct row_field columns[] = {
+    FIELD(cursor.id), ROW_TIME(struct audit_row, cursor.at_us),
+    FIELD(event_id),  FIELD(actor),
+    FIELD(action),    FIELD(reason),
+    FIELD(db_role),   FIELD(os_user),
+    FIELD(sudo_user), FIELD(before),
+    FIELD(after),     FIELD(from_status),
+    FIELD(to_status), FIELD(target),
+    FIELD(batch),     FIELD(scope),
 };
+enum { MATCHES = ARRAY_SIZE(columns), IS_END };
 
 static bool check_moment(const char *name, const char *text, struct moment *ret_moment, struct err *err)
 {
@@ -141,47 +135,21 @@ bool audit_step(struct audit_walk *walk, struct pg_sync *db, int64_t wanted, str
     if (!pg_sync_query(db, audit_statement(walk->filter), params, &rows, err))
         return false;
     int last = pg_rows_count(rows) - 1;
-    if (last >= 0)
-        audit_go_on_behind(walk, &(struct audit_cursor){pg_time_us(rows, last, AT), pg_int8(rows, last, ID)});
+    if (last >= 0) {
+        struct audit_row row;
+        row_read(rows, last, columns, ARRAY_SIZE(columns), &row);
+        audit_go_on_behind(walk, &row.cursor);
+    }
     walk->is_over = last < 0 || pg_bool(rows, last, IS_END);
     *ret_rows = rows;
     return true;
-}
-
-static const char *text_at(const struct pg_rows *rows, int row, enum column column)
-{
-    return pg_bytes(rows, row, (int)column).bytes;
-}
-
-/* NULL leaves the text empty. */
-static void put_id(const struct pg_rows *rows, int row, enum column column, char text[UUID_TEXT_SIZE])
-{
-    struct uuid id = pg_uuid(rows, row, (int)column);
-    if (!pg_is_null(rows, row, (int)column))
-        uuid_format(&id, text);
 }
 
 bool audit_row(const struct pg_rows *rows, int row, struct audit_row *ret_row)
 {
     if (!pg_bool(rows, row, MATCHES))
         return false;
-    *ret_row = (struct audit_row){
-        .cursor = {pg_time_us(rows, row, AT), pg_int8(rows, row, ID)},
-        .actor = text_at(rows, row, ACTOR),
-        .action = text_at(rows, row, ACTION),
-        .reason = text_at(rows, row, REASON),
-        .db_role = text_at(rows, row, DB_ROLE),
-        .os_user = text_at(rows, row, OS_USER),
-        .sudo_user = text_at(rows, row, SUDO_USER),
-        .before = text_at(rows, row, BEFORE),
-        .after = text_at(rows, row, AFTER),
-        .from_status = text_at(rows, row, FROM_STATUS),
-        .to_status = text_at(rows, row, TO_STATUS),
-        .target = text_at(rows, row, TARGET),
-        .scope = text_at(rows, row, BATCH_SCOPE),
-    };
-    put_id(rows, row, EVENT_ID, ret_row->event_id);
-    put_id(rows, row, BATCH, ret_row->batch);
+    row_read(rows, row, columns, ARRAY_SIZE(columns), ret_row);
     return true;
 }
 
