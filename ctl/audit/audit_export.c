@@ -214,14 +214,14 @@ static bool export_to(struct audit_export *export, struct err *err)
     return done;
 }
 
-int audit_export_run(struct audit_export *export)
+bool audit_export_run(struct audit_export *export, struct err *err)
 {
-    struct err err;
     bool is_same = true;
-    if (!ctl_connect(export->ctl, &err))
-        return ctl_fail(&err);
+    if (!ctl_connect(export->ctl, err))
+        return false;
     stop_watch();
-    if (!(export->verify ? ask_settled(export, &err) && audit_verify(export, &is_same, &err) : export_to(export, &err)))
-        return ctl_fail(&err);
-    return is_same && !stop_is_requested() ? CTL_DONE : CTL_REFUSED;
+    if (!(export->verify ? ask_settled(export, err) && audit_verify(export, &is_same, err) : export_to(export, err)))
+        return false;
+    export->ctl->code = is_same && !stop_is_requested() ? CTL_DONE : CTL_REFUSED;
+    return true;
 }

@@ -36,8 +36,8 @@ struct audit_reader {
  * none. */
 must_check bool audit_reader_next(struct audit_reader *reader, int64_t most, struct audit_row *ret_row,
                                   struct err *err);
-/* What `audit --export`, `--append` and `--verify` do. Returns the exit code. */
-int audit_export_run(struct audit_export *export);
+/* What `audit --export`, `--append` and `--verify` do. Sets ctl->code. */
+must_check bool audit_export_run(struct audit_export *export, struct err *err);
 /* Compares a file with itself and with the database, and prints what differs. */
 must_check bool audit_verify(const struct audit_export *export, bool *ret_is_same, struct err *err);
 

@@ -177,33 +177,29 @@ static void start_handles(struct console *console)
     uv_signal_start(&console->terminate, on_end, SIGTERM);
 }
 
-static int serve(struct console *console, const struct console_options *options)
+static bool serve(struct console *console, const struct console_options *options, struct err *err)
 {
-    struct err err;
     /* A wrong role, password or schema is known now, not when the first page is opened. */
-    if (!console_connect(console, &err) && err.kind != ERR_AWAY)
-        return ctl_fail(&err);
+    if (!console_connect(console, err) && err->kind != ERR_AWAY)
+        return false;
     console->door.is_json = console->ctl->json;
     console->door.is_read_only = console->is_read_only;
-    if (!open_server(console, options, &err))
-        return ctl_fail(&err);
+    if (!open_server(console, options, err))
+        return false;
     start_handles(console);
     (void)uv_run(&console->loop, UV_RUN_DEFAULT);
-    return CTL_DONE;
+    return true;
 }
 
-int console_run(struct ctl *ctl, const struct console_options *options)
+bool console_run(struct ctl *ctl, const struct console_options *options, struct err *err)
 {
     struct console console = {
         .ctl = ctl, .is_read_only = options->is_read_only, .door = {.visitors = {.diagnoser = -1}, .terminal = -1}};
-    if (uv_loop_init(&console.loop) != 0) {
-        struct err err;
-        err_set(&err, ERR_MEMORY, "out of memory");
-        return ctl_fail(&err);
-    }
+    if (uv_loop_init(&console.loop) != 0)
+        return err_set(err, ERR_MEMORY, "out of memory");
     buf_init(&console.main, PAGE_BYTES_MAX);
     buf_init(&console.document, PAGE_BYTES_MAX);
-    int code = serve(&console, options);
+    bool done = serve(&console, options, err);
     uv_loop_close(&console.loop);
     jobs_done(&console.jobs);
     status_done(&console.status);
@@ -212,5 +208,5 @@ int console_run(struct ctl *ctl, const struct console_options *options)
     buf_done(&console.main);
     buf_done(&console.document);
     door_done(&console.door);
-    return code;
+    return done;
 }

@@ -36,8 +36,8 @@ struct console_options {
     bool is_read_only;
 };
 
-/* Serves until SIGINT or SIGTERM. Returns the exit code; errors are printed. */
-int console_run(struct ctl *ctl, const struct console_options *options);
+/* Serves until SIGINT or SIGTERM. */
+must_check bool console_run(struct ctl *ctl, const struct console_options *options, struct err *err);
 
 /* The session with the database, opened when there is none. */
 must_check bool console_connect(struct console *console, struct err *err);

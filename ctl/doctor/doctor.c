@@ -57,14 +57,13 @@ bool doctor_ask(struct doctor *doctor, const struct doctor_check *checks, size_t
     return true;
 }
 
-int doctor_code(struct doctor *doctor)
+bool doctor_end(struct doctor *doctor, struct err *err)
 {
-    struct err err;
-    if (doctor->lost) {
-        err_set(&err, ERR_MEMORY, "out of memory");
-        return ctl_fail(&err);
-    }
+    if (doctor->lost)
+        return err_set(err, ERR_MEMORY, "out of memory");
     if (!doctor->ctl->json && doctor->failures > 0)
         printf("\n%d of these must be fixed.\n", doctor->failures);
-    return doctor->failures > 0 ? CTL_REFUSED : CTL_DONE;
+    if (doctor->ctl->code == CTL_DONE && doctor->failures > 0)
+        doctor->ctl->code = CTL_REFUSED;
+    return true;
 }

@@ -45,9 +45,9 @@ must_check bool doctor_ask(struct doctor *doctor, const struct doctor_check *che
 must_check bool doctor_check_database(struct doctor *doctor, bool *ret_fits, struct err *err);
 /* Which workers run, and whether their targets take calls. False: the database went away, or refused. */
 must_check bool doctor_check_running(struct doctor *doctor, struct err *err);
-/* Whether a worker reaches the target, "issuer" or the type of a route, as it should. user NULL: core-api is asked about nobody. creates: the issuer makes
- * a card in its test mode, and closes it. *ret_is_answered false:
- * no worker answered in time, which is reported. False: the database went away, or refused. */
+/* Whether a worker reaches the target, "issuer" or the type of a route, as it should. user NULL: core-api is asked about
+ * nobody. creates: the issuer makes a card in its test mode, and closes it. *ret_is_answered false: no worker answered
+ * in time, which is reported. False: the database went away, or refused. */
 must_check bool doctor_check_target(struct doctor *doctor, const char *target, const char *user, bool creates,
                                     int64_t timeout_ms, bool *ret_is_answered, struct err *err);
 /* Whether something in the database slows or stops our sessions: settings, locks of others, a housekeeping that does not
@@ -63,7 +63,8 @@ must_check bool doctor_check_place(struct doctor *doctor, const struct pg_rows *
 void doctor_check_servers(struct doctor *doctor);
 /* Checks the configuration: what it allows and should not, and which connections are not protected. */
 void doctor_check_setup(struct doctor *doctor);
-/* After the last line: says how many must be fixed, and returns the exit code. */
-int doctor_code(struct doctor *doctor);
+/* After the last line: says how many must be fixed, and sets ctl->code, unless it says something else already.
+ * ERR_MEMORY: a line is missing. */
+must_check bool doctor_end(struct doctor *doctor, struct err *err);
 
 #endif

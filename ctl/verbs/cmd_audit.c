@@ -186,8 +186,7 @@ static bool run_audit(struct ctl *ctl, char **arguments, int count, struct err *
     if (audit.is_export) {
         audit.export.ctl = ctl;
         audit.export.filter = &audit.filter;
-        ctl->code = audit_export_run(&audit.export);
-        return true;
+        return audit_export_run(&audit.export, err);
     }
     if (!ctl_connect(ctl, err))
         return false;

@@ -40,8 +40,7 @@ static bool run_console(struct ctl *ctl, char **arguments, int count, struct err
         options.listen = CONSOLE_LISTEN_DEFAULT;
     if (!options.socket && !check_listen(options.listen, expose, err))
         return false;
-    ctl->code = console_run(ctl, &options);
-    return true;
+    return console_run(ctl, &options, err);
 }
 
 const struct ctl_command ctl_console = {

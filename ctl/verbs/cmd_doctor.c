@@ -99,10 +99,7 @@ static bool run_in_place(struct ctl *ctl, void *context, struct err *err)
     }
     doctor_check_setup(&doctor);
     memcpy(options->where[ctl->place], doctor.where, sizeof(doctor.where));
-    int found = doctor_code(&doctor);
-    if (ctl->code == CTL_DONE || doctor.lost)
-        ctl->code = found;
-    return true;
+    return doctor_end(&doctor, err);
 }
 
 /* How many places each server serves; for people. */

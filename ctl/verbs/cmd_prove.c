@@ -263,10 +263,7 @@ static bool run_prove(struct ctl *ctl, char **arguments, int count, struct err *
         return false;
     if (count > 0)
         return err_set(err, ERR_USAGE, "prove takes no argument");
-    if (!ctl_connect(ctl, err) || !prove(&doctor, since_us, timeout_us, err))
-        return false;
-    ctl->code = doctor_code(&doctor);
-    return true;
+    return ctl_connect(ctl, err) && prove(&doctor, since_us, timeout_us, err) && doctor_end(&doctor, err);
 }
 
 const struct ctl_command ctl_prove = {
