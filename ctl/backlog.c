@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "common/core/outbox.h"
 #include "statements.h"
 
 /* Of operator_open. */
@@ -40,10 +41,15 @@ bool backlog_read(struct pg_sync *db, struct pg_rows **ret_rows, struct err *err
     return pg_sync_query(db, &sql_operator_open, params, ret_rows, err);
 }
 
-static void take_earlier(int64_t *us, const struct pg_rows *rows, int row, int column)
+void backlog_take_earlier(int64_t *us, int64_t other_us)
 {
-    if (!pg_is_null(rows, row, column) && (*us == 0 || pg_time_us(rows, row, column) < *us))
-        *us = pg_time_us(rows, row, column);
+    if (other_us != 0 && (*us == 0 || other_us < *us))
+        *us = other_us;
+}
+
+const char *backlog_type_of(const char *target)
+{
+    return strcmp(target, "issuer") == 0 || strcmp(target, "core") == 0 ? OUTBOX_EVENT_TYPE : target;
 }
 
 bool backlog_next(const struct pg_rows *open, int *row, struct backlog_type *ret_type)
@@ -62,10 +68,11 @@ bool backlog_next(const struct pg_rows *open, int *row, struct backlog_type *ret
         type.scheduled += pg_int8(open, *row, SCHEDULED);
         type.unknown += pg_int8(open, *row, UNKNOWN);
         type.ends += pg_int8(open, *row, ENDS);
-        take_earlier(pg_int8(open, *row, ENDS) > 0 ? &type.ends_us : &type.pending_us, open, *row, PENDING_AT);
-        take_earlier(&type.oldest_us, open, *row, OLDEST_AT);
-        take_earlier(&type.overdue_us, open, *row, OVERDUE_AT);
-        take_earlier(&type.first_sent_us, open, *row, FIRST_SENT_AT);
+        backlog_take_earlier(pg_int8(open, *row, ENDS) > 0 ? &type.ends_us : &type.pending_us,
+                             pg_time_us(open, *row, PENDING_AT));
+        backlog_take_earlier(&type.oldest_us, pg_time_us(open, *row, OLDEST_AT));
+        backlog_take_earlier(&type.overdue_us, pg_time_us(open, *row, OVERDUE_AT));
+        backlog_take_earlier(&type.first_sent_us, pg_time_us(open, *row, FIRST_SENT_AT));
     }
     *ret_type = type;
     return true;
@@ -103,8 +110,8 @@ int backlog_causes(const struct pg_rows *open, struct backlog_cause ret_causes[B
                                       .type = pg_bytes(open, row, TYPE).bytes};
         for (; row < pg_rows_count(open) && is_of(open, row, &cause); row++) {
             cause.events += pg_int8(open, row, PENDING);
-            take_earlier(&cause.since_us, open, row, PENDING_AT);
-            take_earlier(&cause.next_us, open, row, NEXT_AT);
+            backlog_take_earlier(&cause.since_us, pg_time_us(open, row, PENDING_AT));
+            backlog_take_earlier(&cause.next_us, pg_time_us(open, row, NEXT_AT));
         }
         int at = count;
         for (; at > 0 && is_before(&cause, &ret_causes[at - 1]); at--)
@@ -166,11 +173,12 @@ static bool begins_with(const char *code, const char *target)
 
 int64_t backlog_behind(const struct pg_rows *open, const char *target, bool is_shut, bool some_shut)
 {
-    bool is_of_cards = strcmp(target, "issuer") == 0 || strcmp(target, "core") == 0;
+    const char *type = backlog_type_of(target);
+    bool is_of_cards = strcmp(type, OUTBOX_EVENT_TYPE) == 0;
     int64_t behind = 0;
     for (int row = 0; row < pg_rows_count(open); row++) {
         const char *code = pg_is_null(open, row, CODE) ? "" : pg_bytes(open, row, CODE).bytes;
-        if (strcmp(pg_bytes(open, row, TYPE).bytes, is_of_cards ? "CARD_ISSUE" : target) != 0)
+        if (strcmp(pg_bytes(open, row, TYPE).bytes, type) != 0)
             continue;
         bool is_named = begins_with(code, target) || (!is_of_cards && begins_with(code, "route"));
         bool is_any = strcmp(code, "breaker_open") == 0 || strcmp(code, "target_resting") == 0 ||

@@ -53,6 +53,10 @@ struct backlog_cause {
 must_check bool backlog_read(struct pg_sync *db, struct pg_rows **ret_rows, struct err *err);
 /* Parameters of operator_open and operator_failed. */
 void backlog_params(int64_t most, int64_t key_lifetime_ms, struct pg_param params[BACKLOG_PARAMS]);
+/* The earlier one of both becomes *us; 0 = there is none. */
+void backlog_take_earlier(int64_t *us, int64_t other_us);
+/* The type of the events that wait for a target: for the issuer and core-api card requests, else that of the route. */
+const char *backlog_type_of(const char *target);
 /* The next type of the rows of operator_open. *row: 0 at first; false: there is none. */
 must_check bool backlog_next(const struct pg_rows *open, int *row, struct backlog_type *ret_type);
 /* Whether there is another type than that of card requests. */

@@ -112,7 +112,7 @@ static void take_backlog(struct cluster *cluster, const struct pg_rows *open)
     for (int i = 0; open && i < cluster->target_count; i++) {
         struct cluster_target *target = &cluster->targets[i];
         target->backlog = backlog_behind(open, target->name, cluster_is_blocked(target), target->blocked > 0);
-        target->is_least = backlog_is_cut(open, cluster_is_of_cards(target) ? "CARD_ISSUE" : target->name);
+        target->is_least = backlog_is_cut(open, backlog_type_of(target->name));
     }
 }
 
@@ -179,11 +179,6 @@ const struct cluster_route *cluster_find_route(const struct cluster *cluster, co
         if (strcmp(cluster->routes[i].type, type) == 0)
             return &cluster->routes[i];
     return NULL;
-}
-
-bool cluster_is_of_cards(const struct cluster_target *target)
-{
-    return strcmp(target->name, "issuer") == 0 || strcmp(target->name, "core") == 0;
 }
 
 const struct cluster_target *cluster_find_target(const struct cluster *cluster, const char *name)

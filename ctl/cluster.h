@@ -39,7 +39,7 @@ struct cluster_route {
 
 /* One target, as all living workers see it together. */
 struct cluster_target {
-    const char *name;
+    const char *name;                 /* issuer, core, or the type of a route */
     int64_t workers;                  /* living ones that call it */
     int64_t blocked;                  /* of these: those that send nothing: breaker not closed, resting, or paused */
     int64_t open, half_open, resting; /* of these */
@@ -94,8 +94,6 @@ const struct cluster_target *cluster_find_target(const struct cluster *cluster, 
 const char *cluster_worker_state(const struct cluster_worker *worker);
 /* paused, open, half_open, resting, closed, or no_worker. */
 const char *cluster_state(const struct cluster_target *target);
-/* Whether card requests wait for it: the issuer or core-api. Every other target is a route's, named after its type. */
-bool cluster_is_of_cards(const struct cluster_target *target);
 /* No living worker sends anything there. */
 bool cluster_is_blocked(const struct cluster_target *target);
 /* The target for programs; the caller may add members and prints it. NULL: out of memory. */

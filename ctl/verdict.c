@@ -18,12 +18,6 @@
 enum pattern_column { BEGIN, USERS, OTHERS, OTHERS_TROUBLED, CAUSE, SINCE };
 enum pace_column { TYPE, ENDED, MADE, PACE_SINCE, IS_CUT };
 
-static void take_earlier(int64_t *us, int64_t other_us)
-{
-    if (other_us != 0 && (*us == 0 || other_us < *us))
-        *us = other_us;
-}
-
 void verdict_facts_of(const struct config *config, int place, const struct pg_rows *open, const struct pg_rows *failed,
                       struct verdict_facts *ret_facts)
 {
@@ -36,7 +30,7 @@ void verdict_facts_of(const struct config *config, int place, const struct pg_ro
                                   .open = open};
     if (facts.failed > 0) {
         facts.unknown = pg_int8(failed, 0, FAILED_UNKNOWN);
-        first_sent_us = pg_is_null(failed, 0, FAILED_FIRST_SENT) ? 0 : pg_time_us(failed, 0, FAILED_FIRST_SENT);
+        first_sent_us = pg_time_us(failed, 0, FAILED_FIRST_SENT);
     }
     for (int row = 0; backlog_next(open, &row, &type);) {
         facts.pending += type.pending;
@@ -44,9 +38,9 @@ void verdict_facts_of(const struct config *config, int place, const struct pg_ro
         facts.overdue += type.overdue;
         facts.scheduled += type.scheduled;
         facts.unknown += type.unknown;
-        take_earlier(&facts.overdue_us, type.overdue_us);
-        take_earlier(&facts.oldest_us, type.oldest_us);
-        take_earlier(&first_sent_us, type.first_sent_us);
+        backlog_take_earlier(&facts.overdue_us, type.overdue_us);
+        backlog_take_earlier(&facts.oldest_us, type.oldest_us);
+        backlog_take_earlier(&first_sent_us, type.first_sent_us);
     }
     facts.key_ends_us = first_sent_us != 0 ? first_sent_us + facts.key_lifetime_ms * 1000 : 0;
     *ret_facts = facts;
@@ -231,12 +225,10 @@ static void say_key(struct verdict *verdict, const struct verdict_facts *facts)
 /* Whether some worker may call the target of this type of event. */
 static bool is_served(const struct cluster *cluster, const char *type)
 {
-    bool is_card = strcmp(type, "CARD_ISSUE") == 0;
     for (int i = 0; i < cluster->target_count; i++) {
         const struct cluster_target *target = &cluster->targets[i];
-        if (is_card ? cluster_is_of_cards(target) : strcmp(target->name, type) == 0)
-            if (cluster_is_blocked(target))
-                return false;
+        if (strcmp(backlog_type_of(target->name), type) == 0 && cluster_is_blocked(target))
+            return false;
     }
     return cluster->silent_count < cluster->alive_count;
 }

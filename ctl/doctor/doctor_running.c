@@ -77,7 +77,7 @@ static void check_targets(struct doctor *doctor, const struct cluster *cluster)
             doctor_warn(
                 doctor, "targets",
                 is_file ? "correct the file, then systemctl reload; issuing-worker --check-config says what is wrong"
-                : cluster_is_of_cards(target)
+                : strcmp(backlog_type_of(target->name), OUTBOX_EVENT_TYPE) == 0
                     ? "issuing-ctl doctor --issuer says why; after the repair, issuing-ctl probe asks at once"
                     : "its receiver's log says why; after the repair, issuing-ctl probe asks at once",
                 "the breaker of %s is open at %" PRId64 " of %" PRId64 " workers since %s: %s%s%s", target->name,

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ctl/backlog.h"
 #include "ctl/print.h"
 
 const char *outlook_wait_name(enum outlook_wait_for what)
@@ -18,7 +19,7 @@ const char *outlook_wait_name(enum outlook_wait_for what)
 
 static bool needs(const struct event *event, const struct cluster_target *target)
 {
-    return event_is_card(event) ? cluster_is_of_cards(target) : strcmp(target->name, event->type) == 0;
+    return strcmp(backlog_type_of(target->name), event_is_card(event) ? OUTBOX_EVENT_TYPE : event->type) == 0;
 }
 
 /* The one that ends last. A pause has no end time: an operator ends it. */
