@@ -129,7 +129,7 @@ static bool print_moved(struct ctl *ctl, const struct request *request, struct e
 {
     if (!ctl->json) {
         printf("place %d: its home is \"%s\" from now on\n", ctl->place, request->to);
-        return fflush(stdout) == 0;
+        return fflush(stdout) == 0 || err_set(err, ERR_SYSTEM, "standard output could not be written");
     }
     return print_json(JSON_OBJECT(json_number("place", ctl->place), json_text("home", request->to)), err);
 }
