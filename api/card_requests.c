@@ -252,7 +252,7 @@ static void on_read(struct pg_query *query, const struct pg_query_result *result
 static void read_request(struct api_call *call)
 {
     call->query.params[0] = pg_param_uuid(call->is_post ? &call->acceptance.event_id : &call->id);
-    call->query.params[1] = pg_param_text(call->user_id, strlen(call->user_id));
+    call->query.params[1] = pg_param_string(call->user_id);
     api_call_query(call, &sql_request_get, on_read);
 }
 

@@ -101,7 +101,7 @@ static void query_card(struct api_call *call, const struct sql_statement *statem
         return;
     }
     call->query.params[0] = pg_param_uuid(&call->id);
-    call->query.params[1] = pg_param_text(call->user_id, strlen(call->user_id));
+    call->query.params[1] = pg_param_string(call->user_id);
     api_call_query(call, statement, on_result);
 }
 

@@ -118,8 +118,7 @@ static void note_next(struct delivery *delivery)
     delivery->query = (struct pg_query){
         .statement = &sql_note_issuer_event,
         .params = {pg_param_text((const char *)delivery->digest, sizeof(delivery->digest)),
-                   pg_param_uuid(card->has_reference ? &card->reference : NULL),
-                   pg_param_text(card->id, strlen(card->id))},
+                   pg_param_uuid(card->has_reference ? &card->reference : NULL), pg_param_string(card->id)},
         .timeout_ms = TIMEOUT_MS,
         .yields = true, /* a connection is left to acceptance */
         .on_result = on_noted,

@@ -56,7 +56,7 @@ void paging_query(struct api_call *call, const struct sql_statement *statement,
     }
     call->page_limit = page.limit;
     call->id = page.cursor;
-    call->query.params[0] = pg_param_text(call->user_id, strlen(call->user_id));
+    call->query.params[0] = pg_param_string(call->user_id);
     call->query.params[1] = page.has_cursor ? pg_param_uuid(&call->id) : pg_param_null();
     call->query.params[2] = pg_param_int8(call->page_limit + 1);
     api_call_query(call, statement, on_result);

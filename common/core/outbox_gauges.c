@@ -283,7 +283,7 @@ static void count_next(struct outbox_gauges *gauges)
     question->query.params[0] = type->bookmark_us >= 0 ? pg_param_int8(type->bookmark_us) : pg_param_null();
     question->query.params[1] = pg_param_bool(type->counts_behind);
     question->query.params[2] = pg_param_int8(type->rows);
-    question->query.params[3] = pg_param_text(type->type, strlen(type->type));
+    question->query.params[3] = pg_param_string(type->type);
     gauge_question_ask(question, &sql_outbox_gauges, on_type);
 }
 

@@ -102,11 +102,6 @@ const struct sql_statement *audit_statement(const struct audit_filter *filter)
     return filter->event ? &sql_operator_audit_event : filter->batch ? &sql_operator_audit_batch : &sql_operator_audit;
 }
 
-static struct pg_param text_or_null(const char *text)
-{
-    return pg_param_text(text, text ? strlen(text) : 0);
-}
-
 void audit_params(const struct audit_walk *walk, int64_t wanted, struct pg_param params[AUDIT_PARAMS])
 {
     const struct audit_filter *filter = walk->filter;
@@ -115,8 +110,8 @@ void audit_params(const struct audit_walk *walk, int64_t wanted, struct pg_param
                 : filter->until  ? pg_param_int8(moment_us(&filter->to, walk->now_us))
                                  : pg_param_null();
     params[2] = walk->has_cursor ? pg_param_int8(walk->cursor.id) : pg_param_null();
-    params[3] = text_or_null(filter->actor);
-    params[4] = text_or_null(filter->action);
+    params[3] = pg_param_string(filter->actor);
+    params[4] = pg_param_string(filter->action);
     params[5] = pg_param_int8(wanted);
     /* guard: the audit lists card numbers that users were shown only where they are asked for */
     params[6] = filter->event   ? pg_param_uuid(&filter->event_id)
@@ -158,8 +153,8 @@ bool audit_read_batch(struct pg_sync *db, const struct audit_row *row, struct au
     pg_rows_scope struct pg_rows *rows = NULL;
     struct uuid batch = {{0}};
     (void)!uuid_parse(row->batch, strlen(row->batch), &batch);
-    const struct pg_param params[] = {pg_param_uuid(&batch), text_or_null(row->db_role), text_or_null(row->actor),
-                                      text_or_null(row->action), pg_param_int8(AUDIT_LOOK_MAX)};
+    const struct pg_param params[] = {pg_param_uuid(&batch), pg_param_string(row->db_role), pg_param_string(row->actor),
+                                      pg_param_string(row->action), pg_param_int8(AUDIT_LOOK_MAX)};
     if (!pg_sync_query(db, &sql_operator_batch, params, &rows, err))
         return false;
     const char *outcome = pg_bytes(rows, 0, 3).bytes;

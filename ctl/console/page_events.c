@@ -201,7 +201,7 @@ static bool write_table(struct page *page, const struct listing *listing, struct
 static bool go_to_event(struct page *page, const char *id, struct err *err)
 {
     pg_rows_scope struct pg_rows *rows = NULL;
-    const struct pg_param params[] = {pg_param_text(id, strlen(id))};
+    const struct pg_param params[] = {pg_param_string(id)};
     char found[UUID_TEXT_SIZE];
     if (!pg_sync_query(page->console->ctl->db, &sql_console_find, params, &rows, err))
         return false;

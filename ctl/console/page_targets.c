@@ -62,8 +62,7 @@ static bool control(struct page *page, struct err *err)
         return err_set(err, ERR_USAGE, "a pause needs a duration such as 90s, 2h or 1d, or none");
     if (!action_init(&who, form_get(page->form, "reason"), err))
         return false;
-    struct pg_param params[3 + ACTION_PARAMS] = {pg_param_text(action, strlen(action)),
-                                                 pg_param_text(page->segment, strlen(page->segment))};
+    struct pg_param params[3 + ACTION_PARAMS] = {pg_param_string(action), pg_param_string(page->segment)};
     action_params(&who, params + 2);
     params[2 + ACTION_PARAMS] = pause_us > 0 ? pg_param_int8(pause_us / 1000) : pg_param_null();
     if (!pg_sync_query(page->console->ctl->db, &sql_operator_control, params, &rows, err))

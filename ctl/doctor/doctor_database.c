@@ -278,7 +278,7 @@ static void note_trial(struct doctor *doctor, const struct pg_rows *rows, int ro
 /* What only a schema of this release can be asked. */
 static bool check_contents(struct doctor *doctor, struct err *err)
 {
-    const struct pg_param rights = pg_param_text(schema_rights, strlen(schema_rights));
+    const struct pg_param rights = pg_param_string(schema_rights);
     const struct pg_param keys = pg_param_text("keys", 4), numbers = pg_param_text("numbers", 7);
     const struct doctor_check right = {&sql_operator_rights, check_rights, &rights, "rights",
                                        "each role has exactly what it needs; PUBLIC has nothing"};

@@ -28,9 +28,8 @@ static bool ask(struct doctor *doctor, const char *target, const char *user, boo
                 struct uuid *ret_id, char ret_refused[32], struct err *err)
 {
     struct action action;
-    struct pg_param params[4 + ACTION_PARAMS] = {pg_param_text(target, strlen(target)),
-                                                 user ? pg_param_text(user, strlen(user)) : pg_param_null(),
-                                                 pg_param_bool(creates), pg_param_int8(timeout_ms)};
+    struct pg_param params[4 + ACTION_PARAMS] = {pg_param_string(target), pg_param_string(user), pg_param_bool(creates),
+                                                 pg_param_int8(timeout_ms)};
     pg_rows_scope struct pg_rows *rows = NULL;
     if (!action_init(&action, is_issuer(target) ? REASON : ROUTE_REASON, err))
         return false;

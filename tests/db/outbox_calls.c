@@ -37,7 +37,7 @@ struct pg_rows *claim_by(struct pg_sync *db, const struct uuid *token, int64_t l
     struct pg_param params[] = {
         pg_param_uuid(token), pg_param_int8(limit), pg_param_int8(LEASE_MS), pg_param_text("worker-1", 8),
         pg_param_null(),      pg_param_int8(100),   pg_param_bool(false),    pg_param_text("CARD_ISSUE", 10),
-        pg_param_bool(false), pg_param_null(),      pg_param_null(),         pg_param_text(choice, strlen(choice)),
+        pg_param_bool(false), pg_param_null(),      pg_param_null(),         pg_param_string(choice),
         pg_param_null(),      pg_param_null()};
     return database_query(db, &sql_outbox_claim, params);
 }
@@ -246,8 +246,8 @@ static int complete_with(const struct uuid *event, const struct uuid *token, con
     pg_array_add_uuid(&tokens, token);
     pg_array_add_int8(&tooks, 250);
     add_text(&results, result);
-    struct pg_param params[] = {pg_array_param(&ids),   pg_array_param(&tokens),           pg_param_text("worker-1", 8),
-                                pg_array_param(&tooks), pg_param_text(step, strlen(step)), pg_array_param(&results)};
+    struct pg_param params[] = {pg_array_param(&ids),   pg_array_param(&tokens), pg_param_text("worker-1", 8),
+                                pg_array_param(&tooks), pg_param_string(step),   pg_array_param(&results)};
     return run_and_free(&sql_outbox_complete, params, bufs, ARRAY_SIZE(bufs));
 }
 

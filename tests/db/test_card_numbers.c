@@ -80,7 +80,7 @@ static int reveal_by(struct pg_sync *db, const char *card, const char *user, int
     pg_array_start(&keys, &buf, PG_INT8);
     pg_array_add_int8(&keys, key);
     ck_assert(uuid_parse(card, strlen(card), &id));
-    const struct pg_param params[] = {pg_param_uuid(&id), pg_param_text(user, strlen(user)), pg_array_param(&keys),
+    const struct pg_param params[] = {pg_param_uuid(&id), pg_param_string(user), pg_array_param(&keys),
                                       pg_param_int8(most)};
     struct pg_rows *rows = database_query(db, &sql_card_ask_reveal, params);
     int found = pg_rows_count(rows) == 0 ? 0 : !pg_is_null(rows, 0, 3) ? 3 : pg_is_null(rows, 0, 1) ? 1 : 2;

@@ -133,13 +133,9 @@ static void start(void)
 /* "" = done. */
 static void control(struct pg_sync *db, const char *action, const char *target, const char *expected)
 {
-    const struct pg_param params[] = {pg_param_text(action, strlen(action)),
-                                      pg_param_text(target, strlen(target)),
-                                      pg_param_text("anna", 4),
-                                      pg_param_text("root", 4),
-                                      pg_param_null(),
-                                      pg_param_text("they asked", 10),
-                                      pg_param_null()};
+    const struct pg_param params[] = {
+        pg_param_string(action), pg_param_string(target),         pg_param_text("anna", 4), pg_param_text("root", 4),
+        pg_param_null(),         pg_param_text("they asked", 10), pg_param_null()};
     struct pg_rows *rows = database_query(db, &sql_operator_control, params);
     const char *refused = pg_bytes(rows, 0, 0).bytes;
     ck_assert_str_eq(refused ? refused : "", expected);

@@ -29,14 +29,10 @@ static char refused[32];
 /* Why it was refused; "" = it was not, and `check` is its id. */
 static const char *ask_of(const char *target, const char *user, int64_t within_ms)
 {
-    const struct pg_param params[] = {pg_param_text(target, strlen(target)),
-                                      user ? pg_param_text(user, strlen(user)) : pg_param_null(),
-                                      pg_param_bool(false),
-                                      pg_param_int8(within_ms),
-                                      pg_param_text("olga", 4),
-                                      pg_param_text("root", 4),
-                                      pg_param_text("olga", 4),
-                                      pg_param_text("doctor --issuer", 15)};
+    const struct pg_param params[] = {pg_param_string(target),  pg_param_string(user),
+                                      pg_param_bool(false),     pg_param_int8(within_ms),
+                                      pg_param_text("olga", 4), pg_param_text("root", 4),
+                                      pg_param_text("olga", 4), pg_param_text("doctor --issuer", 15)};
     pg_rows_scope struct pg_rows *rows = database_query(operating, &sql_operator_ask_issuer_check, params);
     const char *why = pg_bytes(rows, 0, 1).bytes;
     snprintf(refused, sizeof(refused), "%s", why ? why : "");
@@ -77,8 +73,8 @@ static bool take(void)
 
 static bool end(const char *result, const char *findings)
 {
-    const struct pg_param params[] = {pg_param_uuid(&check), pg_param_uuid(&token),
-                                      pg_param_text(result, strlen(result)), pg_param_text(findings, strlen(findings))};
+    const struct pg_param params[] = {pg_param_uuid(&check), pg_param_uuid(&token), pg_param_string(result),
+                                      pg_param_string(findings)};
     pg_rows_scope struct pg_rows *rows = database_query(worker, &sql_issuer_check_end, params);
     return pg_bool(rows, 0, 0);
 }
@@ -239,7 +235,7 @@ TEST(what_a_worker_writes_is_bounded)
     const char *const unusable[] = {"{}", "77", text};
     for (size_t i = 0; i < ARRAY_SIZE(unusable); i++) {
         const struct pg_param params[] = {pg_param_uuid(&check), pg_param_uuid(&token), pg_param_text("ok", 2),
-                                          pg_param_text(unusable[i], strlen(unusable[i]))};
+                                          pg_param_string(unusable[i])};
         struct pg_rows *rows = NULL;
         ck_assert(!pg_sync_query(worker, &sql_issuer_check_end, params, &rows, &err));
         ck_assert_msg(strstr(err.message, "23514"), "%s", err.message);

@@ -52,7 +52,7 @@ static bool take(const char *profile)
 {
     struct uuid fresh = uuid4_make();
     const struct pg_param params[] = {pg_param_uuid(&fresh),         pg_param_int8(10000),
-                                      pg_param_text("host:1", 6),    pg_param_text(profile, strlen(profile)),
+                                      pg_param_text("host:1", 6),    pg_param_string(profile),
                                       pg_param_text("https://x", 9), pg_param_int8(every_ms)};
     pg_rows_scope struct pg_rows *rows = database_query(worker, &sql_issuer_listing_take, params);
     if (pg_rows_count(rows) == 0)
@@ -76,10 +76,8 @@ static bool note(const char *id, const struct uuid *reference, bool is_live, con
     pg_array_add_uuid(&arrays[1], reference);
     pg_array_add_bool(&arrays[2], is_live);
     const struct pg_param params[] = {
-        pg_param_uuid(&listing),    pg_param_uuid(&token),
-        pg_array_param(&arrays[0]), pg_array_param(&arrays[1]),
-        pg_array_param(&arrays[2]), next ? pg_param_text(next, strlen(next)) : pg_param_null(),
-        pg_param_int8(settle_ms),   pg_param_int8(10000)};
+        pg_param_uuid(&listing),    pg_param_uuid(&token), pg_array_param(&arrays[0]), pg_array_param(&arrays[1]),
+        pg_array_param(&arrays[2]), pg_param_string(next), pg_param_int8(settle_ms),   pg_param_int8(10000)};
     pg_rows_scope struct pg_rows *rows = database_query(worker, &sql_issuer_listing_note, params);
     for (int i = 0; i < 3; i++)
         buf_done(&bytes[i]);

@@ -93,22 +93,21 @@ static int act(struct pg_sync *db, const struct sql_statement *statement, const 
 }
 
 #define OLGA(reason) \
-    pg_param_text("olga", 4), pg_param_text("root", 4), pg_param_text("olga", 4), pg_param_text(reason, strlen(reason))
+    pg_param_text("olga", 4), pg_param_text("root", 4), pg_param_text("olga", 4), pg_param_string(reason)
 
 /* Of a bulk action; NULL = of none. */
 static const char *batch;
-#define BATCH pg_param_text(batch, batch ? strlen(batch) : 0)
 
 static int replay(struct pg_sync *db, int64_t seen_us, struct event *ret_event)
 {
     const struct pg_param params[] = {pg_param_uuid(&id), seen_us ? pg_param_int8(seen_us) : pg_param_null(),
-                                      OLGA("issuer is back"), BATCH};
+                                      OLGA("issuer is back"), pg_param_string(batch)};
     return act(db, &sql_operator_replay, params, ret_event);
 }
 
 static int cancel(struct pg_sync *db)
 {
-    const struct pg_param params[] = {pg_param_uuid(&id), pg_param_null(), OLGA("asked for"), BATCH,
+    const struct pg_param params[] = {pg_param_uuid(&id), pg_param_null(), OLGA("asked for"), pg_param_string(batch),
                                       pg_param_text("Gone.", 5)};
     return act(db, &sql_operator_cancel, params, NULL);
 }
@@ -128,7 +127,7 @@ static int resolve_any(bool no_card, int64_t settle_ms, bool not_executed, int64
     const struct pg_param params[] = {pg_param_uuid(&id),
                                       pg_param_null(),
                                       OLGA("the bank said no"),
-                                      BATCH,
+                                      pg_param_string(batch),
                                       pg_param_bool(no_card),
                                       pg_param_int8(settle_ms),
                                       pg_param_text("Ended.", 6),
@@ -437,8 +436,8 @@ static const char *leave_mark_because(const struct sql_statement *statement, con
     bool is_reissue = statement == &sql_operator_ask_reissue;
     const struct pg_param params[] = {is_reissue ? pg_param_uuid(&id) : pg_array_param(&array), pg_param_int8(60000),
                                       OLGA("who knows"),
-                                      !is_reissue ? BATCH
-                                      : because   ? pg_param_text(because, strlen(because))
+                                      !is_reissue ? pg_param_string(batch)
+                                      : because   ? pg_param_string(because)
                                                   : pg_param_null()};
     pg_rows_scope struct pg_rows *rows = NULL;
     ck_assert_msg(pg_sync_query(operator, statement, params, &rows, &err), "%s", err.message);
@@ -482,7 +481,7 @@ static char came_to[64];
 static const char *end_mark(const char *result)
 {
     const struct pg_param params[] = {pg_param_uuid(&mark), pg_param_uuid(&token), pg_param_int8(seen_us),
-                                      pg_param_text(result, strlen(result)), pg_param_text("Why:", 4)};
+                                      pg_param_string(result), pg_param_text("Why:", 4)};
     pg_rows_scope struct pg_rows *rows = NULL;
     ck_assert_msg(pg_sync_query(worker, &sql_reconcile_end, params, &rows, &err), "%s", err.message);
     snprintf(came_to, sizeof(came_to), "%s", pg_bytes(rows, 0, 0).bytes);
@@ -746,8 +745,7 @@ TEST(a_reconcile_cannot_end_as_a_reissue)
 static const char *end_executed(const char *answer)
 {
     const struct pg_param params[] = {pg_param_uuid(&mark), pg_param_uuid(&token), pg_param_int8(seen_us),
-                                      pg_param_text("executed", strlen("executed")),
-                                      pg_param_text(answer, answer ? strlen(answer) : 0)};
+                                      pg_param_string("executed"), pg_param_string(answer)};
     pg_rows_scope struct pg_rows *rows = NULL;
     ck_assert_msg(pg_sync_query(worker, &sql_reconcile_end, params, &rows, &err), "%s", err.message);
     snprintf(came_to, sizeof(came_to), "%s", pg_bytes(rows, 0, 0).bytes);
@@ -911,7 +909,7 @@ TEST(the_operator_cannot_rewrite_what_was_done)
 TEST(doctor_finds_the_rights_as_granted_and_sees_one_that_is_missing_or_too_many)
 {
     pg_rows_scope struct pg_rows *good = NULL, *bad = NULL;
-    const struct pg_param list[] = {pg_param_text(schema_rights, strlen(schema_rights))};
+    const struct pg_param list[] = {pg_param_string(schema_rights)};
     ck_assert_msg(pg_sync_query(operator, & sql_operator_rights, list, &good, &err), "%s", err.message);
     ck_assert_int_eq(pg_rows_count(good), 0);
     change("GRANT SELECT ON cards TO issuing_operator");

@@ -281,8 +281,7 @@ struct counted {
 static struct counted count(struct pg_sync *as, const char *part, struct pg_param from, bool counts_behind,
                             int64_t rows)
 {
-    struct pg_param params[] = {from, pg_param_bool(counts_behind), pg_param_int8(rows),
-                                pg_param_text("CARD_ISSUE", strlen("CARD_ISSUE"))};
+    struct pg_param params[] = {from, pg_param_bool(counts_behind), pg_param_int8(rows), pg_param_string("CARD_ISSUE")};
     struct pg_rows *found = database_query(as, &sql_outbox_gauges, params);
     struct counted counted = {0};
     for (int row = 0; row < pg_rows_count(found); row++)

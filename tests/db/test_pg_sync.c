@@ -197,7 +197,7 @@ TEST(a_message_never_quotes_a_value)
         {.name = "cast_time", .text = "SELECT $1::text::timestamptz", .parameters = 1, .shape = SQL_ONE},
     };
     static const char secret[] = "4111111111111111";
-    struct pg_param param = pg_param_text(secret, strlen(secret));
+    struct pg_param param = pg_param_string(secret);
     for (size_t i = 0; i < ARRAY_SIZE(casts); i++) {
         if (pg_sync_query(db, &casts[i], &param, NULL, &err))
             continue; /* a number is lawful JSON */

@@ -315,7 +315,7 @@ static void check_statements_of_types(void)
     const struct pg_param most[] = {pg_param_int8(1000), pg_param_int8(1000)};
     const struct pg_param event[] = {pg_param_uuid(&id)};
     const struct pg_param gauges[] = {pg_param_null(), pg_param_bool(true), pg_param_int8(1000),
-                                      pg_param_text("CHARGE", strlen("CHARGE"))};
+                                      pg_param_string("CHARGE")};
     database_run(owner, "INSERT INTO issuing.routes (event_type, is_ordered, has_lookup, key_lifetime_ms, max_attempts,"
                         " is_signed, worker, seen_at) VALUES ('CHARGE', true, false, 1000, 3, false, 'w', now())");
     const struct {

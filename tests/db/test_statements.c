@@ -126,7 +126,7 @@ static const char text_value[] = "77";
 static struct pg_param value_of(const char *type, struct values *values, int n)
 {
     if (strcmp(type, "text") == 0 || strcmp(type, "bytea") == 0)
-        return pg_param_text(text_value, strlen(text_value));
+        return pg_param_string(text_value);
     if (strcmp(type, "bigint") == 0)
         return pg_param_int8(77);
     if (strcmp(type, "boolean") == 0)
@@ -168,7 +168,7 @@ static void fill(struct values *values, const struct sql_statement *statement, c
         for (int i = 1; i < n; i++)
             values->params[i] = pg_param_null(); /* no route: the text is not the name of a type */
     if (strcmp(statement->name, "operator_rights") == 0)
-        values->params[0] = pg_param_text(schema_rights, strlen(schema_rights));
+        values->params[0] = pg_param_string(schema_rights);
 }
 
 static void execute(const struct sql_statement *statement, const char *role)
@@ -408,7 +408,7 @@ TEST(no_two_functions_have_one_name_and_what_runs_as_the_owner_is_not_public)
 
 static int count_rights(void)
 {
-    const struct pg_param params[] = {pg_param_text(schema_rights, strlen(schema_rights))};
+    const struct pg_param params[] = {pg_param_string(schema_rights)};
     struct pg_rows *rows = database_query(db, &sql_operator_rights, params);
     int count = pg_rows_count(rows);
     pg_rows_free(rows);

@@ -73,11 +73,6 @@ static void add_guard(struct pg_columns *columns, const struct write_op *op)
     pg_columns_add_uuid(columns, &op->token);
 }
 
-static void set_text(struct pg_columns *columns, const char *text)
-{
-    pg_columns_set_scalar(columns, pg_param_text(text, strlen(text)));
-}
-
 static void add_save(void *context, struct pg_columns *columns, const struct pg_batch_item *item)
 {
     (void)context;
@@ -144,7 +139,7 @@ static void add_end(void *context, struct pg_columns *columns, const struct pg_b
     add_text_or_null(columns, end->held_end_code);
     pg_columns_add_text(columns, op->parameters);
     pg_columns_add_text(columns, op->result);
-    set_text(columns, lane->writer->env->name);
+    pg_columns_set_scalar(columns, pg_param_string(lane->writer->env->name));
 }
 
 static void add_complete(void *context, struct pg_columns *columns, const struct pg_batch_item *item)
@@ -154,9 +149,9 @@ static void add_complete(void *context, struct pg_columns *columns, const struct
     const struct write_end *end = op->end;
     assert(write_end_kind(end) == WRITE_COMPLETE); /* the statement writes nothing of what makes another end */
     add_guard(columns, op);
-    set_text(columns, lane->writer->env->name);
+    pg_columns_set_scalar(columns, pg_param_string(lane->writer->env->name));
     pg_columns_add_int8(columns, end->took_ms);
-    set_text(columns, end->step);
+    pg_columns_set_scalar(columns, pg_param_string(end->step));
     pg_columns_add_text(columns, op->result);
 }
 

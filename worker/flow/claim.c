@@ -3,7 +3,6 @@
 
 #include <assert.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/lib/base/backoff.h"
 #include "common/lib/base/clock.h"
@@ -201,18 +200,18 @@ static void set_params(struct claim *claim, int limit, enum slots_choice choice)
     params[0] = pg_param_uuid(&claim->token);
     params[1] = pg_param_int8(limit);
     params[2] = pg_param_int8(options->env->config->worker.lease_ms);
-    params[3] = pg_param_text(options->env->name, strlen(options->env->name));
+    params[3] = pg_param_string(options->env->name);
     params[4] = lane->bookmark_us >= 0 ? pg_param_int8(lane->bookmark_us) : pg_param_null();
     params[5] = pg_param_int8(claim->slack_ms);
     params[6] = pg_param_bool(claim->is_alone);
-    params[7] = pg_param_text(options->event_type, strlen(options->event_type));
+    params[7] = pg_param_string(options->event_type);
     params[8] = pg_param_bool(options->route && options->route->config->ordered);
     params[9] = params[10] = pg_param_null();
     if (!options->route) {
-        params[9] = pg_param_text(options->env->config->issuer.profile, strlen(options->env->config->issuer.profile));
-        params[10] = pg_param_text(options->env->peers->issuer_address, strlen(options->env->peers->issuer_address));
+        params[9] = pg_param_string(options->env->config->issuer.profile);
+        params[10] = pg_param_string(options->env->peers->issuer_address);
     }
-    params[11] = pg_param_text(choice_word(choice), strlen(choice_word(choice)));
+    params[11] = pg_param_string(choice_word(choice));
     params[12] = claim_source_param(options->route, (enum claim_source)(lane - claim->lanes));
     params[13] = is_bounded ? pg_param_int8(LOOKS_MAX) : pg_param_null();
 }

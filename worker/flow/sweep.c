@@ -1,8 +1,6 @@
 /* See sweep.h. One statement is in flight at a time. Each look is at the young events or the next piece of a pass. */
 #include "worker/flow/sweep.h"
 
-#include <string.h>
-
 #include "common/lib/base/clock.h"
 #include "common/lib/base/log.h"
 #include "statements.h"
@@ -52,11 +50,6 @@ static void wait_for_next(struct sweep *sweep, int64_t now_ms)
         due_ms = sweep->rebase_due_ms;
     }
     job_wait(&sweep->job, due_ms - now_ms);
-}
-
-static struct pg_param type_param(const struct sweep *sweep)
-{
-    return pg_param_text(sweep->options.event_type, strlen(sweep->options.event_type));
 }
 
 static void send_statement(struct sweep *sweep, const struct sql_statement *statement, job_on_result *on_result)
@@ -157,7 +150,7 @@ static void rebase(struct sweep *sweep)
     struct pg_param *params = sweep->job.query.params;
     sweep->rebase_pending = false;
     params[0] = pg_param_int8(FREED_MAX);
-    params[1] = type_param(sweep);
+    params[1] = pg_param_string(sweep->options.event_type);
     params[2] = claim_source_param(sweep->options.route, sweep->options.source);
     params[3] = sweep->rebased_us != NOWHERE ? pg_param_int8(sweep->rebased_us) : pg_param_null();
     params[4] = pg_param_int8(REBASE_LOOKS);
@@ -213,7 +206,7 @@ static void look(struct sweep *sweep, int64_t now_ms)
     params[2] = until_us != NOWHERE ? pg_param_int8(until_us) : pg_param_null();
     params[3] = pg_param_int8(FREED_MAX);
     params[4] = pg_param_int8(OUTBOX_LOST_MAX);
-    params[5] = type_param(sweep);
+    params[5] = pg_param_string(sweep->options.event_type);
     params[6] = claim_source_param(sweep->options.route, sweep->options.source);
     params[7] = pg_param_int8(SWEEP_LOOKS);
     send_statement(sweep, &sql_outbox_sweep, on_looked);

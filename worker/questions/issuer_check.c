@@ -68,7 +68,7 @@ static void end(struct issuer_check *check)
     const char *result = findings->has_failure ? "fail" : "ok";
     log_info("checked a target for an operator",
              LOG_TEXT("target", check->route ? check->route->config->type : "issuer"), LOG_TEXT("result", result));
-    check->question.query.params[2] = pg_param_text(result, strlen(result));
+    check->question.query.params[2] = pg_param_string(result);
     check->question.query.params[3] = pg_param_text(findings->text.bytes, findings->text.length);
     question_submit(&check->question, &sql_issuer_check_end, on_statement_done);
 }

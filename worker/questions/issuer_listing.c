@@ -74,7 +74,7 @@ static void leave(struct issuer_listing *listing, const char *why, bool ends)
     if (why[0])
         log_warning("the issuer's list of cards was not read", LOG_TEXT("why", why),
                     LOG_TEXT("ends", ends ? "yes" : "no"));
-    params[2] = why[0] ? pg_param_text(why, strlen(why)) : pg_param_null();
+    params[2] = why[0] ? pg_param_string(why) : pg_param_null();
     params[3] = pg_param_bool(ends);
     listing->failures = ends ? 0 : listing->failures;
     listing->phase = PHASE_BUSY;
@@ -131,7 +131,7 @@ static void note_page(struct issuer_listing *listing)
     struct pg_param *params = listing->question.query.params;
     for (int i = 0; i < 3; i++)
         params[2 + i] = pg_array_param(&listing->arrays[i]);
-    params[5] = listing->next[0] ? pg_param_text(listing->next, strlen(listing->next)) : pg_param_null();
+    params[5] = listing->next[0] ? pg_param_string(listing->next) : pg_param_null();
     params[6] = pg_param_int8(settle_ms(listing));
     params[7] = pg_param_int8(lease_ms(listing));
     question_submit(&listing->question, &sql_issuer_listing_note, on_noted);
@@ -251,8 +251,8 @@ static void on_due(struct job *job)
         return;
     }
     const char *profile = env->parameters->profile->name, *address = env->peers->issuer_address;
-    params[3] = pg_param_text(profile, strlen(profile));
-    params[4] = pg_param_text(address, strlen(address));
+    params[3] = pg_param_string(profile);
+    params[4] = pg_param_string(address);
     params[5] = pg_param_int8(env->config->issuer.reconcile_every_ms);
     question_take(&listing->question, &sql_issuer_listing_take, lease_ms(listing), on_taken);
 }

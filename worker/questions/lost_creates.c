@@ -49,7 +49,7 @@ static void report(struct lost_creates *lost)
     }
     lost->sent_count = lost->count;
     lost->job.query.params[0] = pg_array_param(&ids);
-    lost->job.query.params[1] = pg_param_text(why, sizeof(why) - 1);
+    lost->job.query.params[1] = pg_param_string(why);
     job_send(&lost->job, &sql_reconcile_ask, QUERY_TIMEOUT_MS, on_reported);
 }
 

@@ -40,11 +40,6 @@ static void release(struct mark *mark)
 
 /* ---- statements ---- */
 
-static struct pg_param text_or_null(const char *text)
-{
-    return pg_param_text(text, text ? strlen(text) : 0);
-}
-
 static void on_put_back(struct pg_query *query, const struct pg_query_result *result)
 {
     (void)result; /* without it the lease runs out, which is the same but later */
@@ -61,7 +56,7 @@ static void put_back(struct mark *mark, const char *why, int64_t wait_ms)
     snprintf(mark->why, sizeof(mark->why), "%s", why);
     mark->question.query.params[2] =
         pg_param_int8(mark->env->flow.is_draining ? 0 : delay_ms); /* 0: for another worker */
-    mark->question.query.params[3] = text_or_null(mark->why);
+    mark->question.query.params[3] = pg_param_string(mark->why);
     log_debug("a look-up was postponed", FLOW_IN_LOG(&mark->flow), LOG_TEXT("why", mark->why));
     question_submit(&mark->question, &sql_reconcile_put_back, on_put_back);
 }
@@ -95,8 +90,8 @@ static void write_result(struct mark *mark, const char *result, const char *deta
     mark->result = result;
     mark->detail = detail;
     mark->question.query.params[2] = pg_param_int8(mark->seen_us);
-    mark->question.query.params[3] = text_or_null(result);
-    mark->question.query.params[4] = text_or_null(is_executed ? mark->flow.result.bytes : detail);
+    mark->question.query.params[3] = pg_param_string(result);
+    mark->question.query.params[4] = pg_param_string(is_executed ? mark->flow.result.bytes : detail);
     question_submit(&mark->question, &sql_reconcile_end, on_ended);
 }
 

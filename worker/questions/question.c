@@ -21,7 +21,7 @@ void question_take(struct question *question, const struct sql_statement *statem
     question->token = uuid4_make();
     question->query.params[0] = pg_param_uuid(&question->token);
     question->query.params[1] = pg_param_int8(lease_ms);
-    question->query.params[2] = pg_param_text(worker, strlen(worker));
+    question->query.params[2] = pg_param_string(worker);
     submit(question, statement, on_result);
 }
 

@@ -2,7 +2,6 @@
 #include "worker/questions/reconcile.h"
 
 #include <assert.h>
-#include <string.h>
 
 #include "common/lib/base/clock.h"
 #include "statements.h"
@@ -63,8 +62,8 @@ static void take(struct reconcile *reconcile)
     reconcile->is_due = false;
     reconcile->taking_count = MARKS_MAX - reconcile->busy_count;
     params[3] = pg_param_int8(reconcile->taking_count);
-    params[5] = pg_param_text(env->config->issuer.profile, strlen(env->config->issuer.profile));
-    params[6] = pg_param_text(env->peers->issuer_address, strlen(env->peers->issuer_address));
+    params[5] = pg_param_string(env->config->issuer.profile);
+    params[6] = pg_param_string(env->peers->issuer_address);
     question_take(&reconcile->question, &sql_reconcile_take, env->config->worker.lease_ms, on_taken);
 }
 

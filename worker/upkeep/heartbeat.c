@@ -78,20 +78,15 @@ static int64_t next_call_ms(const struct target *target, int64_t now_ms)
     return probe_ms > rest_ms ? probe_ms : rest_ms;
 }
 
-static void set_text(struct pg_columns *columns, const char *text)
-{
-    pg_columns_set_scalar(columns, pg_param_text(text, strlen(text)));
-}
-
 /* The worker, the same in each row. */
 static void set_worker(struct heartbeat *heartbeat, int64_t now_ms)
 {
     const struct heartbeat_options *options = &heartbeat->options;
     struct pg_columns *columns = &heartbeat->columns;
-    set_text(columns, heartbeat->job.env->name);
-    set_text(columns, heartbeat->host);
+    pg_columns_set_scalar(columns, pg_param_string(heartbeat->job.env->name));
+    pg_columns_set_scalar(columns, pg_param_string(heartbeat->host));
     pg_columns_set_scalar(columns, pg_param_int8(getpid()));
-    set_text(columns, options->version);
+    pg_columns_set_scalar(columns, pg_param_string(options->version));
     pg_columns_set_scalar(columns, pg_param_int8(now_ms - heartbeat->started_ms));
     pg_columns_set_scalar(columns, pg_param_int8(options->slots->in_flight));
     pg_columns_set_scalar(columns, pg_param_int8(options->slots->count));
@@ -199,7 +194,7 @@ static void note_routes(struct heartbeat *heartbeat)
     }
     heartbeat->beats = 0;
     struct pg_param *params = heartbeat->job.query.params;
-    params[0] = pg_param_text(heartbeat->job.env->name, strlen(heartbeat->job.env->name));
+    params[0] = pg_param_string(heartbeat->job.env->name);
     if (route_note_fill(&heartbeat->note, &params[FIRST_NOTED]))
         job_send(&heartbeat->job, &sql_heartbeat_routes, QUERY_TIMEOUT_MS, on_routes_noted);
     else
@@ -294,7 +289,7 @@ static void leave(struct heartbeat *heartbeat)
     heartbeat->phase = PHASE_LEFT;
     if (!pg_pool_ready(job->env->pool))
         return;
-    job->query.params[0] = pg_param_text(job->env->name, strlen(job->env->name));
+    job->query.params[0] = pg_param_string(job->env->name);
     job->query.yields = false;
     job_send(job, &sql_heartbeat_leave, LEAVE_TIMEOUT_MS, on_left);
 }

@@ -13,7 +13,7 @@ void pg_history_params(const struct pg_history *known, struct pg_param params[PG
     if (known->position == 0)
         return;
     params[0] = pg_param_uuid(&known->id);
-    params[1] = pg_param_text(known->system, strlen(known->system));
+    params[1] = pg_param_string(known->system);
     params[2] = pg_param_int8(known->timeline);
     params[3] = pg_param_int8(known->position);
 }
