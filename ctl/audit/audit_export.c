@@ -24,7 +24,7 @@ static bool fail_file(const char *name, struct err *err)
     return err_set(err, ERR_SYSTEM, "%.200s: %s", name, strerror(errno));
 }
 
-/* The last whole line of a file, where it has one: *ret_link. *ret_end: behind it, in bytes. */
+/* The last whole line of a file, where it has one: *link. *ret_end: behind it, in bytes. */
 static bool read_last(FILE *file, const char *name, struct audit_link *link, off_t *ret_end, struct err *err)
 {
     char *line = NULL, *last = NULL;

@@ -99,7 +99,7 @@ enum {
     CLOSES_OLD = 32, /* a reissue, at an issuer where the worker closes the card that is replaced */
 };
 
-/* The first row that fits. What stands in braces is filled in by fill_in(). */
+/* The first row that fits. What stands in braces is filled in by say(). */
 static const struct {
     enum flow_step step;       /* STEP_COUNT: the attempt ends at once */
     enum lookup_reason reason; /* LOOKUP_REASONS: any */

@@ -69,8 +69,8 @@ AS $$ SELECT EXISTS (SELECT FROM cards c WHERE c.request_id = event AND c.status
 -- event counts as sent, also if the row says that nothing was.
 --
 -- FAILED issuer_duplicate: the issuer has shown more than one card. The next attempt, and all later ones until the
--- issuer shows exactly one, begin at the look-up (worker/flow/issue_card.c, read_duplicate): with a key of any age,
--- with or without a stored card, and also if an attempt after the replay failed for another reason.
+-- issuer shows exactly one, begin at the look-up (common/core/decide/decide_answer.c, found_duplicate): with a key of
+-- any age, with or without a stored card, and also if an attempt after the replay failed for another reason.
 CREATE OR REPLACE FUNCTION issuing.reopen(e issuing.outbox_events, was_found bool) RETURNS issuing.outbox_events
 LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
 AS $$

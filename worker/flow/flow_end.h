@@ -5,7 +5,7 @@
 #include "common/lib/base/log.h"
 #include "worker/flow/flow.h"
 
-/* verdict: settled (flow_verdict.h), and one that ends the attempt: COMPLETE, REJECT, FAIL, RETRY or DEFER. Its code is
+/* verdict: settled (decide_settled), and one that ends the attempt: COMPLETE, REJECT, FAIL, RETRY or DEFER. Its code is
  * copied. now_ms: by clock_mono_ms(), for the attempt's duration. Every member is set; the texts behind pointers are
  * static. */
 struct write_end flow_end_build(const struct flow *flow, const struct flow_verdict *verdict, int64_t now_ms);

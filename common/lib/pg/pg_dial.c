@@ -153,7 +153,7 @@ static int count_waiting(const struct dial *dial)
     return count;
 }
 
-/* The connection that is made; NULL = none, or no memory (*ret_is_memory false). */
+/* The connection that is made; NULL = none, or no memory (*ret_has_memory false). */
 static PGconn *race(struct dial *dial, bool *ret_has_memory)
 {
     int waiting;

@@ -345,7 +345,7 @@ START_TEST(a_check_for_the_parameters_leads_to_the_step_that_needs_them)
         ck_assert(flow.parameters.was_asked);
         ck_assert_int_eq(flow.attempt.asks_for, STEP_COUNT);
     } else {
-        ck_assert_int_eq(flow.attempt.asks_for, STEP_LOOKUP); /* for flow_verdict.c */
+        ck_assert_int_eq(flow.attempt.asks_for, STEP_LOOKUP); /* for attempt_purpose() */
     }
 }
 
