@@ -4,9 +4,7 @@
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "common/lib/base/clock.h"
 #include "common/lib/base/log.h"
 
 #define FREE_CALLS_MAX 1024

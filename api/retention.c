@@ -2,7 +2,6 @@
 #include "api/retention.h"
 
 #include <assert.h>
-#include <string.h>
 
 #include "common/lib/base/clock.h"
 #include "common/lib/base/log.h"

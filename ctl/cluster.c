@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "ctl/backlog.h"
-#include "ctl/print.h"
 #include "ctl/row.h"
 #include "statements.h"
 

@@ -14,7 +14,6 @@
 #include "common/lib/json/json_writer.h"
 #include "sandbox/charges.h"
 #include "sandbox/charges_file.h"
-#include "sandbox/core.h"
 #include "sandbox/delivery.h"
 #include "sandbox/dialect.h"
 #include "sandbox/hooks.h"

@@ -3,7 +3,6 @@
 
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/lib/base/buf.h"

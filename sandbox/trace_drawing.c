@@ -1,7 +1,6 @@
 /* See trace_drawing.h. Left out: links between spans, and any look that needs a script. */
 #include "sandbox/trace_drawing.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -10,7 +10,6 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <openssl/evp.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

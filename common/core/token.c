@@ -7,7 +7,6 @@
 
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
-#include <string.h>
 
 #include "common/lib/base/clock.h"
 #include "common/lib/json/json_writer.h"

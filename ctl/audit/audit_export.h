@@ -5,8 +5,6 @@
 #ifndef ISSUING_CTL_AUDIT_EXPORT_H
 #define ISSUING_CTL_AUDIT_EXPORT_H
 
-#include <stdio.h>
-
 #include "ctl/audit/audit_chain.h"
 #include "ctl/ctl.h"
 

@@ -11,7 +11,6 @@
 #include <stdio.h>
 
 #include "ctl/console/page.h"
-#include "ctl/print.h"
 #include "statements.h"
 
 #define STATEMENT_TIMEOUT_S 5

@@ -1,6 +1,5 @@
 /* All places, where there are several: what `issuing-ctl status` shows of them, the worst first. The other pages are of
  * one place, that of this console. It does not refresh itself: each time it connects to each place. */
-#include <inttypes.h>
 #include <stdlib.h>
 
 #include "ctl/console/console.h"

@@ -1,6 +1,5 @@
 /* The checks of doctor that look at places (doctor.h). doctor_running.c reports a place without a worker. */
 #include <stdio.h>
-#include <string.h>
 
 #include "common/lib/pg/pg_place.h"
 #include "ctl/doctor/doctor.h"

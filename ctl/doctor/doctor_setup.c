@@ -1,6 +1,5 @@
 /* The checks of doctor that look at the configuration and at its own connection (doctor.h). */
 #include <inttypes.h>
-#include <string.h>
 #include <time.h>
 
 #include "common/core/keyring.h"

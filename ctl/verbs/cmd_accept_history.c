@@ -1,6 +1,5 @@
 /* issuing-ctl accept-history: an operator says that commits which the database has lost are lost. The function of the
  * database decides and writes the audit row. */
-#include <stdio.h>
 
 #include "ctl/action.h"
 #include "ctl/ctl.h"

@@ -2,7 +2,6 @@
  * list costs memory for one step only, and Ctrl-C ends it between two steps. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "ctl/action.h"
 #include "ctl/audit/audit.h"

@@ -3,7 +3,6 @@
  * The limit is that of the configuration that issuing-ctl reads; where the api has another, it says otherwise. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "ctl/ctl.h"
 #include "ctl/options.h"

@@ -8,7 +8,6 @@
  * know. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "common/lib/base/clock.h"
 #include "ctl/doctor/doctor.h"

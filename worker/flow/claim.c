@@ -4,7 +4,6 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "common/lib/base/backoff.h"
 #include "common/lib/base/clock.h"
 #include "common/lib/base/closing.h"
 #include "common/lib/base/log.h"

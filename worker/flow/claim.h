@@ -17,10 +17,8 @@
 #ifndef ISSUING_CLAIM_H
 #define ISSUING_CLAIM_H
 
-#include "common/core/config/config.h"
 #include "common/lib/base/base.h"
 #include "common/lib/base/err.h"
-#include "common/lib/pg/pg_pool.h"
 #include "worker/base/worker_env.h"
 #include "worker/flow/slots.h"
 #include "worker/flow/turns.h"

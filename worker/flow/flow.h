@@ -20,17 +20,14 @@
 #ifndef ISSUING_FLOW_H
 #define ISSUING_FLOW_H
 
-#include "common/core/config/config.h"
 #include "common/core/decide/decide.h"
 #include "common/core/exporter.h"
 #include "common/core/issuer/issuer.h"
 #include "common/core/keyring.h"
 #include "common/core/outbox.h"
 #include "common/lib/base/base.h"
-#include "common/lib/base/metrics.h"
 #include "common/lib/base/trace.h"
 #include "common/lib/base/uuid7.h"
-#include "common/lib/http_client/http_client.h"
 #include "worker/base/worker_env.h"
 #include "worker/base/writer.h"
 #include "worker/peers/event_parameters.h"

@@ -2,8 +2,6 @@
 #include "worker/flow/flow_run.h"
 
 #include <assert.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "common/lib/base/clock.h"
 #include "common/lib/base/log.h"

@@ -4,8 +4,6 @@
 #include <assert.h>
 #include <string.h>
 
-#include "common/lib/base/clock.h"
-
 static struct target *issuer_of(const struct flow *flow)
 {
     return &flow->env->worker->peers->issuer.target;

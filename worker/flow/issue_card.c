@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "common/core/card.h"
-#include "common/lib/base/clock.h"
 #include "worker/flow/step.h"
 #include "worker/peers/core_api.h"
 

@@ -2,7 +2,6 @@
 #include "worker/peers/core_api.h"
 
 #include <assert.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "common/lib/json/json_value.h"

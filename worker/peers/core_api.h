@@ -4,11 +4,9 @@
 #define ISSUING_CORE_API_H
 
 #include "common/lib/base/base.h"
-#include "common/lib/base/buf.h"
 #include "common/lib/base/uuid7.h"
 #include "common/core/card.h"
 #include "common/core/decide/steps.h"
-#include "common/core/outbox.h"
 #include "common/core/issuer/parameters.h"
 #include "common/core/decide/outcome.h"
 

@@ -1,7 +1,6 @@
 /* See issuer_listing.h. */
 #include "worker/questions/issuer_listing.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -3,7 +3,6 @@
  * Invariants: each rule is one function and names its options; the first broken rule is reported. No rule applies to a
  * program that does not use its options, so that one file can serve all programs.
  * Left out: what a single value must look like (config.c has refused it already). */
-#include <inttypes.h>
 #include <string.h>
 #include <strings.h>
 

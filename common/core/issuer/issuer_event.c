@@ -1,7 +1,6 @@
 /* See issuer_event.h. Invariants: no message contains a byte of a secret; texts are compared in constant time. */
 #include "common/core/issuer/issuer_event.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -14,8 +14,6 @@
  * Left out: how connections are made (http_growth.c), pipelining. */
 #include "common/lib/http_client/http_pool.h"
 
-#include <string.h>
-
 #include "common/lib/base/backoff.h"
 #include "common/lib/base/clock.h"
 #include "common/lib/base/secret.h"

@@ -2,7 +2,6 @@
 #include "common/lib/http_server/http_origin.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 static bool is_trusted(const struct http_server_options *options, const struct ip_address *address)
 {

@@ -1,6 +1,5 @@
 /* Why no session is in use, for operators: the cause in one word, and a line that names each host. See pg_hosts.h. */
 #include <stdio.h>
-#include <string.h>
 
 #include "common/lib/pg/pg_hosts.h"
 

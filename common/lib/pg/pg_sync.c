@@ -5,12 +5,10 @@
  * statements, except pg_sync_limit(); the operator has Ctrl-C. */
 #include "common/lib/pg/pg_sync.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/lib/base/clock.h"
 #include "common/lib/pg/pg_conninfo.h"
