@@ -26,15 +26,15 @@ struct flow_verdict flow_before_call(const struct flow *flow, int64_t now_ms, in
     const struct parameters_env *env = flow->env->worker->parameters;
     enum issuer_call call = flow_step_call(flow->attempt.step);
     if (event_parameters_must_ask(&flow->parameters, env, call))
-        return step_go(STEP_CHECK);
+        return verdict_go(STEP_CHECK);
     const char *missing = issuer_parameters_missing_for(env->profile, &flow->parameters.values, call);
     if (!missing)
-        return step_go(keeps_first(flow, now_ms, wall_us) ? STEP_KEEP : flow->attempt.step);
+        return verdict_go(keeps_first(flow, now_ms, wall_us) ? STEP_KEEP : flow->attempt.step);
     event_parameters_missing(missing, ret_outcome);
     /* The look-up cannot be built: after so long it is a question for a person, also where the key lives for ever. */
     const struct view view = flow_view(flow, now_ms, wall_us);
     /* guard: a look-up without its holder is a question also where keys live for ever */
     if (flow->attempt.step == STEP_LOOKUP && attempt_is_long_unknown(&flow->attempt, &view))
-        return (struct flow_verdict){.kind = FLOW_FAIL, .code = "outcome_unknown"};
-    return (struct flow_verdict){.kind = FLOW_RETRY, .code = ret_outcome->code, .wait_ms = -1};
+        return verdict_end(FLOW_FAIL, "outcome_unknown");
+    return verdict_wait(FLOW_RETRY, ret_outcome->code, -1);
 }

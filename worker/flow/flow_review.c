@@ -25,7 +25,7 @@ struct flow_verdict flow_review_end(struct flow *flow)
     flow->attempt.step = review->step;
     flow->attempt.asks_for = STEP_COUNT;
     flow->attempt.outcome = review->outcome;
-    return (struct flow_verdict){.kind = review->kind, .code = review->code};
+    return verdict_end(review->kind, review->code);
 }
 
 /* The end follows, or the same call again. */
@@ -33,11 +33,11 @@ static struct flow_verdict over(struct flow *flow, const struct outcome *outcome
 {
     /* guard: one lost answer hides no closed card */
     if (outcome->kind == OUTCOME_UNKNOWN && ++flow->review.tries < FLOW_REVIEW_TRIES)
-        return step_go(flow->attempt.step);
+        return verdict_go(flow->attempt.step);
     if (outcome->kind != OUTCOME_EXECUTED)
         log_warning(unknown, FLOW_IN_LOG(flow), LOG_TEXT("card_id", flow->payload.replaces),
                     LOG_TEXT("code", outcome->code), LOG_TEXT("detail", outcome->detail));
-    return (struct flow_verdict){.kind = FLOW_RETRY, .code = outcome->code, .wait_ms = -1};
+    return verdict_wait(FLOW_RETRY, outcome->code, -1);
 }
 
 /* ---- review: the old card is read at the issuer ---- */
@@ -49,7 +49,7 @@ struct flow_verdict step_review_read(struct flow *flow, struct outcome *ret_outc
     flow->review.is_gone = ret_outcome->kind == OUTCOME_EXECUTED && state == ISSUER_CARD_GONE;
     /* guard: core-api learns that the card that was not replaced is closed */
     if (flow->review.is_gone)
-        return step_go(STEP_DISOWN);
+        return verdict_go(STEP_DISOWN);
     return over(flow, ret_outcome, "the card that was not replaced could not be read; it is shown as before");
 }
 

@@ -181,7 +181,7 @@ static void apply_verdict(struct flow *flow, struct flow_verdict verdict)
     }
     /* guard: the card of a reissue that made none is read before the end */
     if (flow_review_begins(flow, &verdict))
-        verdict = step_go(STEP_REVIEW);
+        verdict = verdict_go(STEP_REVIEW);
     switch (verdict.kind) {
     case FLOW_GO:
         go_to_step(flow, &verdict);
@@ -245,7 +245,7 @@ static void defer_unsent(struct flow *flow, const char *cause)
 {
     flow_ticket_return(flow);
     flow->attempt.outcome = (struct outcome){0};
-    apply_verdict(flow, (struct flow_verdict){.kind = FLOW_DEFER, .code = cause, .wait_ms = flow_ticket_wait_ms(flow)});
+    apply_verdict(flow, verdict_wait(FLOW_DEFER, cause, flow_ticket_wait_ms(flow)));
 }
 
 /* ---- a call to a peer ---- */
@@ -426,9 +426,7 @@ static void start_write(struct flow *flow)
     else if (flow->attempt.step == STEP_KEEP)
         defer_unsent(flow, outbox_cause_name(OUTBOX_CAUSE_OUT_OF_MEMORY));
     else /* sealing failed; the card is at the issuer and will be found there by the next attempt */
-        apply_verdict(flow, (struct flow_verdict){.kind = FLOW_RETRY,
-                                                  .code = outbox_cause_name(OUTBOX_CAUSE_SEAL_FAILED),
-                                                  .wait_ms = -1});
+        apply_verdict(flow, verdict_wait(FLOW_RETRY, outbox_cause_name(OUTBOX_CAUSE_SEAL_FAILED), -1));
 }
 
 /* What the call to the issuer is built from is known, and kept where it must be; false: the attempt went elsewhere. */

@@ -71,11 +71,11 @@ struct flow_verdict step_lookup_read(struct flow *flow, struct outcome *ret_outc
     issuer_read_lookup(step_profile(flow), &flow->call, &flow->attempt.event_id, &flow->lookup, ret_outcome);
     /* guard: a page that is answered 429 is asked for again */
     if (may_repeat_page(flow, ret_outcome))
-        return step_go(STEP_LOOKUP);
+        return verdict_go(STEP_LOOKUP);
     if (ret_outcome->kind != OUTCOME_EXECUTED)
         return step_decide(flow, ret_outcome, (struct shown){0});
     if (!flow->lookup.is_done)
-        return step_go(STEP_LOOKUP); /* the next page is a call of its own */
+        return verdict_go(STEP_LOOKUP); /* the next page is a call of its own */
     struct flow_verdict verdict = read_found(flow, ret_outcome);
     issuer_lookup_forget(&flow->lookup);
     return verdict;

@@ -14,11 +14,6 @@ const struct flow_step_row flow_steps[STEP_COUNT] = {
 #undef X
 };
 
-struct flow_verdict step_go(enum flow_step step)
-{
-    return (struct flow_verdict){.kind = FLOW_GO, .step = step};
-}
-
 struct flow_verdict step_decide(struct flow *flow, const struct outcome *outcome, struct shown shown)
 {
     if (flow->env->mark)
@@ -34,14 +29,14 @@ struct flow_verdict step_read_write(struct flow *flow, enum flow_step next, stru
     switch (flow->write_result) {
     case WRITE_DONE:
         ret_outcome->kind = OUTCOME_EXECUTED;
-        return step_go(next);
+        return verdict_go(next);
     case WRITE_FENCED:
         ret_outcome->kind = OUTCOME_REFUSED;
         return (struct flow_verdict){.kind = FLOW_DROP};
     case WRITE_GIVEN_UP:
         ret_outcome->kind = OUTCOME_UNKNOWN;
         snprintf(ret_outcome->code, sizeof(ret_outcome->code), "%s", outbox_cause_name(OUTBOX_CAUSE_WRITE_FAILED));
-        return (struct flow_verdict){.kind = FLOW_RETRY, .code = ret_outcome->code, .wait_ms = -1};
+        return verdict_wait(FLOW_RETRY, ret_outcome->code, -1);
     }
     assert(!"write results are covered above");
     return (struct flow_verdict){.kind = FLOW_DROP};

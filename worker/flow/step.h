@@ -1,5 +1,5 @@
 /* The steps of an attempt: what each prepares, what its answer means, and what all of them share. The steps that lead
- * to a card are in issue_card.c, those that close one in close_card.c, those of a route in route/deliver_event.c.
+ * to a card are in issue_card.c, those that close one in close_card.c, those of a route in deliver_event.c.
  *
  * An attempt may die after any line. So every attempt starts at check (at link once the card is stored, at deliver for
  * a route) and sends the same key again; nothing here depends on what an earlier attempt had in memory. Steps never
@@ -33,7 +33,6 @@ FLOW_STEPS(X)
 
 /* ---- verdicts ---- */
 
-struct flow_verdict step_go(enum flow_step step);
 /* What follows the answer that the step's call got (decide.h). */
 struct flow_verdict step_decide(struct flow *flow, const struct outcome *outcome, struct shown shown);
 /* The verdict on a step's write; `next` follows if it was written. */
