@@ -198,7 +198,6 @@ void http_call_begin(struct http_call *call, struct http_client *client)
     wipe_and_free(&call->answer);
     call->client = client;
     call->origin = NULL;
-    call->next = NULL;
     call->conn = NULL;
     call->may_be_sent = false;
     call->status = 0;

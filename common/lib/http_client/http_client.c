@@ -26,7 +26,7 @@ struct http_client {
     struct http_pool pool;
     struct authorities *authorities; /* NULL = nobody was named, and none was needed */
     struct origin_slot slots[ORIGINS_MAX];
-    struct http_call *failed_starts, **failed_starts_tail;
+    struct http_calls failed_starts;
     uv_timer_t
         close_timer; /* ends the calls that could not be started, and closes; in the next iteration of the loop */
     bool is_closing;
@@ -150,8 +150,7 @@ void http_client_start(struct http_client *client, struct http_call *call)
     if (!why)
         return;
     http_call_set_failed(call, why);
-    *client->failed_starts_tail = call;
-    client->failed_starts_tail = &call->next;
+    http_calls_add(&client->failed_starts, call);
     uv_timer_start(&client->close_timer, on_close_timer, 0, 0);
 }
 
@@ -171,17 +170,16 @@ static void close_parts(struct http_client *client)
 static void on_close_timer(uv_timer_t *timer)
 {
     struct http_client *client = container_of(timer, struct http_client, close_timer);
-    struct http_call *call = client->failed_starts, *next;
-    client->failed_starts = NULL;
-    client->failed_starts_tail = &client->failed_starts;
-    for (; call; call = next) {
-        next = call->next;
+    /* What fails again in on_done is for the next iteration. */
+    for (int count = client->failed_starts.count; count > 0; count--) {
+        struct http_call *call = client->failed_starts.first;
+        http_calls_remove(call);
         http_call_end(call);
     }
     if (!client->is_closing) /* checked after the calls ended: one of them may have closed the client */
         return;
     http_pool_stop_all(&client->pool, "the client is closing");
-    if (!client->failed_starts) /* else the timer runs again */
+    if (!client->failed_starts.first) /* else the timer runs again */
         close_parts(client);
 }
 
@@ -214,7 +212,6 @@ bool http_client_open(uv_loop_t *loop, const struct http_client_options *options
         free(client);
         return false;
     }
-    client->failed_starts_tail = &client->failed_starts;
     uv_timer_init(loop, &client->close_timer);
     for (struct origin_slot *slot = client->slots; slot < client->slots + ORIGINS_MAX; slot++)
         http_pool_origin_init(&slot->pooled, &client->pool, &slot->origin);
