@@ -2,8 +2,8 @@
 #include "worker/flow/claim_rows.h"
 
 #include <assert.h>
-#include <string.h>
 
+#include "common/lib/base/slice.h"
 #include "common/lib/base/trace.h"
 
 /* Columns of outbox_claim: of an event, and from COL_BOOKMARK on of the claim, the same in each row. */
@@ -42,14 +42,6 @@ enum {
     COL_FILLED,
 };
 
-static void copy_text(char *to, size_t size, struct slice from)
-{
-    size_t length = from.bytes && from.length < size ? from.length : 0;
-    if (length)
-        memcpy(to, from.bytes, length);
-    to[length] = '\0';
-}
-
 static void read_card(struct flow *flow, const struct pg_rows *rows, int row)
 {
     flow->attempt.is_saved = !pg_is_null(rows, row, COL_CARD);
@@ -57,8 +49,8 @@ static void read_card(struct flow *flow, const struct pg_rows *rows, int row)
     if (!flow->attempt.is_saved)
         return;
     flow->save.card_id = pg_uuid(rows, row, COL_CARD);
-    copy_text(flow->card.id, sizeof(flow->card.id), pg_bytes(rows, row, COL_CARD_ISSUER_ID));
-    copy_text(flow->save.last4, sizeof(flow->save.last4), pg_bytes(rows, row, COL_CARD_LAST4));
+    slice_copy(pg_bytes(rows, row, COL_CARD_ISSUER_ID), flow->card.id, sizeof(flow->card.id));
+    slice_copy(pg_bytes(rows, row, COL_CARD_LAST4), flow->save.last4, sizeof(flow->save.last4));
     flow->save.exp_month = (int)pg_int8(rows, row, COL_CARD_MONTH);
     flow->save.exp_year = (int)pg_int8(rows, row, COL_CARD_YEAR);
 }
@@ -77,8 +69,8 @@ static bool read_request(struct flow *flow, const struct pg_rows *rows, int row)
 {
     struct slice user = pg_bytes(rows, row, COL_USER), payload = pg_bytes(rows, row, COL_PAYLOAD);
     struct outbox_fault faults[OUTBOX_FAULTS_MAX];
-    copy_text(flow->user_id, sizeof(flow->user_id), user);
-    copy_text(flow->replaces_issuer_id, sizeof(flow->replaces_issuer_id), pg_bytes(rows, row, COL_REPLACES_ISSUER_ID));
+    slice_copy(user, flow->user_id, sizeof(flow->user_id));
+    slice_copy(pg_bytes(rows, row, COL_REPLACES_ISSUER_ID), flow->replaces_issuer_id, sizeof(flow->replaces_issuer_id));
     if (!pg_is_null(rows, row, COL_REPLACES_REQUEST))
         flow->replaces_request_id = pg_uuid(rows, row, COL_REPLACES_REQUEST);
     int fault_count = outbox_payload_read(payload.bytes, payload.length, &flow->payload, faults);
@@ -101,7 +93,8 @@ static void read_attempts(struct flow *flow, const struct pg_rows *rows, int row
     flow->attempt.settle_age_ms = age_of(rows, row, COL_SETTLE_AGE);
     flow->attempt.lost_count = (int)pg_int8(rows, row, COL_LOST);
     flow->attempt.deferral_count = (int)pg_int8(rows, row, COL_DEFERRAL_COUNT);
-    copy_text(flow->attempt.deferral_code, sizeof(flow->attempt.deferral_code), pg_bytes(rows, row, COL_DEFERRAL_CODE));
+    slice_copy(pg_bytes(rows, row, COL_DEFERRAL_CODE), flow->attempt.deferral_code,
+               sizeof(flow->attempt.deferral_code));
     flow->attempt.changed_age_ms = pg_int8(rows, row, COL_CHANGED_AGE);
     flow->made_ms = pg_int8(rows, row, COL_MADE);
     int64_t db_ms = pg_int8(rows, 0, COL_NOW) / 1000;

@@ -1,10 +1,10 @@
 /* The steps of a delivery (step.h): deliver sends the event to its receiver under the event's key, ask looks up whether
  * it was executed. */
 #include <stdio.h>
-#include <string.h>
 
 #include "common/lib/base/clock.h"
 #include "common/lib/base/log.h"
+#include "common/lib/base/slice.h"
 #include "worker/flow/step.h"
 #include "worker/route/route_call.h"
 
@@ -42,8 +42,7 @@ static struct flow_verdict decide(struct flow *flow, const struct outcome *outco
 /* The code becomes the event's reason, which many may read. */
 static void hide_credential(const struct flow *flow, struct outcome *outcome)
 {
-    const struct slice code = {.bytes = outcome->code, .length = strlen(outcome->code)};
-    if (outcome->advice == ADVICE_REJECT && credential_is_in(flow->credential, code))
+    if (outcome->advice == ADVICE_REJECT && credential_is_in(flow->credential, slice_of(outcome->code)))
         snprintf(outcome->code, sizeof(outcome->code), "%s", outcome_route.refused);
 }
 

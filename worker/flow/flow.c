@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/lib/base/backoff.h"
+#include "common/lib/base/slice.h"
 #include "worker/route/route_call.h"
 
 #define ANSWER_MAX (64 * 1024)
@@ -44,8 +45,7 @@ bool flow_take_delivery(struct flow *flow, struct route *route, struct slice use
     if (!user_id.bytes || user_id.length == 0 || user_id.length > OUTBOX_USER_ID_MAX ||
         memchr(user_id.bytes, '\0', user_id.length) || !payload.bytes || payload.length > ROUTE_PAYLOAD_MAX)
         return false;
-    memcpy(flow->user_id, user_id.bytes, user_id.length);
-    flow->user_id[user_id.length] = '\0';
+    slice_copy(user_id, flow->user_id, sizeof(flow->user_id));
     (void)buf_put(&flow->body, payload.bytes, payload.length); /* ignoring: the step sees that it failed */
     return true;
 }

@@ -2,10 +2,10 @@
 #include "worker/questions/issuer_check.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "common/lib/base/clock.h"
 #include "common/lib/base/log.h"
+#include "common/lib/base/slice.h"
 #include "statements.h"
 #include "worker/peers/core_api.h"
 #include "worker/questions/issuer_findings.h"
@@ -322,17 +322,12 @@ static void on_taken(struct pg_query *query, const struct pg_query_result *resul
     check->is_busy = result->kind == PG_DONE && pg_rows_count(result->rows) > 0;
     if (!check->is_busy)
         return; /* if the statement was executed after all, the lease runs out */
-    struct slice user = pg_bytes(result->rows, 0, 1);
-    bool has_user = user.bytes && user.length < sizeof(check->user_id);
     char target[CONFIG_ROUTE_TYPE_SIZE];
-    struct slice named = pg_bytes(result->rows, 0, 2);
-    snprintf(target, sizeof(target), "%.*s", (int)named.length, named.bytes);
+    slice_copy(pg_bytes(result->rows, 0, 2), target, sizeof(target));
     check->route = routes_find(check->question.env->routes, target);
     check->question.id = pg_uuid(result->rows, 0, 0);
-    if (has_user)
-        memcpy(check->user_id, user.bytes, user.length);
-    check->user_id[has_user ? user.length : 0] = '\0';
-    check->facts.user_id = has_user ? check->user_id : NULL;
+    slice_copy(pg_bytes(result->rows, 0, 1), check->user_id, sizeof(check->user_id));
+    check->facts.user_id = check->user_id[0] ? check->user_id : NULL;
     check->creates = pg_bool(result->rows, 0, 3);
     check->is_tried = false;
     check->none_code[0] = '\0';

@@ -7,6 +7,7 @@
 #include "common/core/issuer/issuer.h"
 #include "common/lib/base/clock.h"
 #include "common/lib/base/log.h"
+#include "common/lib/base/slice.h"
 #include "statements.h"
 #include "worker/questions/question.h"
 
@@ -219,14 +220,12 @@ static void on_taken(struct pg_query *query, const struct pg_query_result *resul
         rest(listing, PHASE_IDLE, TIDY_MS); /* if the statement was executed after all, the lease runs out */
         return;
     }
-    struct slice after = pg_bytes(result->rows, 0, 2);
     bool is_listed = pg_bool(result->rows, 0, 3);
     struct uuid id = pg_uuid(result->rows, 0, 0);
     listing->failures = uuid_equal(&id, &listing->question.id) ? listing->failures : 0;
     listing->question.id = id;
     listing->since_ms = pg_int8(result->rows, 0, 1) / 1000;
-    snprintf(listing->place.cursor, sizeof(listing->place.cursor), "%.*s", (int)after.length,
-             after.bytes ? after.bytes : "");
+    slice_copy(pg_bytes(result->rows, 0, 2), listing->place.cursor, sizeof(listing->place.cursor));
     if (is_listed && !listing->job.is_stopped)
         compare(listing);
     else

@@ -1,9 +1,8 @@
 /* The row of a mark (mark.h). */
 #include "worker/questions/mark.h"
 
-#include <string.h>
-
 #include "common/lib/base/clock.h"
+#include "common/lib/base/slice.h"
 
 /* Columns of reconcile_take. */
 enum {
@@ -26,14 +25,6 @@ enum {
     COL_TRACEPARENT,
     COL_TRACESTATE,
 };
-
-static void copy_text(char *to, size_t size, struct slice from)
-{
-    size_t length = from.bytes && from.length < size ? from.length : 0;
-    if (length)
-        memcpy(to, from.bytes, length);
-    to[length] = '\0';
-}
 
 static void read_facts(const struct pg_rows *rows, int row, struct mark *mark)
 {
@@ -64,7 +55,7 @@ static void read_facts(const struct pg_rows *rows, int row, struct mark *mark)
 static struct route *route_of(const struct flow *flow, const struct pg_rows *rows, int row)
 {
     char type[CONFIG_ROUTE_TYPE_SIZE];
-    copy_text(type, sizeof(type), pg_bytes(rows, row, COL_TYPE));
+    slice_copy(pg_bytes(rows, row, COL_TYPE), type, sizeof(type));
     return routes_find(flow->env->worker->routes, type);
 }
 
@@ -80,8 +71,8 @@ static void read_event(const struct pg_rows *rows, int row, struct flow *flow)
     uuid_format(&flow->attempt.event_id, flow->event_text);
     trace_of_event(pg_bytes(rows, row, COL_TRACEPARENT), pg_bytes(rows, row, COL_TRACESTATE), &flow->attempt.event_id,
                    &flow->trace);
-    copy_text(flow->user_id, sizeof(flow->user_id), pg_bytes(rows, row, COL_USER));
-    copy_text(flow->card.id, sizeof(flow->card.id), pg_bytes(rows, row, COL_CARD_ISSUER_ID));
+    slice_copy(pg_bytes(rows, row, COL_USER), flow->user_id, sizeof(flow->user_id));
+    slice_copy(pg_bytes(rows, row, COL_CARD_ISSUER_ID), flow->card.id, sizeof(flow->card.id));
     flow->made_ms = pg_int8(rows, row, COL_MADE);
     event_parameters_start(&flow->parameters, flow->env->worker->parameters, flow->user_id,
                            pg_bytes(rows, row, COL_PARAMETERS));

@@ -12,6 +12,14 @@ bool slice_begins(struct slice slice, const char *text)
     return slice.length >= length && (length == 0 || memcmp(slice.bytes, text, length) == 0);
 }
 
+void slice_copy(struct slice slice, char *ret_text, size_t size)
+{
+    size_t length = slice.bytes && slice.length < size ? slice.length : 0;
+    if (length > 0)
+        memcpy(ret_text, slice.bytes, length);
+    ret_text[length] = '\0';
+}
+
 struct slice slice_take(struct slice *rest, char separator)
 {
     const char *end = rest->length > 0 ? memchr(rest->bytes, separator, rest->length) : NULL;

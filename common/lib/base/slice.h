@@ -7,6 +7,8 @@
 /* Without its NUL. */
 struct slice slice_of(const char *text);
 bool slice_begins(struct slice slice, const char *text);
+/* With a NUL behind it; "" where it has no bytes, or does not fit into the size. */
+void slice_copy(struct slice slice, char *ret_text, size_t size);
 /* The bytes before the separator, all where there is none; *rest goes on behind it. */
 struct slice slice_take(struct slice *rest, char separator);
 /* Without the double quotes, where they are at both ends. */

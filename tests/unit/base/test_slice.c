@@ -35,6 +35,19 @@ TEST(a_slice_without_memory_is_the_empty_text)
     ck_assert(slice_is(SLICE(""), ""));
 }
 
+TEST(a_text_that_does_not_fit_is_copied_as_none)
+{
+    char text[4] = "xyz";
+    slice_copy(SLICE("abc"), text, sizeof(text));
+    ck_assert_str_eq(text, "abc");
+    slice_copy((struct slice){.bytes = "abcd", .length = 2}, text, sizeof(text));
+    ck_assert_str_eq(text, "ab");
+    slice_copy(SLICE("abcd"), text, sizeof(text));
+    ck_assert_str_eq(text, "");
+    slice_copy((struct slice){0}, text, sizeof(text));
+    ck_assert_str_eq(text, "");
+}
+
 TEST(a_slice_is_taken_apart_at_each_separator)
 {
     struct slice rest = SLICE("ab,,c");
