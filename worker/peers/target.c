@@ -246,18 +246,11 @@ static bool has_capacity(const struct target *target, int64_t now_ms)
     return target_rest_ms(target, now_ms) == 0 && breaker_capacity(&target->breaker, now_ms) > 0;
 }
 
-static struct target_ticket *take_first(struct target *target)
+static void stop_waiting(struct target *target, struct target_ticket *ticket)
 {
-    struct target_ticket *ticket = target->first;
-    if (ticket) {
-        target->first = ticket->next;
-        if (!target->first)
-            target->last = NULL;
-        ticket->next = NULL;
-        ticket->is_waiting = false;
-        target->waiting_count--;
-    }
-    return ticket;
+    list_remove(&target->waiting, &ticket->link);
+    ticket->is_waiting = false;
+    target->waiting_count--;
 }
 
 enum target_entry target_enter(struct target *target, struct target_ticket *ticket)
@@ -266,17 +259,12 @@ enum target_entry target_enter(struct target *target, struct target_ticket *tick
     int64_t now_ms = clock_mono_ms();
     if (rejects(target, ticket, now_ms))
         return TARGET_REJECTED;
-    if (!target->first && has_capacity(target, now_ms)) {
+    if (!target->waiting.first && has_capacity(target, now_ms)) {
         start(target, ticket, now_ms);
         return TARGET_ADMITTED;
     }
-    ticket->next = NULL;
+    list_append(&target->waiting, &ticket->link);
     ticket->is_waiting = true;
-    if (target->last)
-        target->last->next = ticket;
-    else
-        target->first = ticket;
-    target->last = ticket;
     target->waiting_count++;
     return TARGET_QUEUED;
 }
@@ -299,12 +287,13 @@ static void admit_next(struct target *target, int64_t now_ms)
     if (target->is_admitting)
         return; /* called from on_admitted in the loop below, which goes on */
     target->is_admitting = true;
-    while (target->first) {
-        if (rejects(target, target->first, now_ms)) {
-            struct target_ticket *next = take_first(target);
+    while (target->waiting.first) {
+        struct target_ticket *next = container_of(target->waiting.first, struct target_ticket, link);
+        if (rejects(target, next, now_ms)) {
+            stop_waiting(target, next);
             next->on_admitted(next, TARGET_REJECTED);
         } else if (has_capacity(target, now_ms)) {
-            struct target_ticket *next = take_first(target);
+            stop_waiting(target, next);
             start(target, next, now_ms);
             next->on_admitted(next, TARGET_ADMITTED);
         } else {

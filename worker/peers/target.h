@@ -34,6 +34,7 @@
 #ifndef ISSUING_TARGET_H
 #define ISSUING_TARGET_H
 
+#include "common/lib/base/list.h"
 #include "common/lib/base/uuid7.h"
 #include "worker/peers/breaker.h"
 #include "worker/peers/suspicion.h"
@@ -53,7 +54,7 @@ enum target_entry {
 };
 
 struct target_ticket {
-    struct target_ticket *next;
+    struct list_link link;
     bool is_waiting;
     uint32_t epoch;
     int kind;             /* of the call, below TARGET_KINDS */
@@ -73,8 +74,8 @@ struct target_answer {
 
 struct target {
     struct breaker breaker;
-    int suspected;                      /* kinds of calls */
-    struct target_ticket *first, *last; /* waiting, FIFO */
+    int suspected;       /* kinds of calls */
+    struct list waiting; /* tickets, the oldest first */
     int waiting_count;
     bool is_admitting; /* on_admitted callbacks run: a call that leaves in one need not admit the next */
     bool is_paused;
