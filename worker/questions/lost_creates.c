@@ -7,7 +7,6 @@
 #include "statements.h"
 
 #define QUERY_TIMEOUT_MS 5000
-#define IDS_MAX (64 * 1024)  /* bytes */
 #define LOST_CREATES_MAX 256 /* that wait to be reported */
 
 struct lost_creates {
@@ -15,7 +14,7 @@ struct lost_creates {
     struct uuid event_ids[LOST_CREATES_MAX];
     int count;
     int sent_count; /* so many of the first are in flight to the database */
-    struct buf ids;
+    struct buf ids; /* its parameter */
 };
 
 static void report(struct lost_creates *lost);
@@ -37,18 +36,15 @@ static void on_reported(struct job *job, const struct pg_query_result *result)
 static void report(struct lost_creates *lost)
 {
     static const char why[] = "a create was sent by an attempt that had lost its lease";
-    struct pg_array ids;
     if (lost->job.is_busy || lost->count == 0)
         return;
-    pg_array_start(&ids, &lost->ids, PG_UUID);
-    for (int i = 0; i < lost->count; i++)
-        pg_array_add_uuid(&ids, &lost->event_ids[i]);
+    buf_done(&lost->ids);
+    lost->job.query.params[0] = pg_array_of_uuids(&lost->ids, lost->event_ids, lost->count);
     if (lost->ids.failed) {
         job_wait(&lost->job, lost->job.env->config->worker.poll_interval_ms);
         return;
     }
     lost->sent_count = lost->count;
-    lost->job.query.params[0] = pg_array_param(&ids);
     lost->job.query.params[1] = pg_param_string(why);
     job_send(&lost->job, &sql_reconcile_ask, QUERY_TIMEOUT_MS, on_reported);
 }
@@ -91,7 +87,6 @@ bool lost_creates_open(const struct worker_env *env, struct lost_creates **ret_l
     if (!lost)
         return false;
     lost->job.query.is_slow = false;
-    buf_init(&lost->ids, IDS_MAX);
     *ret_lost = lost;
     return true;
 }
