@@ -66,7 +66,7 @@ bool acceptor_submit(struct acceptor *acceptor, struct acceptance *acceptance)
     case ACCEPT_QUEUE_FULL:
         return false;
     }
-    assert(!"the queue has no other places");
+    assert(!"the queue has no other results");
     return false;
 }
 

@@ -42,7 +42,7 @@ struct acceptance {
     const char *user_id;
     struct client_key client_key;
     unsigned char fingerprint[FINGERPRINT_SIZE];
-    struct slice payload;     /* JSON text of our own making */
+    struct slice payload;     /* JSON text that the api has written */
     struct slice traceparent; /* {NULL,0} = none */
     struct slice tracestate;  /* likewise; goes with a traceparent */
     void (*on_decided)(struct acceptance *acceptance, enum acceptance_verdict verdict);
@@ -95,7 +95,8 @@ must_check bool acceptor_submit(struct acceptor *acceptor, struct acceptance *ac
 int acceptor_held(const struct acceptor *acceptor);
 /* Why nobody's request can be recorded, though the database is there; "" = they can, as far as is known. */
 const char *acceptor_why_not(const struct acceptor *acceptor);
-/* Whose requests are not recorded though those of others are, as a sentence; "" = nobody's within the last minute. */
+/* A sentence about users whose requests are not recorded while those of others are; "" = there were none in the last
+ * minute. */
 const char *acceptor_note(struct acceptor *acceptor);
 /* Every request is decided. */
 bool acceptor_is_idle(const struct acceptor *acceptor);

@@ -12,7 +12,7 @@ struct api_call {
     struct api_env *env;
     struct http_request *request; /* NULL once answered */
     enum route route;
-    struct slice segment; /* of the path, in the place of {id} or {slug}; in the request's memory */
+    struct slice segment; /* of the path, where the route has {id} or {slug}; in the request's memory */
     char user_id[AUTH_USER_SIZE];
     struct uuid id;
     struct pg_query query;
@@ -31,7 +31,7 @@ struct api_call {
     struct server_span span;
     char tracestate[TRACE_STATE_SIZE];
     struct acceptance acceptance;
-    struct buf payload; /* of a GET that waits: the answer of before. Its memory is used again by later calls */
+    struct buf payload; /* of a GET that waits: its last answer. Its memory is used again by later calls */
     bool is_post, is_replay, is_reissue;
     struct api_call *next; /* in the list of free ones */
 };
@@ -59,8 +59,8 @@ void api_call_problem_with_errors(struct api_call *call, enum problem problem, s
 /* 503: what a result other than PG_DONE means for the client. result NULL = the call failed for lack of memory. */
 void api_call_unavailable(struct api_call *call, const struct pg_query_result *result);
 
-/* Submits a read when reads.h admits it. on_result is called once, from the loop; with PG_NOT_SENT where the read was not
- * admitted in time. call->query.params are set. */
+/* Submits a read when reads.h admits it. on_result is called once, from the loop; with PG_NOT_SENT where the read was
+ * not admitted in time. call->query.params are set. */
 void api_call_query(struct api_call *call, const struct sql_statement *statement,
                     void (*on_result)(struct pg_query *query, const struct pg_query_result *result));
 /* The segment of the path is a UUID: into call->id. */

@@ -29,7 +29,7 @@
 
 /* ---- members ---- */
 
-/* Reads a short text; "" when it is missing, is no string, or is longer than every name that is known here. */
+/* Reads a short text; "" when it is missing, is not a string, or is longer than every name that is known here. */
 static void read_name(struct json_value jwk, const char *member, char ret_name[NAME_SIZE])
 {
     if (!json_string(json_member(jwk, member), ret_name, NAME_SIZE, NULL))

@@ -34,7 +34,7 @@ struct auth_keys {
     size_t unused_count; /* keys of the set that are for other types, curves, algorithms or uses */
 };
 
-/* NULL-terminated name; false for all others, "none" included. Exact: "hs256" is no algorithm. */
+/* NULL-terminated name; false for all others, "none" included. Exact: "hs256" is not an algorithm. */
 must_check bool auth_algorithm_parse(const char *name, enum auth_algorithm *ret_algorithm);
 const char *auth_algorithm_kty(enum auth_algorithm algorithm);
 /* RFC 7515, 2: no padding, no white space, no bits left over. */

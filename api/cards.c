@@ -157,8 +157,8 @@ static void read_keys(void *context)
 static struct read_ahead keys_ahead = {.read = read_keys};
 static bool is_logged; /* the file does not answer, and the log says so */
 
-/* At most once a second: a record that no key opens is no reason to read files all the time. False: the keys were just
- * read. */
+/* At most once a second: a record that no key opens is not a reason to read files all the time. False: the keys were
+ * just read. */
 static bool start_reading_keys(struct api_env *env)
 {
     int64_t now_ms = clock_mono_ms();

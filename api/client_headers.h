@@ -24,7 +24,7 @@ must_check bool header_read_key(struct slice value, struct client_key *ret_key, 
  * list; the first wait counts. */
 int header_read_wait(const struct http_request *request);
 
-/* application/json, charset=utf-8 allowed, no other parameter but ignored unknown ones. */
+/* application/json; a charset must be utf-8, and other parameters are ignored. */
 bool header_is_json(struct slice content_type);
 
 /* The traceparent if it is one (W3C Trace Context, version 00), else {NULL,0}. */

@@ -172,7 +172,7 @@ static void take(struct issuer_events *events, struct http_request *request, con
     }
     delivery->card_count = issuer_event_read(events->profile, request->body, delivery->cards);
     if (delivery->card_count < 0) {
-        refuse(events, request, ISSUER_EVENT_RESULT_unreadable, 400, "it is no JSON, or about too many cards");
+        refuse(events, request, ISSUER_EVENT_RESULT_unreadable, 400, "it is not JSON, or about too many cards");
         free(delivery);
         return;
     }

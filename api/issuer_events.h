@@ -1,5 +1,5 @@
-/* POST /v1/issuer-events, on a listener of its own (api.issuer_events_listen): the issuer tells that a card was made or
- * has another status. The api verifies the signature as the issuer's profile says and has the database note which of
+/* POST /v1/issuer-events, on a listener of its own (api.issuer_events_listen): the issuer reports that a card was made
+ * or has another status. The api verifies the signature as the issuer's profile says and has the database note which of
  * its cards are meant (issuing.note_issuer_event); a worker then looks them up at the issuer. 204 once all is recorded,
  * 503 where that failed: issuers send again. */
 #ifndef ISSUING_ISSUER_EVENTS_H

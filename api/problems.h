@@ -1,5 +1,5 @@
-/* Every problem the api can answer with: one list, from which come the error bodies (RFC 9457), the pages under
- * /problems and the OpenAPI check. */
+/* Every problem the api can answer with: one list for the error bodies (RFC 9457), the pages under /problems and the
+ * OpenAPI check. */
 #ifndef ISSUING_PROBLEMS_H
 #define ISSUING_PROBLEMS_H
 

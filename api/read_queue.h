@@ -1,5 +1,5 @@
 /* Reads of the database, shared among users: each user has a queue, and the queues are served in turn, so that a
- * thousand reads of one user delay only that user. No loop and no clock of its own: reads.h has them.
+ * thousand reads of one user delay only that user. It has no loop and no clock; reads.h has them.
  *
  * A user has at most running_of_user_max reads at the database; the others wait in the user's queue. A new read is
  * accepted or refused at once: it is refused if the queue is full, or longer than what can be read in time at the

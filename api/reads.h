@@ -2,9 +2,9 @@
  *
  * Where several connections serve reads, the reads of one user never occupy all of them: another user finds a free one.
  *
- * A refusal is reported in the next iteration of the loop, but at most READS_REFUSED_AT_ONCE of one user in a second: the
- * others follow a second later, 2000 in a second, so that a client that repeats at once cannot keep the loop busy with
- * refusals. */
+ * A refusal is reported in the next iteration of the loop, but at most READS_REFUSED_AT_ONCE of one user in a second:
+ * the others follow a second later, 2000 in a second, so that a client that repeats at once cannot keep the loop busy
+ * with refusals. */
 #ifndef ISSUING_READS_H
 #define ISSUING_READS_H
 

@@ -21,7 +21,8 @@ struct retention {
 };
 
 void retention_open(struct retention *retention, uv_loop_t *loop, struct pg_pool *pool, const struct config *config);
-/* The database is connected, or again. It may be another one, so the retentions are stored once more. */
+/* The database is connected, for the first time or again. It may be another one, so the retentions are stored once
+ * more. */
 void retention_tell(struct retention *retention);
 /* "" once the database has noted it; else why the api is not ready, static. */
 const char *retention_why_not_ready(const struct retention *retention);

@@ -11,13 +11,13 @@ struct server_span {
     char parent[SPAN_ID_SIZE];
 };
 
-/* Where the client or trace.sample wants one. proposed_id: of the event. */
+/* Begins the span where the client or trace.sample wants one. proposed_id: of the event. */
 void server_span_begin(struct exporter *exporter, const struct http_request *request, const struct uuid *proposed_id,
                        struct server_span *ret_span);
-/* The request is answered with this status. Precondition: there is a span. event_id: that was recorded. */
+/* The request is answered with this status. Precondition: there is a span. event_id: of the event that was recorded. */
 void server_span_end(struct exporter *exporter, const struct server_span *span, const struct http_request *request,
                      int status, const struct uuid *event_id, bool is_replay);
-/* Both, of a request that no handler sees: its head was read, and it is refused with this status. */
+/* Begins and ends the span of a request that no handler sees: its head was read, and it is refused with this status. */
 void server_span_of_refusal(struct exporter *exporter, const struct http_request *request, int status);
 
 #endif

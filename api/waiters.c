@@ -1,7 +1,7 @@
 /* See waiters.h.
  *
  * Invariants: of those that wait for one id, one is the leader: it is in the line and in the table of ids; the others
- * form a ring with it. When the leader leaves, the next of the ring takes its place at the end of the line. */
+ * form a ring with it. When the leader leaves, the next of the ring goes to the end of the line. */
 #include "api/waiters.h"
 
 #include <assert.h>
