@@ -1,6 +1,6 @@
-/* Asks at every poll what there is to do (issuing.what_waits), and wakes who does it: claims and sweeps of events,
- * reconcile, statistics, checks and lists of the issuer. So an idle worker sends one statement a poll, and polls may
- * be frequent.
+/* Asks at every poll what there is to do (issuing.what_waits), and wakes the modules that do it: claims and sweeps of
+ * events, reconcile, statistics, checks and lists of the issuer. So an idle worker sends one statement a poll, and
+ * polls may be frequent.
  *
  * The answer saves work and decides nothing: one that does not come before the next poll, or that is an error, means
  * that there may be something of everything. Polls of events and marks come every worker.poll_interval, those of the
@@ -18,7 +18,7 @@ struct issuer_listing;
 struct reconcile;
 struct statistics;
 
-/* Whom it wakes. Borrowed until the worker is closed. */
+/* What it wakes. Borrowed until the worker is closed. */
 struct watch_options {
     struct claims *claims;
     struct reconcile *reconcile;

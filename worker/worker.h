@@ -21,15 +21,15 @@ struct worker_options {
     struct http_client *http;
     struct metrics *metrics;   /* worker_metrics_new() */
     struct exporter *exporter; /* NULL = nobody wants spans */
-    /* At the start: a route with a file that cannot be used is no failure; its events wait until a reload can read it. */
+    /* At the start: a route with a file that cannot be used is not a failure; its events wait until a reload can read
+     * it. */
     bool may_lack_files_of_routes;
 };
 
 /* Reads the files with secrets and authorities, and allocates the slots. A failure leaves nothing behind once the loop
  * has turned. A second one may be opened beside one that drains, with a name of its own. */
 must_check bool worker_open(const struct worker_options *options, struct worker **ret_worker, struct err *err);
-/* For --check-config: reads what worker_open() reads, and forgets nothing, so the process must end. No pool is
- * needed. */
+/* For --check-config: reads what worker_open() reads, and frees nothing, so the process must end. No pool is needed. */
 must_check bool worker_check(const struct worker_options *options, struct err *err);
 /* Reads the files again; one that cannot be used leaves the old one in force and is logged. */
 void worker_reload(struct worker *worker);

@@ -19,7 +19,7 @@ struct worker_files {
     struct keyring **keyring; /* owned by the caller; stays NULL where numbers are not stored */
 };
 
-/* may_lack_files_of_routes: a route with a file that cannot be used is no failure; its events wait. */
+/* may_lack_files_of_routes: a route with a file that cannot be used is not a failure; its events wait. */
 must_check bool worker_files_load(const struct worker_files *files, bool may_lack_files_of_routes, struct err *err);
 /* One that cannot be used leaves the old one in force and is logged. */
 void worker_files_reload(const struct worker_files *files);

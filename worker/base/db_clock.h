@@ -23,7 +23,7 @@ struct db_clock {
 };
 
 /* sent_us, answered_us: our clock when the statement was sent and answered; db_us: the database's clock in between. The
- * first call is no step. */
+ * first call is not a step. */
 enum db_clock_step db_clock_note(struct db_clock *clock, int64_t db_us, int64_t sent_us, int64_t answered_us);
 /* How long the clock has been seen to run evenly; 0 = nothing is known. */
 int64_t db_clock_steady_ms(const struct db_clock *clock, int64_t now_us);

@@ -43,7 +43,8 @@ struct jobs {
     struct job *first, *last;
 };
 
-/* A module of this size, zeros behind its job. It belongs to env->jobs. NULL: out of memory, as *err says. */
+/* Allocates a module of this size, with zeros behind its job. It belongs to env->jobs. NULL: out of memory, as *err
+ * says. */
 must_check void *job_new(const struct job_kind *kind, const struct worker_env *env, size_t size, struct err *err);
 /* on_due follows after this time, instead of one that was set before; < 0 = 0. No effect after a stop. */
 void job_wait(struct job *job, int64_t ms);

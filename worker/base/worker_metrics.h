@@ -1,5 +1,5 @@
-/* The metrics of issuing-worker: one table, and the series that attempts, calls and
- * claims count in. The series are found once; counting then allocates nothing.
+/* The metrics of issuing-worker: one table, and the series that attempts, calls and claims count in. The series are
+ * found once; counting then allocates nothing.
  *
  * To add a metric: a row in WORKER_METRICS; install/reference.py writes it into docs/metrics.md. */
 #ifndef ISSUING_WORKER_METRICS_H
@@ -89,7 +89,7 @@ struct metrics *worker_metrics_new(void);
 void worker_metrics_count(struct metrics *metrics, enum worker_metric metric, const char *label1, const char *label2);
 
 void worker_series_open(struct worker_series *series, struct metrics *metrics);
-/* A step has ended. step, outcome: their places; the words are their labels. */
+/* A step has ended. step, outcome: their indices; the words are their labels. */
 void worker_series_count_step(struct worker_series *series, int step, const char *step_word, int outcome,
                               const char *outcome_word, int64_t took_us);
 /* An event of this type has reached a final status. reason: "" = it has none; age_ms: since it was accepted, -1 = not
@@ -102,8 +102,8 @@ void worker_metrics_start_route(struct metrics *metrics, const char *type);
 void call_series_count(struct call_series *series, struct metrics *metrics, const char *target,
                        const struct http_call *call);
 
-/* The label of a reason or cause: itself if it is one of ours, or a usual answer (`issuer_http_503`), or the class of an
- * unusual one (`issuer_http_4xx`); a peer's own words are `other`. So the number of series is bounded. */
+/* The label of a reason or cause: itself if it is one of ours, or a usual answer (`issuer_http_503`), or the class of
+ * an unusual one (`issuer_http_4xx`); a peer's own words are `other`. So the number of series is bounded. */
 const char *worker_metrics_reason(const char *code);
 
 #endif

@@ -44,7 +44,7 @@ struct claim_options {
 must_check bool claim_open(const struct claim_options *options, struct claim **ret_claim, struct err *err);
 /* New events may be due. Cheap; acts at the end of the loop iteration. */
 void claim_wake(struct claim *claim);
-/* At a poll: events may be due of which the claims know nothing. */
+/* At a poll: events may be due that the claims do not know of. */
 void claim_poll(struct claim *claim);
 /* The same as claim_wake of one source of card requests. */
 void claim_wake_source(struct claim *claim, enum claim_source source);
@@ -53,9 +53,9 @@ void claim_capacity_changed(struct claim *claim);
 /* The time until which everything due of the source is claimed, in microseconds since 1970 by the database's clock;
  * -1 = not known, or not recently. */
 int64_t claim_bookmark_us(const struct claim *claim, enum claim_source source);
-/* Something due lies there, behind the bookmark. */
+/* Something has been due since due_us, behind the bookmark. */
 void claim_go_back(struct claim *claim, enum claim_source source, int64_t due_us);
-/* The source as the statements take it; of a route's events all are one. */
+/* The source as the statements take it; all events of a route are one source. */
 struct pg_param claim_source_param(const struct route *route, enum claim_source source);
 /* The database's time that a statement has returned, and our time when it was sent. Noted also while no claim may
  * start, since the clock may step twice in that time. */

@@ -108,7 +108,7 @@ struct view flow_view(const struct flow *flow, int64_t now_ms, int64_t wall_us)
         .peers_rest_ms = longer_rest_ms(flow, now_ms),
     };
     if (peer) {
-        /* guard: what was answered while the claim was under way is no evidence */
+        /* guard: what was answered while the claim was under way is not evidence */
         int64_t began_ms = attempt->claimed_ms + attempt->claim_took_ms;
         int64_t changed_ms = began_ms - attempt->changed_age_ms;
         int64_t steady_ms = now_ms - view.steady_ms;

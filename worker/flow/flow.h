@@ -14,9 +14,9 @@
  * Activate, reveal, retire and verify are steps of profiles that declare their calls (common/core/issuer/profile.h),
  * keep is a step of profiles whose look-up is built from parameters; nothing else here depends on the issuer. A step
  * starts exactly one asynchronous operation and reads its one outcome; its verdict names the next step or the end.
- * The steps are in step.[ch]. What comes first, what follows a failure and when again is decided in
- * common/core/decide/. flow_run.[ch] moves an attempt through the steps and is the only code that changes `step` and
- * `wait`; flow_end.[ch] describes the end to the writer. */
+ * The steps are in step.[ch]. common/core/decide/ decides what comes first, what follows a failure and when the next
+ * attempt comes. flow_run.[ch] moves an attempt through the steps and is the only code that changes `step` and `wait`;
+ * flow_end.[ch] describes the end to the writer. */
 #ifndef ISSUING_FLOW_H
 #define ISSUING_FLOW_H
 
@@ -51,7 +51,7 @@ enum flow_wait {
      * When it is written, the attempt enters the peer's queue (FLOW_WAIT_TARGET), or sends its call if the peer has
      * admitted it already (FLOW_WAIT_CALL). If the lease is lost, the attempt is over and nothing of it is written. */
     FLOW_WAIT_LEASE,
-    /* The call stands in the peer's queue (target.h): the peer is at its limit of calls, or rests for a moment. Once
+    /* The call is in the peer's queue (target.h): the peer is at its limit of calls, or rests for a moment. Once
      * admitted, the call is sent (FLOW_WAIT_CALL), after a longer lease if the queue took too long (FLOW_WAIT_LEASE).
      * If the breaker opens or a long rest begins, the attempt is deferred (FLOW_WAIT_END). */
     FLOW_WAIT_TARGET,
@@ -124,7 +124,7 @@ struct flow {
     struct trace trace;              /* its calls go on with it */
     char span_id[SPAN_ID_SIZE];      /* of the attempt; "" = no spans of it are sent */
     char span_parent[SPAN_ID_SIZE];
-    struct buf spans; /* of its calls, so many */
+    struct buf spans; /* of its calls, span_count of them */
     int span_count;
     int64_t lease_until_ms;             /* by clock_mono_ms() */
     int64_t made_ms;                    /* when the event was made: Unix time by the database's clock */
@@ -179,13 +179,13 @@ enum write_kind flow_step_write(enum flow_step step);
 /* The peer that the current step calls; NULL: it writes to the database. */
 struct peer *flow_peer(const struct flow *flow);
 const char *flow_wait_name(enum flow_wait wait);
-/* Of the event's flow: options, and what the issuer's profile declares. */
+/* The rules of the event's flow: by options, and by what the issuer's profile declares. */
 struct attempt_rules flow_rules(const struct flow *flow);
 /* now_ms by clock_mono_ms(), wall_us by clock_wall_us(). Draws the jitter from backoff_random(). To settle a verdict
  * it is made after target_leave(), since it shows the state of the peers. */
 struct view flow_view(const struct flow *flow, int64_t now_ms, int64_t wall_us);
 /* The time from which on a look-up must see cards: well before the event, since our clocks and the issuer's may
- * differ by hours. made_ms: by the database's clock; the id bears the time of another one. Pure. */
+ * differ by hours. made_ms: by the database's clock; the id has the time of another clock. Pure. */
 int64_t flow_lookup_since_ms(const struct uuid *event_id, int64_t made_ms);
 
 #endif

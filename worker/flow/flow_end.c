@@ -66,8 +66,8 @@ static void fill_pending(const struct flow *flow, const struct flow_verdict *ver
     }
 }
 
-/* A look-up was made, or none is needed: the issuer has shown the card, or the payload cannot be read, so that nothing was
- * ever sent. */
+/* A look-up was made, or none is needed: the issuer has shown the card, or the payload cannot be read, so that nothing
+ * was ever sent. */
 static bool is_known(const struct flow *flow)
 {
     return !flow->attempt.unknown || flow->attempt.is_saved || flow->attempt.lookup_reason != LOOKUP_NONE ||

@@ -80,7 +80,7 @@ static const char *parameters_to_keep(struct flow *flow, enum write_kind kind)
     return NULL; /* core-api is asked again */
 }
 
-/* The one place where a write is made. on_written is called exactly once, from the loop. */
+/* The only code that makes a write. on_written is called exactly once, from the loop. */
 static void submit_write(struct flow *flow, enum write_kind kind, enum flow_wait wait,
                          void (*on_written)(struct write_op *op, enum write_result result, const char *why))
 {
@@ -163,7 +163,7 @@ static void go_to_step(struct flow *flow, const struct flow_verdict *verdict)
     start_step(flow);
 }
 
-/* The one place where a verdict takes effect. Precondition: nothing is in flight, and the ticket is returned. */
+/* The only code that applies a verdict. Precondition: nothing is in flight, and the ticket is returned. */
 static void apply_verdict(struct flow *flow, struct flow_verdict verdict)
 {
     if (flow->env->mark) {

@@ -146,7 +146,7 @@ void flow_ticket_leave(struct flow *flow, struct flow_verdict *verdict)
     /* Only a closed breaker counts failures: neither a failed probe nor a call that was in flight when it opened is an
      * attempt. */
     if (verdict->kind == FLOW_RETRY && outcome->health == BREAKER_BAD && target->breaker.state != BREAKER_CLOSED)
-        /* guard: a failed probe is no attempt */
+        /* guard: a failed probe is not an attempt */
         verdict->kind = FLOW_DEFER;
     flow->holds_ticket = false;
     /* guard: the link of a card that was there before puts no fresh probe off */

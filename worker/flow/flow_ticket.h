@@ -1,20 +1,21 @@
 /* The tickets of an attempt at its peers (target.h): which step must not begin now, the ticket of each call, and the
- * ticket at the issuer that is reserved before core-api is asked. Sends nothing, and changes neither the step nor what the attempt waits for.
+ * ticket at the issuer that is reserved before core-api is asked. Sends nothing, and changes neither the step nor what
+ * the attempt waits for.
  *
  * No card may be made whose next calls are refused to everybody. So while a kind of call is suspected at the issuer or
  * core-api (target.h), only an event that was claimed as a probe begins a check or a create. A card that is stored is
  * linked as soon as a probe is due.
  *
  * An issuer that grants few calls (its limit is lowered, or its last answer was 429) must not cause more questions than
- * creates: a check then gets the ticket of its create first, and the create is sent with it. An eligibility that became too old
- * in the issuer's queue is asked for again while the ticket is kept. */
+ * creates: a check then gets the ticket of its create first, and the create is sent with it. An eligibility that became
+ * too old in the issuer's queue is asked for again while the ticket is kept. */
 #ifndef ISSUING_FLOW_TICKET_H
 #define ISSUING_FLOW_TICKET_H
 
 #include "worker/flow/flow.h"
 
-/* Why the current step must not begin, or its call must not leave, even if its peer admits it: a cause; NULL = it may.
- * */
+/* Why the current step must not begin, or its call must not leave, even if its peer admits it: a cause; NULL = it
+ * may. */
 const char *flow_ticket_closed(const struct flow *flow, int64_t now_ms);
 /* For how long an attempt is deferred that its peers did not take; -1 = as usual. */
 int64_t flow_ticket_wait_ms(const struct flow *flow);

@@ -1,5 +1,5 @@
-/* The steps that lead to a card (step.h), in the order in which they run: what each prepares, unless it is a call to the
- * issuer, and what it reads. */
+/* The steps that lead to a card (step.h), in the order in which they run: what each prepares, unless it is a call to
+ * the issuer, and what it reads. */
 #include <stdio.h>
 #include <string.h>
 

@@ -226,7 +226,7 @@ static struct needs needs_of_others(const struct slots *slots, const struct slot
             needs.first += to_sure;
     }
     /* guard: every type is sure of its small part */
-    /* guard: a type keeps places that another one does not get */
+    /* guard: a type keeps slots that another one does not get */
     needs.sure += at_most(idle, slots->count / SURE_PART);
     return needs;
 }

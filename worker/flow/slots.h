@@ -1,4 +1,4 @@
-/* The places for attempts in this worker (worker.max_in_flight of them), and how many events of a type it should claim
+/* The slots for attempts in this worker (worker.max_in_flight of them), and how many events of a type it should claim
  * now.
  *
  * No more events of a type are held than its targets can soon take: as many as they work on, and as many waiting, so

@@ -1,7 +1,7 @@
-/* The spans of a worker: one for each attempt, and below it one for each call. Those of a mark's calls are below the span
- * that the event was accepted in. Each call's span has its id before the call is built: it is the parent that the peer
- * sees. They leave together at the end of the attempt: that of a worker that dies has none, and the tree no loose end.
- * Names and attributes: docs/run.md. Only where spans are exported. */
+/* The spans of a worker: one for each attempt, and below it one for each call. Those of a mark's calls are below the
+ * span that the event was accepted in. Each call's span has its id before the call is built: it is the parent that the
+ * peer sees. They are sent together at the end of the attempt: where a worker dies, its attempt has no spans, so no
+ * span lacks its parent. Names and attributes: docs/run.md. Only where spans are exported. */
 #ifndef ISSUING_SPANS_H
 #define ISSUING_SPANS_H
 

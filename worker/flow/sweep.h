@@ -1,13 +1,13 @@
 /* Finds what lies behind the bookmark of a type's claims and should not: leases that ran out, and events that became
  * visible late.
  *
- * The claims walk the index of due events from their bookmark on and never look back. The sweep does: at the last two
- * seconds once a second at most, and at all that is older in passes, from young to old, so that an event that ages
- * meanwhile is not missed. Where the index is clean, a pass is one look; then somebody else watches for less (watch.h),
- * and the sweep rests until something is due. Behind a snapshot that another session
- * holds open, a look visits every entry that no vacuum may remove; then a pass is cut into looks of about ten
- * milliseconds, each followed by a rest fifty times as long, so that other statements do not notice (sweep_pace.h). A
- * backlog that nobody may claim is looked at a piece a poll.
+ * The claims walk the index of due events from their bookmark on and never look back. The sweep does: it looks at the
+ * last two seconds once a second at most, and at everything older in passes, from young to old, so that an event that
+ * ages meanwhile is not missed. Where the index is clean, a pass is one look; then watch.h watches at a lower cost, and
+ * the sweep rests until something is due. Behind a snapshot that another session holds open, a look visits every entry
+ * that no vacuum may remove; then a pass is cut into looks of about ten milliseconds, each followed by a rest fifty
+ * times as long, so that other statements do not notice (sweep_pace.h). Of a backlog that nobody may claim, each poll
+ * looks at one piece.
  *
  * The sweeps of all types have SWEEP_MOST statements in flight at most, so that they never take all connections. One
  * that is slow rests longest, and the others go on meanwhile. */
@@ -41,7 +41,8 @@ void sweep_watch(struct sweep *sweep, bool is_watched);
 void sweep_wake(struct sweep *sweep);
 /* Its last look went over everything, and cost little. */
 bool sweep_is_cheap(const struct sweep *sweep);
-/* The database's clock was set back, or may have been: soon, open events that bear times to come get times of now. */
+/* The database's clock was set back, or may have been: soon, open events whose times are in the future get the present
+ * time. */
 void sweep_rebase(struct sweep *sweep);
 
 #endif

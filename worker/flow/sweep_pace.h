@@ -6,9 +6,10 @@
  * hop, a busy server): the looks at the young events show it, and a narrower look would not make it smaller. Therefore:
  * - a walk is always at least twice as fast as events age, however much a look costs;
  * - a walk that has lasted SWEEP_WALK_MS ends with one look at all that is left: everything is looked at within three
- *   minutes, as long as such a look is answered within its time limit (sweep.c), and reads no more than SWEEP_LOOKS rows.
- * Only what nobody claims is more, a backlog behind a pause above all: that is looked at so many rows a poll, so that a
- * worker that may not work costs the same however long the backlog is. */
+ *   minutes, as long as such a look is answered within its time limit (sweep.c), and reads no more than SWEEP_LOOKS
+ *   rows.
+ * Only events that nobody claims are more, such as a backlog behind a pause: each poll looks at that many rows of it,
+ * so that a worker that may not work costs the same however long the backlog is. */
 #ifndef ISSUING_SWEEP_PACE_H
 #define ISSUING_SWEEP_PACE_H
 
@@ -37,7 +38,8 @@ int64_t sweep_pace_young(struct sweep_pace *pace, int64_t now_ms, int64_t cost_m
 /* After a look of the walk, at so many rows. was_full: there is more where it looked. Returns when the next one is
  * due. */
 int64_t sweep_pace_old(struct sweep_pace *pace, int64_t now_ms, int64_t cost_ms, int64_t looked, bool was_full);
-/* After a look of the walk that was not answered within limit_ms: it did not happen. Returns when the next one is due. */
+/* After a look of the walk that was not answered within limit_ms: it did not happen. Returns when the next one is
+ * due. */
 int64_t sweep_pace_late(struct sweep_pace *pace, int64_t now_ms, int64_t limit_ms);
 
 #endif

@@ -70,7 +70,7 @@ uint32_t breaker_start(struct breaker *breaker, int64_t now_ms)
 
 uint32_t breaker_start_beside(struct breaker *breaker)
 {
-    /* guard: a question is no probe of an open breaker */
+    /* guard: a question is not a probe of an open breaker */
     bool counts = breaker->state == BREAKER_CLOSED;
     breaker->in_flight++;
     breaker->in_epoch += counts ? 1 : 0;

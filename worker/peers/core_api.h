@@ -22,7 +22,7 @@ struct core_link {
 /* core_build_*: as issuer_build() (common/core/issuer/issuer.h). */
 must_check bool core_build_check(struct http_call *call, const char *base, const char *user_id, bool is_reissue);
 
-/* The path of the step's call, with names in place of ids; NULL = it calls somebody else. */
+/* The path of the step's call, with names instead of ids; NULL = it calls another peer. */
 const char *core_path_template(enum flow_step step);
 
 /* What core-api's answer contains in addition, also if the user is not eligible. */

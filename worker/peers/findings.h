@@ -2,8 +2,8 @@
  * to do. issuing-ctl prints them. Pure.
  *
  * Invariants: no finding has a secret, a card number, or a value of a parameter, which may be somebody's name. A peer's
- * text is made harmless, and is left out if our credential is in it. A finding is `ok` only if an answer has shown it.
- * */
+ * text is made harmless, and is left out if our credential is in it. A finding is `ok` only if an answer has shown
+ * it. */
 #ifndef ISSUING_FINDINGS_H
 #define ISSUING_FINDINGS_H
 

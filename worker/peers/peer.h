@@ -72,8 +72,8 @@ struct peers_options {
 
 /* "HTTPS://user@API.example/v1" -> "https://api.example:443". Pure. */
 void peer_origin(const char *url, char ret_origin[PEER_ORIGIN_SIZE]);
-/* Fills in the rest of a peer of which the members up to credential_form are set, the texts borrowed, but not origin and
- * target. Reads no files: peer_load_credential() and peer_load_certificate() do. */
+/* Fills in the rest of a peer of which the members up to credential_form are set, the texts borrowed, but not origin
+ * and target. Reads no files: peer_load_credential() and peer_load_certificate() do. */
 void peer_open(struct peer *peer, int64_t max_concurrency, const struct peers_options *options);
 /* Sets the gauges of the peer to what they are now: its breaker, its connections, the end of its certificate. */
 void peer_update_metrics(struct peer *peer);

@@ -1,9 +1,10 @@
 /* What refusals of one kind of call show (pure): 401, 403, 404, 405 and 3xx, which are the fault either of our
  * credentials or configuration, or of the event.
  *
- * TRUSTED: refusals count against their events. SUSPECTED: enough of them came in a row, from SUSPICION_EVENTS different
- * events, and no good answer of this kind was given within SUSPICION_GOOD_MS (or so many came that it matters no more).
- * Then calls of this kind are probes, one at a time. A good answer, also to a call that began before, makes it TRUSTED.
+ * TRUSTED: refusals count against their events. SUSPECTED: enough of them came in a row, from SUSPICION_EVENTS
+ * different events, and no good answer of this kind was given within SUSPICION_GOOD_MS (or so many refusals came that
+ * one no longer matters). Then calls of this kind are probes, one at a time. A good answer, also to a call that began
+ * before, makes it TRUSTED.
  *
  * The probes have two schedules. A fresh event, which was not refused before, may show at once that only others are
  * refused: its pauses begin with a hundredth of the probe interval and double up to a quarter of it. A refused one may
@@ -11,8 +12,8 @@
  * before it is linked; is_dear), the pauses begin with a quarter of the interval and grow four times up to
  * SUSPICION_DEAR_PAUSE_MAX_MS; the link of a card that an earlier attempt made counts as a refused one.
  *
- * Wary: while it is suspected, and for SUSPICION_WARY_MS after each refusal that follows, fresh events are claimed before
- * refused ones, so that those who were refused do not make it suspected again at once. */
+ * Wary: while it is suspected, and for SUSPICION_WARY_MS after each refusal that follows, fresh events are claimed
+ * before refused ones, so that refused events do not make it suspected again at once. */
 #ifndef ISSUING_SUSPICION_H
 #define ISSUING_SUSPICION_H
 

@@ -39,7 +39,7 @@ static void note_good(struct target *target, const struct target_ticket *ticket,
 static bool answers_others(const struct target *target, int kind, const struct uuid *event_id, int64_t since_ms)
 {
     const struct target_answer *answer = &target->good[kind].last;
-    /* guard: the event's own answer is no evidence */
+    /* guard: the event's own answer is not evidence */
     if (uuid_equal(&answer->event_id, event_id))
         answer = &target->good[kind].other;
     return answer->at_ms != INT64_MIN && answer->at_ms >= since_ms;
@@ -215,8 +215,8 @@ int64_t target_next_ms(const struct target *target, int64_t now_ms)
 
 /* ---- the queue ---- */
 
-/* The kind is suspected, and the call can be no probe now. A call whose event was not claimed as one may be: it is behind
- * the calls that were held back. */
+/* The kind is suspected, and the call can be no probe now. A call whose event was not claimed as one may be: it is
+ * behind the calls that were held back. */
 static bool is_suspect(const struct target *target, const struct target_ticket *ticket, int64_t now_ms)
 {
     const struct suspicion *suspicion = &target->suspicions[ticket->kind];

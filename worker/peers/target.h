@@ -30,7 +30,8 @@
  * (flow_ticket.h). Refusals of calls aside count against their events only.
  *
  * Questions of operators (questions/question.h) start beside the breaker and the queue, since they are asked when calls
- * fail or are slow: they count as in flight, and are no probes. They are not sent while the target is paused or rests. */
+ * fail or are slow: they count as in flight, and are not probes. They are not sent while the target is paused or
+ * rests. */
 #ifndef ISSUING_TARGET_H
 #define ISSUING_TARGET_H
 
@@ -118,8 +119,8 @@ void target_note_create(struct target *target, const struct uuid *event_id, cons
 void target_wake(struct target *target);
 /* Pauses or resumes it. From the loop only, since calls that wait may be rejected or admitted. */
 void target_set_paused(struct target *target, bool is_paused);
-/* A file of it cannot be used, or can be again: until then no call starts, as behind an open breaker without a probe.
- * */
+/* A file of it cannot be used, or can be again: until then no call starts, as behind an open breaker without a
+ * probe. */
 void target_set_unusable(struct target *target, bool is_unusable);
 /* The next call is due now: the probe of an open breaker or a suspected kind, the first one after a rest. No effect
  * otherwise. */

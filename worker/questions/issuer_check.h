@@ -8,7 +8,7 @@
  * An operator may ask for a trial (trial_run.h) behind the first: a card of the issuer's test mode. A worker takes a
  * check when the poll finds one (watch.h) and holds one at a time, under a lease and a token, so another worker takes
  * over the check of a worker that died. Its calls are those of question.h: they are also made while a breaker is open.
- * What is held back is a finding; but no check of a paused target is taken. */
+ * A call that is held back is a finding; but no check of a paused target is taken. */
 #ifndef ISSUING_ISSUER_CHECK_H
 #define ISSUING_ISSUER_CHECK_H
 

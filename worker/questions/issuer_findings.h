@@ -34,7 +34,7 @@ void issuer_findings_add_parameters(struct findings *findings, const struct issu
 void issuer_findings_add_answer(struct findings *findings, const struct issuer_findings_facts *facts,
                                 enum issuer_call which, const struct http_call *call, const struct issuer_lookup *found,
                                 const struct outcome *outcome);
-/* The account of the credential beside issuer.account. call NULL: no call of the profile tells it. */
+/* The account of the credential beside issuer.account. call NULL: the profile has no call that shows it. */
 void issuer_findings_add_account(struct findings *findings, const struct issuer_findings_facts *facts,
                                  const struct http_call *call);
 /* The issuer answered 401 or 403 when it was asked for a card's number. */

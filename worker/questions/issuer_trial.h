@@ -1,11 +1,11 @@
 /* A trial of the issuer in its test mode (doctor --issuer --create): one card is made, asked for again under its key,
- * looked up until the issuer shows it, activated, revealed, frozen and closed; then what the vendor's documents leave open
- * (profile->questions) is tried. Says which call comes next, and makes findings of its answer; trial_run.c sends the
- * calls. Pure.
+ * looked up until the issuer shows it, activated, revealed, frozen and closed; then what the vendor's documents leave
+ * open (profile->questions) is tried. Says which call comes next, and makes findings of its answer; trial_run.c sends
+ * the calls. Pure.
  *
- * Reference and key are the id of the check, and for the create that must fail one that is made of it: a worker that takes
- * the check over makes no second card. A create whose outcome is unknown is looked up at the end: its card is closed, or a
- * finding names the reference under which it may be. */
+ * Reference and key are the id of the check, and for the create that must fail an id that is made of it: a worker that
+ * takes the check over makes no second card. A create whose outcome is unknown is looked up at the end: its card is
+ * closed, or a finding names the reference under which it may be. */
 #ifndef ISSUING_ISSUER_TRIAL_H
 #define ISSUING_ISSUER_TRIAL_H
 
@@ -37,7 +37,8 @@ enum issuer_trial_step {
 };
 
 struct issuer_trial {
-    /* What no finding may repeat; borrowed. The caller sets the credential that a call was sent with before its answer. */
+    /* What no finding may repeat; borrowed. The caller sets the credential that a call was sent with before its
+     * answer. */
     const struct credential *credential;
     const struct issuer_findings_facts *facts;
     struct issuer_parameters known, strange; /* strange: with a holder that does not exist */
@@ -57,10 +58,10 @@ struct issuer_trial {
     char answers[ISSUER_EXPERIMENTS][ISSUER_TRIAL_ANSWER_SIZE]; /* "" = none */
 };
 
-/* Whether this is no place where real cards are made: an address or a credential of the vendor's test mode, or a stand-in on
- * this machine. header: the one with our credential, NULL = none. */
+/* Whether no real cards are made: the address or the credential is of the vendor's test mode, or the address is that of
+ * a stand-in on this machine. header: the one with our credential, NULL = none. */
 bool issuer_trial_is_test(const struct issuer_profile *profile, const char *url, const char *header);
-/* known: the parameters of the create. none_code: of the card that does not exist, "" = no code told that. */
+/* known: the parameters of the create. none_code: the code for a card that does not exist; "" = no code says so. */
 void issuer_trial_begin(struct issuer_trial *trial, const struct issuer_findings_facts *facts,
                         const struct issuer_parameters *known, const struct uuid *reference, const char *none_code);
 /* The call that comes next; ISSUER_CALLS = the trial is over. */
@@ -70,8 +71,8 @@ bool issuer_trial_is_double(const struct issuer_trial *trial);
 const struct issuer_parameters *issuer_trial_parameters(const struct issuer_trial *trial);
 /* The issuer's id of the card that the next call is about. */
 const char *issuer_trial_card(const struct issuer_trial *trial);
-/* Reads the answer to the next call, which may then be another one. twin: the answer to the same call, NULL = it was not
- * sent twice. True: the call that is next comes after a pause. */
+/* Reads the answer to the next call, which may then be another one. twin: the answer to the same call, NULL = it was
+ * not sent twice. True: the call that is next comes after a pause. */
 bool issuer_trial_answer(struct issuer_trial *trial, struct findings *findings, const struct http_call *call,
                          const struct http_call *twin, struct issuer_lookup *lookup, int64_t now_ms);
 /* The worker drains, or may lose the check: what was made is closed, nothing else is tried. */

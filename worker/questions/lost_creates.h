@@ -10,7 +10,7 @@
 struct lost_creates;
 
 must_check bool lost_creates_open(const struct worker_env *env, struct lost_creates **ret_lost, struct err *err);
-/* Adds one and sends it; what is not answered well is sent once more after worker.poll_interval, unless the worker
+/* Adds one and sends it; one that is not answered well is sent once more after worker.poll_interval, unless the worker
  * drains. When there are too many already, it is logged instead, for an operator, and so is what was not reported when
  * the worker ends. */
 void lost_creates_add(struct lost_creates *lost, const struct uuid *event_id);

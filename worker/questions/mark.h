@@ -1,6 +1,6 @@
 /* One mark that this worker holds (reconcile.h): a flow whose steps look its event up, and close a card that must not
- * be. flow_run.h makes its calls, decide_mark.h decides, and here is what only a mark does: its statements, and how it
- * treats a peer that is away.
+ * exist. flow_run.h makes its calls, decide_mark.h decides, and here is what only a mark does: its statements, and how
+ * it treats a peer that is away.
  *
  * Invariants: no card is cancelled at the issuer before the mark notes it (STEP_MARK); no end is written without the
  * token; a call that got no answer leads to another try, never to a result. A mark's calls only ask, and close what was

@@ -1,12 +1,13 @@
 /* What the questions that operators ask of a peer have in common: a row that a worker takes under a lease and a token
  * (all, marks too), and calls (issuer_check.h, trial_run.h, issuer_listing.h).
  *
- * A call asks the peer's target for leave (target_enter_beside()): none is sent while the target is paused or rests, it
- * counts as in flight, and a 429 rests the target. Otherwise its answer is no evidence for or against events, and it is
- * also sent while the breaker is open, which is when operators ask.
+ * A call needs the permission of the peer's target (target_enter_beside()): none is sent while the target is paused or
+ * rests, it counts as in flight, and a 429 rests the target. Otherwise its answer is not evidence for or against
+ * events, and it is also sent while the breaker is open, which is when operators ask.
  *
- * The runner (flow/flow_run.h) does not make these calls: they are no steps of an event, but two at once, a create that
- * must fail, a card that does not exist. It would need their building, reading and order, which is all that they are. */
+ * The runner (flow/flow_run.h) does not make these calls: they are not steps of an event, but two at once, a create
+ * that must fail, a card that does not exist. It would have to know how they are built, read and ordered, and there is
+ * nothing more to them. */
 #ifndef ISSUING_QUESTION_H
 #define ISSUING_QUESTION_H
 
@@ -46,8 +47,8 @@ bool question_targets(const struct worker_env *env, const char *issuer, bool wit
 
 /* How long a call to this peer may take: somebody waits for the answer. */
 int64_t question_call_ms(const struct peer *peer);
-/* Sends http, which is built. NULL: on_done follows, and reads the answer. Else why it was held back, as which http
- * shows it, too; on_done does not follow. */
+/* Sends http, which is built. NULL: on_done follows, and reads the answer. Else why it was held back, which http shows
+ * too; on_done does not follow. */
 const char *question_call_send(struct question_call *call, struct peer *peer, void (*on_done)(struct http_call *http));
 /* To be called when the answer is read; no effect on a call that was held back. */
 void question_call_end(struct question_call *call);

@@ -3,8 +3,8 @@
  *     renew -> a call to the issuer, or the same one twice at once -> [pause] -> renew ... -> over
  *
  * A call that is held back (question.h) is made after a pause. Once the lease is not renewed, since another worker may
- * take the check over or nobody waits for it, or the worker drains, only what was made is closed, without pauses: a close
- * that is held back then was not made, which is a finding. */
+ * take the check over or nobody waits for it, or the worker drains, only what was made is closed, without pauses: a
+ * close that is held back then was not made, which is a finding. */
 #ifndef ISSUING_TRIAL_RUN_H
 #define ISSUING_TRIAL_RUN_H
 

@@ -29,12 +29,11 @@ struct routes {
 struct route *routes_find(const struct routes *routes, const char *type);
 
 /* Reads no files: peer_load_credential() of each route's peer, route_load_secret() and
- * route_load_headers() do. options as for
- * peers_open(). */
+ * route_load_headers() do. options as for peers_open(). */
 must_check bool routes_open(struct routes *routes, const struct peers_options *options, struct err *err);
 /* Reads the secrets that sign; a file that cannot be used leaves the old ones in force. */
 must_check bool route_load_secret(struct route *route, struct err *err);
-/* The same for the headers of its own. */
+/* The same for the route's own headers. */
 must_check bool route_load_headers(struct route *route, struct err *err);
 /* Overwrites with '*' what a peer's words repeat of the headers' values; NULL = there are none. */
 static inline void route_headers_hide(const struct header_file *headers, char *text)

@@ -58,7 +58,7 @@ static bool put_signature(struct http_call *call, const struct route_signer *sig
     return true;
 }
 
-/* With the id in its place, where there is one. */
+/* With the id instead of {id}, where the url has it. */
 static void put_url(struct http_call *call, const char *url, const char *id)
 {
     const char *place = strstr(url, ID_PLACE);

@@ -2,7 +2,7 @@
  *
  * A delivery carries the payload as its body, `Idempotency-Key: <event id>` (the same on every attempt), CloudEvents
  * 1.0 in binary mode (ce-specversion, ce-id, ce-type, ce-source: issuing, ce-time, ce-subject: <user id>), and the
- * trace. A signed route adds the headers of Standard Webhooks. What an operator has sent again bears
+ * trace. A signed route adds the headers of Standard Webhooks. An event that an operator has sent again has
  * webhook-resend: 1. */
 #ifndef ISSUING_ROUTE_CALL_H
 #define ISSUING_ROUTE_CALL_H
@@ -23,7 +23,7 @@ struct route_event {
     int64_t created_ms;        /* Unix time: ce-time */
     const struct trace *trace; /* NULL = none */
     bool is_resent;
-    bool is_test; /* no event: its ce-type is TEST */
+    bool is_test; /* not an event: its ce-type is TEST */
 };
 
 /* now_ms: Unix time, for the signature. False: out of memory, or a part does not fit. */

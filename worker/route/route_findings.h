@@ -1,5 +1,6 @@
 /* What the receiver of a route answered to a delivery of the type TEST (issuing-ctl route test), and what the same
- * answer would make of an event. Pure; findings.h says what no finding may have. Of the url only its origin is shown. */
+ * answer would make of an event. Pure; findings.h says what no finding may have. Of the url only its origin is
+ * shown. */
 #ifndef ISSUING_ROUTE_FINDINGS_H
 #define ISSUING_ROUTE_FINDINGS_H
 

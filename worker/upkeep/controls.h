@@ -1,9 +1,9 @@
 /* What operators ask of the targets of this worker (issuing.target_controls): whether each is paused, and the number of
  * probes asked for. The heartbeat brings them.
  *
- * The targets are paused until their controls are known, so that a worker which starts while a target is paused does not
- * call it. Until the routes are noted (issuing.note_routes), no event of a route is claimed, and no card request where
- * CARD_REQUEST_ENDED is a route, since functions of the database act by the table. */
+ * The targets are paused until their controls are known, so that a worker which starts while a target is paused does
+ * not call it. Until the routes are noted (issuing.note_routes), no event of a route is claimed, and no card request
+ * where CARD_REQUEST_ENDED is a route, since functions of the database act by the table. */
 #ifndef ISSUING_CONTROLS_H
 #define ISSUING_CONTROLS_H
 
@@ -34,7 +34,7 @@ struct control {
 void controls_open(struct controls *controls, struct peers *peers, struct routes *routes);
 /* Returns whether something changed. A target that this worker does not have is passed over. */
 bool controls_obey(struct controls *controls, const struct control *control);
-/* They cannot be read: what is not known to be paused is not. */
+/* The controls cannot be read: a target that is not known to be paused is not paused. */
 void controls_do_without(struct controls *controls);
 
 #endif

@@ -3,13 +3,13 @@
  * (controls.h). A statement before it, once a minute where this worker has no route, notes the routes
  * (issuing.note_routes). A wakeup makes the next heartbeat come at once, so that a control is obeyed within a second.
  *
- * The targets are paused until the first heartbeat is answered. If the database is away, that waits as claims do. If the
- * database answers but the controls cannot be read (HEARTBEAT_FAILURES_MAX times), the worker works without them: the
- * picture and the controls are for people, and no card may wait for them. For the same reason a later heartbeat that
- * fails changes nothing, and none ever stands in the way of another query.
+ * The targets are paused until the first heartbeat is answered. If the database is away, that waits as claims do. If
+ * the database answers but the controls cannot be read (HEARTBEAT_FAILURES_MAX times), the worker works without them:
+ * the picture and the controls are for people, and no card may wait for them. For the same reason a later heartbeat
+ * that fails changes nothing, and none ever delays another query.
  *
- * What all workers must have alike (config_each_agreed) stands in the row too; the answer brings the times of the
- * issuer that count while they disagree (struct peers).
+ * What all workers must have alike (config_each_agreed) is in the row too; the answer brings the times of the issuer
+ * that count while they disagree (struct peers).
  *
  * A worker that ends removes its row. One that was killed counts as dead when it was not seen for a minute. */
 #ifndef ISSUING_HEARTBEAT_H

@@ -1,5 +1,5 @@
-/* See housekeeping.h. A pass is five statements, each a transaction, so that one that fails does not undo the others; at
- * most one of them is in flight. */
+/* See housekeeping.h. A pass is five statements, each a transaction, so that one that fails does not undo the others;
+ * at most one of them is in flight. */
 #include "worker/upkeep/housekeeping.h"
 
 #include <string.h>

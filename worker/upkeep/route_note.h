@@ -24,8 +24,8 @@ void route_note_init(struct route_note *note, const struct routes *routes, const
 void route_note_done(struct route_note *note);
 /* There is a route, or a target that this worker stopped. */
 bool route_note_is_due(const struct route_note *note);
-/* The parameters of the statement heartbeat_routes behind the worker's name, ROUTE_NOTE_ARRAYS of them; they borrow from
- * the note until it is filled again. False: out of memory. */
+/* The parameters of the statement heartbeat_routes behind the worker's name, ROUTE_NOTE_ARRAYS of them; they borrow
+ * from the note until it is filled again. False: out of memory. */
 must_check bool route_note_fill(struct route_note *note, struct pg_param *ret_params);
 /* The note that was filled last is in the database: from now on the controls say when the pauses end. */
 void route_note_written(struct route_note *note);
