@@ -15,9 +15,9 @@ bool card_number_is_valid(const char *number, size_t length);
 /* The last four digits; fewer where there are fewer. */
 void card_last4_of(const char *number, size_t length, char ret_last4[CARD_LAST4_SIZE]);
 bool card_last4_is_valid(const char *last4, size_t length);
-/* Our id of the card of this event: the event's, with the last 32 bits inverted. So it is of the same version, two events
- * have two, they are in the same order, and what is done again after the database has lost its commits has the same
- * id. */
+/* Our id of the card of this event: the event's id with the last 32 bits inverted. So the ids are of the same version
+ * and in the same order, two events never share one, and work that is repeated after the database has lost its commits
+ * gets the same id. */
 struct uuid card_id_from(const struct uuid *event_id);
 
 #endif

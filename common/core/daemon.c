@@ -381,7 +381,7 @@ static bool open_admin_listener(struct daemon *daemon, struct err *err)
     http_server_defaults(&server);
     server.listen = daemon->program == CONFIG_API ? config->api.admin_listen : config->worker.admin_listen;
     server.max_connections = ADMIN_CONNECTIONS;
-    /* guard: a probe takes the place of the head that is unfinished longest */
+    /* guard: a probe replaces the head that is unfinished longest */
     server.young_ms = 0;
     server.surplus_max = ADMIN_SURPLUS;
     server.idle_timeout_ms = ADMIN_IDLE_MS;

@@ -36,16 +36,16 @@ struct daemon {
     /* Called each time the database of one of `places` is connected, or again; may be NULL. */
     void (*on_database_ready)(void *context, int place);
     void (*on_scrape)(void *context); /* before metrics are rendered */
-    /* Why the program cannot do its work in one of `places` though the database is there; "" = it can. For readyz; NULL =
-     * no such hook. */
+    /* Why the program cannot do its work in one of `places` though the database is there; "" = it can. For readyz; NULL
+     * = no such hook. */
     const char *(*why_not_ready)(void *context, int place);
     /* The users or types that are not served while the program is ready, as a line of readyz; "" = none. NULL = no such
      * hook. */
     const char *(*note)(void *context);
     /* SIGHUP, also one from before the start: the files with secrets are to be read again. Not while draining. */
     void (*on_reload)(void *context);
-    /* SIGHUP, when routes have changed: config has the new ones. On success the program owns *retired, which has the old
-     * ones; on failure the old ones come back. NULL = the program has no routes. */
+    /* SIGHUP, when routes have changed: config has the new ones. On success the program owns *retired, which has the
+     * old ones; on failure the old ones come back. NULL = the program has no routes. */
     bool (*on_routes)(void *context, struct config *retired, struct err *err);
     /* False: the last reload is not over, and SIGHUP waits. NULL = it always is. */
     bool (*may_reload)(void *context);
@@ -56,8 +56,8 @@ struct daemon {
     bool (*is_idle)(void *context);
     void (*close)(void *context, struct closing *closing); /* closes the modules: each is a part of `closing` */
     void (*on_late)(void *context);
-    /* One line for `systemctl status`, of what the program holds and does; asked for four times a second. What the daemon
-     * knows itself (the database is away, draining) it puts in front. */
+    /* One line for `systemctl status`, of what the program holds and does; asked for four times a second. The daemon
+     * puts its own state (the database is away, draining) in front. */
     void (*describe)(void *context, char ret_text[DAEMON_STATUS_SIZE]);
     void *context;
     /* out: valid from open() to the end of close() */

@@ -90,7 +90,7 @@ enum daemon_metric {
 
 /* Makes the series whose labels are known, so that the first increase of each can be seen. */
 void daemon_metrics_start(struct metrics *metrics);
-/* Before a scrape: the figures of the process; then of each pool, `name` is what its database is called. */
+/* Before a scrape: the figures of the process; then of each pool, `name` is the name of its database. */
 void daemon_metrics_update(struct metrics *metrics);
 void daemon_metrics_add_pool(struct metrics *metrics, const struct pg_pool *pool, const char *name);
 

@@ -8,7 +8,7 @@
 #include "common/core/schema.h"
 #include "common/lib/base/log.h"
 
-/* A pooler is no fault, but whoever wonders why cards take a second longer finds the reason here. */
+/* A pooler is not a fault, but whoever wonders why cards take a second longer finds the reason here. */
 static void log_database_ready(const struct daemon_place *place)
 {
     const char *pooler =
@@ -30,7 +30,7 @@ static void on_pool_state(void *context, bool ready, const char *error_text)
     place->options->on_state(place->options->context, place, ready);
 }
 
-/* Poolers and administrators do it; it is no fault while a new session can be made. */
+/* Poolers and administrators do it; it is not a fault while a new session can be made. */
 static void on_session_ended(void *context, const char *why)
 {
     const struct daemon_place *place = context;
@@ -41,7 +41,7 @@ static void on_session_ended(void *context, const char *why)
 static void on_db_error(void *context, const char sqlstate[6])
 {
     const struct daemon_place *place = context;
-    /* guard: a refusal by our own functions is no failure of the database */
+    /* guard: a refusal by our own functions is not a failure of the database */
     if (strncmp(sqlstate, "IS", 2) == 0)
         return;
     char class[3] = {sqlstate[0], sqlstate[1], '\0'};

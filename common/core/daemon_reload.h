@@ -4,7 +4,7 @@
 
 #include "common/core/daemon.h"
 
-/* From here on SIGHUP ends no process. */
+/* From here on SIGHUP does not end the process. */
 void daemon_reload_watch(void);
 /* At each tick: reloads when a signal came and the last reload is over; not while stopping. */
 void daemon_reload_if_wanted(struct daemon *daemon);

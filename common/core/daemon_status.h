@@ -19,9 +19,9 @@ struct daemon_status {
     char line[DAEMON_STATUS_SIZE];
 };
 
-/* Returns the line to send to systemd now, valid until the next call; NULL when the last one still holds, or is less than three
- * seconds old and the state is the same. why: what is amiss with the database, for WAITING. text: what the program says
- * of itself, may be "". */
+/* Returns the line to send to systemd now, valid until the next call; NULL when the last one still holds, or is less
+ * than three seconds old and the state is the same. why: what is amiss with the database, for WAITING. text: what the
+ * program says of itself, may be "". */
 const char *daemon_status_line(struct daemon_status *status, enum daemon_state state, const char *why, const char *text,
                                int64_t now_ms);
 

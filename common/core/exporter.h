@@ -25,10 +25,11 @@ struct exporter_options {
 must_check bool exporter_open(const struct exporter_options *options, struct exporter **ret_exporter, struct err *err);
 /* Whether it could be opened with these options. ERR_CONFIG where an option, a variable or a file cannot be used. */
 must_check bool exporter_check(const struct config *config, const char *program, struct err *err);
-/* Reads the headers and the authorities again; a file that cannot be used leaves the old one in force, and is logged. */
+/* Reads the headers and the authorities again; a file that cannot be used leaves the old one in force, and is
+ * logged. */
 void exporter_reload(struct exporter *exporter);
-/* Whether spans of this event's trace are sent: as the sampled flag that was given says, else by trace.sample; then the
- * flag is set in the trace. ret_parent: the span that they are below; "" = none. */
+/* Whether spans of this event's trace are sent: the sampled flag says so where it was given, else trace.sample; then
+ * the flag is set in the trace. ret_parent: the span that they are below; "" = none. */
 bool exporter_wants(const struct exporter *exporter, struct trace *trace, char ret_parent[SPAN_ID_SIZE]);
 #define EXPORTER_SPANS_BYTES (64 * 1024) /* that are put at once */
 /* An empty buffer, for spans that are put in the same iteration of the loop. */
@@ -36,8 +37,8 @@ struct buf *exporter_scratch(struct exporter *exporter);
 /* Copies `count` spans, together at most EXPORTER_SPANS_BYTES. All or none: if there is no room, or the buffer has
  * failed, they are counted as dropped. */
 void exporter_put(struct exporter *exporter, const struct buf *spans, int count);
-/* Once the last span has ended, again and again: sends what is there, at most for two seconds. True: it is over. NULL: it
- * is. */
+/* To be called again and again once the last span has ended: sends what is there, for at most two seconds. True: it is
+ * over, which it is for NULL. */
 bool exporter_drain(struct exporter *exporter);
 /* Drops what is left. on_closed is called from the loop; the exporter is freed before it. */
 void exporter_close(struct exporter *exporter, void (*on_closed)(void *context), void *context);

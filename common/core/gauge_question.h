@@ -31,7 +31,7 @@ struct gauge_question {
     bool is_stopped;
 };
 
-/* Asks first a moment later: on_timer is called from the loop. */
+/* Asks for the first time a moment later: on_timer is called from the loop. */
 void gauge_question_open(struct gauge_question *question, const struct gauges_options *options,
                          void (*on_timer)(uv_timer_t *timer));
 /* Shows a figure; label NULL = the gauge has none. */

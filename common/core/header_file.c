@@ -7,7 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
-#define HIDDEN_MIN 6 /* bytes of a value; shorter ones are no secrets */
+#define HIDDEN_MIN 6 /* bytes of a value; shorter ones are not secrets */
 
 struct header_file {
     struct secret file;

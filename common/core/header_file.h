@@ -1,5 +1,5 @@
 /* Headers that an operator adds to every request to a peer: an API key, Basic, a tenant. A file has one a line, "Name:
- * value", at most HEADER_FILE_MAX; a blank line is none. They are secrets: no message has a byte of a value. */
+ * value", at most HEADER_FILE_MAX; blank lines are skipped. They are secrets: no message has a byte of a value. */
 #ifndef ISSUING_HEADER_FILE_H
 #define ISSUING_HEADER_FILE_H
 
@@ -13,10 +13,10 @@
 
 struct header_file;
 
-/* ERR_CONFIG with the line: it is no header, or one that we set ourselves; has_credential: Authorization is one. */
+/* ERR_CONFIG with the line: it is not a header, or one that we set ourselves; has_credential: Authorization is one. */
 must_check bool header_file_load(const char *path, bool has_credential, struct header_file **ret_headers,
                                  struct err *err);
-/* The same of text that is in memory, and is taken. */
+/* The same for text in memory, which is taken over. */
 must_check bool header_file_read(struct secret *lines, bool has_credential, struct header_file **ret_headers,
                                  struct err *err);
 /* Wipes and frees; accepts NULL, as the next three do. */

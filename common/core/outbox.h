@@ -187,7 +187,8 @@ struct outbox_fault {
  * anything, JSON or not. ret_faults may be NULL. */
 int outbox_payload_read(const char *text, size_t length, struct outbox_payload *ret_payload,
                         struct outbox_fault *ret_faults);
-/* The request in its one spelling: this is stored, and the fingerprint is of it. out: see buf.h, may fail. */
+/* Writes the request in its one spelling, which is stored, and from which the fingerprint is made. out: see buf.h, may
+ * fail. */
 void outbox_payload_write(struct buf *out, const struct outbox_payload *payload);
 /* 1-128 bytes of 0x20-0x7E. Not "." and "..": as a segment of a path they would name another path. */
 bool outbox_user_id_is_valid(const char *user_id, size_t length);

@@ -1,6 +1,6 @@
-/* See outbox_gauges.h. The events are counted in rounds, one statement in flight: first the types that are delivered, what
- * is FAILED and what nobody delivers; then the open events of each type. The figures are shown when a round ends. What is
- * around the events is in server_gauges.h.
+/* See outbox_gauges.h. The events are counted in rounds, one statement in flight: first the types that are delivered,
+ * what is FAILED and what nobody delivers; then the open events of each type. The figures are shown when a round ends.
+ * What is around the events is in server_gauges.h.
  *
  * The count of a type starts at a bookmark, the oldest due time of what was open at the last count. What is behind the
  * bookmark should not be there, which is what a gauge is for: it is counted now and then, and the figure stays in
@@ -144,7 +144,7 @@ static void show_figures(struct outbox_gauges *gauges)
     const struct gauge_question *question = &gauges->question;
     struct count all = {0};
     int64_t undelivered = 0;
-    metrics_set_all(question->options.metrics, DAEMON_METRIC_TYPE_EVENTS, 0); /* what is no route any more */
+    metrics_set_all(question->options.metrics, DAEMON_METRIC_TYPE_EVENTS, 0); /* what is no longer a route */
     metrics_set_all(question->options.metrics, DAEMON_METRIC_TYPE_OLDEST, 0);
     for (struct outbox_gauges *each = owner_of(gauges->server.first); each; each = owner_of(each->server.next)) {
         struct count of_place = count_all(each);

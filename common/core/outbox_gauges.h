@@ -14,7 +14,7 @@
 
 struct outbox_gauges;
 
-/* first: the gauges of the first place, which show the sums of all; NULL = it is these. */
+/* first: the gauges of the first place, which show the sums of all; NULL = these are the first. */
 must_check bool outbox_gauges_open(const struct gauges_options *options, struct outbox_gauges *first,
                                    struct outbox_gauges **ret_gauges, struct err *err);
 /* Sets issuing_outbox_gauges_age_seconds: before a scrape. */

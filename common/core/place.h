@@ -1,6 +1,7 @@
-/* Places: the databases over which users are divided, each with the whole schema. A user's place is arithmetic, for ever,
- * so there is no map: group * places / 1024, where the group is the first two bytes of SHA-256(user id) modulo 1024. The
- * databases compute the same (migrations/schema/01_base.sql, group_of), and refuse a user of another place. */
+/* Places: the databases over which users are divided, each with the whole schema. A user's place is computed and never
+ * changes, so there is no map: group * places / 1024, where the group is the first two bytes of SHA-256(user id) modulo
+ * 1024. The databases compute the same (migrations/schema/01_base.sql, group_of), and refuse a user of another
+ * place. */
 #ifndef ISSUING_PLACE_H
 #define ISSUING_PLACE_H
 

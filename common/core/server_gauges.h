@@ -1,6 +1,6 @@
-/* The gauges of what is around the events: the workers of the database and their targets, the lag of the statistics, the
- * last proof and list, and what holds vacuum back at the server. A part of outbox_gauges.h with a pace of its own, so that
- * a slow count of events does not delay it. */
+/* The gauges of what is around the events: the workers of the database and their targets, the lag of the statistics,
+ * the last proof and list, and what holds vacuum back at the server. A part of outbox_gauges.h with a pace of its own,
+ * so that a slow count of events does not delay it. */
 #ifndef ISSUING_SERVER_GAUGES_H
 #define ISSUING_SERVER_GAUGES_H
 
@@ -10,7 +10,7 @@
 #define SERVER_TARGET_SIZE 65
 #define SERVER_FIGURES 10
 
-/* As the workers of one place and its operators say. */
+/* A target, as the workers of one place and its operators report it. */
 struct server_target {
     char name[SERVER_TARGET_SIZE];
     bool is_paused;
@@ -25,8 +25,8 @@ struct server_gauges {
     int target_count;
 };
 
-/* first: those of the first place, which show all; NULL = it is these. Stopped by gauge_question_stop(); the timer of the
- * question is closed by the owner. */
+/* first: those of the first place, which show all; NULL = these are the first. Stopped by gauge_question_stop(); the
+ * timer of the question is closed by the owner. */
 void server_gauges_open(struct server_gauges *gauges, const struct gauges_options *options,
                         struct server_gauges *first);
 

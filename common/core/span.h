@@ -5,8 +5,8 @@
  *     span_text(&out, "http.route", "/v1/card-requests");
  *     span_end(&out, false);
  *
- * A span is sent to others, who keep it: it has no card number, token, key, user id or query string, and no path but its
- * template. */
+ * A span is sent to others, who keep it: it has no card number, token, key, user id or query string, and no path but
+ * its template. */
 #ifndef ISSUING_SPAN_H
 #define ISSUING_SPAN_H
 
@@ -29,13 +29,13 @@ struct span {
     const char *events[SPAN_EVENTS_MAX]; /* what had happened when it began, of a table; NULL = no more */
 };
 
-/* A new one, into the 16 bytes at ret_id; no NUL follows. */
+/* Writes a new id into the 16 bytes at ret_id; no NUL follows. */
 void span_make_id(char *ret_id);
-/* Whether the spans of a trace that no client began are sent: so large a share of all ids are. The api and the workers
+/* Whether the spans of a trace that no client began are sent: this share of all ids is sampled. The api and the workers
  * come to the same answer. trace_id: 32 digits, which are an event's id. */
 bool span_is_sampled(const char *trace_id, int64_t share_millionths);
 
-/* Behind those that are in the buffer. */
+/* Appends to the spans that are in the buffer. */
 void span_begin(struct buf *out, const struct span *span);
 void span_text(struct buf *out, const char *key, const char *value); /* NULL or "": nothing */
 void span_integer(struct buf *out, const char *key, int64_t value);

@@ -61,7 +61,8 @@ static char *decoded(char *text)
     return text;
 }
 
-/* Takes the next pair off *rest, which is cut. False: there is none; *ret_key is NULL where what is there is no pair. */
+/* Takes the next pair off *rest, which is cut. False: there is none; *ret_key is NULL where what is there is no
+ * pair. */
 static bool next_pair(char **rest, char **ret_key, char **ret_value)
 {
     char *pair = strsep(rest, ",");

@@ -1,4 +1,4 @@
-/* Where spans go, and what is said of their program: from the options trace.*, and where one is not set from the
+/* Where spans go, and the attributes of their program: from the options trace.*, and where one is not set from the
  * variables that OpenTelemetry's specification has for it (SDK environment variables; OTLP exporter; resource). */
 #ifndef ISSUING_TRACE_SETTINGS_H
 #define ISSUING_TRACE_SETTINGS_H

@@ -26,7 +26,7 @@ enum config_card_store { CARD_STORE_ENCRYPTED, CARD_STORE_NEVER };
 #define CONFIG_ROUTES_MAX 32
 #define CONFIG_ROUTE_TYPE_SIZE 65 /* [A-Z][A-Z0-9_]{0,63} */
 
-/* What an event is whose receiver refuses it. */
+/* What becomes of an event whose receiver refuses it. */
 #define CONFIG_MEMBERS_MAX 12
 #define CONFIG_MEMBER_PATH_MAX 63
 
@@ -190,7 +190,7 @@ struct config {
         int64_t level;  /* enum log_level */
         int64_t format; /* enum log_format; default by isatty(2) */
     } log;
-    /* Arguments that are no options, in order; borrowed from argv. */
+    /* Arguments that are not options, in order; borrowed from argv. */
     char **arguments;
     int argument_count;
     bool check_only;                /* --check-config was given */
@@ -201,8 +201,8 @@ struct config {
     struct config_origins *origins; /* private: where each value came from */
 };
 
-/* Reads all sources. Arguments that are no options ("--json", "--status S", ...) are left in `arguments`, in order, for
- * ctl; the daemons allow none, so an unknown flag is an error there. argv must live as long as the configuration.
+/* Reads all sources. Arguments that are not options ("--json", "--status S", ...) are left in `arguments`, in order,
+ * for ctl; the daemons allow none, so an unknown flag is an error there. argv must live as long as the configuration.
  * ERR_USAGE for the command line, ERR_CONFIG for the other sources. */
 must_check bool config_load(struct config *ret_config, enum config_program program, int argc, char **argv,
                             struct err *err);
@@ -213,8 +213,8 @@ must_check bool config_check(const struct config *config, enum config_program pr
 void config_done(struct config *config);
 /* As issuer.account: at most CONFIG_ACCOUNT_MAX letters, digits, '_', '.', ':' and '-'. */
 bool config_is_account(const char *text);
-/* The url of the database of a place: database.url, with the number in the stead of {place}. NULL = libpq's own
- * environment. Borrowed. */
+/* The url of the database of a place: database.url, with the number instead of {place}. NULL = libpq's own environment.
+ * Borrowed. */
 const char *config_database_url(const struct config *config, int place);
 /* One line an option: `section.key = value  # origin`; a password inside a url of a database is masked. */
 void config_show(const struct config *config, FILE *out);
@@ -232,13 +232,13 @@ void config_compare_routes(const struct config *left, const struct config *right
 must_check bool config_each_agreed(const struct config *config,
                                    void (*on_option)(void *context, const char *name, const char *value),
                                    void *context);
-/* Each gets the routes of the other one, whose texts it then owns. */
+/* Swaps the routes; each configuration then owns the texts of those that it got. */
 void config_swap_routes(struct config *one, struct config *other);
 /* The options of this program with defaults and help, for --help. */
 void config_help(enum config_program program, FILE *out);
 
-/* The name of the systemd credential that this file is: a copy in $CREDENTIALS_DIRECTORY that systemd made when the unit
- * started. NULL = it is no such copy. Borrowed from path, which may be NULL. */
+/* The name of the systemd credential that this file is: a copy in $CREDENTIALS_DIRECTORY that systemd made when the
+ * unit started. NULL = it is not such a copy. Borrowed from path, which may be NULL. */
 const char *config_credential_of(const char *path);
 /* Calls on_file with each file that the options of this program name, the worker's routes among them. */
 void config_each_file(const struct config *config, enum config_program program,

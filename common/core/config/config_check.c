@@ -120,8 +120,8 @@ static struct config_setting setting_of(const struct config *config, int index, 
         config_find_option(config_route_options, config_route_option_count, key, config_option_key, nearest));
 }
 
-/* Puts the place of a route's option before the message: its line in the file, or the source that has none. An option
- * that no source has set stands at the line of its section. */
+/* Puts before the message where a route's option comes from: its line in the file, or the source that has none. The
+ * line of an option that no source has set is that of its section. */
 static bool fail_route(const struct config *config, int index, const char *key, struct err *err)
 {
     const struct config_setting setting = setting_of(config, index, key);

@@ -1,5 +1,5 @@
-/* issuer.create.PATH = value: further members of the create, from the file and from flags. An environment variable cannot
- * name a path.
+/* issuer.create.PATH = value: further members of the create, from the file and from flags. An environment variable
+ * cannot name a path.
  *
  * Invariants: each path is there once; a flag wins over the file. Left out: what a path or value means
  * (common/core/issuer/create_members.h). */

@@ -8,7 +8,7 @@
 #include "common/core/config/config_table.h"
 #include "common/lib/config/config_value.h"
 
-/* A query often bears a key. */
+/* A query often has a key in it. */
 static void write_full_url(const char *url, FILE *out)
 {
     size_t length = url ? strcspn(url, "?") : 0;
@@ -231,7 +231,8 @@ static void write_range(const struct config_option *option, FILE *out)
     }
 }
 
-/* "30s (generic), 60s (stripe, lithic, marqeta, increase), 90s (adyen)". The profiles with one default stand together. */
+/* "30s (generic), 60s (stripe, lithic, marqeta, increase), 90s (adyen)". The profiles with one default stand
+ * together. */
 static void write_profile_defaults(const struct config_option *option, FILE *out)
 {
     for (size_t i = 0; config_profiles[i]; i++) {

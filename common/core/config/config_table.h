@@ -1,5 +1,5 @@
-/* What the files of common/core/config/ share, and no other: the rows of the option table, and one run of
- * config_load(). Others use config.h. README.md describes how an option is added. */
+/* What the files of common/core/config/ share: the rows of the option table, and one run of config_load(). Other files
+ * use config.h. README.md describes how an option is added. */
 #ifndef ISSUING_CONFIG_TABLE_H
 #define ISSUING_CONFIG_TABLE_H
 
@@ -38,7 +38,7 @@ struct config_option {
     enum config_type type;
     size_t offset;                 /* into struct config; an option of a route: into struct config_route */
     const char *default_text;      /* as a person would write it; NULL = unset */
-    const char *const *by_profile; /* the defaults in the order of config_profiles, in place of one for all */
+    const char *const *by_profile; /* the defaults in the order of config_profiles, instead of one for all */
     const char *note;              /* --help shows it as the default, where that is not a text */
     int64_t min, max;              /* numbers, durations (ms) */
     const char *const *words;      /* OPTION_WORD; OPTION_CHOICE: the value is the index. NULL ends the list */
@@ -108,7 +108,7 @@ bool config_is_text(const struct config_option *option);
 struct config_flag {
     char name[CONFIG_NAME_SIZE];        /* without the dashes */
     const struct config_option *option; /* NULL = it is issuer.create.PATH */
-    char type[CONFIG_ROUTE_TYPE_SIZE];  /* of a route; "" = it is none's */
+    char type[CONFIG_ROUTE_TYPE_SIZE];  /* of a route; "" = the option is not a route's */
     const char *value;
 };
 
@@ -158,9 +158,9 @@ must_check bool config_add_route(struct config_loading *loading, const char *typ
 must_check bool config_set_route_option(struct config_loading *loading, const char *type,
                                         const struct config_option *option, const char *text,
                                         enum config_origin origin);
-/* Takes the name "route.TYPE.key" of the flag apart. ERR_USAGE. */
+/* Splits the name "route.TYPE.key" of the flag. ERR_USAGE. */
 must_check bool config_read_route_flag(struct config_flag *flag, struct err *err);
-/* Takes "ISSUING_ROUTE_TYPE_KEY" apart: the longest key that it ends in counts, since a type may contain '_'. */
+/* Splits "ISSUING_ROUTE_TYPE_KEY": the longest key that it ends in counts, since a type may contain '_'. */
 must_check bool config_set_route_from_variable(struct config_loading *loading, const char *name, const char *value);
 /* "route_type_credential": the name of its systemd credential. */
 void config_route_credential_name(const struct config_setting *setting, char ret_name[CONFIG_NAME_SIZE]);

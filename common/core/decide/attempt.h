@@ -1,4 +1,4 @@
-/* One attempt over one event, as far as decisions need it: the event as it lay in the table, and where the attempt
+/* One attempt over one event, as far as decisions need it: the event as it was in the table, and where the attempt
  * stands. The worker's flow has one (worker/flow/flow.h); `issuing-ctl explain` fills one from the row. Ages are in ms.
  * Pure. */
 #ifndef ISSUING_DECIDE_ATTEMPT_H
@@ -41,7 +41,7 @@ enum lookup_reason {
 };
 
 struct attempt {
-    /* The event, as it lay in the table. Ages at a moment between claimed_ms and the answer to the claim. */
+    /* The event, as it was in the table. Ages at a moment between claimed_ms and the answer to the claim. */
     struct uuid event_id;
     int number;              /* of the attempt; 1 = the first */
     int64_t sent_age_ms;     /* of the first send that may have arrived; -1 = there is certainly none */
@@ -101,7 +101,7 @@ struct attempt_rules {
     enum outbox_cause unreadable;
     int64_t key_lifetime_ms, timeout_ms, settle_time_ms;
     int64_t max_attempts, retry_base_ms, retry_cap_ms;
-    int64_t retry_for_ms; /* attempts go on until the event is so old; 0 = max_attempts alone counts */
+    int64_t retry_for_ms; /* attempts go on until the event is this old; 0 = max_attempts alone counts */
     int64_t lease_ms;
     bool stores_numbers, keeps_refused_link;    /* card.store, core.on_link_refused */
     bool keeps_unnumbered;                      /* card.number_refused */
@@ -117,21 +117,21 @@ struct view {
     int64_t now_ms, wall_us;  /* of the steady and of the wall clock */
     int64_t steady_ms;        /* how long the database's clock has been seen to run evenly */
     uint64_t random;          /* for jitter: 0 gives the shortest waits, UINT64_MAX the longest ones */
-    int64_t peer_closed_ms;   /* so long the step's peer still rests, or its breaker stays open */
-    int64_t peers_rest_ms;    /* so long one of the peers that the event needs still rests */
+    int64_t peer_closed_ms;   /* for how long the step's peer still rests, or its breaker stays open */
+    int64_t peers_rest_ms;    /* for how long one of the peers that the event needs still rests */
     bool others_in_attempt;   /* in this kind of call, since the answer to the claim: another event was answered well */
     bool others_since_change; /* the same, since the event last changed */
     bool others_in_any_call;  /* since then, in any kind of call */
     bool is_suspected;        /* this kind of call is refused to different events, and none is answered well */
 };
 
-/* Of the events that a route delivers; those of card requests are issuer_attempt_rules() of
+/* The rules of the events that a route delivers; those of card requests are issuer_attempt_rules() of
  * common/core/issuer/issuer.h. */
 struct attempt_rules attempt_rules_of_route(const struct config *config, const struct config_route *route);
 
 /* The word of a reason in outbox_events.held_end; NULL where no end is held for it. */
 const char *lookup_reason_name(enum lookup_reason reason);
-/* LOOKUP_NONE: it is no such word. */
+/* LOOKUP_NONE: it is not such a word. */
 enum lookup_reason lookup_reason_parse(const char *name);
 
 /* The held end of the row. NULL and "" = none. A card that must be cancelled (cancel_code) comes before every other
@@ -148,7 +148,7 @@ bool attempt_is_expired(const struct attempt *attempt, const struct view *view);
 /* The time after which an unknown outcome becomes a question: the lifetime of its key, or a day if the key lives for
  * ever. */
 int64_t attempt_question_lifetime_ms(const struct attempt_rules *rules);
-/* The outcome has been unknown for so long, less the key's margin. */
+/* The outcome has been unknown for that time, less the key's margin. */
 bool attempt_is_long_unknown(const struct attempt *attempt, const struct view *view);
 /* Time until a look-up that finds nothing may end the event; 0 = it may now. */
 int64_t attempt_unsettled_ms(const struct attempt *attempt, const struct view *view);

@@ -1,5 +1,6 @@
 /* What happens to an event: which step comes first, what must hold before a send, what follows a step that did not
- * succeed, and when again. The worker and `issuing-ctl explain` call the same functions over the same structs.
+ * succeed, and when the next attempt comes. The worker and `issuing-ctl explain` call the same functions over the same
+ * structs.
  *
  * Whether a failure or a refusal is the event's fault or the peer's is decided by evidence: by what the peer answered
  * to other events in the same kind of call, as far as this worker saw it. Without evidence nothing ends: the attempt is
@@ -21,7 +22,7 @@ enum flow_verdict_kind {
     FLOW_DROP,     /* the lease is lost: no write, no effect */
 };
 
-/* The result of a step. decide_settled() makes of it what is applied. */
+/* The result of a step. decide_settled() turns it into what is applied. */
 struct flow_verdict {
     enum flow_verdict_kind kind;
     enum flow_step step;       /* GO */
@@ -29,11 +30,11 @@ struct flow_verdict {
     /* REJECT, FAIL: the reason. RETRY, DEFER: the cause. COMPLETE: the note, NULL = none. GO with a reason: the flow's
      * pending_code; NULL = it stays. Borrowed until the verdict is applied. */
     const char *code;
-    int64_t wait_ms;   /* RETRY, DEFER: at least so long; -1 = the usual delay. Settled: exactly so long */
+    int64_t wait_ms;   /* RETRY, DEFER: the least wait; -1 = the usual one. Settled: the exact wait */
     bool in_progress;  /* DEFER by 409 or 425: bounded by the key's lifetime */
     bool keeps_streak; /* settled DEFER: the streak of 409 and 425 answers goes on */
-    /* COMPLETE of a mark (decide_mark.h): of its result; static, or NULL. With cancelled_at_issuer, duplicate and
-     * reissued the user may read it. */
+    /* COMPLETE of a mark (decide_mark.h): the detail of its result; static, or NULL. With cancelled_at_issuer,
+     * duplicate and reissued the user may read it. */
     const char *detail;
 };
 
@@ -66,8 +67,9 @@ struct flow_verdict decide_first(struct attempt *attempt, const struct attempt_r
  * keep that comes first, DEFER, or FAIL where nothing can be looked up. must_keep: the event must keep its parameters
  * before a create leaves. */
 struct flow_verdict decide_before_send(const struct attempt *attempt, const struct view *view, bool must_keep);
-/* What the coming attempt does, as far as the row tells: decide_first(), and where that leads to a create or a delivery,
- * decide_before_send() as if core-api agreed and nothing had to be kept. Sets where the attempt then stands. */
+/* What the coming attempt does, as far as the row tells: decide_first(), and where that leads to a create or a
+ * delivery, decide_before_send() as if core-api agreed and nothing had to be kept. Sets where the attempt then
+ * stands. */
 struct flow_verdict decide_plan(struct attempt *attempt, const struct view *view);
 /* Applies a GO to the attempt: sets its step and the reason of its look-up. */
 void decide_go(struct attempt *attempt, const struct flow_verdict *verdict);
@@ -91,19 +93,19 @@ struct shown {
     bool was_executed;         /* ask */
 };
 
-/* What follows the answer to the current step's call. Changes where the attempt stands; writes are no calls. The
+/* What follows the answer to the current step's call. Changes where the attempt stands; writes are not calls. The
  * verdict's code may be that of the outcome. */
 struct flow_verdict decide_answer(struct attempt *attempt, const struct view *view, const struct outcome *outcome,
                                   const struct shown *shown);
-/* A look-up was answered: nothing was made, nothing was executed. Decides by its reason; while a send may still be on its
- * way, the end is held, and the verdict is a DEFER. */
+/* A look-up was answered: nothing was made, nothing was executed. Decides by its reason; while a send may still be on
+ * its way, the end is held, and the verdict is a DEFER. */
 struct flow_verdict decide_not_found(struct attempt *attempt, const struct view *view);
 /* Turns a step's verdict into what is applied: a RETRY after the last attempt becomes a look-up, a FAIL or a DEFER; a
  * DEFER may become a look-up or a FAIL where the evidence is against the event; RETRY and DEFER get their exact delay.
  * Other verdicts pass unchanged. */
 struct flow_verdict decide_settled(const struct attempt *attempt, const struct view *view, struct flow_verdict verdict);
-/* decide_settled() would pass it unchanged with any view. So it is with most verdicts: the step was executed, and leads
- * to the next. */
+/* Whether decide_settled() would pass it unchanged with any view. It does so with most verdicts: the step was executed,
+ * and leads to the next one. */
 bool decide_is_settled(const struct attempt *attempt, const struct flow_verdict *verdict);
 
 #endif

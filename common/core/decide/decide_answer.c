@@ -265,7 +265,7 @@ static struct flow_verdict executed(struct attempt *attempt, const struct view *
     case STEP_COUNT:
         break;
     }
-    assert(!"a write is no call");
+    assert(!"a write is not a call");
     return verdict_end(FLOW_DROP, NULL);
 }
 
@@ -277,7 +277,7 @@ static struct flow_verdict refused_before(const struct attempt *attempt, const s
     bool is_foreseen = outcome->advice == ADVICE_REJECT;
     enum lookup_reason reason = attempt->step == STEP_CHECK ? LOOKUP_INELIGIBLE : LOOKUP_REFUSED;
     /* guard: a refusal after UNKNOWN is looked up first */
-    /* guard: a refusal behind an unknown delivery is no refusal */
+    /* guard: a refusal behind an unknown delivery is not a refusal */
     if (attempt->unknown)
         return decide_look_up(&view->rules, is_foreseen ? reason : LOOKUP_UNFORESEEN, outcome->code);
     /* guard: a refusal is a question where the route says so */

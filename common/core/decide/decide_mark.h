@@ -10,7 +10,7 @@
 
 /* What is known of a mark and its event. */
 struct mark_facts {
-    bool is_reissue;  /* the mark requests a new event in its place; else it is a reconcile */
+    bool is_reissue;  /* the mark requests a new event instead of this one; else it is a reconcile */
     bool is_there;    /* the event exists; the other members are about it */
     bool is_delivery; /* by a route; else it is a card request */
     enum outbox_status status;
@@ -20,8 +20,8 @@ struct mark_facts {
     bool is_of_other_issuer; /* it belongs to another issuer than this worker's */
     bool verifies;           /* the issuer's profile reads one card */
     int tries;               /* of the mark, this one included */
-    /* A live card of this REJECTED event was found and cancelled, or the card of this COMPLETED one was found closed, by
-     * this worker or an earlier one. */
+    /* A live card of this REJECTED event was found and cancelled, or the card of this COMPLETED one was found closed,
+     * by this worker or an earlier one. */
     bool has_orphan;
     /* What this run has shown. */
     enum issuer_found found;
@@ -33,7 +33,8 @@ struct mark_facts {
 
 /* Before any call. */
 struct flow_verdict decide_mark_first(const struct mark_facts *facts);
-/* What follows the answer to a call, or the write of STEP_MARK. step: that was answered. asks_for: as struct attempt. */
+/* What follows the answer to a call, or the write of STEP_MARK. step: the one that was answered. asks_for: as struct
+ * attempt. */
 struct flow_verdict decide_mark(struct mark_facts *facts, enum flow_step step, enum flow_step asks_for,
                                 const struct outcome *outcome, const struct shown *shown);
 

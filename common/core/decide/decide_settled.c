@@ -99,12 +99,12 @@ static bool others_are_answered_well(const struct attempt *attempt, const struct
     return view->others_in_attempt || (is_third_in_a_row(attempt) && view->others_since_change);
 }
 
-/* The look-up of this event fails in a way that is no question of the peer's health: what came back cannot be read, or
- * it is answered by a 5xx, not in time or not to the end while other events are looked up well, during this attempt or
- * since the one before, which had failed like this. */
+/* The look-up of this event fails in a way that is not a question of the peer's health: what came back cannot be read,
+ * or it is answered by a 5xx, not in time or not to the end while other events are looked up well, during this attempt
+ * or since the one before, which had failed like this. */
 static bool lookup_fails_alone(const struct attempt *attempt, const struct view *view)
 {
-    /* guard: a look-up that fails for everybody is no question */
+    /* guard: a look-up that fails for everybody is not a question */
     if (attempt->outcome.health != BREAKER_BAD)
         return true;
     bool was_sent = attempt->outcome.kind == OUTCOME_UNKNOWN;

@@ -124,7 +124,7 @@ void outcome_read_detail(struct json_value value, char *ret_detail, size_t detai
 }
 
 /* How many bytes of `text` repeat the value: the whole value, or its beginning where the text was cut. In a detail a
- * byte that is no ASCII is a '?', and a digit may be a '*'. */
+ * byte that is not ASCII is a '?', and a digit may be a '*'. */
 static size_t repeated_length(const char *text, const char *value)
 {
     size_t length = 0;

@@ -58,7 +58,7 @@ struct outcome_peer {
 /* Of routes: route_http_<n>, route_refused, route_unreachable, route_no_answer, route_unreadable. */
 extern const struct outcome_peer outcome_issuer, outcome_core, outcome_route;
 
-/* The body of an answer, which is JSON by its grammar; JSON_MISSING = it is none. */
+/* The body of an answer, which is JSON by its grammar; JSON_MISSING = it is not JSON. */
 struct json_value outcome_body(const struct http_call *call);
 /* The same for names_other() (http_call.h), the first reader of an answer: the others need not check it again. */
 struct json_value outcome_first_body(struct http_call *call);
@@ -72,7 +72,7 @@ const char *outcome_kind_name(enum outcome_kind kind);
  * answer, and *ret_outcome is untouched. */
 bool outcome_of_call(const struct http_call *call, const struct outcome_peer *peer, bool not_found_is_answer,
                      struct outcome *ret_outcome);
-/* The two parts of it. False: it was answered, and *ret_outcome is untouched. */
+/* The two parts of outcome_of_call(). False: it was answered, and *ret_outcome is untouched. */
 bool outcome_of_no_answer(const struct http_call *call, const struct outcome_peer *peer, struct outcome *ret_outcome);
 /* An answer that names another request decides nothing, whatever its status. False: *ret_outcome is untouched. */
 bool outcome_of_anothers(const struct http_call *call, const struct outcome_peer *peer, struct outcome *ret_outcome);
@@ -84,8 +84,8 @@ void outcome_executed(struct outcome *ret_outcome);
 void outcome_refused(enum outcome_advice advice, const char *code, struct outcome *ret_outcome);
 /* A peer's code that may be stored and shown: well-formed, and with too few digits in a row for a card number. */
 bool outcome_code_is_usable(const char *code, size_t length);
-/* A peer's words as operators may read them: without card numbers, in ASCII, cut. "" where the value is no text, or a
- * very long one. */
+/* A peer's words as operators may read them: without card numbers, in ASCII, cut. "" where the value is not a text, or
+ * a very long one. */
 void outcome_read_detail(struct json_value value, char *ret_detail, size_t detail_size);
 /* Overwrites with '*' what a detail repeats of any of these values, also the beginning of one where the detail was cut.
  * Values of less than six bytes stay. */
@@ -96,17 +96,17 @@ void outcome_read_problem(const struct http_call *call, char ret_code[OUTBOX_REA
 
 /* ---- answers that mean more than their status ---- */
 
-/* core-api's to a link. EXECUTED: linked. REFUSED with ADVICE_REJECT: the link is refused, and core.on_link_refused
- * decides; with ADVICE_FAIL: a 4xx that was not foreseen. */
+/* core-api's answer to a link. EXECUTED: linked. REFUSED with ADVICE_REJECT: the link is refused, and
+ * core.on_link_refused decides; with ADVICE_FAIL: a 4xx that was not foreseen. */
 void outcome_of_link(const struct http_call *call, struct outcome *ret_outcome);
-/* To an unlink. EXECUTED: core-api does not have the link and will not make it later. Every other outcome is
- * retried, and the event does not end before. */
+/* core-api's answer to an unlink. EXECUTED: core-api does not have the link and will not make it later. Every other
+ * outcome is retried, and the event does not end before. */
 void outcome_of_unlink(const struct http_call *call, struct outcome *ret_outcome);
-/* Of a route to a delivery. Any 2xx is EXECUTED; everything else is the table of statuses, but 410 says that there is
- * no receiver any more, and whether a refusal is the event's fault is shown by what others are answered. */
+/* The answer of a route to a delivery. Any 2xx is EXECUTED; everything else is the table of statuses, but 410 says that
+ * the receiver is gone for good, and whether a refusal is the event's fault is shown by what others are answered. */
 void outcome_of_delivery(const struct http_call *call, struct outcome *ret_outcome);
-/* Of a route to a look-up. EXECUTED with *ret_was_executed: 200 = true, 404 = false. Anything else: a retry or a
- * deferral. */
+/* The answer of a route to a look-up. EXECUTED with *ret_was_executed: 200 = true, 404 = false. Anything else: a retry
+ * or a deferral. */
 void outcome_of_question(const struct http_call *call, bool *ret_was_executed, struct outcome *ret_outcome);
 
 #endif

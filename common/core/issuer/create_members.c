@@ -57,8 +57,8 @@ static size_t shared_length(const char *one, const char *other)
     return shared;
 }
 
-/* The rows of one object follow each other: behind the last one that is in the same object, or at the end. A row WITH_LAST
- * is in the object of the row above it, so the two stay together. */
+/* The rows of one object follow each other: behind the last one that is in the same object, or at the end. A row
+ * WITH_LAST is in the object of the row above it, so the two stay together. */
 static struct issuer_field *make_room(struct create_members *members, const char *path)
 {
     size_t most = 0;
@@ -88,7 +88,7 @@ static int parameter(struct create_members *members, int number, const char *nam
     return members->count++;
 }
 
-/* "{name}" or "{?name}" -> the name with its mark; false: the value is no parameter. */
+/* "{name}" or "{?name}" -> the name with its mark; false: the value is not a parameter. */
 static bool read_name(const char *value, char ret_name[ISSUER_PARAMETER_NAME_MAX + 2])
 {
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_";

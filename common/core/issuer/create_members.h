@@ -1,7 +1,7 @@
-/* Further members of the create, by configuration (issuer.create.PATH = value or {parameter}): a profile of its own is made
- * of a compiled-in one, with a row and a parameter for each of them. Everything that holds for parameters holds for them:
+/* Further members of the create, by configuration (issuer.create.PATH = value or {parameter}): a profile is made from a
+ * compiled-in one, with a row and a parameter for each of them. Everything that holds for parameters holds for them:
  * what was sent is kept with an event whose outcome is unknown, and wins over a configuration that has changed since.
- * Left out: what the issuer takes. */
+ * Left out: which members the issuer accepts. */
 #ifndef ISSUING_ISSUER_CREATE_MEMBERS_H
 #define ISSUING_ISSUER_CREATE_MEMBERS_H
 

@@ -67,11 +67,11 @@ struct issuer_subject {
     const struct issuer_lookup *lookup;
 };
 
-/* Method, URL, headers and body of one call; the caller may add header lines. False: out of memory, or a value that the
- * call must have is missing (issuer_parameters_missing_for() says so in advance). */
+/* Builds method, URL, headers and body of one call; the caller may add header lines. False: out of memory, or a value
+ * that the call must have is missing (issuer_parameters_missing_for() says so in advance). */
 must_check bool issuer_build(const struct issuer_profile *profile, enum issuer_call which,
                              const struct issuer_subject *subject, struct http_call *call);
-/* The same for the call that tells the account of the credential. Precondition: the profile has one. */
+/* The same for the call that shows the account of the credential. Precondition: the profile has one. */
 must_check bool issuer_build_account(const struct issuer_profile *profile, const struct issuer_subject *subject,
                                      struct http_call *call);
 
@@ -81,8 +81,8 @@ must_check bool issuer_build_account(const struct issuer_profile *profile, const
 void issuer_read_create(const struct issuer_profile *profile, const struct http_call *call, const struct uuid *event_id,
                         struct issuer_card *ret_card, struct outcome *ret_outcome);
 
-/* The answer to a create says that the issuer has honoured the key: the call was the only one under it, or got the answer of
- * the first one. */
+/* The answer to a create says that the issuer has honoured the key: the call was the only one under it, or got the
+ * answer of the first one. */
 bool issuer_honoured_key(const struct issuer_profile *profile, const struct http_call *call,
                          const struct uuid *event_id);
 /* One page. EXECUTED: it was read into *lookup; is_done tells whether there is another one to ask for. Too many pages,
@@ -102,13 +102,13 @@ void issuer_lookup_forget(struct issuer_lookup *lookup);
 struct issuer_listed {
     char id[CARD_ISSUER_ID_MAX + 1];
     struct uuid reference;
-    bool has_reference; /* of the form of ours; another program may have made the others */
+    bool has_reference; /* its form is that of ours; another program may have made the others */
     bool is_live;
 };
 
-/* One page of all cards since a time (ISSUER_LIST). EXECUTED: on_card was called for each row, and *ret_next is where the
- * next page begins, "" = this was the last one. `cursor` is where this one began. A row that cannot be read makes the
- * page unreadable. */
+/* One page of all cards since a time (ISSUER_LIST). EXECUTED: on_card was called for each row, and *ret_next is where
+ * the next page begins, "" = this was the last one. `cursor` is where this one began. A row that cannot be read makes
+ * the page unreadable. */
 void issuer_read_list(const struct issuer_profile *profile, const struct http_call *call, const char *cursor,
                       void (*on_card)(void *context, const struct issuer_listed *card), void *context,
                       char ret_next[CARD_ISSUER_ID_MAX + 1], struct outcome *ret_outcome);
@@ -124,7 +124,7 @@ void issuer_read_reveal(const struct issuer_profile *profile, const struct http_
  * answer (cancel_failed); with ISSUER_RETRIEVE the card itself can be read. */
 void issuer_read_cancel(const struct issuer_profile *profile, enum issuer_call which, const struct http_call *call,
                         struct outcome *ret_outcome);
-/* EXECUTED: nothing is said against it; ISSUER_RETRIEVE shows the state. */
+/* EXECUTED: the answer is not a refusal; ISSUER_RETRIEVE shows the state. */
 void issuer_read_freeze(const struct issuer_profile *profile, const struct http_call *call,
                         struct outcome *ret_outcome);
 /* EXECUTED: *ret_state is the state of the card with that issuer's id. REFUSED: the issuer does not know the card. */

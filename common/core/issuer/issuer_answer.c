@@ -33,9 +33,9 @@ bool issuer_honoured_key(const struct issuer_profile *profile, const struct http
     return false;
 }
 
-/* Where the key is not trusted, a repeat behind an answer that some gateway gave over an executed create is a second card.
- * So such a create is certainly not executed only where nothing was sent, or where the issuer says so with a code of its
- * own. What is waited for stays as it is. */
+/* Where the key is not trusted, a repeat behind an answer that some gateway gave over an executed create is a second
+ * card. So such a create is certainly not executed only where nothing was sent, or where the issuer says so with a code
+ * of its own. What is waited for stays as it is. */
 static void doubt(const struct issuer_profile *profile, const struct http_call *call, const struct uuid *event_id,
                   struct outcome *outcome)
 {
@@ -118,8 +118,8 @@ void issuer_read_freeze(const struct issuer_profile *profile, const struct http_
         outcome_executed(ret_outcome);
 }
 
-/* The answer is our card, or has the number's place, and no number: this is how an issuer shows a card to somebody who may
- * not see numbers. */
+/* The answer is our card, or has the member of the number, and no number: this is how an issuer shows a card to
+ * somebody who may not see numbers. */
 static bool is_hidden(const struct issuer_profile *profile, struct json_value body, struct json_value number,
                       const struct issuer_card *card)
 {

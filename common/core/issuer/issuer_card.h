@@ -8,8 +8,8 @@
 #include "common/core/issuer/json_pointer.h"
 
 /* Returns what is wrong with the card, NULL = nothing. `card` is zeros before; after a fault its content means nothing,
- * and the caller wipes it. ret_is_foreign may be NULL. If it is not, a card with another reference, or with none, is no
- * fault: the card is foreign, and is not read any further. */
+ * and the caller wipes it. ret_is_foreign may be NULL. If it is not, a card with another reference, or with none, is
+ * not a fault: the card is foreign, and is not read any further. */
 const char *issuer_card_read(const struct issuer_profile *profile, struct json_value object,
                              const struct uuid *event_id, struct issuer_card *card, bool *ret_is_foreign);
 /* 1 to CARD_ISSUER_ID_MAX bytes that can be part of a path. */

@@ -130,7 +130,8 @@ static bool is_equal(struct slice left, struct slice right)
     return left.length == right.length && secret_equal(left.bytes, left.length, right.bytes, right.length);
 }
 
-/* Whether one of the signatures in the list, each behind `prefix`, is that of head and body under one of the secrets. */
+/* Whether one of the signatures in the list, each behind `prefix`, is that of head and body under one of the
+ * secrets. */
 static bool has_signature(const struct issuer_event_secrets *secrets, struct slice list, char separator,
                           const char *prefix, struct slice head, struct slice body)
 {
@@ -225,7 +226,7 @@ void issuer_event_digest(const struct issuer_event_secrets *secrets, const struc
     unsigned char both[DIGEST_SIZE + ID_MAX];
     struct slice id = values[2];
     digest_sha256(body.bytes, body.length, ret_digest);
-    /* guard: a second event with the same body is no repeat of the first */
+    /* guard: a second event with the same body is not a repeat of the first */
     if (secrets->signature != EVENTS_STANDARD)
         return;
     memcpy(both, ret_digest, DIGEST_SIZE);

@@ -1,5 +1,5 @@
-/* Events that an issuer sends about cards (webhooks; profile.h has their shapes): whether the issuer has signed one, and
- * which cards it is about. An event is a hint to look a card up; nothing is decided by what it says. */
+/* Events that an issuer sends about cards (webhooks; profile.h has their shapes): whether the issuer has signed one,
+ * and which cards it is about. An event is a hint to look a card up; nothing is decided by what it says. */
 #ifndef ISSUING_ISSUER_EVENT_H
 #define ISSUING_ISSUER_EVENT_H
 
@@ -30,8 +30,8 @@ enum issuer_event_check issuer_event_check(const struct issuer_event_secrets *se
                                            const struct slice values[ISSUER_EVENT_HEADERS], struct slice body,
                                            int64_t now_s);
 
-/* Of a signed event: what its repeats have in common, and no other event has. Of Standard Webhooks also the webhook-id: two
- * changes of one card may have the same body. */
+/* The digest of a signed event: its repeats have the same one, and no other event has it. With Standard Webhooks it
+ * covers the webhook-id too: two changes of one card may have the same body. */
 void issuer_event_digest(const struct issuer_event_secrets *secrets, const struct slice values[ISSUER_EVENT_HEADERS],
                          struct slice body, unsigned char ret_digest[DIGEST_SIZE]);
 
@@ -40,7 +40,7 @@ struct issuer_event_card {
     struct uuid reference;
     char id[CARD_ISSUER_ID_MAX + 1]; /* "" = unusable */
 };
-/* Returns how many cards the body is about, 0 = none of ours; -1: it is no JSON, or about too many. */
+/* Returns how many cards the body is about, 0 = none of ours; -1: it is not JSON, or about too many. */
 int issuer_event_read(const struct issuer_profile *profile, struct slice body,
                       struct issuer_event_card ret_cards[ISSUER_EVENT_CARDS_MAX]);
 

@@ -120,9 +120,9 @@ static const char *read_page(const struct issuer_profile *profile, const struct 
     return wrong;
 }
 
-/* A 404 with a code of the issuer means that there is no such card, or that the address is wrong. Which of the two shows the
- * answer to a path that is surely wrong: that must be refused with another code. True: this was one of the two answers,
- * and it was read. *ret_wrong: why it decides nothing, NULL = it does. */
+/* A 404 with a code of the issuer means that there is no such card, or that the address is wrong. Which of the two
+ * shows the answer to a path that is surely wrong: that must be refused with another code. True: this was one of the
+ * two answers, and it was read. *ret_wrong: why it decides nothing, NULL = it does. */
 static bool read_none(const struct issuer_profile *profile, const struct http_call *call, struct issuer_lookup *lookup,
                       const char **ret_wrong)
 {

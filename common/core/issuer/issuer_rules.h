@@ -14,7 +14,7 @@ struct issuer_words {
     char detail[200];                                      /* as in struct outcome */
 };
 
-/* Empty texts where the answer is no JSON, or a code cannot be used. */
+/* Empty texts where the answer is not JSON, or a code cannot be used. */
 void issuer_words_read(const struct issuer_profile *profile, const struct http_call *call,
                        struct issuer_words *ret_words);
 /* The first usable code; "" = none. */

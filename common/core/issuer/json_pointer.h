@@ -12,7 +12,7 @@
 struct json_value json_at(struct json_value value, const char *pointer);
 /* The same for several pointers, at most JSON_POINTERS_MAX; members of `object` itself are found in one walk. */
 void json_at_each(struct json_value object, size_t count, const char *const *pointers, struct json_value *ret_values);
-/* False: the value is no text, or not the text of a UUID. */
+/* False: the value is not a text, or not the text of a UUID. */
 must_check bool json_uuid(struct json_value value, struct uuid *ret_uuid);
 
 #endif

@@ -85,7 +85,7 @@ static const char *cut_value(const char *text, struct slice *ret_value)
     }
     *ret_value = (struct slice){.bytes = text + 1, .length = strcspn(text + 1, "\"")};
     const char *quote = ret_value->bytes + ret_value->length;
-    /* guard: a quote within a value is no value */
+    /* guard: a quote within a value is not a value */
     return *quote && is_end(quote[1]) ? quote + 1 : NULL;
 }
 

@@ -1,5 +1,5 @@
 /* Values that an issuer needs of a user or of the installation, beside the request itself: a holder, a product, a
- * currency. Names are the profile's (profile.h). Values come from three places, and the later one wins:
+ * currency. Names are the profile's (profile.h). Values come from three sources, and the later one wins:
  * issuer.parameters (the same for everybody), core-api's `issuer` object (this user), and what the event keeps from
  * before its first create, or from the first attempt that left an outcome unknown, since a repeat must be the same. */
 #ifndef ISSUING_ISSUER_PARAMETERS_H
@@ -20,9 +20,9 @@ struct issuer_parameters {
     char values[ISSUER_PARAMETERS_MAX][ISSUER_PARAMETER_VALUE_MAX + 1];
 };
 
-/* `name=value name="value with blanks"`, white space between them. ERR_CONFIG: a name that the profile does not know (the
- * nearest one is suggested), a name twice, a value that is empty, too long or no UTF-8 without control characters, double
- * quotes that are not around a whole value. NULL = none. */
+/* `name=value name="value with blanks"`, white space between them. ERR_CONFIG: a name that the profile does not know
+ * (the nearest one is suggested), a name twice, a value that is empty, too long, not UTF-8, or has control characters,
+ * double quotes that are not around a whole value. NULL = none. */
 must_check bool issuer_parameters_parse(const struct issuer_profile *profile, const char *text,
                                         struct issuer_parameters *ret_parameters, struct err *err);
 /* Reads a JSON object, strictly checked before. Returns what is wrong with it, NULL = nothing: at most 16 members,
@@ -40,8 +40,8 @@ const char *issuer_parameters_missing(const struct issuer_profile *profile, cons
 /* The same for one call: a look-up needs fewer parameters than a create. */
 const char *issuer_parameters_missing_for(const struct issuer_profile *profile,
                                           const struct issuer_parameters *parameters, enum issuer_call call);
-/* The call is built from parameters, also from ones that need not be given: in its path, query, body, or in the headers of
- * all calls. False for a call that the issuer does not have. */
+/* The call is built from parameters, optional ones included: in its path, query, body, or in the headers of all calls.
+ * False for a call that the issuer does not have. */
 bool issuer_call_has_parameters(const struct issuer_profile *profile, enum issuer_call call);
 const char *issuer_parameters_value(const struct issuer_profile *profile, const struct issuer_parameters *parameters,
                                     const char *name);

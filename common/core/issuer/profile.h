@@ -12,7 +12,7 @@
 #include "common/lib/http_client/http_call.h"
 
 #define ISSUER_PARAMETERS_MAX 20 /* that one profile knows, with those of issuer.create */
-#define ISSUER_CODES_MAX 3       /* places where an error answer may have a code */
+#define ISSUER_CODES_MAX 3       /* pointers at which an error answer may have a code */
 #define ISSUER_NAME_MAX 63       /* of a field, of a member in a pointer, of a parameter in a path */
 
 /* ---- calls ---- */
@@ -24,9 +24,9 @@ enum issuer_call {
     ISSUER_REVEAL,   /* the card's number, where the create's answer has none */
     ISSUER_CANCEL,   /* a card of this event that must go */
     ISSUER_RETIRE,   /* the card that a reissue replaces, once the new one is linked */
-    ISSUER_RETRIEVE, /* the card's state: after a cancel or a retire that was refused, and of the card that a reissue was
-                      * to replace, where none came of it */
-    ISSUER_LIST,     /* all cards that were made since a time, whosever they are */
+    ISSUER_RETRIEVE, /* the card's state: after a cancel or a retire that was refused, and of the card that a reissue
+                      * was to replace, where it made none */
+    ISSUER_LIST,     /* all cards that were made since a time, those of others too */
     ISSUER_FREEZE,   /* a card of a trial (issuer_trial.h): nothing is authorized until it is active again */
     ISSUER_CALLS,
 };
@@ -63,7 +63,7 @@ struct issuer_field {
     enum issuer_source source;
     const char *text; /* FROM_TEXT, FROM_EVENT_HEX, FROM_PARAMETER */
     enum issuer_when when;
-    bool is_plain; /* FROM_PARAMETER in JSON: a value that is a number, true or false is written so, not as a text */
+    bool is_plain; /* FROM_PARAMETER in JSON: a number, true or false is written as such, not as a text */
 };
 
 enum issuer_encoding { ENCODING_NONE, ENCODING_JSON, ENCODING_FORM };
@@ -75,8 +75,8 @@ struct issuer_call_shape {
     enum issuer_encoding encoding;
     bool has_key;           /* Idempotency-Key: the event's id */
     const char *key_suffix; /* after the id, such as ":cancel"; NULL = none */
-    /* A later attempt has a key of its own: this issuer repeats a failure under the key of the first one. Only for calls
-     * that may be executed twice. */
+    /* A later attempt has a key of its own: this issuer repeats a failure under the key of the first one. Only for
+     * calls that may be executed twice. */
     bool has_key_of_attempt;
     /* Activate, cancel, retire: the pointer to the card's state in the answer, which must be the requested one. NULL =
      * none: the status is enough. */
@@ -122,7 +122,7 @@ struct issuer_list_shape {
     /* Pointers: the array; the boolean that says whether there is another page, of PAGING_CURSOR a text or null. */
     const char *cards, *more;
     bool has_foreign_rows;  /* rows with another reference, or with none, are skipped; else they are unreadable */
-    const char *wrong_path; /* of ONE_CARD: no path of this API */
+    const char *wrong_path; /* of ONE_CARD: a path that this API does not have */
     int walks;              /* how many walks over all pages in a row must find nothing; 0 = 1 */
     const char
         *listed_more; /* as `more`, of ISSUER_LIST; its next page begins after the last card's id or at the cursor */
@@ -210,10 +210,11 @@ struct issuer_profile {
     const char *const *noted_headers;   /* answer headers that rules look at, in lower case; at most HTTP_NOTED_MAX */
     bool sends_trace;                   /* traceparent: our client's trace; false for a third party */
 
-    /* A noted header whose value is the key of the call, where the issuer has honoured the key; NULL = no header tells. */
+    /* A noted header whose value is the key of the call, where the issuer has honoured the key; NULL = no header shows
+     * it. */
     const char *honoured_header;
-    /* Names that core-api's `issuer` object or issuer.parameters may give; "?name" = not required. The first one says whose
-     * card it is. */
+    /* Names that core-api's `issuer` object or issuer.parameters may give; "?name" = not required. The first one says
+     * whose card it is. */
     const char *const *parameters;
     /* A parameter that defaults to our user id where that is 1 to 36 of [A-Za-z0-9_.-]; NULL = none. */
     const char *parameter_from_user;
@@ -223,7 +224,7 @@ struct issuer_profile {
 
     struct issuer_call_shape calls[ISSUER_CALLS];
     struct {
-        const char *path, *id; /* a GET that tells the account of the credential, and where its id is. NULL = none */
+        const char *path, *id; /* a GET that shows the account of the credential, and where its id is. NULL = none */
     } account;
     struct issuer_card_shape card; /* in the answers to create, look-up and retrieve */
     const char *revealed_number;   /* pointer, in the answer to reveal */
@@ -239,8 +240,8 @@ struct issuer_profile {
      * neither letter nor digit becomes '_'; a code may be a number, and an expiry a text. */
     bool is_exact;
 
-    /* A card is inactive until it is first activated, and no other one is. False: a card may be frozen like this, so one
-     * that a look-up finds inactive is left so. */
+    /* A card is inactive until it is first activated, and no other one is. False: a card may be frozen like this, so
+     * one that a look-up finds inactive stays inactive. */
     bool makes_inactive;
 
     const struct issuer_question *questions; /* NULL = none */

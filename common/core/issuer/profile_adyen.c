@@ -46,7 +46,7 @@ static const struct issuer_field retire_body[] = {
 
 static const struct issuer_rule rules[] = {
     RULE(ANY_CALL, 409, 409, MEANS_IN_PROGRESS, .code = "704"), /* processed already, or in progress */
-    /* guard: Adyen's 704 is no refusal */
+    /* guard: Adyen's 704 is not a refusal */
     RULE(ANY_CALL, 422, 422, MEANS_IN_PROGRESS, .code = "704"),
     RULE(ANY_CALL, 409, 409, MEANS_IN_PROGRESS, .header = "transient-error: true"),
     RULE(ANY_CALL, 422, 422, MEANS_IN_PROGRESS, .header = "transient-error: true"),

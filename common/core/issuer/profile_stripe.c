@@ -4,8 +4,8 @@
 
 #define REFERENCE "metadata/issuing_reference"
 
-/* No `replacement_for`: with `damaged` and `expired` the new card has the old one's number, and its activation cancels the
- * old card, before core-api has the new one; `lost` and `stolen` want the old card cancelled beforehand. */
+/* No `replacement_for`: with `damaged` and `expired` the new card has the old one's number, and its activation cancels
+ * the old card, before core-api has the new one; `lost` and `stolen` want the old card cancelled beforehand. */
 static const struct issuer_field create_body[] = {
     PARAMETER("cardholder", "cardholder"),
     PARAMETER("currency", "currency"),
@@ -48,7 +48,7 @@ static const struct issuer_field retire_body[] = {
 #define CARD "/v1/issuing/cards/{card}"
 /* A status may be set twice, so each attempt has a key of its own: a failure that is stored under one key would be the
  * answer to every repeat for a day. */
-/* guard: a failure that Stripe keeps under the key of a change is no answer to the next attempt */
+/* guard: a failure that Stripe keeps under the key of a change is not an answer to the next attempt */
 #define CHANGE(fields, suffix)                                                                      \
     {                                                                                               \
         .method = "POST", .path = CARD, .body = fields, .encoding = ENCODING_FORM, .has_key = true, \

@@ -49,7 +49,7 @@ static inline bool slice_is_nocase(struct slice slice, const char *text)
     return slice.length == length && (length == 0 || strncasecmp(slice.bytes, text, length) == 0);
 }
 
-/* -1 = it is none. */
+/* -1 = it is not a digit. */
 static inline int hex_digit(char c)
 {
     if (c >= '0' && c <= '9')
@@ -58,7 +58,7 @@ static inline int hex_digit(char c)
     return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
 }
 
-/* Of two digits; -1 = they are none. */
+/* The byte of two digits; -1 = one of them is not a digit. */
 static inline int hex_byte(const char digits[2])
 {
     int high = hex_digit(digits[0]), low = hex_digit(digits[1]);

@@ -1,5 +1,5 @@
-/* The extensions of a chunk (RFC 9112, 7.1.1), byte by byte: what stands behind its size. Both readers of HTTP skip them,
- * llhttp gets none: its versions read those in quotes differently. */
+/* The extensions of a chunk (RFC 9112, 7.1.1), byte by byte: what stands behind its size. Both readers of HTTP skip
+ * them, llhttp gets none: its versions read those in quotes differently. */
 #ifndef ISSUING_CHUNK_EXTENSION_H
 #define ISSUING_CHUNK_EXTENSION_H
 

@@ -5,8 +5,8 @@
  *     part_close(module->part, closing_part_closed, closing_part(&module->closing));
  *     closing_end(&module->closing);
  *
- * A struct closing is embedded in the module that it closes. libuv closes a handle at the end of a loop iteration, so the
- * memory of the module must live until `release` is called. */
+ * A struct closing is embedded in the module that it closes. libuv closes a handle at the end of a loop iteration, so
+ * the memory of the module must live until `release` is called. */
 #ifndef ISSUING_CLOSING_H
 #define ISSUING_CLOSING_H
 

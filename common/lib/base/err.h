@@ -1,5 +1,5 @@
-/* What went wrong: one kind out of ONE list, the database's SQLSTATE where there is one, and a sentence for people. What a
- * program does next depends on the kind and the SQLSTATE, never on the sentence.
+/* What went wrong: one kind out of ONE list, the database's SQLSTATE where there is one, and a sentence for people.
+ * What a program does next depends on the kind and the SQLSTATE, never on the sentence.
  *
  * A fallible function is `must_check bool f(in, T *ret_x, struct err *err)`: false means *err is filled and ret_x is
  * untouched. assert() is for our own bugs; err is for the world. */

@@ -15,11 +15,11 @@ struct hmac;
 must_check struct hmac *hmac_new(const void *key, size_t length, struct err *err);
 /* The key is overwritten; accepts NULL. */
 void hmac_free(struct hmac *hmac);
-/* Of head and body, one behind the other. False: OpenSSL failed. */
+/* The digest of head and body, one behind the other. False: OpenSSL failed. */
 must_check bool hmac_digest(const struct hmac *hmac, struct slice head, struct slice body,
                             unsigned char ret_digest[DIGEST_SIZE]);
-/* "whsec_" and the base64 of 24 to 64 bytes, with padding and in its one form. Returns the number of bytes; 0 = the text
- * is none. The caller wipes the key. */
+/* "whsec_" and the base64 of 24 to 64 bytes, with padding and in its one form. Returns the number of bytes; 0 = the
+ * text is not such a key. The caller wipes the key. */
 size_t hmac_read_whsec(struct slice text, unsigned char ret_key[WHSEC_KEY_MAX + 2]);
 
 #endif

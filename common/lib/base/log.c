@@ -2,8 +2,8 @@
  *
  * Invariants: a line is at most LINE_MAX_BYTES with its newline and valid in its format whatever the values hold;
  * control characters, invalid UTF-8 and characters that reorder text are escaped, so a value cannot forge a line; every
- * value passes the redactor before anything of it is shown; logging never stops the work. Under systemd the same line is
- * the message of a journal entry with fields of its own.
+ * value passes the redactor before anything of it is shown; logging never stops the work. Under systemd the same line
+ * is the message of a journal entry with fields of its own.
  * Left out: files, rotation and rate limits (journald has them). */
 #include "common/lib/base/log.h"
 
@@ -112,8 +112,8 @@ static size_t separator(const char *text, char *ret_kind)
     return *text == '.' || *text == '/' || *text == '_' || *text == ',' ? 1 : 0;
 }
 
-/* Returns the place behind the separators that begin here, or `text` when there is none or one of another kind. *kind:
- * the kind of the number so far, '\0' = none yet; NULL = kinds may be mixed. */
+/* Returns the position behind the separators that begin here, or `text` when there is none or one of another kind.
+ * *kind: the kind of the number so far, '\0' = none yet; NULL = kinds may be mixed. */
 static const char *skip_separators(const char *text, char *kind)
 {
     const char *at = text;
@@ -133,7 +133,7 @@ static const char *skip_separators(const char *text, char *kind)
  * that is too long to be one number may hide one anywhere, so there every digit may end it. */
 static const char *number_end(const char *text, bool in_long_group)
 {
-    unsigned int sums[2] = {0, 0}; /* Luhn sums: digits at even places doubled, and at odd places */
+    unsigned int sums[2] = {0, 0}; /* Luhn sums: digits at even positions doubled, and at odd ones */
     size_t count = 0;
     const char *end = NULL;
     char kind = '\0';

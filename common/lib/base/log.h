@@ -40,7 +40,7 @@ static inline const char *log_text_of(const char *text)
 void log_init(const char *program, enum log_level least, enum log_format format);
 void log_write_list(enum log_level level, const char *message, const struct log_field *fields);
 /* Writes the lines that could not be written before, then how many were lost since. A line does it too; this is for a
- * program that has nothing to say. */
+ * program that writes no lines. */
 void log_flush(void);
 /* An error for the person who started the program, also before log_init(): "<program>: <message>", without time and
  * fields. In the journal it has the priority of an error. */

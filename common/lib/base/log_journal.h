@@ -10,8 +10,8 @@
 bool log_journal_is_stderr(void);
 /* socket_path: LOG_JOURNAL_SOCKET. Without the socket log_journal_send() is false. */
 void log_journal_open(const char *socket_path);
-/* One entry: fields and text are lines "NAME=value\n"; what they hold is never longer than two lines of the log. False: it
- * was not sent, and standard error is what is left. Never blocks. */
+/* One entry: fields and text are lines "NAME=value\n"; what they hold is never longer than two lines of the log. False:
+ * it was not sent, and standard error is what is left. Never blocks. */
 bool log_journal_send(const char *fields, size_t fields_length, const char *text, size_t text_length);
 
 #endif

@@ -1,7 +1,7 @@
 /* See log_output.h.
  *
- * Invariants: lines leave in their order, whole; while lines are lost, none is kept, so the gap is in one place. Any error
- * is taken as "not now": a full disk may have space again. */
+ * Invariants: lines leave in their order, whole; while lines are lost, none is kept, so there is only one gap. Any
+ * error is taken as "not now": a full disk may have space again. */
 #include "common/lib/base/log_output.h"
 
 #include <fcntl.h>

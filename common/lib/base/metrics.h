@@ -32,7 +32,8 @@ extern const double metric_buckets_seconds[]; /* 100 us .. 30 s */
 extern const double metric_buckets_size[];    /* 1 .. 512 */
 
 /* families: count rows, must outlive the registry. Counters and histograms without labels are there from the start, as
- * zero: an alert on an increase must see the first one. A gauge is there once it has a value. NULL when memory is out. */
+ * zero: an alert on an increase must see the first one. A gauge is there once it has a value. NULL when memory is
+ * out. */
 struct metrics *metrics_new(const struct metric_family *families, size_t count);
 void metrics_free(struct metrics *metrics);
 /* Finds or creates; family_index is the row in the table. Never NULL: when memory or the cap of 400 series a family is

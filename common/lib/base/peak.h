@@ -1,5 +1,5 @@
-/* The highest value of the last minute. Looking at it changes nothing, so any number of scrapers see the same peak. Pure;
- * starts as all zeros. Values are not negative. */
+/* The highest value of the last minute. Looking at it changes nothing, so any number of scrapers see the same peak.
+ * Pure; starts as all zeros. Values are not negative. */
 #ifndef ISSUING_PEAK_H
 #define ISSUING_PEAK_H
 

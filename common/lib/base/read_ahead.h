@@ -1,5 +1,5 @@
 /* Reading a file on a mount that hangs (NFS, FUSE) may never return. So a thread reads it first, and the loop only
- * reads what that thread has just read. It is no thread of libuv's pool: the process would wait for such a thread
+ * reads what that thread has just read. It is not a thread of libuv's pool: the process would wait for such a thread
  * before it ends. */
 #ifndef ISSUING_READ_AHEAD_H
 #define ISSUING_READ_AHEAD_H
@@ -25,7 +25,7 @@ struct read_ahead {
 void read_ahead_start(struct read_ahead *ahead);
 /* True once: everything was read, as far as it can be read. Precondition: it is running. */
 must_check bool read_ahead_is_over(struct read_ahead *ahead);
-/* For the thread. What cannot be read is no matter here: who reads it then will say so. */
+/* For the thread. A file that cannot be read is ignored here: the read that follows reports it. */
 void read_ahead_file(const char *path);
 
 #endif

@@ -13,8 +13,8 @@ struct secret {
 #define SECRET_FILE_MAX (64 * 1024)
 
 must_check bool secret_copy(struct secret *ret_secret, const void *bytes, size_t length, struct err *err);
-/* Refuses what is no regular file, what the group or others may write (mode & 0022), and what belongs neither to root
- * nor to the user of this process (root may use files of every user). Also for files with public keys. ERR_CONFIG,
+/* Refuses what is not a regular file, what the group or others may write (mode & 0022), and what belongs neither to
+ * root nor to the user of this process (root may use files of every user). Also for files with public keys. ERR_CONFIG,
  * without a path. */
 must_check bool secret_check_writers(int fd, struct err *err);
 /* Reads a whole file, less ONE trailing newline (LF or CRLF). Refuses a file that others may read (mode & 0007), and

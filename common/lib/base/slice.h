@@ -13,7 +13,7 @@ void slice_copy(struct slice slice, char *ret_text, size_t size);
 struct slice slice_take(struct slice *rest, char separator);
 /* Without the double quotes, where they are at both ends. */
 struct slice slice_unquote(struct slice slice);
-/* The index of the word that it is; -1 = it is none of them. */
+/* The index of the word that equals the slice; -1 = none does. */
 int slice_among(struct slice slice, const char *const *words, size_t count);
 /* 1 to digits_max decimal digits, which are 18 at most. */
 must_check bool slice_number(struct slice slice, size_t digits_max, int64_t *ret_number);

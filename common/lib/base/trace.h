@@ -1,5 +1,5 @@
-/* The headers `traceparent`, version 00, and `tracestate` of W3C Trace Context: their grammar, and what an outgoing call
- * has of them. Pure. */
+/* The headers `traceparent`, version 00, and `tracestate` of W3C Trace Context: their grammar, and what an outgoing
+ * call sends of them. Pure. */
 #ifndef ISSUING_TRACE_H
 #define ISSUING_TRACE_H
 

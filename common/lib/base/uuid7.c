@@ -2,8 +2,8 @@
  * 6.2).
  *
  * Invariants: two ids of one process compare in the order in which they were made, also when the wall clock stands
- * still or steps back (the timestamp then waits, and a full counter borrows the next millisecond); a child after fork(2)
- * does not repeat its parent's ids (random_pool.h).
+ * still or steps back (the timestamp then waits, and a full counter borrows the next millisecond); a child after
+ * fork(2) does not repeat its parent's ids (random_pool.h).
  * Left out: threads; ids are made on the loop only. */
 #include "common/lib/base/uuid7.h"
 

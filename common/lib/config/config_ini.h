@@ -1,5 +1,5 @@
-/* Reads a configuration file: [section], key = value, and comments. The first fault ends it, ERR_CONFIG with the path and
- * the line in its message. Which sections and keys there are, the caller knows. */
+/* Reads a configuration file: [section], key = value, and comments. The first fault ends it, ERR_CONFIG with the path
+ * and the line in its message. The caller knows which sections and keys there are. */
 #ifndef ISSUING_CONFIG_INI_H
 #define ISSUING_CONFIG_INI_H
 
@@ -14,7 +14,7 @@
 struct config_ini {
     const char *path;
     bool may_be_absent;
-    /* false: *err says what is wrong, and the place is put before it. */
+    /* false: *err says what is wrong; the file and the line are put before it. */
     bool (*on_section)(void *context, const char *name);
     /* The name of the section is cut at 50 bytes; "" = there is none yet. */
     bool (*on_pair)(void *context, const char *section, const char *key, const char *value);
@@ -28,7 +28,7 @@ struct config_ini {
     bool has_failed;
 };
 
-/* The file is wiped from memory behind it. */
+/* Afterwards the file is wiped from memory. */
 must_check bool config_ini_read(struct config_ini *ini);
 
 #endif

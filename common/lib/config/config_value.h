@@ -1,8 +1,8 @@
 /* One value of an option: from text, and back to text. Pure; knows no option by name.
  *
- * Every reader leaves its result untouched on failure and describes the fault in a sentence, before which the caller
- * puts the place. The sentence quotes the value only where it cannot be a secret (numbers, words), never an address or
- * a URL. */
+ * Every reader leaves its result untouched on failure and describes the fault in a sentence; the caller puts before it
+ * where the value is from. The sentence quotes the value only where it cannot be a secret (numbers, words), never an
+ * address or a URL. */
 #ifndef ISSUING_CONFIG_VALUE_H
 #define ISSUING_CONFIG_VALUE_H
 
@@ -31,8 +31,8 @@ must_check bool config_value_address(const char *text, char ret_host[CONFIG_HOST
 /* http:// or https://, host, port, path; no credentials, query or fragment. In one form: scheme and host in lower
  * case, without the usual port and slashes at its end. The caller frees the result. */
 must_check bool config_value_url(const char *text, char **ret_url, struct err *err);
-/* The same, but kept as it is written, so that a slash at its end stays; it may have a query, and "{id}" behind the host
- * once; without a path it gets "/". */
+/* The same, but kept as it is written, so that a slash at its end stays; it may have a query, and "{id}" behind the
+ * host once; without a path it gets "/". */
 must_check bool config_value_full_url(const char *text, char **ret_url, struct err *err);
 /* The same with "{id}" in its path, once. */
 must_check bool config_value_id_url(const char *text, char **ret_url, struct err *err);

@@ -1,6 +1,6 @@
 /* The certificate authorities that TLS trusts: a PEM file that is read and checked as a whole, so that a file that is
- * half written or gone never replaces a good one. They are parsed once and shared by all connections: a connection of
- * its own copy costs megabytes and milliseconds with the usual bundle of 140 authorities. Reference-counted, because
+ * half written or gone never replaces a good one. They are parsed once and shared by all connections: a copy for each
+ * connection would cost megabytes and milliseconds with the usual bundle of 140 authorities. Reference-counted, because
  * calls that are under way go on with those that they began with. */
 #ifndef ISSUING_AUTHORITIES_H
 #define ISSUING_AUTHORITIES_H
@@ -20,7 +20,7 @@ struct authorities {
     struct stack_st_X509 *certificates; /* owned: those of the file, in its order; NULL = the system's */
 };
 
-/* One use. path NULL = those of the system, which OpenSSL looks up when it needs them; that fails for want of memory
+/* One use. path NULL = those of the system, which OpenSSL looks up when it needs them; that fails for lack of memory
  * only. ERR_CONFIG: not a regular file, too large, no certificate in it, or one that cannot be read. */
 must_check bool authorities_load(const char *path, struct authorities **ret_authorities, struct err *err);
 /* Why peers may be refused that these authorities vouch for, or NULL: a CRL whose next update is past. */

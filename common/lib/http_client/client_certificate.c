@@ -42,8 +42,8 @@ static X509 *own_certificate(const struct client_certificate *certificate)
 
 static bool is_pair(const struct client_certificate *certificate)
 {
-    /* guard: half of a new pair does not take the place of the old one */
-    /* guard: half of a new pair does not take the place of the old one under load */
+    /* guard: half of a new pair does not replace the old one */
+    /* guard: half of a new pair does not replace the old one under load */
     bool is = X509_check_private_key(own_certificate(certificate), certificate->key) == 1;
     ERR_clear_error();
     return is;

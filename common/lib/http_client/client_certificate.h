@@ -1,7 +1,6 @@
 /* Our identity for a TLS peer that requires one: a certificate, the chain to its authority, and the private key, from
- * two PEM files that are read and checked as a whole and as a pair, so that half of a new pair never takes the place of
- * a good one. It is replaced while calls with the old one are under way, so each call holds the one that it began
- * with. */
+ * two PEM files that are read and checked as a whole and as a pair, so that half of a new pair never replaces a good
+ * one. It is replaced while calls with the old one are under way, so each call holds the one that it began with. */
 #ifndef ISSUING_CLIENT_CERTIFICATE_H
 #define ISSUING_CLIENT_CERTIFICATE_H
 

@@ -2,8 +2,8 @@
  *
  * llhttp finds where an answer ends. What it accepts and other parsers may read differently is refused here: anything
  * before the status, a status other than three digits of HTTP/1, folded lines, lines that end with LF alone, NUL, an
- * encoding other than chunked, or stated twice. So the lines of header and trailers are checked before llhttp gets them,
- * and what stands behind the size of a chunk it does not get.
+ * encoding other than chunked, or stated twice. So the lines of header and trailers are checked before llhttp gets
+ * them, and what stands behind the size of a chunk it does not get.
  *
  * Invariants: an interim answer (1xx) is skipped and leaves nothing behind; like 204 and 304 it has no body; of the
  * header only what a call needs is stored, trailers are ignored; every callback that fails sets `objection`.

@@ -51,13 +51,13 @@ struct http_call {
     /* "http://host:port" of a proxy that makes the connection by CONNECT, over either scheme; NULL = none. Borrowed as
      * the certificate. */
     const char *proxy;
-    /* A connection that this call is the first on serves no call that begins later than this, less up to a fifth by chance;
-     * 0 = any. */
+    /* A connection that this call is the first on serves no call that begins later than this, less up to a fifth by
+     * chance; 0 = any. */
     int64_t connection_age_ms;
     /* The request is never sent a second time: a pooled connection that turns out dead once a byte may have left makes
      * the call HTTP_LOST. */
     bool must_not_resend;
-    /* An answer whose body is too large is an answer all the same, with an empty body: what the status says counts. */
+    /* An answer whose body is too large counts as an answer with an empty body: the status decides. */
     bool status_is_enough;
     /* Whether an answer names another request than this one, whose subject is `subject`: the peer, or a gateway, has
      * answered once too often, and every answer of that connection is another's. It is called before the connection is
@@ -73,7 +73,7 @@ struct http_call {
     enum http_result result;
     int status;
     struct buf answer;      /* the body */
-    enum http_body checked; /* the body, by names_other(): who reads it afterwards need not check it again */
+    enum http_body checked; /* the body, by names_other(): a later reader need not check it again */
     int64_t retry_after_ms; /* from Retry-After (seconds or date), -1 = none; capped at 5 min */
     bool answer_is_json;    /* Content-Type application/json or application/<any>+json */
     bool is_anothers;       /* names_other() said so; the answer decides nothing */
@@ -115,8 +115,8 @@ void http_call_about(struct http_call *call, const char *subject, bool (*names_o
 void http_call_allow_body(struct http_call *call, size_t body_max);
 /* The largest answer to this request, in bytes, if the client allows it. */
 void http_call_allow_answer(struct http_call *call, size_t answer_max);
-/* Appends to the URL: text as it is, or text that becomes one segment of the path, see http_put_segment() (http_values.h).
- * Precondition: no header yet. */
+/* Appends to the URL: text as it is, or text that becomes one segment of the path, see http_put_segment()
+ * (http_values.h). Precondition: no header yet. */
 void http_call_url(struct http_call *call, const char *text);
 void http_call_url_segment(struct http_call *call, const char *text);
 /* Adds a header, at most HTTP_CALL_HEADERS_MAX of them. A line break in it fails the call when it is started. */

@@ -11,7 +11,7 @@ struct http_calls {
 };
 
 void http_calls_add(struct http_calls *calls, struct http_call *call);
-/* Out of the list that it is in. */
+/* Removes the call from the list that it is in. */
 void http_calls_remove(struct http_call *call);
 
 #endif

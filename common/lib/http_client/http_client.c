@@ -1,7 +1,7 @@
 /* See http_client.h. This file checks a call, finds its origin and hands it to the pool.
  *
- * Invariants: a call is in exactly one place: the pool, the list of failed starts, or its owner's hands; it never ends
- * inside http_client_start().
+ * Invariants: a call is in exactly one of these: the pool, the list of failed starts, or its owner's hands; it never
+ * ends inside http_client_start().
  * Left out: redirects, cookies, files, decoding of Content-Encoding, a limit on parallel calls (the callers have
  * theirs). */
 #include "common/lib/http_client/http_client.h"

@@ -1,6 +1,6 @@
-/* How many connections an origin may have: as many as make its peer answer more calls a second. A peer that works on one
- * call after the other answers no faster over a hundred connections than over four, and each of them costs both sides a
- * handshake and memory; one that takes its time for each call answers twice as many over twice as many.
+/* How many connections an origin may have: as many as make its peer answer more calls a second. A peer that works on
+ * one call after the other answers no faster over a hundred connections than over four, and each of them costs both
+ * sides a handshake and memory; one that takes its time for each call answers twice as many over twice as many.
  *
  * Calls wait for a connection only while there are as many as allowed. Then the rate of answers is measured over a
  * window, some more connections are allowed, and the rate is measured again: what does not pay is taken back, and tried
@@ -12,7 +12,7 @@
 #include "common/lib/base/base.h"
 
 #define HTTP_CONN_LIMIT_LEAST 4
-#define HTTP_CONN_LIMIT_SLOW_MS 50 /* a call of a slow peer takes so long */
+#define HTTP_CONN_LIMIT_SLOW_MS 50 /* a call of a slow peer takes at least this long */
 
 struct http_conn_limit {
     int allowed;

@@ -1,5 +1,5 @@
-/* See http_connector.h. Each connection is a transfer of libcurl's that ends when it is made (CURLOPT_CONNECT_ONLY). The
- * descriptor is duplicated, because curl closes its own with the transfer.
+/* See http_connector.h. Each connection is a transfer of libcurl's that ends when it is made (CURLOPT_CONNECT_ONLY).
+ * The descriptor is duplicated, because curl closes its own with the transfer.
  *
  * How libcurl and libuv are connected, and why:
  * - curl sets a timer: -1 stops it, 0 means soon. The timer never runs inside that callback, because curl is not

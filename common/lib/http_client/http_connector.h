@@ -25,8 +25,8 @@ struct http_connector {
 LIST_HEAD(http_connects, http_connect);
 
 must_check bool http_connector_open(struct http_connector *ret_connector, uv_loop_t *loop, struct err *err);
-/* Later, once, from the loop: on_end with a connected descriptor, which the receiver owns, or with -1 and why, NULL =
- * its time is over. Until then it is one of `connects`. false: out of memory. */
+/* on_end is called once, later, from the loop: with a connected descriptor, which the receiver owns, or with -1 and
+ * why, NULL = its time is over. Until then it is one of `connects`. false: out of memory. */
 must_check bool http_connector_start(struct http_connector *connector, struct http_connects *connects, CURLU *address,
                                      int64_t deadline_ms,
                                      void (*on_end)(void *context, int fd, int64_t deadline_ms, const char *why),

@@ -110,7 +110,7 @@ bool http_growth_more(struct http_pool_origin *origin)
 /* ---- over time ---- */
 
 /* A peer that is too slow for the calls of now is not made to begin all over again for the next ones: a handshake has
- * more time than they, and is no reason against another. Returns the next deadline. */
+ * more time than they, and is not a reason against another. Returns the next deadline. */
 int64_t http_growth_look(struct http_pool_origin *origin, int64_t now_ms)
 {
     int64_t next_ms = INT64_MAX;

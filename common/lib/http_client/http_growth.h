@@ -1,5 +1,5 @@
-/* Makes the connections of an origin: one after the other is connected, shakes hands, and goes to the pool. How many there
- * may be, http_conn_limit.h says. Private to the HTTP client. */
+/* Makes the connections of an origin: one after the other is connected, shakes hands, and goes to the pool.
+ * http_conn_limit.h says how many there may be. Private to the HTTP client. */
 #ifndef ISSUING_HTTP_GROWTH_H
 #define ISSUING_HTTP_GROWTH_H
 

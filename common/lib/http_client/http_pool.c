@@ -2,8 +2,8 @@
  *
  * A call takes an idle connection, the last used first, because that one is most likely still alive. Without one it
  * waits for whatever comes first: a connection whose call has ended, or a new one. A connection serves one call at a
- * time, and goes back to the pool only if the answer allowed it and named no other request, nothing followed the answer,
- * and the whole request had left.
+ * time, and goes back to the pool only if the answer allowed it and named no other request, nothing followed the
+ * answer, and the whole request had left.
  *
  * A pooled connection that ends without a byte of an answer was closed by the peer while the request was sent: the call
  * is sent once more, on a new connection. If a byte of the first sending had left, may_be_sent stays set, and so does
@@ -225,7 +225,7 @@ static enum reading read_some(struct http_pooled_conn *conn)
     size_t used = 0, length = count > 0 ? (size_t)count : 0;
     enum http_answer_state state = HTTP_ANSWER_BROKEN;
     const char *why = count < 0 ? conn->stream.why : "the peer spoke before it was asked";
-    /* guard: what came before a byte of the request left is no answer to it */
+    /* guard: what came before a byte of the request left is not an answer to it */
     if (count > 0 && conn->stream.has_sent)
         state = http_answer_take(&conn->answer, input, length, &used);
     /* guard: a reset is not the end of a body */

@@ -66,11 +66,11 @@ void http_pool_stop_all(struct http_pool *pool, const char *why);
 /* Precondition: every origin was left. Calls on_closed from the loop. */
 void http_pool_close(struct http_pool *pool, void (*on_closed)(void *context), void *context);
 
-/* ---- for what the pool is made of ---- */
+/* ---- for the parts of the pool ---- */
 
 /* Gives a connection without a call to the call that waits longest, else to the pool. */
 void http_pool_assign(struct http_pool_origin *origin, struct http_pooled_conn *conn);
-/* Looks at deadlines then, at the latest; in the next iteration of the loop, which there is. */
+/* Looks for late calls at deadline_ms at the latest; if that is over already, in the next iteration of the loop. */
 void http_pool_due(struct http_pool *pool, int64_t deadline_ms);
 void http_pool_wake(struct http_pool *pool);
 /* The callback of each connection's watcher. */

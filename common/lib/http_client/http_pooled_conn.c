@@ -9,7 +9,7 @@
 #include "common/lib/http_client/http_tunnel.h"
 #include "common/lib/http_client/http_url_origin.h"
 
-/* ---- its places ---- */
+/* ---- its lists ---- */
 
 void http_pooled_conn_add_idle(struct http_pooled_conn *conn)
 {

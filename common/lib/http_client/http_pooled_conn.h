@@ -1,5 +1,5 @@
-/* One connection: its stream and watcher, its place in the pool, and the writing of a request. What happens to calls is
- * http_pool.c's business. Private to the HTTP client. */
+/* One connection: its stream and watcher, its list in the pool, and the writing of a request. http_pool.c decides what
+ * happens to calls. Private to the HTTP client. */
 #ifndef ISSUING_HTTP_POOLED_CONN_H
 #define ISSUING_HTTP_POOLED_CONN_H
 
@@ -18,7 +18,7 @@ struct http_pooled_conn {
     struct http_call *call; /* NULL = idle, or in its handshake */
     bool is_shaking, is_overdue;
     struct http_tunnel *tunnel;         /* to a proxy that has not connected yet; else NULL */
-    enum http_handshake handshake;      /* not yet told of by a call */
+    enum http_handshake handshake;      /* not yet reported by a call */
     LIST_ENTRY(http_pooled_conn) entry; /* while it has no call */
     int64_t deadline_ms;                /* of the handshake */
     int64_t idle_ms, sent_ms;           /* since when; when its call began */

@@ -166,10 +166,9 @@ void http_stream_begin_iteration(struct http_stream *stream)
 }
 
 /*
- * Before 3.2, OpenSSL makes a buffer to write with for a ticket as well, which SSL_MODE_RELEASE_BUFFERS does not release.
- * Since 3.2 that mode releases all, and SSL_free_buffers() crashes: SSL_OP_CLEANSE_PLAINTEXT overwrites the buffer that
- * the mode has released already (tls_release_read_buffer() of OpenSSL 3.5).
- */
+ * Before 3.2, OpenSSL makes a buffer to write with for a ticket as well, which SSL_MODE_RELEASE_BUFFERS does not
+ * release. Since 3.2 that mode releases all, and SSL_free_buffers() crashes: SSL_OP_CLEANSE_PLAINTEXT overwrites the
+ * buffer that the mode has released already (tls_release_read_buffer() of OpenSSL 3.5). */
 static void release_buffers(SSL *ssl)
 {
     if (OPENSSL_version_major() == 3 && OPENSSL_version_minor() < 2)
@@ -221,7 +220,7 @@ bool http_stream_is_silent(struct http_stream *stream, bool looks)
 {
     struct pollfd poller = {.fd = stream->fd, .events = POLLIN};
     char byte;
-    /* guard: what arrived on a pooled connection before the request is no answer to it */
+    /* guard: what arrived on a pooled connection before the request is not an answer to it */
     if (!http_stream_has_more(stream) && (!looks || poll(&poller, 1, 0) == 0))
         return true;
     if (!stream->ssl)

@@ -1,10 +1,11 @@
 /* See http_tls.h.
  *
- * OpenSSL leaves out of a context what it had no memory for, such as an algorithm of signatures, and says nothing. So one
- * with which no handshake has succeeded yet is made again when a handshake fails.
+ * OpenSSL leaves out of a context what it had no memory for, such as an algorithm of signatures, and says nothing. So
+ * one with which no handshake has succeeded yet is made again when a handshake fails.
  *
- * Invariants: a session is offered only to the origin that gave it, under the authorities and the certificate of then,
- * and not beyond the end of the peer's certificate or of a CRL, which a short handshake does not look at.
+ * Invariants: a session is offered only to the origin that gave it, under the authorities and the certificate that it
+ * was made with, and not beyond the end of the peer's certificate or of a CRL, which a short handshake does not look
+ * at.
  * Left out: early data, ALPN other than http/1.1, OCSP. */
 #include "common/lib/http_client/http_tls.h"
 
@@ -28,7 +29,7 @@ struct http_tls {
     SSL_CTX *context;
     bool is_proven;       /* a handshake has succeeded with the context */
     SSL_SESSION *session; /* the last that the peer gave; NULL = none */
-    int64_t ends_s;       /* when a certificate of the peer's chain ends, by the clock of the world; 0 = unknown */
+    int64_t ends_s;       /* when a certificate of the peer's chain ends, in Unix time; 0 = unknown */
     int64_t crls_end_s;   /* when a CRL of our authorities does */
     char host[HOST_SIZE]; /* without brackets, and without the dot behind it */
 };
@@ -65,7 +66,7 @@ static bool set_context(SSL_CTX *context, struct http_tls *tls)
     SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_CLEANSE_PLAINTEXT);
     SSL_CTX_set_mode(context,
                      SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
-    SSL_CTX_set_read_ahead(context, 1); /* one recv() an answer in place of two */
+    SSL_CTX_set_read_ahead(context, 1); /* one recv() an answer instead of two */
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
     SSL_CTX_sess_set_new_cb(context, on_session);
     return SSL_CTX_set_app_data(context, tls) == 1 && SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) == 1 &&
@@ -122,7 +123,7 @@ static bool set_names(SSL *ssl, const char *host)
 {
     X509_VERIFY_PARAM *param = SSL_get0_param(ssl);
     X509_VERIFY_PARAM_set_hostflags(param,
-                                    /* guard: a common name is no name of a peer */
+                                    /* guard: a common name is not a name of a peer */
                                     X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
     if (X509_VERIFY_PARAM_set1_ip_asc(param, host) == 1)
         return true;

@@ -1,8 +1,8 @@
 /* TLS of one origin: whom its connections trust, who we are, and the session with which the next handshake is a short
  * one. OpenSSL verifies; what it does not do by itself is here. Private to the HTTP client.
  *
- * TLS 1.2 or newer. The peer proves a name that its certificate has as a subjectAltName: the common name is none (RFC
- * 9110, 4.3.4), and a wildcard is a whole label. */
+ * TLS 1.2 or newer. The peer proves a name that its certificate has as a subjectAltName: the common name does not count
+ * (RFC 9110, 4.3.4), and a wildcard is a whole label. */
 #ifndef ISSUING_HTTP_TLS_H
 #define ISSUING_HTTP_TLS_H
 

@@ -1,5 +1,5 @@
-/* The way through a proxy: a CONNECT, and the head of its answer. Behind it the stream is the peer's. Private to the HTTP
- * client. */
+/* The way through a proxy: a CONNECT, and the head of its answer. After it the stream is the peer's. Private to the
+ * HTTP client. */
 #ifndef ISSUING_HTTP_TUNNEL_H
 #define ISSUING_HTTP_TUNNEL_H
 

@@ -46,7 +46,7 @@ static char *join_host(const char *host, const char *port)
 }
 
 /* libcurl only makes the connection, so it gets the address as http, also where the scheme is https. Returns the reason
- * if it is no URL, or NULL. */
+ * if it is not a URL, or NULL. */
 static const char *set_address(struct http_url_origin *origin, const char *host, const char *port)
 {
     CURLU *address = origin->address;

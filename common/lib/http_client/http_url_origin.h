@@ -1,5 +1,6 @@
-/* What calls must have in common to share a connection: scheme, host and port, the proxy on the way, whom TLS trusts and
- * who we are. A URL is split into its origin, which is parsed once for many calls, and the rest, the request's target.
+/* What calls must have in common to share a connection: scheme, host and port, the proxy on the way, whom TLS trusts
+ * and who we are. A URL is split into its origin, which is parsed once for many calls, and the rest, the request's
+ * target.
  * Private to the HTTP client. */
 #ifndef ISSUING_HTTP_URL_ORIGIN_H
 #define ISSUING_HTTP_URL_ORIGIN_H

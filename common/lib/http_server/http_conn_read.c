@@ -86,7 +86,7 @@ static bool passes_head(struct http_conn *conn)
 
 static void expect_body(struct http_conn *conn)
 {
-    /* guard: a body on its way holds a place */
+    /* guard: a body on its way holds a permit */
     if (!begin_request(conn))
         return;
     struct http_server *server = conn->server;

@@ -1,5 +1,5 @@
-/* What goes to the client: replies of handlers, refusals by the server itself, and their bytes. What the kernel does not
- * take at once is copied and sent later. A client that does not take its reply is found out here: it must take
+/* What goes to the client: replies of handlers, refusals by the server itself, and their bytes. What the kernel does
+ * not take at once is copied and sent later. A client that does not take its reply is found out here: it must take
  * PROGRESS_MIN bytes within write_timeout_ms, also of what the kernel holds.
  *
  * Invariants: no handler is called from here, so pipelined requests do not recurse. While a write waits,

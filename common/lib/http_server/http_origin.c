@@ -8,7 +8,7 @@ static bool is_trusted(const struct http_server_options *options, const struct i
     return options->trusted_proxies && ip_networks_hold(options->trusted_proxies, address);
 }
 
-/* An unknown address and a trusted proxy need no place. */
+/* An unknown address and a trusted proxy need no permit. */
 static enum http_origin_verdict take_place(const struct ip_address *address, const struct http_server_options *options,
                                            struct address_caps *caps, struct address_entry **held)
 {

@@ -5,7 +5,7 @@
  * trusted is never used: a PROXY header is malformed HTTP there, and the header line is ignored. A trusted proxy itself
  * is not limited: it is one address for all its clients.
  *
- * Each connection holds at most one place of its address, and each running request one of the address that its header
+ * Each connection holds at most one permit of its address, and each running request one of the address that its header
  * line names. */
 #ifndef ISSUING_HTTP_ORIGIN_H
 #define ISSUING_HTTP_ORIGIN_H
@@ -18,7 +18,7 @@ struct http_origin {
     struct ip_address peer;         /* the other end of the socket */
     struct ip_address client;       /* the connection belongs to it */
     struct proxy_protocol *awaited; /* owned: the PROXY header that must come first; NULL = none, or it is complete */
-    struct address_entry *held;     /* the connection's place; NULL = it needs none */
+    struct address_entry *held;     /* the connection's permit; NULL = it needs none */
     struct address_entry *held_by_request;
     bool is_trusted; /* the peer is a trusted proxy */
 };
@@ -38,8 +38,8 @@ enum http_origin_verdict http_origin_open(struct http_origin *origin, int fd, co
 enum http_origin_verdict http_origin_read(struct http_origin *origin, const char *bytes, size_t length,
                                           size_t *ret_used, const struct http_server_options *options,
                                           struct address_caps *caps);
-/* The header block of a request is complete: sets request->client and takes its place. May be called again for the same
- * request. */
+/* The header block of a request is complete: sets request->client and takes its permit. May be called again for the
+ * same request. */
 enum http_origin_verdict http_origin_begin_request(struct http_origin *origin, struct http_request *request,
                                                    const struct http_server_options *options,
                                                    struct address_caps *caps);

@@ -82,7 +82,7 @@ void http_reply_part(struct http_request *request, const char *bytes, size_t len
 
 /* Counters of what the server did when connections, memory or descriptors were short. */
 struct http_server_counts {
-    uint64_t gave_way;      /* connections closed so that a new one has a place */
+    uint64_t gave_way;      /* connections closed to make room for a new one */
     uint64_t memory;        /* closed or turned away because memory_max was reached */
     uint64_t unread;        /* closed because their client did not take its answer */
     uint64_t accept_pauses; /* times that accepting paused for lack of descriptors or memory */
@@ -92,7 +92,7 @@ struct http_server_counts {
 struct http_server_options {
     const char *listen; /* "127.0.0.1:8080", "[::1]:8080", "host:port", "*:8080"; port 0 = any free one */
     /* A listening, non-blocking socket of TCP or of the file system, which somebody else may hold as well
-     * (listen_fds.h), used in place of `listen`; the server closes it, also when it cannot be opened. -1 = none. */
+     * (listen_fds.h), used instead of `listen`; the server closes it, also when it cannot be opened. -1 = none. */
     int listen_fd;
     int max_connections; /* beyond it the one that is idle longest is closed; if none is idle, the new one, with 503 */
     int max_per_address; /* connections of one client address, 429 beyond it; 0 = no limit */
@@ -140,8 +140,8 @@ void http_server_address(const struct http_server *server, char ret_text[HTTP_SE
 int http_server_connections(const struct http_server *server);
 struct http_server_counts http_server_counts(const struct http_server *server);
 /* Stops accepting and closes idle connections; running requests continue and get "Connection: close". Connections that
- * the kernel holds for us are accepted first; those of a socket that was passed stay in its backlog for the process that
- * comes next. */
+ * the kernel holds for us are accepted first; those of a socket that was passed stay in its backlog for the process
+ * that comes next. */
 void http_server_drain(struct http_server *server);
 bool http_server_is_drained(const struct http_server *server); /* no connection left */
 /* Closes everything; on_closed is called from the loop. A handler that holds a request must still call http_reply(),

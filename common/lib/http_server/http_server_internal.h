@@ -147,8 +147,8 @@ enum http_conn_state {
     /* The handler has the request. No deadline: the handler's own limits apply. Unread bytes wait in the tail. Next:
      * IDLE with the reply; BODY when on_head returns. */
     HTTP_CONN_RUNNING,
-    /* The last reply is sent and our side is shut; input is drained. Deadline:
-     * HTTP_LINGER_QUIET_MS after the last byte, linger_until_ms at the latest. Next: CLOSED. */
+    /* The last reply is sent and our side is shut; input is drained. Deadline: HTTP_LINGER_QUIET_MS after the last
+     * byte, linger_until_ms at the latest. Next: CLOSED. */
     HTTP_CONN_LINGER,
     /* The handle is closing; only its close callback is still to come. A handler may still hold the request. */
     HTTP_CONN_CLOSED,
@@ -213,7 +213,7 @@ struct http_server {
     uv_idle_t run_ready;                     /* works through the tails of the connections in `ready` */
     int listen_fd;                           /* -1 when no longer listening */
     struct sockaddr_storage address;         /* of the listening socket */
-    int connections, surplus, closing_count; /* closing_count: those of `connections` that are closed and no surplus */
+    int connections, surplus, closing_count; /* closing_count: those of `connections` that are closed and not surplus */
     bool is_draining, is_closing;
     bool has_preferred;     /* a connection was */
     struct closing closing; /* of the server's handles and its connections; started when the server opens */
@@ -298,7 +298,7 @@ extern const struct http_reader http_conn_reader;
 /* Answers a request that no handler will see, and ends the connection: after a framing error it is unknown where the
  * next request begins. */
 void http_conn_refuse(struct http_conn *conn, int status, const char *detail);
-/* Answers 503 in place of what is being read, and ends the connection. */
+/* Answers 503 to the request that is being read, and ends the connection. */
 void http_conn_turn_away(struct http_conn *conn);
 
 #define HTTP_NO_BYTES ((struct slice){"", 0})
@@ -313,7 +313,7 @@ bool http_conn_is_unread(struct http_conn *conn, int64_t now_ms);
 
 /* Closes the connection that can best be spared; false: there is none. */
 bool http_pressure_close_one(struct http_server *server);
-/* Whether so much more would be within memory_max, when those that may give way have done so. */
+/* Whether this many more bytes would be within memory_max, when those that may give way have done so. */
 bool http_pressure_fits(struct http_server *server, uint64_t bytes);
 /* Brings the memory below memory_max if it can; `conn` is the one that has just grown. */
 void http_pressure_relieve(struct http_conn *conn);

@@ -2,9 +2,9 @@
  *
  * Invariants: a struct json is a json_object by another name, and NULL is the JSON null (json-c has no object for it),
  * so every function takes NULL; who adds a value gives it away, also when that fails; an allocation that fails is
- * reported, and never leaves a shorter document behind. For the last reason json-c's own reader and writer are not used:
- * where an allocation fails its tokener crashes or gives null, and its writer leaves pieces out. The tree is filled from
- * the strict walkers and written into a struct buf.
+ * reported, and never leaves a shorter document behind. For the last reason json-c's own reader and writer are not
+ * used: where an allocation fails its tokener crashes or gives null, and its writer leaves pieces out. The tree is
+ * filled from the strict walkers and written into a struct buf.
  * Left out: reading members (json_value.h), building numbers with a fraction. */
 #include "common/lib/json/json.h"
 

@@ -36,7 +36,7 @@ struct json *json_object_of(const struct json_field *fields, size_t count);
 struct json *json_new_array(void);
 struct json *json_new_text(const char *text);
 /* One more member, one more element, which they take in any case. On failure the whole is freed and NULL from then on,
- * so that only who writes it looks whether it is there. */
+ * so that only the code that writes it must check for NULL. */
 void json_add(struct json **object, struct json_field field);
 void json_append(struct json **array, struct json *value); /* value NULL = it could not be made */
 /* One line, no spaces, slashes not escaped. NULL is the JSON null. */

@@ -1,10 +1,10 @@
-/* The checks that a text is JSON as RFC 8259 defines it. Every text from outside passes one of them before anything else
- * (json.h, json_value.h) looks at it.
+/* The checks that a text is JSON as RFC 8259 defines it. Every text from outside passes one of them before anything
+ * else (json.h, json_value.h) looks at it.
  *
  * Many parsers, json-c among them, accept duplicate members, NaN, single quotes, raw control characters and overlong
  * UTF-8 and clamp big integers. So a text that is used as a whole is checked strictly. Of a text that others write for
  * many readers, of which we use some members, the grammar is checked, and json_value.h is strict about those members:
- * what nobody reads makes nothing unreadable. */
+ * a member that nobody reads does not make the text unreadable. */
 #ifndef ISSUING_JSON_STRICT_H
 #define ISSUING_JSON_STRICT_H
 

@@ -52,8 +52,8 @@ static inline const unsigned char *json_text_plain_end(const unsigned char *at, 
 
 /* The length of the code point, at most U+10FFFF, in UTF-8. */
 size_t json_text_encode(uint32_t code, char out[4]);
-/* Reads the escape that starts at the backslash `at`. Returns its raw length, or 0 when it is none of RFC 8259's, a
- * lone surrogate, or U+0000. */
+/* Reads the escape that starts at the backslash `at`. Returns its raw length, or 0 when RFC 8259 does not have it, or
+ * when it is a lone surrogate or U+0000. */
 size_t json_text_escape(const unsigned char *at, const unsigned char *end, uint32_t *ret_code);
 /* The raw length of any escape of RFC 8259, a lone surrogate and U+0000 among them, or 0. */
 size_t json_text_any_escape(const unsigned char *at, const unsigned char *end);

@@ -72,7 +72,7 @@ static const char *scalar_end(const char *at, const char *end)
     return at;
 }
 
-/* The value at `at`, which is no white space. */
+/* The value at `at`, which is not white space. */
 static struct json_value value_at(const char *at, const char *end)
 {
     struct json_value value = {.kind = at == end ? JSON_MISSING : kind_of(*at)};

@@ -25,8 +25,8 @@ struct json_value {
 
 /* Precondition of all these: json_strict_check() or json_grammar_check() has accepted the text. */
 struct json_value json_value_of(const char *text, size_t length);
-/* The member's value; JSON_MISSING (also when `object` is no object) or JSON_TWICE (also when `object` is there twice).
- * name is plain ASCII. */
+/* The member's value; JSON_MISSING (also when `object` is not an object) or JSON_TWICE (also when `object` is there
+ * twice). name is plain ASCII. */
 struct json_value json_member(struct json_value object, const char *name);
 /* Several members in one walk: as json_member() for each name. */
 void json_members(struct json_value object, size_t count, const char *const *names, struct json_value *ret_values);
@@ -34,10 +34,10 @@ void json_members(struct json_value object, size_t count, const char *const *nam
 bool json_next_element(struct json_value array, size_t *cursor, struct json_value *ret_element);
 /* Walks an object: ret_name is the raw name with quotes. */
 bool json_next_member(struct json_value object, size_t *cursor, struct slice *ret_name, struct json_value *ret_value);
-/* Unescapes into out (NUL-terminated). false if it is no string, has a lone surrogate or U+0000, or does not fit in
+/* Unescapes into out (NUL-terminated). false if it is not a string, has a lone surrogate or U+0000, or does not fit in
  * out_size - 1 bytes; ret_length may be NULL. */
 must_check bool json_string(struct json_value value, char *out, size_t out_size, size_t *ret_length);
-/* false if it is no integer in [min, max]; 7.0 is 7, and 2.031e3 is 2031. */
+/* false if it is not an integer in [min, max]; 7.0 is 7, and 2.031e3 is 2031. */
 must_check bool json_integer(struct json_value value, int64_t min, int64_t max, int64_t *ret_integer);
 bool json_is_true(struct json_value value);
 bool json_is_false(struct json_value value);

@@ -2,10 +2,10 @@
  * parameters (pg_columns.h) and reads the result; this module decides when a batch starts and what becomes of its items
  * when the statement fails.
  *
- * - Batches are natural. Items wait in a queue; at the end of the loop's iteration a free batch takes what is there. A batch
- *   starts at once when no other is out. Beside others it starts only when it is large in comparison (`growth`), so
- *   batches grow with the load instead of competing in the database. A batch that has been out for 10 ms (a lock, a slow
- *   disk) does not hold the others up.
+ * - Batches are natural. Items wait in a queue; at the end of the loop's iteration a free batch takes what is there. A
+ *   batch starts at once when no other is out. Beside others it starts only when it is large in comparison (`growth`),
+ *   so batches grow with the load instead of competing in the database. A batch that has been out for 10 ms (a lock, a
+ *   slow disk) does not hold the others up.
  * - Each batch costs a commit. Under load (the last ones had eight items or more) one with fewer than `gather_items`
  *   starts `gather_ms` after the one before at the earliest. Items that come one by one wait for nothing.
  * - When the outcome of a statement is unknown, or its fault is one that passes, the same statement is sent again for

@@ -43,7 +43,7 @@ struct pg_watch {
 
 /* ---- connecting ---- */
 
-/* The only place where the state changes. */
+/* The only code that changes the state. */
 static void set_state(struct pg_connection *connection, enum pg_connection_state state)
 {
     assert(connection->state != PG_STATE_CLOSED);

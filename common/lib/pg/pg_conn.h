@@ -83,15 +83,15 @@ void pg_connection_settle(struct pg_connection *connection);
 must_check bool pg_connection_send(struct pg_connection *connection, struct pg_query *query);
 /* After sending: writes what is buffered, and waits for space where it did not all go out. */
 void pg_connection_flush(struct pg_connection *connection);
-/* `replacement` takes the place of `query`, which is in flight: the on_result of `replacement` gets the result. `query`
- * and what it points to are not accessed any more. */
+/* `replacement` replaces `query`, which is in flight: the on_result of `replacement` gets the result. `query` and what
+ * it points to are not accessed any more. */
 void pg_connection_replace(struct pg_connection *connection, struct pg_query *query, struct pg_query *replacement);
 /* Closes the session, calls on_down, answers what is in flight PG_UNKNOWN, and connects again after a backoff. reason
  * NULL: libpq's own message. */
 void pg_connection_lose(struct pg_connection *connection, const char *reason);
 /* As pg_connection_lose(), of a session that is not settled: what the owner's checks found. */
 void pg_connection_refuse(struct pg_connection *connection, enum pg_seen verdict, const char *reason);
-/* As pg_connection_lose(), of an attempt or a session that is not settled: it is of no use any more. */
+/* As pg_connection_lose(), of an attempt or a session that is not settled: it is no longer of use. */
 void pg_connection_cut(struct pg_connection *connection, const char *reason);
 /* As pg_connection_lose(), but the session stays open: on_abandoned gets it. Settled only. */
 void pg_connection_abandon(struct pg_connection *connection, const char *reason);

@@ -7,8 +7,8 @@
 
 #include "common/lib/pg/pg_libpq.h"
 
-/* host: the index of the only one of the list that is asked, whatever target_session_attrs says; from *ret_hosts on there
- * is none (NULL, and no error). -1 = any.
+/* host: the index of the only one of the list that is asked, whatever target_session_attrs says; from *ret_hosts on
+ * there is none (NULL, and no error). -1 = any.
  *
  * NULL: ERR_AWAY when no host can be reached in time (connect_timeout, for each host), ERR_CONFIG with its SQLSTATE
  * when one refuses the role, its password, the database's name or a setting, without one when what libpq says does not

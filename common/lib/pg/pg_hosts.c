@@ -1,6 +1,6 @@
 /* See pg_hosts.h.
  *
- * Invariants: a target with sessions keeps its place, whatever becomes of the list; sessions = probes + settled + those
+ * Invariants: a target with sessions keeps its index, whatever becomes of the list; sessions = probes + settled + those
  * that were given up. Left out: asking for addresses (pg_servers.c), texts for operators (pg_hosts_why.c). */
 #include "common/lib/pg/pg_hosts.h"
 
@@ -82,7 +82,7 @@ static bool divide(struct pg_hosts *hosts, char *lists[3])
     return true;
 }
 
-/* A place for a target; NULL = all have sessions or are listed. */
+/* A free index for a target; NULL = all have sessions or are listed. */
 static struct pg_target *free_target(struct pg_hosts *hosts)
 {
     for (int i = 0; i < PG_TARGETS_MAX; i++)
@@ -299,7 +299,7 @@ void pg_hosts_lose(struct pg_hosts *hosts, int target, bool lasted, const char *
         return;
     }
     it->failures = 0;
-    it->tried_ms = 0; /* the first to be tried again: most losses are no failover */
+    it->tried_ms = 0; /* the first to be tried again: most losses are not a failover */
     it->rest_until_ms = now_ms + (int64_t)(random % LOST_REST_MS);
 }
 

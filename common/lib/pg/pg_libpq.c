@@ -208,7 +208,7 @@ static bool is_doubt(const PGresult *result)
     if (!severity || strcmp(severity, "WARNING") != 0 || !sqlstate)
         return false;
     return strcmp(sqlstate, "57P01") == 0 ||
-           /* guard: a warning of another kind is no doubt */
+           /* guard: a warning of another kind is not a doubt */
            (strcmp(sqlstate, "01000") == 0 && (!file || strcmp(file, "syncrep.c") == 0));
 }
 

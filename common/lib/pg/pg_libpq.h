@@ -20,8 +20,8 @@ struct pg_options {
     const char *values[PG_OPTIONS_MAX];
 };
 
-/* host, hostaddr, port and attributes (target_session_attrs): NULL = as in the conninfo. The conninfo overrides our defaults (names, keepalives,
- * connect_timeout); UTF-8 overrides all. */
+/* host, hostaddr, port and attributes (target_session_attrs): NULL = as in the conninfo. The conninfo overrides our
+ * defaults (names, keepalives, connect_timeout); UTF-8 overrides all. */
 struct pg_options pg_options_of(const char *conninfo, const char *application_name, const char *host,
                                 const char *hostaddr, const char *port, const char *attributes);
 

@@ -7,14 +7,13 @@
  *
  * Connections connect again for ever. They share what they know of the hosts: while no primary is known, each host is
  * probed by one connection at a time, at most about once a second; as soon as one has found the primary, all go there
- * (pg_hosts.h). Sessions to a server that is no primary any more, because another was promoted after it, are given up
- * at once. A connection is silent when one
- * statement is not answered within its time, counted from when the server had nothing to do before it. Then the
- * connection is given up and a new one is opened (packets to the server may be dropped silently). A query that is late
- * behind others that are answered ends PG_UNKNOWN, and its connection stays. A session that was given up is watched
- * until the server is done with it, and is counted: there are never more than 2 sessions beyond `connections` to one
- * server. When all of them hang, queries are answered PG_NOT_SENT at once, and on_state reports the cause, until one of
- * them ends or another server is the primary. */
+ * (pg_hosts.h). Sessions to a server that is no longer a primary, because another was promoted after it, are given up
+ * at once. A connection is silent when one statement is not answered within its time, counted from when the server had
+ * nothing to do before it. Then the connection is given up and a new one is opened (packets to the server may be
+ * dropped silently). A query that is late behind others that are answered ends PG_UNKNOWN, and its connection stays. A
+ * session that was given up is watched until the server is done with it, and is counted: there are never more than 2
+ * sessions beyond `connections` to one server. When all of them hang, queries are answered PG_NOT_SENT at once, and
+ * on_state reports the cause, until one of them ends or another server is the primary. */
 #ifndef ISSUING_PG_POOL_H
 #define ISSUING_PG_POOL_H
 

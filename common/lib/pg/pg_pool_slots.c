@@ -259,8 +259,8 @@ static int64_t newest_timeline(const struct pg_pool *pool)
     return newest;
 }
 
-/* Of a server whose timeline is not known, nothing is. Answers that others get in that time are not counted against it.
- * */
+/* Of a server whose timeline is not known, nothing is. Answers that others get in that time are not counted against
+ * it. */
 static void check_history(struct slot *slot)
 {
     slot->history = slot->pool->history;

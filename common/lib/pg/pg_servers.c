@@ -29,7 +29,7 @@ void pg_servers_init(struct pg_servers *servers, uv_loop_t *loop, const char *co
     pg_hosts_init(&servers->hosts, sessions_most);
 }
 
-/* The look-ups on their way are of no use any more. */
+/* The look-ups on their way are no longer of use. */
 static void forget_lookups(struct pg_servers *servers)
 {
     for (int i = 0; i < PG_HOSTS_MAX; i++) {

@@ -7,7 +7,7 @@
 
 #define PG_FAULT_SIZE 240
 
-/* By the row of sql_session_settings: why the session cannot be used. false: it can, and ret_text is untouched. */
+/* Says why the session cannot be used, by the row of sql_session_settings. false: it can, and ret_text is untouched. */
 bool pg_settings_fault(const struct pg_rows *rows, char ret_text[PG_FAULT_SIZE]);
 
 #endif

@@ -21,7 +21,7 @@ struct pg_sync {
     PGconn *connection;
     int64_t answer_ms; /* the longest wait for an answer; 0 = for ever */
     bool is_pooled;
-    bool is_late;              /* an answer did not come in time: the connection is of no use any more */
+    bool is_late;              /* an answer did not come in time: the connection is no longer of use */
     struct pg_notices notices; /* its doubt is about the commit of the current call */
 };
 

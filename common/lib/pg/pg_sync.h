@@ -14,7 +14,8 @@ struct pg_sync;
  * name or a setting. */
 must_check bool pg_sync_open(const char *conninfo, const char *application_name, struct pg_sync **ret_db,
                              struct err *err);
-/* The same at this host of the conninfo's list only, which may be a standby; -1 = any. *ret_hosts: how many there are. */
+/* The same at this host of the conninfo's list only, which may be a standby; -1 = any. *ret_hosts: how many there
+ * are. */
 must_check bool pg_sync_open_host(const char *conninfo, const char *application_name, int host, int *ret_hosts,
                                   struct pg_sync **ret_db, struct err *err);
 /* "host:port", for people. */
