@@ -39,20 +39,20 @@ struct action {
     char os_user[ACTION_ACTOR_SIZE];   /* of the operating system, by the process's real uid */
     char sudo_user[ACTION_ACTOR_SIZE]; /* $SUDO_USER as it is; "" = not set, or not usable */
     char reason[ACTION_REASON_SIZE];   /* card numbers in it are overwritten */
-    /* Of a bulk action: its id, a blank, and what it has selected; "" = the action is no part of one. */
+    /* Of a bulk action: its id, a blank, and what it has selected; "" = the action is not a part of one. */
     char batch[UUID_TEXT_SIZE + ACTION_SCOPE_SIZE];
 };
 
 #define ACTION_PARAMS 4
 
-/* reason: NULL when it was not given. ERR_USAGE when it is missing, empty, too long, or no UTF-8. */
+/* reason: NULL when it was not given. ERR_USAGE when it is missing, empty, too long, or not UTF-8. */
 must_check bool action_init(struct action *action, const char *reason, struct err *err);
 /* Fills params[0..3]: actor, user of the operating system, SUDO_USER, reason. The action must outlive them. */
 void action_params(const struct action *action, struct pg_param params[ACTION_PARAMS]);
 /* From here on the actions are those of one bulk action with a new id. scope: what was selected, for people; card
  * numbers in it are overwritten. */
 void action_begin_batch(struct action *action, const char *scope);
-/* The id; "" = the action is no part of a bulk action. */
+/* The id; "" = the action is not a part of a bulk action. */
 const char *action_batch_id(const struct action *action, char ret_text[UUID_TEXT_SIZE]);
 struct pg_param action_batch(const struct action *action);
 /* ERR_USAGE: "... is not an event id". */

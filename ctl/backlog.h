@@ -1,5 +1,5 @@
-/* The open and the FAILED events, each read once, for all that `status`, the console's first page and `targets` say of
- * them. */
+/* The open and the FAILED events, each read once, for everything that `status`, the console's first page and `targets`
+ * say about them. */
 #ifndef ISSUING_CTL_BACKLOG_H
 #define ISSUING_CTL_BACKLOG_H
 
@@ -33,7 +33,7 @@ struct backlog_type {
     int64_t overdue;             /* of pending: due for more than a minute, and delivered */
     int64_t scheduled;           /* of pending: not to run yet */
     int64_t unknown;             /* of pending: with an unknown outcome */
-    int64_t ends;                /* notifications that wait, and are no events yet */
+    int64_t ends;                /* notifications that wait, and are not events yet */
     int64_t pending_us, ends_us; /* when the oldest PENDING one was made or to run; of the oldest end */
     int64_t oldest_us;           /* of the oldest open one, without those that are not to run yet */
     int64_t overdue_us;          /* when the first overdue one was due */

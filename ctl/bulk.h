@@ -33,11 +33,12 @@ struct bulk_verb {
     const struct sql_statement *statement; /* bulk_act() */
     /* Fills the parameters of the statement behind those that all have. NULL: there are none. */
     void (*more_params)(const struct bulk *bulk, struct bulk_params *params);
-    /* For a dry run: *ret_code, static, is the code with which the statement would refuse the event as it is now. NULL: it
-     * would not, and ret_text, which is "" before, describes what would follow. */
+    /* For a dry run: *ret_code, static, is the code with which the statement would refuse the event as it is now. NULL:
+     * it would not, and ret_text, which is "" before, describes what would follow. */
     bool (*preview)(struct bulk *bulk, const struct event *event, const char **ret_code, char *ret_text, size_t size,
                     struct err *err);
-    /* A code of the statement or of `preview` in words. Leaves "" in ret_text for codes that all verbs share (bulk.c). */
+    /* A code of the statement or of `preview` in words. Leaves "" in ret_text for codes that all verbs share
+     * (bulk.c). */
     void (*why_refused)(const struct event *event, const char *code, char *ret_text, size_t size);
 };
 
@@ -50,7 +51,7 @@ struct bulk {
     /* resolve: of card requests, of events of routes */
     bool confirms_no_card, confirms_not_executed;
     const char *issuer;  /* adopt: an address; NULL = the present one */
-    const char *rate;    /* as given; NULL = as fast as it goes */
+    const char *rate;    /* as given; NULL = as fast as possible */
     int64_t interval_us; /* between two events, by the rate */
     int64_t limit;       /* events acted on at most; 0 = all */
     const char *reason;
@@ -70,8 +71,8 @@ extern const struct bulk_verb bulk_replay, bulk_cancel, bulk_resolve;
 void bulk_narrow(const struct bulk_verb *verb, struct filter *filter);
 /* From here on what is done is one bulk action in the audit. */
 void bulk_begin(struct bulk *bulk, bool by_filter);
-/* Changes one event. No row: there is no such event; else the columns of ctl/event.h and `refused`. seen_us: acts only if
- * updated_at is still that; 0 = any state. */
+/* Changes one event. No row: there is no such event; else the columns of ctl/event.h and `refused`. seen_us: acts only
+ * if updated_at is still that; 0 = any state. */
 must_check bool bulk_act(struct bulk *bulk, const struct uuid *id, int64_t seen_us, struct pg_rows **ret_rows,
                          struct err *err);
 /* Why an event was or would be refused, in words. */

@@ -78,7 +78,8 @@ struct cluster {
 /* open: rows of operator_open, which must outlive the cluster. NULL: the backlogs are 0. */
 must_check bool cluster_read(struct pg_sync *db, const struct pg_rows *open, struct cluster *ret_cluster,
                              struct err *err);
-/* For one that was read without: the open events where a worker sends nothing to a target; else the backlogs stay 0. */
+/* For a cluster that was read without open events: reads them where a worker sends nothing to a target; else the
+ * backlogs stay 0. */
 must_check bool cluster_read_backlog(struct pg_sync *db, struct cluster *cluster, struct err *err);
 /* Only the routes; everything else stays empty. */
 must_check bool cluster_read_routes(struct pg_sync *db, struct cluster *ret_cluster, struct err *err);

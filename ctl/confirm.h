@@ -10,7 +10,7 @@
 
 /* Counts the events that match, up to `most` (0 = all), for about limit_ms (0 = as long as it takes); a signal ends it
  * early (stop.h). *ret_horizon_us: the time of the database when it began, or the time of the last change of a counted
- * event where a clock stepped back. An action leaves alone what changes behind the horizon. *ret_has_more: not all
+ * event where a clock stepped back. An action leaves alone what changes after the horizon. *ret_has_more: not all
  * events were looked at. */
 must_check bool confirm_count(struct pg_sync *db, const struct filter *filter, int64_t most, int64_t limit_ms,
                               int64_t *ret_count, int64_t *ret_horizon_us, bool *ret_has_more, struct err *err);

@@ -13,8 +13,7 @@
 #include "statements.h"
 
 #define ESTIMATE_MIN 1000 /* statistics of the planner say nothing about fewer */
-#define ESTIMATE_SURE \
-    2 /* where the estimate is above this multiple of COUNTS_MAX, rows are not counted: there are more than COUNTS_MAX */
+#define ESTIMATE_SURE 2   /* an estimate above this multiple of COUNTS_MAX is shown, and the rows are not counted */
 
 /* Rows of (status, count, age of the oldest). */
 static bool take_counts(const struct pg_rows *rows, struct counts *counts, struct err *err)

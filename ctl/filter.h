@@ -73,8 +73,8 @@ struct filter {
     "look at every event: add --user or --since. --since and --until go by the time in an event's id, and miss\n"   \
     "an event whose id was made by a clock that was more than an hour off.\n"
 
-/* Where the events of a filter are looked for. All but the open ones are walked in the order of ids, in pages of bounded
- * size; those are sorted at each page, unless they are frequent enough to be walked by the primary key. */
+/* Where the events of a filter are looked for. All but the open ones are walked in the order of ids, in pages of
+ * bounded size; those are sorted at each page, unless they are frequent enough to be walked by the primary key. */
 enum filter_source {
     FILTER_ALL,     /* primary key: every event */
     FILTER_USER,    /* outbox_events_user: every event of one user */
@@ -88,11 +88,11 @@ enum filter_source {
 /* One filter by its name, with or without dashes in front, as in a URL's query; value borrowed. A flag takes "", "1" or
  * "true". ERR_USAGE: no such filter, or no such value. A second one of the same name replaces the first. */
 must_check bool filter_set(struct filter *filter, const char *name, const char *value, struct err *err);
-/* Reads what was given; a status may be written in any case. ERR_USAGE: a filter that can match nothing by its form. */
+/* Reads what was given; a status may be written in any case. ERR_USAGE: a filter whose form matches nothing. */
 must_check bool filter_check(struct filter *filter, struct err *err);
 /* "12 events: --status FAILED --code issuer_http_422": what a bulk action has selected. Cut at the size. */
 void filter_describe(const struct filter *filter, int64_t matched, char *ret_text, size_t size);
-/* Whether every event matches; the limit and the order are no filters. */
+/* Whether every event matches; the limit and the order are not filters. */
 bool filter_is_empty(const struct filter *filter);
 enum filter_source filter_source(const struct filter *filter);
 /* operator_pick_*: the events of that source. Its parameters behind FILTER_PARAMS are in pick.h. */

@@ -1,7 +1,8 @@
 /* issuing-ctl: the operator's tool. It talks to PostgreSQL only.
  *
  * The commands are a table; each has a file of its own. Standard output is the result (a table, or JSON lines),
- * standard error is everything else. Only a bulk action asks a question, and only at a terminal. docs/troubleshoot.md lists the exit codes.
+ * standard error is everything else. Only a bulk action asks a question, and only at a terminal. docs/troubleshoot.md
+ * lists the exit codes.
  * Left out: calls to the issuer and core-api, which only workers make. */
 #include "ctl/ctl.h"
 

@@ -1,4 +1,4 @@
-/* A point in time as an operator writes it: so long ago, or a date. Pure. */
+/* A point in time as an operator writes it: how long ago it was, or a date. Pure. */
 #ifndef ISSUING_CTL_MOMENT_H
 #define ISSUING_CTL_MOMENT_H
 
@@ -12,7 +12,7 @@ struct moment {
     int64_t us; /* ago, or since 1970 in UTC */
 };
 
-/* "90s" to "4w": so long ago. Or RFC 3339: "2026-11-20T10:39:57.5Z"; the time, its seconds and its offset may be left
+/* "90s" to "4w": that long ago. Or RFC 3339: "2026-11-20T10:39:57.5Z"; the time, its seconds and its offset may be left
  * out, a blank may stand for the T. Without an offset it is UTC. False: neither, or there is no such time. */
 must_check bool moment_parse(const char *text, struct moment *ret_moment);
 /* As microseconds since 1970. now_us: of the database, since its clock wrote what is compared. */

@@ -23,7 +23,8 @@ must_check bool options_read(const struct option_spec *specs, char **arguments, 
 /* The same of a command that takes nothing else; word names it. ERR_USAGE: there is an argument. */
 must_check bool options_alone(const struct option_spec *specs, const char *word, char **arguments, int count,
                               struct err *err);
-/* Sets one option by its name, given as often as one likes. For a flag the value is "", "1" or "true". ERR_USAGE. */
+/* Sets one option by its name, which may be given any number of times. For a flag the value is "", "1" or "true".
+ * ERR_USAGE. */
 must_check bool options_set(const struct option_spec *specs, const char *name, const char *value, struct err *err);
 /* "90s", "12h", "4w": units ms s m h d, as in the configuration, and w. At most 100 years. */
 must_check bool options_duration(const char *text, int64_t *ret_us);

@@ -2,8 +2,8 @@
  *
  * Invariants: a page starts where the last one ended, so no event is given twice, and each event that is there all the
  * time is looked at. With --since or --until only a part of the primary key is walked: an id of version 7 carries the
- * time of the clock that made it, which is taken to be at most SLACK_MS off. Other ids are in the partition _default, below
- * or above those of all partitions, so these two ends are walked as well.
+ * time of the clock that made it, which is taken to be at most SLACK_MS off. Other ids are in the partition _default,
+ * below or above those of all partitions, so these two ends are walked as well.
  * Left out: the rows themselves (event_fetch), since most callers want only some of them. */
 #include "ctl/pick.h"
 

@@ -1,4 +1,4 @@
-/* Which server has what of a place. A place is on each server of database.url: on its home, on the standbys of it, and
+/* What each server has of a place. A place is on each server of database.url: on its home, on the standbys of it, and
  * on servers that it has left. */
 #ifndef ISSUING_CTL_PLACE_SERVERS_H
 #define ISSUING_CTL_PLACE_SERVERS_H

@@ -32,12 +32,14 @@ void table_add_number(struct table *table, int64_t number);
 /* Prints the rows that were added and removes them. False: out of memory, some are missing. */
 bool table_flush(struct table *table, FILE *out);
 void table_done(struct table *table);
-/* Both: what is left is printed on standard output. ERR_MEMORY, also where an object of table_add_json() is missing. */
+/* Flushes and frees the table: what is left is printed on standard output. ERR_MEMORY, also where an object of
+ * table_add_json() is missing. */
 must_check bool table_end(struct table *table, struct err *err);
 
-/* One line on standard output; takes ownership. ERR_MEMORY: nothing was printed; so is NULL, which could not be made. */
+/* One line on standard output; takes ownership. ERR_MEMORY: nothing was printed; so is NULL, which could not be
+ * made. */
 must_check bool print_json(struct json *json, struct err *err);
-/* The same in the place of a row of the table; table_end() reports a failure. */
+/* The same instead of a row of the table; table_end() reports a failure. */
 void table_add_json(struct table *table, struct json *json);
 /* From now on each such object has the member `place`. */
 void print_set_place(int place);

@@ -6,10 +6,10 @@
 
 #define ROLE_SIZE 64
 
-/* The users of an installation have a role each: issuing-operator is issuing_operator (systemd/issuing.sysusers). False:
- * a user of another name, and *ret_role is untouched. */
+/* The users of an installation have a role each: issuing-operator is issuing_operator (systemd/issuing.sysusers).
+ * False: a user of another name, and *ret_role is untouched. */
 must_check bool role_of_user(const char *os_user, char ret_role[ROLE_SIZE]);
-/* The same of the user who runs this. */
+/* The same for the user who runs this program. */
 must_check bool role_is_ours(char ret_role[ROLE_SIZE]);
 /* What to do when the database refused the connection; is_ours: a user of the installation runs this. Pure. */
 const char *role_hint(const char *sqlstate, bool is_ours);

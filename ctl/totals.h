@@ -32,9 +32,9 @@ struct totals {
     struct totals_place places[CONFIG_PLACES_MAX]; /* the worst first */
 };
 
-/* Reads each place, one after the other, over connections of its own. limit_ms: a place that is not read within it, since
- * the first one was begun, counts as away; 0 = each is waited for. *ret_totals is freed by the caller, with free().
- * False: out of memory. */
+/* Reads each place, one after the other, over connections of its own. limit_ms: a place that is not read within it,
+ * since the first one was begun, counts as away; 0 = each is waited for. *ret_totals is freed by the caller, with
+ * free(). False: out of memory. */
 must_check bool totals_read(const struct ctl *ctl, bool exact, int64_t limit_ms, struct totals **ret_totals,
                             struct err *err);
 

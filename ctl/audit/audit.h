@@ -57,7 +57,7 @@ struct audit_batch {
     char outcome[AUDIT_BATCH_SIZE]; /* "12 COMPLETED, 3 FAILED": what its events are now; "" = it has none */
 };
 
-/* ERR_USAGE: a value that can match nothing by its form. */
+/* ERR_USAGE: a value whose form matches nothing. */
 must_check bool audit_check(struct audit_filter *filter, struct err *err);
 
 /* "1763634000000000.17": the time in us since 1970 and the id, for a URL. False: it is not the text of a cursor. */

@@ -155,7 +155,7 @@ static bool write_rows(const struct audit_export *export, FILE *out, struct audi
             break;
         buf_reset(&line);
         audit_chain_write(&line, &row, link);
-        done = !line.failed || err_set(err, ERR_MEMORY, "row %" PRId64 " has no place in a line", link->id);
+        done = !line.failed || err_set(err, ERR_MEMORY, "row %" PRId64 " does not fit into a line", link->id);
         done = done && (fwrite(line.bytes, 1, line.length, out) == line.length || fail_file("the export", err));
     }
     buf_done(&line);

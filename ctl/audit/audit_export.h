@@ -18,7 +18,7 @@ struct audit_export {
     int64_t now_us;
     int64_t settled;               /* up to this number the trail is decided, */
     char held[200];                /* but for the rows of these transactions; "" = there are none */
-    char kept_from[AUDIT_AT_SIZE]; /* what is older may have left with its time */
+    char kept_from[AUDIT_AT_SIZE]; /* older rows may be deleted already */
 };
 
 /* The rows of the trail, up to `settled`, by their numbers. */

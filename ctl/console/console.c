@@ -3,8 +3,10 @@
  * One loop, one connection to the database, used only from the loop: a page asks its questions one after the other and
  * waits for each, within limits, and a bulk action runs between the requests. That suits one person; it keeps pages
  * simple and consistent.
- * Invariants: no statement takes longer than STATEMENT_TIMEOUT_S, and no wait for a lost server longer than CONSOLE_ANSWER_MS.
- * Left out: TLS and other people. The console is for who started it, on this machine or behind an ssh tunnel. */
+ * Invariants: no statement takes longer than STATEMENT_TIMEOUT_S, and no wait for a lost server longer than
+ * CONSOLE_ANSWER_MS.
+ * Left out: TLS and other people. The console is for the person who started it, on this machine or behind an ssh
+ * tunnel. */
 #include "ctl/console/console.h"
 
 #include <inttypes.h>

@@ -32,7 +32,7 @@ struct console {
 
 struct console_options {
     const char *listen;
-    const char *socket; /* the path of a socket of the file system, in place of `listen`; NULL = none */
+    const char *socket; /* the path of a socket of the file system, instead of `listen`; NULL = none */
     bool is_read_only;
 };
 

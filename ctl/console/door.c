@@ -96,7 +96,7 @@ bool door_admits(void *context, int fd)
     if (is_known)
         fprintf(stderr, "issuing-ctl: a connection of the user %ju was refused: this console is for the user %ju%s\n",
                 (uintmax_t)user, (uintmax_t)door->visitors.own,
-                door->visitors.starter == door->visitors.own ? "" : " and for who started it by sudo");
+                door->visitors.starter == door->visitors.own ? "" : " and for the user who started it by sudo");
     else
         fprintf(stderr, "issuing-ctl: a connection was refused: the kernel does not tell whose it is; a console on "
                         "--socket PATH may know\n");

@@ -17,7 +17,7 @@ struct form {
 };
 
 /* A field without a value is left out: a form sends every input, also those that were left empty. ERR_USAGE: too many
- * fields, a malformed escape, a NUL, no UTF-8, or the same name twice (only "id" may be repeated). */
+ * fields, a malformed escape, a NUL, invalid UTF-8, or the same name twice (only "id" may be repeated). */
 must_check bool form_read(struct slice text, struct form *ret_form, struct err *err);
 void form_done(struct form *form);
 /* NULL: not given. */

@@ -6,29 +6,30 @@
 #include "common/lib/base/base.h"
 #include "common/lib/base/buf.h"
 
-/* Text, for an element or for a quoted attribute: & < > " ' are escaped; what is no UTF-8, control characters and those
+/* Text, for an element or for a quoted attribute: & < > " ' are escaped; invalid UTF-8, control characters and those
  * that turn the direction of text become U+FFFD, and a line end or a tab a blank. NULL and "" write nothing. */
 void html_text(struct buf *out, const char *text);
 /* A clause as a sentence: with a capital letter and a full stop. */
 void html_sentence(struct buf *out, const char *text);
-/* Markup of our own, with text at each "{}": html_put(out, "<td>{}</td>", 1, text). The texts are `const char *`, NULL =
- * "". The markup is a literal. */
+/* Markup of our own, with text at each "{}": html_put(out, "<td>{}</td>", 1, text). The texts are `const char *`, NULL
+ * = "". The markup is a literal. */
 void html_put(struct buf *out, const char *markup, int count, ...);
-/* Text for a part of a URL's query: percent-encoded, which no HTML needs to escape. */
+/* Text for a part of a URL's query: percent-encoded, which needs no escapes in HTML. */
 void html_url(struct buf *out, const char *text);
 
 void html_number(struct buf *out, int64_t number); /* "12 345", with narrow no-break spaces */
 /* <time datetime="...">2026-11-20 10:39:57</time>, UTC; "-" for 0. */
 void html_time(struct buf *out, int64_t wall_us);
 void html_span(struct buf *out, int64_t us); /* "3 min 20 s" */
-/* The begin of a table that scrolls by itself where the window is narrower; `what` names it. caption: NULL = that name,
- * for who cannot see the table. heads: "Type|#Pending", with # before those of numbers. Rows and html_table_end follow. */
+/* Begins a table that scrolls by itself where the window is narrower; `what` names it. caption: NULL = that name, for
+ * people who cannot see the table. heads: "Type|#Pending", with # before those of numbers. Rows and html_table_end
+ * follow. */
 void html_table(struct buf *out, const char *what, const char *caption, const char *heads);
 void html_heads(struct buf *out, const char *heads); /* the cells of such a head alone */
 void html_cell_number(struct buf *out, int64_t number);
 void html_cell_time(struct buf *out, int64_t wall_us);
 void html_table_end(struct buf *out);
-/* The begin of a part of a page with its heading, which refreshes itself. */
+/* Begins a part of a page with its heading, which refreshes itself. */
 void html_section(struct buf *out, const char *id, const char *heading);
 /* A state: sign and word, so that its colour carries no meaning alone. */
 void html_pill(struct buf *out, const char *class, const char *sign, const char *word);

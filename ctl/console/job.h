@@ -56,8 +56,8 @@ void job_free(struct job *job);                                  /* accepts NULL
 extern const struct job_state_pill {
     const char *class, *sign, *word;
 } job_states[];
-/* Counts what the filter matches now as bulk->total, at most JOB_EVENTS_MAX and for at most a few seconds; given ids are
- * counted as they are. */
+/* Counts what the filter matches now as bulk->total, at most JOB_EVENTS_MAX and for at most a few seconds; given ids
+ * are counted as they are. */
 must_check bool job_count(struct job *job, struct err *err);
 /* The next event: seen_us is its updated_at, 0 = given by id. False with ERR_NONE: there is none. */
 must_check bool job_next(struct job *job, struct uuid *ret_id, int64_t *ret_seen_us, struct err *err);

@@ -22,15 +22,15 @@ struct page {
     struct buf *out;         /* the main part of the page */
     const char *title;       /* text; static or in `segment` */
     const char *place;       /* the entry of the navigation that it belongs to: "/events" */
-    int refresh_s;           /* the parts with an id and data-live are fetched again after so long; 0 = never */
+    int refresh_s;           /* the parts with an id and data-live are fetched again after this time; 0 = never */
     int status;              /* 200 */
-    bool is_json;            /* `out` is the whole answer, and no page */
+    bool is_json;            /* `out` is the whole answer, not a page */
     char location[PAGE_LOCATION_SIZE]; /* not "": answered with 303 and this path */
 };
 
 /* Each writes its main part, or fills *err: ERR_NOT_FOUND, ERR_USAGE and ERR_REFUSED are for the reader to correct,
- * ERR_AWAY and ERR_DATABASE say that the database did not answer, or not in time. What was written before is dropped.
- * */
+ * ERR_AWAY and ERR_DATABASE say that the database did not answer, or not in time. What was written before is
+ * dropped. */
 must_check bool page_overview(struct page *page, struct err *err);
 must_check bool page_events(struct page *page, struct err *err);
 must_check bool page_event(struct page *page, struct err *err);
@@ -55,7 +55,7 @@ must_check bool page_ask_write_result(struct page *page, struct err *err);
 
 /* The whole document around page->out. */
 void layout_write(struct buf *document, const struct page *page);
-/* A document of its own, for who is not admitted: no navigation, nothing of the database. */
+/* A document of its own, for a visitor who is not admitted: no navigation, nothing of the database. */
 void layout_notice(struct buf *document, const char *title, const char *why);
 /* The main part of a page that could not be made. */
 void layout_error(struct page *page, const struct err *err);

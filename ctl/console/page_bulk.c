@@ -1,8 +1,8 @@
 /* A bulk action: preview, start, progress, stop.
  *
  * The preview is a GET: its URL can be passed on. It counts, shows the first events with what would happen to each, and
- * has the form that starts it. Starting needs a reason and a confirmation, which for many events is their number, typed;
- * when more match by then than were shown, nothing is started. */
+ * has the form that starts it. Starting needs a reason and a confirmation, which for many events is their number,
+ * typed; when more match by then than were shown, nothing is started. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -17,7 +17,7 @@ enum flow_column { FROM_AT, ACCEPTED, COMPLETED, REJECTED, FAILED, IS_CUT };
 /* Events accepted and ended in the last hours: from the rows, in steps of ten minutes; if these are too many to read
  * again and again, from the statistics of the hours in which events ended. */
 struct flow {
-    const struct pg_rows *parts, *hours; /* hours: in place of parts; both NULL = the database took too long */
+    const struct pg_rows *parts, *hours; /* hours: instead of parts; both NULL = the database took too long */
     int64_t begun, completed, rejected;  /* begun: accepted, or ended */
     char since[40];
 };

@@ -1,5 +1,5 @@
-/* The last day by the hour, and the last 30 days, as plots, by outbox_statistics as `issuing-ctl stats` has them: an event
- * counts in the hour and the day in which it ended, and every event does. */
+/* The last day by the hour, and the last 30 days, as plots, by outbox_statistics as `issuing-ctl stats` has them: an
+ * event counts in the hour and the day in which it ended, and every event does. */
 #include "ctl/console/console.h"
 #include "ctl/console/html.h"
 #include "ctl/console/page.h"

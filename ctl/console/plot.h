@@ -1,4 +1,4 @@
-/* A plot over time as inline SVG, with its figures as a table for who cannot see it. */
+/* A plot over time as inline SVG, with its figures as a table for people who cannot see it. */
 #ifndef ISSUING_CONSOLE_PLOT_H
 #define ISSUING_CONSOLE_PLOT_H
 
@@ -24,7 +24,8 @@ struct plot {
 
 /* rows: the first column is the time at which a part begins, oldest first. */
 void plot_write(struct buf *out, const struct plot *plot, const struct pg_rows *rows);
-/* The top of an axis: the first round value that is not below `value`, at least 1. is_duration: ms, round in its units. */
+/* The top of an axis: the first round value that is not below `value`, at least 1. is_duration: ms, round in its
+ * units. */
 int64_t plot_top(int64_t value, bool is_duration);
 
 #endif

@@ -7,7 +7,7 @@
 #include "ctl/console/form.h"
 #include "ctl/filter.h"
 
-/* The filter borrows its texts from the form. Fields that are no filter are left alone. ERR_USAGE. */
+/* The filter borrows its texts from the form. Fields that are not filters are left alone. ERR_USAGE. */
 must_check bool selection_read(const struct form *form, struct filter *ret_filter, struct err *err);
 /* The inputs of a form, filled with what is set: those that are always shown; the others, folded away. */
 void selection_write_common(struct buf *out, const struct form *form);

@@ -15,8 +15,8 @@ struct status_kept {
     int64_t until_ms;     /* monotonic */
 };
 
-/* operator_open, operator_failed, operator_status_rejected, operator_pattern, operator_pace; console_flow; console_ends of
- * the last 24 hours, of the last 30 days. */
+/* operator_open, operator_failed, operator_status_rejected, operator_pattern, operator_pace; console_flow; console_ends
+ * of the last 24 hours, of the last 30 days. */
 enum status_what {
     STATUS_OPEN,
     STATUS_FAILED,

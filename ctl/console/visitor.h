@@ -2,7 +2,7 @@
  * cookie is all that keeps them out; so the kernel is asked for the owner of the socket at the other end.
  *
  * TCP: sock_diag(7), for exactly that socket. Its owner is known while somebody has it open: a closed one belongs to
- * root for the kernel, so it counts as unknown. Sockets of the file system: SO_PEERCRED. Who is unknown is not
+ * root for the kernel, so it counts as unknown. Sockets of the file system: SO_PEERCRED. An unknown user is not
  * admitted. */
 #ifndef ISSUING_CONSOLE_VISITOR_H
 #define ISSUING_CONSOLE_VISITOR_H
@@ -19,7 +19,7 @@ struct visitors {
     uid_t starter; /* who started the console by sudo; else `own` */
 };
 
-/* Users are who runs this process and, where that was done by sudo, who called sudo. */
+/* The users are the one who runs this process and, where sudo started it, the one who called sudo. */
 void visitors_open(struct visitors *visitors);
 /* Opens what users of TCP are asked for. ERR_SYSTEM. */
 must_check bool visitors_know_tcp(struct visitors *visitors, struct err *err);

@@ -1,4 +1,5 @@
-/* The checks of doctor that look at the database: version, settings, schema, roles and rights, retentions (doctor.h). */
+/* The checks of doctor that look at the database: version, settings, schema, roles and rights, retentions
+ * (doctor.h). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,7 @@
-/* The check that asks a worker to call the issuer or the receiver of a route (doctor.h). issuing-ctl itself calls nobody: it leaves a
- * question in issuing.issuer_checks, and prints what a worker has found with the worker's own configuration. What comes
- * back is text of a worker, which holds words of the issuer: it is printed as text of others. */
+/* The check that asks a worker to call the issuer or the receiver of a route (doctor.h). issuing-ctl itself calls
+ * nobody: it leaves a question in issuing.issuer_checks, and prints what a worker has found with the worker's own
+ * configuration. What comes back is text of a worker, which holds words of the issuer: it is printed as text of
+ * others. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* The checks of doctor that look at what others do to our sessions: settings of roles, what is logged of them, locks, and
- * whether the housekeeping passes (doctor.h). */
+/* The checks of doctor that look at what others do to our sessions: settings of roles, what is logged of them, locks,
+ * and whether the housekeeping passes (doctor.h). */
 #include <inttypes.h>
 
 #include "ctl/doctor/doctor.h"

@@ -31,7 +31,7 @@ const char *outlook_action_text(enum outlook_action action)
 
 /* ---- codes ---- */
 
-/* Of "issuer_http_503": the peer in words and 503; 0 if it is no such code. */
+/* Of "issuer_http_503": the peer in words and 503; 0 if it is not such a code. */
 static int http_status(const char *code, const char **ret_peer)
 {
     static const struct {

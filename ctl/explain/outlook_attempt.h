@@ -1,5 +1,5 @@
-/* What the coming attempt over an event does, as an operator reads it. The decision is the worker's own (decide.h), over
- * an attempt that is filled from the row; here it only gets words. Pure. */
+/* What the coming attempt over an event does, as an operator reads it. The decision is the worker's own (decide.h),
+ * over an attempt that is filled from the row; here it only gets words. Pure. */
 #ifndef ISSUING_CTL_OUTLOOK_ATTEMPT_H
 #define ISSUING_CTL_OUTLOOK_ATTEMPT_H
 
@@ -37,7 +37,8 @@ int64_t outlook_route_settle_ms(const struct config *config, const char *type);
 #define OUTLOOK_ROUTE_SETTLE_MAX_MS (INT64_C(20) * 60 * 1000)
 
 /* The event as a claim at at_us would give it to a worker. event_read_prospect() has read it; route: NULL = a card
- * request. What a route is comes from issuing.routes, where workers leave it; its timeout is in the configuration only. */
+ * request. What a route is comes from issuing.routes, where workers leave it; its timeout is in the configuration
+ * only. */
 void outlook_attempt_fill(const struct event *event, const struct cluster_route *route, const struct config *config,
                           int64_t at_us, struct attempt *ret_attempt, struct view *ret_view);
 /* What that attempt does, as a clause. any_attempt: one was made before, or may have been. */

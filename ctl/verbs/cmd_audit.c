@@ -1,5 +1,5 @@
-/* issuing-ctl audit: who did what, and why. Prints what each step of the walk (audit.h) has found at once, so that a long
- * list costs memory for one step only, and Ctrl-C ends it between two steps. */
+/* issuing-ctl audit: who did what, and why. Prints what each step of the walk (audit.h) has found at once, so that a
+ * long list costs memory for one step only, and Ctrl-C ends it between two steps. */
 #include <inttypes.h>
 #include <stdio.h>
 

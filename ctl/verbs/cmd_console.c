@@ -35,7 +35,7 @@ static bool run_console(struct ctl *ctl, char **arguments, int count, struct err
     if (expose && expose[0] == '\0')
         return err_set(err, ERR_USAGE, "--expose needs a reason");
     if (options.socket && (options.listen || expose))
-        return err_set(err, ERR_USAGE, "--socket takes the place of --listen and --expose");
+        return err_set(err, ERR_USAGE, "--socket replaces --listen and --expose");
     if (!options.listen)
         options.listen = CONSOLE_LISTEN_DEFAULT;
     if (!options.socket && !check_listen(options.listen, expose, err))

@@ -65,7 +65,8 @@ static bool check_issuer(struct doctor *doctor, const struct doctor_options *opt
     return true;
 }
 
-/* A database that no command may use is looked at all the same; of a place on several servers the one that serves it. */
+/* A database that no command may use is looked at all the same; of a place on several servers the one that serves
+ * it. */
 static bool connect(struct ctl *ctl, struct err *err)
 {
     return (ctl->config->database.places > 1 && ctl_connect(ctl, err)) || ctl_connect_only(ctl, err);

@@ -1,6 +1,6 @@
-/* issuing-ctl list: events by filter. Looks at a page of events at a time and prints what matches at once, so a long list
- * costs memory for one page of each place only, and Ctrl-C ends it between two pages. Several places are walked at the
- * same time, and their events are merged by their ids, which is the order of each. */
+/* issuing-ctl list: events by filter. Looks at a page of events at a time and prints what matches at once, so a long
+ * list costs memory for one page of each place only, and Ctrl-C ends it between two pages. Several places are walked at
+ * the same time, and their events are merged by their ids, which is the order of each. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,9 +61,9 @@ static void fail(struct list *list, struct source *source, struct err *err)
     source->is_found = false;
 }
 
-/* For people outside, the issuer, core-api's team, support: the event with its attempts, and without what names its user:
- * user id, client key, trace, the digits of its card and of the one it replaces. These members are null. What operators
- * did is left out, since reasons may name anything. */
+/* For people outside, the issuer, core-api's team, support: the event with its attempts, and without what names its
+ * user: user id, client key, trace, the digits of its card and of the one it replaces. These members are null. What
+ * operators did is left out, since reasons may name anything. */
 static bool read_bundle(struct pg_sync *db, const struct event *event, struct json **ret_json, struct err *err)
 {
     pg_rows_scope struct pg_rows *attempts = NULL;

@@ -1,11 +1,11 @@
-/* issuing-ctl prove: by the rows that are here, nothing was lost or doubled, and nothing waits for what is over. The lines
- * are those of doctor.h.
+/* issuing-ctl prove: by the rows that are here, nothing was lost or doubled, and nothing waits for what is over. The
+ * lines are those of doctor.h.
  *
  * A run goes over the events by their ids, in pieces: a check of a piece is one statement, and a long one would hold up
- * vacuum. Between two pieces the run rests for as long as it has read, so it takes half of one connection. A run over all
- * data is a proof: each piece is recorded, and a run that was stopped is continued by the next one.
- * Left out: what is missing here as a whole, as after the restore of an older backup, which only the issuer and core-api
- * know. */
+ * vacuum. Between two pieces the run rests for as long as it has read, so it takes half of one connection. A run over
+ * all data is a proof: each piece is recorded, and a run that was stopped is continued by the next one.
+ * Left out: what is missing here as a whole, as after the restore of an older backup, which only the issuer and
+ * core-api know. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -234,7 +234,8 @@ static bool read_pieces(struct proof *proof, struct pg_param begin, bool *ret_is
     return true;
 }
 
-/* Whether the rows agree with each other, of the last since_us or of all (0). False: the database went away, or refused. */
+/* Whether the rows agree with each other, of the last since_us or of all (0). False: the database went away, or
+ * refused. */
 static bool prove(struct doctor *doctor, int64_t since_us, int64_t timeout_us, struct err *err)
 {
     struct proof proof = {.doctor = doctor, .timeout_us = timeout_us};

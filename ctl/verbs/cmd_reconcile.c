@@ -1,9 +1,9 @@
 /* issuing-ctl reconcile: compares what the issuer, or the receiver of a route, has for these events with what we have.
  *
  * Leaves marks, at most MARKS_MAX at a time, and waits for what workers make of them. An event that another operator
- * reconciles at the same time has one mark, and both get its result; when that mark is over by the other one's deadline,
- * this command leaves its own. A command that is stopped or killed leaves its marks: workers finish them, or their
- * deadline does. */
+ * reconciles at the same time has one mark, and both get its result; when that mark is over by the other one's
+ * deadline, this command leaves its own. A command that is stopped or killed leaves its marks: workers finish them, or
+ * their deadline does. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -319,7 +319,7 @@ static bool complete_filter(struct filter *filter, bool all, struct err *err)
     return true;
 }
 
-/* has_more: something is given that is no filter. */
+/* has_more: something is given that is not a filter. */
 static bool check_from_issuer(struct reconcile *reconcile, bool has_more, struct err *err)
 {
     struct filter *filter = &reconcile->filter;

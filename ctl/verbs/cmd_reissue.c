@@ -1,4 +1,4 @@
-/* issuing-ctl reissue: a new event, and so a new issuer key, in the place of a FAILED one that has no card.
+/* issuing-ctl reissue: a new event, and so a new issuer key, instead of a FAILED one that has no card.
  *
  * A worker looks the event up at the issuer first and makes the exchange in one transaction; this command leaves the
  * mark and waits. When the time runs out or the operator stops, the mark is withdrawn: the database decides whether the
