@@ -2,8 +2,8 @@
  * forgets them would charge twice, and no caller could do anything about it.
  *
  * A line for each execution and each kept answer, written before the answer is sent; it reaches the kernel, not the
- * disk: a process may die at any moment, a machine may not. The lifetime of a key starts again when the file is read.
- * */
+ * disk: a process may die at any moment, a machine may not. The lifetime of a key starts again when the file is
+ * read. */
 #ifndef ISSUING_SANDBOX_CHARGES_FILE_H
 #define ISSUING_SANDBOX_CHARGES_FILE_H
 

@@ -56,7 +56,7 @@ struct dialect {
     struct dialect_refusal unauthorized, not_found;
     /* An error's whole body. code comes from the dialect or from a rule and is never empty. */
     void (*put_error)(struct json_writer *writer, int status, const char *code, const char *detail);
-    /* Executes an order that is no repeat: changes the ledger, writes the answer with dialect_begin_answer() or
+    /* Executes an order that is not a repeat: changes the ledger, writes the answer with dialect_begin_answer() or
      * dialect_answer_error(). The ledger result is for the report of late executions. */
     enum ledger_result (*execute)(struct sandbox *sandbox, enum call_kind kind, const struct sandbox_order *order,
                                   struct sandbox_answer *answer);
@@ -82,9 +82,11 @@ const char *dialect_user_of(const struct sandbox *sandbox, struct slice holder);
 /* The card of that id. Fills in the reference and the user of the order, for reports and rules. */
 must_check bool dialect_find_card(const struct sandbox *sandbox, struct slice id, struct sandbox_order *order,
                                   uint32_t *ret_card);
-/* A number of the query; *number is unchanged if the query has none. False: it is no decimal number from min to max. */
+/* A number of the query; *number is unchanged if the query has none. False: it is not a decimal number from min to
+ * max. */
 must_check bool dialect_query_number(struct slice query, const char *name, size_t min, size_t max, size_t *number);
-/* A time of the query, as RFC 3339 writes it, in microseconds; `otherwise` if the query has none. False: it is no time. */
+/* A time of the query, as RFC 3339 writes it, in microseconds; `otherwise` if the query has none. False: it is not a
+ * time. */
 must_check bool dialect_query_time(struct slice query, const char *name, int64_t otherwise, int64_t *ret_us);
 /* Adds the `issuer` object of core-api, with the parameters of the user, and makes the holder known to the issuer.
  * holder: NULL = the dialect invents one. Nothing is added where the dialect has no holders. */

@@ -1,8 +1,8 @@
 /* The dialect `adyen`: payment instruments by Adyen's Configuration API v2 (docs.adyen.com, Balance Platform). Texts
- * are in dialect_adyen_words.c. Pitfalls: unknown members are refused, numbers are masked, a reference is no key (any
- * number of instruments may have it), a look-up reads a balance account by offsets, newest first, and its rows move
- * while cards are made (the fault `skip_row` makes a walk miss one), and keys may be ignored (--ignore-keys): Adyen
- * documents keys in general and declares none for this API.
+ * are in dialect_adyen_words.c. Pitfalls: unknown members are refused, numbers are masked, a reference is not a key
+ * (any number of instruments may have it), a look-up reads a balance account by offsets, newest first, and its rows
+ * move while cards are made (the fault `skip_row` makes a walk miss one), and keys may be ignored (--ignore-keys):
+ * Adyen documents keys in general and declares none for this API.
  *
  * Not known from the documents, and decided here: an unknown balance account or instrument is 422, as is every change
  * of a closed instrument; a key that was used with another body is 704, like a key that is in use; brandVariant has at
@@ -142,7 +142,7 @@ static must_check bool has_json(struct sandbox_call *call, const struct words *w
     if (!sandbox_call_is_json(call->request))
         dialect_refuse(call, 415, "00_415", "Content-Type must be application/json.");
     else if (words->body.kind != JSON_OBJECT)
-        dialect_refuse(call, 400, "00_400", "The body is no JSON object.");
+        dialect_refuse(call, 400, "00_400", "The body is not a JSON object.");
     else
         return true;
     return false;

@@ -21,8 +21,8 @@
  *
  * dialect_begin() counts and notes the call, finds its fault, and checks the credential. False: call
  * sandbox_call_finish() and nothing else. Scripted faults need no code in the dialect: `status` and similar ones use
- * put_error, late executions use execute(), `wrong_reference`, `contradictory` and `answer` use members of the table. Only
- * `stale` does: the look-up shows cards as they were at sandbox_call_shown_ms(). */
+ * put_error, late executions use execute(), `wrong_reference`, `contradictory` and `answer` use members of the table.
+ * Only `stale` does: the look-up shows cards as they were at sandbox_call_shown_ms(). */
 #ifndef ISSUING_SANDBOX_DIALECT_CALL_H
 #define ISSUING_SANDBOX_DIALECT_CALL_H
 

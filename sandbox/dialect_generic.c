@@ -81,7 +81,7 @@ static const char *read_create(const struct http_request *request, struct create
     struct json_value replaces = json_member(body, "replaces");
     if (replaces.kind == JSON_STRING &&
         !read_text(body, "replaces", words->replaces, sizeof(words->replaces), &order->replaces))
-        return "replaces is no card id";
+        return "replaces is not a card id";
     if (replaces.kind != (order->is_reissue ? JSON_STRING : JSON_NULL))
         return "replaces must be a card id for reissue, null for new";
     if (!is_text_or_null(json_member(body, "program")) || !is_text_or_null(json_member(body, "memo")))

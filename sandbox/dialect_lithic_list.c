@@ -27,7 +27,7 @@ static const char *read_filter(const struct sandbox *sandbox, struct slice query
         return "page_size is not between 1 and 100";
     if (!dialect_query_time(query, "begin", 0, &ret_filter->begin_us) ||
         !dialect_query_time(query, "end", INT64_MAX, &ret_filter->end_us))
-        return "begin or end is no time of RFC 3339";
+        return "begin or end is not a time of RFC 3339";
     if (!http_query_text(query, "starting_after", ret_filter->after, sizeof(ret_filter->after)))
         return NULL;
     if (!ledger_card_of_id(sandbox->ledger, slice_of(ret_filter->after), &after))

@@ -286,7 +286,7 @@ static void put_parameters(struct json_writer *writer, const char *user_id, cons
         json_add_text(writer, "user_token", holder);
 }
 
-/* A code that is no number, such as a rule's, becomes the status. */
+/* A code that is not a number, such as a rule's, becomes the status. */
 static void put_error(struct json_writer *writer, int status, const char *code, const char *detail)
 {
     char number[12];

@@ -33,7 +33,7 @@ struct json_shape_flaw {
 };
 
 /* Fills in the first `max` flaws, unknown members included, in the order of the text and then of the table; returns how
- * many it filled in: 0 = the object has this shape. `object` may be any value; one that is no object is a flaw. */
+ * many it filled in: 0 = the object has this shape. `object` may be any value; one that is not an object is a flaw. */
 size_t json_shape_check(struct json_value object, const struct json_shape *shape, struct json_shape_flaw *ret_flaws,
                         size_t max);
 

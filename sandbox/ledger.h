@@ -167,8 +167,8 @@ must_check bool ledger_reset(struct ledger *ledger);
  * refusal and no card. */
 enum ledger_result ledger_create(struct ledger *ledger, const struct ledger_order *order, int64_t now_ms,
                                  uint32_t *ret_card);
-/* The same without a look at keys: always a new card. False: out of memory. The order says what becomes of the old card
- * of a reissue. */
+/* The same, but keys are not looked at: always a new card. False: out of memory. The order says what becomes of the old
+ * card of a reissue. */
 must_check bool ledger_make_card(struct ledger *ledger, const struct ledger_order *order, int64_t now_ms,
                                  uint32_t *ret_card);
 /* Stored answers. NULL = nothing is known of the key, or its lifetime is over. Valid until ledger_reset(). */

@@ -7,8 +7,8 @@
 #include "common/lib/base/base.h"
 #include "sandbox/spans.h"
 
-/* Into spans. NULL, and in *ret_rejected the spans that have no trace id, span id or name that could be used, or a member
- * of another type; or why nothing of the body can be read, and none of it is in spans. */
+/* Into spans. NULL, and in *ret_rejected the spans that have no trace id, span id or name that could be used, or a
+ * member of another type; or why nothing of the body can be read, and none of it is in spans. */
 const char *otlp_read(struct slice body, struct spans *spans, size_t *ret_rejected);
 
 #endif

@@ -33,7 +33,7 @@ bool signature_load(const char *path, struct secret *ret_key, struct err *err)
     return is_good;
 }
 
-/* The seconds, -1 = it is no number. */
+/* The seconds, -1 = it is not a number. */
 static int64_t read_time(struct slice text)
 {
     int64_t seconds = 0;

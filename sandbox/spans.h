@@ -1,5 +1,5 @@
-/* The newest spans that exporters of traces sent: a ring of fixed-size rows. Longer texts are cut, attributes and events
- * that have no room are left out, and the row says so. */
+/* The newest spans that exporters of traces sent: a ring of fixed-size rows. Longer texts are cut, attributes and
+ * events that have no room are left out, and the row says so. */
 #ifndef ISSUING_SANDBOX_SPANS_H
 #define ISSUING_SANDBOX_SPANS_H
 
@@ -31,7 +31,8 @@ struct span {
     char attributes[1024]; /* name, NUL, value, NUL, ... */
 };
 
-/* The attribute after `at`, in the span's order; NULL = the first. NULL at the end; its value stands behind its name. */
+/* The attribute after `at`, in the span's order; NULL = the first. NULL at the end; its value stands behind its
+ * name. */
 const char *span_attribute(const struct span *span, const char *at);
 const char *span_attribute_value(const char *name);
 

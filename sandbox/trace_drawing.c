@@ -17,8 +17,8 @@ static const char *const hidden_prefixes[] = {"messaging.", "network.", "url."};
 /* Told without a name. */
 static const char *const bare[] = {"error.type", "http.response.status_code", "server.address"};
 
-/* The text without what steers a terminal (controls of C0 and C1) or turns its direction (U+200E, U+202A, U+2066 ...), for
- * a page with its marks escaped. Returns how many characters it has. */
+/* The text without what steers a terminal (controls of C0 and C1) or turns its direction (U+200E, U+202A, U+2066 ...),
+ * for a page with its marks escaped. Returns how many characters it has. */
 static size_t put_plain(struct buf *out, const char *text, bool as_page)
 {
     size_t characters = 0;
