@@ -117,7 +117,8 @@ def main():
     parts = ["/* Made by migrations/embed_schema.py. Do not edit. */", f'#include "{out_h.name}"', "#include <stddef.h>",
              ""]
     for name in ("roles", "grants"):
-        parts += [array(f"{name}_text", read(schema[f"{name}.sql"])), f"const char *const schema_{name} = {name}_text;", ""]
+        parts += [array(f"{name}_text", read(schema[f"{name}.sql"])), f"const char *const schema_{name} = {name}_text;",
+                  ""]
     grants = schema["grants.sql"]
     parts += [array("rights_text", rights(grants, read(grants).decode())),
               "const char *const schema_rights = rights_text;", ""]

@@ -4,8 +4,8 @@
     embed_statements.py OUT_H OUT_C file.sql...
 
 Refuses what would only fail at run time: a name given twice, a statement without `-- why:` or shape, several
-statements under one name, a part that is not there, never used or within itself, and a parameter that does not carry its
-cast everywhere ($1::uuid[]): parameters travel in binary, so the type that the server sees must be the type that
+statements under one name, a part that is not there, never used or within itself, and a parameter that does not carry
+its cast everywhere ($1::uuid[]): parameters travel in binary, so the type that the server sees must be the type that
 pg_param.h wrote.
 Left out: whether the SQL is right; a test prepares each on the migrated schema.
 """
@@ -18,9 +18,10 @@ PARAMETERS_MAX = 24  # PG_PARAMS_MAX in pg_param.h
 SHAPES = {"none": "SQL_NONE", "one": "SQL_ONE", "many": "SQL_MANY"}
 TYPES = {name: name for name in ("int8", "bool", "uuid", "text", "bytea")} | {"bigint": "int8", "boolean": "bool"}
 
-# A call of one function, perhaps with an array of rows as a parameter or a result, and nothing else: there is nothing in
-# its plan that could grow old, so sessions may keep it (pg_statement.h).
-CALL = re.compile(r"SELECT [a-z0-9_]+(, [a-z0-9_]+)*(, issuing\.(?:acknowledged|asks_wait)\(\))? FROM issuing\.[a-z0-9_]+\(( ?ARRAY\(SELECT ROW\(a\.\*\)::issuing\.\w+"
+# A call of one function, perhaps with an array of rows as a parameter or a result, and nothing else: there is nothing
+# in its plan that could grow old, so sessions may keep it (pg_statement.h).
+CALL = re.compile(r"SELECT [a-z0-9_]+(, [a-z0-9_]+)*(, issuing\.(?:acknowledged|asks_wait)\(\))?"
+                  r" FROM issuing\.[a-z0-9_]+\(( ?ARRAY\(SELECT ROW\(a\.\*\)::issuing\.\w+"
                   r" FROM unnest\([^()]*\) a\))?[^()]*\)( LEFT JOIN unnest\(events\) ON true)?|"
                   r"SELECT issuing\.hint\([^()]*\)::text")
 
@@ -82,8 +83,8 @@ def take_parts(path, lines):
 
 
 def insert_parts(path, lines):
-    """The lines of one file with each `-- insert: name` replaced by the lines of that part of the file, which may insert
-    others."""
+    """The lines of one file with each `-- insert: name` replaced by the lines of that part of the file, which may
+    insert others."""
     parts, lines = take_parts(path, lines)
     used = set()
 

@@ -209,7 +209,7 @@ CREATE TABLE issuing.issuer_events (
 CREATE INDEX issuer_events_at ON issuing.issuer_events (at);
 
 -- One live reissue per card. A unique index could not do it: in a partitioned table it must hold the id. A reissue
--- that was REJECTED gives its place away.
+-- that was REJECTED leaves the card to another one.
 CREATE TABLE issuing.card_reissues (
     event_id uuid NOT NULL,
     user_id  text COLLATE "C" NOT NULL,
@@ -217,7 +217,7 @@ CREATE TABLE issuing.card_reissues (
     PRIMARY KEY (user_id, card_id)
 );
 
--- Which event took the place of which, for ever: no event is reissued twice.
+-- Which event replaces which, for ever: no event is reissued twice.
 CREATE TABLE issuing.event_reissues (
     old_id uuid PRIMARY KEY,
     new_id uuid NOT NULL UNIQUE,
@@ -324,7 +324,7 @@ CREATE TABLE issuing.issuer_listings (
     CONSTRAINT issuer_listings_lease CHECK ((lease_until IS NULL) = (lease_token IS NULL))
 );
 
--- What such a list had, and what it should have had. Rows that are no question leave when it is compared.
+-- What such a list had, and what it should have had. Rows that are not questions leave when it is compared.
 CREATE TABLE issuing.listed_cards (
     listing        uuid NOT NULL,
     issuer_card_id text COLLATE "C" NOT NULL,
@@ -396,9 +396,9 @@ CREATE UNIQUE INDEX marks_event ON issuing.marks (event_id, (action = 'look')) W
 CREATE INDEX marks_due ON issuing.marks (due_at) WHERE finished_at IS NULL; -- take_marks
 CREATE INDEX marks_finished ON issuing.marks (finished_at) WHERE finished_at IS NOT NULL;
 
--- Ends whose notifications are no events yet. The transaction of the ends writes one row for all of one call: the
--- ids are enough, because a request that is COMPLETED or REJECTED never changes again. An end that is FAILED has a row
--- of its own with what GET said, since a replay changes the request. A row costs little however long nobody takes it.
+-- Ends whose notifications are not events yet. The transaction of the ends writes one row for all of one call: the ids
+-- are enough, because a request that is COMPLETED or REJECTED never changes again. An end that is FAILED has a row of
+-- its own with what GET said, since a replay changes the request. A row costs little however long nobody takes it.
 -- Taken by claim_notifications, in the order of n: a sequence follows the ends of one request, also when a clock steps.
 CREATE TABLE issuing.end_notifications (
     n          int8 NOT NULL GENERATED ALWAYS AS IDENTITY,

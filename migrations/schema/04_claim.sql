@@ -65,10 +65,10 @@ RETURN coalesce(deferral_code ~ '^(issuer|core|route)_http_[34]..$' AND right(de
                 NOT IN ('408', '409', '425', '429') OR deferral_code = 'route_refuses', false);
 
 -- Which events a claim takes while some are refused (worker/peers/suspicion.h): fresh ones, then refused ones, in turns
--- from three places of the index: the oldest in their order; any of the newest, since those that are refused may come
+-- from three parts of the index: the oldest in their order; any of the newest, since those that are refused may come
 -- faster than claims do; and any behind a time left to chance, so that nothing hides an event for ever. `looks` rows
--- are looked at in each place, whatever lies there. Which place is first is left to chance, too. Nothing is locked:
--- claim locks.
+-- are looked at in each part, whatever is there. Which part is first is left to chance, too. Nothing is locked: claim
+-- locks.
 CREATE OR REPLACE FUNCTION issuing.choose_due(of_type text, most int8, since timestamptz, choice text)
 RETURNS TABLE (id uuid, due_at timestamptz)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
@@ -395,7 +395,8 @@ BEGIN
     ELSIF is_ordered THEN
         due := issuing.due_ordered(of_type, most, since, slack);
     ELSE
-        -- What is retried and new ends have half of the places each, if they need them; the one that is left by lot.
+        -- Retries and new ends get half of `most` each, if they need it; who gets the one that is left is left to
+        -- chance.
         due := issuing.due_oldest(of_type, CASE WHEN makes_ends THEN (most + (random() < 0.5)::int) / 2 ELSE most END,
                                   since, slack, inserted, looks);
     END IF;

@@ -91,7 +91,7 @@ BEGIN
         ), suspected AS (
             INSERT INTO lost_events (event_id) SELECT b.id FROM back b
             WHERE b.lost_count >= 2 AND b.lost_count < lost_most
-            -- guard: an event that is lost again keeps its place among those that are tried alone
+            -- guard: an event that is lost again keeps its position among those that are tried alone
             ON CONFLICT (event_id) DO UPDATE SET since = excluded.since
         )
         SELECT count(*), count(*) FILTER (WHERE b.lost_count >= lost_most) INTO freed, ended FROM back b;

@@ -16,7 +16,7 @@ BEGIN
     END IF;
     kept := answer::jsonb;
     RETURN CASE WHEN octet_length(kept::text) <= 16384 THEN kept END;
--- guard: an answer that is no JSON fails no end
+-- guard: an answer that is not JSON fails no end
 EXCEPTION WHEN data_exception OR program_limit_exceeded THEN
     RETURN NULL;
 END
@@ -200,7 +200,7 @@ BEGIN
                d.retry_count + CASE WHEN a.give_back THEN 1 ELSE 0 END, a.unknown, d.user_id, worker, a.step, a.outcome,
                a.code, a.detail
         FROM changed d JOIN asked a ON a.id = d.id
-        -- guard: a repeated deferral is no further row of attempts
+        -- guard: a repeated deferral is not a further row of attempts
         WHERE NOT (a.give_back AND (d.deferral_count > 1 OR d.deferral_code IS DISTINCT FROM a.code))
         ON CONFLICT DO NOTHING
     ), counted AS (

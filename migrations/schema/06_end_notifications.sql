@@ -89,7 +89,7 @@ AS $$
 #variable_conflict use_column
 DECLARE
     us constant int8 := (date_part('epoch', clock_timestamp()) * 1000000)::int8;
-    ordered_us int8[]; -- by the place of the end
+    ordered_us int8[]; -- by the index of the end
 BEGIN
     IF is_ordered THEN
         ordered_us := ARRAY(

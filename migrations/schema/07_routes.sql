@@ -85,7 +85,7 @@ BEGIN
         CONTINUE WHEN free_held(left_type);
         UPDATE routes r SET frees_held = false WHERE r.event_type = left_type AND NOT r.is_ordered;
     END LOOP;
-    -- By the clock of the retentions: a step of the database's makes no route old.
+    -- By the clock of the retentions: a step of the database's clock makes no route old.
     FOR left_type IN
         SELECT r.event_type FROM routes r
         -- guard: a route leaves no sooner than its retention

@@ -36,10 +36,10 @@ BEGIN
 END
 $$;
 
--- One live reissue per card: a card request of kind reissue takes the place of its card, and nothing else does. A
--- REJECTED event, also one that housekeeping moves to another partition, needs no place; nor does one whose payload
--- cannot be used. A card that is neither active nor frozen has been replaced: its place stays taken when the event is
--- long gone.
+-- One live reissue per card: a card request of kind reissue is noted as that of its card, and nothing else is. A
+-- REJECTED event, also one that housekeeping moves to another partition, is not noted; nor is one whose payload cannot
+-- be used. A card that is neither active nor frozen has been replaced: it gets no other reissue when the event is long
+-- gone.
 CREATE OR REPLACE FUNCTION issuing.reissue_once() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
@@ -47,9 +47,9 @@ AS $$
 DECLARE
     replaced text := lower(NEW.payload ->> 'replaces');
 BEGIN
-    -- guard: only a card reissue takes the place of its card
+    -- guard: only a card reissue is noted as the reissue of its card
     IF NEW.event_type <> 'CARD_ISSUE' OR NEW.payload ->> 'kind' IS DISTINCT FROM 'reissue'
-       -- guard: a rejected reissue takes no place
+       -- guard: a rejected reissue is not noted
        OR NEW.status = 'REJECTED' THEN
         RETURN NULL;
     END IF;
@@ -58,16 +58,16 @@ BEGIN
     IF FOUND THEN
         RETURN NULL;
     END IF;
-    -- Another event has the place. The lock on the place comes first, in its own statement: only a snapshot taken
-    -- after it sees the event of the transaction that was waited for.
-    -- guard: the event that replaces a card is looked up after the lock on its place
+    -- Another event has the row. The lock on the row comes first, in its own statement: only a snapshot taken after it
+    -- sees the event of the transaction that was waited for.
+    -- guard: the event that replaces a card is looked up after the lock on its row
     PERFORM FROM card_reissues r WHERE r.user_id = NEW.user_id AND r.card_id = replaced FOR UPDATE;
     UPDATE card_reissues r SET event_id = NEW.id
     WHERE r.user_id = NEW.user_id AND r.card_id = replaced
       AND (r.event_id = NEW.id
            OR NOT EXISTS (SELECT FROM outbox_events e
                           WHERE e.id = r.event_id AND e.status <> 'REJECTED'
-                            -- guard: a reissue whose payload cannot be used gives its place away
+                            -- guard: a reissue whose payload cannot be used leaves its card to another
                             AND e.reason_code IS DISTINCT FROM 'payload_invalid')
               AND NOT EXISTS (SELECT FROM cards c
                               WHERE c.user_id = NEW.user_id AND c.id::text = replaced

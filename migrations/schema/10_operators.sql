@@ -75,7 +75,7 @@ CREATE OR REPLACE FUNCTION issuing.reopen(e issuing.outbox_events, was_found boo
 LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 DECLARE
-    -- guard: a receiver's own code is no second card
+    -- guard: a receiver's own code is not a second card
     is_duplicate bool := e.event_type = 'CARD_ISSUE'
                          AND (e.reason_code IS NOT DISTINCT FROM 'issuer_duplicate'
                               OR e.held_end IS NOT DISTINCT FROM 'duplicate');
@@ -125,7 +125,7 @@ BEGIN
     -- guard: what may not be open is not replayed
     ELSIF NOT can_be_open(before) THEN
         refused := 'out_of_range';
-    -- guard: a replay is refused while another event has the place of its card
+    -- guard: a replay is refused while another event is to replace its card
     ELSIF NOT keeps_place(before) THEN
         refused := 'place_taken';
     ELSE

@@ -329,8 +329,8 @@ BEGIN
 END
 $$;
 
--- Makes a new event with its own key in place of a FAILED one, which becomes REJECTED. said: the detail, and the text
--- of the rejected one before the new id.
+-- Makes a new event with its own key instead of a FAILED one, which becomes REJECTED. said: the detail, and the text of
+-- the rejected one before the new id.
 CREATE OR REPLACE FUNCTION issuing.make_reissue(
     c issuing.marks, before issuing.outbox_events, INOUT said text, OUT ended text, OUT made uuid)
 LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
@@ -349,7 +349,7 @@ BEGIN
     made := uuid7();
     INSERT INTO event_reissues (old_id, new_id) VALUES (before.id, made);
     after := reject(before, 'reissued', said || ' ' || made);
-    -- Only now, when the old event is REJECTED, does the trigger give the place of its card to the new one.
+    -- Only now, when the old event is REJECTED, does the trigger take the new one as the reissue of its card.
     INSERT INTO outbox_events (id, event_type, user_id, idempotency_key, payload, traceparent, tracestate,
                                deferral_code)
     VALUES (made, before.event_type, before.user_id, before.idempotency_key,
@@ -366,12 +366,12 @@ $$;
 -- another worker's, or finished, and nothing changes. `changed` = the event is no longer in the state that was judged:
 -- nothing changes, the mark is due again.
 --   found                FAILED -> PENDING: the flow looks the card up, stores, links and completes it; `refused` where
---                        another event has its place, or where what the row holds may not be open
+--                        another event replaces its card, or where what the row holds may not be open
 --   cancelled_at_issuer  FAILED -> REJECTED `card_cancelled`; COMPLETED: the card's status
 --   ok, frozen           COMPLETED: the card's status
 --   duplicate            FAILED: reason `issuer_duplicate`; with COMPLETED only told
 --   orphan_cancelled     REJECTED: the audit row, and the stored card's status
---   reissued             FAILED -> REJECTED `reissued`, and a new event with a key of its own in its place
+--   reissued             FAILED -> REJECTED `reissued`, and a new event with a key of its own
 --   executed             of a route, FAILED -> COMPLETED, with the receiver's answer as found_detail
 --   all others           nothing but the mark
 -- A reissue is not made behind its deadline, which its caller, killed or not, has seen pass.

@@ -64,7 +64,7 @@ BEGIN
                           THEN h.steady_from ELSE t END;
     h.clock_at := CASE WHEN h.passed_at IS NULL OR h.steady_from < t - interval '1 day' THEN t
                           WHEN t NOT BETWEEN h.passed_at - interval '5 minutes'
-                              -- guard: a step of the clock is no time
+                              -- guard: a step of the clock is not time that has passed
                               AND h.passed_at + interval '5 minutes' THEN h.clock_at
                           ELSE h.clock_at + greatest(t - h.passed_at, interval '0') END;
     UPDATE housekeeping_clock SET passed_at = t, steady_from = h.steady_from, clock_at = h.clock_at;

@@ -71,8 +71,8 @@ RETURNS TABLE (hour timestamptz, event_type text, status text, reason_code text,
     END
     $$;
 
--- Moves the changes at these places, as the fold does; returns their number. Only the fold deletes changes, one fold
--- at a time, so both parts of the statement see the same.
+-- Moves the changes in these rows, as the fold does; returns their number. Only the fold deletes changes, one fold at a
+-- time, so both parts of the statement see the same.
 CREATE OR REPLACE FUNCTION issuing.fold_changes(places tid[]) RETURNS int8
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
 AS $$

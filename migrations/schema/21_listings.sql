@@ -1,7 +1,7 @@
 -- The issuer's list of cards beside ours: issuing-ctl reconcile --from-issuer, and the check that workers make
 -- themselves (issuer.reconcile_every). Nothing here changes an event or a card.
 
--- The questions that a list may raise. `no_event`: a live card whose reference is no event. `unsent`: its event is
+-- The questions that a list may raise. `no_event`: a live card whose reference is not an event. `unsent`: its event is
 -- open, and nothing was sent according to its row. `rejected`, `failed`: the end of its event. `other_card`: the
 -- request has another card here, or none and is COMPLETED. `not_listed`: a card of ours that the issuer does not list.
 CREATE OR REPLACE FUNCTION issuing.kinds_of_question() RETURNS text[]
@@ -134,9 +134,9 @@ BEGIN
 END
 $$;
 
--- One page: its cards are compared, and the place of the next one is noted, in one transaction. An event or a card that
--- changed within settle_ms, which the page may not show yet, is no question. False: another worker has it, nobody waits
--- for it, or it has ended.
+-- One page: its cards are compared, and the position of the next one is noted, in one transaction. An event or a card
+-- that changed within settle_ms, which the page may not show yet, is not a question. False: another worker has it,
+-- nobody waits for it, or it has ended.
 CREATE OR REPLACE FUNCTION issuing.note_listed(of_listing uuid, token uuid, ids text[], refs uuid[], live bool[],
                                                next text, settle_ms int8, lease_ms int8) RETURNS bool
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
@@ -164,7 +164,7 @@ BEGIN
                 WHEN c.issuer_card_id = p.id AND e.status IS DISTINCT FROM 'FAILED'
                      AND (e.status IS DISTINCT FROM 'REJECTED' OR NOT p.is_live) THEN 'ok'
                 WHEN NOT p.is_live THEN 'closed'
-                -- guard: what has just changed is no question
+                -- guard: what has just changed is not a question
                 WHEN e.updated_at > settled THEN 'open'
                 WHEN e.status = 'FAILED' THEN 'failed'
                 WHEN e.status = 'REJECTED' THEN 'rejected'

@@ -44,7 +44,7 @@ LIMIT 200;
 -- start at the beginning of the index (see issuing.claim), but where open events can be while nothing is wrong: part
 -- `front`. What lies behind that is counted now and then, separately, so that an event that no claim finds is visible
 -- too: part `behind`. Each part reads at most $3 rows, the oldest by due time, so a backlog of millions costs no more
--- than that and is shown as $3 events. Notifications that wait are no events yet: part `ends`. A part without rows has
+-- than that and is shown as $3 events. Notifications that wait are not events yet: part `ends`. A part without rows has
 -- no row here. Times before 1970 are taken as 1970: another service may have written any. What its sender wanted to run
 -- later is not PENDING here until then, and is counted apart (the last column); then its age counts from that time. No
 -- lock. $1 the front begins at this time in us (null = an hour ago); $2 whether to count what is behind; $3 rows of a

@@ -9,9 +9,9 @@ SELECT id, since_us, after, is_listed
 FROM issuing.take_listing($1::uuid, $2::int8, $3::text, $4::text, $5::text, $6::int8);
 
 -- name: issuer_listing_note :one
--- why: a page, compared by the primary key of the events and cards_one_per_request, and the place of the next one, in
--- one transaction. Guarded by the token. $1 list, $2 token, $3 ids, $4 references, $5 whether each is live, $6 next, $7
--- ms within which what changed is no question, $8 lease in ms.
+-- why: a page, compared by the primary key of the events and cards_one_per_request, and the position of the next one,
+-- in one transaction. Guarded by the token. $1 list, $2 token, $3 ids, $4 references, $5 whether each is live, $6 next,
+-- $7 ms within which what changed is not a question, $8 lease in ms.
 SELECT issuing.note_listed($1::uuid, $2::uuid, $3::text[], $4::uuid[], $5::bool[], $6::text, $7::int8, $8::int8);
 
 -- name: issuer_listing_compare :one

@@ -78,8 +78,8 @@ WITH bad AS MATERIALIZED (
 -- insert: counted_and_shown
 
 -- name: operator_data_keys :one
--- why: an open event or open question is never accepted a second time: its key exists. One that a reissue made bears
--- the key of the event that it replaces, and the key stays with that one.
+-- why: an open event or open question is never accepted a second time: its key exists. One that a reissue made has the
+-- key of the event that it replaces, and the key stays with that one.
 WITH bad AS MATERIALIZED (
     SELECT e.id::text AS id FROM issuing.outbox_events e
     WHERE e.idempotency_key IS NOT NULL AND (e.due_at IS NOT NULL OR e.failed_at IS NOT NULL)

@@ -251,8 +251,8 @@ LIMIT 10;
 -- name: operator_resolve :many
 -- why: FAILED -> REJECTED `resolved` and its audit row: issuing.resolve. $1 to $7 as in operator_replay, $8 the
 -- operator confirms that there is no card, $9 issuer.settle_time in ms, $10 the text for the user. For an event of a
--- route in the place of these: $11 the operator confirms that it was not executed; $12 types and $13 their settling
--- times in ms, $14 that of all other types; $15 the text.
+-- route instead of these: $11 the operator confirms that it was not executed; $12 types and $13 their settling times in
+-- ms, $14 that of all other types; $15 the text.
 -- insert: acted
 FROM (SELECT o.event_type = 'CARD_ISSUE' AS is_card,
              (SELECT s.ms FROM unnest($12::text[], $13::int8[]) AS s (type, ms) WHERE s.type = o.event_type)
