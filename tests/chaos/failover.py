@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""failover.py [SECONDS | --promotions N] [--seed N] [--short] [--only KIND | --places]: failover of one database. Three hosts,
-each with etcd, Patroni and PostgreSQL as examples/patroni configures them; in front two apis, two workers and the
-sandbox; and clients that repeat themselves. Primaries are killed, frozen, cut off or switched over, with their hosts or
-without; standbys and etcd go away; the disk is full.
+"""failover.py [SECONDS | --promotions N] [--seed N] [--short] [--only KIND | --places]: failover of one database. Three
+hosts, each with etcd, Patroni and PostgreSQL as examples/patroni configures them; in front two apis, two workers and
+the sandbox; and clients that repeat themselves. Primaries are killed, frozen, cut off or switched over, with their
+hosts or without; standbys and etcd go away; the disk is full.
 
 After each trouble the cluster must be well again by itself, and what was accepted until then must be in the database.
 A time line is printed for each, in seconds since the fault: noticed by an api, lock free, lock taken, promoted, a
@@ -11,8 +11,8 @@ issued. "ours" are the seconds from attached to accepted. At the end the answers
 and with the issuer's and core-api's ledgers: nothing lost, no card twice, each 503 with Retry-After.
 
 The seed decides on the troubles and their order: first each kind once, then as they are drawn. --short: one switchover
-and one primary that is killed. --only takes the kinds that it names. --places: two of four places go to a second scope instead, while commands
-and servers are killed.
+and one primary that is killed. --only takes the kinds that it names. --places: two of four places go to a second scope
+instead, while commands and servers are killed.
 
 It needs root, for network namespaces, and the packages patroni and etcd-server; elsewhere it counts as skipped. Hosts,
 their disks and the network are in namespaces that end with it. Logs, history.jsonl, times.jsonl and report.txt
@@ -222,7 +222,7 @@ def on_signal(number, _):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("seconds", type=int, nargs="?", default=600, help="of trouble; 600 by default")
-    parser.add_argument("--promotions", type=int, default=None, help="until so many, in place of SECONDS")
+    parser.add_argument("--promotions", type=int, default=None, help="until so many, instead of SECONDS")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--only", action="append", choices=sorted(failover_troubles.KINDS), help="this kind, may be"
                         " given several times")

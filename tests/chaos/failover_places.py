@@ -1,7 +1,8 @@
-"""Places go to a second scope of Patroni, as examples/patroni has it ("A split"): three hosts of the first scope, two of
-the second one, one etcd; four places, an api, a worker for each, and clients that repeat until they have 202.
+"""Places go to a second scope of Patroni, as examples/patroni has it ("A split"): three hosts of the first scope, two
+of the second one, one etcd; four places, an api, a worker for each, and clients that repeat until they have 202.
 
-The steps are the methods of Drill that STEPS names. What is typed is what the README and `issuing-ctl place move` say."""
+The steps are the methods of Drill that STEPS names. What is typed is what the README and `issuing-ctl place move`
+say."""
 import os
 import random
 import shlex

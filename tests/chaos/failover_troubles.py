@@ -177,7 +177,7 @@ class Troubles:
     # ---- the same primary ----
 
     def standby_away(self, primary):
-        """The synchronous one: the other one takes its place."""
+        """The synchronous one: the other one becomes it."""
         standby = self.standby("sync_standby")
         self.mark(primary, standby=standby.name)
         standby.power_off()

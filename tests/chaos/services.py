@@ -115,7 +115,7 @@ def check_charges(world):
         count = executions.get(event, 0)
         if (row["status"] == "COMPLETED" and count != 1) or (row["status"] == "REJECTED" and count != 0) or count > 1:
             wrong.append("event %s: %s %s, executed %d times" % (event, row["status"], row["reason_code"], count))
-    wrong += ["%s was charged, and is no event" % key for key, count in executions.items()
+    wrong += ["%s was charged, and is not an event" % key for key, count in executions.items()
               if count and key not in events]
     return wrong, {"charges": len(events), "executed": sum(executions.values()),
                    "calls": page["calls"]}

@@ -153,7 +153,7 @@ static int64_t live_reissues(const char *user)
 static void race_foreign(const char *user, const char *first_ends, char ret_sqlstate[6])
 {
     struct uuid card = add_card(user, "COMPLETED", "active");
-    for (int taken = 0; taken < 2; taken++) { /* the place is free; it is that of a rejected one */
+    for (int taken = 0; taken < 2; taken++) { /* the card is free; its row is that of a rejected one */
         struct foreign first = foreign_of(user, &card), second = foreign_of(user, &card);
         database_run(first.db, "BEGIN");
         database_run(first.db, first.text);
@@ -179,8 +179,8 @@ TEST(of_two_reissues_that_other_services_insert_at_once_one_is_refused)
     ck_assert_str_eq(sqlstate, "");
 }
 
-/* The wait may also begin while the place is only locked: a session that takes the place before that lock ends is found
- * as well. */
+/* The wait may also begin while the row is only locked: a session that takes the row before that lock ends is found as
+ * well. */
 TEST(a_reissue_that_took_the_place_while_another_waited_for_it_keeps_it)
 {
     struct uuid card = add_card("locked-place", "COMPLETED", "active");

@@ -1,7 +1,7 @@
-/* The story: with a million rows of users who looked at their card numbers, the console's audit page read and sorted the
- * whole table for each page, and each step of `issuing-ctl audit` read it once more. A step must look at a bounded number
- * of rows by an index, and a walk must return each action once: also where many have one time, and wherever the steps
- * end. Needs a migrated database, as a superuser; issuing_operator is the role whose statements are tested. */
+/* The story: with a million rows of users who looked at their card numbers, the console's audit page read and sorted
+ * the whole table for each page, and each step of `issuing-ctl audit` read it once more. A step must look at a bounded
+ * number of rows by an index, and a walk must return each action once: also where many have one time, and wherever the
+ * steps end. Needs a migrated database, as a superuser; issuing_operator is the role whose statements are tested. */
 #include "tests/db/database.h"
 
 #include <inttypes.h>
@@ -18,8 +18,8 @@ static struct err err;
 
 #define ACTIONS 40000
 
-/* They are in two partitions, 40 at a time, but for 15,000 that have one time, which is more than a step looks at. One of
- * a thousand is an operator's, half of these on one event. The ids have another order than the times. */
+/* They are in two partitions, 40 at a time, but for 15,000 that have one time, which is more than a step looks at. One
+ * of a thousand is an operator's, half of these on one event. The ids have another order than the times. */
 static void fill(void)
 {
     owner = database_open(NULL);

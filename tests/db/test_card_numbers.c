@@ -274,8 +274,8 @@ TEST(a_ticket_is_good_for_seconds_and_then_goes)
     ck_assert_int_eq(audited(), 5);
 }
 
-/* Whatever an attacked api calls: its rights lead to a record by two calls only. note_issuer_event finds a request by its
- * card, and returns one of three words. */
+/* Whatever an attacked api calls: its rights lead to a record by two calls only. note_issuer_event finds a request by
+ * its card, and returns one of three words. */
 TEST(the_api_has_no_other_way_to_a_number)
 {
     char *ways = database_text(

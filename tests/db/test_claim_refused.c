@@ -73,7 +73,7 @@ TEST(fresh_ones_go_first_and_refused_ones_only_where_they_are_wanted)
         (void)add_refused("odd", 400 + i, "issuer_http_404");
         (void)add_event("u", i);
     }
-    ck_assert_int_eq(take(1, "refused", &id), 1); /* fresh ones take none of its places */
+    ck_assert_int_eq(take(1, "refused", &id), 1); /* fresh ones take no part of it */
     ck_assert_int_eq(take(50, "fresh_first", &id), 50);
     ck_assert_int_eq(
         database_int(owner, "SELECT count(*) FROM outbox_events WHERE user_id = 'u' AND status = 'PENDING'"), 0);

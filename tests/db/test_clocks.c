@@ -243,7 +243,7 @@ TEST(attempts_that_are_lost_with_their_worker_do_not_count_as_the_events)
     ck_assert_int_eq(claim_number(false), 1);
     lose();
     ck_assert_int_eq(fact("(status = 'PENDING' AND retry_count = 0 AND lost_count = 1)::int"), 1);
-    ck_assert_int_eq(claim_number(false), 1); /* one loss is no suspicion */
+    ck_assert_int_eq(claim_number(false), 1); /* one loss does not make it suspected */
     end_with(false, false, "false");
     ck_assert_int_eq(fact("(retry_count = 1 AND lost_count = 0)::int"), 1);
 }
@@ -399,7 +399,7 @@ TEST(only_a_card_reissue_takes_the_place_of_its_card)
                   "'{\"kind\":\"reissue\",\"replaces\":\"%s\"}')",
                   card);
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM card_reissues"), 1);
-    /* One whose payload cannot be used gives the place away, as a REJECTED one does. */
+    /* One whose payload cannot be used leaves the card to another, as a REJECTED one does. */
     database_run(owner,
                  "UPDATE outbox_events SET status = 'FAILED', reason_code = 'payload_invalid' WHERE event_type = "
                  "'CARD_ISSUE' AND payload ->> 'kind' = 'reissue'");

@@ -1,7 +1,7 @@
-/* The story: an end of a card request is on the list of notifications as soon as it is committed, whether or not a worker
- * of the route runs. A claim makes one event of each end. Its payload is what was so at that end, and its id and its
- * number rise in the order of the ends, whatever the clock does. An end whose notification cannot be made stops no other
- * one, and no end leaves the list without an event or a note. */
+/* The story: an end of a card request is on the list of notifications as soon as it is committed, whether or not a
+ * worker of the route runs. A claim makes one event of each end. Its payload is what was so at that end, and its id and
+ * its number rise in the order of the ends, whatever the clock does. An end whose notification cannot be made stops no
+ * other one, and no end leaves the list without an event or a note. */
 #include "tests/db/outbox_calls.h"
 #include "tests/support/suite.h"
 

@@ -1,7 +1,7 @@
 /* The story: what follows from the end of an event is written in the transaction that ends it. The event keeps the
  * answer of its peer; each end of a card request is put on the list of notifications, where that route is
- * registered; and the event that waits for the one that ended is due. No row, however odd, fails the ends of the others.
- * Operators and sweeps end events too. What the claim makes of the list is in test_end_notifications.c. */
+ * registered; and the event that waits for the one that ended is due. No row, however odd, fails the ends of the
+ * others. Operators and sweeps end events too. What the claim makes of the list is in test_end_notifications.c. */
 #include "tests/db/outbox_calls.h"
 #include "tests/support/suite.h"
 
@@ -127,7 +127,7 @@ TEST(each_end_of_a_card_request_has_its_notification_where_that_is_delivered)
         ck_assert_int_eq(notified(&event, i > 0 ? "e.payload #>> '{data,reason,code}' = 'why'" : "true"), 1);
     }
     ck_assert_int_eq(count("e.event_type = 'CARD_REQUEST_ENDED'"), 4);
-    /* An event that tells is no card request, and its end tells nothing. */
+    /* An event that tells is not a card request, and its end tells nothing. */
     struct uuid event_of_route = claimed("CARD_REQUEST_ENDED", "dave", &token);
     ck_assert_int_eq(deliver(&event_of_route, &token, NULL), 1);
     ck_assert_int_eq(count("e.event_type = 'CARD_REQUEST_ENDED'"), 5);

@@ -1,6 +1,6 @@
-/* The story: two operators pause and probe targets of the same worker at the same time. From its start on the worker must
- * not call a target that is paused. What the operators ask must be done once and recorded once. Whatever happens to the
- * tables of heartbeats, cards are issued. Needs a migrated database: its conninfo in ISSUING_TEST_DATABASE. */
+/* The story: two operators pause and probe targets of the same worker at the same time. From its start on the worker
+ * must not call a target that is paused. What the operators ask must be done once and recorded once. Whatever happens
+ * to the tables of heartbeats, cards are issued. Needs a migrated database: its conninfo in ISSUING_TEST_DATABASE. */
 #include "worker/upkeep/heartbeat.h"
 
 #include <inttypes.h>

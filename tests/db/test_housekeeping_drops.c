@@ -252,7 +252,7 @@ TEST(a_pass_in_an_old_snapshot_is_refused)
     expect_verdict("late", "replayed");
 }
 
-/* A reissue of that user's card in a partition of the past, and the place that it has. */
+/* A reissue of that user's card in a partition of the past, and its row in card_reissues. */
 static struct uuid add_reissue(const char *user, const char *status)
 {
     struct uuid id = add_event(user, 115, "FAILED", "114 days");
@@ -268,10 +268,10 @@ static struct uuid add_reissue(const char *user, const char *status)
 }
 
 /* A reissue was FAILED when its partition was settled. It was replayed later and REJECTED, or its payload cannot be
- * used; the user repeated the request with success, so the place of the card is the next one's. Others are COMPLETED
- * and FAILED, in their own places. When the partition is dropped, all move, no place changes its owner, and the tables
+ * used; the user repeated the request with success, so the row of the card is the next one's. Others are COMPLETED and
+ * FAILED, with rows of their own. When the partition is dropped, all move, no row changes its event, and the tables
  * that come after are not held up. */
-TEST(a_reissue_that_moves_needs_no_place_and_takes_none)
+TEST(a_reissue_that_moves_needs_no_row_and_takes_none)
 {
     ck_assert_int_eq(passes(&usual), 4);
     add_partition("outbox_events", 120, 110);

@@ -188,8 +188,8 @@ static int64_t whole_reads(const struct sql_statement *call)
     return rest_reads() - before;
 }
 
-/* A `_default` that is too large to be read under a lock. An autovacuum of it would hold the lock that a plan takes, and
- * the plan would be postponed. */
+/* A `_default` that is too large to be read under a lock. An autovacuum of it would hold the lock that a plan takes,
+ * and the plan would be postponed. */
 static void fill_rest(void)
 {
     database_run(owner, "ALTER TABLE outbox_events_default SET (autovacuum_enabled = false)");
@@ -197,9 +197,9 @@ static void fill_rest(void)
                         "('f' || substr(gen_random_uuid()::text, 2))::uuid FROM generate_series(1, 100000)");
 }
 
-/* A service with ids of its own filled `_default`. A new partition beside it is announced, then `_default` is checked under a
- * lock that no other session waits for, and the ATTACH, which holds the lock that every session waits for, reads
- * nothing. */
+/* A service with ids of its own filled `_default`. A new partition beside it is announced, then `_default` is checked
+ * under a lock that no other session waits for, and the ATTACH, which holds the lock that every session waits for,
+ * reads nothing. */
 TEST(a_large_rest_is_not_read_under_the_lock_that_all_wait_for)
 {
     bool has_more;

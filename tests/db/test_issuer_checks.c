@@ -149,7 +149,8 @@ static bool renew(void)
     return pg_bool(rows, 0, 0);
 }
 
-/* The story: a trial lasted longer than its lease. Another worker took it over, and what the first one found was lost. */
+/* The story: a trial lasted longer than its lease. Another worker took it over, and what the first one found was
+ * lost. */
 TEST(a_worker_keeps_a_check_that_it_renews_and_tells_what_it_found_after_the_deadline)
 {
     ck_assert_str_eq(ask(NULL, 30000), "");
@@ -183,7 +184,8 @@ TEST(a_check_that_nobody_took_in_time_ends_unanswered_and_is_removed_after_a_wee
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM issuer_checks"), 0);
 }
 
-/* The story: what the issuer does where its documents are silent was found by experiment, and forgotten after a week. */
+/* The story: what the issuer does where its documents are silent was found by experiment, and forgotten after a
+ * week. */
 TEST(the_last_trial_that_made_a_card_is_kept)
 {
     database_run(owner,

@@ -1,5 +1,5 @@
-/* The story: a user froze a card at the issuer, and the api showed it as active for ever. An event of the issuer is a hint:
- * it brings a look-up forward, and what the look-up shows becomes the card's status and is told. */
+/* The story: a user froze a card at the issuer, and the api showed it as active for ever. An event of the issuer is a
+ * hint: it brings a look-up forward, and what the look-up shows becomes the card's status and is told. */
 #include "tests/db/database.h"
 
 #include "tests/support/suite.h"

@@ -1,6 +1,6 @@
-/* The story: the database was restored, and the issuer's own list of its cards is compared with what is left. The list is
- * read by one worker at a time, each page counts once, a worker that died is replaced, and two operators wait for one
- * list. Requests that are under way are not reported. */
+/* The story: the database was restored, and the issuer's own list of its cards is compared with what is left. The list
+ * is read by one worker at a time, each page counts once, a worker that died is replaced, and two operators wait for
+ * one list. Requests that are under way are not reported. */
 #include "tests/db/database.h"
 
 #include "statements.h"
@@ -290,7 +290,7 @@ TEST(a_worker_asks_by_itself_and_from_where_it_was_last)
     ck_assert_str_eq(compare(0), "done");
     database_run(owner, "UPDATE issuer_listings SET asked_at = asked_at - interval '3 d', began_at = began_at -"
                         " interval '3 d'");
-    ck_assert_str_eq(ask(HOUR_AGO, 30000), ""); /* an operator's covers less, and is no reason to leave a gap */
+    ck_assert_str_eq(ask(HOUR_AGO, 30000), ""); /* an operator's covers less, and is not a reason to leave a gap */
     ck_assert(take("generic") && take("generic"));
     ck_assert_int_eq(database_int(owner,
                                   "SELECT count(*) FROM issuer_listings WHERE is_regular AND since BETWEEN now() -"

@@ -388,8 +388,8 @@ TEST(an_event_of_a_route_has_a_confirmation_and_a_settling_time_of_its_own)
     ck_assert_int_eq(number("SELECT count(*) FROM outbox_events WHERE reason_detail = 'Not executed.'"), 1);
 }
 
-/* The story: a reissue whose payload could not be used gave the place of its card away; corrected and replayed, it
- * would have made a second live reissue of the card. */
+/* The story: a reissue whose payload could not be used left its card to another; corrected and replayed, it would have
+ * made a second live reissue of the card. */
 TEST(a_replay_is_refused_while_another_event_has_the_place_of_its_card)
 {
 #define REISSUE "'{\"kind\": \"reissue\", \"replaces\": \"0190b5a8-7c1e-7cc3-98c4-dc0c0c07398f\"}'"
@@ -405,7 +405,7 @@ TEST(a_replay_is_refused_while_another_event_has_the_place_of_its_card)
     ck_assert_int_eq(replay(operator, 0, NULL), 0);
     ck_assert_str_eq(refused, "place_taken");
     ck_assert_int_eq(number("SELECT count(*) FROM operator_actions"), 0);
-    change("DELETE FROM card_reissues"); /* the place is free: the replay takes it */
+    change("DELETE FROM card_reissues"); /* the card is free: the replay takes it */
     ck_assert_int_eq(replay(operator, 0, NULL), 1);
     ck_assert_int_eq(number("SELECT count(*) FROM card_reissues r JOIN outbox_events e ON e.id = r.event_id"
                             " WHERE e.retry_count = 0 AND e.status = 'PENDING'"),

@@ -1,7 +1,7 @@
-/* The story: it is three in the morning, and no worker runs. The api must still show how many cards wait and for how long,
- * that no worker lives, and what operators have paused, or nobody is woken. And whatever lies in the table, a backlog of
- * millions or a row with a time of the year 4000 B.C., counting must neither fail nor cost much. Needs a database: its
- * conninfo (keyword=value) in ISSUING_TEST_DATABASE. */
+/* The story: it is three in the morning, and no worker runs. The api must still show how many cards wait and for how
+ * long, that no worker lives, and what operators have paused, or nobody is woken. And whatever lies in the table, a
+ * backlog of millions or a row with a time of the year 4000 B.C., counting must neither fail nor cost much. Needs a
+ * database: its conninfo (keyword=value) in ISSUING_TEST_DATABASE. */
 #include "database.h"
 #include "run_until.h"
 

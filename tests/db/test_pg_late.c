@@ -242,7 +242,7 @@ TEST(queries_that_yield_leave_a_connection_to_the_others)
         for (int i = 0; i < MINE; i++)
             sent += probes[i].query.sent;
         ck_assert_int_eq(sent, 8);
-        if (round == 0) { /* those that are lost with their connections leave their places to the next */
+        if (round == 0) { /* those that are lost with their connections make room for the next */
             execute("SELECT pg_terminate_backend(l.pid, 10000) FROM pg_locks AS l WHERE locktype = 'advisory' "
                     "AND NOT granted");
             int before = done_count;

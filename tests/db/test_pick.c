@@ -252,7 +252,7 @@ TEST(the_count_before_a_bulk_action_is_that_of_the_pick)
     ck_assert(!has_more);
     ck_assert_msg(confirm_count(operator, & all, 3, 0, &count, &horizon_us, &has_more, &err), "%s", err.message);
     ck_assert_int_eq(count, 3);
-    /* The clock of the database stepped back: what is there already is no news. */
+    /* The clock of the database stepped back: what is there already is not news. */
     database_run(owner, "UPDATE issuing.outbox_events SET updated_at = now() + interval '1 hour'"
                         " WHERE payload ->> 'memo' = 'odd'");
     ck_assert_msg(confirm_count(operator, & filter, 0, 0, &count, &horizon_us, &has_more, &err), "%s", err.message);

@@ -1,7 +1,7 @@
 /* The story: a receiver's answer is written with the end of its event, and with the ends of many others in the same
  * statement: if PostgreSQL refused one answer, no end would be written. So the test damages answers at random:
- * PostgreSQL must take whatever the worker keeps, as jsonb that is no longer than a row may have. Needs a database: its conninfo
- * (keyword=value) in ISSUING_TEST_DATABASE. A longer run: ROUTE_RESULTS=<answers>[,<seed>]. */
+ * PostgreSQL must take whatever the worker keeps, as jsonb that is no longer than a row may have. Needs a database: its
+ * conninfo (keyword=value) in ISSUING_TEST_DATABASE. A longer run: ROUTE_RESULTS=<answers>[,<seed>]. */
 #include "database.h"
 
 #include "worker/route/route_call.h"

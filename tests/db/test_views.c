@@ -1,6 +1,6 @@
-/* The story: with 100,000 PENDING and as many FAILED events, the views of operators read each of them twice, or those of
- * all types to find events that nobody delivers; and a limited count took any events, not the oldest. So the tests count
- * the rows that are read. */
+/* The story: with 100,000 PENDING and as many FAILED events, the views of operators read each of them twice, or those
+ * of all types to find events that nobody delivers; and a limited count took any events, not the oldest. So the tests
+ * count the rows that are read. */
 #include "ctl/backlog.h"
 #include "tests/db/database.h"
 #include "tests/support/suite.h"

@@ -107,7 +107,7 @@ def tests(packages, folder):
         clone.release("tested", commit, "3", "1", "0")
         clone.refuses("no test run is known: ./dev test all")
         clone.write("stray", "while the tests ran")
-        check(clone.release("tree") == "\n", "the tree is no commit")
+        check(clone.release("tree") == "\n", "the tree is not a commit")
         clone.release("tested", commit, "3", "0", "0")
         (clone.folder / "stray").unlink()
         clone.refuses("no test run is known: ./dev test all")

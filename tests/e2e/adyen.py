@@ -70,7 +70,7 @@ def spoiled(body):
                 yield {**body, name: inner}
 
 
-# Bodies that are no JSON object of any vendor. The last one is larger than the stand-in reads.
+# Bodies that are not a JSON object of any vendor. The last one is larger than the stand-in reads.
 GARBAGE = (b"", b"x", b"{", b"[]", b"null", b"7", b'"text"', b"{}", b'{"a":1,"a":2}', b'{"a":"\xff"}',
            b'{"a":"\\u0000"}', b'{"a":1e999}', b"[" * 5000, b'{"a":' * 100 + b"1" + b"}" * 100,
            b'{"' + b"n" * 60000 + b'":1}',

@@ -25,7 +25,7 @@ class Console(harness.Program):
     """A running console, and a browser without JavaScript that has its cookie."""
 
     def __init__(self, world, *arguments, role="issuing_operator", clock=None, socket_path=None, own=()):
-        """socket_path: in place of a port. own: words before those of the program."""
+        """socket_path: instead of a port. own: words before those of the program."""
         self.port, self.socket_path = free_port(), socket_path
         name = "console-%d" % (1 + sum(program.name.startswith("console") for program in world.programs))
         settings = {"database.url": world.conninfo(role), "issuer.settle_time": world.settings["issuer.settle_time"]}
@@ -251,7 +251,7 @@ def a_url_is_good_for_two_minutes_and_a_new_one_is_printed_on_request_only(world
     console = Console(world, clock=clock)
     first = console.path()
     second = console.ask()
-    assert_equal(console.call("GET", first)[0], 403, "a newer one takes its place")
+    assert_equal(console.call("GET", first)[0], 403, "a newer one replaces it")
     assert_equal(console.call("GET", second)[0], 303, "the newest")
     assert_equal(len(console.urls()), 2, "none is printed because one was used")
     third = console.ask()
@@ -291,7 +291,7 @@ def a_session_is_one_browsers_and_ends_idle_old_or_logged_out(world):
     clock.sleep(14 * 60)
     assert_equal(status(two, X_Issuing_Part="main"), 200, "a page that refreshes itself")
     clock.sleep(60)
-    assert_equal(status(two), 403, "that is no use by a person")
+    assert_equal(status(two), 403, "that is not use by a person")
     three = browser()
     for _ in range(12 * 60 // 14):
         clock.sleep(14 * 60)

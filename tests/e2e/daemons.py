@@ -200,7 +200,7 @@ def a_number_that_an_issuer_puts_elsewhere_goes_nowhere(world):
 @test
 def a_vendor_without_a_credential_is_warned_of(world):
     """Story: the file was configured under another name, the check said that all is well, and the first sign of it was
-    an open breaker. It is no refusal: a proxy may add the credential."""
+    an open breaker. It is not a refusal: a proxy may add the credential."""
     key = world.dir / "key"
     key.write_text("sk_test_1\n")
     key.chmod(0o600)
@@ -493,8 +493,8 @@ def a_reload_waits_for_no_file(world):
 
 @test
 def a_number_under_a_new_key_waits_for_no_file(world):
-    """Story: a number was asked for whose key the api did not have. The file of keys lay on a mount whose server was away,
-    and nobody was served until it came back."""
+    """Story: a number was asked for whose key the api did not have. The file of keys lay on a mount whose server was
+    away, and nobody was served until it came back."""
     folder = world.dir / "hung"
     folder.mkdir()
     keys, first = folder / "card.keys", world.suite.keys_file.read_text()
@@ -592,7 +592,8 @@ def further_sigterms_do_not_change_how_a_daemon_ends(world):
 
 @test
 def half_heads_of_others_do_not_keep_a_probe_from_its_answer(world):
-    """A local process opened connections with half a head, the probe was turned away, and a healthy api was restarted."""
+    """A local process opened connections with half a head, the probe was turned away, and a healthy api was
+    restarted."""
     world.up(workers=0)
     admin = world.apis()[0].admin
     wires = []

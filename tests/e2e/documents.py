@@ -238,7 +238,7 @@ class Night:
         return [own.get(word, word) for word in shlex.split(line)[1:]]
 
     def shown(self, line):
-        """The request that the answer must name; None: it may be empty, or is no list."""
+        """The request that the answer must name; None: it may be empty, or is not a list."""
         found = {"--unknown": self.unknown, "--bundle": self.failed["bulk"], "--trace": self.traced, "--failed-since": self.failed["ends"],
                  "--user": self.done, "--last4": self.done, "--card": self.done}
         return next((found[word] for word in line.split() if word in found), None) if " list " in line else None
@@ -252,8 +252,8 @@ def table_under(page, heading):
 
 @test(issuer__timeout="300ms")
 def each_question_of_an_operator_is_answered_by_the_command_beside_it(world):
-    """Story: of twenty questions of a bad night eight had no answer but SQL, curl or systemctl. Each command of the table
-    is run as it stands there, on requests in all states."""
+    """Story: of twenty questions of a bad night eight had no answer but SQL, curl or systemctl. Each command of the
+    table is run as it stands there, on requests in all states."""
     rows = table_under("docs/troubleshoot.md", "Questions")
     assert_true(len(rows) >= 20, "few questions found: the check is broken")
     night, wrong = Night(world.up()), []

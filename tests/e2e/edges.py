@@ -117,7 +117,7 @@ def sizes_are_those_of_the_api(world, proxy):
     assert_equal(proxy.send(world.post_bytes("large", "k", body)).status, 202, "a body of 64 KiB")
     is_own_answer(proxy.send(world.post_bytes("large", "k2", body + b" ")), 413, "body-too-large")
     broken = proxy.send(b"POST /v1/card-requests HTTP/1.1\r\nbroken\r\n\r\n")
-    if proxy.name == "haproxy":  # its text for what is no HTTP at all cannot be changed
+    if proxy.name == "haproxy":  # its text for what is not HTTP at all cannot be changed
         assert_equal(broken.status, 400, "no HTTP")
     else:
         is_own_answer(broken, 400, "malformed-request")

@@ -101,7 +101,7 @@ def a_step_between_create_and_link_with_any_fault_is_repeated(world):
     for call in ("activate", "reveal"):
         if call in world.issuer.calls:
             cases.update(named(call, ANYTHING, call, status="COMPLETED", code=None))
-    # Who may see the card, and not its number, is not let in by a repeat.
+    # A repeat does not let in someone who may see the card and not its number.
     refused = {"reveal-%d" % status for status in (401, 403)} & set(cases)
     cases.update({user: cases[user]._replace(status="FAILED", code="reveal_refused") for user in refused})
     requests = run_cases(world, cases)

@@ -139,7 +139,7 @@ def a_route_is_tested_before_there_is_an_event(world):
         worker.stop()
         done = world.ctl("route", "test", TYPE, "--timeout", "2s")
         assert_equal((done.returncode, "no worker answered" in done.stdout), (75, True), "without a worker")
-        service.calls.clear()  # a test is no event
+        service.calls.clear()  # a test is not an event
 
 
 # ---- ./dev up ----

@@ -241,7 +241,7 @@ def the_account_of_the_credential_is_compared_with_its_name(world):
 
 @test(breaker__failures="1", breaker__probe_interval="30s")
 def the_check_is_made_while_the_breaker_is_open_and_leaves_it_as_it_is(world):
-    """An open breaker is when the question comes up. The answer is no evidence: an event still waits for its probe."""
+    """An open breaker is when the question comes up. The answer is not evidence: an event still waits for its probe."""
     world.up()
     world.sandbox.down()
     request = world.accept("alice")

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""hostile.py --listen PORT --to PORT [--certificate FILE --key FILE] [--requests N]: an issuer that misbehaves for chosen
-requests and is a good proxy for all others; behind TLS if it has a certificate, in clear text without.
+"""hostile.py --listen PORT --to PORT [--certificate FILE --key FILE] [--requests N]: an issuer that misbehaves for
+chosen requests and is a good proxy for all others; behind TLS if it has a certificate, in clear text without.
 
 A create whose traceparent has the trace id of a behaviour (trace_of) gets that behaviour, twice; from the third time on
 the request is passed to the service. The first time the service has made the card before the peer misbehaves, the
@@ -65,7 +65,7 @@ MISTAKES = {
     "a redirect": b"HTTP/1.1 307 There\r\nLocation: /v1/cards\r\nContent-Length: 0\r\n\r\n",
     "204 with a body": b"HTTP/1.1 204 No\r\nContent-Length: 2\r\n\r\n{}",
     "65 KiB": CREATED + b"Content-Length: 66560\r\n\r\n" + b" " * 66560,
-    "what is no JSON": CREATED + b"Content-Length: 2\r\n\r\n{]",
+    "what is not JSON": CREATED + b"Content-Length: 2\r\n\r\n{]",
     "a stranger's card": CREATED + b"Content-Length: %d\r\n\r\n" % len(ANSWER) + ANSWER,
 }
 

@@ -74,7 +74,7 @@ def after_a_restore_the_issuers_cards_without_an_event_are_found(world):
     said = world.ctl("reconcile", "--from-issuer", "--since", "1h")
     assert_true("%s  no_event: the issuer's card ic_" % lost in said.stdout, said.stdout)
     assert_true("8 cards since" in said.stderr and "6 to look into" in said.stderr, said.stderr)
-    wait_until(lambda: world.sql("SELECT count(*) FROM listed_cards") == "12", "what is no question is removed")
+    wait_until(lambda: world.sql("SELECT count(*) FROM listed_cards") == "12", "what is not a question is removed")
     for words in ((), ("--since", "1h", "--all"), ("--since", "1h", "--user", "kept"), ("--since", "1h", unsent),
                   ("--since", "1h", "--dry-run"), ("--since", "2099-01-01")):
         assert_equal(world.ctl("reconcile", "--from-issuer", *words).returncode, 2, "%r" % (words,))

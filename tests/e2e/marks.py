@@ -1,4 +1,5 @@
-"""Marks at real issuers: a look-up over pages, with a holder that only core-api knows, and a card that is closed already.
+"""Marks at real issuers: a look-up over pages, with a holder that only core-api knows, and a card that is closed
+already.
 
 Story: a mark built its look-up from the event alone. A real issuer wants the holder, shows cards of others, and refuses
 to close a card twice.

@@ -1,5 +1,5 @@
-"""issuing-ctl migrate: a new database, upgrades of an old one, and what it refuses. `UPGRADED` is issuing-ctl as a later
-release would have it, with one upgrade that adds a column to issuing.cards (tests/upgrades)."""
+"""issuing-ctl migrate: a new database, upgrades of an old one, and what it refuses. `UPGRADED` is issuing-ctl as a
+later release would have it, with one upgrade that adds a column to issuing.cards (tests/upgrades)."""
 import re
 import subprocess
 import threading

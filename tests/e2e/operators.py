@@ -68,7 +68,7 @@ def status_list_and_show_report_what_there_is(world):
     assert_true("issuer_http_418" in world.ctl("status").stdout, "status says why some failed")
     assert_equal(world.ctl("show", UNKNOWN_ID).returncode, 1, "an unknown id")
     assert_equal(world.ctl("list", "--status", "PENDING", "--user", "nobody").returncode, 0,
-                 "nothing found is no error")
+                 "nothing found is not an error")
 
 
 @slow
@@ -376,7 +376,7 @@ def doctor_says_what_is_wrong_and_how_to_repair_it(world):
     world.sql("GRANT CREATE ON SCHEMA public TO PUBLIC")
     rows = doctor(world)
     assert_equal([row["check"] for row in rows if row["warning"]], ["access"], "a warning")
-    assert_equal([row["check"] for row in rows if not row["ok"]], ["durability"], "is no failure")
+    assert_equal([row["check"] for row in rows if not row["ok"]], ["durability"], "is not a failure")
     world.sql("ALTER FUNCTION pg_catalog.current_setting(text) RENAME TO true_setting;"
               " CREATE FUNCTION pg_catalog.current_setting(text) RETURNS text LANGUAGE sql STABLE AS"
               " $$SELECT CASE $1 WHEN 'max_locks_per_transaction' THEN '64' ELSE true_setting($1) END$$")
@@ -396,11 +396,11 @@ def who_has_locked_a_table_is_named_and_not_waited_for(world):
             assert_true([row for row in rows if row["check"] == "tables" and row["found"].startswith(named)],
                         "doctor: %s" % rows)
             assert_true([row for row in rows if row["check"] == "clock"], "what needs no table is checked")
-            assert_true(role != "postgres" or "since ?" not in str(rows), "since when, for who may see it")
+            assert_true(role != "postgres" or "since ?" not in str(rows), "since when, for those who may see it")
         done = world.ctl("status")
         assert_equal((done.returncode, named in done.stderr), (1, True), done.stdout + done.stderr)
     assert_equal(world.ctl("status").returncode, 0, "status, when it is gone")
-    # Who waits to lock it keeps readers out as well; named is the one that is waited for.
+    # A session that waits to lock it keeps readers out as well; the one that is waited for is named.
     with world.holding("SELECT FROM issuing.outbox_events_default"):
         reader = world.sql("SELECT pid FROM pg_locks WHERE relation = 'issuing.outbox_events_default'::regclass")
         waiting = threading.Thread(target=psql, args=("BEGIN; LOCK TABLE issuing.outbox_events_default; COMMIT",

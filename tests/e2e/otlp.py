@@ -1,8 +1,8 @@
-"""Collector: a receiver of OpenTelemetry's traces, in this process. It keeps every body as it came, in the world's folder
-too, where what a story ends with looks for secrets (spans.log); and it answers as a story says (receiver.py).
+"""Collector: a receiver of OpenTelemetry's traces, in this process. It keeps every body as it came, in the world's
+folder too, where what a story ends with looks for secrets (spans.log); and it answers as a story says (receiver.py).
 
-What it took must hold together: see Collector.complaints(). SPANS_KEPT names a folder that gets each body that was taken,
-for `./dev test issuers`, where OpenTelemetry's own code reads them.
+What it took must hold together: see Collector.complaints(). SPANS_KEPT names a folder that gets each body that was
+taken, for `./dev test issuers`, where OpenTelemetry's own code reads them.
 """
 import contextlib
 import json
@@ -102,14 +102,14 @@ class Collector(Receiver):
                 daemon.stop()
 
     def complaints(self, world):
-        """Each span has an id of its own, and lies within the span that it is below, if that one came too; nothing tells
-        who the user is, or what a token or a key is."""
+        """Each span has an id of its own, and lies within the span that it is below, if that one came too; nothing
+        tells who the user is, or what a token or a key is."""
         wrong, by_id = [], {}
         for span in self.spans():
             if by_id.setdefault(span.id, span) is not span:
                 wrong.append("two spans have the id %s" % span.id)
             if not re.fullmatch("[0-9a-f]{32}", span.trace) or not re.fullmatch("[0-9a-f]{16}", span.id):
-                wrong.append("%r is no span of trace %r" % (span.id, span.trace))
+                wrong.append("%r is not a span of trace %r" % (span.id, span.trace))
             if span.end < span.start:
                 wrong.append("%r ends before it begins" % span)
         for span in by_id.values():

@@ -421,8 +421,8 @@ def unusual_users_and_words_arrive_at_the_peers_as_they_are(world):
 @core
 @test
 def a_request_of_a_newer_api_waits_for_a_newer_worker(world):
-    """The payload is changed in the table, as an api of a later release would have written it, and back: the worker that
-    knows its members."""
+    """The payload is changed in the table, as an api of a later release would have written it, and back: the worker
+    that knows its members."""
     def rewrite(event, expression):
         world.sql("UPDATE outbox_events SET payload = %s WHERE id = '%s'" % (expression, event))
 

@@ -36,7 +36,7 @@ def an_unknown_query_parameter_of_a_list_is_refused_and_named(world):
         assert_equal(faults_of(path, "n" * 100), [("n" * 64, NO_SUCH)], "a long name is cut")
         assert_equal(len(faults_of(path, "&".join("p%d=1" % i for i in range(500)))), 8, "at most 8")
     assert_equal(world.get("alice", "/v1/card-requests/%s?status=FAILED" % cursor).status, 200,
-                 "what is no list takes no parameter, and none can change its answer")
+                 "what is not a list takes no parameter, and none can change its answer")
 
 
 def describe(world, *headers, method="GET"):

@@ -74,7 +74,7 @@ def head(length, *lines, target="/v1/card-requests", method="POST"):
 
 @test
 def a_client_that_sends_a_megabyte_before_it_reads_is_answered(world):
-    """A proxy does so: it read a reset in place of the answer and took the api out of its rotation, for everybody."""
+    """A proxy does so: it read a reset instead of the answer and took the api out of its rotation, for everybody."""
     world.up(workers=0)
     port = world.apis()[0].port
     body = b"x" * 1000000

@@ -175,7 +175,7 @@ class Program:
 
     def __init__(self, name, argv, log, clock=None, passed=None, errors=None):
         """passed: a listening socket that the program gets as systemd would pass it. errors: the descriptor of its
-        standard error, in place of the log."""
+        standard error, instead of the log."""
         self.name, self.argv, self.log, self.clock = name, [str(word) for word in argv], log, clock
         self.passed, self.errors = passed, errors
         self.expected_dead = False

@@ -22,7 +22,7 @@ from assertions import Failed, STUCK_AFTER_S, wait_until
 Call = collections.namedtuple("Call", "kind event method path headers body at")
 Behaviour = collections.namedtuple("Behaviour", "executes act")
 SILENT_S = 10 * STUCK_AFTER_S  # no test waits for so long
-ROWS = 300  # more are no argument of psql
+ROWS = 300  # more do not fit into an argument of psql
 
 
 def answer_bytes(status, body=b"", headers=()):
@@ -189,7 +189,7 @@ class Receiver:
         wrong, first = [], {}
         for call in calls:
             if call.event not in events:
-                wrong.append("the receiver was called for %r, which is no event" % call.event)
+                wrong.append("the receiver was called for %r, which is not an event" % call.event)
                 continue
             if call.kind != "deliver":
                 continue

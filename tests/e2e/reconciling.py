@@ -240,7 +240,7 @@ def without_a_worker_nothing_is_done_and_nothing_is_left_to_do(world):
 
 @slow
 @test(issuer__settle_time=SETTLE)
-def a_reissue_is_a_new_event_in_the_place_of_the_old_one(world):
+def a_reissue_is_a_new_event_instead_of_the_old_one(world):
     """Story: a reissue that failed past its key's lifetime blocked its card for ever."""
     world.up(apis=1, workers=0)
     worker = world.start_worker()
@@ -265,7 +265,7 @@ def a_reissue_is_a_new_event_in_the_place_of_the_old_one(world):
     assert_equal((set(answer), answer["id"]), ({"id", "new_id"}, old), "what it prints")
     new = answer["new_id"]
     keys = [row for row in prove(world) if row["check"] == "client keys"]
-    assert_equal([row["ok"] for row in keys], [True], "the key that the open new one bears is the old one's")
+    assert_equal([row["ok"] for row in keys], [True], "the key that the open new one has is the old one's")
     world.sandbox.clear()
     assert_equal(world.wait_status(new, "COMPLETED")["idempotency_key"], "again", "the new one")
     assert_equal([call["key"] for call in world.sandbox.calls("create", reference=new)], [new], "its own key")
@@ -275,7 +275,7 @@ def a_reissue_is_a_new_event_in_the_place_of_the_old_one(world):
     listed = {row["id"]: row for row in world.get("alice", "/v1/card-requests").json()["items"]}
     assert_equal((listed[old], "replaced_by" in (listed[new]["reason"] or {})), (shown, False), "in the list")
     assert_equal(world.post("alice", "again", body).body, stored, "a repeat of the client's key")
-    assert_equal(world.sql("SELECT event_id FROM card_reissues"), new, "the place of the card")
+    assert_equal(world.sql("SELECT event_id FROM card_reissues"), new, "the row of the card")
     row = actions(world, old)[0]
     assert_equal((row["action"], row["reason"], row["after"]["new_id"], row["after"]["because"],
                   row["after"]["status"], row["db_role"]),
@@ -364,7 +364,7 @@ def a_bulk_reconcile_by_two_operators_acts_on_each_event_once(world):
                  "COMPLETED|20\nFAILED|11", "ends")
     assert_equal(world.sql("SELECT count(*), count(DISTINCT event_id) FROM operator_actions"), "20|20", "on record")
     for out in outs:
-        assert_true(never_sent not in out, "what was surely not sent is no question for the issuer")
+        assert_true(never_sent not in out, "what was surely not sent is not a question for the issuer")
     assert_equal(len(world.sandbox.cards()), 20, "cards")
 
 

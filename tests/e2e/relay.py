@@ -1,8 +1,9 @@
-"""Relay: stands between the worker and a peer of the sandbox, in this process, and lets a story say what the worker gets
-of each answer.
+"""Relay: stands between the worker and a peer of the sandbox, in this process, and lets a story say what the worker
+gets of each answer.
 
-The story's function gets the call (receiver.Call) and the peer's answer (client.Answer); it returns the body that is sent
-at once, and what the peer says besides: bytes that come behind the next request of that connection, before its answer.
+The story's function gets the call (receiver.Call) and the peer's answer (client.Answer); it returns the body that is
+sent at once, and what the peer says besides: bytes that come behind the next request of that connection, before its
+answer.
 """
 import contextlib
 import socket

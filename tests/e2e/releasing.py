@@ -103,7 +103,7 @@ def phones(world, accepted):
 
 
 def reissues(world, accepted):
-    """Two devices ask for another card in place of the same one."""
+    """Two devices ask for another card instead of the same one."""
     waiting = collections.deque()
     for user in users("card"):
         for told in ask(world, user, {"first": {"kind": "new"}}):

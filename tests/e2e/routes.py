@@ -139,7 +139,7 @@ def an_answer_is_kept_where_the_route_says_so_and_never_harms_its_neighbours(wor
         for name, text in kept.items():
             assert_equal(found[name], json.loads(text), "kept of " + name)
         assert_equal({name for name in none if found[name] is not None} - {"huge-number", "deep"}, set(),
-                     "kept of what is no JSON that PostgreSQL takes")
+                     "kept of what is not JSON that PostgreSQL takes")
         shown = {row["user_id"]: row["kept_result"] for row in lines(world.ctl("list", "--json"))}
         assert_equal(shown, found, "list --json")
         assert_equal(service.delivered(), set(events.values()), "what was delivered")
@@ -218,7 +218,7 @@ def the_largest_payload_that_the_table_takes_is_delivered(world):
 GOOD = ("[route.PAYMENT_CHARGE]", "url = http://127.0.0.1:9/charges")
 # What the file says, the line that is wrong, and a word of the complaint.
 BAD_FILES = {
-    "a card is no route": (("[route.CARD_ISSUE]", "url = http://127.0.0.1:9/"), (1, 2), "CARD_ISSUE"),
+    "a card is not a route": (("[route.CARD_ISSUE]", "url = http://127.0.0.1:9/"), (1, 2), "CARD_ISSUE"),
     "a lower-case type": (("[route.payment]", "url = http://127.0.0.1:9/"), (1, 2), "payment"),
     "a type that begins with a digit": (("[route.1X]", "url = http://127.0.0.1:9/"), (1, 2), "1X"),
     "a type that is too long": (("[route.%s]" % ("X" * 65), "url = http://127.0.0.1:9/"), (1, 2), "XXXX"),

@@ -229,7 +229,7 @@ def past_the_keys_lifetime_nothing_is_sent_and_without_a_lookup_it_is_a_question
         for name, event in events.items():
             check_sends(service, event, 8, name)
             assert_true(world.event(event)["first_sent_at"], "the row of %s says that it is unknown" % name)
-        # A replay is no new key: what may have been executed is not sent again.
+        # A replay is not a new key: what may have been executed is not sent again.
         before = len(service.deliveries(events["not-made"]))
         service.clear()
         done = world.ctl("replay", events["not-made"], "--reason", "once more")

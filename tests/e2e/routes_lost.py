@@ -89,7 +89,7 @@ def killed_between_the_answer_and_the_end(world):
 @slow
 @test(**SHORT)
 def a_worker_that_slept_through_its_lease_writes_nothing(world):
-    """Another worker delivers and ends it; then the first one hears a refusal, which is no news any more."""
+    """Another worker delivers and ends it; then the first one hears a refusal, which is no longer news."""
     with receiver(world) as service:
         route(world, service, timeout="900ms")
         event = event_ids(world, 1)[0]

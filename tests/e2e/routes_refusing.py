@@ -65,7 +65,7 @@ def one_event_that_is_refused_is_a_question_where_it_is_signed_and_opens_nothing
 
 @test(**QUICK)
 def where_a_refusal_is_final_an_event_ends_also_while_all_are_refused(world):
-    """A shop whose customers are all out of money is no outage, and waits for no good answer."""
+    """A shop whose customers are all out of money is not an outage, and waits for no good answer."""
     with receiver(world) as service:
         route(world, service)
         service.always(says(422, '{"code":"no_funds"}'))

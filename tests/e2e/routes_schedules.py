@@ -1,7 +1,7 @@
 """What a route may say of its receiver's address, headers and patience.
 
-Story: the hook of a supplier wants its key in the address, its tenant in a header and the order in the path, and is away
-from Friday to Monday. None of that needs a proxy, nor a pile of questions on Saturday.
+Story: the hook of a supplier wants its key in the address, its tenant in a header and the order in the path, and is
+away from Friday to Monday. None of that needs a proxy, nor a pile of questions on Saturday.
 """
 import pathlib
 import signal

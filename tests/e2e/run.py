@@ -197,7 +197,7 @@ def run_beside(tests, job_count, durations, missed=None):
 
 
 def run_again(missed, failed, durations):
-    """The second tries. More than a few first failures are no chance."""
+    """The second tries. More than a few first failures are not chance."""
     if len(missed) + failed > AGAIN_MAX:
         for test in missed:
             print("FAILED %s (%.1f s)\n    %s" % (full_name(test), durations[test], missed[test]))

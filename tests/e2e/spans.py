@@ -1,5 +1,5 @@
-"""With a receiver of traces, a request is one tree there: the client's span, ours of its acceptance, one for each attempt
-and each call. And whatever that receiver does, cards are issued as if it were not there."""
+"""With a receiver of traces, a request is one tree there: the client's span, ours of its acceptance, one for each
+attempt and each call. And whatever that receiver does, cards are issued as if it were not there."""
 import json
 
 import client
@@ -467,7 +467,7 @@ def over_https_spans_go_only_to_who_proves_to_be_their_receiver(world):
         traces.wait(4)
         assert_true(wait_dropped(api, "unreachable") > 0, "dropped and counted")
         assert_true("spans cannot be delivered" in api.text(), "a line of the log")
-        assert_equal(traces.spans("SERVER"), [], "spans of who does not know the authority")
+        assert_equal(traces.spans("SERVER"), [], "spans of a program that does not know the authority")
         trusted.write_bytes(good.read_bytes())
         assert_equal(errors(hang_up(api)), [], "the reload")
         world.wait_status(world.accept("bob"), "COMPLETED")

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""terminator.py --listen PORT --to PORT --certificate FILE --key FILE [--client-authority FILE] [--tls-1-2]: ends TLS in
-front of a service, as a load balancer does. With --client-authority a client without a certificate of that authority is
-refused. Each connection is a line of JSON on standard output. SIGTERM ends it.
+"""terminator.py --listen PORT --to PORT --certificate FILE --key FILE [--client-authority FILE] [--tls-1-2]: ends TLS
+in front of a service, as a load balancer does. With --client-authority a client without a certificate of that authority
+is refused. Each connection is a line of JSON on standard output. SIGTERM ends it.
 
 Leaves out: keeping connections to the service, limits: it is for tests.
 """

@@ -1,6 +1,6 @@
-"""The peers over https with an authority of their own, through a terminator of TLS as load balancers are. A terminator dies
-with orders on their way: nothing is lost and nothing is made twice. And without a proof of who it is, a peer is sent
-nothing."""
+"""The peers over https with an authority of their own, through a terminator of TLS as load balancers are. A terminator
+dies with orders on their way: nothing is lost and nothing is made twice. And without a proof of who it is, a peer is
+sent nothing."""
 import datetime
 import json
 import os
@@ -115,8 +115,8 @@ def cards_are_issued_over_https_with_an_own_authority(world):
 
 @test
 def operators_see_the_connections_handshakes_and_certificates_of_a_peer(world):
-    """Story: the issuer's load balancer closed each connection after one answer, and nobody saw why the CPU had doubled;
-    its certificate, which ended on a Sunday, was seen by all of them."""
+    """Story: the issuer's load balancer closed each connection after one answer, and nobody saw why the CPU had
+    doubled; its certificate, which ended on a Sunday, was seen by all of them."""
     up_behind_tls(world)
     worker = world.workers()[0]
     for i in range(5):

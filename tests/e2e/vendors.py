@@ -126,7 +126,7 @@ def a_limit_of_two_cards_a_second_costs_no_attempt(world):
 
 @test(issuers=those(lambda issuer: issuer.reference_is_key), retry__max_attempts="4")
 def a_token_that_stands_for_other_content_is_looked_up(world):
-    """The event is the card's token or its key. A conflict is no call at work: it would be answered so for ever."""
+    """The event is the card's token or its key. A conflict is not a call at work: it would be answered so for ever."""
     world.up(workers=0)
     event = world.accept("bound", "k", {"kind": "new", "memo": "another memo than the card's"})
     world.issuer.make(world, "bound", event)

@@ -14,7 +14,7 @@ def verdict(world):
 
 
 def wait_for(world, *parts, do=""):
-    """Both say it, that it is no good, and what to do."""
+    """Both say that it is not good, and what to do."""
     def is_said():
         well, text = verdict(world)
         return not well and all(part in text for part in parts) and do in lines(world.ctl("status", "--json"))[0]["todo"]
@@ -61,7 +61,7 @@ def a_trouble_that_goes_on_is_named_before_events_that_wait_for_an_operator(worl
     world.sandbox.fault("create", "status", user="alice", status=418)
     world.wait_status(world.accept("alice"), "FAILED")
     wait_for(world, "1 event waits for an operator", do="issuing-ctl list --status FAILED")
-    assert_true('class="notice warn"' in Console(world).enter().page("/"), "a question alone is no emergency")
+    assert_true('class="notice warn"' in Console(world).enter().page("/"), "a question alone is not an emergency")
     world.workers()[0].signal(signal.SIGSTOP)
     world.sql("INSERT INTO outbox_events (user_id, payload, next_attempt_at, created_at) VALUES"
               " ('bob', '{\"kind\": \"new\"}', now() - interval '90 s', now() - interval '90 s')")

@@ -1,7 +1,7 @@
 """docs/routes.md, Verification: the functions that receivers copy.
 
-Story: a receiver that compares with ==, takes a signature of last year, or hashes what it has parsed, is open to whoever
-knows its address. Each function of the page is run on what a worker has really sent, and on what nobody has.
+Story: a receiver that compares with ==, takes a signature of last year, or hashes what it has parsed, is open to
+whoever knows its address. Each function of the page is run on what a worker has really sent, and on what nobody has.
 """
 import base64
 import hashlib

@@ -270,7 +270,7 @@ class World:
         return daemon.wait_ready() if wait_ready else daemon
 
     def start_api(self, wait_ready=True, clock=None, passed=None, errors=None, **own):
-        """Settings as section__key="value". passed: the listening socket for clients, in place of one of its own.
+        """Settings as section__key="value". passed: the listening socket for clients, instead of one of its own.
         errors: the descriptor of its standard error."""
         name = "api-%d" % (1 + sum(program.name.startswith("api") for program in self.programs))
         port, admin = passed.getsockname()[1] if passed else free_port(), free_port()

@@ -28,7 +28,7 @@ struct fuzz_harness *fuzz_harnesses(void);
 const struct fuzz_harness *fuzz_find(const char *name);
 void fuzz_run(const struct fuzz_harness *harness, const void *bytes, size_t length);
 
-/* An allocation of this run may fail: what was not done for lack of memory is no fault. */
+/* An allocation of this run may fail: what was not done for lack of memory is not a fault. */
 extern bool fuzz_memory_is_short;
 /* While paused, no allocation fails: around those of a harness itself. NULL = none ever fails. Returns whether it was
  * paused before. */

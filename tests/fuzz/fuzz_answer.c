@@ -1,5 +1,6 @@
-/* Answers of peers, as our client reads them: what comes of the bytes is the same however they are cut, and bytes behind
- * an answer are not used: they would be taken for the answer to another call. That of a proxy ends with its head. */
+/* Answers of peers, as our client reads them: what comes of the bytes is the same however they are cut, and bytes
+ * behind an answer are not used: they would be taken for the answer to another call. That of a proxy ends with its
+ * head. */
 #include <stdlib.h>
 
 #include "common/lib/http_client/http_answer.h"

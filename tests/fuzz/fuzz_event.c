@@ -1,12 +1,12 @@
-/* Events that an issuer sends: headers and a body, as any stranger can send them. Nothing counts as signed that is not, and
- * what a body says of cards is bounded and fits where it is kept. */
+/* Events that an issuer sends: headers and a body, as any stranger can send them. Nothing counts as signed that is not,
+ * and what a body says of cards is bounded and fits where it is kept. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/core/issuer/issuer_event.h"
 #include "tests/fuzz/fuzz.h"
 
-/* By the place of the profile in issuer_profiles. A signature under these is out of a fuzzer's reach. */
+/* By the index of the profile in issuer_profiles. A signature under these is out of a fuzzer's reach. */
 static const char *secret_of(const struct issuer_profile *profile)
 {
     switch (profile->events.signature) {

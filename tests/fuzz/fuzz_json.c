@@ -1,6 +1,6 @@
-/* JSON: what the strict check takes, json-c takes too, and reads the same in it as our own reader. What fits the grammar
- * can be walked; what a member says is good, and nothing is said of one that is there twice. What is written as a string is
- * one, whatever the bytes are. */
+/* JSON: what the strict check takes, json-c takes too, and reads the same in it as our own reader. What fits the
+ * grammar can be walked; what a member says is good, and nothing is said of one that is there twice. What is written as
+ * a string is one, whatever the bytes are. */
 #include <stdlib.h>
 
 #include "common/lib/json/json.h"

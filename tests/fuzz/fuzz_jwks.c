@@ -1,4 +1,5 @@
-/* Sets of public keys: what is taken is of a kind that we verify with, and verifies no signature that it did not make. */
+/* Sets of public keys: what is taken is of a kind that we verify with, and verifies no signature that it did not
+ * make. */
 #include "api/auth_key.h"
 #include "tests/fuzz/fuzz.h"
 

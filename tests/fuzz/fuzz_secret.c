@@ -1,5 +1,5 @@
-/* Files of secrets and certificates: key rings, credentials, headers and signing secrets of routes, PEM. No message has a byte of a secret
- * that is long enough to be one. */
+/* Files of secrets and certificates: key rings, credentials, headers and signing secrets of routes, PEM. No message has
+ * a byte of a secret that is long enough to be one. */
 #include <stdlib.h>
 
 #include "common/core/keyring.h"

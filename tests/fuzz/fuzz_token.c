@@ -1,5 +1,5 @@
 /* Bearer tokens: whole header values, and claims that are signed here, so that what stands behind the signature is read
- * too. Who is let in has a usable user id and a time. */
+ * too. A token that is accepted has a usable user id and a time. */
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <stdio.h>
@@ -50,7 +50,7 @@ static void sign(struct slice header, struct slice claims, unsigned char change,
 
 static struct auth *open_auth(unsigned way)
 {
-    /* Its caches are no state that shows; and to read the keys takes far longer than to read a token. */
+    /* Its caches are not state that shows; and to read the keys takes far longer than to read a token. */
     static struct auth *opened[8];
     if (opened[way] && !fuzz_memory_is_short)
         return opened[way];

@@ -3,8 +3,8 @@
 two: PostgreSQL on the one, the packages of build/deb on the other, until a card is issued.
 
 The machines are those of tests/systemd, over a Debian of this machine's release that mmdebstrap makes and that is kept
-below build/hosts/. What apt installs in them was downloaded before. Without root, mmdebstrap, systemd-nspawn, network or
-packages it counts as skipped. The last line is "hosts: N passed, N failed"."""
+below build/hosts/. What apt installs in them was downloaded before. Without root, mmdebstrap, systemd-nspawn, network
+or packages it counts as skipped. The last line is "hosts: N passed, N failed"."""
 import contextlib
 import json
 import pathlib

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """exported.py FOLDER [--clients FILE] [--forbidden FILE]: are the bodies that a run exported, *.json, traces as
-OpenTelemetry and the contract want them? FILE has one word a line: of --clients the traceparent of each request that had
-one, of --forbidden what no body may contain (users, keys, tokens, card numbers). Prints each complaint; exit status 1
-with any, and where there is no span.
+OpenTelemetry and the contract want them? FILE has one word a line: of --clients the traceparent of each request that
+had one, of --forbidden what no body may contain (users, keys, tokens, card numbers). Prints each complaint; exit status
+1 with any, and where there is no span.
 
 OpenTelemetry's own code reads the bodies (traces.js). Then, of all spans together: ids are valid and unique; the parent
 of each is here or is the client's; a call lies within its attempt, an attempt begins after its request; names and
@@ -140,7 +140,7 @@ def of_meaning(span):
     if kind == CLIENT and "http.response.status_code" not in value and not failed:
         yield "it has neither a status nor an error"
     if kind == SERVER and int(value.get("http.response.status_code", 0)) >= 500 and not failed:
-        yield "the answer %s is no error" % value["http.response.status_code"]
+        yield "the answer %s is not an error" % value["http.response.status_code"]
 
 
 def of_secrets(span):

@@ -10,9 +10,9 @@ webhooks  the stock library of Standard Webhooks accepts what the worker signs, 
 traces    OpenTelemetry's own protocol code and the rules of exported.py accept a right export, and refuse each that is
           broken (trace_cases.py); and what the programs send in the stories of tests/e2e/spans.py
 
-The SDKs of Stripe, Lithic, Increase and Adyen, and those libraries, are installed from package-lock.json into <build>/issuer-sdks;
-where node, npm or its registry is not there, the group is skipped with the reason. Marqeta has no SDK at npm: its
-requests are compared with its documents by unit tests only.
+The SDKs of Stripe, Lithic, Increase and Adyen, and those libraries, are installed from package-lock.json into
+<build>/issuer-sdks; where node, npm or its registry is not there, the group is skipped with the reason. Marqeta has no
+SDK at npm: its requests are compared with its documents by unit tests only.
 
 The last line is "issuers: N passed, N failed".
 """

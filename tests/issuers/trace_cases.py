@@ -78,12 +78,12 @@ def broken():
     yield change("an unknown member of a value", "uintValue is", give("x", "1", "uintValue"))
     yield change("a time that is a number", "startTimeUnixNano is", lambda found, _: found.update(startTimeUnixNano=BEGIN))
     yield change("a kind that is a word", "kind is", lambda found, _: found.update(kind="SPAN_KIND_SERVER"))
-    yield change("a number of 64 bits that is no text", "intValue is", give("x", 5, "intValue"))
+    yield change("a number of 64 bits that is not a text", "intValue is", give("x", 5, "intValue"))
     yield change("a value of another type", "stringValue is", give("x", 5))
-    yield change("spans that are no array", "array expected", lambda _, bodies: bodies[0]["resourceSpans"][0]["scopeSpans"][0].update(
-        spans={"a": {}}))
-    yield change("an id that is no hex", "no hex", lambda found, _: found.update(spanId="x" * 16))
-    yield change("an id in base64", "is no hex", lambda found, _: found.update(traceId="CvdlGRbNQ92ESOshHIAxnA=="))
+    yield change("spans that are not an array", "array expected",
+                 lambda _, bodies: bodies[0]["resourceSpans"][0]["scopeSpans"][0].update(spans={"a": {}}))
+    yield change("an id that is not hex", "not hex", lambda found, _: found.update(spanId="x" * 16))
+    yield change("an id in base64", "is not hex", lambda found, _: found.update(traceId="CvdlGRbNQ92ESOshHIAxnA=="))
     yield change("a short trace id", "trace id is not valid", lambda found, _: found.update(traceId=TRACE[:30]))
     yield change("a span id of zeros", "span id is not valid", lambda found, _: found.update(spanId="0" * 16))
     yield change("a short parent id", "parent id is not valid", lambda found, _: found.update(parentSpanId="b7ad"))
@@ -124,7 +124,7 @@ def broken():
     yield change("a message without an error", "a message without", lambda found, _: found.update(
         status={"message": "fine"}), second_call)
     yield change("a call without an end", "neither a status nor an error", take("http.response.status_code"), second_call)
-    yield change("a 500 that is no error", "is no error", give("http.response.status_code", "500", "intValue"))
+    yield change("a 500 that is not an error", "is not an error", give("http.response.status_code", "500", "intValue"))
     yield change("a card number", "has a secret", give("issuing.note", "of 4000001234567899"))
     yield change("a card number in an event", "has a secret", lambda found, _: found["events"][0].update(
         attributes=attributes(x="4000001234567899")), 4)

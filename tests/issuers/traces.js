@@ -17,7 +17,7 @@ function withBytes(value) {
   if (Array.isArray(value)) return value.map(withBytes);
   return Object.fromEntries(Object.entries(value).map(([name, member]) => {
     if (!IDS.has(name)) return [name, withBytes(member)];
-    if (typeof member !== 'string' || !/^([0-9a-f]{2})*$/i.test(member)) throw new Error(name + ' is no hex');
+    if (typeof member !== 'string' || !/^([0-9a-f]{2})*$/i.test(member)) throw new Error(name + ' is not hex');
     return [name, Buffer.from(member, 'hex')];
   }));
 }

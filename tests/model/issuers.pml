@@ -5,7 +5,7 @@
  * (adopt, reopen), `other_issuer` in common/core/decide/decide_first.c and common/core/decide/decide_mark.c. Left out:
  * what protocol.pml has shown for one issuer. So a lease that ran out is a worker that died, a key makes one card at
  * its issuer, and "not found" is believed when no create is on its way there: the settling time. A worker of the other
- * issuer that claims the event gives it back unchanged, which is no step here.
+ * issuer that claims the event gives it back unchanged, which is not a step here.
  *
  * The world (-D): FAULTS, ADOPTIONS, REISSUES and REPLAYS by operators. MOVED 1: issuer 1 is issuer 0 at another address,
  * which has all its cards, and not its keys. WITHOUT_...: a guard is taken out. */

@@ -204,7 +204,7 @@ GUARDS = (
     Guard("SHORT_PAUSES", "the_pauses_grow_without_end", "", "refusals do not lengthen the pauses as outages do",
           "refusals"),
     Guard("AGAIN", "nothing_is_probed", "-DOURS=1", "refused events are probed, too, once an interval", "refusals"),
-    Guard("KINDS", CARDS, "", "good checks are no evidence about links", "links"),
+    Guard("KINDS", CARDS, "", "good checks are not evidence about links", "links"),
     Guard("LINKS_BEFORE_CREATES", CARDS, "", "no create leaves while links are suspected, but for a probe", "links"),
     Guard("GROWING_PAUSES", CARDS, "", "the pauses between probes that cost a card grow", "links"),
 )

@@ -21,10 +21,11 @@ def main():
     asked = re.findall(r'ALERTS\{alertname="(\w+)"', tests)
     faults = [] if len(alerts) > 15 else ["monitoring/issuing-alerts.yml: few alerts found: the check is broken"]
     faults += ["docs/troubleshoot.md: the runbook of %s is missing" % name for name in alerts if name not in runbooks]
-    faults += ["docs/troubleshoot.md: %s is no alert" % name for name in sorted({*runbooks, *headings} - set(alerts))]
+    faults += ["docs/troubleshoot.md: %s is not an alert" % name
+               for name in sorted({*runbooks, *headings} - set(alerts))]
     faults += ["docs/troubleshoot.md: two runbooks of %s" % name for name in alerts if headings.count(name) > 1]
     faults += ["tests/monitoring/fires.yml: %s has no test" % name for name in alerts if name not in tested]
-    faults += ["tests/monitoring/fires.yml: %s is no alert" % name for name in sorted(set(tested) - set(alerts))]
+    faults += ["tests/monitoring/fires.yml: %s is not an alert" % name for name in sorted(set(tested) - set(alerts))]
     if len(re.findall(r"^  - name: ", tests, re.M)) != len(tested):
         faults.append("tests/monitoring/fires.yml: a test whose name does not begin with that of its alert")
     if tested != asked:

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""Finds circles of includes among modules (a module is the .c and the .h file of one name): none of them can be read, or
-tested, without the others. A child may include its parent, of which it is a part; such pairs are listed here with what
-the child is, and a row that is in no circle must go."""
+"""Finds circles of includes among modules (a module is the .c and the .h file of one name): none of them can be read,
+or tested, without the others. A child may include its parent, of which it is a part; such pairs are listed here with
+what the child is, and a row that is in no circle must go."""
 import pathlib
 import re
 import sys

@@ -57,7 +57,7 @@ cells = re.findall(r"^\| (`.*?) \|", section, re.M)
 shown = {word for cell in cells for word in re.findall(r"`([a-z_]+)`", cell)}
 reasons = listed("OUTBOX_REASONS", r"X\(([a-z_]+),")
 faults += [f"docs/troubleshoot.md: the reason {word} is missing" for word in sorted(reasons - shown)]
-faults += [f"docs/troubleshoot.md: {word} is no reason of common/core/outbox.h" for word in sorted(shown - reasons)]
+faults += [f"docs/troubleshoot.md: {word} is not a reason of common/core/outbox.h" for word in sorted(shown - reasons)]
 sweep = open("migrations/schema/04_sweep.sql", encoding="utf-8").read()
 written = re.search(r"l\.lease_owner,\s*'unknown',\s*'(\w+)', '(\w+)', NULL", sweep)
 if (not written or written.group(1) not in listed("OUTBOX_ATTEMPTS", r"X\([A-Z_]+, ([a-z_]+)\)")
@@ -120,7 +120,7 @@ faults = [] if coded else ["no routes found in api/routes.h: the check is broken
 for path, method in sorted(coded.keys() - described.keys()):
     faults.append(f"api/openapi.json: the route {method} {path} is missing")
 for path, method in sorted(described.keys() - coded.keys()):
-    faults.append(f"api/openapi.json: {method} {path} is no route of api/routes.h")
+    faults.append(f"api/openapi.json: {method} {path} is not a route of api/routes.h")
 for route in sorted(coded.keys() & described.keys()):
     if coded[route] != described[route]:
         faults.append("api/openapi.json: %s %s and api/routes.h differ in whether a token is needed" % route[::-1])

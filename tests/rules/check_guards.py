@@ -34,7 +34,7 @@ def fault_of(guard):
     kind, test = guard.test.split("/", 1)
     mutant = guard.mutant(text)
     if guard.promise not in guards.PROMISE:
-        return f"{guard.promise} is no part of the promise"
+        return f"{guard.promise} is not a part of the promise"
     if guard.file.split("/")[0] != guard.table:
         return f"its row is in {guard.table}.txt, its mark in {guard.file}"
     if not mutant:

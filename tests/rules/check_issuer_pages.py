@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Do the pages of docs/issuers/ say what the profiles do? Compared are the rules (what an answer means, in their order),
-the parameters, what is to be asked, the vendor's documents, and the defaults of options by profile. One line for each difference."""
+"""Do the pages of docs/issuers/ say what the profiles do? Compared are the rules (what an answer means, in their
+order), the parameters, what is to be asked, the vendor's documents, and the defaults of options by profile. One line
+for each difference."""
 import pathlib
 import re
 import sys

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Do comments and documents name the right file of migrations/schema? Each file that is named is there. In
-`04_claim.sql (claim, hold_behind)` and in `issuing.accept in 03_accept.sql` the file defines what is named. One line for
-each fault."""
+`04_claim.sql (claim, hold_behind)` and in `issuing.accept in 03_accept.sql` the file defines what is named. One line
+for each fault."""
 import pathlib
 import re
 import sys

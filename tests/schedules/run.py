@@ -102,7 +102,7 @@ class Stage:
         self.sessions = [Connection(f"{self.conninfo} user={session.role}", options) for session in spec.sessions]
 
     def put(self, mutant, back=False):
-        """The mutant's file in place of ours, or ours again."""
+        """The mutant's file instead of ours, or ours again."""
         if mutant.path.parent == specs.STATEMENTS:
             self.named = specs.statements(None if back else mutant)
             return

@@ -2,7 +2,7 @@
 
     # The story: the comment of the SQL that the schedule examines.
     without NAME                    a guard of tests/guards/migrations.txt: without it an order must fail
-    without FUNCTION: WHAT          the same of a line that is no guard: what is taken out of FUNCTION stands below
+    without FUNCTION: WHAT          the same of a line that is not a guard: what is taken out of FUNCTION stands below
         - the text
         + what stands there instead
     setup                           before each order, as the superuser

@@ -1,6 +1,6 @@
-/* The issuer, in the shape of any profile: what its calls look like and where its answers have their values is read from
- * the profile's table (common/core/issuer/profile.h), which tests/issuers compares with the vendors. Keys live for a
- * time; those of an issuer whose keys are not trusted may have no effect. */
+/* The issuer, in the shape of any profile: what its calls look like and where its answers have their values is read
+ * from the profile's table (common/core/issuer/profile.h), which tests/issuers compares with the vendors. Keys live for
+ * a time; those of an issuer whose keys are not trusted may have no effect. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

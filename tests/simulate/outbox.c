@@ -249,8 +249,8 @@ static bool is_in_index(const struct sim_event *event)
     return is_visible(event) && (event->status == OUTBOX_PENDING || event->status == OUTBOX_PROCESSING);
 }
 
-/* Of the open events that are due in this range, the due time of the last one that a look reads, those that are due last
- * first; before all time: it reads all of them. */
+/* Of the open events that are due in this range, the due time of the last one that a look reads, those that are due
+ * last first; before all time: it reads all of them. */
 static int64_t look_begin_us(int64_t from_us, int64_t to_us, int64_t looks)
 {
     int64_t begin_us = INT64_MIN;

@@ -365,7 +365,7 @@ void sim_check_quiet(void);
 
 /* A request of a user of its own; it is accepted later. */
 void sim_event_make(int event);
-/* The client asks for another card in place of that of this event, and may. */
+/* The client asks for another card instead of that of this event, and may. */
 void sim_event_replace(int event);
 /* Runs one schedule; false: it broke an invariant, sim.failure says which. */
 bool sim_run(uint64_t seed, bool is_verbose);

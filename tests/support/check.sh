@@ -28,7 +28,7 @@ check_tree() {
 
 checking() {
     begun=$(date +%s)
-    git rev-parse -q --verify HEAD >/dev/null 2>&1 || die "check looks at a commit, and this is no clone"
+    git rev-parse -q --verify HEAD >/dev/null 2>&1 || die "check looks at a commit, and this is not a clone"
     base=${1:-$(check_base)}
     base=$(git rev-parse -q --verify "$base^{commit}") || usage_error "no such commit: $1"
     left=$(git -c core.quotePath=false status --porcelain)

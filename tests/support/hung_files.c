@@ -1,5 +1,5 @@
-/* Preloaded into a program: while a folder called "hung" has a file "hangs" in it, no other file in it can be opened, as on
- * a mount whose server is away. Whoever waits makes the file "waits". */
+/* Preloaded into a program: while a folder called "hung" has a file "hangs" in it, no other file in it can be opened,
+ * as on a mount whose server is away. Whoever waits makes the file "waits". */
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>

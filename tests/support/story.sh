@@ -116,7 +116,7 @@ a_double_submit() {
 a_repeat() {
     chapter 'The first device never saw its answer and repeats it: same key, same body, so the same answer, byte for byte, and no second card.'
     request_card alice tap-1 202
-    [ "$(header Idempotent-Replayed)" = true ] && [ "$id" = "$alice" ] || broken "this was no replay"
+    [ "$(header Idempotent-Replayed)" = true ] && [ "$id" = "$alice" ] || broken "this was not a replay"
 }
 
 fault() { sandbox /faults "$1" >/dev/null || broken "the sandbox took no fault"; }

@@ -1,6 +1,6 @@
-/* How long a test waits for what must come: what takes longer is stuck. STUCK_AFTER_S of the environment, else 120 s, and
- * 300 s where CI is set, since many things share few cores there. tests/e2e/stuck.py is the same for Python. Nothing that
- * bounds what hangs is shorter. */
+/* How long a test waits for what must come: what takes longer is stuck. STUCK_AFTER_S of the environment, else 120 s,
+ * and 300 s where CI is set, since many things share few cores there. tests/e2e/stuck.py is the same for Python.
+ * Nothing that bounds what hangs is shorter. */
 #ifndef ISSUING_TEST_STUCK_H
 #define ISSUING_TEST_STUCK_H
 

@@ -1,7 +1,7 @@
-/* A file of tests, test_breaker.c, has TEST(name) { ... } for each test and ends with TESTS(breaker): the suite of all tests
- * above it. Where some need another case (loops, tags, time limits), SUITE(breaker) { ... } adds the cases itself; a test
- * that it names is a START_TEST of libcheck. main() is in suites.c: a program runs the suites of all files that it is
- * linked with, or the one that it is told. */
+/* A file of tests, test_breaker.c, has TEST(name) { ... } for each test and ends with TESTS(breaker): the suite of all
+ * tests above it. Where some need another case (loops, tags, time limits), SUITE(breaker) { ... } adds the cases
+ * itself; a test that it names is a START_TEST of libcheck. main() is in suites.c: a program runs the suites of all
+ * files that it is linked with, or the one that it is told. */
 #ifndef ISSUING_TEST_SUITE_H
 #define ISSUING_TEST_SUITE_H
 

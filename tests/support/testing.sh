@@ -142,7 +142,7 @@ names_group() {
     return 1
 }
 
-# group NAME: is it to run? A PART that is no group selects suites of unit and db; asan/PART those of asan.
+# group NAME: is it to run? A PART that is not a group selects suites of unit and db; asan/PART those of asan.
 group() {
     for word in ${wanted:-$default_groups}; do
         case $word in

@@ -13,7 +13,7 @@ VERSION = pathlib.Path(subprocess.run([pathlib.Path(__file__).resolve().parents[
 POSTGRES = "/etc/postgresql/%s/main" % VERSION
 BUILD_WITHIN_S = max(1800, STUCK_AFTER_S)  # a release build, beside what else this machine does
 PASSWORD = "password-of-the-test"
-# What runs in the machine in place of issuer and core-api; it is not a part of the install.
+# What runs in the machine instead of issuer and core-api; it is not a part of the install.
 SANDBOX = SOURCE + "/build/issuing-sandbox"
 ISSUER, CORE, CONTROL = 8070, 8071, 8072
 

@@ -24,8 +24,8 @@ class Load:
                        "longest_s": 0}
 
     def _try(self, user):
-        """The request's id; the kind of trouble that came in its place; what was seen of it. A connection is opened when
-        all is ready to be sent: a draining api waits a second for the first request of a connection."""
+        """The request's id; the kind of trouble that came instead; what was seen of it. A connection is opened
+        when all is ready to be sent: a draining api waits a second for the first request of a connection."""
         request = client.request_bytes("POST", "/v1/card-requests",
                                        [("Authorization", "Bearer " + client.user_token(self.secret, user)),
                                         ("Content-Type", "application/json"), ("Idempotency-Key", "k")],

@@ -1,5 +1,5 @@
-/* A client and its peer in one thread: between two iterations of the loop the test plays the peer, which accepts, reads,
- * sends, closes or resets. So every order of events is chosen by the test, and none happens by chance. */
+/* A client and its peer in one thread: between two iterations of the loop the test plays the peer, which accepts,
+ * reads, sends, closes or resets. So every order of events is chosen by the test, and none happens by chance. */
 #ifndef ISSUING_TEST_SCRIPTED_PEER_H
 #define ISSUING_TEST_SCRIPTED_PEER_H
 
@@ -15,7 +15,7 @@
 struct scripted_call {
     struct http_call call;
     int ends;  /* number of times that on_done was called */
-    int order; /* its place in the order in which the calls ended, from 1 */
+    int order; /* its number in the order in which the calls ended, from 1 */
     void (*then)(struct scripted_call *scripted_call);
 };
 

@@ -1,4 +1,5 @@
-/* What the tests of auth share: keys made once, tokens signed here, the files of one auth, and expect_accepted() and expect_refused(). */
+/* What the tests of auth share: keys made once, tokens signed here, the files of one auth, and expect_accepted() and
+ * expect_refused(). */
 #ifndef ISSUING_AUTH_FIXTURE_H
 #define ISSUING_AUTH_FIXTURE_H
 

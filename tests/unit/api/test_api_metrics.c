@@ -1,5 +1,5 @@
-/* The story: somebody wants to be called when an acceptance takes longer than a second. Clients that wait thirty seconds
- * for their card, because they asked for it, and lists that others read, must not be in that figure. */
+/* The story: somebody wants to be called when an acceptance takes longer than a second. Clients that wait thirty
+ * seconds for their card, because they asked for it, and lists that others read, must not be in that figure. */
 #include <check.h>
 #include <stdio.h>
 #include <string.h>

@@ -249,7 +249,7 @@ TEST(the_names_of_registered_claims_are_spelled_without_escapes)
         expect_refused(hs256(claims[i]), "malformed");
     expect_refused(token(NULL, "{\"\\u0061lg\":\"HS256\"}", GOOD_CLAIMS), "malformed");
     expect_refused(token(NULL, "{\"alg\":\"HS256\",\"\\u0063rit\":[]}", GOOD_CLAIMS), "malformed");
-    /* Others' names, values, and what is no name of the token itself. */
+    /* Others' names, values, and what is not a name of the token itself. */
     ck_assert(check_token(hs256("{\"sub\":\"alice\",\"exp\":1795176100,\"https:\\/\\/id.example\\/role\":\"x\"}")));
     ck_assert(check_token(hs256("{\"sub\":\"al\\u0069ce\",\"exp\":1795176100,\"x\":{\"\\u0073ub\":1}}")));
     ck_assert(check_token(hs256("{\"sub\":\"alice\",\"exp\":1795176100,\"\\u0053ub\":\"S\",\"s\\u0075\":1}")));

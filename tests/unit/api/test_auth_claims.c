@@ -1,5 +1,6 @@
-/* The story: the api may use only what the signature of a token covers, and only as long as its claims allow. A bit that is flipped, a
- * claim that is missing or out of range, and a token of another issuer are refused; the cache changes none of it. */
+/* The story: the api may use only what the signature of a token covers, and only as long as its claims allow. A bit
+ * that is flipped, a claim that is missing or out of range, and a token of another issuer are refused; the cache
+ * changes none of it. */
 #include "api/auth_fixture.h"
 
 #include <limits.h>

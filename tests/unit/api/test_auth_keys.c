@@ -231,7 +231,7 @@ TEST(keys_of_other_curves_and_algorithms_are_passed_over)
     auth_close(opened);
 }
 
-/* Who may write the key set is every user. */
+/* Whoever may write the key set can act as every user. */
 TEST(a_key_set_that_others_may_write_stops_the_start)
 {
     static const mode_t bad[] = {0620, 0602, 0664, 0646, 0666};

@@ -1,5 +1,5 @@
-/* Who reads behind the size of a chunk otherwise than a peer finds another end of its line, and another message behind
- * it. */
+/* A reader that reads behind the size of a chunk otherwise than a peer finds another end of its line, and another
+ * message behind it. */
 #include <check.h>
 
 #include "common/lib/base/chunk_extension.h"

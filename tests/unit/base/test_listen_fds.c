@@ -1,6 +1,7 @@
 /* The story: systemd holds the client socket and passes it to the api, so that a restart refuses nobody. What is passed
  * is described by three variables that anybody may have set: a parent's that were inherited, garbage, numbers of files
- * that are no sockets. Whatever they say, the api takes its socket or says what is wrong, and no child of it is misled.
+ * that are not sockets. Whatever they say, the api takes its socket or says what is wrong, and no child of it is
+ * misled.
  *
  * Each case runs in a process of its own, since it decides what file descriptor 3 is. */
 #include <check.h>

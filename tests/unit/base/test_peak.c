@@ -1,5 +1,5 @@
-/* The story: the loop stalls for a second. Two monitoring servers and a curious operator look at the metric; each of them
- * must see the stall, whoever came first. */
+/* The story: the loop stalls for a second. Two monitoring servers and a curious operator look at the metric; each of
+ * them must see the stall, whoever came first. */
 #include <check.h>
 
 #include "common/lib/base/peak.h"

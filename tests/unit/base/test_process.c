@@ -1,5 +1,5 @@
-/* The story: memory that leaks, or descriptors that are never closed, shall be seen weeks before they end the process. So
- * the figures must be those of this process, and must move with it. */
+/* The story: memory that leaks, or descriptors that are never closed, shall be seen weeks before they end the process.
+ * So the figures must be those of this process, and must move with it. */
 #include <check.h>
 #include <fcntl.h>
 #include <stdlib.h>

@@ -87,7 +87,7 @@ TEST(a_file_that_others_may_touch_is_refused)
     secret_done(&secret);
 }
 
-/* Who may write the file may choose the key, and is then every user, or reads every card number. */
+/* Whoever may write the file may choose the key, and can then act as every user, or read every card number. */
 TEST(a_file_that_the_group_may_write_is_refused)
 {
     static const mode_t bad[] = {0620, 0660, 0670};

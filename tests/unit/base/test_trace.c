@@ -118,7 +118,7 @@ TEST(an_event_without_a_trace_has_one_of_its_own_that_is_not_sampled)
     ck_assert_str_eq(trace.id, "0190b5a87c1e7cc398c4dc0c0c07398f");
     ck_assert_str_eq(trace.parent, "00-0190b5a87c1e7cc398c4dc0c0c07398f-98c4dc0c0c07398f-00");
     of_event("00-" TRACE_ID "-00f067aa0ba902b7-0g", "a=b");
-    ck_assert_str_eq(trace.state, ""); /* it is of the trace that is no trace */
+    ck_assert_str_eq(trace.state, ""); /* it is of the trace that is not a trace */
     memset(&event_id, 0, sizeof(event_id));
     trace_of_event((struct slice){0}, (struct slice){0}, &event_id, &trace);
     ck_assert_str_eq(trace.parent, "");

@@ -167,8 +167,8 @@ TEST(the_user_of_a_socket_of_the_file_system_is_known)
     close(listener);
 }
 
-/* The kernel calls root the owner of a socket that nobody has open any more: a console of root would admit whoever sends
- * its request and closes at once. */
+/* The kernel calls root the owner of a socket that nobody has open any more: a console of root would admit whoever
+ * sends its request and closes at once. */
 TEST(whoever_has_closed_is_unknown)
 {
     int port = 0, listener = listen_at(v4("127.0.0.1", 0), &port);

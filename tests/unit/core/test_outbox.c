@@ -238,7 +238,7 @@ TEST(control_characters_are_refused_and_their_neighbours_are_not)
         if (is_control)
             ck_assert_str_eq(faults[0].detail, "must not contain control characters");
     }
-    /* The second byte of U+00A0 and of U+4080 is no control. */
+    /* The second byte of U+00A0 and of U+4080 is not a control. */
     ck_assert_int_eq(read_text("{\"kind\":\"new\",\"memo\":\"\xc2\xa0\xe4\x82\x80\"}"), 0);
     expect_one_fault("{\"kind\":\"new\",\"memo\":\"\xc2\x85\"}", "#/memo", "control");
 }

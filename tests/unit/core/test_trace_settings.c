@@ -1,5 +1,6 @@
 /* The story: a platform sets OpenTelemetry's variables for all its programs, and this one obeys them as every other
- * does; an option of ours counts more. A variable that cannot be used stops the start and is named, without its value. */
+ * does; an option of ours counts more. A variable that cannot be used stops the start and is named, without its
+ * value. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* The story: `replay --user "" --reason x` in a script whose variable was empty must not replay everybody's events. So a
- * filter has a value that can match something, or nothing runs; what was given ends up where the statements look for
+/* The story: `replay --user "" --reason x` in a script whose variable was empty must not replay everybody's events. So
+ * a filter has a value that can match something, or nothing runs; what was given ends up where the statements look for
  * it, whether it came from a command line or from a URL; and events are looked for where there is an index. */
 #include <check.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* The story: an incident is known by a time of a log, in UTC or in the time zone of somebody's mail. A time that is read
- * wrongly makes a bulk action hit other events, so whatever can be read in two ways is refused. */
+/* The story: an incident is known by a time of a log, in UTC or in the time zone of somebody's mail. A time that is
+ * read wrongly makes a bulk action hit other events, so whatever can be read in two ways is refused. */
 #include <check.h>
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
-/* The story: a script whose flag was misspelt, or whose variable was empty, must not run with another meaning. So a flag
- * is known, is given once, and has a value that its kind takes, or nothing runs. */
+/* The story: a script whose flag was misspelt, or whose variable was empty, must not run with another meaning. So a
+ * flag is known, is given once, and has a value that its kind takes, or nothing runs. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>

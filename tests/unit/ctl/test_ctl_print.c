@@ -120,7 +120,7 @@ TEST(a_json_line_is_one_line)
     ck_assert_str_eq(close_out(), "{\"user_id\":\"a\\nb\\\"\\u001b\",\"is\":true}\n");
 }
 
-/* A receiver may answer `null`, which is no failed allocation. */
+/* A receiver may answer `null`, which is not a failed allocation. */
 TEST(a_document_is_shown_as_it_is_kept)
 {
     FILE *real = stdout;

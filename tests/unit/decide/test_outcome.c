@@ -213,7 +213,7 @@ TEST(a_card_number_in_a_detail_is_struck_out_before_the_cut)
     ck_assert_msg(strstr(detail, "4111") == NULL, "%s", detail);
 }
 
-/* The check of an answer is noted for its other readers: a text that is no JSON must not be walked as if it were. */
+/* The check of an answer is noted for its other readers: a text that is not JSON must not be walked as if it were. */
 TEST(a_body_is_checked_once_for_all_its_readers)
 {
     static const char *const texts[] = {"{\"code\":\"a\"", "{\"code\":\"a\"}", "<html>"};

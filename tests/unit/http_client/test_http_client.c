@@ -585,7 +585,7 @@ static const char *nth_url(int n, const char *path)
 #define ADDRESSES_AT_ONCE \
     72 /* so that 32 routes, each with a look-up elsewhere, the issuer and core-api have one each */
 
-TEST(an_idle_address_gives_its_place_to_a_new_one_and_a_busy_one_does_not)
+TEST(an_idle_address_makes_room_for_a_new_one_and_a_busy_one_does_not)
 {
     static struct http_call hanging[ADDRESSES];
     struct http_call call;

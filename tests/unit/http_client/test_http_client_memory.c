@@ -1,5 +1,5 @@
-/* Issuers answer with card numbers. A number that stays in memory when its call is over is in the next core dump, and in
- * the hands of whoever reads this process by a bug. So when a call has ended, however it ended, and its answer was
+/* Issuers answer with card numbers. A number that stays in memory when its call is over is in the next core dump, and
+ * in the hands of whoever reads this process by a bug. So when a call has ended, however it ended, and its answer was
  * forgotten, no number may be found anywhere in the process: over TLS and in clear text, with the connection open or
  * closed. The same holds for what was sent: our credential, and the body. The peer is a process of its own. */
 #include <check.h>

@@ -139,7 +139,7 @@ TEST(interim_answers_trailers_and_redirects_set_nothing)
 TEST(a_trailer_that_looks_like_a_status_begins_no_answer)
 {
     struct http_call call;
-    call_path(&call, "/noted-false-status"); /* a name with a blank in it is no HTTP */
+    call_path(&call, "/noted-false-status"); /* a name with a blank in it is not HTTP */
     ck_assert_int_eq(call.result, HTTP_LOST);
     expect_noted(&call, (const char *const[]){"", "", "", ""});
     http_call_done(&call);
@@ -148,7 +148,7 @@ TEST(a_trailer_that_looks_like_a_status_begins_no_answer)
 TEST(a_folded_line_leaves_no_value_that_it_might_belong_to)
 {
     struct http_call call;
-    call_path(&call, "/noted-folded"); /* that is no answer */
+    call_path(&call, "/noted-folded"); /* that is not an answer */
     expect_noted(&call, (const char *const[]){"", "", "", ""});
     http_call_done(&call);
 }

@@ -1,5 +1,6 @@
-/* Where a key is not trusted, a create that is sent twice is two cards. The HTTP client sends a request once more on its
- * own account when a pooled connection turns out dead. With must_not_resend it does not: the peer counts the requests that it read, and a call that was not answered is lost. */
+/* Where a key is not trusted, a create that is sent twice is two cards. The HTTP client sends a request once more on
+ * its own account when a pooled connection turns out dead. With must_not_resend it does not: the peer counts the
+ * requests that it read, and a call that was not answered is lost. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -605,7 +605,7 @@ TEST(a_peer_that_says_nothing_without_end_is_given_up_by_size_while_the_loop_goe
     expect_answered("127.0.0.1");
 }
 
-/* Large answers are no floods, however many there were on a connection before. */
+/* Large answers are not floods, however many there were on a connection before. */
 TEST(the_bytes_of_each_call_are_counted_apart)
 {
     set_up_pair(HTTP_PEER_TLS, "IP:127.0.0.1", DAY_S, &authority, &authority);

@@ -1,7 +1,7 @@
 /* Two readers of the same bytes: our reader of answers, over real connections, in clear text and through TLS, and
- * libcurl's, in clear text. The answers are good ones that were spoilt at random. Whenever ours reports that it was answered, libcurl must have been, with the same status
- * and body; that ours refuses what libcurl takes is allowed. A longer run: HTTP_DIFFERENTIAL=<answers>[,<seed>]; with
- * HTTP_DIFFERENTIAL_LIST=1 it prints what only libcurl takes. */
+ * libcurl's, in clear text. The answers are good ones that were spoilt at random. Whenever ours reports that it was
+ * answered, libcurl must have been, with the same status and body; that ours refuses what libcurl takes is allowed. A
+ * longer run: HTTP_DIFFERENTIAL=<answers>[,<seed>]; with HTTP_DIFFERENTIAL_LIST=1 it prints what only libcurl takes. */
 #include <check.h>
 #include <ctype.h>
 #include <curl/curl.h>
@@ -190,7 +190,7 @@ static size_t on_body(char *bytes, size_t one, size_t length, void *context)
     return length;
 }
 
-/* Splits "Name: value CR LF"; false if it is no header line. */
+/* Splits "Name: value CR LF"; false if it is not a header line. */
 static bool split_header(struct slice line, struct slice *ret_name, struct slice *ret_value)
 {
     const char *colon = line.length > 0 ? memchr(line.bytes, ':', line.length) : NULL;

@@ -1,5 +1,5 @@
-/* Calls over both schemes, one event after the other: whatever may happen to a connection is made to happen in each state
- * that a call can be in, and the result is checked. "Not sent" for a request of which a byte was handed to the
+/* Calls over both schemes, one event after the other: whatever may happen to a connection is made to happen in each
+ * state that a call can be in, and the result is checked. "Not sent" for a request of which a byte was handed to the
  * kernel can make a second card; "answered" is only for an answer to this very request. */
 #include <arpa/inet.h>
 #include <check.h>
@@ -329,7 +329,7 @@ TEST(an_answer_that_comes_byte_by_byte_is_one_answer)
     scripted_close(fd);
 }
 
-/* Zeros before the size of a chunk are no header and no body, and the reader of answers skips them. */
+/* Zeros before the size of a chunk are neither header nor body, and the reader of answers skips them. */
 TEST(a_peer_that_sends_without_end_is_given_up_by_size)
 {
     static char zeros[8192];

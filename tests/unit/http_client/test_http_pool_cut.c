@@ -1,7 +1,7 @@
-/* A connection may break anywhere: in its handshake, in the request, in the answer. It is broken here behind each single
- * byte that the client reads, and behind each that it writes, in clear text and over TLS, with a whole handshake and
- * with one that takes up a session. A call whose request the peer may have seen is lost, one of which no byte left is
- * not sent, and only a whole answer is one. */
+/* A connection may break anywhere: in its handshake, in the request, in the answer. It is broken here behind each
+ * single byte that the client reads, and behind each that it writes, in clear text and over TLS, with a whole handshake
+ * and with one that takes up a session. A call whose request the peer may have seen is lost, one of which no byte left
+ * is not sent, and only a whole answer is one. */
 #include <check.h>
 #include <errno.h>
 #include <stdlib.h>

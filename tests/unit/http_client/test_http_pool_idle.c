@@ -1,5 +1,5 @@
-/* Pooled connections: what arrives on one before a request left is no answer to that request, and a
- * connection that may have something behind its answer is not used again. */
+/* Pooled connections: what arrives on one before a request left is not an answer to that request, and a connection that
+ * may have something behind its answer is not used again. */
 #include <check.h>
 #include <errno.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Many companies let nothing out but through a proxy. It makes a connection (CONNECT) and passes bytes on; over https it
- * sees none of ours. Whatever it does in place of that, nothing of a request has left, and the loop goes on. */
+/* Many companies let nothing out but through a proxy. It makes a connection (CONNECT) and passes bytes on; over https
+ * it sees none of ours. Whatever it does instead, nothing of a request has left, and the loop goes on. */
 #include <check.h>
 #include <errno.h>
 #include <poll.h>

@@ -2,8 +2,8 @@
  * the reply is there. The state is in two globals, as each test runs in a process of its own.
  *
  * The handler answers by path: /short "short"; /later holds the request in world.held; /big and /static BIG bytes,
- * /kernel 40,000 of them; /nothing 204; /prefer prefers its connection; /bye ends it; /inject a header value with a line
- * break; /reset and /raw for the sandbox's faults; any other path with a description of the request. */
+ * /kernel 40,000 of them; /nothing 204; /prefer prefers its connection; /bye ends it; /inject a header value with a
+ * line break; /reset and /raw for the sandbox's faults; any other path with a description of the request. */
 #ifndef ISSUING_TESTS_HTTP_SERVER_WORLD_H
 #define ISSUING_TESTS_HTTP_SERVER_WORLD_H
 

@@ -1,6 +1,6 @@
-/* The story: 10,300 idle connections of one address took every place, and no other client could connect for a minute.
- * Each address has its share; an IPv6 customer has 2^64 addresses and still one share; and the counting itself must
- * neither grow without end nor forget to give back. */
+/* The story: 10,300 idle connections of one address took every connection, and no other client could connect for a
+ * minute. Each address has its share; an IPv6 customer has 2^64 addresses and still one share; and the counting itself
+ * must neither grow without end nor forget to give back. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
-/* The story: 10,300 idle connections of one address took every place of the server. So each address has its share, also
- * behind a proxy, which names the client of a connection or of a request. But a client that could name its own address
- * would take the share of another, or one more for each false address; and a proxy that is refused without an answer
- * takes the server for dead.
+/* The story: 10,300 idle connections of one address took every connection of the server. So each address has its share,
+ * also behind a proxy, which names the client of a connection or of a request. But a client that could name its own
+ * address would take the share of another, or one more for each false address; and a proxy that is refused without an
+ * answer takes the server for dead.
  *
  * Clients dial from different addresses of 127.0.0.0/8. Server and clients share one thread. */
 #include <arpa/inet.h>
@@ -485,7 +485,7 @@ TEST(requests_at_work_count_for_the_address_of_each)
     ck_assert(listen_for(other) == 200 && is_for("192.0.2.8"));
     ck_assert(listen_for(first) == 200 && is_for("192.0.2.7"));
     ck_assert(listen_for(second) == 200 && is_for("192.0.2.7"));
-    /* The places are given back with the answers: idle connections of the proxy hold none. */
+    /* The permits are given back with the answers: idle connections of the proxy hold none. */
     int fresh = dial("127.0.0.1");
     assert_for(fresh, BYTES(GET "X-Forwarded-For: 192.0.2.7\r\n\r\n"), "192.0.2.7");
     assert_for(other, BYTES(GET "X-Forwarded-For: 192.0.2.7\r\n\r\n"), "192.0.2.7");
@@ -516,7 +516,7 @@ TEST(a_body_on_its_way_holds_the_place_of_its_client)
     close(first);
     close(second);
     wait_for_connections(0);
-    /* A client that leaves gives its place back, whatever its request has come to. */
+    /* A client that leaves gives its permit back, whatever its request has come to. */
     world.holds = true;
     for (int i = 0; i < 3; i++) {
         first = dial("127.0.0.1");

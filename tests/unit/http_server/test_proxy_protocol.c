@@ -1,6 +1,6 @@
 /* The story: the first bytes of a proxy's connection say for whom it is. They are binary, cut anywhere by the
- * network, and followed by the client's own bytes at once. A byte that is read beyond the header would be missing in the
- * request. Any client may have written a broken header, so nothing of it may be used. */
+ * network, and followed by the client's own bytes at once. A byte that is read beyond the header would be missing in
+ * the request. Any client may have written a broken header, so nothing of it may be used. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>

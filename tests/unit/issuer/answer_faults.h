@@ -30,7 +30,7 @@ static inline const char *fault_of_card(const struct issuer_card *card)
     if (card->number_length == 0)
         return NULL;
     if (!card_number_is_valid(card->number, card->number_length))
-        return "no number in the place of its number";
+        return "no number in the member of its number";
     if (strcmp(card->number + card->number_length - 4, card->last4) != 0)
         return "other last digits";
     return strstr(card->id, card->number) ? "its number in its id" : NULL;

@@ -1,5 +1,6 @@
-/* The story: the create was fixed, so a card was live without its limits until somebody set them by another call. Members
- * by configuration must not touch what the promise rests on, and a repeat must say what the first create has said. */
+/* The story: the create was fixed, so a card was live without its limits until somebody set them by another call.
+ * Members by configuration must not touch what the promise rests on, and a repeat must say what the first create has
+ * said. */
 #include "common/core/issuer/create_members.h"
 #include "common/core/issuer/issuer.h"
 #include "tests/support/suite.h"

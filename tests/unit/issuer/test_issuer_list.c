@@ -1,5 +1,5 @@
-/* The story: after a restore nobody here knows a card that the issuer has, so its own list is read, page by page. A page
- * that is half read, or that leads nowhere, would hide cards: it counts as unreadable. */
+/* The story: after a restore nobody here knows a card that the issuer has, so its own list is read, page by page. A
+ * page that is half read, or that leads nowhere, would hide cards: it counts as unreadable. */
 #include <string.h>
 
 #include "common/core/issuer/issuer.h"

@@ -1,5 +1,5 @@
-/* The story: an issuer's answer comes from outside, and carries a card number. Good answers of every vendor are spoilt at
- * random: cut, doubled, with values of other types, with a row repeated until the answer is as large as it may be.
+/* The story: an issuer's answer comes from outside, and carries a card number. Good answers of every vendor are spoilt
+ * at random: cut, doubled, with values of other types, with a row repeated until the answer is as large as it may be.
  * Whatever comes out, a card is whole or it is not there, nothing open becomes definite, no number is where it does not
  * belong, and no byte behind the answer is read (with AddressSanitizer). A longer run:
  * ISSUER_MUTATIONS=<answers>[,<seed>]. */

@@ -1,6 +1,6 @@
-/* The story, of the issuer of docs/peers.md: what its answer means decides whether a user gets no card, one card or two. Every row of
- * docs/peers.md about the issuer is tested here, and so are the broken bodies that issuers send: an answer that cannot
- * be trusted is UNKNOWN, never a refusal. */
+/* The story, of the issuer of docs/peers.md: what its answer means decides whether a user gets no card, one card or
+ * two. Every row of docs/peers.md about the issuer is tested here, and so are the broken bodies that issuers send: an
+ * answer that cannot be trusted is UNKNOWN, never a refusal. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -223,7 +223,7 @@ TEST(nothing_sent_is_not_executed_and_everything_lost_is_unknown)
     ck_assert_str_eq(outcome.code, "issuer_unreachable");
     ck_assert_str_eq(outcome.detail, "why");
     not_answered(HTTP_LOST);
-    buf_put_text(&call.answer, GOOD_CARD); /* half an answer is no answer */
+    buf_put_text(&call.answer, GOOD_CARD); /* half an answer is not an answer */
     call.status = 201;
     read_create();
     ck_assert_int_eq(outcome.kind, OUTCOME_UNKNOWN);

@@ -131,7 +131,7 @@ static inline void read_answer(const struct issuer_profile *profile, enum issuer
     struct uuid event_id;
     if (!uuid_parse(EVENT, strlen(EVENT),
                     &event_id)) /* no ck_assert: each writes to a pipe, and this is called often */
-        ck_abort_msg("EVENT is no id");
+        ck_abort_msg("EVENT is not an id");
     call->noted_headers = profile->noted_headers;
     memset(&reading->outcome, 0x55, sizeof(reading->outcome));
     switch (which) {

@@ -3,8 +3,8 @@
  * before everything, and what it passes must mean the same to json-c. It must also never read past the end, and no
  * body of 64 KiB may keep it busy for long.
  *
- * A second one: a holder's name that was cut in the middle of a character made a whole answer unreadable, and a live card
- * ended as FAILED. Of an answer only the grammar is checked, and only what is used has to be good. */
+ * A second one: a holder's name that was cut in the middle of a character made a whole answer unreadable, and a live
+ * card ended as FAILED. Of an answer only the grammar is checked, and only what is used has to be good. */
 #include "common/lib/json/json_strict.h"
 #include "common/lib/json/json_value.h"
 

@@ -240,8 +240,8 @@ TEST(a_full_buffer_makes_writing_fail)
     buf_done(&buf);
 }
 
-/* Eight bytes are looked at together: a byte that ends a string must not be passed over, wherever it is, nor one stop it
- * that only stands before or behind such a byte. */
+/* Eight bytes are looked at together: a byte that ends a string must not be passed over, wherever it is, nor one stop
+ * it that only stands before or behind such a byte. */
 TEST(plain_bytes_end_at_the_first_that_is_not)
 {
     unsigned char text[20];

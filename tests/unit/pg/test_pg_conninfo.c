@@ -1,5 +1,6 @@
-/* The story: `sslmode=requires` was reported as "the database is away", and somebody waited for it. A part of a password
- * with a slash in it was taken for a port and shown. A fault that no attempt can end is reported before the first one. */
+/* The story: `sslmode=requires` was reported as "the database is away", and somebody waited for it. A part of a
+ * password with a slash in it was taken for a port and shown. A fault that no attempt can end is reported before the
+ * first one. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>

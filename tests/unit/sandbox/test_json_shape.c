@@ -1,5 +1,5 @@
-/* The story: a stand-in issuer that takes a misspelt member, a text of the wrong length or a missing one lets the worker
- * pass its tests with a request that the real issuer refuses. */
+/* The story: a stand-in issuer that takes a misspelt member, a text of the wrong length or a missing one lets the
+ * worker pass its tests with a request that the real issuer refuses. */
 #include <check.h>
 #include <stdio.h>
 #include <string.h>

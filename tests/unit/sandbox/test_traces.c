@@ -1,5 +1,6 @@
-/* The story: somebody asks why a card took so long. A drawing that loses a late span, hides a wait or hangs on spans that
- * are each other's parents answers wrongly; one that lets a span's text act on the terminal or the page is a hole. */
+/* The story: somebody asks why a card took so long. A drawing that loses a late span, hides a wait or hangs on spans
+ * that are each other's parents answers wrongly; one that lets a span's text act on the terminal or the page is a
+ * hole. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>

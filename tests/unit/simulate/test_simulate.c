@@ -37,8 +37,8 @@ TEST(a_clock_that_is_set_back_before_the_first_claim_delays_no_event)
     ck_assert_msg(sim_finish(), "%s", sim.failure);
 }
 
-/* As seed 2035970 found: core-api was paused, so nothing was claimed meanwhile, and the event that was accepted with the
- * clock ahead waited for its time. */
+/* As seed 2035970 found: core-api was paused, so nothing was claimed meanwhile, and the event that was accepted with
+ * the clock ahead waited for its time. */
 TEST(a_clock_that_steps_forth_and_back_during_a_pause_delays_no_event)
 {
     sim_begin(1, false);
@@ -102,8 +102,8 @@ START_TEST(two_creates_that_were_late_together_are_reported_together)
     ck_assert_msg(sim_run(seeds[_i], false), "%s", sim.failure);
 }
 
-/* As this seed found: a claim took so long that an outage began meanwhile, and answers from before it counted against the
- * event. */
+/* As this seed found: a claim took so long that an outage began meanwhile, and answers from before it counted against
+ * the event. */
 TEST(an_outage_that_begins_while_a_claim_is_under_way_ends_no_event)
 {
     ck_assert_msg(sim_run(33975, false), "%s", sim.failure);

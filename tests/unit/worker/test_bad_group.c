@@ -1,7 +1,7 @@
 /* The story: of the requests that are due, some are refused for a reason of their own. In whatever order bad and good
- * ones come, the good ones take at most three times as long as alone; and where all are refused, little is sent. Simulated: the
- * clock is the test's, the peer answers within CALL_MS, the claim chooses as issuing.claim does, and slots, target and
- * suspicion are the worker's. */
+ * ones come, the good ones take at most three times as long as alone; and where all are refused, little is sent.
+ * Simulated: the clock is the test's, the peer answers within CALL_MS, the claim chooses as issuing.claim does, and
+ * slots, target and suspicion are the worker's. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -279,7 +279,8 @@ TEST(where_all_are_refused_little_is_sent)
     tear_down();
 }
 
-/* Ten thousand that were refused before, by another worker, and are due: a fresh one is found behind and before them. */
+/* Ten thousand that were refused before, by another worker, and are due: a fresh one is found behind and before
+ * them. */
 START_TEST(refused_ones_hide_no_fresh_one)
 {
     set_up();

@@ -146,7 +146,7 @@ TEST(each_status_of_a_check_has_the_meaning_in_the_table)
 {
     check(404, "{\"code\":\"whatever\"}");
     expect(OUTCOME_REFUSED, ADVICE_REJECT, "user_not_found");
-    ck_assert_int_eq(outcome.health, BREAKER_GOOD); /* an unknown user is no outage */
+    ck_assert_int_eq(outcome.health, BREAKER_GOOD); /* an unknown user is not an outage */
     static const int refused[] = {400, 410, 422};
     for (size_t i = 0; i < ARRAY_SIZE(refused); i++) {
         check(refused[i], "{\"code\":\"user_blocked\"}");

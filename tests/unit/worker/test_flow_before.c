@@ -202,8 +202,8 @@ TEST(a_create_is_kept_before_it_enters_the_queue)
     ck_assert_int_eq(flow_before_call(&flow, NOW_MS, wall_us, &outcome).step, STEP_ISSUE);
 }
 
-/* generic, lithic and marqeta: the reference finds the card, whatever the issuer was told. A parameter in the path or in
- * a header of the look-up counts as one in its query. */
+/* generic, lithic and marqeta: the reference finds the card, whatever the issuer was told. A parameter in the path or
+ * in a header of the look-up counts as one in its query. */
 TEST(nothing_is_kept_before_the_create_where_the_reference_finds_the_card)
 {
     static const struct issuer_field query[] = {FIELD("reference", FROM_EVENT), {0}};
@@ -230,7 +230,7 @@ TEST(core_api_is_asked_first_and_once)
     flow.parameters.is_kept = false;
     ck_assert_int_eq(before_call().step, STEP_CHECK);
     snprintf(flow.parameters.values.values[0], sizeof(flow.parameters.values.values[0]), "h");
-    ck_assert_int_eq(before_call().step, STEP_CHECK); /* a value of the configuration is no word of core-api */
+    ck_assert_int_eq(before_call().step, STEP_CHECK); /* a value of the configuration is not a word of core-api */
     flow.parameters.was_asked = true;
     ck_assert_int_eq(before_call().kind, FLOW_GO);
     ck_assert_int_eq(before_call().step, STEP_LOOKUP);

@@ -1,6 +1,6 @@
 /* The story: the issuer showed two live cards of one request, which ended FAILED issuer_duplicate; an operator replays
- * it. Whatever is stored, and whatever was to follow, the first call is the look-up, and nothing is sent, stored or linked
- * before it shows exactly one card. */
+ * it. Whatever is stored, and whatever was to follow, the first call is the look-up, and nothing is sent, stored or
+ * linked before it shows exactly one card. */
 #include "tests/unit/worker/flow_world.h"
 
 #include "tests/support/suite.h"
@@ -12,7 +12,7 @@
     "{\"id\":\"" id "\",\"reference\":\"@\",\"last4\":\"1111\",\"exp_month\":3,\"exp_year\":2031,\"status\":\"" status \
     "\"}"
 
-/* With our reference in the place of each @. */
+/* With our reference instead of each @. */
 static const char *ours(const char *pattern)
 {
     static char text[1200];

@@ -1,5 +1,6 @@
 /* What a profile declares makes an attempt longer: more steps, more pages, and questions to core-api that are not about
- * the user. Each of these calls waits in the issuer's queue, and for its lease, and what the issuer was told stays with the event. */
+ * the user. Each of these calls waits in the issuer's queue, and for its lease, and what the issuer was told stays with
+ * the event. */
 #include "tests/unit/worker/flow_world.h"
 
 #include "tests/support/suite.h"
@@ -275,7 +276,8 @@ START_TEST(without_a_trusted_key_a_repeat_waits_until_the_last_send_has_settled)
     expect_end(OUTBOX_FAILED, "issuer_duplicate");
 }
 
-/* A page is a call of its own: it waits in the issuer's queue, and for its lease, and a worker that drains makes no other one. */
+/* A page is a call of its own: it waits in the issuer's queue, and for its lease, and a worker that drains makes no
+ * other one. */
 START_TEST(a_worker_that_drains_reads_no_further_page)
 {
     struct flow *flow = &world.flow;

@@ -1,6 +1,6 @@
-/* The stories: 500 requests waited for an issuer that answered 429, and core-api was asked 531 times for ten creates. All
- * links were refused, and card after card was made. So a check reserves the ticket of its create first, and
- * no create begins while links are refused to everybody. */
+/* The stories: 500 requests waited for an issuer that answered 429, and core-api was asked 531 times for ten creates.
+ * All links were refused, and card after card was made. So a check reserves the ticket of its create first, and no
+ * create begins while links are refused to everybody. */
 #include "tests/unit/worker/flow_world.h"
 #include "tests/support/suite.h"
 

@@ -1,7 +1,7 @@
-/* Stories: a trial was begun with the key of the live mode, and a real card was made; the findings, which go into a ticket,
- * repeated the vendor's words with our key in them; a
- * frozen card that the issuer goes on to show as active, and a settle time that is too short, were not seen; a card whose
- * create got no definite answer stayed, and nobody was told. */
+/* Stories: a trial was begun with the key of the live mode, and a real card was made; the findings, which go into a
+ * ticket, repeated the vendor's words with our key in them; a frozen card that the issuer goes on to show as active,
+ * and a settle time that is too short, were not seen; a card whose create got no definite answer stayed, and nobody was
+ * told. */
 #include "worker/questions/issuer_trial.h"
 
 #include <check.h>
@@ -70,7 +70,7 @@ static void begin(const struct issuer_profile *profile)
     issuer_trial_begin(&trial, &facts, &known, &reference, "");
 }
 
-/* The text has the trial's reference in place of %s. */
+/* The text has the trial's reference instead of %s. */
 static void answer(int status, const char *text, int64_t now_ms)
 {
     char id[UUID_TEXT_SIZE], body[1000];

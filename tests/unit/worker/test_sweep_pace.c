@@ -86,8 +86,8 @@ TEST(a_cost_that_the_young_looks_do_not_show_delays_nothing_for_long)
         }
 }
 
-/* A snapshot is held for six hours, in which each second left entries that take 6 ms to pass over: the look at all of it
- * is never answered. What is due since an hour is found after an hour and a half at most, since the walk is twice as
+/* A snapshot is held for six hours, in which each second left entries that take 6 ms to pass over: the look at all of
+ * it is never answered. What is due since an hour is found after an hour and a half at most, since the walk is twice as
  * fast as events age; and the looks take a tenth of the time at most. */
 TEST(behind_a_snapshot_that_is_held_the_walk_is_cut_and_moves_on)
 {

@@ -1,5 +1,5 @@
-/* The story: an alert on an increase does not see the first event of a kind unless the counter was there as zero before.
- * And whatever words a peer sends, the number of series stays bounded. */
+/* The story: an alert on an increase does not see the first event of a kind unless the counter was there as zero
+ * before. And whatever words a peer sends, the number of series stays bounded. */
 #include <check.h>
 #include <stdio.h>
 #include <string.h>

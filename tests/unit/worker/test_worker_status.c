@@ -1,5 +1,5 @@
-/* The story: `systemctl status issuing-worker@1` shows what the worker holds, what waits, and since when a peer is away.
- * Nothing is shown that is not known. */
+/* The story: `systemctl status issuing-worker@1` shows what the worker holds, what waits, and since when a peer is
+ * away. Nothing is shown that is not known. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
