@@ -1,5 +1,5 @@
-"""costs: CPU, WAL and disk of one card request, from which docs/scaling.md computes: its acceptance and its issue apart,
-each at saturation, and both together at a steady rate."""
+"""costs: CPU, WAL and disk of one card request, from which docs/scaling.md computes: its acceptance and its issue
+apart, each at saturation, and both together at a steady rate."""
 from loads import API_OPTIONS, Cpu, open_loop, start_workers, tokens, wrk_accept
 from statements import SIZE_AND_DEAD, UNFINISHED
 
@@ -13,8 +13,8 @@ def lsn(stack):
 
 
 def spent(stack, names, work):
-    """Per event: microseconds of CPU of each process and of PostgreSQL, bytes of WAL. The last checkpoint is just before,
-    so the images of pages are in it."""
+    """Per event: microseconds of CPU of each process and of PostgreSQL, bytes of WAL. The last checkpoint is just
+    before, so the images of pages are in it."""
     stack.sql("CHECKPOINT")
     start, cpu = lsn(stack), Cpu(stack, *names)
     count = work()

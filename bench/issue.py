@@ -132,8 +132,8 @@ def one_run(stack, number, options):
 
 
 def over_https(stack, options):
-    """The CPU of nginx is not in the figures, but takes its share of the cores. So rates are compared with those in clear
-    text through the same nginx."""
+    """The CPU of nginx is not in the figures, but takes its share of the cores. So rates are compared with those in
+    clear text through the same nginx."""
     ports, clear, authority = stack.start_terminator()
     found = {"calls.https": calls_alone(stack, options.seconds, "https", ports, authority),
              "worker.https": drain(stack, options.events, 1, *WORKER_OPTIONS, f"--tls.ca_file={authority}",

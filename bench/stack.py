@@ -105,7 +105,8 @@ class Stack:
         return started.stdout.strip().splitlines()[-1]
 
     def listen_at(self, folder):
-        """Also at a socket in this folder: not every client knows sockets that are in none. Until the end of this run."""
+        """Also at a socket in this folder: not every client knows sockets that are in none. Until the end of this
+        run."""
         subprocess.run([CLUSTER, "stop", str(RUN)], check=True, capture_output=True)
         self.start_cluster(f"unix_socket_directories={self.settings['host']}, {folder}")
         self.sockets = folder
@@ -219,8 +220,8 @@ class Stack:
         return json.loads(ports.read_text())
 
     def start_terminator(self, name="nginx"):
-        """nginx in front of the sandbox. Returns its ports for https, those for clear text, and the file of the authority
-        that signed its certificate."""
+        """nginx in front of the sandbox. Returns its ports for https, those for clear text, and the file of the
+        authority that signed its certificate."""
         folder = RUN / name
         folder.mkdir(exist_ok=True)
         authority, key, request, certificate = (folder / file

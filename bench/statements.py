@@ -103,7 +103,8 @@ UUID7 = ("encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid()) PLACING su
 
 
 def pending(first, last, total, span_s, which="true"):
-    """Due events, with the rows that acceptance leaves, spread over the last span_s seconds; which: a condition of g."""
+    """Due events, with the rows that acceptance leaves, spread over the last span_s seconds; which: a condition of
+    g."""
     return f"""
 WITH e AS MATERIALIZED (
     SELECT {UUID7.format(at="t.at")} AS id, t.at, 'past-' || t.g AS user_id, 'key-' || t.g AS key

@@ -168,8 +168,8 @@ def write_contract(folder, root):
 
 @functools.lru_cache(maxsize=None)
 def owner_of(library):
-    """The package of a library that the dynamic linker finds. Where /lib is a link, dpkg may know either path. Asking it
-    is slow."""
+    """The package of a library that the dynamic linker finds. Where /lib is a link, dpkg may know either path. Asking
+    it is slow."""
     real = pathlib.Path(os.path.realpath(library))
     for path in (real, "/" + str(real).removeprefix("/usr/"), library):
         done = subprocess.run(["dpkg-query", "-S", str(path)], capture_output=True, text=True, check=False)

@@ -1,4 +1,5 @@
-"""Debian: python3-psycopg. Where the database is: PGHOST, PGPORT, PGDATABASE, PGUSER, PGPASSWORD. psycopg2 does it too."""
+"""Debian: python3-psycopg. Where the database is: PGHOST, PGPORT, PGDATABASE, PGUSER, PGPASSWORD. psycopg2 does it
+too."""
 import json
 
 import psycopg

@@ -85,8 +85,8 @@ def take(conninfo, order):
 
 
 def follow_ends(conninfo):
-    """Keeps how charges ended, for as long as the orders are kept, and counts those that were charged. Each statement is
-    a transaction: a kill between any two leaves a copy that is late, and never one that is wrong."""
+    """Keeps how charges ended, for as long as the orders are kept, and counts those that were charged. Each statement
+    is a transaction: a kill between any two leaves a copy that is late, and never one that is wrong."""
     while True:
         time.sleep(COPY_EVERY_S)
         for statement in (COPY_ENDS, COUNT):
