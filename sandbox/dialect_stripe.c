@@ -1,12 +1,12 @@
-/* The dialect `stripe`: cards by https://docs.stripe.com/api/issuing/cards. Pitfalls: forms instead of JSON,
- * cards that begin inactive, no look-up by a reference, answers that are stored under a key for a day (5xx as well), a
+/* The dialect `stripe`: cards by https://docs.stripe.com/api/issuing/cards. Pitfalls: forms instead of JSON, cards
+ * that begin inactive, no look-up by a reference, answers that are stored under a key for a day (5xx as well), a
  * number that only a second call shows, and a cardholder's personal data in each answer.
  *
- * The answer is stored under the key once execution has begun, so a 401, a 429 and the refusal of a malformed call are
- * not. "The same parameters" means the same path and the same bytes. Decided here, since the documents do not say it: an
- * unknown cardholder is 400 resource_missing, and a cancel of a cancelled card is 400. A replacement for `damaged` or
- * `expired` keeps the number, and cancels the old card once it is active; one for `lost` or `stolen` wants the old card
- * cancelled before.
+ * The answer is stored under the key once execution has begun, so a 401, a 429 and the refusal of a malformed call
+ * are not. "The same parameters" means the same path and the same bytes. Decided here, since the documents do not say
+ * it: an unknown cardholder is 400 resource_missing, and a cancel of a cancelled card is 400. A replacement for
+ * `damaged` or `expired` keeps the number, and cancels the old card once it is active; one for `lost` or `stolen`
+ * wants the old card cancelled before.
  * Left out: other API versions, Connect accounts, webhooks. */
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* The parameters of the dialect `stripe` (dialect_stripe.h): the form of a create or an update, and whether its values are
- * good. */
+/* The parameters of the dialect `stripe` (dialect_stripe.h): the form of a create or an update, and whether its
+ * values are good. */
 #include <stdio.h>
 #include <string.h>
 

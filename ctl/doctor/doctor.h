@@ -45,13 +45,13 @@ must_check bool doctor_ask(struct doctor *doctor, const struct doctor_check *che
 must_check bool doctor_check_database(struct doctor *doctor, bool *ret_fits, struct err *err);
 /* Which workers run, and whether their targets take calls. False: the database went away, or refused. */
 must_check bool doctor_check_running(struct doctor *doctor, struct err *err);
-/* Whether a worker reaches the target, "issuer" or the type of a route, as it should. user NULL: core-api is asked about
- * nobody. creates: the issuer makes a card in its test mode, and closes it. *ret_is_answered false: no worker answered
- * in time, which is reported. False: the database went away, or refused. */
+/* Whether a worker reaches the target, "issuer" or the type of a route, as it should. user NULL: core-api is asked
+ * about nobody. creates: the issuer makes a card in its test mode, and closes it. *ret_is_answered false: no worker
+ * answered in time, which is reported. False: the database went away, or refused. */
 must_check bool doctor_check_target(struct doctor *doctor, const char *target, const char *user, bool creates,
                                     int64_t timeout_ms, bool *ret_is_answered, struct err *err);
-/* Whether something in the database slows or stops our sessions: settings, locks of others, a housekeeping that does not
- * pass. False: the database went away, or refused. */
+/* Whether something in the database slows or stops our sessions: settings, locks of others, a housekeeping that does
+ * not pass. False: the database went away, or refused. */
 must_check bool doctor_check_locks(struct doctor *doctor, struct err *err);
 /* Checks what administrators of PostgreSQL change or leave behind: the host's sort order, replication, what holds
  * vacuum back. False: the database went away, or refused. */

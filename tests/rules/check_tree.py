@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""check_tree.py [--committed]: what is wrong with a tree before a compiler or a package is asked. A line for each fault;
-status 1 if there is one.
+"""check_tree.py [--committed]: what is wrong with a tree before a compiler or a package is asked. A line for each
+fault; status 1 if there is one.
 
 - with --committed, a file that is not committed, where this is a clone: what lies beside a commit is not in it
 - a file that a meson.build names and that is not there
-- a script (#!) without its executable bit; debian/ has its own rules, and what is in examples/ is installed as a document
+- a script (#!) without its executable bit; debian/ has its own rules, and what is in examples/ is installed as a
+  document
 - Python that does not parse, warnings included
-- SQL below migrations/ with a line of more than 120 columns
+- a line of more than 120 columns in C, in SQL below migrations/, and in the comments and docstrings of Python
 - a file of stories that does not import; a part of a story's name in TRACE_STORIES that none or several have
 """
 import ast
@@ -21,8 +22,8 @@ COLUMNS = 120
 
 
 def git(*words):
-    """Lines; None where git refuses or is not there: a source archive is no clone. An owner other than the caller is no
-    reason to refuse."""
+    """Lines; None where git refuses or is not there: a source archive is not a clone. An owner other than the caller is
+    not a reason to refuse."""
     try:
         told = subprocess.run(["git", "-c", "safe.directory=*", "-c", "core.quotePath=false", *words], cwd=TOP,
                               capture_output=True, text=True, check=False)
@@ -86,10 +87,25 @@ def unparsed(files):
                 yield "%s: %s" % (name, error)
 
 
+def limited(name, text):
+    """The lines of this file that may not be wide, by their numbers. clang-format decides how wide a macro is: its
+    backslashes do not count."""
+    lines = dict(enumerate(text.splitlines(), 1))
+    if name.endswith((".c", ".h")):
+        return {number: line.rstrip("\\").rstrip() for number, line in lines.items()}
+    if name.endswith(".py"):
+        strings = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Expr)
+                   and isinstance(node.value, ast.Constant)]
+        words = {number for node in strings for number in range(node.lineno, node.end_lineno + 1)}
+        return {number: line for number, line in lines.items() if number in words or line.lstrip().startswith("#")}
+    return lines if name.startswith("migrations/") and name.endswith(".sql") else {}
+
+
 def too_wide(files):
+    """Of files that can be parsed."""
     for name in files:
-        if name.startswith("migrations/") and name.endswith(".sql"):
-            for number, line in enumerate((TOP / name).read_text(encoding="utf-8").splitlines(), 1):
+        if name.endswith((".c", ".h", ".py", ".sql")):
+            for number, line in limited(name, (TOP / name).read_text(encoding="utf-8")).items():
                 if len(line) > COLUMNS:
                     yield "%s:%d has %d columns, more than %d" % (name, number, len(line), COLUMNS)
 
@@ -110,8 +126,9 @@ def unimported():
 def main():
     warnings.simplefilter("error")
     files = every_file()
-    faults = [*(uncommitted() if "--committed" in sys.argv else ()), *unnamed(files), *without_bit(files), *unparsed(files),
-              *too_wide(files)]
+    faults = [*(uncommitted() if "--committed" in sys.argv else ()), *unnamed(files), *without_bit(files),
+              *unparsed(files)]
+    faults += too_wide(files) if not faults else []
     faults += unimported() if not faults else []
     for fault in faults:
         print(fault)

@@ -1,6 +1,6 @@
-/* Events that may have killed a worker are tried alone, while the worker holds no other event of any
- * type. The ordinary events of all types wait for that time, then have a pause that is longer than that took. Types
- * that have such events take turns. A type whose target takes no calls waits, and the other types do not wait for it. */
+/* Events that may have killed a worker are tried alone, while the worker holds no other event of any type. The
+ * ordinary events of all types wait for that time, then have a pause that is longer than that took. Types that have
+ * such events take turns. A type whose target takes no calls waits, and the other types do not wait for it. */
 #ifndef ISSUING_TURNS_H
 #define ISSUING_TURNS_H
 

@@ -1,10 +1,10 @@
 /* Collects the values of the options: defaults, file, environment, command line, systemd credentials.
  *
- * Invariants: a value is read by its row's type and range whatever its source, also when a higher source overrides it;
- * the first fault ends loading with its place in the message; *ret_config is filled wholly or not at all.
+ * Invariants: a value is read by its row's type and range whatever its source, also when a higher source overrides
+ * it; the first fault ends loading with its place in the message; *ret_config is filled wholly or not at all.
  * Left out: the rows (config_table.c), setting one option (config_set.c), the command line (config_flags.c), the file
- * (config_file.c), rules between options (config_check.c), printing (config_show.c), and the files that options name: the
- * modules that use them read them. */
+ * (config_file.c), rules between options (config_check.c), printing (config_show.c), and the files that options name:
+ * the modules that use them read them. */
 #include "common/core/config/config.h"
 
 #include <limits.h>

@@ -1,9 +1,9 @@
-/* What follows from the state of a connection: its deadline, the queue in which it waits for its client, its part of the
- * sums of memory, whether it is read from, draining after its last reply, and its end.
+/* What follows from the state of a connection: its deadline, the queue in which it waits for its client, its part of
+ * the sums of memory, whether it is read from, draining after its last reply, and its end.
  *
- * Invariants: only http_conn_set_state() changes the state; after http_conn_close() a connection does nothing but wait
- * for its close callback, and only that frees it. A connection stands in at most one queue, and in `large` only while it
- * waits for a head or a reader; the sums are those of the connections when they were last placed.
+ * Invariants: only http_conn_set_state() changes the state; after http_conn_close() a connection does nothing but
+ * wait for its close callback, and only that frees it. A connection stands in at most one queue, and in `large` only
+ * while it waits for a head or a reader; the sums are those of the connections when they were last placed.
  * Left out: the events that move the state (http_conn.c, http_conn_read.c, http_conn_write.c). */
 #include <assert.h>
 #include <stdlib.h>

@@ -1,16 +1,18 @@
 /* Which connection gives way when connections or memory run short.
  *
- * Any client may open connections, begin requests and leave replies unread; only a request whose head was complete and
- * accepted has passed a check. So connections that wait for their client stand in one queue for each thing they wait
- * for, the longest waiting first, and give way before a new connection is turned away, in this order: no request begun;
- * answered and only being drained; a head that does not end; a reply that is not taken; a body that does not end. A
- * running request never gives way. A connection whose client has proved who it is (http_prefer) comes after all others.
+ * Any client may open connections, begin requests and leave replies unread; only a request whose head was complete
+ * and accepted has passed a check. So connections that wait for their client stand in one queue for each thing they
+ * wait for, the longest waiting first, and give way before a new connection is turned away, in this order: no request
+ * begun; answered and only being drained; a head that does not end; a reply that is not taken; a body that does not
+ * end. A running request never gives way. A connection whose client has proved who it is (http_prefer) comes after
+ * all others.
  *
  * Memory: what a connection holds beyond 8 KiB counts against one sum, options.memory_max. Above it the heads and
- * unread replies that have counted longest give way; when none of these is left, a body that counts is turned away with
- * 503. Ordinary requests fit into that and are not affected.
+ * unread replies that have counted longest give way; when none of these is left, a body that counts is turned away
+ * with 503. Ordinary requests fit into that and are not affected.
  *
- * Left out: how a connection gets into its queue and into the sum (http_conn_state.c); limits by address; the kernel's memory, which SO_SNDBUF bounds (http_server.c). */
+ * Left out: how a connection gets into its queue and into the sum (http_conn_state.c); limits by address; the
+ * kernel's memory, which SO_SNDBUF bounds (http_server.c). */
 #include <malloc.h>
 #include <sys/socket.h>
 

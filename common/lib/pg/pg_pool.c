@@ -1,10 +1,11 @@
-/* The queues of the pool: who waits, which connection takes a query, when it is sent, who gets its result; opening and
- * closing. The life of a connection is in pg_pool_slots.c.
+/* The queues of the pool: who waits, which connection takes a query, when it is sent, who gets its result; opening
+ * and closing. The life of a connection is in pg_pool_slots.c.
  *
  * Invariants:
  * - Submitting only appends to a queue; everything is sent and reported from the loop. on_prepare() runs before the
- *   loop sleeps, so a single query is sent in the same iteration, and those of one iteration are spread over the connections
- *   together. (libuv runs prepare handles that were started later first, so those that submit run before the pool.)
+ *   loop sleeps, so a single query is sent in the same iteration, and those of one iteration are spread over the
+ *   connections together. (libuv runs prepare handles that were started later first, so those that submit run before
+ *   the pool.)
  * - Each query submitted is counted in in_flight_count until its one result. Callbacks of the user run at the end of
  *   the function that they are called from, or from loops that hold no pointer into a queue; they may submit and may
  *   close.

@@ -1,5 +1,5 @@
-/* What the files of the pool share: pg_pool.c (queues, sending, opening, closing), which calls pg_pool_slots.c (the life
- * of a connection, and its silence) and is not called by it. Private to both. */
+/* What the files of the pool share: pg_pool.c (queues, sending, opening, closing), which calls pg_pool_slots.c (the
+ * life of a connection, and its silence) and is not called by it. Private to both. */
 #ifndef ISSUING_PG_POOL_INTERNAL_H
 #define ISSUING_PG_POOL_INTERNAL_H
 
