@@ -7,7 +7,6 @@
  * (config_file.c). */
 #include <assert.h>
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/core/config/config_table.h"
