@@ -15,14 +15,14 @@ struct limits {
     const char *user;
     int64_t count, window_ms;
     bool attempts_count;
-    int64_t now_us, accepted, refused, last_refused_us;
+    int64_t now_us, accepted, refused;
     int64_t frees_us; /* 0 = the next request passes */
     int64_t frees_s;  /* as Retry-After says it; 0 = the next request passes */
 };
 
 static bool read_limits(struct ctl *ctl, struct limits *limits, struct err *err)
 {
-    enum { NOW, ACCEPTED, REFUSED, LAST_REFUSED_AT, FREES_AT };
+    enum { NOW, ACCEPTED, REFUSED, FREES_AT };
     pg_rows_scope struct pg_rows *rows = NULL;
     const struct pg_param params[] = {pg_param_string(limits->user), pg_param_int8(limits->count),
                                       pg_param_int8(limits->window_ms), pg_param_bool(limits->attempts_count)};
@@ -31,7 +31,6 @@ static bool read_limits(struct ctl *ctl, struct limits *limits, struct err *err)
     limits->now_us = pg_time_us(rows, 0, NOW);
     limits->accepted = pg_int8(rows, 0, ACCEPTED);
     limits->refused = pg_int8(rows, 0, REFUSED);
-    limits->last_refused_us = pg_time_us(rows, 0, LAST_REFUSED_AT);
     limits->frees_us = pg_time_us(rows, 0, FREES_AT);
     int64_t left_us = limits->frees_us - limits->now_us;
     limits->frees_s = limits->frees_us == 0 ? 0 : left_us <= 1000000 ? 1 : (left_us + 999999) / 1000000;

@@ -20,7 +20,7 @@ WITH clock AS MATERIALIZED (
     SELECT a.at FROM accepted a
     UNION ALL SELECT r.at FROM refused r WHERE $4::bool
 )
-SELECT t, (SELECT count(*) FROM accepted), (SELECT count(*) FROM refused), (SELECT max(at) FROM refused),
+SELECT t, (SELECT count(*) FROM accepted), (SELECT count(*) FROM refused),
        (SELECT least(c.at, t) + $3::int8 * interval '1 millisecond' FROM counted c
         ORDER BY c.at DESC OFFSET $2::int8 - 1 LIMIT 1)
 FROM clock;
