@@ -33,11 +33,9 @@ static bool read_options(char **arguments, int count, struct doctor_options *ret
                                         {.name = "timeout", .text = &timeout},
                                         {.name = "user", .text = &options.user},
                                         {.name = NULL}};
-    if (!options_read(specs, arguments, count, &count, err) ||
+    if (!options_alone(specs, "doctor", arguments, count, err) ||
         !options_span("timeout", timeout, &options.timeout_us, err))
         return false;
-    if (count > 0)
-        return err_set(err, ERR_USAGE, "doctor takes no argument");
     if (!options.issuer && timeout)
         return err_set(err, ERR_USAGE, "--timeout belongs to --issuer");
     if (options.creates && !(options.issuer && options.user))

@@ -258,12 +258,9 @@ static bool run_prove(struct ctl *ctl, char **arguments, int count, struct err *
     const char *since = NULL, *timeout = NULL;
     const struct option_spec specs[] = {
         {.name = "since", .text = &since}, {.name = "timeout", .text = &timeout}, {.name = NULL}};
-    if (!options_read(specs, arguments, count, &count, err) || !options_span("since", since, &since_us, err) ||
-        !options_span("timeout", timeout, &timeout_us, err))
-        return false;
-    if (count > 0)
-        return err_set(err, ERR_USAGE, "prove takes no argument");
-    return ctl_connect(ctl, err) && prove(&doctor, since_us, timeout_us, err) && doctor_end(&doctor, err);
+    return options_alone(specs, "prove", arguments, count, err) && options_span("since", since, &since_us, err) &&
+           options_span("timeout", timeout, &timeout_us, err) && ctl_connect(ctl, err) &&
+           prove(&doctor, since_us, timeout_us, err) && doctor_end(&doctor, err);
 }
 
 const struct ctl_command ctl_prove = {
