@@ -12,8 +12,8 @@
 #include "common/lib/pg/pg_sync.h"
 #include "ctl/print.h"
 
-/* The columns of every statement of operator_events.sql that returns events, in this order. Times in microseconds since
- * 1970, 0 = none; texts are borrowed from the rows, NULL = none. */
+/* The columns of every statement of operator_events.sql that returns events; event.c has their order. Times in
+ * microseconds since 1970, 0 = none; texts are borrowed from the rows, NULL = none. */
 struct event {
     struct uuid id;
     char id_text[UUID_TEXT_SIZE];
@@ -66,7 +66,7 @@ struct event {
 bool event_is_card(const struct event *event);
 /* What the event is, in a word: "new", "reissue", or its type. NULL: a card request whose payload says neither. */
 const char *event_kind(const struct event *event);
-/* ERR_DATABASE when the status is not one of outbox.h: a schema of another release. */
+/* ERR_DATABASE when the status is none of outbox.h: a schema of another release. */
 must_check bool event_read(const struct pg_rows *rows, int row, struct event *ret_event, struct err *err);
 /* Reads one event. *ret_rows is owned by the caller; the event borrows from it. ERR_NOT_FOUND. */
 must_check bool event_find(struct pg_sync *db, const struct uuid *id, struct pg_rows **ret_rows,
