@@ -60,7 +60,7 @@ static struct waiter **bucket_of(struct waiters *waiters, const struct uuid *id)
 static struct waiter **find_leader(struct waiters *waiters, const struct uuid *id)
 {
     for (struct waiter **link = bucket_of(waiters, id); *link; link = &(*link)->next_in_bucket)
-        if (memcmp(&(*link)->id, id, sizeof(*id)) == 0)
+        if (uuid_equal(&(*link)->id, id))
             return link;
     return NULL;
 }

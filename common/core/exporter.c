@@ -175,7 +175,7 @@ bool exporter_wants(const struct exporter *exporter, struct trace *trace, char r
         ret_parent[SPAN_ID_SIZE - 1] = '\0';
     }
     /* guard: no span of what the client does not sample */
-    return (*flags <= '9' ? *flags : *flags - 'a' + 10) & 1;
+    return hex_digit(*flags) & 1;
 }
 
 /* The batch that is filled, with room for these; NULL = there is none. */

@@ -42,14 +42,14 @@ static bool read_url(const struct config *config, char **ret_url, struct err *er
 /* Percent-decoded and without the blanks around it, in place. NULL: no text, or one with a control character. */
 static char *decoded(char *text)
 {
-    char *to = text, digits[3] = "";
+    char *to = text;
     for (const char *from = text + strspn(text, " \t"); *from; from++) {
         *to = *from;
         if (*from == '%') {
-            if (!isxdigit((unsigned char)from[1]) || !isxdigit((unsigned char)from[2]))
+            int byte = from[1] ? hex_byte(from + 1) : -1;
+            if (byte < 0)
                 return NULL;
-            memcpy(digits, from + 1, 2);
-            *to = (char)strtol(digits, NULL, 16);
+            *to = (char)byte;
             from += 2;
         }
         if (iscntrl((unsigned char)*to++))

@@ -5,6 +5,8 @@
 #include <netinet/in.h>
 #include <string.h>
 
+#include "common/lib/base/slice.h"
+
 #define V4_BITS 96 /* the prefix of ::ffff:0:0 */
 
 static const unsigned char v4_prefix[12] = {[10] = 0xFF, [11] = 0xFF};
@@ -139,16 +141,11 @@ static bool is_clear_behind_prefix(const struct ip_network *network)
 /* "/24" without its slash; at most 3 digits. */
 static bool parse_bits(struct slice text, int most, int *ret_bits)
 {
-    int bits = 0;
-    if (text.length == 0 || text.length > 3 || (text.length > 1 && text.bytes[0] == '0'))
+    int64_t bits;
+    if (!slice_number(text, 3, &bits) || (text.length > 1 && text.bytes[0] == '0') || bits > most)
         return false;
-    for (size_t i = 0; i < text.length; i++) {
-        if (text.bytes[i] < '0' || text.bytes[i] > '9')
-            return false;
-        bits = bits * 10 + (text.bytes[i] - '0');
-    }
-    *ret_bits = bits;
-    return bits <= most;
+    *ret_bits = (int)bits;
+    return true;
 }
 
 static bool parse_network(struct slice text, struct ip_network *ret_network, struct err *err)

@@ -27,7 +27,7 @@ const char *pg_history_read(const struct pg_rows *rows, int64_t timeline, struct
 
 static bool is_same(const struct pg_history *a, const struct pg_history *b)
 {
-    return memcmp(&a->id, &b->id, sizeof(a->id)) == 0 && strcmp(a->system, b->system) == 0;
+    return uuid_equal(&a->id, &b->id) && strcmp(a->system, b->system) == 0;
 }
 
 void pg_history_follow(struct pg_history *known, const struct pg_history *session)

@@ -120,9 +120,8 @@ TEST(headers_are_percent_decoded)
     check_headers("u|x-key: a b,=c|Authorization: Basic eDp5");
 }
 
-static const char *const bad_headers[] = {"s3cr3t",     "x=s3cr3t%2", "x=s3cr3t%zz", "x=s3cr3t%0d%0aHost: a",
-                                          "=s3cr3t",    "x=a,y",      "host=s3cr3t", "a b=s3cr3t",
-                                          "x=s3cr3t%ff"};
+static const char *const bad_headers[] = {"s3cr3t",  "x=s3cr3t%", "x=s3cr3t%2",  "x=s3cr3t%zz", "x=s3cr3t%0d%0aHost: a",
+                                          "=s3cr3t", "x=a,y",     "host=s3cr3t", "a b=s3cr3t",  "x=s3cr3t%ff"};
 
 START_TEST(headers_that_are_none_are_refused)
 {
