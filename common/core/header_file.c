@@ -28,7 +28,7 @@ static bool is_ours(const char *name, bool has_credential)
     return found;
 }
 
-/* Cuts "Name: value" in place. False: it is none. */
+/* Cuts "Name: value" in place. False: it is not a header. */
 static bool cut(char *line, const char **ret_name, const char **ret_value)
 {
     static const char token[] = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";

@@ -60,7 +60,7 @@ static bool check_line(struct http_answer *answer, const char *bytes, size_t len
         /* guard: an answer begins with its status */
         if (!fits_start(answer->start_length++, bytes[i]))
             return false;
-    /* guard: a folded line is none */
+    /* guard: a folded line is refused */
     if (answer->line_length == 0 && (bytes[0] == ' ' || bytes[0] == '\t'))
         return false;
     if (bytes[length - 1] == '\n' && (length > 1 ? bytes[length - 2] : answer->last_byte) != '\r')
@@ -146,8 +146,8 @@ static int on_header_value_complete(llhttp_t *parser)
            (value.bytes[value.length - 1] == ' ' || value.bytes[value.length - 1] == '\t'))
         value.length--;
     bool is_encoding = http_same_word(name, "transfer-encoding");
-    /* guard: a body in another encoding is none */
-    /* guard: an encoding that is stated twice is none */
+    /* guard: a body in another encoding is refused */
+    /* guard: an encoding that is stated twice is refused */
     if (is_encoding && (answer->has_encoding || !http_same_word(value, "chunked")))
         return reject(answer, "an encoding that was not requested");
     answer->has_encoding |= is_encoding;

@@ -86,7 +86,7 @@ static bool set_options(struct http_connect *connect, CURLU *address, int64_t ti
     CURL *easy = connect->easy;
     return SET(CURLOPT_PRIVATE, connect) && SET(CURLOPT_ERRORBUFFER, connect->problem) && SET(CURLOPT_CURLU, address) &&
            SET(CURLOPT_CONNECT_ONLY, 1L) && SET(CURLOPT_CONNECTTIMEOUT_MS, (long)timeout_ms) &&
-           /* guard: a proxy of the environment is none of ours */
+           /* guard: a proxy of the environment is not used */
            SET(CURLOPT_PROXY, "") && SET(CURLOPT_OPENSOCKETFUNCTION, open_socket) && SET(CURLOPT_NOSIGNAL, 1L) &&
            SET(CURLOPT_TCP_KEEPALIVE, 1L) &&
            /* a name server that hangs must not hold up the loop when the call's time is over */

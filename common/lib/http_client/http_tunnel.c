@@ -56,7 +56,7 @@ static enum http_stream_shaking judge(int status, bool is_all, char ret_why[HTTP
         snprintf(ret_why, HTTP_TLS_WHY_SIZE, "the proxy answered %d to CONNECT", status);
         return HTTP_STREAM_REFUSED;
     }
-    /* guard: what a proxy says behind its answer is none of the peer's */
+    /* guard: what a proxy says behind its answer is not the peer's */
     return is_all ? HTTP_STREAM_SHAKEN : refuse(ret_why, "bytes behind its answer to CONNECT");
 }
 
