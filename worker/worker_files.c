@@ -18,7 +18,7 @@ static bool load_authorities(const struct worker_files *files, struct err *err)
     if (!path)
         return true;
     if (!authorities_load(path, &authorities, err))
-        /* guard: a file of authorities that is none stops the start */
+        /* guard: a file without authorities stops the start */
         return err_prefix(err, "tls.ca_file");
     const char *doubt = authorities_doubt(authorities);
     if (doubt)

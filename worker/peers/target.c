@@ -215,7 +215,7 @@ int64_t target_next_ms(const struct target *target, int64_t now_ms)
 
 /* ---- the queue ---- */
 
-/* The kind is suspected, and the call can be no probe now. A call whose event was not claimed as one may be: it is
+/* The kind is suspected, and the call cannot be a probe now. A call whose event was not claimed as one may be: it is
  * behind the calls that were held back. */
 static bool is_suspect(const struct target *target, const struct target_ticket *ticket, int64_t now_ms)
 {
