@@ -5,7 +5,7 @@
 -- event_reissues, outbox_attempts, operator_actions, issuers, senders, end_notifications. Eventual: outbox_statistics
 -- (follows statistics_changes), workers, worker_targets, route_workers; the link of a card in core-api, which follows
 -- COMPLETED. Every table that belongs to a user has user_id. Every text has the collation C: in another one an index is
--- sorted by a library of the host, and when that sorts otherwise one day, a key that is there is found no more. Every
+-- sorted by a library of the host, and when that sorts otherwise one day, a key that is there is no longer found. Every
 -- table has a primary key or REPLICA IDENTITY FULL: where somebody publishes all tables, PostgreSQL refuses to change
 -- the rows of one that has neither. FULL costs an insert nothing, and a change nothing but where wal_level is logical.
 --

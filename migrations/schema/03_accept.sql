@@ -6,7 +6,7 @@
 --     transaction, so it cannot outlive a dead connection. It is tried and never waited for: any session can take a key
 --     that it has seen, and would stop the batch and its connection. A user whose lock is taken is `busy`, or
 --     `recording` where the lock of the same key is taken as well. Nothing is written for that user, and the caller
---     asks again. A key that is recorded already is told all the same. Who waits for nobody is in no deadlock.
+--     asks again. A key that is recorded already is told all the same. A call that waits for nobody is in no deadlock.
 --  2. Under READ COMMITTED the second statement takes a new snapshot, so it sees all that the lock's former holders
 --     committed. Under any other isolation level it would not; therefore the function refuses to run there.
 --  3. The clock is read after the lock, so the times of one user's rows rise in the order of their commits.
@@ -239,8 +239,8 @@ BEGIN
 END
 $$;
 
--- Tries of a user from times to come, written while a clock was ahead, become tries of now. Otherwise each would count
--- in every window until its time has come. The caller may choose neither rows nor times.
+-- Tries of a user in the future, written while a clock was ahead, become tries of now. Otherwise each would count in
+-- every window until its time has come. The caller may choose neither rows nor times.
 CREATE OR REPLACE FUNCTION issuing.repair_tries(who text) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 AS $$

@@ -200,7 +200,7 @@ DECLARE
 BEGIN
     -- A partition that was settled in the future was settled by a clock that was ahead: it is checked again.
     BEGIN
-        -- guard: what was settled in a time to come is settled anew
+        -- guard: what was settled in the future is settled again
         UPDATE partitions q SET settled_at = NULL, still_open = '{}' WHERE q.settled_at > t;
     EXCEPTION WHEN OTHERS THEN
         RETURN QUERY SELECT 'failed', 'partitions', 0::int8, SQLERRM, false;

@@ -108,8 +108,8 @@ WHERE t.schemaname ~ '^issuing(_p[0-9]+)?$' AND c.relkind = 'r' AND c.relreplide
 -- name: operator_doctor_holders :many
 -- why: what holds vacuum or WAL back in this cluster: snapshots and prepared transactions that are older than $1 ms,
 -- slots that hold rows or WAL and that nobody reads, or that are more than $4 bytes of WAL behind, tables whose oldest
--- row is older than $3 transactions. The time of another role's session is told to who may read statistics; without it,
--- its age in transactions counts ($2). Catalogues only. No lock.
+-- row is older than $3 transactions. The time of another role's session is shown to those who may read statistics;
+-- without it, its age in transactions counts ($2). Catalogues only. No lock.
 SELECT 'snapshot', format('process %s of role %s, state %s', a.pid, coalesce(a.usename, '?'), coalesce(a.state, '?')),
        (extract(epoch FROM clock_timestamp() - a.xact_start) * 1000)::int8, age(a.backend_xmin)::int8, NULL::int8,
        'end it: SELECT pg_terminate_backend(PID)'
@@ -182,7 +182,7 @@ WHERE r.rolname = current_user OR r.oid = (SELECT n.nspowner FROM pg_namespace n
 
 -- name: operator_doctor_other_locks :many
 -- why: sessions of other roles that hold advisory locks here, or that a session of ours has waited for longer than a
--- second. Since when they do what they do is told to who may read statistics. No lock.
+-- second. Since when they do what they do is shown to those who may read statistics. No lock.
 WITH ours AS MATERIALIZED (
     SELECT r.oid FROM pg_roles r
     WHERE r.rolname IN ('issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator', 'issuing_viewer')
@@ -210,8 +210,8 @@ LIMIT 20;
 
 -- name: operator_held :many
 -- why: sessions that keep everybody from reading our tables: they have locked one exclusively, or somebody who wants to
--- waits for them. Since when is told to who may read statistics; to others since when somebody waits. Asked before our
--- tables are. Catalogues only. It waits for no lock.
+-- waits for them. Since when is shown to those who may read statistics; to others since when somebody waits. Asked
+-- before our tables are. Catalogues only. It waits for no lock.
 WITH locked AS MATERIALIZED (
     SELECT coalesce(l.pid, 0) AS pid, l.granted, c.relname
     FROM pg_locks l
@@ -444,8 +444,8 @@ SELECT f.is_warning, f.what, f.fix FROM faults f ORDER BY f.is_warning, f.n, f.w
 SELECT (SELECT (extract(epoch FROM r.kept) * 1000)::int8 FROM issuing.retentions r WHERE r.name = $1::text);
 
 -- name: operator_inserters :many
--- why: roles that are none of ours and may insert into the table of events, or into a table of that name in `public`,
--- by a right of their own: what they insert may be of any type but our own. Catalogues only. No lock.
+-- why: roles that are not ours and may insert into the table of events, or into a table of that name in `public`, by a
+-- right of their own: what they insert may be of any type but our own. Catalogues only. No lock.
 SELECT coalesce(r.rolname::text, 'PUBLIC'), min(c.oid::regclass::text)
 FROM pg_class c
 CROSS JOIN LATERAL (SELECT x.grantee, x.privilege_type FROM aclexplode(c.relacl) x
