@@ -87,7 +87,7 @@ class Root:
                 return None
 
     def make(self, variant="apt", included=INCLUDED):
-        """A half-made root is none: it is made aside."""
+        """A half-made root must not be used: it is made aside."""
         if self.path.exists():
             return
         log, new = self.folder / "mmdebstrap.log", self.folder / "new"

@@ -87,7 +87,7 @@ def routes_that_cannot_be_used_leave_the_old_ones_in_force(world):
         lease = "[worker]\nlease = %s\n"
         file = file_of(world, lease % "20s", section("MAIL", service))
         worker = world.start_worker(config=file, worker__lease=None)
-        # What fits to the lease of the file and not to the one in force is none either.
+        # What fits to the lease of the file and not to the one in force is refused as well.
         for time, wrong, words in (("20s", section("NOTE", service, timeout="15s"), "below 2 x route.NOTE.timeout"),
                                    ("60s", section("NOTE", service, timeout="15s"), "below 2 x route.NOTE.timeout"),
                                    ("20s", section("NOTE", service, sign_secret_file=world.dir / "none"), "sign_secret_file"),

@@ -99,7 +99,7 @@ class Guard:
 
 
 def rows(table):
-    """The guards of a table; ValueError for a line that is none of a row."""
+    """The guards of a table; ValueError for a line that does not belong to a row."""
     found = []
     for number, line in enumerate(table.read_text(encoding="utf-8").splitlines(), 1):
         if match := ROW.fullmatch(line):

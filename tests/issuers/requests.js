@@ -9,7 +9,7 @@ const sdk = require('./sdk');
 
 const [values, memos] = process.argv.slice(2).map((text) => JSON.parse(text));
 
-// One call for each memo. An empty one is none.
+// One call for each memo. An empty one is not sent.
 const withMemos = (create) => Object.fromEntries(
   Object.entries(memos).map(([call, memo]) => [call, () => create(memo || undefined)]));
 

@@ -57,7 +57,7 @@ struct sim_event {
     char text[UUID_TEXT_SIZE];
     char user[24];
     int user_number;
-    int replaces; /* the event whose card a reissue replaces; -1 = it is none */
+    int replaces; /* the event whose card a reissue replaces; -1 = it is not a reissue */
     char payload[160];
     int64_t visible_us; /* the transaction that made it commits then */
     int64_t created_us, updated_us, completed_us, next_us, lease_until_us, first_sent_us, last_sent_us, deferred_us;
