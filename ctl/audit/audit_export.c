@@ -13,11 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/lib/base/clock.h"
 #include "ctl/stop.h"
 #include "statements.h"
-
-#define ROWS 1000 /* of one statement */
 
 static bool fail_file(const char *name, struct err *err)
 {
@@ -91,49 +88,23 @@ static bool open_file(const struct audit_export *export, struct audit_link *link
     return false;
 }
 
-static bool read_rows(const struct audit_export *export, int64_t behind, int64_t wanted, struct pg_rows **ret_rows,
-                      struct err *err)
-{
-    const struct pg_param params[] = {pg_param_int8(behind), pg_param_int8(export->settled), pg_param_int8(wanted)};
-    return pg_sync_query(export->ctl->db, &sql_operator_audit_by_id, params, ret_rows, err);
-}
-
-bool audit_reader_next(struct audit_reader *reader, int64_t most, struct audit_row *ret_row, struct err *err)
-{
-    *err = (struct err){.kind = ERR_NONE};
-    if (reader->row >= pg_rows_count(reader->rows) && !reader->is_last) {
-        struct pg_rows *rows = NULL;
-        if (!read_rows(reader->export, reader->behind, ROWS, &rows, err))
-            return false;
-        pg_rows_free(reader->rows);
-        reader->rows = rows;
-        reader->row = 0;
-        reader->is_last = pg_rows_count(rows) < ROWS;
-    }
-    if (reader->row >= pg_rows_count(reader->rows) || !audit_row(reader->rows, reader->row, ret_row) ||
-        ret_row->cursor.id > most)
-        return false;
-    reader->behind = ret_row->cursor.id;
-    reader->row++;
-    return true;
-}
-
 /* Whether the row of the last line is as the line says, or has been removed by the retention. Otherwise this is another
  * database, or somebody has changed it, and later rows may have numbers that were exported already. */
 static bool check_last(const struct audit_export *export, const struct audit_link *link, struct err *err)
 {
-    pg_rows_scope struct pg_rows *rows = NULL;
+    struct audit_reader reader = {.export = export, .behind = link->id - 1};
     struct audit_row row;
     struct buf line;
     if (link->sequence == 0)
         return true;
-    if (!read_rows(export, link->id - 1, 1, &rows, err))
+    bool is_there = audit_reader_next(&reader, link->id, &row, err);
+    if (err->kind != ERR_NONE)
         return false;
-    bool is_there = pg_rows_count(rows) > 0 && audit_row(rows, 0, &row) && row.cursor.id == link->id;
     buf_init(&line, AUDIT_LINE_MAX);
     bool is_same = is_there ? audit_chain_fits(&row, link, &line)
                             : link->id <= export->settled && strcmp(link->at, export->kept_from) < 0;
     buf_done(&line);
+    pg_rows_free(reader.rows);
     /* guard: a chain does not go on in a database that lacks its last row */
     return is_same || err_set(err, ERR_REFUSED,
                               "row %" PRId64 " of %s, of the last line, is %s here: the database has gone back, to a "
@@ -184,19 +155,6 @@ static bool write_all(const struct audit_export *export, FILE *out, struct audit
     return (fflush(out) == 0 && (!export->append || fsync(fileno(out)) == 0)) || fail_file("the export", err);
 }
 
-/* Up to where the trail is decided. */
-static bool ask_settled(struct audit_export *export, struct err *err)
-{
-    pg_rows_scope struct pg_rows *rows = NULL;
-    if (!pg_sync_query(export->ctl->db, &sql_operator_audit_settled, NULL, &rows, err))
-        return false;
-    export->settled = pg_int8(rows, 0, 0);
-    snprintf(export->held, sizeof(export->held), "%s", pg_is_null(rows, 0, 1) ? "" : pg_bytes(rows, 0, 1).bytes);
-    clock_format(pg_time_us(rows, 0, 2), export->kept_from);
-    export->now_us = pg_time_us(rows, 0, 3);
-    return true;
-}
-
 static bool export_to(struct audit_export *export, struct err *err)
 {
     struct audit_link link = audit_chain_start(0);
@@ -205,7 +163,7 @@ static bool export_to(struct audit_export *export, struct err *err)
         return false;
     bool done = (link.sequence > 0 || !export->after || read_after(export, &link, err)) &&
                 /* Only now: another export may have run until here and written the last line. */
-                ask_settled(export, err) && write_all(export, out, &link, err);
+                audit_ask_settled(export, err) && write_all(export, out, &link, err);
     if (export->append)
         fclose(out); /* all of it is written */
     if (done && export->held[0])
@@ -220,7 +178,8 @@ bool audit_export_run(struct audit_export *export, struct err *err)
     if (!ctl_connect(export->ctl, err))
         return false;
     stop_watch();
-    if (!(export->verify ? ask_settled(export, err) && audit_verify(export, &is_same, err) : export_to(export, err)))
+    if (!(export->verify ? audit_ask_settled(export, err) && audit_verify(export, &is_same, err)
+                         : export_to(export, err)))
         return false;
     export->ctl->code = is_same && !stop_is_requested() ? CTL_DONE : CTL_REFUSED;
     return true;

@@ -21,6 +21,11 @@ struct audit_export {
     char kept_from[AUDIT_AT_SIZE]; /* older rows may be deleted already */
 };
 
+/* ---- audit_reader.c ---- */
+
+/* Fills in what the database says. */
+must_check bool audit_ask_settled(struct audit_export *export, struct err *err);
+
 /* The rows of the trail, up to `settled`, by their numbers. */
 struct audit_reader {
     const struct audit_export *export;
@@ -34,6 +39,8 @@ struct audit_reader {
  * none. */
 must_check bool audit_reader_next(struct audit_reader *reader, int64_t most, struct audit_row *ret_row,
                                   struct err *err);
+/* ---- audit_export.c, audit_verify.c ---- */
+
 /* What `audit --export`, `--append` and `--verify` do. Sets ctl->code. */
 must_check bool audit_export_run(struct audit_export *export, struct err *err);
 /* Compares a file with itself and with the database, and prints what differs. */
