@@ -17,7 +17,7 @@ static void more_params(const struct bulk *bulk, struct bulk_params *params)
     pg_array_start(&types, &params->arrays[0], PG_TEXT);
     pg_array_start(&settles, &params->arrays[1], PG_INT8);
     for (int i = 0; i < config->route_count; i++) {
-        pg_array_add(&types, config->routes[i].type, strlen(config->routes[i].type));
+        pg_array_add_string(&types, config->routes[i].type);
         pg_array_add_int8(&settles, outlook_route_settle_ms(config, config->routes[i].type));
     }
     params->more[0] = pg_param_bool(bulk->confirms_no_card);

@@ -65,10 +65,10 @@ bool call_accept(struct pg_sync *db, const struct limit *limit, struct one_try *
         unsigned char fingerprint[DIGEST_SIZE];
         digest_sha256(tries[i].payload, strlen(tries[i].payload), fingerprint);
         pg_array_add_uuid(&arrays[0], &tries[i].id);
-        pg_array_add(&arrays[1], tries[i].user, strlen(tries[i].user));
-        pg_array_add(&arrays[2], tries[i].key, strlen(tries[i].key));
+        pg_array_add_string(&arrays[1], tries[i].user);
+        pg_array_add_string(&arrays[2], tries[i].key);
         pg_array_add(&arrays[3], fingerprint, sizeof(fingerprint));
-        pg_array_add(&arrays[4], tries[i].payload, strlen(tries[i].payload));
+        pg_array_add_string(&arrays[4], tries[i].payload);
         pg_array_add(&arrays[5], i % 2 ? "00-trace" : NULL, i % 2 ? 8 : 0);
         pg_array_add(&arrays[6], i % 2 ? "a=1" : NULL, i % 2 ? 3 : 0);
     }

@@ -85,11 +85,11 @@ struct pg_rows *save(struct pg_sync *db, const struct card *cards, int count)
         pg_array_add_uuid(&arrays[0], &cards[i].event);
         pg_array_add_uuid(&arrays[1], &cards[i].token);
         pg_array_add_uuid(&arrays[2], &cards[i].id);
-        pg_array_add(&arrays[3], cards[i].issuer_id, strlen(cards[i].issuer_id));
+        pg_array_add_string(&arrays[3], cards[i].issuer_id);
         pg_array_add(&arrays[4], "1111", 4);
         pg_array_add_int8(&arrays[5], 3);
         pg_array_add_int8(&arrays[6], 2031);
-        pg_array_add(&arrays[7], cards[i].number, cards[i].number ? strlen(cards[i].number) : 0);
+        pg_array_add_string(&arrays[7], cards[i].number);
         pg_array_add_uuid(&arrays[8], cards[i].replaces);
     }
     for (size_t i = 0; i < ARRAY_SIZE(types); i++)
@@ -149,8 +149,8 @@ int mark(const struct sql_statement *statement, const struct uuid *event, const 
     pg_array_start(&objects, &bufs[3], PG_TEXT);
     pg_array_add_uuid(&ids, event);
     pg_array_add_uuid(&tokens, token);
-    pg_array_add(&codes, code, strlen(code));
-    pg_array_add(&objects, parameters, parameters ? strlen(parameters) : 0);
+    pg_array_add_string(&codes, code);
+    pg_array_add_string(&objects, parameters);
     struct pg_param params[] = {pg_array_param(&ids), pg_array_param(&tokens), pg_array_param(&codes),
                                 pg_array_param(&objects)};
     return run_and_free(statement, params, bufs, ARRAY_SIZE(bufs));
@@ -168,41 +168,37 @@ int keep(const struct sql_statement *statement, const struct uuid *event, const 
     pg_array_start(&objects, &bufs[2], PG_TEXT);
     pg_array_add_uuid(&ids, event);
     pg_array_add_uuid(&tokens, token);
-    pg_array_add(&objects, parameters, strlen(parameters));
+    pg_array_add_string(&objects, parameters);
     struct pg_param params[] = {pg_array_param(&ids), pg_array_param(&tokens), pg_array_param(&objects)};
     return run_and_free(statement, params, bufs, ARRAY_SIZE(bufs));
-}
-
-static void add_text(struct pg_array *array, const char *text)
-{
-    pg_array_add(array, text, text ? strlen(text) : 0);
 }
 
 static void add_end(struct pg_array *arrays, const struct end *end)
 {
     pg_array_add_uuid(&arrays[0], &end->event);
     pg_array_add_uuid(&arrays[1], &end->token);
-    add_text(&arrays[2], end->status);
+    pg_array_add_string(&arrays[2], end->status);
     pg_array_add_int8(&arrays[3], end->delay_ms);
     pg_array_add_bool(&arrays[4], end->give_back);
     pg_array_add_bool(&arrays[5], end->clear_sent);
     pg_array_add_bool(&arrays[6], end->deferred);
-    add_text(&arrays[7], end->reason_code);
-    add_text(&arrays[8], end->reason_code ? "what the user may read" : NULL);
-    add_text(&arrays[9], "the last error");
-    add_text(&arrays[10], "issue");
-    add_text(&arrays[11], strcmp(end->status, "PENDING") == 0 ? end->give_back ? "deferred" : "retry" : "completed");
-    add_text(&arrays[12], end->cause);
-    add_text(&arrays[13], NULL);
+    pg_array_add_string(&arrays[7], end->reason_code);
+    pg_array_add_string(&arrays[8], end->reason_code ? "what the user may read" : NULL);
+    pg_array_add_string(&arrays[9], "the last error");
+    pg_array_add_string(&arrays[10], "issue");
+    pg_array_add_string(&arrays[11],
+                        strcmp(end->status, "PENDING") == 0 ? end->give_back ? "deferred" : "retry" : "completed");
+    pg_array_add_string(&arrays[12], end->cause);
+    pg_array_add_string(&arrays[13], NULL);
     pg_array_add_bool(&arrays[14], end->unknown);
     pg_array_add_int8(&arrays[15], 250);
-    add_text(&arrays[16], end->card_status);
+    pg_array_add_string(&arrays[16], end->card_status);
     pg_array_add_uuid(&arrays[17], end->replaced);
     pg_array_add_bool(&arrays[18], end->may_arrive);
-    add_text(&arrays[19], NULL);
-    add_text(&arrays[20], NULL);
-    add_text(&arrays[21], end->parameters);
-    add_text(&arrays[22], end->result);
+    pg_array_add_string(&arrays[19], NULL);
+    pg_array_add_string(&arrays[20], NULL);
+    pg_array_add_string(&arrays[21], end->parameters);
+    pg_array_add_string(&arrays[22], end->result);
 }
 
 int finish_many(const struct end *ends, int count)
@@ -245,7 +241,7 @@ static int complete_with(const struct uuid *event, const struct uuid *token, con
     pg_array_add_uuid(&ids, event);
     pg_array_add_uuid(&tokens, token);
     pg_array_add_int8(&tooks, 250);
-    add_text(&results, result);
+    pg_array_add_string(&results, result);
     struct pg_param params[] = {pg_array_param(&ids),   pg_array_param(&tokens), pg_param_text("worker-1", 8),
                                 pg_array_param(&tooks), pg_param_string(step),   pg_array_param(&results)};
     return run_and_free(&sql_outbox_complete, params, bufs, ARRAY_SIZE(bufs));

@@ -54,7 +54,7 @@ static bool take_of(const char *target)
     struct pg_array targets;
     buf_init(&bytes, 256);
     pg_array_start(&targets, &bytes, PG_TEXT);
-    pg_array_add(&targets, target, strlen(target));
+    pg_array_add_string(&targets, target);
     const struct pg_param params[] = {pg_param_uuid(&fresh), pg_param_int8(10000), pg_param_text("host:1", 6),
                                       pg_array_param(&targets)};
     pg_rows_scope struct pg_rows *rows = database_query(worker, &sql_issuer_check_take, params);

@@ -72,7 +72,7 @@ static bool note(const char *id, const struct uuid *reference, bool is_live, con
         buf_init(&bytes[i], 256);
         pg_array_start(&arrays[i], &bytes[i], types[i]);
     }
-    pg_array_add(&arrays[0], id, strlen(id));
+    pg_array_add_string(&arrays[0], id);
     pg_array_add_uuid(&arrays[1], reference);
     pg_array_add_bool(&arrays[2], is_live);
     const struct pg_param params[] = {

@@ -5,7 +5,6 @@
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/lib/pg/pg_sync.h"
 #include "ctl/event.h"
@@ -462,7 +461,7 @@ static int take(void)
     buf_init(&buf, 100);
     pg_array_start(&array, &buf, PG_TEXT);
     for (size_t i = 0; i < ARRAY_SIZE(types); i++)
-        pg_array_add(&array, types[i], strlen(types[i]));
+        pg_array_add_string(&array, types[i]);
     const struct pg_param params[] = {pg_param_uuid(&token), pg_param_int8(30000),   pg_param_text("w1", 2),
                                       pg_param_int8(4),      pg_array_param(&array), pg_param_null(),
                                       pg_param_null()};

@@ -137,7 +137,7 @@ static struct pg_param value_of(const char *type, struct values *values, int n)
     struct buf *buf = &values->bufs[n];
     if (strcmp(type, "text[]") == 0 || strcmp(type, "bytea[]") == 0) {
         pg_array_start(&array, buf, type[0] == 't' ? PG_TEXT : PG_BYTEA);
-        pg_array_add(&array, text_value, strlen(text_value));
+        pg_array_add_string(&array, text_value);
     } else if (strcmp(type, "bigint[]") == 0) {
         pg_array_start(&array, buf, PG_INT8);
         pg_array_add_int8(&array, 77);

@@ -33,7 +33,7 @@ static const char *waits(void)
     buf_init(&bytes, 200);
     pg_array_start(&array, &bytes, PG_TEXT);
     for (size_t i = 0; i < ARRAY_SIZE(types); i++)
-        pg_array_add(&array, types[i], strlen(types[i]));
+        pg_array_add_string(&array, types[i]);
     struct pg_param params[] = {pg_array_param(&array)};
     struct pg_rows *rows = database_query(worker, &sql_what_waits, params);
     int last = pg_rows_count(rows) - 1;

@@ -182,7 +182,7 @@ void claims_add_watched(struct claims *claims, struct pg_array *types)
         if (!kind->is_watched && may_be_watched(kind))
             watch(kind, true);
         if (kind->is_watched)
-            pg_array_add(types, kind->event_type, strlen(kind->event_type));
+            pg_array_add_string(types, kind->event_type);
     }
 }
 

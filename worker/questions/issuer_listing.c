@@ -140,7 +140,7 @@ static void note_page(struct issuer_listing *listing)
 static void on_card(void *context, const struct issuer_listed *card)
 {
     struct issuer_listing *listing = context;
-    pg_array_add(&listing->arrays[0], card->id, strlen(card->id));
+    pg_array_add_string(&listing->arrays[0], card->id);
     pg_array_add_uuid(&listing->arrays[1], card->has_reference ? &card->reference : NULL);
     pg_array_add_bool(&listing->arrays[2], card->is_live);
 }

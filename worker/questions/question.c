@@ -2,7 +2,6 @@
 #include "worker/questions/question.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #define CALL_MAX_MS 10000
 
@@ -42,7 +41,7 @@ bool question_targets(const struct worker_env *env, const char *issuer, bool wit
         const struct peer *peer = route ? &route->peer : &env->peers->issuer;
         const char *name = route ? peer->name : issuer;
         if (!peer->target.is_paused && (!route || !with_look_up || route->config->lookup_url))
-            pg_array_add(&names, name, strlen(name));
+            pg_array_add_string(&names, name);
     }
     *ret_names = pg_array_param(&names);
     return names.count > 0 && !bytes->failed;

@@ -2,7 +2,6 @@
 #include "worker/upkeep/route_note.h"
 
 #include <assert.h>
-#include <string.h>
 
 #include "common/lib/base/log.h"
 
@@ -33,11 +32,6 @@ bool route_note_is_due(const struct route_note *note)
     return is_stopped || note->routes->count > 0;
 }
 
-static void add_text(struct pg_array *array, const char *text)
-{
-    pg_array_add(array, text, strlen(text));
-}
-
 bool route_note_fill(struct route_note *note, struct pg_param *ret_params)
 {
     static const enum pg_type types[ARRAYS] = {
@@ -50,7 +44,7 @@ bool route_note_fill(struct route_note *note, struct pg_param *ret_params)
         pg_array_start(&arrays[i], &note->arrays[i], types[i]);
     for (int i = 0; i < note->routes->count; i++) {
         const struct config_route *route = note->routes->routes[i].config;
-        add_text(&arrays[TYPES], route->type);
+        pg_array_add_string(&arrays[TYPES], route->type);
         pg_array_add_bool(&arrays[ORDERED], route->ordered);
         pg_array_add_bool(&arrays[LOOKUPS], route->lookup_url != NULL);
         pg_array_add_int8(&arrays[LIFETIMES], route->key_lifetime_ms);
@@ -62,8 +56,8 @@ bool route_note_fill(struct route_note *note, struct pg_param *ret_params)
         note->has_stop[i] = peer->target.stopped_why[0];
         if (!note->has_stop[i])
             continue;
-        add_text(&arrays[STOPPED], peer->name);
-        add_text(&arrays[WHYS], peer->target.stopped_why);
+        pg_array_add_string(&arrays[STOPPED], peer->name);
+        pg_array_add_string(&arrays[WHYS], peer->target.stopped_why);
     }
     for (int i = 0; i < ARRAYS; i++) {
         ret_params[i] = pg_array_param(&arrays[i]);

@@ -2,7 +2,6 @@
 #include "common/lib/pg/pg_columns.h"
 
 #include <assert.h>
-#include <string.h>
 
 void pg_columns_init(struct pg_columns *columns, size_t array_bytes_max)
 {
@@ -70,7 +69,7 @@ void pg_columns_add_bool(struct pg_columns *columns, bool value)
 
 void pg_columns_add_text(struct pg_columns *columns, const char *text)
 {
-    pg_array_add(&next_column(columns, PG_TEXT)->array, text, text ? strlen(text) : 0);
+    pg_array_add_string(&next_column(columns, PG_TEXT)->array, text);
 }
 
 void pg_columns_add_slice(struct pg_columns *columns, struct slice text)

@@ -97,6 +97,11 @@ void pg_array_add(struct pg_array *array, const void *bytes, size_t length)
         (void)buf_put(array->buf, bytes, length);
 }
 
+void pg_array_add_string(struct pg_array *array, const char *text)
+{
+    pg_array_add(array, text, text ? strlen(text) : 0);
+}
+
 void pg_array_add_int8(struct pg_array *array, int64_t value)
 {
     uint64_t bytes = htobe64((uint64_t)value);

@@ -37,6 +37,7 @@ struct pg_array {
 
 void pg_array_start(struct pg_array *array, struct buf *buf, enum pg_type type); /* resets buf */
 void pg_array_add(struct pg_array *array, const void *bytes, size_t length);     /* text, bytea; bytes NULL = null */
+void pg_array_add_string(struct pg_array *array, const char *text);              /* terminated; NULL = null */
 void pg_array_add_int8(struct pg_array *array, int64_t value);
 void pg_array_add_bool(struct pg_array *array, bool value);
 void pg_array_add_uuid(struct pg_array *array, const struct uuid *uuid); /* NULL = null */
