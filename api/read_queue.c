@@ -7,18 +7,25 @@
 
 #define MEASURED_OVER 64 /* reads in the moving average */
 
+void read_queue_init(struct read_queue *queue)
+{
+    *queue = (struct read_queue){.running = 0};
+    TAILQ_INIT(&queue->users);
+    TAILQ_INIT(&queue->by_age);
+}
+
 static void queue_user(struct read_queue *queue, struct user *user)
 {
     /* guard: reads are shared out among users */
     if (user->is_queued || user->waiting == 0 || user->running >= queue->running_of_user_max)
         return;
     user->is_queued = true;
-    list_append(&queue->users, &user->queued);
+    TAILQ_INSERT_TAIL(&queue->users, user, queued);
 }
 
 static void unqueue_user(struct read_queue *queue, struct user *user)
 {
-    list_remove(&queue->users, &user->queued);
+    TAILQ_REMOVE(&queue->users, user, queued);
     user->is_queued = false;
 }
 
@@ -44,9 +51,11 @@ const char *read_queue_add(struct read_queue *queue, struct reading *reading, in
     if ((double)count_ahead(queue, user) * queue->interval_us > (double)queue->wait_max_us)
         return "More calls wait than can be answered in time.";
     reading->since_us = now_us;
-    list_append(&user->line, &reading->link);
+    if (user->waiting == 0)
+        TAILQ_INIT(&user->line);
+    TAILQ_INSERT_TAIL(&user->line, reading, link);
     queue->users_waiting += user->waiting++ == 0;
-    list_append(&queue->by_age, &reading->by_age);
+    TAILQ_INSERT_TAIL(&queue->by_age, reading, by_age);
     queue->waiting++;
     queue_user(queue, user);
     return NULL;
@@ -55,18 +64,18 @@ const char *read_queue_add(struct read_queue *queue, struct reading *reading, in
 static void stop_waiting(struct read_queue *queue, struct reading *reading)
 {
     struct user *user = reading->user;
-    list_remove(&user->line, &reading->link);
+    TAILQ_REMOVE(&user->line, reading, link);
     queue->users_waiting -= --user->waiting == 0;
-    list_remove(&queue->by_age, &reading->by_age);
+    TAILQ_REMOVE(&queue->by_age, reading, by_age);
     queue->waiting--;
 }
 
 struct reading *read_queue_take(struct read_queue *queue)
 {
-    if (!queue->users.first || queue->running >= queue->running_max)
+    struct user *user = TAILQ_FIRST(&queue->users);
+    if (!user || queue->running >= queue->running_max)
         return NULL;
-    struct user *user = container_of(queue->users.first, struct user, queued);
-    struct reading *reading = container_of(user->line.first, struct reading, link);
+    struct reading *reading = TAILQ_FIRST(&user->line);
     unqueue_user(queue, user);
     stop_waiting(queue, reading);
     queue->running++;
@@ -97,10 +106,8 @@ void read_queue_finish(struct read_queue *queue, struct reading *reading, int64_
 
 struct reading *read_queue_take_late(struct read_queue *queue, int64_t before_us)
 {
-    if (!queue->by_age.first)
-        return NULL;
-    struct reading *reading = container_of(queue->by_age.first, struct reading, by_age);
-    if (reading->since_us >= before_us)
+    struct reading *reading = TAILQ_FIRST(&queue->by_age);
+    if (!reading || reading->since_us >= before_us)
         return NULL;
     stop_waiting(queue, reading);
     if (reading->user->is_queued && reading->user->waiting == 0)

@@ -18,26 +18,31 @@ struct reading {
     void (*on_refused)(struct reading *reading, const char *why);
     /* private */
     struct user *user;
-    int64_t since_us;        /* when it was added */
-    struct list_link link;   /* in the user's line, or in a list of refused ones */
-    struct list_link by_age; /* among all that wait */
-    const char *why;         /* of a refusal */
-    int64_t notify_ms;       /* of a refusal: when on_refused is due */
+    int64_t since_us;            /* when it was added */
+    TAILQ_ENTRY(reading) link;   /* in the user's line, or in a list of refused ones */
+    TAILQ_ENTRY(reading) by_age; /* among all that wait */
+    const char *why;             /* of a refusal */
+    int64_t notify_ms;           /* of a refusal: when on_refused is due */
 };
 
+TAILQ_HEAD(readings, reading);
+
+/* Begins with read_queue_init(). */
 struct read_queue {
     int running_max;         /* > 0 */
     int running_of_user_max; /* > 0 */
     int running;             /* taken and not finished */
     int waiting;
-    int users_waiting;   /* users with a line */
-    struct list users;   /* those whose next read may run */
-    struct list by_age;  /* all that wait, oldest first */
-    int64_t wait_max_us; /* the longest wait that a new read may expect */
-    double interval_us;  /* between the ends of two reads while others waited: a moving average */
-    int64_t measured_us; /* when the last read ended; 0 = none waited then */
+    int users_waiting;        /* users with a line */
+    TAILQ_HEAD(, user) users; /* those whose next read may run */
+    struct readings by_age;   /* all that wait, oldest first */
+    int64_t wait_max_us;      /* the longest wait that a new read may expect */
+    double interval_us;       /* between the ends of two reads while others waited: a moving average */
+    int64_t measured_us;      /* when the last read ended; 0 = none waited then */
 };
 
+/* The limits are set by the owner. */
+void read_queue_init(struct read_queue *queue);
 /* NULL: it waits. Otherwise the reason for its refusal. Precondition: reading->user is set. */
 must_check const char *read_queue_add(struct read_queue *queue, struct reading *reading, int64_t now_us);
 /* The next one that may run; NULL = none may. */

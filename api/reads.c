@@ -22,8 +22,8 @@
 struct reads {
     struct reads_options options;
     struct read_queue queue;
-    struct list refused_now, refused_later; /* the second in the order of notify_ms */
-    uv_timer_t tick;                        /* runs while a read waits or a refusal is due */
+    struct readings refused_now, refused_later; /* the second in the order of notify_ms */
+    uv_timer_t tick;                            /* runs while a read waits or a refusal is due */
     struct closing closing;
 };
 
@@ -68,19 +68,14 @@ static void refuse(struct reads *reads, struct reading *reading, const char *why
     metric_add(reads->options.refused, 1);
     reading->why = why;
     reading->notify_ms = at_once ? now_ms : now_ms + REFUSED_LATER_MS;
-    list_append(at_once ? &reads->refused_now : &reads->refused_later, &reading->link);
+    TAILQ_INSERT_TAIL(at_once ? &reads->refused_now : &reads->refused_later, reading, link);
     start_tick(reads, at_once);
 }
 
-static struct reading *first_of(const struct list *list)
+static void notify_first(struct reads *reads, struct readings *refused)
 {
-    return list->first ? container_of(list->first, struct reading, link) : NULL;
-}
-
-static void notify_first(struct reads *reads, struct list *refused)
-{
-    struct reading *reading = first_of(refused);
-    list_remove(refused, &reading->link);
+    struct reading *reading = TAILQ_FIRST(refused);
+    TAILQ_REMOVE(refused, reading, link);
     release(reads, reading);
     reading->on_refused(reading, reading->why);
 }
@@ -94,7 +89,7 @@ static void refuse_late(struct reads *reads)
     for (int i = 0; i < LATE_AT_A_TIME && (reading = read_queue_take_late(&reads->queue, before_us)); i++) {
         metric_add(reads->options.refused, 1);
         reading->why = is_up ? "More calls wait than can be answered in time." : "The database cannot be asked now.";
-        list_append(&reads->refused_now, &reading->link);
+        TAILQ_INSERT_TAIL(&reads->refused_now, reading, link);
     }
 }
 
@@ -103,15 +98,16 @@ static void on_tick(uv_timer_t *timer)
     struct reads *reads = container_of(timer, struct reads, tick);
     /* guard: a read that waited too long is refused */
     refuse_late(reads);
-    struct list now = reads->refused_now; /* a client may repeat at once: that is for the next tick */
-    reads->refused_now = (struct list){0};
-    while (now.first)
+    struct readings now; /* a client may repeat at once: that is for the next tick */
+    TAILQ_INIT(&now);
+    TAILQ_CONCAT(&now, &reads->refused_now, link);
+    while (!TAILQ_EMPTY(&now))
         notify_first(reads, &now);
     int64_t now_ms = clock_mono_ms();
-    struct list *later = &reads->refused_later;
-    for (int i = 0; i < REFUSALS_AT_A_TIME && later->first && first_of(later)->notify_ms <= now_ms; i++)
+    struct readings *later = &reads->refused_later;
+    for (int i = 0; i < REFUSALS_AT_A_TIME && !TAILQ_EMPTY(later) && TAILQ_FIRST(later)->notify_ms <= now_ms; i++)
         notify_first(reads, later);
-    if (!reads->queue.by_age.first && !reads->refused_later.first && !reads->refused_now.first)
+    if (TAILQ_EMPTY(&reads->queue.by_age) && TAILQ_EMPTY(later) && TAILQ_EMPTY(&reads->refused_now))
         (void)uv_timer_stop(timer);
 }
 
@@ -126,7 +122,7 @@ void reads_submit(struct reads *reads, struct reading *reading, const char *user
         return;
     }
     admit_next(reads);
-    if (reads->queue.by_age.first)
+    if (!TAILQ_EMPTY(&reads->queue.by_age))
         start_tick(reads, false);
 }
 
@@ -158,6 +154,9 @@ bool reads_open(const struct reads_options *options, struct reads **ret_reads, s
     /* The pool leaves one connection to acceptance, and a user leaves one more to other users. */
     int connections = options->connections > 1 ? options->connections - 1 : 1;
     int of_user = connections > 1 ? connections - 1 : 1;
+    TAILQ_INIT(&reads->refused_now);
+    TAILQ_INIT(&reads->refused_later);
+    read_queue_init(&reads->queue);
     reads->queue.running_max = RUNNING_ON_CONNECTION * connections;
     reads->queue.running_of_user_max = of_user < RUNNING_OF_USER_MAX ? of_user : RUNNING_OF_USER_MAX;
     reads->queue.wait_max_us = (READS_WITHIN_MS - ANSWER_MS) * (int64_t)1000;
@@ -168,8 +167,8 @@ bool reads_open(const struct reads_options *options, struct reads **ret_reads, s
 
 void reads_close(struct reads *reads, void (*on_closed)(void *context), void *context)
 {
-    assert(reads->queue.running == 0 && reads->queue.waiting == 0 && !reads->refused_now.first &&
-           !reads->refused_later.first);
+    assert(reads->queue.running == 0 && reads->queue.waiting == 0 && TAILQ_EMPTY(&reads->refused_now) &&
+           TAILQ_EMPTY(&reads->refused_later));
     closing_start(&reads->closing, free, reads, on_closed, context);
     closing_handle(&reads->closing, &reads->tick);
     closing_end(&reads->closing);

@@ -3,17 +3,18 @@
 #ifndef ISSUING_USERS_H
 #define ISSUING_USERS_H
 
+#include <sys/queue.h>
+
 #include "api/auth.h"
-#include "common/lib/base/list.h"
 
 #define USERS_BUCKETS 16384 /* a power of two */
 
 struct user {
     /* read_queue.c */
-    struct list line; /* those that wait, oldest first */
-    int waiting;      /* the number of those */
-    int running;      /* taken and not finished */
-    struct list_link queued;
+    TAILQ_HEAD(, reading) line; /* those that wait, oldest first; set up with the first of them */
+    int waiting;                /* the number of those */
+    int running;                /* taken and not finished */
+    TAILQ_ENTRY(user) queued;
     bool is_queued;
     /* reads.c */
     int64_t refused_since_ms;

@@ -25,7 +25,7 @@ struct waiters {
     struct pg_pool *pool;
     struct pg_listen *listen;
     struct users *users;
-    struct list leaders;
+    TAILQ_HEAD(, waiter) leaders;
     int count;
     int leader_count;
     int ids_max;     /* in one statement */
@@ -91,11 +91,11 @@ static void query_some(struct waiters *waiters)
     count = waiters->leader_count < count ? waiters->leader_count : count;
     pg_array_start(&ids, &waiters->ids, PG_UUID);
     for (int i = 0; i < count; i++) {
-        struct waiter *waiter = container_of(waiters->leaders.first, struct waiter, link);
+        struct waiter *waiter = TAILQ_FIRST(&waiters->leaders);
         pg_array_add_uuid(&ids, &waiter->id);
         /* guard: a request that was queried goes to the end of the line */
-        list_remove(&waiters->leaders, &waiter->link);
-        list_append(&waiters->leaders, &waiter->link);
+        TAILQ_REMOVE(&waiters->leaders, waiter, link);
+        TAILQ_INSERT_TAIL(&waiters->leaders, waiter, link);
     }
     waiters->queried_ms = clock_mono_ms();
     if (waiters->ids.failed) { /* no memory: the next poll tries again */
@@ -114,7 +114,7 @@ static void query_some(struct waiters *waiters)
 static void on_prepare(uv_prepare_t *prepare)
 {
     struct waiters *waiters = container_of(prepare, struct waiters, prepare);
-    if (!waiters->leaders.first || waiters->is_querying)
+    if (TAILQ_EMPTY(&waiters->leaders) || waiters->is_querying)
         return;
     if (waiters->has_wakeup) { /* what was queried before the wakeup must be queried again */
         waiters->has_wakeup = false;
@@ -155,11 +155,11 @@ static void on_tick(uv_timer_t *timer)
 {
     struct waiters *waiters = container_of(timer, struct waiters, tick);
     int64_t now_ms = clock_mono_ms();
-    for (struct list_link *link = waiters->leaders.first, *next; link; link = next) {
-        next = link->next; /* of another id */
-        finish_late(waiters, container_of(link, struct waiter, link), now_ms);
+    for (struct waiter *waiter = TAILQ_FIRST(&waiters->leaders), *next; waiter; waiter = next) {
+        next = TAILQ_NEXT(waiter, link); /* of another id */
+        finish_late(waiters, waiter, now_ms);
     }
-    if (!waiters->leaders.first)
+    if (TAILQ_EMPTY(&waiters->leaders))
         on_none_left(waiters);
     else if (now_ms - waiters->queried_ms >= WAITERS_POLL_MS)
         waiters->has_wakeup = true;
@@ -171,7 +171,7 @@ static void make_leader(struct waiters *waiters, struct waiter *waiter)
     waiter->next_in_bucket = *bucket;
     *bucket = waiter;
     waiter->is_leader = true;
-    list_append(&waiters->leaders, &waiter->link);
+    TAILQ_INSERT_TAIL(&waiters->leaders, waiter, link);
     waiters->leader_count++;
 }
 
@@ -201,7 +201,7 @@ static void leave(struct waiters *waiters, struct waiter *waiter)
         return;
     struct waiter **link = find_leader(waiters, &waiter->id);
     *link = waiter->next_in_bucket;
-    list_remove(&waiters->leaders, &waiter->link);
+    TAILQ_REMOVE(&waiters->leaders, waiter, link);
     waiters->leader_count--;
     if (next == waiter)
         return;
@@ -221,7 +221,7 @@ bool waiters_add(struct waiters *waiters, struct waiter *waiter, const char *use
     }
     user->waits++;
     waiter->user = user;
-    if (!waiters->leaders.first) {
+    if (TAILQ_EMPTY(&waiters->leaders)) {
         waiters->queried_ms = clock_mono_ms();
         waiters->is_lingering = false;
         uv_timer_start(&waiters->tick, on_tick, TICK_MS, TICK_MS);
@@ -268,7 +268,7 @@ void waiters_stop(struct waiters *waiters)
 
 bool waiters_is_idle(const struct waiters *waiters)
 {
-    return !waiters->leaders.first && !waiters->is_querying;
+    return TAILQ_EMPTY(&waiters->leaders) && !waiters->is_querying;
 }
 
 static void on_wakeup(void *context, const char *payload)
@@ -289,6 +289,7 @@ bool waiters_open(uv_loop_t *loop, struct pg_pool *pool, struct users *users, co
         return false;
     }
     pg_listen_want(waiters->listen, false);
+    TAILQ_INIT(&waiters->leaders);
     waiters->pool = pool;
     waiters->users = users;
     waiters->ids_max = (IDS_MAX - ARRAY_HEAD) / ARRAY_ITEM;

@@ -26,7 +26,7 @@ struct waiter {
     /* The status is final, or the time is up, or the program stops; exactly once, from the loop. */
     void (*on_ready)(struct waiter *waiter);
     /* private */
-    struct list_link link;                    /* in the line: one of each id */
+    TAILQ_ENTRY(waiter) link;                 /* in the line: one of each id */
     struct waiter *next_same, *previous_same; /* for the same id: a ring */
     struct waiter *next_in_bucket;
     struct user *user;

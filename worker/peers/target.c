@@ -12,6 +12,7 @@ void target_init(struct target *target, int failures_max, int64_t probe_interval
                  void (*on_change)(struct target *target))
 {
     *target = (struct target){.on_change = on_change, .rest_until_ms = INT64_MIN, .pause_ms = TARGET_REST_LEAST_MS};
+    TAILQ_INIT(&target->waiting);
     for (int kind = 0; kind < TARGET_KINDS; kind++) {
         target->good[kind].last.at_ms = target->good[kind].other.at_ms = INT64_MIN;
         suspicion_init(&target->suspicions[kind], failures_max, probe_interval_ms);
@@ -248,7 +249,7 @@ static bool has_capacity(const struct target *target, int64_t now_ms)
 
 static void stop_waiting(struct target *target, struct target_ticket *ticket)
 {
-    list_remove(&target->waiting, &ticket->link);
+    TAILQ_REMOVE(&target->waiting, ticket, link);
     ticket->is_waiting = false;
     target->waiting_count--;
 }
@@ -259,11 +260,11 @@ enum target_entry target_enter(struct target *target, struct target_ticket *tick
     int64_t now_ms = clock_mono_ms();
     if (rejects(target, ticket, now_ms))
         return TARGET_REJECTED;
-    if (!target->waiting.first && has_capacity(target, now_ms)) {
+    if (TAILQ_EMPTY(&target->waiting) && has_capacity(target, now_ms)) {
         start(target, ticket, now_ms);
         return TARGET_ADMITTED;
     }
-    list_append(&target->waiting, &ticket->link);
+    TAILQ_INSERT_TAIL(&target->waiting, ticket, link);
     ticket->is_waiting = true;
     target->waiting_count++;
     return TARGET_QUEUED;
@@ -287,8 +288,7 @@ static void admit_next(struct target *target, int64_t now_ms)
     if (target->is_admitting)
         return; /* called from on_admitted in the loop below, which goes on */
     target->is_admitting = true;
-    while (target->waiting.first) {
-        struct target_ticket *next = container_of(target->waiting.first, struct target_ticket, link);
+    for (struct target_ticket *next; (next = TAILQ_FIRST(&target->waiting));) {
         if (rejects(target, next, now_ms)) {
             stop_waiting(target, next);
             next->on_admitted(next, TARGET_REJECTED);

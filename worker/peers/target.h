@@ -35,7 +35,8 @@
 #ifndef ISSUING_TARGET_H
 #define ISSUING_TARGET_H
 
-#include "common/lib/base/list.h"
+#include <sys/queue.h>
+
 #include "common/lib/base/uuid7.h"
 #include "worker/peers/breaker.h"
 #include "worker/peers/suspicion.h"
@@ -55,7 +56,7 @@ enum target_entry {
 };
 
 struct target_ticket {
-    struct list_link link;
+    TAILQ_ENTRY(target_ticket) link;
     bool is_waiting;
     uint32_t epoch;
     int kind;             /* of the call, below TARGET_KINDS */
@@ -75,8 +76,8 @@ struct target_answer {
 
 struct target {
     struct breaker breaker;
-    int suspected;       /* kinds of calls */
-    struct list waiting; /* tickets, the oldest first */
+    int suspected;                       /* kinds of calls */
+    TAILQ_HEAD(, target_ticket) waiting; /* tickets, the oldest first */
     int waiting_count;
     bool is_admitting; /* on_admitted callbacks run: a call that leaves in one need not admit the next */
     bool is_paused;

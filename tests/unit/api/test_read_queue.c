@@ -24,7 +24,10 @@ static void set_up(void)
 {
     users = calloc(1, sizeof(*users));
     ck_assert_ptr_nonnull(users);
-    queue = (struct read_queue){.running_max = 24, .running_of_user_max = OF_USER, .wait_max_us = 3000 * MS};
+    read_queue_init(&queue);
+    queue.running_max = 24;
+    queue.running_of_user_max = OF_USER;
+    queue.wait_max_us = 3000 * MS;
     now_us = 1000 * MS;
     for (int i = 0; i < USERS; i++) {
         char id[16];
@@ -196,7 +199,7 @@ TEST(a_user_whose_last_read_was_late_is_out_of_turn)
     ck_assert_int_eq(take(), 40);
     leave(40);
     ck_assert_int_eq(take(), -1);
-    ck_assert_ptr_null(queue.users.last);
+    ck_assert(TAILQ_EMPTY(&queue.users));
 }
 
 TEST(no_read_is_forgotten_whatever_the_order)
@@ -236,8 +239,7 @@ TEST(no_read_is_forgotten_whatever_the_order)
     for (int taken = take(); taken >= 0; taken = take())
         leave(taken);
     ck_assert_int_eq(queue.waiting + queue.running + queue.users_waiting, 0);
-    ck_assert_ptr_null(queue.by_age.first);
-    ck_assert_ptr_null(queue.by_age.last);
+    ck_assert(TAILQ_EMPTY(&queue.by_age));
 }
 
 TESTS_BETWEEN(read_queue, set_up, tear_down)

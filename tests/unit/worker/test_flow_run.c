@@ -12,7 +12,7 @@ static void expect_dropped(int requests)
     ck_assert_int_eq(world.request_count, requests);
     ck_assert_int_eq(world.peers.issuer.target.breaker.in_flight, 0);
     ck_assert_int_eq(world.peers.core.target.breaker.in_flight, 0);
-    ck_assert_ptr_null(world.peers.core.target.waiting.first);
+    ck_assert(TAILQ_EMPTY(&world.peers.core.target.waiting));
     ck_assert_int_eq(world.write_count, 0);
 }
 

@@ -119,8 +119,7 @@ TEST(a_call_that_leaves_admits_the_one_that_waited_longest)
         ck_assert_int_eq(callers[i].admitted, 1);
         ck_assert_int_eq(callers[i].rejected, 0);
     }
-    ck_assert_ptr_null(target.waiting.first);
-    ck_assert_ptr_null(target.waiting.last);
+    ck_assert(TAILQ_EMPTY(&target.waiting));
     ck_assert_int_eq(changes, TICKETS);
 }
 
@@ -135,7 +134,7 @@ TEST(when_it_opens_every_waiting_call_is_rejected_at_once)
         ck_assert_int_eq(callers[i].admitted, 0);
         ck_assert_int_eq(callers[i].order, i - CONCURRENCY + 1);
     }
-    ck_assert_ptr_null(target.waiting.first);
+    ck_assert(TAILQ_EMPTY(&target.waiting));
     leave(1, BREAKER_GOOD); /* old news: nothing changes */
     leave(2, BREAKER_GOOD);
     ck_assert_int_eq(notified, TICKETS - CONCURRENCY);
@@ -193,8 +192,7 @@ TEST(a_ticket_that_is_given_back_at_once_goes_to_the_next_call)
         ck_assert_int_eq(callers[i].admitted, 1);
     ck_assert_int_eq(notified, TICKETS - CONCURRENCY);
     ck_assert_int_eq(target.breaker.in_flight, CONCURRENCY - 1);
-    ck_assert_ptr_null(target.waiting.first);
-    ck_assert_ptr_null(target.waiting.last);
+    ck_assert(TAILQ_EMPTY(&target.waiting));
 }
 
 /* ---- evidence ---- */
