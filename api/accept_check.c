@@ -52,7 +52,7 @@ static void on_result(struct pg_query *query, const struct pg_query_result *resu
     bool is_probe = query->statement == &sql_accept_probe;
     if (result->kind == PG_DONE) {
         int64_t withdrawn = pg_int8(result->rows, 0, COL_WITHDRAWN);
-        const char *why_not = pg_bytes(result->rows, 0, COL_WHY_NOT).bytes;
+        const char *why_not = pg_text(result->rows, 0, COL_WHY_NOT);
         if (withdrawn > 0)
             log_warning("a plan of the housekeeping was in the way of requests and is withdrawn",
                         LOG_NUMBER("plans", withdrawn));

@@ -56,10 +56,9 @@ bool backlog_next(const struct pg_rows *open, int *row, struct backlog_type *ret
 {
     if (*row >= pg_rows_count(open))
         return false;
-    struct backlog_type type = {.name = pg_bytes(open, *row, TYPE).bytes,
-                                .is_delivered = !pg_is_null(open, *row, IS_LIVE)};
+    struct backlog_type type = {.name = pg_text(open, *row, TYPE), .is_delivered = !pg_is_null(open, *row, IS_LIVE)};
     type.is_live = type.is_delivered && pg_bool(open, *row, IS_LIVE);
-    for (; *row < pg_rows_count(open) && strcmp(pg_bytes(open, *row, TYPE).bytes, type.name) == 0; ++*row) {
+    for (; *row < pg_rows_count(open) && strcmp(pg_text(open, *row, TYPE), type.name) == 0; ++*row) {
         type.pending += pg_int8(open, *row, PENDING);
         type.processing += pg_int8(open, *row, PROCESSING);
         type.held += pg_int8(open, *row, HELD);
@@ -80,8 +79,7 @@ bool backlog_next(const struct pg_rows *open, int *row, struct backlog_type *ret
 
 bool backlog_has_types(const struct pg_rows *open)
 {
-    return pg_rows_count(open) > 0 &&
-           strcmp(pg_bytes(open, 0, TYPE).bytes, pg_bytes(open, pg_rows_count(open) - 1, TYPE).bytes) != 0;
+    return pg_rows_count(open) > 0 && strcmp(pg_text(open, 0, TYPE), pg_text(open, pg_rows_count(open) - 1, TYPE)) != 0;
 }
 
 static bool is_before(const struct backlog_cause *cause, const struct backlog_cause *other)
@@ -94,8 +92,8 @@ static bool is_before(const struct backlog_cause *cause, const struct backlog_ca
 
 static bool is_of(const struct pg_rows *open, int row, const struct backlog_cause *cause)
 {
-    return !pg_is_null(open, row, CAUSE) && strcmp(pg_bytes(open, row, CAUSE).bytes, cause->name) == 0 &&
-           strcmp(pg_bytes(open, row, TYPE).bytes, cause->type) == 0;
+    return !pg_is_null(open, row, CAUSE) && strcmp(pg_text(open, row, CAUSE), cause->name) == 0 &&
+           strcmp(pg_text(open, row, TYPE), cause->type) == 0;
 }
 
 int backlog_causes(const struct pg_rows *open, struct backlog_cause ret_causes[BACKLOG_CAUSES_MAX])
@@ -106,8 +104,7 @@ int backlog_causes(const struct pg_rows *open, struct backlog_cause ret_causes[B
             row++;
             continue;
         }
-        struct backlog_cause cause = {.name = pg_bytes(open, row, CAUSE).bytes,
-                                      .type = pg_bytes(open, row, TYPE).bytes};
+        struct backlog_cause cause = {.name = pg_text(open, row, CAUSE), .type = pg_text(open, row, TYPE)};
         for (; row < pg_rows_count(open) && is_of(open, row, &cause); row++) {
             cause.events += pg_int8(open, row, PENDING);
             backlog_take_earlier(&cause.since_us, pg_time_us(open, row, PENDING_AT));
@@ -128,7 +125,7 @@ int64_t backlog_caused_by(const struct pg_rows *open, const char *cause)
 {
     int64_t events = 0;
     for (int row = 0; row < pg_rows_count(open); row++)
-        if (!pg_is_null(open, row, CAUSE) && strcmp(pg_bytes(open, row, CAUSE).bytes, cause) == 0)
+        if (!pg_is_null(open, row, CAUSE) && strcmp(pg_text(open, row, CAUSE), cause) == 0)
             events += pg_int8(open, row, PENDING);
     return events;
 }
@@ -137,7 +134,7 @@ bool backlog_is_cut(const struct pg_rows *open, const char *type)
 {
     int64_t events = 0;
     for (int row = 0; row < pg_rows_count(open); row++)
-        if (strcmp(pg_bytes(open, row, TYPE).bytes, type) == 0)
+        if (strcmp(pg_text(open, row, TYPE), type) == 0)
             events += pg_int8(open, row, PENDING) + pg_int8(open, row, PROCESSING);
     return events >= BACKLOG_MAX;
 }
@@ -177,8 +174,8 @@ int64_t backlog_behind(const struct pg_rows *open, const char *target, bool is_s
     bool is_of_cards = strcmp(type, OUTBOX_EVENT_TYPE) == 0;
     int64_t behind = 0;
     for (int row = 0; row < pg_rows_count(open); row++) {
-        const char *code = pg_is_null(open, row, CODE) ? "" : pg_bytes(open, row, CODE).bytes;
-        if (strcmp(pg_bytes(open, row, TYPE).bytes, type) != 0)
+        const char *code = pg_is_null(open, row, CODE) ? "" : pg_text(open, row, CODE);
+        if (strcmp(pg_text(open, row, TYPE), type) != 0)
             continue;
         bool is_named = begins_with(code, target) || (!is_of_cards && begins_with(code, "route"));
         bool is_any = strcmp(code, "breaker_open") == 0 || strcmp(code, "target_resting") == 0 ||

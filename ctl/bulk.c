@@ -162,7 +162,7 @@ static bool act(struct bulk *bulk, const struct uuid *id, const char *id_text, i
     }
     if (!event_read(rows, 0, &event, err))
         return false;
-    const char *refused = pg_bytes(rows, 0, EVENT_REFUSED_COLUMN).bytes;
+    const char *refused = pg_text(rows, 0, EVENT_REFUSED_COLUMN);
     if (!refused) {
         bulk->done++;
         return action_report(bulk->ctl, event.id_text, bulk->verb->done, &event, NULL, err);

@@ -86,7 +86,7 @@ static void find_last(struct cluster *cluster)
     }
     if (pg_rows_count(cluster->last_rows) > 0 && pg_time_us(cluster->last_rows, 0, 1) > cluster->last_us) {
         cluster->last_us = pg_time_us(cluster->last_rows, 0, 1);
-        cluster->last_host = pg_bytes(cluster->last_rows, 0, 0).bytes;
+        cluster->last_host = pg_text(cluster->last_rows, 0, 0);
     }
 }
 

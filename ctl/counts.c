@@ -141,7 +141,7 @@ int64_t counts_failed_of(const struct counts *counts, const char *type)
 {
     int64_t failed = 0;
     for (int row = 0; row < pg_rows_count(counts->failed); row++)
-        if (strcmp(pg_bytes(counts->failed, row, FAILED_TYPE).bytes, type) == 0)
+        if (strcmp(pg_text(counts->failed, row, FAILED_TYPE), type) == 0)
             failed += pg_int8(counts->failed, row, FAILED_EVENTS);
     return failed;
 }
@@ -183,8 +183,8 @@ static struct json *failed_json(const struct pg_rows *rows)
 {
     struct json *failed = json_new_array();
     for (int row = 0; row < pg_rows_count(rows); row++)
-        json_append(&failed, JSON_OBJECT(json_text("code", pg_bytes(rows, row, FAILED_CODE).bytes),
-                                         json_text("type", pg_bytes(rows, row, FAILED_TYPE).bytes),
+        json_append(&failed, JSON_OBJECT(json_text("code", pg_text(rows, row, FAILED_CODE)),
+                                         json_text("type", pg_text(rows, row, FAILED_TYPE)),
                                          json_number("events", pg_int8(rows, row, FAILED_EVENTS)),
                                          json_time("since", pg_time_us(rows, row, FAILED_SINCE))));
     return failed;

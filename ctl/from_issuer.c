@@ -46,11 +46,6 @@ struct from_issuer {
     struct pg_rows *rows; /* the row of operator_listing; owned */
 };
 
-static const char *text_of(const struct pg_rows *rows, int row, int column)
-{
-    return pg_bytes(rows, row, column).bytes; /* NULL = null */
-}
-
 static bool ask(struct from_issuer *list, const struct moment *since, int64_t timeout_ms, const char *reason,
                 const char **ret_refused, struct err *err)
 {
@@ -65,7 +60,7 @@ static bool ask(struct from_issuer *list, const struct moment *since, int64_t ti
     if (!pg_sync_query(list->ctl->db, &sql_operator_ask_listing, params, &rows, err))
         return false;
     for (size_t i = 0; !pg_is_null(rows, 0, 0) && i < ARRAY_SIZE(refusals); i++)
-        if (strcmp(text_of(rows, 0, 0), refusals[i].word) == 0) {
+        if (strcmp(pg_text(rows, 0, 0), refusals[i].word) == 0) {
             *ret_refused = refusals[i].why;
             list->ctl->code = refusals[i].code;
             return true;
@@ -112,7 +107,7 @@ static bool wait_for(struct from_issuer *list, int64_t timeout_ms, bool *ret_is_
 
 static bool report(const struct from_issuer *list, const struct pg_rows *rows, int row, struct err *err)
 {
-    const char *kind = text_of(rows, row, 0), *reference = text_of(rows, row, 1), *card = text_of(rows, row, 2);
+    const char *kind = pg_text(rows, row, 0), *reference = pg_text(rows, row, 1), *card = pg_text(rows, row, 2);
     const char *why = "";
     for (size_t i = 0; i < ARRAY_SIZE(kinds); i++)
         if (strcmp(kinds[i].kind, kind) == 0)
@@ -147,14 +142,14 @@ static bool report_end(const struct from_issuer *list, bool is_over, const char 
     bool is_whole = is_over && !trouble;
     uuid_format(&list->id, id);
     if (list->ctl->json)
-        return print_json(JSON_OBJECT(print_document("counts", text_of(rows, 0, LIST_COUNTS)), json_text("listing", id),
+        return print_json(JSON_OBJECT(print_document("counts", pg_text(rows, 0, LIST_COUNTS)), json_text("listing", id),
                                       json_flag("is_whole", is_whole), json_time("since", list->since_us),
                                       json_time("up_to", is_whole ? pg_int8(rows, 0, LIST_BEGAN) : 0),
                                       json_number("cards", cards), json_number("questions", questions),
                                       json_text("trouble", trouble)),
                           err);
     fflush(stdout);
-    write_counts(text_of(rows, 0, LIST_COUNTS), counts_text, sizeof(counts_text));
+    write_counts(pg_text(rows, 0, LIST_COUNTS), counts_text, sizeof(counts_text));
     if (is_whole)
         fprintf(stderr,
                 "%" PRId64 " cards since %s compared up to %s, %" PRId64 " to look into (%s). Nothing was changed.\n",
@@ -189,7 +184,7 @@ static bool run(struct from_issuer *list, const struct moment *since, int64_t ti
     }
     if (!wait_for(list, timeout_ms, &is_over, err))
         return false;
-    const char *trouble = text_of(list->rows, 0, LIST_TROUBLE);
+    const char *trouble = pg_text(list->rows, 0, LIST_TROUBLE);
     const struct pg_param params[] = {pg_param_uuid(&list->id), pg_param_int8(SHOWN_MAX)};
     if (is_over && !pg_sync_query(list->ctl->db, &sql_operator_listing_questions, params, &questions, err))
         return false;

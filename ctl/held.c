@@ -28,10 +28,10 @@ static void describe(const struct pg_rows *rows, int row, char text[HELD_TEXT_SI
 {
     char who[120], time[PRINT_TIME_SIZE];
     int64_t pid = pg_int8(rows, row, PID);
-    const char *role = pg_bytes(rows, row, ROLE).bytes;
+    const char *role = pg_text(rows, row, ROLE);
     snprintf(who, sizeof(who), "process %" PRId64 " of role %s", pid, role ? role : "?");
     snprintf(text, HELD_TEXT_SIZE, "%s has locked %.80s, since %s", pid == 0 ? "a prepared transaction" : who,
-             pg_bytes(rows, row, TABLES).bytes,
+             pg_text(rows, row, TABLES),
              pg_is_null(rows, row, SINCE) ? "?" : print_time(pg_time_us(rows, row, SINCE), time));
 }
 

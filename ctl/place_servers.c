@@ -8,7 +8,7 @@
 
 static void copy(char *ret_text, const struct pg_rows *rows, int column)
 {
-    const char *text = pg_bytes(rows, 0, column).bytes;
+    const char *text = pg_text(rows, 0, column);
     snprintf(ret_text, PLACE_NAME_SIZE, "%s", text ? text : "");
 }
 

@@ -119,7 +119,7 @@ static bool store(struct rewrap *rewrap, int sealed, int64_t *ret_stored, struct
 /* The next batch begins behind the last row of this one. */
 static bool advance_cursor(struct rewrap *rewrap, const struct pg_rows *rows, int last, struct err *err)
 {
-    const char *user = pg_bytes(rows, last, COL_LOOKED_USER).bytes;
+    const char *user = pg_text(rows, last, COL_LOOKED_USER);
     rewrap->at_end = !user;
     rewrap->left_out += pg_int8(rows, last, COL_LEFT_OUT);
     if (!user)

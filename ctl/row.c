@@ -17,7 +17,7 @@ void row_read(const struct pg_rows *rows, int row, const struct row_field *field
         void *member = (char *)ret_struct + fields[column].offset;
         switch (fields[column].kind) {
         case ROW_KIND_TEXT:
-            *(const char **)member = pg_bytes(rows, row, column).bytes;
+            *(const char **)member = pg_text(rows, row, column);
             break;
         case ROW_KIND_NUMBER:
             *(int64_t *)member = pg_int8(rows, row, column);

@@ -39,7 +39,7 @@ static bool read_home(struct ctl *ctl, struct totals_place *place)
     pg_sync_where(ctl->db, place->where, sizeof(place->where));
     if (!pg_sync_query(ctl->db, &sql_operator_place_server, NULL, &rows, &place->err))
         return false;
-    snprintf(place->home, sizeof(place->home), "%s", pg_bytes(rows, 0, 0).bytes);
+    snprintf(place->home, sizeof(place->home), "%s", pg_text(rows, 0, 0));
     return true;
 }
 

@@ -54,7 +54,7 @@ bool verdict_find_rejected(const struct pg_rows *rejected, char ret_text[VERDICT
     int64_t count = pg_int8(rejected, 0, VERDICT_REJECTED), ended = pg_int8(rejected, 0, VERDICT_ENDED);
     snprintf(ret_text, VERDICT_SENTENCE_SIZE,
              "%" PRId64 " of %" PRId64 " events that ended since %s are REJECTED, most of them %.80s", count, ended,
-             print_time(pg_time_us(rejected, 0, VERDICT_SINCE), time), pg_bytes(rejected, 0, VERDICT_CODE).bytes);
+             print_time(pg_time_us(rejected, 0, VERDICT_SINCE), time), pg_text(rejected, 0, VERDICT_CODE));
     return count > REJECTED_MIN && count * REJECTED_SHARE > ended;
 }
 
@@ -203,8 +203,8 @@ static void say_pattern(struct verdict *verdict, const struct pg_rows *pattern)
         return;
     advise(verdict, "tell the team of the peer which users; issuing-ctl explain one of them");
     say(verdict, "All %s users %.80s* that were tried lately have trouble since %s (%.80s); of %s others %s",
-        print_number(pg_int8(pattern, 0, USERS), users), pg_bytes(pattern, 0, BEGIN).bytes,
-        print_time(pg_time_us(pattern, 0, SINCE), since), pg_bytes(pattern, 0, CAUSE).bytes,
+        print_number(pg_int8(pattern, 0, USERS), users), pg_text(pattern, 0, BEGIN),
+        print_time(pg_time_us(pattern, 0, SINCE), since), pg_text(pattern, 0, CAUSE),
         print_number(pg_int8(pattern, 0, OTHERS), others),
         pg_int8(pattern, 0, OTHERS_TROUBLED) > 0 ? print_number(pg_int8(pattern, 0, OTHERS_TROUBLED), troubled)
                                                  : "none");
@@ -254,7 +254,7 @@ static void say_pace(struct verdict *verdict, const struct cluster *cluster, con
     int64_t left = find_waiting(cluster, facts->open, &type);
     char waiting[64], ended[PRINT_NUMBER_SIZE], made[PRINT_NUMBER_SIZE], since[PRINT_TIME_SIZE], span[PRINT_SPAN_SIZE];
     int row = 0;
-    while (type && row < pg_rows_count(pace) && strcmp(type, pg_bytes(pace, row, TYPE).bytes) != 0)
+    while (type && row < pg_rows_count(pace) && strcmp(type, pg_text(pace, row, TYPE)) != 0)
         row++;
     if (!type || row == pg_rows_count(pace))
         return;

@@ -310,10 +310,10 @@ static void take_types(struct outbox_gauges *gauges, const struct pg_rows *rows)
     memcpy(before, gauges->types, sizeof(before));
     gauges->type_count = 1;
     for (int row = 0; row < pg_rows_count(rows) && gauges->type_count < TYPES_MAX; row++) {
-        if (strcmp(pg_bytes(rows, row, 0).bytes, "route") != 0)
+        if (strcmp(pg_text(rows, row, 0), "route") != 0)
             continue;
         struct type_count *type = &gauges->types[gauges->type_count++];
-        const char *name = pg_bytes(rows, row, 1).bytes;
+        const char *name = pg_text(rows, row, 1);
         start_type(type, name, ROWS_MOST_OF_ROUTE);
         for (int i = 1; i < before_count; i++)
             if (strcmp(before[i].type, type->type) == 0)
@@ -327,12 +327,12 @@ static void take_others(struct outbox_gauges *gauges, const struct pg_rows *rows
     for (int i = 0; i < gauges->type_count; i++)
         gauges->types[i].failed = (struct count){0};
     for (int row = 0; row < pg_rows_count(rows); row++) {
-        const char *what = pg_bytes(rows, row, 0).bytes;
+        const char *what = pg_text(rows, row, 0);
         if (strcmp(what, "undelivered") == 0)
             gauges->undelivered = pg_int8(rows, row, 2);
         if (strcmp(what, "failed") != 0)
             continue;
-        struct type_count *type = pg_is_null(rows, row, 1) ? NULL : find_type(gauges, pg_bytes(rows, row, 1).bytes);
+        struct type_count *type = pg_is_null(rows, row, 1) ? NULL : find_type(gauges, pg_text(rows, row, 1));
         *(type ? &type->failed : &gauges->other) = (struct count){.events = {[FAILED] = pg_int8(rows, row, 2)},
                                                                   .unknown = pg_int8(rows, row, 3),
                                                                   .unknown_oldest_ms = pg_int8(rows, row, 4)};

@@ -83,7 +83,7 @@ static void read_workers(struct server_gauges *gauges, const struct pg_rows *row
             figures[DISAGREE] = (double)pg_int8(rows, row, 8);
         } else if (gauges->target_count < SERVER_TARGETS_MAX) {
             struct server_target *target = &gauges->targets[gauges->target_count++];
-            snprintf(target->name, sizeof(target->name), "%s", pg_bytes(rows, row, 0).bytes);
+            snprintf(target->name, sizeof(target->name), "%s", pg_text(rows, row, 0));
             target->is_paused = pg_bool(rows, row, 2);
             target->state = pg_is_null(rows, row, 1) ? NAN : (double)pg_int8(rows, row, 1);
         }

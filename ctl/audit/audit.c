@@ -157,7 +157,7 @@ bool audit_read_batch(struct pg_sync *db, const struct audit_row *row, struct au
                                       pg_param_string(row->action), pg_param_int8(AUDIT_LOOK_MAX)};
     if (!pg_sync_query(db, &sql_operator_batch, params, &rows, err))
         return false;
-    const char *outcome = pg_bytes(rows, 0, 3).bytes;
+    const char *outcome = pg_text(rows, 0, 3);
     *ret_batch = (struct audit_batch){pg_int8(rows, 0, 0), pg_time_us(rows, 0, 1), pg_time_us(rows, 0, 2), ""};
     snprintf(ret_batch->outcome, sizeof(ret_batch->outcome), "%s%s", outcome ? outcome : "",
              ret_batch->count > AUDIT_LOOK_MAX ? ", of the newest 10,000" : "");

@@ -13,7 +13,7 @@ bool audit_ask_settled(struct audit_export *export, struct err *err)
     if (!pg_sync_query(export->ctl->db, &sql_operator_audit_settled, NULL, &rows, err))
         return false;
     export->settled = pg_int8(rows, 0, 0);
-    snprintf(export->held, sizeof(export->held), "%s", pg_is_null(rows, 0, 1) ? "" : pg_bytes(rows, 0, 1).bytes);
+    snprintf(export->held, sizeof(export->held), "%s", pg_is_null(rows, 0, 1) ? "" : pg_text(rows, 0, 1));
     clock_format(pg_time_us(rows, 0, 2), export->kept_from);
     export->now_us = pg_time_us(rows, 0, 3);
     return true;

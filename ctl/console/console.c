@@ -36,8 +36,8 @@ static bool read_session(struct console *console, struct err *err)
     if (!pg_sync_query(console->ctl->db, &sql_console_limit, params, NULL, err) ||
         !pg_sync_query(console->ctl->db, &sql_console_session, NULL, &rows, err))
         return false;
-    copy_text(console->role, sizeof(console->role), pg_bytes(rows, 0, 0).bytes);
-    copy_text(console->database, sizeof(console->database), pg_bytes(rows, 0, 1).bytes);
+    copy_text(console->role, sizeof(console->role), pg_text(rows, 0, 0));
+    copy_text(console->database, sizeof(console->database), pg_text(rows, 0, 1));
     console->may_act = !console->is_read_only && pg_bool(rows, 0, 2);
     console->may_control = !console->is_read_only && pg_bool(rows, 0, 3);
     return true;

@@ -177,7 +177,7 @@ static bool act(struct job *job, const struct uuid *id, int64_t seen_us, struct 
     }
     if (!event_read(rows, 0, &event, err))
         return false;
-    const char *refused = pg_bytes(rows, 0, EVENT_REFUSED_COLUMN).bytes;
+    const char *refused = pg_text(rows, 0, EVENT_REFUSED_COLUMN);
     if (!refused)
         job->bulk.done++;
     else if (seen_us != 0 &&

@@ -53,7 +53,7 @@ static bool start(struct page *page, struct err *err)
     if (!action_init(&who, form_get(page->form, "reason"), err) ||
         !ask(page, &id, is_reissue, &who, &column, &rows, err))
         return false;
-    const char *refused = pg_rows_count(rows) > 0 ? pg_bytes(rows, 0, column + 1).bytes : "not_found";
+    const char *refused = pg_rows_count(rows) > 0 ? pg_text(rows, 0, column + 1) : "not_found";
     if (refused)
         return err_set(err, ERR_REFUSED, "nothing was done: %s", marks_text("refused", refused));
     struct uuid found = pg_uuid(rows, 0, column);
@@ -106,8 +106,8 @@ bool page_ask_write_result(struct page *page, struct err *err)
         buf_put_text(out, "A worker looks it up; that may take a minute.</p>\n");
         return true;
     }
-    const char *result = pg_rows_count(rows) > 0 ? pg_bytes(rows, 0, MARK_RESULT).bytes : "gone";
-    const char *detail = pg_rows_count(rows) > 0 ? pg_bytes(rows, 0, MARK_DETAIL).bytes : NULL;
+    const char *result = pg_rows_count(rows) > 0 ? pg_text(rows, 0, MARK_RESULT) : "gone";
+    const char *detail = pg_rows_count(rows) > 0 ? pg_text(rows, 0, MARK_DETAIL) : NULL;
     const char *words = marks_text(result, detail);
     html_put(out, "The look-up is over: <span class=\"short\">{}</span> {}", 2, result, words);
     if (pg_rows_count(rows) > 0 && !pg_is_null(rows, 0, MARK_NEW_ID)) {

@@ -178,11 +178,11 @@ static void begin_line(struct buf *out, const char *element, int64_t wall_us)
 static void write_attempt(struct buf *out, const struct event *event, const struct pg_rows *rows, int row)
 {
     char words[STORY_WORDS_SIZE], meaning[OUTLOOK_CODE_SIZE];
-    const char *code = story_text(rows, row, CODE), *detail = story_text(rows, row, DETAIL);
+    const char *code = pg_text(rows, row, CODE), *detail = pg_text(rows, row, DETAIL);
     story_outcome(rows, row, words);
     begin_line(out, "<li class=\"attempt\">", pg_time_us(rows, row, ENDED_AT));
     buf_put_format(out, "Attempt %" PRId64 " by ", pg_int8(rows, row, ATTEMPT));
-    html_put(out, "{} {}</p>", 2, story_text(rows, row, WORKER), words);
+    html_put(out, "{} {}</p>", 2, pg_text(rows, row, WORKER), words);
     if (code) {
         outlook_code(event, code, meaning);
         html_put(out, "<p><code>{}</code> {}</p>", 2, code, meaning);
@@ -196,12 +196,11 @@ static void write_attempt(struct buf *out, const struct event *event, const stru
 
 static void write_action(struct buf *out, const struct pg_rows *rows, int row)
 {
-    const char *words = story_action_words(story_text(rows, row, ACTION));
-    const char *role = story_text(rows, row, DB_ROLE);
+    const char *words = story_action_words(pg_text(rows, row, ACTION));
+    const char *role = pg_text(rows, row, DB_ROLE);
     begin_line(out, "<li class=\"action\">", pg_time_us(rows, row, AT));
-    html_put(out, "{} {}{}{}</p><p class=\"detail\">{}</p></div></li>\n", 5,
-             words ? words : story_text(rows, row, ACTION), story_text(rows, row, ACTOR), role ? " as " : "", role,
-             story_text(rows, row, REASON));
+    html_put(out, "{} {}{}{}</p><p class=\"detail\">{}</p></div></li>\n", 5, words ? words : pg_text(rows, row, ACTION),
+             pg_text(rows, row, ACTOR), role ? " as " : "", role, pg_text(rows, row, REASON));
 }
 
 static void write_more(struct buf *out, const struct pg_rows *attempts, int more, int last)

@@ -84,7 +84,7 @@ static void write_reasons(struct buf *out, const struct pg_rows *failed)
     }
     html_table(out, "FAILED events by reason", NULL, "Reason|Type|#Events|First|Last");
     for (int row = 0; row < pg_rows_count(failed) && row < REASONS_SHOWN; row++) {
-        const char *code = pg_bytes(failed, row, FAILED_CODE).bytes, *type = pg_bytes(failed, row, FAILED_TYPE).bytes;
+        const char *code = pg_text(failed, row, FAILED_CODE), *type = pg_text(failed, row, FAILED_TYPE);
         buf_put_text(out, "<tr><th scope=\"row\"><a href=\"/events?status=FAILED&amp;order=oldest&amp;code=");
         html_url(out, code);
         buf_put_text(out, "&amp;type=");

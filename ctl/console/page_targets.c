@@ -69,7 +69,7 @@ static bool control(struct page *page, struct err *err)
         return false;
     if (!pg_is_null(rows, 0, 0))
         return err_set(err, ERR_REFUSED, "nothing was done with %s: %s", page->segment,
-                       refusal_text(pg_bytes(rows, 0, 0).bytes));
+                       refusal_text(pg_text(rows, 0, 0)));
     (void)!pg_sync_query(page->console->ctl->db, &sql_notify_wake, NULL, NULL, NULL); /* lost: seconds later */
     snprintf(page->location, sizeof(page->location), "/targets?done=%s", action);
     return true;

@@ -38,7 +38,7 @@ void doctor_say(struct doctor *doctor, enum doctor_level level, const char *chec
 
 const char *doctor_text(const struct pg_rows *rows, int row, int column)
 {
-    const char *text = pg_bytes(rows, row, column).bytes;
+    const char *text = pg_text(rows, row, column);
     return text ? text : "?";
 }
 

@@ -172,12 +172,12 @@ static bool check_roles(struct doctor *doctor, struct err *err)
         if (!there && pg_bool(rows, row, 3)) {
             doctor_warn(doctor, "roles",
                         "run issuing-ctl migrate as a superuser, or CREATE ROLE issuing_viewer LOGIN and migrate",
-                        "missing: %s, with which people look and change nothing", pg_bytes(rows, row, 0).bytes);
+                        "missing: %s, with which people look and change nothing", pg_text(rows, row, 0));
             continue;
         }
         char *list = !there ? missing : pg_bool(rows, row, 2) ? super : NULL;
         if (list)
-            snprintf(list + strlen(list), sizeof(missing) - strlen(list), " %s", pg_bytes(rows, row, 0).bytes);
+            snprintf(list + strlen(list), sizeof(missing) - strlen(list), " %s", pg_text(rows, row, 0));
     }
     if (missing[0])
         doctor_report(doctor, "roles", false,
@@ -194,13 +194,13 @@ static bool check_roles(struct doctor *doctor, struct err *err)
 
 static void check_rights(struct doctor *doctor, const struct pg_rows *rows, int row)
 {
-    const char *column = pg_bytes(rows, row, 2).bytes;
+    const char *column = pg_text(rows, row, 2);
     bool wanted = pg_bool(rows, row, 4);
     doctor_report(doctor, "rights", false,
                   wanted ? "run issuing-ctl migrate as the owner of the tables: it grants the rights again"
                          : "run issuing-ctl migrate, which takes it back from our roles, or REVOKE it",
-                  "%s %s %s %s%s%s", pg_bytes(rows, row, 0).bytes, wanted ? "may not" : "may, and should not,",
-                  pg_bytes(rows, row, 3).bytes, pg_bytes(rows, row, 1).bytes, column ? "." : "", column ? column : "");
+                  "%s %s %s %s%s%s", pg_text(rows, row, 0), wanted ? "may not" : "may, and should not,",
+                  pg_text(rows, row, 3), pg_text(rows, row, 1), column ? "." : "", column ? column : "");
 }
 
 static bool check_guards(struct doctor *doctor, struct err *err)
@@ -210,7 +210,7 @@ static bool check_guards(struct doctor *doctor, struct err *err)
         return false;
     bool all_fine = true;
     for (int row = 0; row < pg_rows_count(rows); row++) {
-        const char *what = pg_bytes(rows, row, 1).bytes, *fix = pg_bytes(rows, row, 2).bytes;
+        const char *what = pg_text(rows, row, 1), *fix = pg_text(rows, row, 2);
         bool is_warning = pg_bool(rows, row, 0);
         doctor_say(doctor, is_warning ? DOCTOR_WARNING : DOCTOR_FAIL, "access", fix, "%s", what);
         all_fine &= is_warning;
@@ -232,7 +232,7 @@ static void check_history(struct doctor *doctor, const struct pg_rows *rows, int
         doctor_report(doctor, "history", false,
                       "docs/database.md, Backups and failover; then issuing-ctl accept-history --reason TEXT",
                       "programs have not used it since %s, because it lacks acknowledged commits: %.400s",
-                      print_time(pg_time_us(rows, row, 1), time), pg_bytes(rows, row, 0).bytes);
+                      print_time(pg_time_us(rows, row, 1), time), pg_text(rows, row, 0));
 }
 
 /* A worker raises it with its first pass, only the owner lowers it. */

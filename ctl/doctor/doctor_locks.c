@@ -10,7 +10,7 @@
 
 static void check_jit(struct doctor *doctor, const struct pg_rows *rows, int row)
 {
-    const char *roles = pg_bytes(rows, row, 0).bytes;
+    const char *roles = pg_text(rows, row, 0);
     doctor_report(
         doctor, "jit", !roles,
         "run issuing-ctl migrate again, or ALTER ROLE ... [IN DATABASE ...] SET jit = off: it costs more than "
@@ -22,9 +22,9 @@ static void check_jit(struct doctor *doctor, const struct pg_rows *rows, int row
 static void check_logged(struct doctor *doctor, const struct pg_rows *rows, int row)
 {
     enum { ROLE, WHY, FIX };
-    doctor_warn(doctor, "server's log", pg_bytes(rows, row, FIX).bytes,
-                "what statements of %s are given is logged, sealed card numbers too: %.200s",
-                pg_bytes(rows, row, ROLE).bytes, pg_bytes(rows, row, WHY).bytes);
+    doctor_warn(doctor, "server's log", pg_text(rows, row, FIX),
+                "what statements of %s are given is logged, sealed card numbers too: %.200s", pg_text(rows, row, ROLE),
+                pg_text(rows, row, WHY));
 }
 
 static void check_housekeeping(struct doctor *doctor, const struct pg_rows *rows, int row)
@@ -32,7 +32,7 @@ static void check_housekeeping(struct doctor *doctor, const struct pg_rows *rows
     enum { AGE, HOLDER, PLANS };
     char span[PRINT_SPAN_SIZE];
     int64_t age_ms = pg_int8(rows, row, AGE);
-    const char *holder = pg_bytes(rows, row, HOLDER).bytes, *plans = pg_bytes(rows, row, PLANS).bytes;
+    const char *holder = pg_text(rows, row, HOLDER), *plans = pg_text(rows, row, PLANS);
     const char *age = print_span((age_ms < 0 ? -age_ms : age_ms) * 1000, span);
     bool is_late = age_ms > PASS_MAX_MS || age_ms < -PASS_MAX_MS;
     if (plans)
@@ -56,7 +56,7 @@ static void check_other_locks(struct doctor *doctor, const struct pg_rows *rows,
 {
     enum { PID, ROLE, SINCE, LOCKS, BLOCKS };
     char time[PRINT_TIME_SIZE];
-    const char *role = pg_bytes(rows, row, ROLE).bytes;
+    const char *role = pg_text(rows, row, ROLE);
     const char *since = pg_is_null(rows, row, SINCE) ? "?" : print_time(pg_time_us(rows, row, SINCE), time);
     bool blocks = pg_bool(rows, row, BLOCKS);
     if (blocks)
@@ -90,7 +90,7 @@ static void check_lock_rights(struct doctor *doctor, const struct pg_rows *rows,
         doctor_note(doctor, "locks seen",
                     "in this database by our roles only; a role that may connect here sees keys of users' locks from "
                     "databases to which everybody may connect: %.200s",
-                    pg_bytes(rows, row, ELSEWHERE).bytes);
+                    pg_text(rows, row, ELSEWHERE));
     else
         doctor_report(doctor, "locks seen", true, NULL, "by our roles only");
 }

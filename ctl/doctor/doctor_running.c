@@ -125,7 +125,7 @@ static void check_held_back(struct doctor *doctor, const struct pg_rows *rows, i
     uuid_format(&id, id_text);
     doctor_warn(doctor, "order", "issuing-ctl explain it, then replay or resolve it",
                 "%s (%.64s) is FAILED and holds back %s%" PRId64 " later event%s of its user", id_text,
-                pg_bytes(rows, row, TYPE).bytes, waiting == 1000 ? "at least " : "", waiting, waiting == 1 ? "" : "s");
+                pg_text(rows, row, TYPE), waiting == 1000 ? "at least " : "", waiting, waiting == 1 ? "" : "s");
     if (row + 1 == HELD_BACK_SHOWN && pg_int8(rows, row, ALL) > HELD_BACK_SHOWN)
         doctor_note(doctor, "order", "%" PRId64 " more hold back others: issuing-ctl list --status FAILED",
                     pg_int8(rows, row, ALL) - HELD_BACK_SHOWN);
@@ -141,7 +141,7 @@ static void check_refused(struct doctor *doctor, const struct pg_rows *rows, int
     doctor_warn(doctor, "ends",
                 "remove the cause, then as the owner: UPDATE issuing.end_notifications SET refused = NULL",
                 "%" PRId64 " notification%s cannot be made, such as that of %.40s: %.200s", count,
-                count == 1 ? "" : "s", pg_bytes(rows, row, REQUEST).bytes, pg_bytes(rows, row, WHY).bytes);
+                count == 1 ? "" : "s", pg_text(rows, row, REQUEST), pg_text(rows, row, WHY));
 }
 
 /* What card requests do not have: routes, and order. */
@@ -181,7 +181,7 @@ static void check_agreement(struct doctor *doctor, const struct pg_rows *rows, i
 {
     enum { OPTION, SAYS };
     doctor_warn(doctor, "agreement", "give all workers the same configuration, and restart those that had another",
-                "workers disagree on %s: %s", pg_bytes(rows, row, OPTION).bytes, pg_bytes(rows, row, SAYS).bytes);
+                "workers disagree on %s: %s", pg_text(rows, row, OPTION), pg_text(rows, row, SAYS));
 }
 
 /* Peers whose certificate ends soon, the first to end first: then no call reaches them. */
@@ -191,11 +191,11 @@ static void check_certificates(struct doctor *doctor, const struct pg_rows *rows
     char time[PRINT_TIME_SIZE];
     if (pg_int8(rows, row, DAYS) < CERTIFICATE_DAYS_MIN)
         doctor_warn(doctor, "certificates", "tell who runs that peer",
-                    "a certificate of %.64s ends at %s, in %" PRId64 " days", pg_bytes(rows, row, TARGET).bytes,
+                    "a certificate of %.64s ends at %s, in %" PRId64 " days", pg_text(rows, row, TARGET),
                     print_time(pg_time_us(rows, row, ENDS), time), pg_int8(rows, row, DAYS));
     else if (row == 0)
         doctor_report(doctor, "certificates", true, NULL, "the first to end is one of %.64s, in %" PRId64 " days",
-                      pg_bytes(rows, row, TARGET).bytes, pg_int8(rows, row, DAYS));
+                      pg_text(rows, row, TARGET), pg_int8(rows, row, DAYS));
 }
 
 /* Events that wait for another issuer than the workers'. */
@@ -205,8 +205,7 @@ static void check_elsewhere(struct doctor *doctor, const struct pg_rows *rows, i
     doctor_warn(doctor, "issuer", "start a worker with the configuration of that issuer; or issuing-ctl adopt",
                 "%" PRId64 " open card request%s to %.300s, and workers spoke to %.300s last",
                 pg_int8(rows, row, EVENTS), pg_int8(rows, row, EVENTS) == 1 ? " belongs" : "s belong",
-                pg_bytes(rows, row, ISSUER).bytes,
-                pg_is_null(rows, row, PRESENT) ? "nobody" : pg_bytes(rows, row, PRESENT).bytes);
+                pg_text(rows, row, ISSUER), pg_is_null(rows, row, PRESENT) ? "nobody" : pg_text(rows, row, PRESENT));
 }
 
 /* Who sends events of which type, and who may insert them past issuing.enqueue. */
@@ -221,9 +220,9 @@ static bool check_senders(struct doctor *doctor, struct err *err)
     for (int row = 0; row < pg_rows_count(inserters); row++)
         doctor_warn(doctor, "senders", "REVOKE it, and issuing-ctl sender add for each type that it sends",
                     "%s may INSERT into %s: events of every type and for every user, CARD_ISSUE included",
-                    pg_bytes(inserters, row, 0).bytes, pg_bytes(inserters, row, 1).bytes);
+                    pg_text(inserters, row, 0), pg_text(inserters, row, 1));
     for (int row = 0; row < pg_rows_count(senders); row++) {
-        const char *role = pg_bytes(senders, row, ROLE).bytes, *type = pg_bytes(senders, row, TYPE).bytes;
+        const char *role = pg_text(senders, row, ROLE), *type = pg_text(senders, row, TYPE);
         size_t length = strlen(list);
         if (!pg_bool(senders, row, IS_THERE))
             doctor_warn(doctor, "senders", "issuing-ctl sender remove it, or create the role and sender add it again",

@@ -16,7 +16,7 @@
 static void check_collation(struct doctor *doctor, const struct pg_rows *rows, int row)
 {
     enum { RECORDED, PRESENT };
-    const char *recorded = pg_bytes(rows, row, RECORDED).bytes, *present = pg_bytes(rows, row, PRESENT).bytes;
+    const char *recorded = pg_text(rows, row, RECORDED), *present = pg_text(rows, row, PRESENT);
     bool fits = !recorded || (present && strcmp(recorded, present) == 0);
     if (!fits)
         doctor_warn(doctor, "collation",
@@ -37,7 +37,7 @@ static void check_publications(struct doctor *doctor, const struct pg_rows *rows
     else
         doctor_report(doctor, "publications", false, "ALTER TABLE ... REPLICA IDENTITY FULL, or take it out of there",
                       "the publication %.60s has tables whose rows cannot be changed, and work on them waits: %.300s",
-                      pg_bytes(rows, row, PUBLICATION).bytes, pg_bytes(rows, row, TABLES).bytes);
+                      pg_text(rows, row, PUBLICATION), pg_text(rows, row, TABLES));
 }
 
 /* What keeps vacuum from removing old rows, or PostgreSQL from removing WAL. */
@@ -47,8 +47,8 @@ static void check_holders(struct doctor *doctor, const struct pg_rows *rows, int
     char span[PRINT_SPAN_SIZE], wal[60] = "";
     if (!pg_is_null(rows, row, WAL))
         snprintf(wal, sizeof(wal), ", keeps %" PRId64 " MB of WAL", pg_int8(rows, row, WAL) / 1000000);
-    doctor_warn(doctor, "vacuum", pg_bytes(rows, row, FIX).bytes, "%s %.200s: for %s, %" PRId64 " transactions%s",
-                pg_bytes(rows, row, KIND).bytes, pg_bytes(rows, row, WHO).bytes,
+    doctor_warn(doctor, "vacuum", pg_text(rows, row, FIX), "%s %.200s: for %s, %" PRId64 " transactions%s",
+                pg_text(rows, row, KIND), pg_text(rows, row, WHO),
                 pg_is_null(rows, row, AGE_MS) ? "a time that is not shown"
                                               : print_span(pg_int8(rows, row, AGE_MS) * 1000, span),
                 pg_int8(rows, row, TRANSACTIONS), wal);

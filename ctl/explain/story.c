@@ -5,11 +5,6 @@
 
 #include "statements.h"
 
-const char *story_text(const struct pg_rows *rows, int row, int column)
-{
-    return pg_bytes(rows, row, column).bytes;
-}
-
 void story_done(struct story *story)
 {
     pg_rows_free(story->event_rows);
@@ -32,10 +27,10 @@ bool story_read(struct ctl *ctl, const struct uuid *id, struct story *ret_story,
     struct outlook_past past = {.any = pg_rows_count(ret_story->attempts) > 0};
     /* After a replay the attempts before it do not explain what comes. */
     if (past.any && (ret_story->event.retry_count > 0 || ret_story->event.last_error) &&
-        outbox_attempt_parse(story_text(ret_story->attempts, 0, OUTCOME), &past.last))
-        past.last_code = story_text(ret_story->attempts, 0, CODE);
+        outbox_attempt_parse(pg_text(ret_story->attempts, 0, OUTCOME), &past.last))
+        past.last_code = pg_text(ret_story->attempts, 0, CODE);
     if (past.last_code)
-        past.last_step = story_text(ret_story->attempts, 0, STEP);
+        past.last_step = pg_text(ret_story->attempts, 0, STEP);
     outlook_of(&ret_story->event, &past, &ret_story->cluster, ctl->config, &ret_story->outlook);
     return true;
 }
@@ -47,15 +42,15 @@ static bool same_text(const char *left, const char *right)
 
 static bool same_end(const struct pg_rows *rows, int left, int right)
 {
-    return same_text(story_text(rows, left, OUTCOME), story_text(rows, right, OUTCOME)) &&
-           same_text(story_text(rows, left, CODE), story_text(rows, right, CODE)) &&
-           same_text(story_text(rows, left, STEP), story_text(rows, right, STEP));
+    return same_text(pg_text(rows, left, OUTCOME), pg_text(rows, right, OUTCOME)) &&
+           same_text(pg_text(rows, left, CODE), pg_text(rows, right, CODE)) &&
+           same_text(pg_text(rows, left, STEP), pg_text(rows, right, STEP));
 }
 
 void story_outcome(const struct pg_rows *attempts, int row, char ret_words[STORY_WORDS_SIZE])
 {
     enum outbox_attempt outcome;
-    const char *word = story_text(attempts, row, OUTCOME), *before = word, *after = "";
+    const char *word = pg_text(attempts, row, OUTCOME), *before = word, *after = "";
     char span[PRINT_SPAN_SIZE];
     if (outbox_attempt_parse(word, &outcome)) {
         switch (outcome) {
@@ -79,7 +74,7 @@ void story_outcome(const struct pg_rows *attempts, int row, char ret_words[STORY
         }
     }
     snprintf(ret_words, STORY_WORDS_SIZE, "%.60s at %.60s after %s%s", before ? before : "ended",
-             story_text(attempts, row, STEP),
+             pg_text(attempts, row, STEP),
              print_span(pg_time_us(attempts, row, ENDED_AT) - pg_time_us(attempts, row, STARTED_AT), span), after);
 }
 

@@ -28,8 +28,6 @@ struct story {
 must_check bool story_read(struct ctl *ctl, const struct uuid *id, struct story *ret_story, struct err *err);
 void story_done(struct story *story);
 
-/* NULL for NULL. */
-const char *story_text(const struct pg_rows *rows, int row, int column);
 /* How an attempt ended: "stopped at issue after 3 ms, to be tried again". */
 void story_outcome(const struct pg_rows *attempts, int row, char ret_words[STORY_WORDS_SIZE]);
 /* From this attempt on the issuer may have made a card that we do not hold. */

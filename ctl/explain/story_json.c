@@ -6,23 +6,23 @@
 
 static struct json *attempt_json(const struct pg_rows *rows, int row, bool is_for_us)
 {
-    return JSON_OBJECT(
-        json_number("attempt", pg_int8(rows, row, ATTEMPT)),
-        is_for_us ? json_text("worker", story_text(rows, row, WORKER)) : (struct json_field){.name = NULL},
-        json_time("started_at", pg_time_us(rows, row, STARTED_AT)),
-        json_time("ended_at", pg_time_us(rows, row, ENDED_AT)), json_text("step", story_text(rows, row, STEP)),
-        json_text("outcome", story_text(rows, row, OUTCOME)), json_text("code", story_text(rows, row, CODE)),
-        json_text("detail", story_text(rows, row, DETAIL)), json_flag("unknown", pg_bool(rows, row, UNKNOWN)));
+    return JSON_OBJECT(json_number("attempt", pg_int8(rows, row, ATTEMPT)),
+                       is_for_us ? json_text("worker", pg_text(rows, row, WORKER)) : (struct json_field){.name = NULL},
+                       json_time("started_at", pg_time_us(rows, row, STARTED_AT)),
+                       json_time("ended_at", pg_time_us(rows, row, ENDED_AT)),
+                       json_text("step", pg_text(rows, row, STEP)), json_text("outcome", pg_text(rows, row, OUTCOME)),
+                       json_text("code", pg_text(rows, row, CODE)), json_text("detail", pg_text(rows, row, DETAIL)),
+                       json_flag("unknown", pg_bool(rows, row, UNKNOWN)));
 }
 
 static struct json *action_json(const struct pg_rows *rows, int row)
 {
     return JSON_OBJECT(
-        json_time("at", pg_time_us(rows, row, AT)), json_text("actor", story_text(rows, row, ACTOR)),
-        json_text("action", story_text(rows, row, ACTION)), json_text("reason", story_text(rows, row, REASON)),
-        print_document("before", story_text(rows, row, BEFORE)), print_document("after", story_text(rows, row, AFTER)),
-        json_text("db_role", story_text(rows, row, DB_ROLE)), json_text("os_user", story_text(rows, row, OS_USER)),
-        json_text("sudo_user", story_text(rows, row, SUDO_USER)));
+        json_time("at", pg_time_us(rows, row, AT)), json_text("actor", pg_text(rows, row, ACTOR)),
+        json_text("action", pg_text(rows, row, ACTION)), json_text("reason", pg_text(rows, row, REASON)),
+        print_document("before", pg_text(rows, row, BEFORE)), print_document("after", pg_text(rows, row, AFTER)),
+        json_text("db_role", pg_text(rows, row, DB_ROLE)), json_text("os_user", pg_text(rows, row, OS_USER)),
+        json_text("sudo_user", pg_text(rows, row, SUDO_USER)));
 }
 
 static struct json *next_json(const struct outlook *outlook)

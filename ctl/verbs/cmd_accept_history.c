@@ -29,7 +29,7 @@ static bool run_accept_history(struct ctl *ctl, char **arguments, int count, str
         return false;
     action_params(&action, params);
     return pg_sync_query(ctl->db, &sql_operator_accept_history, params, &rows, err) &&
-           report(ctl, pg_bytes(rows, 0, 0).bytes, err);
+           report(ctl, pg_text(rows, 0, 0), err);
 }
 
 const struct ctl_command ctl_accept_history = {

@@ -70,7 +70,7 @@ static bool ask(struct ctl *ctl, const struct control_request *request, char ret
     params[2 + ACTION_PARAMS] = request->pause_us > 0 ? pg_param_int8(request->pause_us / 1000) : pg_param_null();
     if (!pg_sync_query(ctl->db, &sql_operator_control, params, &rows, err))
         return false;
-    const char *refused = pg_bytes(rows, 0, 0).bytes;
+    const char *refused = pg_text(rows, 0, 0);
     snprintf(ret_refused, 32, "%s", refused ? refused : "");
     /* A wakeup that is lost costs a few seconds. */
     return refused || pg_sync_query(ctl->db, &sql_notify_wake, NULL, NULL, err);

@@ -55,8 +55,8 @@ static bool print_as_json(const struct story *story, const struct what_if *what_
 static void print_attempt(const struct event *event, const struct pg_rows *rows, int row)
 {
     char time[PRINT_TIME_SIZE], code_text[OUTLOOK_CODE_SIZE], ended[STORY_WORDS_SIZE];
-    const char *code = story_text(rows, row, CODE), *detail = story_text(rows, row, DETAIL),
-               *worker = story_text(rows, row, WORKER);
+    const char *code = pg_text(rows, row, CODE), *detail = pg_text(rows, row, DETAIL),
+               *worker = pg_text(rows, row, WORKER);
     printf("  %s  attempt %" PRId64 " by ", print_time(pg_time_us(rows, row, ENDED_AT), time),
            pg_int8(rows, row, ATTEMPT));
     print_text(worker ? worker : "?", stdout);
@@ -80,15 +80,15 @@ static void print_attempt(const struct event *event, const struct pg_rows *rows,
 static void print_action(const struct pg_rows *rows, int row)
 {
     char time[PRINT_TIME_SIZE];
-    const char *action = story_text(rows, row, ACTION), *words = story_action_words(action),
-               *reason = story_text(rows, row, REASON);
+    const char *action = pg_text(rows, row, ACTION), *words = story_action_words(action),
+               *reason = pg_text(rows, row, REASON);
     printf("  %s  ", print_time(pg_time_us(rows, row, AT), time));
     print_text(words ? words : action, stdout);
     fputs(words ? " " : " by ", stdout);
-    print_text(story_text(rows, row, ACTOR), stdout);
-    if (story_text(rows, row, DB_ROLE)) {
+    print_text(pg_text(rows, row, ACTOR), stdout);
+    if (pg_text(rows, row, DB_ROLE)) {
         fputs(" (database role ", stdout);
-        print_text(story_text(rows, row, DB_ROLE), stdout);
+        print_text(pg_text(rows, row, DB_ROLE), stdout);
         putchar(')');
     }
     if (reason) {

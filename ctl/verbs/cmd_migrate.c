@@ -57,8 +57,8 @@ static bool read_state(struct ctl *ctl, struct state *ret_state, struct err *err
         return false;
     state.has_table = pg_bool(rows, 0, 0);
     state.is_divided = pg_bool(rows, 0, 3);
-    snprintf(state.connected_as, sizeof(state.connected_as), "%s", pg_bytes(rows, 0, 1).bytes);
-    const char *owner = pg_bytes(rows, 0, 2).bytes;
+    snprintf(state.connected_as, sizeof(state.connected_as), "%s", pg_text(rows, 0, 1));
+    const char *owner = pg_text(rows, 0, 2);
     snprintf(state.owner, sizeof(state.owner), "%s", owner ? owner : "");
     if (state.has_table && !pg_sync_query(ctl->db, &sql_operator_migrate_applied, NULL, &state.applied, err))
         return false;
@@ -83,7 +83,7 @@ static int find_applied(const struct state *state, int version)
 /* The tables of version 1 follow the upgrades, so a new program has others than the one that made the database. */
 static bool checksum_fits(const struct state *state, int row, const struct migration *migration)
 {
-    return migration->version == 1 || strcmp(pg_bytes(state->applied, row, SHA256).bytes, migration->sha256) == 0;
+    return migration->version == 1 || strcmp(pg_text(state->applied, row, SHA256), migration->sha256) == 0;
 }
 
 static bool check_applied(const struct state *state, struct err *err)
@@ -96,7 +96,7 @@ static bool check_applied(const struct state *state, struct err *err)
     for (int row = 0; row < pg_rows_count(state->applied); row++) {
         int64_t version = pg_int8(state->applied, row, VERSION);
         const struct migration *migration = find_migration(version);
-        const char *name = pg_bytes(state->applied, row, NAME).bytes;
+        const char *name = pg_text(state->applied, row, NAME);
         if (version == 1 && strcmp(name, migration->name) != 0)
             return err_set(err, ERR_CONFIG,
                            "an unreleased version made this database (%s): it cannot be migrated, make a new one",
@@ -110,7 +110,7 @@ static bool check_applied(const struct state *state, struct err *err)
         if (!checksum_fits(state, row, migration))
             return err_set(err, ERR_REFUSED,
                            "%s was edited after it was applied: the database has sha256 %.64s, this program %s",
-                           migration->file, pg_bytes(state->applied, row, SHA256).bytes, migration->sha256);
+                           migration->file, pg_text(state->applied, row, SHA256), migration->sha256);
     }
     return true;
 }
@@ -177,7 +177,7 @@ static bool become_place(struct ctl *ctl, struct err *err)
     const struct pg_param params[] = {pg_param_int8(ctl->place), pg_param_int8(ctl->config->database.places)};
     if (!pg_sync_query(ctl->db, &sql_owner_place_become, params, &rows, err))
         return false;
-    const char *why = pg_bytes(rows, 0, 0).bytes;
+    const char *why = pg_text(rows, 0, 0);
     return !why || err_set(err, ERR_CONFIG, "%s", why);
 }
 
@@ -246,7 +246,7 @@ static bool warn_about_missing_roles(struct ctl *ctl, struct err *err)
     char missing[160] = "";
     for (int row = 0; row < pg_rows_count(rows); row++)
         if (!pg_bool(rows, row, 1))
-            snprintf(missing + strlen(missing), sizeof(missing) - strlen(missing), " %s", pg_bytes(rows, row, 0).bytes);
+            snprintf(missing + strlen(missing), sizeof(missing) - strlen(missing), " %s", pg_text(rows, row, 0));
     if (missing[0])
         fprintf(stderr,
                 "issuing-ctl: roles that are missing, and that the connected role may not create:%s; nothing is "
@@ -322,9 +322,9 @@ static struct line line_of(const struct state *state, int row)
 {
     return (struct line){
         .version = pg_int8(state->applied, row, VERSION),
-        .name = pg_bytes(state->applied, row, NAME).bytes,
-        .sha256 = pg_bytes(state->applied, row, SHA256).bytes,
-        .by = pg_bytes(state->applied, row, APPLIED_BY).bytes,
+        .name = pg_text(state->applied, row, NAME),
+        .sha256 = pg_text(state->applied, row, SHA256),
+        .by = pg_text(state->applied, row, APPLIED_BY),
         .at_us = pg_time_us(state->applied, row, APPLIED_AT),
     };
 }
@@ -408,7 +408,7 @@ static bool prepare_session(struct ctl *ctl, struct err *err)
     if (version / 10000 < POSTGRES_LEAST)
         return err_set(err, ERR_CONFIG, "PostgreSQL %" PRId64 ".%" PRId64 " is too old; use PostgreSQL %d or later",
                        version / 10000, version % 10000, POSTGRES_LEAST);
-    const char *encoding = pg_bytes(rows, 0, 0).bytes;
+    const char *encoding = pg_text(rows, 0, 0);
     /* guard: migrate refuses a database that is not UTF8 */
     return strcmp(encoding, "UTF8") == 0 ||
            err_set(err, ERR_CONFIG,

@@ -47,7 +47,7 @@ static bool call(struct ctl *ctl, const struct sql_statement *statement, const s
     pg_rows_scope struct pg_rows *rows = NULL;
     if (!pg_sync_query(ctl->db, statement, params, &rows, err))
         return false;
-    const char *why = pg_bytes(rows, 0, 0).bytes;
+    const char *why = pg_text(rows, 0, 0);
     return !why || err_set(err, ERR_REFUSED, "%s", why);
 }
 

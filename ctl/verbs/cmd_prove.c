@@ -98,7 +98,7 @@ static bool check_range(struct proof *proof, size_t at, const struct pg_param ra
         return found->is_slow;
     }
     int64_t broken = pg_int8(rows, 0, 0);
-    const char *first = pg_bytes(rows, 0, 1).bytes;
+    const char *first = pg_text(rows, 0, 1);
     if (broken > 0 && found->broken == 0)
         snprintf(found->first, sizeof(found->first), "%s", first ? first : "?");
     found->is_more |= broken > ROWS_MAX;

@@ -103,7 +103,7 @@ static bool leave_marks(struct reconcile *reconcile, const struct uuid *ids, int
     buf_done(&buf);
     for (int row = 0; done && row < pg_rows_count(rows); row++) {
         struct uuid event = pg_uuid(rows, row, 0);
-        const char *refused = pg_bytes(rows, row, 2).bytes;
+        const char *refused = pg_text(rows, row, 2);
         reconcile->requested++;
         if (!refused) {
             reconcile->events[reconcile->open] = event;
@@ -147,7 +147,7 @@ static bool report_finished(struct reconcile *reconcile, const struct pg_rows *r
         if (!pg_bool(rows, row, MARK_IS_FINISHED))
             continue;
         struct uuid mark = pg_uuid(rows, row, MARK_ID), event = pg_uuid(rows, row, MARK_EVENT);
-        const char *result = pg_bytes(rows, row, MARK_RESULT).bytes, *status = pg_bytes(rows, row, MARK_STATUS).bytes;
+        const char *result = pg_text(rows, row, MARK_RESULT), *status = pg_text(rows, row, MARK_STATUS);
         char id_text[UUID_TEXT_SIZE];
         uuid_format(&event, id_text);
         bool was_joined = forget_mark(reconcile, &mark);
@@ -163,7 +163,7 @@ static bool report_finished(struct reconcile *reconcile, const struct pg_rows *r
         reconcile->finished++;
         reconcile->undecided += is_undecided;
         reconcile->problems += is_problem(result, status);
-        if (!report(reconcile, id_text, result, status, pg_bytes(rows, row, MARK_DETAIL).bytes, err))
+        if (!report(reconcile, id_text, result, status, pg_text(rows, row, MARK_DETAIL), err))
             return false;
     }
     return true;

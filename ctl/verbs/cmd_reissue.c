@@ -71,7 +71,7 @@ static bool leave_mark(struct reissue *reissue, int64_t timeout_ms, struct uuid 
         pg_rows_scope struct pg_rows *rows = NULL;
         if (!pg_sync_query(reissue->ctl->db, &sql_operator_ask_reissue, params, &rows, err))
             return false;
-        const char *refused = pg_bytes(rows, 0, 1).bytes;
+        const char *refused = pg_text(rows, 0, 1);
         snprintf(ret_code, 64, "%s", refused ? refused : "");
         if (!refused)
             *ret_mark = pg_uuid(rows, 0, 0);
@@ -94,7 +94,7 @@ static bool wait_for_mark(const struct reissue *reissue, const struct uuid *mark
             return false;
         if (pg_rows_count(rows) == 0)
             return report_refused(reissue, "not_found", err);
-        const char *result = pg_bytes(rows, 0, MARK_RESULT).bytes, *mark_detail = pg_bytes(rows, 0, MARK_DETAIL).bytes;
+        const char *result = pg_text(rows, 0, MARK_RESULT), *mark_detail = pg_text(rows, 0, MARK_DETAIL);
         snprintf(detail, sizeof(detail), "%s", mark_detail ? mark_detail : "");
         if (result && strcmp(result, "reissued") == 0) {
             struct uuid new_id = pg_uuid(rows, 0, MARK_NEW_ID);

@@ -108,7 +108,7 @@ static bool remove_route(struct ctl *ctl, const char *type, bool is_forced, cons
     action_params(action, params + 2);
     if (!ctl_connect(ctl, err) || !pg_sync_query(ctl->db, &sql_operator_remove_route, params, &rows, err))
         return false;
-    const char *refused = pg_bytes(rows, 0, 0).bytes;
+    const char *refused = pg_text(rows, 0, 0);
     if (refused)
         ctl->code = CTL_REFUSED;
     return report(ctl, type, refused, err);

@@ -17,7 +17,7 @@ static bool nearest_role(struct ctl *ctl, const char *role, char ret_nearest[80]
     if (!pg_sync_query(ctl->db, &sql_operator_role_names, NULL, &rows, err))
         return false;
     for (int row = 0; row < pg_rows_count(rows); row++) {
-        const char *name = pg_bytes(rows, row, 0).bytes;
+        const char *name = pg_text(rows, row, 0);
         size_t distance = config_value_distance(name, role);
         if (distance < least) {
             least = distance;
@@ -61,8 +61,8 @@ static bool report_added(struct ctl *ctl, const char *const words[2], const char
     if (!pg_sync_query(ctl->db, &sql_operator_senders, NULL, &rows, err))
         return false;
     for (int row = 0; row < pg_rows_count(rows); row++)
-        if (strcmp(pg_bytes(rows, row, ROLE).bytes, words[0]) == 0 &&
-            strcmp(pg_bytes(rows, row, TYPE).bytes, words[1]) == 0 && trouble_of(rows, row))
+        if (strcmp(pg_text(rows, row, ROLE), words[0]) == 0 && strcmp(pg_text(rows, row, TYPE), words[1]) == 0 &&
+            trouble_of(rows, row))
             return report(ctl, words, result, trouble_of(rows, row), err);
     return report(ctl, words, result, why, err);
 }
@@ -79,7 +79,7 @@ static bool change(struct ctl *ctl, bool is_add, const char *const words[2], con
     action_params(action, params + 3);
     if (!pg_sync_query(ctl->db, &sql_operator_sender, params, &rows, err))
         return false;
-    const char *refused = pg_bytes(rows, 0, 0).bytes;
+    const char *refused = pg_text(rows, 0, 0);
     if (!refused)
         return is_add ? report_added(ctl, words, "added", NULL, err) : report(ctl, words, "removed", NULL, err);
     if (strcmp(refused, "known") == 0)
@@ -100,7 +100,7 @@ static bool change(struct ctl *ctl, bool is_add, const char *const words[2], con
 
 static void add_row(const struct ctl *ctl, const struct pg_rows *rows, int row, struct table *table)
 {
-    const char *role = pg_bytes(rows, row, ROLE).bytes, *type = pg_bytes(rows, row, TYPE).bytes;
+    const char *role = pg_text(rows, row, ROLE), *type = pg_text(rows, row, TYPE);
     int64_t added_us = pg_time_us(rows, row, ADDED);
     char time[PRINT_TIME_SIZE];
     if (ctl->json) {

@@ -57,12 +57,11 @@ static bool read_options(struct stats *stats, char **arguments, int count, struc
 
 static struct json *group_json(const struct pg_rows *rows, int row)
 {
-    return JSON_OBJECT(
-        json_time("from", pg_time_us(rows, row, PART_AT)), json_text("type", pg_bytes(rows, row, TYPE).bytes),
-        json_text("status", pg_bytes(rows, row, STATUS).bytes), json_text("reason", pg_bytes(rows, row, REASON).bytes),
-        json_number("count", pg_int8(rows, row, COUNT)), json_number("mean_ms", pg_int8(rows, row, MEAN)),
-        json_number("p50_ms", pg_int8(rows, row, P50)), json_number("p95_ms", pg_int8(rows, row, P95)),
-        json_number("p99_ms", pg_int8(rows, row, P99)));
+    return JSON_OBJECT(json_time("from", pg_time_us(rows, row, PART_AT)), json_text("type", pg_text(rows, row, TYPE)),
+                       json_text("status", pg_text(rows, row, STATUS)), json_text("reason", pg_text(rows, row, REASON)),
+                       json_number("count", pg_int8(rows, row, COUNT)),
+                       json_number("mean_ms", pg_int8(rows, row, MEAN)), json_number("p50_ms", pg_int8(rows, row, P50)),
+                       json_number("p95_ms", pg_int8(rows, row, P95)), json_number("p99_ms", pg_int8(rows, row, P99)));
 }
 
 static void add_bound(struct table *table, int64_t ms)
@@ -77,9 +76,9 @@ static void add_group(struct table *table, const struct pg_rows *rows, int row, 
     char text[PRINT_SPAN_SIZE], time[PRINT_TIME_SIZE], number[PRINT_NUMBER_SIZE];
     if (has_parts)
         table_add(table, print_time(pg_time_us(rows, row, PART_AT), time));
-    table_add(table, pg_bytes(rows, row, TYPE).bytes);
-    table_add(table, pg_bytes(rows, row, STATUS).bytes);
-    table_add(table, pg_bytes(rows, row, REASON).bytes);
+    table_add(table, pg_text(rows, row, TYPE));
+    table_add(table, pg_text(rows, row, STATUS));
+    table_add(table, pg_text(rows, row, REASON));
     table_add(table, print_number(pg_int8(rows, row, COUNT), number));
     table_add(table, print_span(pg_int8(rows, row, MEAN) * 1000, text));
     add_bound(table, pg_int8(rows, row, P50));
@@ -157,8 +156,7 @@ static bool rebuild(struct ctl *ctl, struct stats *stats, struct err *err)
     ctl->code = is_refused ? CTL_REFUSED : CTL_DONE;
     if (ctl->json)
         return print_json(JSON_OBJECT(json_text("result", is_refused ? "refused" : "rebuilt"),
-                                      json_text("why", pg_bytes(rows, 0, 0).bytes),
-                                      json_number("corrected", corrected)),
+                                      json_text("why", pg_text(rows, 0, 0)), json_number("corrected", corrected)),
                           err);
     if (is_refused)
         puts("refused: another rebuild is running");

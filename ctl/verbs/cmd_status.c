@@ -43,8 +43,8 @@ static bool print_failed(const struct counts *counts, struct err *err)
     char time[PRINT_TIME_SIZE];
     table_init(&table, heads);
     for (int row = 0; row < pg_rows_count(counts->failed); row++) {
-        table_add(&table, pg_bytes(counts->failed, row, FAILED_CODE).bytes);
-        table_add(&table, pg_bytes(counts->failed, row, FAILED_TYPE).bytes);
+        table_add(&table, pg_text(counts->failed, row, FAILED_CODE));
+        table_add(&table, pg_text(counts->failed, row, FAILED_TYPE));
         counts_add(&table, pg_int8(counts->failed, row, FAILED_EVENTS), false);
         table_add(&table, print_time(pg_time_us(counts->failed, row, FAILED_SINCE), time));
     }
@@ -63,8 +63,8 @@ static bool print_rejected(const struct findings *found, struct err *err)
     struct table table;
     table_init(&table, heads);
     for (int row = 0; row < pg_rows_count(found->rejected); row++) {
-        table_add(&table, pg_bytes(found->rejected, row, VERDICT_CODE).bytes);
-        table_add(&table, pg_bytes(found->rejected, row, VERDICT_TYPE).bytes);
+        table_add(&table, pg_text(found->rejected, row, VERDICT_CODE));
+        table_add(&table, pg_text(found->rejected, row, VERDICT_TYPE));
         counts_add(&table, pg_int8(found->rejected, row, VERDICT_EVENTS), false);
     }
     printf("\nSince %s:\n", print_time(pg_time_us(found->rejected, 0, VERDICT_SINCE), time));

@@ -100,8 +100,8 @@ static void read_attempts(struct flow *flow, const struct pg_rows *rows, int row
     int64_t db_ms = pg_int8(rows, 0, COL_NOW) / 1000;
     flow->attempt.accepted_age_ms = db_ms > flow->made_ms ? db_ms - flow->made_ms : 0;
     flow->attempt.is_resent = pg_bool(rows, row, COL_RESENT);
-    attempt_set_end(&flow->attempt, pg_bytes(rows, row, COL_HELD_END).bytes,
-                    pg_bytes(rows, row, COL_HELD_END_CODE).bytes, pg_bytes(rows, row, COL_CANCEL_CODE).bytes);
+    attempt_set_end(&flow->attempt, pg_text(rows, row, COL_HELD_END), pg_text(rows, row, COL_HELD_END_CODE),
+                    pg_text(rows, row, COL_CANCEL_CODE));
 }
 
 bool claim_rows_read(const struct pg_rows *rows, int row, struct route *route, struct flow *flow)

@@ -71,7 +71,7 @@ static bool is_trouble(const char *result)
 static void on_ended(struct pg_query *query, const struct pg_query_result *result)
 {
     struct mark *mark = container_of(query, struct mark, question.query);
-    const char *came_to = result->kind == PG_DONE ? pg_bytes(result->rows, 0, 0).bytes : NULL;
+    const char *came_to = result->kind == PG_DONE ? pg_text(result->rows, 0, 0) : NULL;
     if (came_to && strcmp(came_to, "done") == 0) {
         worker_metrics_count(mark->env->flow.worker->series->metrics, WORKER_METRIC_CHECKS, mark->result, NULL);
         log_at(is_trouble(mark->result) ? LOG_WARNING : LOG_INFO, "reconciled", FLOW_IN_LOG(&mark->flow),

@@ -235,8 +235,8 @@ static bool note_answer(struct heartbeat *heartbeat, const struct pg_rows *rows)
         struct control control = {
             .target = pg_bytes(rows, row, COL_TARGET),
             .is_paused = pg_bool(rows, row, COL_IS_PAUSED),
-            .by = pg_bytes(rows, row, COL_PAUSED_BY).bytes,
-            .why = pg_bytes(rows, row, COL_PAUSED_WHY).bytes,
+            .by = pg_text(rows, row, COL_PAUSED_BY),
+            .why = pg_text(rows, row, COL_PAUSED_WHY),
             .probe = pg_int8(rows, row, COL_PROBE_NUMBER),
         };
         has_changed |= controls_obey(&heartbeat->controls, &control);

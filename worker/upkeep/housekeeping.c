@@ -38,8 +38,8 @@ static bool note_pass(const struct job *job, const struct pg_rows *rows)
     struct metrics *metrics = job->env->series->metrics;
     bool has_more = false;
     for (int row = 0; row < pg_rows_count(rows); row++) {
-        const char *action = pg_bytes(rows, row, COL_ACTION).bytes, *table = pg_bytes(rows, row, COL_TABLE).bytes;
-        const char *detail = pg_bytes(rows, row, COL_DETAIL).bytes;
+        const char *action = pg_text(rows, row, COL_ACTION), *table = pg_text(rows, row, COL_TABLE);
+        const char *detail = pg_text(rows, row, COL_DETAIL);
         has_more |= pg_bool(rows, row, COL_HAS_MORE);
         if (strcmp(action, "busy") == 0)
             continue;

@@ -21,8 +21,8 @@ void pg_history_params(const struct pg_history *known, struct pg_param params[PG
 const char *pg_history_read(const struct pg_rows *rows, int64_t timeline, struct pg_history *ret_session)
 {
     *ret_session = (struct pg_history){.id = pg_uuid(rows, 0, 0), .timeline = timeline};
-    snprintf(ret_session->system, sizeof(ret_session->system), "%s", pg_bytes(rows, 0, 1).bytes);
-    return pg_bytes(rows, 0, 2).bytes;
+    snprintf(ret_session->system, sizeof(ret_session->system), "%s", pg_text(rows, 0, 1));
+    return pg_text(rows, 0, 2);
 }
 
 static bool is_same(const struct pg_history *a, const struct pg_history *b)

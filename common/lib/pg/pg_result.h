@@ -19,6 +19,11 @@ int64_t pg_int8(const struct pg_rows *rows, int row, int column);
 bool pg_bool(const struct pg_rows *rows, int row, int column);
 /* text, bytea; {NULL,0} for NULL; a text is NUL-terminated */
 struct slice pg_bytes(const struct pg_rows *rows, int row, int column);
+/* text; NULL for NULL */
+static inline const char *pg_text(const struct pg_rows *rows, int row, int column)
+{
+    return pg_bytes(rows, row, column).bytes;
+}
 /* timestamptz, as microseconds since 1970; 0 for NULL */
 int64_t pg_time_us(const struct pg_rows *rows, int row, int column);
 /* all zeros for NULL */

@@ -12,6 +12,6 @@ bool pg_settings_fault(const struct pg_rows *rows, char ret_text[PG_FAULT_SIZE])
         ret_text, PG_FAULT_SIZE,
         "a pooler is in between, and its sessions have %.60s: give it the connect_query of examples/pgbouncer.ini, or "
         "reset that setting of role, database and server",
-        pg_bytes(rows, 0, 0).bytes);
+        pg_text(rows, 0, 0));
     return true;
 }
