@@ -1,8 +1,9 @@
 #!/usr/bin/python3
 """Checks the guards of tests/guards, and builds nothing. Each mark in the sources has one row, in the table of its
-folder and in the order of the tree, and each row a mark. The text that a mutant replaces is below its mark, in a file
-that is loaded: named in a meson.build, where it is C or SQL, and each function and view of the schema is
-defined in one place. Each test exists."""
+folder and in the order of the tree, and each row a mark. The text that a mutant replaces is below its mark, in a
+file that is loaded: named in a meson.build, where it is C or SQL, and each function and view of the schema is
+defined in one place. Each test exists. The schedules of tests/schedules can be read, and what they take out is
+there."""
 import collections
 import pathlib
 import re
@@ -10,8 +11,9 @@ import subprocess
 import sys
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, "tests/guards")
+sys.path[:0] = ["tests/guards", "tests/schedules"]
 import guards  # noqa: E402
+import spec  # noqa: E402
 
 MADE = re.compile(r"^CREATE OR REPLACE (?:FUNCTION|VIEW) issuing\.(\w+)", re.M)
 
@@ -49,6 +51,14 @@ def fault_of(guard):
     return None
 
 
+def fault_of_schedule(path):
+    try:
+        spec.Spec(path)
+    except spec.Bad as error:
+        return f"{path}: {error}"
+    return None
+
+
 stories = [line.strip().replace("_", " ") for line in subprocess.run(
     [sys.executable, "-B", "tests/e2e/run.py", "--list"], check=True, capture_output=True, text=True).stdout.splitlines()]
 checks = {f"{kind}/{file.stem[len('test_'):]}" for kind in ("unit", "db")
@@ -68,5 +78,7 @@ places = [(guard.table, guard.file, guard.line) for guard in table if guard.file
 faults += [f"{right[1]}:{right[2]}: its row is not behind that of {left[1]}:{left[2]}"
            for left, right in zip(places, places[1:]) if left > right]
 faults += [f"{guard.name}: {fault}" for guard in table if guard.file and (fault := fault_of(guard))]
+schedules = sorted(pathlib.Path("tests/schedules/specs").glob("*.spec"))
+faults += [fault for path in schedules if (fault := fault_of_schedule(path))] or ["no schedule"] * (not schedules)
 print(*faults, sep="\n", end="\n" if faults else "")
 sys.exit(1 if faults else 0)
